@@ -258,3 +258,14 @@ def _control() -> Iterator[Case]:
         "setp.lt.u32 %p1, %r2, 60;\n@%p1 ret;\nmov.b32 %r20, 3;"
     )
     yield rows("control/ends", ["exit", "ret"], [("exit and ret", ends)])
+    # Addresses are a machine's own: the results are what was stored, alignment, and that room given back comes again.
+    room = "stacksave.u64 %rd6;\nadd.u32 %r6, %r3, 1;\nmul.wide.u32 %rd2, %r6, 8;\nalloca.u64 %rd3, %rd2, 8;\n"
+    stack = [
+        ("two rooms", f"{room}st.local.v2.b32 [%rd3], {{%r1, %r2}};\nalloca.u64 %rd4, 32, 16;\n"
+                      "st.local.v4.b32 [%rd4+16], {%r4, %r3, %r2, %r1};\nld.local.b32 %r20, [%rd3+4];\n"
+                      "ld.local.b32 %r6, [%rd4+28];\nxor.b32 %r20, %r20, %r6;"),
+        ("aligned", "cvt.u32.u64 %r20, %rd4;\nand.b32 %r20, %r20, 15;"),
+        ("given back", "stackrestore.u64 %rd6;\nalloca.u64 %rd5, %rd2, 8;\nst.local.b32 [%rd5+4], %r4;\n"
+                       "ld.local.b32 %r20, [%rd5+4];\nsetp.eq.u64 %p1, %rd3, %rd5;\n@%p1 add.u32 %r20, %r20, 1;"),
+    ]  # fmt: skip
+    yield rows("control/stack", ["stack.save", "stack.alloca", "stack.restore"], stack)
