@@ -35,14 +35,13 @@ REST_MHZ = 1320.0
 """Clock of the predictions for the rest of the waves, the same for all ways: the model takes a CTA's stores for the
 size of its part of C, and with it its share of the power, and parts of tiles are stored to a workspace."""
 NARROWER = {128: 6, 192: 4}
-"""Columns of other tiles for the rest of the waves, with the stages that fit."""
-NARROW = "data_parallel 128"
-"""Whole tiles that are half as wide: the other way to fill a wave."""
+"""Columns of other tiles for the rest of the waves, with the stages that fit. Whole ones are the other way to
+fill a wave, and always asked for."""
 F64_CANDIDATES = {
-    "128 x 64": lambda: f64.build(f64.Config(tile_n=64, warps=(4, 1))), "roles": f64_roles.build,
-    "roles, 3 stages": lambda: f64_roles.build(f64.Config(stages=3)),
+    "f64 128 x 64": lambda: f64.build(f64.Config(tile_n=64, warps=(4, 1))),
+    "f64 roles, 3 stages": lambda: f64_roles.build(f64.Config(stages=3)),
 }  # fmt: skip
-"""Two CTAs on each multiprocessor, whose barriers are not each other's; and a producer, without barriers."""
+"""Two CTAs on each multiprocessor, whose barriers are not each other's; and a shorter ring."""
 BOUNDS = {"bf16": 2.5e-3, "e4m3": 2.5e-3, "f64": 1e-14}
 Row = dict[str, Any]
 
@@ -93,14 +92,12 @@ def kernels(case: Case, candidates: bool = False) -> dict[str, Kernel]:
         made = {"sparse": sparse.build(sparse.Config(a=dtypes.ALL[case.dtype]))}
         return made | ({"dense": find(DENSE).build()} if case.dtype == "bf16" else {})
     if case.kind == "f64":
-        return {"f64": f64.build()} | (
-            {f"f64 {name}": build() for name, build in F64_CANDIDATES.items()} if candidates else {}
-        )
+        more = {name: build() for name, build in F64_CANDIDATES.items()} if candidates else {}
+        return {"f64": f64.build(), "f64 roles": f64_roles.build(), **more}
     made = {way: stream_k.build(stream_k.Config(way)) for way in stream_k.WAYS}
-    made[NARROW] = stream_k.build(stream_k.Config("data_parallel", tile_n=128, stages=NARROWER[128]))
-    if candidates:
-        made |= {f"{way} {tile_n}": stream_k.build(stream_k.Config(way, tile_n=tile_n, stages=stages))
-                 for way in stream_k.WAYS for tile_n, stages in NARROWER.items()}  # fmt: skip
+    for way in stream_k.WAYS if candidates else ("data_parallel",):
+        for tile_n, stages in NARROWER.items():
+            made[f"{way} {tile_n}"] = stream_k.build(stream_k.Config(way, tile_n=tile_n, stages=stages))
     return made
 
 

@@ -147,7 +147,8 @@ def _alone(name: str) -> dict[int, dict[str, Any]]:
 def beside(table: Table, kind: str) -> list[str]:
     """Kernels beside the ladder: what the clock predicts, and what was measured where the file has it."""
     path = H200 / "beside.json"
-    measured = {(_product(row), row["kernel"]): row for row in (rows_of(path) if path.exists() else ())}
+    found_rows = rows_of(path) if path.exists() else ()
+    measured = {(_product(row), row["kernel"]): row for row in found_rows if row["kind"] == kind}
     cells = []
     for row in rows_of(RESULTS / "emulator" / "beside.json"):
         if row["kind"] == kind:

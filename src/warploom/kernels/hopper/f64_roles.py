@@ -11,6 +11,7 @@ Barriers   full[s]    1 arrival + bytes            producer -> consumers
            empty[s]   8 arrivals, one of each warp consumers -> producer, behind a proxy fence: threads have read
                                                    what TMA writes next
 Ring       6 stages of A 128 x 16 and B 128 x 16 f64, 192 KiB; it does not stop between two tiles
+Measured   benchmarks/results/nvidia-h200/beside.json: `f64 roles`
 Limits     any M; N and K multiples of 2, as 16 bytes hold two f64
 """
 
