@@ -44,6 +44,19 @@ def backward(result: Result) -> list[str]:
     return lines
 
 
+def gradients(result: Result) -> list[str]:
+    """Gradients of `attention_varlen` and of a function of scores beside those of attention."""
+    columns = ("warploom", "warploom varlen", "warploom score_mod")
+    lines = ["| head_dim, length | plain | varlen | score_mod | largest error |", "|---|---|---|---|---|"]
+    for case in dict.fromkeys(row["case"] for row in result["rows"]):
+        found = {row["provider"]: row for row in result["rows"] if row["case"] == case}
+        rows = [found[name] for name in columns]
+        error = max(row["relative_error"] for row in rows)
+        cells = [case + mark(rows), *(row["tflops"]["median"] for row in rows), f"{error:.1e}"]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
+
+
 def eight_bits(result: Result) -> list[str]:
     """e4m3 beside our own of bf16, alone."""
     lines = ["| head_dim, length | TFLOP/s | bf16 | times as fast | error |", "|---|---|---|---|---|"]

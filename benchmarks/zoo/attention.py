@@ -42,7 +42,7 @@ LOG2_E = math.log2(math.e)
 def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
     """Name, kernel, what makes its arguments, machine."""
     of = Decode(head_dim=64, value_dim=64, paged=True)
-    config = replace(decode_config(of, 16, 16), stages=2)
+    config = replace(decode_config(of, 16, 16), stages=2, exchanged=64)
     paged = partial(decode, config.block_elements(of))
     yield "attention_decode", attention_decode.build(of, config), (paged,), H200(sms=3)
     backward = BackwardConfig(tile=64, consumers=2, stages=2)

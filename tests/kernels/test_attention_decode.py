@@ -15,6 +15,7 @@ from tests.kernels.decode_cases import Cache
 from warploom.errors import ArgumentError, ArgumentTypeError, CostLimitError
 from warploom.kernels.hopper import attention_decode
 from warploom.kernels.hopper.attention_decode_config import DECODE_RESERVE_BYTES, Decode, decode_config
+from warploom.operators.attention import decode
 from warploom.operators.kernel_cache import from_bytes, to_bytes
 from warploom.types import f16
 
@@ -43,6 +44,26 @@ def test_any_lengths_are_right_and_clean_under_every_schedule(
     of = Decode(head_dim=64, value_dim=64, paged=bool(page))
     config = decode_config(of, 2, page or None, tokens)
     assert_right(Cache(lengths, page=page, heads=(2, 1), options={"config": config}), schedule=schedule)
+
+
+CHOSEN = {
+    "one round": (None, 0, False), "few": (3971, 0, False), "loaders": (None, 1, False),
+    "three stages": (None, 16, False), "eight bits": (None, 0, True), "pages of eight bits": (None, 16, True),
+}  # fmt: skip
+"""Keys of a multiprocessor, of a page; narrow."""
+
+
+@pytest.mark.sample(6, full=12)
+@pytest.mark.parametrize("schedule", ["random", "eager", "lazy", "starve", "pct"])
+@pytest.mark.parametrize("lengths", [(65, 0, 3), (129,), (1, 127)], ids=str)
+@pytest.mark.parametrize("tokens, page, narrow", CHOSEN.values(), ids=CHOSEN)
+def test_what_is_chosen_for_heads_of_128_is_right_and_clean_at_short_ragged_lengths(
+    tokens: int | None, page: int, narrow: bool, lengths: tuple[int, ...], schedule: str
+):
+    config = decode_config(Decode(paged=bool(page), narrow=narrow), 2, page or None, tokens)
+    options = {"config": config, "constant_lengths": schedule == "pct"}
+    cache = Cache(lengths, heads=(2, 1), dim=(128, 128), page=page, narrow=narrow, options=options)
+    assert_right(cache, schedule=schedule)
 
 
 @pytest.mark.sample(2)
@@ -180,6 +201,7 @@ GOOD = {"q": (2, 1, 4, 64), "k": (2, 9, 2, 64), "v": (2, 9, 2, 64)}
         ({}, {"scale": 0.0}, ArgumentError),
         ({}, {"sinks": np.zeros(3, np.float32)}, ArgumentError),
         ({}, {"config": "fast"}, ArgumentTypeError),
+        ({}, {"constant_lengths": 1}, ArgumentError),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_runs(shapes, more, error):
@@ -248,13 +270,19 @@ def test_the_rule_asks_for_pages_width_and_how_much_a_multiprocessor_reads():
     wide, paged, eight = Decode(), Decode(paged=True), Decode(paged=True, narrow=True)
     long = decode_config(wide, 4)
     assert long.early and not long.ahead and long.stages * 32768 >= 150_000, "what reaches the memory's rate"
-    short = decode_config(wide, 4, None, 496)
-    assert (short.stages, short.exchanged) == (2, 128) and decode_config(wide, 4, None, 993) == long
-    assert {page: decode_config(paged, 4, page).loaders for page in (1, 16, 32, 64, 256)} == {
-        1: 4, 16: 4, 32: 2, 64: 1, 256: 1
+    assert long.exchanged == 128 and decode_config(wide, 4, None, 7943) == long
+    short = decode_config(wide, 4, None, 62)
+    assert (short.stages, short.exchanged, short.together) == (2, 128, 16)
+    assert {decode_config(wide, 4, None, tokens) for tokens in (496, 992, 3971)} == {short}
+    assert decode_config(wide, 32, None, 496).exchanged == 64 and decode_config(wide, 32, None, 992).stages > 2
+    assert decode_config(paged, 4, 16, 496).stages == 2 and decode_config(paged, 4, 16, 992).stages == 3
+    assert {page: decode_config(paged, 4, page).loaders for page in (1, 2, 16, 32, 64, 256)} == {
+        1: 8, 2: 4, 16: 4, 32: 2, 64: 1, 256: 1
     }  # fmt: skip
     assert all(decode_config(of, 4, 16).ahead for of in (paged, eight))
-    assert not decode_config(Decode(narrow=True), 4).early
+    narrow = decode_config(Decode(narrow=True), 4)
+    assert not narrow.early and (narrow.stages, narrow.exchanged) == (4, 128)
+    assert decode_config(eight, 4, 16).exchanged == 128
 
 
 @pytest.mark.parametrize("loaders, page", [(4, None), (3, 16), (6, 1), (16, 16)])
@@ -262,6 +290,16 @@ def test_warps_that_would_not_share_out_a_tile_evenly_are_refused(loaders: int, 
     of = Decode(head_dim=64, value_dim=64, paged=page is not None)
     with refused("argument", got=str(loaders)):
         replace(decode_config(of, 2, page), loaders=loaders).check(page, of)
+
+
+def test_a_promise_of_constant_lengths_changes_the_kernel_and_not_the_result(monkeypatch: pytest.MonkeyPatch):
+    """Nothing is in front in the emulator, so nothing writes lengths then."""
+    built, real = [], decode._program
+    monkeypatch.setattr(decode, "_program", lambda of, config, folder: built.append(config) or real(of, config, folder))
+    for promise in (False, True, False):
+        assert_right(Cache((70, 3), heads=(2, 1), options={"constant_lengths": promise}))
+    assert [config.constant_lengths for config in built] == [False, True, False]
+    assert replace(built[1], constant_lengths=False) == built[0]
 
 
 def test_a_configuration_that_asks_for_registers_of_more_than_a_multiprocessor_is_refused():

@@ -30,8 +30,14 @@ EXCHANGE_STEP = 32
 """Columns between rows of the exchange are in other banks where these are whole."""
 MOST_STAGES = 12
 MOST_LOADERS = 4
-FEW_TOKENS = 512
-"""Keys of a multiprocessor: where it reads no more, the exchange of O takes as long as reading does."""
+FEW_TOKENS = 4096
+"""Keys of a multiprocessor: where it reads no more, ends and beginnings cost more than two stages lose in rate."""
+FEW_PAGED_TOKENS = 512
+"""The same of pages, and of CTAs of two blocks, where no more was timed."""
+PAGED_BYTES = 96 * 1024
+"""Tiles of pages that are on their way at a time: with more, copies of parts of pages wait for each other."""
+MORE_LOADERS = 8
+"""Where lanes of `MOST_LOADERS` warps would start more than one copy of a tile each."""
 
 
 @dataclass(frozen=True)
@@ -187,10 +193,13 @@ class DecodeConfig:
         """Shared memory in which the warps' sums meet: a round's columns of O, and the logarithms."""
         return self.warps * ROWS * (self.exchanged + of.padding + 1) * 4
 
+    def tile_bytes(self, of: Decode) -> int:
+        """Of keys and their values."""
+        return self.keys * (of.key_columns + of.value_columns) * of.cached.bytes
+
     def shared_bytes(self, of: Decode) -> int:
         """Shared memory of the tiles and of the exchange."""
-        tile = self.keys * (of.key_columns + of.value_columns) * of.cached.bytes
-        return self.stages * tile + self.exchange_bytes(of)
+        return self.stages * self.tile_bytes(of) + self.exchange_bytes(of)
 
     def block_elements(self, of: Decode) -> int:
         """f32 of one CTA's sums for others in global memory: O, then the logarithms."""
@@ -200,26 +209,34 @@ class DecodeConfig:
 def decode_config(of: Decode, rows: int, page: int | None = None, tokens: int | None = None) -> DecodeConfig:
     """The configuration that was fastest on an H200, with as many stages as fit.
 
+    benchmarks/results/nvidia-h200/attention-decode-candidates.json has the times. What was not timed (head dimensions
+    above 128, two blocks, more of pages) keeps what a simpler rule gave it.
+
     rows: of a key head. page: keys of a page. tokens: keys that a multiprocessor reads, of all heads and sequences
     together, so far as the room for them tells; None: many.
     """
-    blocks = 1 if rows <= ROWS or max(of.depth, of.columns) > 128 else 2
-    wide = max(of.depth, of.columns) > 128
-    keys = 128 if of.narrow and blocks == 1 and not wide else 64  # eight bits come in half the time: more warps
+    widest = max(of.depth, of.columns)
+    blocks = 1 if rows <= ROWS or widest > 128 else 2
+    timed = widest <= 128 and blocks == 1
+    keys = 128 if of.narrow and timed else 64  # eight bits come in half the time: more warps
     copy_rows = keys if page is None else math.gcd(page, keys)
     chosen = DecodeConfig(
-        blocks=blocks, keys=keys, copy_rows=copy_rows, stages=MOST_STAGES,
-        value_steps=8 if max(of.depth, of.columns) <= 192 else 2, early=page is not None or not of.narrow,
-        ahead=page is not None, loaders=min(MOST_LOADERS, keys // copy_rows),
+        blocks=blocks, keys=keys, copy_rows=copy_rows, stages=MOST_STAGES, value_steps=8 if widest <= 192 else 2,
+        early=page is not None or not of.narrow, ahead=page is not None, loaders=min(MOST_LOADERS, keys // copy_rows),
     )  # fmt: skip
-    if tokens is not None and tokens <= FEW_TOKENS and not of.narrow:
-        few = replace(
-            chosen, stages=2, together=16, exchanged=min(128, -(-of.columns // EXCHANGE_STEP) * EXCHANGE_STEP)
-        )
+    scattered = timed and not of.narrow and chosen.copies * of.panels > 32 * MOST_LOADERS
+    if scattered:
+        chosen = replace(chosen, loaders=MORE_LOADERS)
+    in_one_round = min(128, -(-of.columns // EXCHANGE_STEP) * EXCHANGE_STEP)
+    most = FEW_TOKENS if timed and page is None else FEW_PAGED_TOKENS
+    if tokens is not None and tokens <= most and not of.narrow:
+        few = replace(chosen, stages=2, together=16, exchanged=in_one_round)
         if few.shared_bytes(of) <= SHARED_BYTES // 2 - DECODE_RESERVE_BYTES:
             return few
-    if page is not None and chosen.copies == 1 and not (of.narrow or wide or blocks > 1):
-        chosen = replace(chosen, stages=3, exchanged=EXCHANGE_STEP)
+    if timed and (page is None or of.narrow):
+        chosen = replace(chosen, exchanged=in_one_round)
+    elif timed and not scattered:
+        chosen = replace(chosen, stages=PAGED_BYTES // chosen.tile_bytes(of), exchanged=EXCHANGE_STEP)
     while chosen.shared_bytes(of) > SHARED_BYTES - DECODE_RESERVE_BYTES:
         chosen = replace(chosen, stages=chosen.stages - 1)
     return chosen

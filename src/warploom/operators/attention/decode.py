@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
@@ -63,6 +63,7 @@ def attention_decode(
     out: Any = None,
     lse: Any = None,
     config: DecodeConfig | None = None,
+    constant_lengths: bool = False,
 ) -> Any:
     """softmax(scale Q Kᵀ + mask) V of the newest few tokens of each sequence, with K and V in a cache.
 
@@ -91,6 +92,8 @@ def attention_decode(
         return_lse: also give the logarithms of the sums of exp(score), (B, H, R) f32.
         out, lse: where the result and the logarithms go.
         config: a configuration instead of the chosen one.
+        constant_lengths: a promise that no kernel in front in the stream still writes `lengths` or `table`. They are
+            read while it ends then; K, V and Q are read after it. Where the promise does not hold, results are wrong.
 
     A token that sees no key gets zeros, and -inf as its logarithm. What is behind a sequence's end in k and v may be
     anything, NaN too. Calls on one stream share memory for the parts; it is made at the first call, so make one before
@@ -111,9 +114,10 @@ def attention_decode(
         "window": window,
         "softcap": softcap,
         "layout": layout,
+        "constant_lengths": constant_lengths,
     }
     static = ("decode", causal, scale, hashed(window), softcap, layout, config, table is not None, sinks is not None,
-              *sorted(numbers.items()), *arrays)  # fmt: skip
+              constant_lengths, *sorted(numbers.items()), *arrays)  # fmt: skip
     family = Family(DecodeConfig, run, "kernels.hopper.attention_decode_config.DecodeConfig")
     return compute(tensors, partial(read, **options), static, out, lse, return_lse, config, family)
 
@@ -125,11 +129,13 @@ class DecodeRequest(Asked):
     Attributes:
         one: q came without the dimension of tokens.
         room: keys that each sequence has room for.
+        constant_lengths: what the caller promised.
     """
 
     of: Decode
     one: bool = False
     room: int = 0
+    constant_lengths: bool = False
 
     def seen(self, array: ArrayView) -> ArrayView:
         """An array of the result's shape as the kernel sees it."""
@@ -155,10 +161,12 @@ class DecodeRequest(Asked):
 
 def read(
     tensors: dict[str, Any], *, layout: str, causal: bool, scale: float | None, window: Any, softcap: float | None,
-    numbers: dict[str, float],
+    numbers: dict[str, float], constant_lengths: bool = False,
 ) -> DecodeRequest:  # fmt: skip
     """Look at the arguments. Raises ArgumentError, ArgumentTypeError."""
     check_layout(layout, "attention_decode")
+    if not isinstance(constant_lengths, bool):
+        raise ArgumentError("`constant_lengths` is unknown", expected="True or False", got=repr(constant_lengths))
     ranks = {"sinks": 1, "lengths": 1, "table": 2, "k_scale": 2, "v_scale": 2}
     one = len(getattr(tensors["q"], "shape", ())) == 3
     seen = {name: array_of(value, name, ranks.get(name, 3 if one and name == "q" else 4))
@@ -194,7 +202,8 @@ def read(
     shape = exchanged((batch, queries, heads, value_dim), layout)
     if one:
         shape = (batch, heads, value_dim)
-    return DecodeRequest(of, views, given_numbers, layout, shape, (batch, heads, queries), one, room)
+    return DecodeRequest(of, views, given_numbers, layout, shape, (batch, heads, queries), one, room,
+                         constant_lengths)  # fmt: skip
 
 
 def _check_cache(
@@ -284,6 +293,8 @@ def run(request: DecodeRequest, target: ArrayView, sums: ArrayView, config: Deco
     if config is None:
         call = call_of(request, page=k.shape[1] if request.of.paged else 0, room=request.room)
         config = cast(DecodeConfig, chosen(call, EMULATED if q.device == "cpu" else gpu_of(q.index)).config)
+    if request.constant_lengths:
+        config = replace(config, constant_lengths=True)
     config.check(k.shape[1] if request.of.paged else None, request.of)
     program = _program(request.of, config, None if q.device == "cpu" else settings.cache_dir)
     chunks = -(-rows // config.rows)
