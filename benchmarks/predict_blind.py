@@ -155,6 +155,11 @@ def scores(rows: Sequence[Row]) -> Row:
     return made
 
 
+def machine(told: Row) -> Row:
+    """What a run was measured on."""
+    return {key: told[key] for key in ("gpu", "driver", "date", "source_sha256")}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measured", nargs="+", type=Path)
@@ -168,7 +173,9 @@ def main() -> None:
     head["measured_on"] = before.get("measured_on", {})
     for path in options.measured:
         told = json.loads(path.read_text())
-        head["measured_on"][told["suite"]] = {key: told[key] for key in ("gpu", "driver", "date", "source_sha256")}
+        head["measured_on"][told["suite"]] = (
+            {kind: machine(run) for kind, run in told["runs"].items()} if "runs" in told else machine(told)
+        )
         wanted = [one for one in found(path) if not options.only or any(part in one.name for part in options.only)]
         for one in wanted[:: options.every]:
             started = time.perf_counter()

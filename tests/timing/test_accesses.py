@@ -7,6 +7,7 @@ from warploom.isa.dtypes import f32, u32, u64
 from warploom.lang import Tile, kernel, ptx, reg, smem, tiles
 from warploom.runtime.on_clock import predict, record
 from warploom.timing import H200
+from warploom.timing.runs import cost_of
 
 TURNS = 64
 
@@ -152,13 +153,14 @@ def _lines(shared):
     return program
 
 
-def test_who_asks_for_a_line_on_its_way_waits_for_it_too():
-    recordings = [
-        record(_lines(shared), np.zeros(1 << 16, np.uint32), out=np.zeros(1, np.uint32), registers=32)[0]
-        for shared in (True, False)
-    ]
-    loads = [
-        [one for run in recording.runs for one in run.accesses if one and not one.writes] for recording in recordings
-    ]
-    assert {one.pending for mine in loads for one in mine} == {4.0}, "each warp waits for its four sectors"
-    assert recordings[1].fetched == 32 * recordings[0].fetched, "but of the same ones only one asks"
+def test_a_load_takes_longer_for_each_sector_that_it_asks_of_l2():
+    """Of the same lines only one warp asks L2; lines of one's own are asked for by each."""
+    runs = []
+    for shared in (True, False):
+        recording, _ = record(_lines(shared), np.zeros(1 << 16, np.uint32), out=np.zeros(1, np.uint32), registers=32)
+        run = next(one for one in recording.runs if one.accesses and not any(x and x.writes for x in one.accesses))
+        missed = [one.missed for one in run.accesses if one]
+        assert set(missed) == {0.1 if shared else 4.0}, "four sectors, or a 32nd of them, rounded"
+        runs.append((sum(missed), cost_of(run, recording.pcs, H200).lsu))
+    (few, short), (many, long) = runs
+    assert long - short == pytest.approx((many - few) * H200["missed_sector_clocks"])

@@ -6,7 +6,7 @@ import pytest
 
 from warploom.timing import H200
 from warploom.timing.constants import Constant
-from warploom.timing.power import Work, joules
+from warploom.timing.power import Work, ceiling, joules
 from warploom.timing.runs import Cost
 from warploom.timing.units import Chip, Sm
 
@@ -46,3 +46,17 @@ def test_without_the_measured_ratio_they_would_not():
     sm = Sm(replace(H200, values={**H200.values, "mufu_beside_ratio": Constant(1.0, "test")}))
     sm.tensor = 9e9
     assert sm.execute(0, 0.0, EXPONENTIALS, Chip(H200, GHZ, 132)) == pytest.approx(768.0)
+
+
+@pytest.mark.parametrize(("rate", "watts", "ghz"), [(700.66, 649.0, 1.5119), (717.18, 657.4, 1.4923)])
+def test_sparse_products_draw_what_was_measured(rate, watts, ghz):
+    """power.wgmma_sp.bf16.n192 and n256: a quarter more than a dense product that multiplies as much."""
+    drawn = H200["base_watts"] + joules(Work(rate * 1e12, sparse=1.0), H200, ghz)
+    assert drawn == pytest.approx(watts, rel=0.02)
+
+
+def test_products_of_f64_draw_what_was_measured_at_the_nominal_clock():
+    """power.mma_f64: 650 W at 1.96 GHz."""
+    work = Work(f64_flops=64.86e12)
+    assert H200["base_watts"] + joules(work, H200, 1.9646) == pytest.approx(650.3, rel=0.01)
+    assert ceiling(work, H200, 1.0) == H200["nominal_ghz"] > ceiling(Work(mma_flops=1.0), H200, 1.0)

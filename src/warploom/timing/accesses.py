@@ -53,10 +53,10 @@ class Accesses:
             wavefronts = self._wavefronts(place.lanes, address, size)
             return self._index(Access("shared", how != "reads", wavefronts / share, updates=how == "updates"))
         wavefronts, sectors = self._requests(place.lanes, address, size)
-        missed, distant, evicted, pending = self._missed(frame, place, address, size, how)
+        missed, distant, evicted = self._missed(frame, place, address, size, how)
         return self._index(Access(
             place.space, how != "reads", wavefronts / share, sectors / share, round(missed / share, 1),
-            round(distant / share, 1), how == "updates", round(evicted / share, 1), round(pending / share, 1),
+            round(distant / share, 1), how == "updates", round(evicted / share, 1),
         ))  # fmt: skip
 
     def _index(self, access: Access) -> int:
@@ -88,9 +88,9 @@ class Accesses:
 
     def _missed(
         self, frame: Frame, place: Lanes, address: np.ndarray, size: int, how: str
-    ) -> tuple[float, float, float, float]:
+    ) -> tuple[float, float, float]:
         """Sectors that are not in the first-level cache; those of them that the cluster touches for the first time, and
-        those that it has read, but that its share of L2 has lost since; and how often warps ask for the absent ones."""
+        those that it has read, but that its share of L2 has lost since."""
         recording = self._recording
         number = self._regions.setdefault(place.region, len(self._regions))
         sectors = set((np.unique(address >> 5) + (number << 40)).tolist())
@@ -106,25 +106,17 @@ class Accesses:
             if how == "updates":
                 recording.updates += len(np.unique((place.lanes >> 5) << 40 | address >> 7))
             recording.written += place.lanes.size * size if how == "writes" else 0
-            return float(len(sectors)), 0.0, 0.0, 0.0
+            return float(len(sectors)), 0.0, 0.0
         distant = float(len(new))
         recording.distant += self._from_dram(new)
-        absent = sectors if _past_first_level(frame) else self._cache(frame.cta).absent(sectors)
-        missed = len(absent)
+        missed = len(sectors) if _past_first_level(frame) else self._cache(frame.cta).missed(sectors)
         if self._second is None:
             self._second = Cache(self._second_sectors())
         evicted = max(0.0, self._second.missed(sectors) - distant) if missed else 0.0
         recording.evicted += SECTOR * evicted
         recording.fetched += SECTOR * missed
         recording.received += SECTOR * missed
-        return float(missed), distant, evicted, self._waiting(place.lanes, address, number, absent)
-
-    def _waiting(self, lanes: np.ndarray, address: np.ndarray, number: int, absent: set[int]) -> float:
-        """Sectors that are on their way, each as often as warps ask for it: the first of them, and who comes after."""
-        if not absent:
-            return 0.0
-        asked = np.unique((lanes.astype(np.int64) >> 5) << 48 | address >> 5) & ((1 << 48) - 1)
-        return float(np.isin(asked + (number << 40), np.fromiter(absent, np.int64)).sum())
+        return float(missed), distant, evicted
 
     def copied(self, lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[int, float, float]:
         """Of a copy that lanes start: lines of 128 bytes, bytes of its sectors, and bytes that DRAM is read for.

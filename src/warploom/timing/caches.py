@@ -16,11 +16,7 @@ class Cache:
 
     def missed(self, sectors: set[int]) -> int:
         """How many of these sectors are not there; they are now."""
-        return len(self.absent(sectors))
-
-    def absent(self, sectors: set[int]) -> set[int]:
-        """Those of these sectors that are not there; they are now."""
-        found = sectors - self._young - self._old
+        found = len(sectors - self._young - self._old)
         self._young |= sectors
         if len(self._young) > self._half:
             self._old, self._young = self._young, set()

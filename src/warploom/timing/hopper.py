@@ -62,7 +62,7 @@ MEMORY: Mapping[str, Constant] = {
     "issue_clocks": _c(1.22, "fitted: a slot of the scheduler where instructions of all pipes mix"),
     "shared_store_clocks": _clocks(1.01, "rate.sts32.w8", " / 8"),
     "global_load_clocks": _clocks(1.03, "rate.ldg32.w16", " / 16"),
-    "pending_load_clocks": _clocks(2.147, "rate.ldg32.cg.w16", ' / 16 - m("rate.ldg32.w16", "clocks") / 16'),
+    "missed_sector_clocks": _c(0.5368, '(m("rate.ldg32.cg.w16", "clocks") - m("rate.ldg32.w16", "clocks")) / 16 / 4'),
     "global_store_clocks": _clocks(1.99, "rate.stg32.ctas1", " / 8"),
     "shuffle_clocks": _clocks(1.0, "rate.shuffle.w16", " / 16"),
     "l1_latency": _c(34.0, "published: 33 to 38 clocks, arXiv 2402.13499"),
@@ -96,13 +96,14 @@ MEMORY: Mapping[str, Constant] = {
 }  # fmt: skip
 """Memory: clocks of the SM's pipe for a wavefront (of loads and stores), latencies, rates.
 
-`pending_load_clocks` is what a load takes more whose line is not there yet. The row that it comes from does not say
-whether that is by load, sector or line: by load until rate.ldg.pending and rate.ldg.apart are measured."""
+`missed_sector_clocks` is what a load takes more for each sector that it asks of L2. Neither by load nor by line: the
+1024 loads of rate.ldg.pending.again4.w32, of which one in four misses a sector of its own line, take 1.23 clocks each;
+and not where another warp has asked before: those of rate.ldg.pending.w32.ctas264, two CTAs on an SM, take 1.86."""
 
 TENSOR: Mapping[str, Constant] = {
     "mma_clocks_per_column": _clocks(0.5, "rate.wgmma.bf16.n256.ss.g2", " / 512"),
     "mma_shared_bytes_per_clock": _c(127.0, '2 * (64 + 64) * 32 / m("rate.wgmma.bf16.n64.ss.g2", "clocks")'),
-    "mma_f64_flops_per_clock": _c(64.0, "published: H200 data sheet, 67 TFLOP/s of 132 x 4 quarters at 1.98 GHz"),
+    "mma_f64_flops_per_clock": _c(62.45, '2 * 2 * 16 * 8 * 16 / m("rate.mma_f64.w8", "clocks")'),
     "mma_least_clocks": _clocks(11.9, "rate.wgmma.bf16.n8.rs", " - 4"),
     "umma_clocks_per_column": _c(0.5, "published: B200 data sheet; a column of 128 rows, 32 bytes of k"),
     "tensor_memory_bytes_per_clock": _c(128.0, "published: none; 32 lanes of 32 bits in a clock, for each quarter"),
@@ -116,8 +117,9 @@ TENSOR: Mapping[str, Constant] = {
 SYNCHRONISATION: Mapping[str, Constant] = {
     "mbarrier_arrive": _clocks(43.5, "latency.mbarrier.ping_pong", " / 4"),
     "mbarrier_wait": _clocks(43.5, "latency.mbarrier.ping_pong", " / 4"),
-    "remote_bytes_per_ns": _c(28.7, "published: 3.27 TB/s of 114 SMs that store to each other in pairs, arXiv "
-                              "2402.13499; rate.st_async is to be measured"),
+    "remote_bytes_per_ns": _c(33.5, '32768 / (64 * (m("rate.st_async.w8.cluster2.ctas132", "clocks") '
+                              '+ m("rate.st_async.w8.cluster2.ctas2", "clocks") '
+                              '- m("rate.st_async.w4.cluster2.ctas2", "clocks"))) * 1.98'),
     "remote_arrive": _c(94.4, 'm("latency.mbarrier.remote_relaxed", "clocks") / 2 '
                               '- m("latency.mbarrier.ping_pong", "clocks") / 4'),
     "bar": _clocks(16.5, "latency.bar_sync.w1"),
@@ -152,6 +154,14 @@ POWER: Mapping[str, Constant] = {
     "register_energy_ratio": _c(0.9128, '(m("power.wgmma.n256.rs", "watts") - 119.7) '
                                 '/ m("power.wgmma.n256.rs", "tflops") / 0.842 '
                                 '* (1.8 / m("power.wgmma.n256.rs", "clock_mhz") * 1000) ** 1.9'),
+    "sparse_energy_ratio": _c(1.26, '((m("power.wgmma_sp.bf16.n192", "watts") - 119.7) '
+                             '/ m("power.wgmma_sp.bf16.n192", "tflops") '
+                             '* (1800 / m("power.wgmma_sp.bf16.n192", "clock_mhz")) ** 1.9 '
+                             '+ (m("power.wgmma_sp.bf16.n256", "watts") - 119.7) '
+                             '/ m("power.wgmma_sp.bf16.n256", "tflops") '
+                             '* (1800 / m("power.wgmma_sp.bf16.n256", "clock_mhz")) ** 1.9) / 2 / 0.842'),
+    "mma_f64_pj_per_flop": _c(6.93, '(m("power.mma_f64", "watts") - 119.7) / m("power.mma_f64", "tflops") '
+                             '* (1800 / m("power.mma_f64", "clock_mhz")) ** 1.9'),
     "mma_sync_pj_per_flop": _c(0.9877, '(m("power.mma_sync", "watts") - 119.7) / m("power.mma_sync", "tflops") '
                                       '* (1800 / m("power.mma_sync", "clock_mhz")) ** 1.9'),
     "instruction_nj": _c(0.2165, '(m("power.alu", "watts") - 119.7) * m("power.alu", "clocks") '

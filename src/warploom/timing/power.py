@@ -21,16 +21,19 @@ class Work:
     """What a launch does, all SMs together.
 
     Attributes:
-        warpgroup_flops, narrow_flops: of warpgroups, in 16-bit and wider types, and in 8-bit ones; mma_flops: of warps.
+        warpgroup_flops, narrow_flops: of warpgroups, in 16-bit and wider types, and in 8-bit ones; mma_flops: of warps,
+            f64_flops: and those of them in f64 apart.
         instructions: of warps; transcendental: those of them that MUFU takes; shared: bytes that loads and stores move
             in shared memory; filled: bytes that SMs receive; dram: bytes from DRAM; stored: bytes to DRAM.
         from_registers: share of the warpgroups' products whose A comes from registers.
+        sparse: share of the warpgroups' products whose A is sparse.
         zeros: operands are zeros, so that nothing toggles.
     """
 
     warpgroup_flops: float = 0.0
     narrow_flops: float = 0.0
     mma_flops: float = 0.0
+    f64_flops: float = 0.0
     instructions: float = 0.0
     transcendental: float = 0.0
     shared: float = 0.0
@@ -38,6 +41,7 @@ class Work:
     dram: float = 0.0
     stored: float = 0.0
     from_registers: float = 0.0
+    sparse: float = 0.0
     zeros: bool = False
 
 
@@ -47,7 +51,8 @@ def joules(work: Work, hardware: Hardware, ghz: float) -> float:
     toggles = hardware["mma_zeros_pj_per_flop"] if work.zeros else hardware["mma_pj_per_flop"]
     tensor = toggles * (work.warpgroup_flops + hardware["narrow_energy_ratio"] * work.narrow_flops)
     tensor *= 1.0 - (1.0 - hardware["register_energy_ratio"]) * work.from_registers
-    tensor += hardware["mma_sync_pj_per_flop"] * work.mma_flops
+    tensor *= 1.0 + (hardware["sparse_energy_ratio"] - 1.0) * work.sparse
+    tensor += hardware["mma_sync_pj_per_flop"] * work.mma_flops + hardware["mma_f64_pj_per_flop"] * work.f64_flops
     issued = hardware["instruction_nj"] * (work.instructions - work.transcendental)
     issued = (issued + hardware["mufu_nj"] * work.transcendental) * 1e-9 * scale
     issued += hardware["shared_watts_per_tb"] * work.shared * 1e-12 * scale
@@ -62,7 +67,10 @@ def watts(work: Work, hardware: Hardware, ghz: float, seconds: float) -> float:
 
 
 def ceiling(work: Work, hardware: Hardware, activity: float) -> float:
-    """The highest clock without the cap; activity: share of the time that the tensor cores of the chip work."""
+    """The highest clock without the cap; activity: share of the time that the tensor cores of the chip work.
+
+    Products of f64 leave it at the nominal one (power.mma_f64).
+    """
     if not work.warpgroup_flops + work.narrow_flops + work.mma_flops:
         return hardware["nominal_ghz"]
     full = hardware["tensor_full_ghz"]

@@ -16,7 +16,7 @@ from .occupancy import L2_BYTES, Occupancy, occupancy
 from .power import Work, settle
 from .recording import GRID, ISSUE, Recording, Step
 from .replay import Replay
-from .tensor import done_flops
+from .tensor import done_flops, is_sparse
 from .timeline import Timeline
 from .trace import Trace
 from .units import Chip
@@ -289,14 +289,16 @@ class Predictor:
         wide = sum(done_flops(one) for one in self.recording.operations if one.dtype not in NARROW)
         narrow = sum(done_flops(one) for one in self.recording.operations if one.dtype in NARROW)
         registers = sum(done_flops(one) for one in self.recording.operations if one.source == "registers")
+        sparse = sum(done_flops(one) for one in self.recording.operations if is_sparse(one))
+        launched = self.pace / max(1, replay.started * self.cluster) * self.ctas
         return Work(
             warpgroup_flops=wide * self.scale, narrow_flops=narrow * self.scale,
-            mma_flops=replay.flops * self.pace / max(1, replay.started * self.cluster) * self.ctas,
+            mma_flops=(replay.flops - replay.doubles) * launched, f64_flops=replay.doubles * launched,
             instructions=per_cta * self.ctas,
-            transcendental=replay.transcendental * self.pace / max(1, replay.started * self.cluster) * self.ctas,
-            shared=replay.wavefronts * self.pace / max(1, replay.started * self.cluster) * self.ctas * WAVEFRONT,
+            transcendental=replay.transcendental * launched, shared=replay.wavefronts * launched * WAVEFRONT,
             filled=self.recording.received * self.scale, dram=self.dram_bytes, stored=self.stored,
-            from_registers=registers / max(1, wide + narrow), zeros=self.launch.zeros,
+            from_registers=registers / max(1, wide + narrow), sparse=sparse / max(1, wide + narrow),
+            zeros=self.launch.zeros,
         )  # fmt: skip
 
 
@@ -310,7 +312,7 @@ def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Tra
     one = Predictor(recording, hardware, launch)
     clocks, replay = one.replayed(CLOCKS_GHZ[1])
     work = one.work(replay)
-    flops = work.warpgroup_flops + work.narrow_flops + work.mma_flops
+    flops = work.warpgroup_flops + work.narrow_flops + work.mma_flops + work.f64_flops
     busy = replay.tensor_busy / max(1.0, replay.end)
     if launch.clock_mhz:
         ghz, power = launch.clock_mhz / 1e3, 0.0

@@ -33,7 +33,6 @@ class Access:
         sectors: 32-byte sectors of global memory that it touches; missed: those not in the first-level cache.
         distant: sectors that this cluster touches for the first time; evicted: that it read so long ago that others'
             have taken their place in L2, if all of the launch's do not fit.
-        pending: sectors that are not there yet when it asks for them, because it or another warp has just asked first.
     """
 
     space: str
@@ -44,14 +43,13 @@ class Access:
     distant: float = 0.0
     updates: bool = False
     evicted: float = 0.0
-    pending: float = 0.0
 
     def joined(self, other: Access) -> Access:
         """Both, as one access of one instruction."""
         return Access(
             self.space, self.writes or other.writes, self.wavefronts + other.wavefronts, self.sectors + other.sectors,
             self.missed + other.missed, self.distant + other.distant, self.updates or other.updates,
-            self.evicted + other.evicted, self.pending + other.pending,
+            self.evicted + other.evicted,
         )  # fmt: skip
 
 

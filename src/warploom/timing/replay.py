@@ -125,7 +125,7 @@ class Replay:
         self.ends: list[float] = []
         self.stalls: dict[tuple[str, str], float] = {}
         self.sms: list[Sm] = []
-        self.instructions = self.flops = self.wavefronts = self.transcendental = 0.0
+        self.instructions = self.flops = self.doubles = self.wavefronts = self.transcendental = 0.0
         self.lives: dict[str, float] = {}
         self.actors: list[Actor] = []
 
@@ -276,6 +276,7 @@ class Replay:
             actor.late[register] = max(start + clocks, actor.sm.loaded)
         self.instructions += cost.instructions
         self.flops += cost.flops
+        self.doubles += cost.doubles
         self.wavefronts += cost.wavefronts
         self.transcendental += cost.transcendental
         if self.trace is not None:

@@ -21,7 +21,7 @@ class Cost:
         late: registers that loads write and nobody here reads yet: (register, clocks after the start, bytes missed).
         needs: registers that it reads before it writes them.
         instructions, flops, wavefronts: how many it issues; of its matrix products; in shared memory.
-        transcendental: of the instructions, how many MUFU takes.
+        transcendental: of the instructions, how many MUFU takes; doubles: of the flops, those of f64.
     """
 
     issue: float
@@ -37,6 +37,7 @@ class Cost:
     flops: float
     wavefronts: float
     transcendental: float = 0.0
+    doubles: float = 0.0
 
 
 def cost_of(
@@ -58,7 +59,7 @@ def cost_of(
     serial = 0.0
     dram = hardware["dram_latency"] * crowding - latency["ldg"]
     pipes: dict[str, float] = {}
-    issue = slow = lsu = chain = missed = distant = stored = count = flops = shared = 0.0
+    issue = slow = lsu = chain = missed = distant = stored = count = flops = doubles = shared = 0.0
     for pc, access in zip(run.pcs, run.accesses, strict=True):
         facts = pcs[pc]
         needs |= facts.reads - written
@@ -91,12 +92,13 @@ def cost_of(
             elif pipe in rate:
                 pipes[pipe] = pipes.get(pipe, 0.0) + many * rate[pipe]
         flops += facts.flops
+        doubles += facts.flops if facts.double else 0.0
         if facts.pipe == LSU:
             wavefronts = max(1.0, access.wavefronts) if access is not None else 1.0
             wavefronts *= min(1.0, sum(many for pipe, many in slots if pipe == LSU))  # 0: part of a neighbour's
             lsu += wavefronts * hardware[_pass(facts, access)]
-            if access is not None and access.pending and access.sectors:
-                lsu += min(1.0, access.pending / access.sectors) * hardware["pending_load_clocks"]
+            if access is not None and not access.writes:
+                lsu += access.missed * hardware["missed_sector_clocks"]
             if access is not None and access.space == "shared":
                 shared += wavefronts
             if access is not None and access.space != "shared":
@@ -125,7 +127,7 @@ def cost_of(
     _balance(pipes)
     return Cost(
         issue, tuple(pipes.items()), lsu, chain, missed, distant, stored, tuple(loaded.items()), frozenset(needs),
-        count, flops, shared, slow,
+        count, flops, shared, slow, doubles,
     )  # fmt: skip
 
 
