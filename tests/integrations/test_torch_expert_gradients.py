@@ -18,7 +18,7 @@ K, N, TOPK, LOCAL, CAPACITY = 16, 24, 2, 2, 7
 ACTIVATED = (None, "silu")
 
 
-def by_gloo(known, x, experts, weights, w, capacity=None, activation=None, out=None):
+def by_gloo(known, x, experts, weights, w, capacity=None, activation=None, scale_x=None, scale_w=None, out=None):
     """The sums as the kernel makes them: products rounded, then added up in f32."""
     every = [torch.empty_like(w) for _ in range(known.ranks)]
     dist.all_gather(every, w.contiguous())

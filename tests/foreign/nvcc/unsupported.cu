@@ -1,4 +1,4 @@
-// What the emulator refuses: calls through pointers, recursion.
+// A call through a pointer, and what the emulator refuses: recursion.
 __device__ float twice(float x) { return 2 * x; }
 __device__ float thrice(float x) { return 3 * x; }
 typedef float (*Function)(float);
