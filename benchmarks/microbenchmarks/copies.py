@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from warploom.collective import TmaPipeline
 from warploom.isa.dtypes import bf16, u32, u64
@@ -16,6 +17,30 @@ L2_ROWS = 1 << 16
 """Rows of an array that stays in L2: 8 MiB."""
 DRAM_ROWS = 1 << 23
 """Rows of an array that does not: 1 GiB."""
+
+
+def refilled(stages: int, issue: Callable[[Any, int], None]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Body and end of a loop in which one thread waits for each stage and has it filled again.
+
+    A loop's state begins with the array, the ring and `full`, and ends with the phase and whether this is the thread.
+    """
+
+    def body(state):
+        _, _, full, *_, phase, first = state
+        with ptx.if_(first):
+            for stage in range(stages):
+                ptx.mbarrier.wait(full[stage], phase)
+                issue(state, stage)
+        phase ^= 1
+
+    def finish(state):
+        _, _, full, *_, phase, first = state
+        with ptx.if_(first):
+            for stage in range(stages):
+                ptx.mbarrier.wait(full[stage], phase)
+        return []
+
+    return body, finish
 
 
 def tma_loads(
@@ -60,21 +85,7 @@ def tma_loads(
         if not dram:
             ptx.inst.and_.b32(row, row, L2_ROWS - 1)
 
-    def body(state):
-        _, _, full, _, phase, first = state
-        with ptx.if_(first):
-            for stage in range(stages):
-                ptx.mbarrier.wait(full[stage], phase)
-                issue(state, stage)
-        phase ^= 1
-
-    def finish(state):
-        _, _, full, _, phase, first = state
-        with ptx.if_(first):
-            for stage in range(stages):
-                ptx.mbarrier.wait(full[stage], phase)
-        return []
-
+    body, finish = refilled(stages, issue)
     return Measurement(
         name,
         lambda: loop(name, body, repetitions=repetitions, ctas=ctas, prepare=prepare, finish=finish,
@@ -119,21 +130,7 @@ def far_rows(name: str, rows: int, stages: int, pitch: int, *, ctas: int, dram: 
         at += 1
         ptx.inst.and_.b32(at, at, bands * boxes - 1)
 
-    def body(state):
-        _, _, full, _, phase, first = state
-        with ptx.if_(first):
-            for stage in range(stages):
-                ptx.mbarrier.wait(full[stage], phase)
-                issue(state, stage)
-        phase ^= 1
-
-    def finish(state):
-        _, _, full, _, phase, first = state
-        with ptx.if_(first):
-            for stage in range(stages):
-                ptx.mbarrier.wait(full[stage], phase)
-        return []
-
+    body, finish = refilled(stages, issue)
     return Measurement(
         name,
         lambda: loop(name, body, repetitions=repetitions, ctas=ctas, prepare=prepare, finish=finish,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from warploom.isa.dtypes import bf16, u32, u64
 from warploom.lang import Tile, ptx, reg, smem
 
+from .copies import refilled
 from .harness import Measurement, loop
 
 WIDTH, ROWS = 64, 128
@@ -51,21 +52,7 @@ def wave(
             k += WIDTH
             ptx.inst.and_.b32(k, k, depth - 1)
 
-    def body(state):
-        _, _, full, _, _, phase, first = state
-        with ptx.if_(first):
-            for stage in range(stages):
-                ptx.mbarrier.wait(full[stage], phase)
-                issue(state, stage)
-        phase ^= 1
-
-    def finish(state):
-        _, _, full, _, _, phase, first = state
-        with ptx.if_(first):
-            for stage in range(stages):
-                ptx.mbarrier.wait(full[stage], phase)
-        return []
-
+    body, finish = refilled(stages, issue)
     return Measurement(
         name,
         lambda: loop(name, body, repetitions=repetitions, ctas=ctas, warps=warps, prepare=prepare, finish=finish,

@@ -28,12 +28,10 @@ from ...kernels.hopper.attention_decode_config import (
 )
 from ...kernels.hopper.description import SHARED_BYTES
 from ...settings import config as settings
-from ..spec.gpu import Gpu
+from ..spec.gpu import EMULATED, Gpu
 from ..tuned import tables
 from .request import Asked
 
-SMS = 132
-"""Multiprocessors where nothing else is said: of an H100 or H200."""
 SPARE_REGISTERS = 24
 """Of a consumer's registers what its accumulators leave for everything else, at least."""
 STEP = 16
@@ -82,7 +80,7 @@ class Call:
                  f"{self.keys} keys of {self.kv_heads} heads", *flags]  # fmt: skip
         return ", ".join(words + ([f"pages of {self.page}"] if self.page else []))
 
-    def rule(self, sms: int = SMS) -> Any:
+    def rule(self, sms: int = EMULATED.sms) -> Any:
         """The configuration of the kernel's own rule."""
         if isinstance(self.of, Attention):
             return default(self.of)
