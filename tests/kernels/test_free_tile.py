@@ -67,7 +67,22 @@ CASES = {
     "registers move to three consumers, K in two parts": ("u192x16w3_3_S2_r_f1", (200, 40, 192)),
     "registers move, one row and one k-tile": ("s192x8w3_2_p_r_f3_z", (1, 200, 64)),
     "one row and the least k": ("s64x8_2_f3_z", (1, 64, 8)),
+    "two share weights": ("u64x40_3_n2w_f3", (128, 80, 192)),
+    "two share weights, an odd number of tiles": ("u128x40w2_3_n2w_e_f3", (300, 88, 128)),
+    "two share tokens in slices of 24 and 16 rows": ("s64x40_3_n2a_f3", (80, 128, 192)),
+    "two share tokens, an odd number of tiles, moved": ("s64x24k2_3_n2a_f3", (50, 184, 264)),
+    "three share weights, two of them none": ("u64x48_3_n3w_f2", (200, 104, 72)),
+    "four share tokens": ("s64x40_3_n4a_f2", (41, 392, 136)),
+    "two share tokens of one row, one k-tile": ("s64x16_2_n2a_f3_z", (1, 40, 64)),
+    "two share weights of one column of tiles": ("u64x16_3_n2w_f3_z", (70, 8, 64)),
+    "two share weights, several tiles, odd": ("u128x56w2_3_p_n2w_f3", (300, 280, 136)),
+    "two share tokens, several tiles": ("s64x72_3_p_n2a_f3", (100, 336, 72)),
+    "two share constant weights": ("s128x72w2k2_2_n2w_cw", (100, 200, 320)),
+    "two share tokens, constant weights, several tiles": ("u64x40_4_p_n2a_cw", (70, 440, 64)),
+    "two share tokens, registers move": ("s256x24w2_3_n2a_r_f3", (41, 304, 136)),
 }
+RELAXED = {"remote-arrival-scope"}
+"""A remark on neighbours that share something: that a stage may be filled again says nothing of other memory."""
 CASE = pytest.mark.parametrize("name, shape", CASES.values(), ids=CASES)
 
 
@@ -79,16 +94,17 @@ def test_sums_are_exact_and_clean_under_every_schedule(
 ):
     result, a, w, rules = run(name, *shape, schedule=schedule, seed=seed)
     np.testing.assert_array_equal(result, rounded(a @ w.T))
-    assert rules <= (PROMISE if name.endswith("_cw") else set())
+    assert rules <= (PROMISE if name.endswith("_cw") else set()) | (RELAXED if named(name).shared else set())
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("name", ["u64x24_3_1_f3_z", "s64x24_3_S2_1_f3_z", "s128x40w2_3_p_1_f3_z", "s64x24_3_1_f3_z"])
+@pytest.mark.parametrize("name", ["u64x24_3_1_f3_z", "s64x24_3_S2_1_f3_z", "s128x40w2_3_p_1_f3_z", "s64x24_3_1_f3_z",
+                                  "u64x24_3_n2w_1_f3_z", "s64x24_3_p_n2a_1_f3_z"])  # fmt: skip
 @pytest.mark.parametrize("n", [1, 67, 141])
 def test_an_odd_number_of_columns_is_stored_by_elements(name: str, n: int):
     result, a, w, rules = run(name, 30, n, 136)
     np.testing.assert_array_equal(result, rounded(a @ w.T))
-    assert rules <= {"uncoalesced-access", "bank-conflict"}
+    assert rules <= {"uncoalesced-access", "bank-conflict"} | (RELAXED if named(name).shared else set())
 
 
 @pytest.mark.parametrize("kinds", [(f16, f16, f16), (e4m3, e4m3, bf16), (e5m2, e4m3, f16)], ids=str)
@@ -190,6 +206,9 @@ def test_parts_of_k_are_added_in_one_order_whoever_is_first():
         ({"neighbours": 2, "persistent": True}, "neighbours"), ({"tile_m": 0}, "tile_m"), ({"whole": 1}, "whole"),
         ({"moved": True, "consumers": 1}, "registers move"),
         ({"moved": True, "tile_m": 256, "tile_n": 152}, "accumulators"),
+        ({"shared": "weights"}, "what is shared"), ({"shared": "rows"}, "shared"),
+        ({"shared": "tokens", "neighbours": 2, "split": 2, "tile_n": 64}, "what is shared"),
+        ({"shared": "weights", "neighbours": 4, "tile_n": 24}, "what is shared"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_built_is_refused_in_a_sentence(changed: dict[str, object], word: str):

@@ -233,7 +233,9 @@ class Tma:
         """One box to global memory: cp.async.bulk.tensor store, part of the thread's current bulk group."""
         CopyAsync.bulk.tensor_store(dst, src, coord, pred=pred)
 
-    def prefetch(self, dst: TileSlice, src: TensorMap, coord: Sequence[Coordinate]) -> None:
+    def prefetch(
+        self, dst: TileSlice, src: TensorMap, coord: Sequence[Coordinate], pred: Predicate | None = None
+    ) -> None:
         """What `load` with the same arguments reads is brought into L2, and nowhere else: a hint, without completion.
 
         cp.async.bulk.prefetch.tensor.<n>d.L2.global.tile for each box of the tile's layout.
@@ -241,7 +243,7 @@ class Tma:
         trace = Trace.current()
         opcode = f"cp.async.bulk.prefetch.tensor.{src.array.rank}d.L2.global.tile"
         for box in dst.layout.boxes:
-            issue(opcode, tensor_address(src, src.moved(coord, box.coordinates)), trace=trace)
+            issue(opcode, tensor_address(src, src.moved(coord, box.coordinates)), pred=pred, trace=trace)
 
     def prefetch_descriptor(self, tensor_map: TensorMap, pred: Predicate | None = None) -> None:
         """prefetch.tensormap: bring the 128-byte map itself close."""

@@ -4,7 +4,8 @@ A tile that all CTAs of a cluster need is cut into slices of rows, one for each 
 multicasts it, so every CTA has the whole tile after one slice's worth of traffic. Every full barrier gets the bytes of
 all slices.
 
-`load_tile`, `Multicast` and `load_slices` are called alike, so a producer chooses one of them for an operand.
+`load_tile`, `Multicast` and `load_slices` are called alike, so a producer chooses one of them for an operand. `Slices`
+does the same for tiles of any multiple of 8 rows, and brings them into L2 before they are loaded.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from ...lang.values import Register
 
 Coordinates: TypeAlias = Sequence[Register | int]
 """Of a tile's first element in its array, innermost dimension first."""
+
+
+SLICE_ROWS = 8
+"""Rows after which the pattern of a swizzle begins anew."""
 
 
 def meet() -> None:
@@ -64,6 +69,65 @@ class Multicast:
         rows = tile.rows_count // self.ctas
         first = self.rank * rows
         _copy(tile.rows(first, rows), array, coordinates, (0, first), full, everyone)
+
+
+def slice_boxes(ctas: int, array: ArrayHandle) -> list[tuple[int, int]]:
+    """The boxes of `Slices`, the higher one first where there are two."""
+    assert array.spec.box is not None
+    width, rows = array.spec.box[0], _rows(array)
+    least, more = divmod(rows // SLICE_ROWS, ctas)
+    if not least:
+        raise array.trace.error(f"{ctas} CTAs cannot share the tile of {array.name}",
+                                expected=f"{SLICE_ROWS * ctas} rows or more", got=rows)  # fmt: skip
+    return [(width, (least + larger) * SLICE_ROWS) for larger in ((1, 0) if more else (0,))]
+
+
+def _rows(array: ArrayHandle) -> int:
+    assert array.spec.box is not None
+    return int(array.spec.box[1])
+
+
+class Slices:
+    """This CTA's slice of a K-major tile, which it loads for all `ctas` CTAs of its cluster.
+
+    Slices are multiples of 8 rows, the pattern of the swizzle, and as equal as these allow: 80 and 72 of 152. Each size
+    has a tensor map of its own.
+
+    Args:
+        ctas: of the cluster.
+        array: the operand, whose Tile's box is as high as the whole tile, and not clipped.
+
+    Raises TraceError where a CTA would have no rows.
+    """
+
+    def __init__(self, ctas: int, array: ArrayHandle) -> None:
+        self.ctas, self.array, boxes = ctas, array, slice_boxes(ctas, array)
+        rank, (width, least) = ptx.special.cluster_ctarank(), boxes[-1]
+        self.first = rank * least
+        self.boxes: list[tuple[tuple[int, int], Predicate | None]] = [(boxes[-1], None)]
+        if len(boxes) > 1:
+            more = (_rows(array) - ctas * least) // SLICE_ROWS
+            larger = rank < more
+            self.first = self.first + ptx.select(larger, rank, more) * SLICE_ROWS
+            self.boxes = [(boxes[0], larger), ((width, least), ~larger)]
+
+    def load(
+        self, tile: TileSlice, coordinates: Coordinates, full: BarrierAddress, cache_hint: Register | None = None
+    ) -> None:
+        """Load and multicast the slice; `coordinates` are those of the whole tile."""
+        everyone = (1 << self.ctas) - 1
+        mine = tile + self.first * tile.layout.swizzle.span
+        for size, pred in self.boxes:
+            map_ = self.array.tma_desc(size)
+            for panel in tile.layout.boxes:
+                place = map_.moved(coordinates, (panel.coordinates[0], self.first))
+                ptx.cp.async_.bulk.tensor(mine + panel.offset, map_, place, full, everyone, cache_hint, pred=pred)
+
+    def prefetch(self, tile: TileSlice, coordinates: Coordinates) -> None:
+        """What `load` with the same arguments reads comes into L2."""
+        for size, pred in self.boxes:
+            map_ = self.array.tma_desc(size)
+            ptx.tma.prefetch(tile, map_, map_.moved(coordinates, (0, self.first)), pred=pred)
 
 
 def load_slices(ctas: int, tile: TileSlice, array: ArrayHandle, coordinates: Coordinates, full: BarrierAddress) -> None:

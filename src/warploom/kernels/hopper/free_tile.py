@@ -29,7 +29,7 @@ Limits     any M, N; K a multiple of 16 bytes' worth; both operands K-major; D o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -39,10 +39,11 @@ from ...collective.epilogue.arguments import epilogue_arguments
 from ...collective.epilogue.staged_store import Part, StagedStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.cache_policy import read_once
-from ...collective.pipeline.tma import Stage, State
+from ...collective.pipeline.tma import State
 from ...collective.reduce.peers import PeerReduce
 from ...collective.reduce.split_k import DsmemReduce, NoReduce
-from ...collective.tile.inside import inside, least, moved
+from ...collective.tile import cluster
+from ...collective.tile.inside import inside, least
 from ...collective.tile.roles import producer_warp
 from ...collective.tile.stream_k import Segment, SplitKSchedule
 from ...isa.dtypes import b32, u32
@@ -56,6 +57,7 @@ from .description import TILE_K_BYTES, Fusion, Product
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block, staged_pitch
 from .free_tile_end import Ahead, End
 from .free_tile_launch import operands, result, traced
+from .free_tile_places import Here, Loads, Places, prefetch_descriptors
 
 __all__ = ["FreeTileConfig", "build"]
 
@@ -89,16 +91,6 @@ def build(
 
 
 @dataclass
-class Here:
-    """A tile: where it begins on both axes, moved inside the tensor, and where its own part begins."""
-
-    token: Register
-    weight: Register
-    own_token: Register
-    own_weight: Register
-
-
-@dataclass
 class Parts:
     """What the roles share: the arrays, the ring, which stages of K are this CTA's, how sums are exchanged."""
 
@@ -106,7 +98,7 @@ class Parts:
     fusion: Fusion
     given: Mapping[str, Any]
     ring: TmaPipeline
-    k: SplitKSchedule
+    places: Places
     exchange: NoReduce | DsmemReduce
     staged: SharedAddress
 
@@ -119,6 +111,7 @@ class Parts:
         ring = TmaPipeline(
             stages=config.stages,
             consumers=config.consumers,
+            ctas=config.neighbours if config.shared else 1,
             a=smem.wgmma_tile(on_m, (config.tile_m, tile_k), stages=config.stages, name="ring.m"),
             b=smem.wgmma_tile(on_n, (config.tile_n, tile_k), stages=config.stages, name="ring.n"),
         )
@@ -130,7 +123,7 @@ class Parts:
         if config.split > 1:
             exchange = DsmemReduce(config.tile_n // 2, config.consumers, config.split)
         k = SplitKSchedule(k_tiles(A, tile_k), config.split)
-        return Parts(config, fusion, given, ring, k, exchange, staged)
+        return Parts(config, fusion, given, ring, Places(config, A, given["W"], k), exchange, staged)
 
     @property
     def A(self) -> ArrayHandle:  # noqa: N802 - the operands' names
@@ -143,62 +136,18 @@ class Parts:
         return self.given["W"]
 
     @property
+    def k(self) -> SplitKSchedule:
+        """Which stages of K are this CTA's."""
+        return self.places.k
+
+    @property
     def names(self) -> tuple[str, str]:
         """Of the ring's tiles: the tokens', the weights'."""
         return ("b", "a") if self.config.swapped else ("a", "b")
 
-    def across(self) -> Register:
-        """How many tiles cover the tokens."""
-        return (self.A.shape[0] + (self.config.tokens - 1)) // self.config.tokens
-
-    def tiles(self) -> Iterator[Register]:
-        """This CTA's tiles; a run-time loop where it has several, a branch where it may have none."""
-        config = self.config
-        tiles = self.across() * ((self.W.shape[0] + (config.weights - 1)) // config.weights)
-        if config.persistent:
-            yield from ptx.range(self.k.tile, tiles, ptx.special.nctaid.x(), unroll=False)
-        elif config.neighbours > 1:
-            with ptx.if_(self.k.tile < tiles):
-                yield self.k.tile
-        else:
-            yield self.k.tile
-
-    def place(self, tile: Register) -> Here:
-        """Of tile number `tile`; a last tile begins so that it ends with the tensor. Each role calculates it for
-        itself, a consumer after its products: registers are scarce."""
-        config, across = self.config, self.across()
-        own_token, own_weight = tile % across * config.tokens, tile // across * config.weights
-        return Here(
-            moved(own_token, self.A.shape[0], config.tokens), moved(own_weight, self.W.shape[0], config.weights),
-            own_token, own_weight,
-        )  # fmt: skip
-
     def number(self, tile: Register, block: int) -> Register:
         """Of this CTA's part of a block of 64 rows of a tile, among all of them."""
         return (tile * (self.config.tile_m // BLOCK) + block) * self.config.split + self.k.part  # type: ignore[no-any-return]
-
-    def bytes(self) -> Register:
-        """Of a stage: rows inside the tensors alone."""
-        rows = inside(self.A.shape[0], self.config.tokens) + inside(self.W.shape[0], self.config.weights)
-        return rows * (self.config.k_tiles * TILE_K_BYTES)
-
-    def load_tokens(self, here: Here, number: Register, stage: Stage) -> None:
-        """Rows of A of this CTA's n-th stage."""
-        tile = stage.tiles[self.names[0]]
-        ptx.tma.load(tile, self.A.tma_desc(), ((self.k.first + number) * tile.layout.k, here.token), stage.full)
-
-    def load_weights(self, here: Here, number: Register, stage: Stage, policy: Register | None) -> None:
-        """Rows of W of this CTA's n-th stage."""
-        tile = stage.tiles[self.names[1]]
-        place = ((self.k.first + number) * tile.layout.k, here.weight)
-        ptx.tma.load(tile, self.W.tma_desc(), place, stage.full, cache_hint=policy)
-
-    def prefetch_weights(self, here: Here) -> None:
-        """The first stages' weights to L2: what is written there before they are read replaces them there."""
-        tile = self.ring.tiles[self.names[1]][0]
-        count = least(self.k.total, self.config.prefetch)
-        for number in ptx.range(count, unroll=False):
-            ptx.tma.prefetch(tile, self.W.tma_desc(), ((self.k.first + number) * tile.layout.k, here.weight))
 
 
 # -- roles ---------------------------------------------------------------------------------------------------------
@@ -210,7 +159,10 @@ def run(parts: Parts, over: PeerReduce | None = None) -> None:
     first = ptx.special.tid.x() == 128 * config.consumers
     with ptx.if_(first):
         begin(parts)
-    ptx.bar.sync(0)
+    if config.shared:
+        cluster.meet()
+    else:
+        ptx.bar.sync(0)
     if config.split > 1:
         ptx.cluster.arrive(relaxed=True)
     registers = config.role_registers
@@ -218,14 +170,23 @@ def run(parts: Parts, over: PeerReduce | None = None) -> None:
         with ptx.if_(first):
             load(parts)
         parts.exchange.ready()
+        leaves(parts)
     for me in each_consumer(warpgroup, config.consumers, registers[1], first=0):
         multiply(parts, me, over)
+    if config.shared:
+        ptx.cluster.wait()
+
+
+def leaves(parts: Parts) -> None:
+    """This role has loaded or released its last stage. Neighbours that fill each other's stages and count what the
+    others have read only end together; what a role does after this, it does meanwhile."""
+    if parts.config.shared:
+        ptx.cluster.arrive()
 
 
 def begin(parts: Parts) -> None:
     """The producer's thread, before anybody waits."""
-    for array in (parts.W, parts.A):
-        ptx.tma.prefetch_descriptor(array.tma_desc())
+    prefetch_descriptors(parts.places)
     parts.ring.init_barriers()
     parts.exchange.initialise()
     ptx.fence.mbarrier_init()
@@ -236,45 +197,52 @@ def begin(parts: Parts) -> None:
 def load(parts: Parts) -> None:
     """The producer: what may go ahead of the kernel in front, then stage by stage."""
     config, ring, total = parts.config, parts.ring, parts.k.total
-    policy, bytes_of_stage, state = read_once() if config.evict_first else None, parts.bytes(), ring.producer_state()
+    policy, loads = read_once() if config.evict_first else None, Loads(parts.places, ring, parts.names)
+    bytes_of_stage, state = loads.bytes(), ring.producer_state()
     ahead, waits = reg.scalar(u32, init=0), reg.scalar(u32, init=1)
-    for tile in parts.tiles():
-        here = parts.place(tile)
+    for tile in parts.places.tiles():
+        here = parts.places.place(tile)
         if not config.persistent:
-            go_ahead(parts, here, state, ahead, bytes_of_stage, policy)
+            go_ahead(parts, loads, here, state, ahead, bytes_of_stage, policy)
         else:
             with ptx.if_(waits == 1):
-                go_ahead(parts, here, state, ahead, bytes_of_stage, policy)
+                go_ahead(parts, loads, here, state, ahead, bytes_of_stage, policy)
             waits.set(0)
         for number in ptx.range(ahead, total, unroll=False):
             ptx.mbarrier.wait(ring.empty[state.index], state.phase)
             stage = ring.stage(state)
             ptx.mbarrier.arrive_expect_tx(stage.full, bytes_of_stage)
-            parts.load_weights(here, number, stage, policy)
-            parts.load_tokens(here, number, stage)
+            loads.weights(here, number, stage, policy)
+            loads.tokens(here, number, stage)
             ring.advance(state)
         ahead.set(0)
 
 
 def go_ahead(
-    parts: Parts, here: Here, state: State, ahead: Register, bytes_of_stage: Register, policy: Register | None
+    parts: Parts,
+    loads: Loads,
+    here: Here,
+    state: State,
+    ahead: Register,
+    bytes_of_stage: Register,
+    policy: Register | None,
 ) -> None:
     """Of the first tile: with the promise, the weights of all stages are loaded before the kernel in front has ended,
     and the tokens after it (`ahead` stages are then under way); without it, weights come to L2."""
     ring, config = parts.ring, parts.config
     if not config.constant_weights:
         if config.prefetch and config.pdl:
-            parts.prefetch_weights(here)
+            loads.prefetch_weights(here)
         wait_for_kernel_in_front(config)
         return
     ahead.set(least(parts.k.total, config.stages))
     for number in ptx.range(ahead, unroll=False):
         stage = ring.stage(State(number, number))
         ptx.mbarrier.arrive_expect_tx(stage.full, bytes_of_stage)
-        parts.load_weights(here, number, stage, policy)
+        loads.weights(here, number, stage, policy)
     wait_for_kernel_in_front(config)
     for number in ptx.range(ahead, unroll=False):
-        parts.load_tokens(here, number, ring.stage(State(number, number)))
+        loads.tokens(here, number, ring.stage(State(number, number)))
     around = ahead == config.stages
     state.index.set(ptx.select(around, 0, ahead))
     state.phase.set(ptx.select(around, reg.scalar(u32, init=0), 1))
@@ -297,21 +265,24 @@ def multiply(parts: Parts, me: int, over: PeerReduce | None) -> None:
     empty_parts = config.split > 1
     acc = wgmma_accumulators(BLOCK * config.blocks, config.tile_n, zero=empty_parts)
     loop, rows = ConsumerLoop(parts.ring, parts.ring.consumer_state()), BLOCK * config.blocks
-    for tile in parts.tiles():
+    for tile in parts.places.tiles():
         ahead = load_ahead(parts, me, tile)
         for stage, later in loop.stages(parts.k.total):
             mine = stage.a.rows(me * rows, rows)
             wgmma_stage(acc, mine, stage.b, accumulate=True if empty_parts else later)
         loop.drain()
         if not config.persistent:
+            leaves(parts)
             ptx.bar.sync(ALL_CONSUMERS, 128 * config.consumers)
         parts.exchange.ready()
-        store, here = Stores(parts, me, ahead), parts.place(tile)
+        store, here = Stores(parts, me, ahead), parts.places.place(tile)
         for index, block in enumerate(acc):
             for complete in parts.exchange.combine(block, me, Segment(parts.k.tile, parts.k.total)):
                 if over is not None:
                     over.combine(block, complete, parts.number(tile, me * config.blocks + index), me)
                 store.block(block, index, complete, here)
+    if config.persistent:
+        leaves(parts)
     if over is not None:
         over.finish(me)
 
@@ -321,7 +292,7 @@ def load_ahead(parts: Parts, me: int, tile: Register) -> Ahead:
     config, fusion, D = parts.config, parts.fusion, parts.given["D"]
     on_m, on_n, limit_m, limit_n = tile, tile, D.shape[0], D.shape[1]
     if fusion.scales == "row" or fusion.bias is not None:
-        here, first = parts.place(tile), me * config.blocks * BLOCK
+        here, first = parts.places.place(tile), me * config.blocks * BLOCK
         on_m, on_n = (here.weight, here.token) if config.swapped else (here.token, here.weight)
         on_m, (limit_m, limit_n) = on_m + first, (limit_n, limit_m) if config.swapped else (limit_m, limit_n)
     return Ahead(
@@ -335,8 +306,12 @@ def clear_outside(parts: Parts) -> None:
     tokens, weights = parts.names
     threads = 128 * config.consumers
     thread = ptx.special.tid.x()
-    extents = ((tokens, parts.A.shape[0], config.tokens), (weights, parts.W.shape[0], config.weights))
-    small = (extents[0][1] < config.tokens) | (extents[1][1] < config.weights)
+    extents = [(tokens, parts.A.shape[0], config.tokens), (weights, parts.W.shape[0], config.weights)]
+    if config.shared:  # its boxes are whole, and bring zeros themselves
+        extents.pop(0 if config.shared == "tokens" else 1)
+    small = extents[0][1] < extents[0][2]
+    if len(extents) > 1:
+        small = small | (extents[1][1] < extents[1][2])
     with ptx.if_(small):
         for name, extent, rows in extents:
             start = SharedAddress(parts.A.trace, ring.tiles[name].buffer.offset)

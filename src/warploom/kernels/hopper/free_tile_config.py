@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from ...collective.tile.cluster import SLICE_ROWS
 from ...collective.tile.sizes import exchange_width, owned
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16
@@ -43,13 +44,15 @@ _PLAIN = Fusion()
 MOST_PASS = 64
 """Columns of the accumulators (swapped: tokens) that a persistent kernel stages at a time."""
 BARRIER_BYTES = 512
+SHARED = ("", "weights", "tokens")
+"""What neighbours may share."""
 _NUMBERS = {
     "tile_m": 64, "tile_n": 8, "consumers": 1, "k_tiles": 1, "stages": 2, "split": 1, "neighbours": 1, "prefetch": 0,
     "ctas_per_sm": 1,
 }  # fmt: skip
 NAME = re.compile(
     r"(?P<side>[su])(?P<tile_m>\d{1,6})x(?P<tile_n>\d{1,6})(?:w(?P<consumers>\d{1,6}))?(?:k(?P<k_tiles>\d{1,6}))?_(?P<stages>\d{1,6})"
-    r"(?:_S(?P<split>\d{1,6}))?(?P<persistent>_p)?(?:_n(?P<neighbours>\d{1,6}))?(?:_o(?P<ctas_per_sm>\d{1,6}))?"
+    r"(?:_S(?P<split>\d{1,6}))?(?P<persistent>_p)?(?:_n(?P<neighbours>\d{1,6})(?P<shared>[aw])?)?(?:_o(?P<ctas_per_sm>\d{1,6}))?"
     r"(?P<moved>_r)?(?P<evict_first>_e)?(?P<elements>_1)?(?:_f(?P<prefetch>\d{1,6})|(?P<constant_weights>_cw))(?P<without>_np)?(?P<cleared>_z)?"
 )
 
@@ -68,8 +71,11 @@ class FreeTileConfig:
         stages: of the ring.
         split: parts of K, one for each CTA of a cluster, which push their sums to each other (st.async).
         persistent: as many CTAs as the machine has multiprocessors go through the tiles; else a CTA for each tile.
-        neighbours: CTAs of a cluster that share nothing, which only places them close together: they load the same
-            weights at one time.
+        neighbours: CTAs of a cluster. Unless something is `shared`, that only places them close together: they load the
+            same weights at one time.
+        shared: "weights": the CTAs of a cluster have tiles that follow each other along the tokens, and each loads a
+            slice of their weights for all of them (multicast); "tokens": along the weights, and they share tokens; "":
+            each loads its own.
         ctas_per_sm: CTAs that are to fit a multiprocessor.
         evict_first: L2 is told that weights are read once.
         whole: rows of D are multiples of 16 bytes, and are stored in such pieces; else element by element.
@@ -102,6 +108,7 @@ class FreeTileConfig:
     pdl: bool = True
     cleared: bool = False
     moved: bool = False
+    shared: str = ""
 
     @property
     def blocks(self) -> int:
@@ -146,9 +153,23 @@ class FreeTileConfig:
         return self.tile_m if self.swapped else self.tile_n
 
     @property
+    def shared_rows(self) -> int:
+        """Rows of a tile of what neighbours share."""
+        return self.tokens if self.shared == "tokens" else self.weights
+
+    @property
     def ctas(self) -> int:
         """CTAs of a cluster."""
         return self.split * self.neighbours
+
+    def groups(self, across: int, down: int) -> int:
+        """How many clusters have tiles, of that many along the tokens and along the weights: what neighbours share
+        decides along which of the two they stand."""
+        if self.shared == "tokens":
+            return across * -(-down // self.neighbours)
+        if self.shared:
+            return -(-across // self.neighbours) * down
+        return -(-across * down // self.neighbours)
 
     @property
     def stage_bytes(self) -> int:
@@ -201,7 +222,7 @@ class FreeTileConfig:
     def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError where no kernel can be built from this."""
         flags = ("swapped", "persistent", "evict_first", "whole", "constant_weights", "pdl", "cleared", "moved")
-        check_fields(self, _NUMBERS, flags, {})
+        check_fields(self, _NUMBERS, flags, {"shared": SHARED})
         problem = self._problem(product, fusion)
         if problem is not None:
             what, expected, got = problem
@@ -235,8 +256,12 @@ class FreeTileConfig:
             (self.split == 1 or (self.blocks == 1 and self.split <= self.tile_n // 8), "its parts of K",
              f"64 rows for each consumer, and at most {self.tile_n // 8} parts", (self.split, self.blocks)),
             (self.split == 1 or not self.persistent, "its parts of K", "1 where it is persistent", self.split),
-            (self.neighbours == 1 or not self.persistent, "its neighbours", "1 where it is persistent",
-             self.neighbours),
+            (self.neighbours == 1 or not self.persistent or self.shared != "", "its neighbours",
+             "1 where it is persistent and nothing is shared", self.neighbours),
+            (not self.shared or self.neighbours > 1, "what is shared", "2 neighbours or more", self.neighbours),
+            (not self.shared or self.split == 1, "what is shared", "all of K", self.split),
+            (not self.shared or self.shared_rows >= SLICE_ROWS * self.neighbours, "what is shared",
+             f"{SLICE_ROWS} rows for each neighbour", (self.shared_rows, self.neighbours)),
             (product.a in OPERANDS and product.b in OPERANDS, "its operands", ", ".join(map(str, OPERANDS)),
              (str(product.a), str(product.b))),
             (product.a == product.b or product.a.bits == product.b.bits == 8, "its operands",
@@ -285,6 +310,7 @@ def named(text: str) -> FreeTileConfig:
     named = ("persistent", "evict_first", "constant_weights", "cleared", "moved")
     flags = {key: found[key] is not None for key in named}
     fields: dict[str, Any] = {"consumers": 1, **numbers, **flags}
+    fields["shared"] = next((word for word in SHARED if word[:1] == {"a": "t", "w": "w"}.get(found["shared"])), "")
     return FreeTileConfig(**fields, swapped=found["side"] == "s", whole=found["elements"] is None,
                           pdl=found["without"] is None)  # fmt: skip
 
@@ -298,7 +324,13 @@ class FreeTileGrid:
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
         """CTAs along x, y, z."""
         config = self.config
-        tiles = -(-dims["M"] // config.tokens) * -(-dims["N"] // config.weights)
+        across, down = -(-dims["M"] // config.tokens), -(-dims["N"] // config.weights)
+        tiles = across * down
+        if config.shared:
+            tiles = config.groups(across, down)
+            if config.persistent:
+                tiles = min(tiles, max(1, machine.sms * config.ctas_per_sm // config.neighbours))
+            return (tiles * config.neighbours, 1, 1)
         if config.persistent:
             return (min(tiles, machine.sms * config.ctas_per_sm), 1, 1)
         return (-(-tiles // config.neighbours) * config.ctas, 1, 1)

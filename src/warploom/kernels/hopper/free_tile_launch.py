@@ -36,12 +36,13 @@ def traced(
 
 
 def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
-    """A and W."""
-    tile_k = config.k_tiles * product.tile_k
+    """A and W. What neighbours share comes in slices, which are never clipped."""
+    tile_k, shared = config.k_tiles * product.tile_k, config.shared
     return {
         "A": Tile.wgmma_b("M", "K", product.a, major="K", tile_n=config.tokens, tile_k=tile_k, ragged=True,
-                          clipped=True),
-        "W": Tile.wgmma_a("N", "K", product.b, tile_m=config.weights, tile_k=tile_k, ragged=True, clipped=True),
+                          clipped=shared != "tokens"),
+        "W": Tile.wgmma_a("N", "K", product.b, tile_m=config.weights, tile_k=tile_k, ragged=True,
+                          clipped=shared != "weights"),
     }  # fmt: skip
 
 

@@ -103,6 +103,9 @@ def build(
     config.check(product)
     if ranks < 2:
         raise ArgumentError("sums over GPUs need some", expected="2 ranks or more", got=ranks)
+    if config.shared:
+        raise ArgumentError(f"{config.name()} cannot add sums over GPUs", expected="no operand shared by neighbours",
+                            got=config.shared)  # fmt: skip
     names: dict[str, Tile | Scalar] = {
         **operands(product, config),
         "slots": Tile("Words", u32, peers=ranks),

@@ -1,0 +1,158 @@
+"""Which tiles a CTA of free tiles has, where they begin, and how their operands come into a stage of the ring.
+
+neighbours                    tiles follow each other along the tokens, and clusters hold what comes together
+neighbours that share weights  along the tokens: a cluster's tiles have the same weights, each CTA loads a slice
+neighbours that share tokens   along the weights: likewise
+
+                 tokens ->                    where the last cluster has a CTA too many, this one multiplies
+    weights   [ 0 | 1 ][ 2 | 2'][             the last tile again for its neighbours' sake, whose slice it loads,
+       |      [ 0 | 1 ][ 2 | 2'][             and stores nothing: its own part begins behind the end
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...collective.pipeline.tma import Stage, TmaPipeline
+from ...collective.tile.cluster import Slices, slice_boxes
+from ...collective.tile.inside import inside, least, moved
+from ...collective.tile.stream_k import SplitKSchedule
+from ...lang import ptx
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from .description import TILE_K_BYTES
+from .free_tile_config import FreeTileConfig
+
+
+@dataclass
+class Here:
+    """A tile: where it begins on both axes, moved inside the tensor, and where its own part begins."""
+
+    token: Register
+    weight: Register
+    own_token: Register
+    own_weight: Register
+
+
+@dataclass
+class Places:
+    """Of A (M, K) and W (N, K): see the module's docstring."""
+
+    config: FreeTileConfig
+    A: ArrayHandle
+    W: ArrayHandle
+    k: SplitKSchedule
+
+    def across(self) -> Register:
+        """How many tiles, or clusters that share weights, cover the tokens."""
+        return _covering(self.A.shape[0], self.config.tokens, self._along("weights"))
+
+    def down(self) -> Register:
+        """The same of the weights."""
+        return _covering(self.W.shape[0], self.config.weights, self._along("tokens"))
+
+    def _along(self, shared: str) -> int:
+        return self.config.neighbours if self.config.shared == shared else 1
+
+    def tiles(self) -> Iterator[Register]:
+        """This CTA's tiles; a run-time loop where it has several, a branch where it may have none. Of neighbours that
+        share something all have the same number of tiles, and of them the same numbers."""
+        config = self.config
+        tiles = self.across() * self.down()
+        if config.shared:
+            first = ptx.special.ctaid.x() // config.neighbours
+            if config.persistent:
+                step = ptx.special.nctaid.x() // config.neighbours
+                yield from ptx.range(first, tiles, step, unroll=False)
+            else:
+                yield first
+        elif config.persistent:
+            yield from ptx.range(self.k.tile, tiles, ptx.special.nctaid.x(), unroll=False)
+        elif config.neighbours > 1:
+            with ptx.if_(self.k.tile < tiles):
+                yield self.k.tile
+        else:
+            yield self.k.tile
+
+    def place(self, tile: Register) -> Here:
+        """Of tile number `tile`; a last tile begins so that it ends with the tensor. Each role calculates it for
+        itself, a consumer after its products: registers are scarce."""
+        config, across = self.config, self.across()
+        own_token = self._of_cluster(tile % across, "weights") * config.tokens
+        own_weight = self._of_cluster(tile // across, "tokens") * config.weights
+        return Here(
+            moved(own_token, self.A.shape[0], config.tokens), moved(own_weight, self.W.shape[0], config.weights),
+            own_token, own_weight,
+        )  # fmt: skip
+
+    def _of_cluster(self, index: Register, shared: str) -> Register:
+        """A tile's number along an axis on which the tiles of a cluster that shares this follow each other."""
+        if self.config.shared != shared:
+            return index
+        return index * self.config.neighbours + ptx.special.cluster_ctarank()
+
+
+def _covering(extent: Register, tile: int, neighbours: int) -> Register:
+    count = (extent + (tile - 1)) // tile
+    return count if neighbours == 1 else (count + (neighbours - 1)) // neighbours
+
+
+class Loads:
+    """How a producer brings both operands into a stage. names: of the ring's tiles, the tokens' and the weights'."""
+
+    def __init__(self, places: Places, ring: TmaPipeline, names: tuple[str, str]) -> None:
+        config = places.config
+        self.places, self.ring, self.names, self.k, self.shared = places, ring, names, places.k, config.shared
+        if config.shared:
+            self.slices = Slices(config.neighbours, places.A if config.shared == "tokens" else places.W)
+
+    def bytes(self) -> Register:
+        """Of a stage: rows inside the tensors, or whole slices."""
+        config, A, W = self.places.config, self.places.A, self.places.W  # noqa: N806
+        if config.shared == "tokens":
+            rows = inside(W.shape[0], config.weights) + config.tokens
+        elif config.shared:
+            rows = inside(A.shape[0], config.tokens) + config.weights
+        else:
+            rows = inside(A.shape[0], config.tokens) + inside(W.shape[0], config.weights)
+        return rows * (config.k_tiles * TILE_K_BYTES)
+
+    def tokens(self, here: Here, number: Register, stage: Stage) -> None:
+        """Rows of A of this CTA's n-th stage."""
+        tile = stage.tiles[self.names[0]]
+        place = ((self.k.first + number) * tile.layout.k, here.token)
+        if self.shared == "tokens":
+            self.slices.load(tile, place, stage.full)
+        else:
+            ptx.tma.load(tile, self.places.A.tma_desc(), place, stage.full)
+
+    def weights(self, here: Here, number: Register, stage: Stage, policy: Register | None) -> None:
+        """Rows of W of this CTA's n-th stage."""
+        tile = stage.tiles[self.names[1]]
+        place = ((self.k.first + number) * tile.layout.k, here.weight)
+        if self.shared == "weights":
+            self.slices.load(tile, place, stage.full, policy)
+        else:
+            ptx.tma.load(tile, self.places.W.tma_desc(), place, stage.full, cache_hint=policy)
+
+    def prefetch_weights(self, here: Here) -> None:
+        """The first stages' weights to L2: what is written there before they are read replaces them there."""
+        tile = self.ring.tiles[self.names[1]][0]
+        count = least(self.k.total, self.places.config.prefetch)
+        for number in ptx.range(count, unroll=False):
+            place = ((self.k.first + number) * tile.layout.k, here.weight)
+            if self.shared == "weights":
+                self.slices.prefetch(tile, place)
+            else:
+                ptx.tma.prefetch(tile, self.places.W.tma_desc(), place)
+
+
+def prefetch_descriptors(places: Places) -> None:
+    """Bring the tensor maps of both operands close."""
+    for array, name in ((places.W, "weights"), (places.A, "tokens")):
+        boxes: list[tuple[int, int] | None] = [None]
+        if places.config.shared == name:
+            boxes = [*slice_boxes(places.config.neighbours, array)]
+        for box in boxes:
+            ptx.tma.prefetch_descriptor(array.tma_desc(box))

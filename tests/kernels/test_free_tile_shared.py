@@ -1,0 +1,87 @@
+"""Free tiles whose neighbours share an operand by multicast: edges and ends, and mutants of the hand-over."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.kernels.test_free_tile import ENDS, NUMPY, RELAXED, SCHEDULES, SMS, rounded, run
+from warploom.errors import WarploomError
+from warploom.kernels.hopper.description import Product
+from warploom.kernels.hopper.free_tile import build
+from warploom.kernels.hopper.free_tile_config import named
+from warploom.runtime.machine import H200
+from warploom.types import bf16
+
+MEETING = re.escape("barrier.cluster.arrive.relaxed.aligned;\n    barrier.cluster.wait.acquire.aligned;")
+MUTANTS = {
+    "neighbours that do not meet first": (MEETING, "bar.sync 0;"),
+    "neighbours that leave each other": (r"barrier\.cluster\.(arrive\.release|wait\.acquire)\.aligned;(?!\s+setp)", ""),
+    "a stage that is free when one of two has read it": (r"(mbarrier\.init\.shared::cta\.b64 \[smem\+\d+\]), 2;",
+                                                         r"\1, 1;"),
+    "all is told to the first": (r"(mapa\.shared::cluster\.u32 %r\d+, %r\d+), %r\d+;", r"\1, 0;"),
+    "a slice for its own CTA alone": (r"(mov\.b16 %rs\d+), 3;", r"\1, 1;"),
+    "the same slice twice": (r"(mov\.u32 %r\d+), %cluster_ctarank;(\s+mul\.lo\.u32 %r\d+, %r\d+, (?:16|40))",
+                             r"\1, 0;\2"),
+    "a stage that is never said to be free": (r"@%p\d+ mbarrier\.arrive\.relaxed\.cluster",
+                                              "@%p0 mbarrier.arrive.relaxed.cluster"),
+}  # fmt: skip
+
+
+def fails(name: str, text: str) -> bool:
+    """Whether a text is found out, by a finding or a wrong result, under any schedule."""
+    draw = np.random.default_rng(0)
+    a, w = (draw.integers(-2, 3, (rows, 264)).astype(NUMPY[bf16]) for rows in (130, 136))
+    right = rounded(a.astype(np.float32) @ w.astype(np.float32).T)
+    for schedule, seed in (*SCHEDULES, ("starve", 0), ("random", 2)):
+        try:
+            report = build(Product(), named(name)).emulate(
+                a, w, machine=H200(sms=SMS), ptx=text, schedule=schedule, seed=seed
+            )
+        except WarploomError:
+            return True
+        rules = {finding.rule for finding in report.findings} - RELAXED
+        if rules or not np.array_equal(report.outputs[0].astype(np.float32), right):
+            return True
+    return False
+
+
+@pytest.mark.sample(4, full=8)
+@pytest.mark.parametrize("name", ["s64x40_3_n2a_f3", "u64x80_3_p_n2w_f3"])
+@pytest.mark.parametrize("right, wrong", MUTANTS.values(), ids=MUTANTS)
+def test_a_mutant_of_what_neighbours_share_is_found(name: str, right: str, wrong: str):
+    text = build(Product(), named(name)).ptx()
+    mutant = re.sub(right, wrong, text)
+    assert mutant != text and fails(name, mutant)
+
+
+def test_what_is_no_mutant_is_clean():
+    assert not fails("u64x80_3_p_n2w_f3", build(Product(), named("u64x80_3_p_n2w_f3")).ptx())
+
+
+@pytest.mark.parametrize("name", ["s64x40_3_n2a_f3_z", "u64x40_3_p_n2w_f3_z"])
+@pytest.mark.parametrize("m, n", [(1, 64), (41, 40), (129, 72), (64, 136)])
+def test_neighbours_that_share_are_right_at_every_edge(name: str, m: int, n: int):
+    result, a, w, rules = run(name, m, n, 72)
+    np.testing.assert_array_equal(result, rounded(a @ w.T))
+    assert rules <= RELAXED
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("name", ["u128x56w2_3_n2w_f3_z", "s64x40k2_3_p_n2a_f3_z"])
+def test_ends_of_neighbours_that_share(name: str, end: str):
+    """The CTA that repeats a tile reads no gate and no addend in its place, and stores nothing over it."""
+    m, n, k, fusion, draw = 137, 136, 72, ENDS[end], np.random.default_rng(4)
+    gate, c = (draw.integers(-2, 3, (m, n)).astype(NUMPY[bf16]) for _ in range(2))
+    extra = (
+        [gate] * fusion.gate + [c] * fusion.addend + [np.float32(0.5)] * fusion.alpha + [np.float32(2)] * fusion.addend
+    )
+    result, a, w, rules = run(name, m, n, k, Product(), fusion, tuple(extra))
+    expected = a @ w.T * (0.5 if fusion.alpha else 1)
+    expected = np.maximum(expected, 0) if fusion.activation else expected
+    expected = expected * gate.astype(np.float32) if fusion.gate else expected
+    np.testing.assert_array_equal(result, rounded(expected + 2 * c.astype(np.float32) if fusion.addend else expected))
+    assert rules <= {"uncoalesced-access", "bank-conflict"} | RELAXED
