@@ -23,12 +23,25 @@ from warploom.lab import evidence
 from warploom.runtime.benchmark.power import PowerMeter, driver_version
 from warploom.runtime.benchmark.watchdog import Watchdog
 
-from . import arithmetic, atomics, beside, copies, launches, pending, power, product, shared, synchronisation, tensor
+from . import (
+    arithmetic,
+    atomics,
+    beside,
+    copies,
+    launches,
+    neighbours,
+    pending,
+    power,
+    product,
+    shared,
+    synchronisation,
+    tensor,
+)
 from .harness import READINGS, Measurement
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "benchmarks/results/nvidia-h200/microbenchmarks.json"
-MODULES = (arithmetic, shared, pending, tensor, beside, synchronisation, copies, product, atomics)
+MODULES = (arithmetic, shared, pending, tensor, beside, synchronisation, copies, product, neighbours, atomics)
 FLUSH_BYTES = 256 << 20
 BURSTS = ("power.wgmma.n256.ctas132", "power.wgmma.n256.zeros", "power.wgmma.e4m3.n256", "power.mma_sync")
 BUSY_S = 1.5
@@ -42,7 +55,7 @@ def everything(only: list[str]) -> tuple[list[Measurement], list[launches.Launch
         return not only or any(name.startswith(prefix) for prefix in only)
 
     timed = [each for module in MODULES for each in module.measurements() if wanted(each.name)]
-    started = [each for each in launches.launches() if wanted(each.name)]
+    started = [each for each in (*launches.launches(), *neighbours.launches()) if wanted(each.name)]
     return timed, started, [each for each in power.loads() if wanted(each.measurement.name)]
 
 
@@ -108,8 +121,8 @@ class Bench:
         self.flushed.add_(1)
 
     def readings(self, out: Any) -> tuple[float, float, float]:
-        """Median clocks and nanoseconds of the CTAs, and nanoseconds from the first begin to the last end."""
-        rows = out.cpu().view(self.torch.int64).tolist()
+        """Median clocks and nanoseconds of the CTAs that work, and nanoseconds from the first begin to the last end."""
+        rows = [row for row in out.cpu().view(self.torch.int64).tolist() if any(row)]
         clocks = statistics.median(row[1] - row[0] for row in rows)
         spans = statistics.median(row[3] - row[2] for row in rows)
         return clocks, spans, max(row[3] for row in rows) - min(row[2] for row in rows)
@@ -126,6 +139,8 @@ class Bench:
             kernel(data, out=out)
             torch.cuda.synchronize()
             found.append(self.readings(out))
+            if one.workers and (worked := int(out.view(torch.int64).any(1).sum())) != one.workers:
+                raise ValueError(f"{worked} CTAs worked, {one.workers} were to work")
         clocks, spans, whole = min(found[1:])
         row = {
             "name": one.name, "of": one.of, **one.facts, "ctas": one.ctas, "repetitions": one.repetitions,
@@ -136,13 +151,18 @@ class Bench:
         if one.bytes:
             row["bytes_per_clock"] = round(one.bytes * one.repetitions / clocks, 3)
             row["bytes_per_ns"] = round(one.bytes * one.repetitions / spans, 3) if spans else 0
-            row["bytes_per_ns_all"] = round(one.bytes * one.repetitions * one.ctas / whole, 1) if whole else 0
+            row["bytes_per_ns_all"] = (
+                round(one.bytes * one.repetitions * (one.workers or one.ctas) / whole, 1) if whole else 0
+            )
         return {**row, "ptx_sha256": evidence.ptx_sha256(kernel.ptx())}
 
     def launch(self, one: launches.Launch) -> dict[str, Any]:
         """Microseconds of a launch in a graph of 100."""
         torch, kernel = self.torch, one.build()
-        data = torch.zeros(32, dtype=torch.int32, device="cuda").view(torch.uint32)
+        if one.elements:
+            data = torch.zeros(one.elements, dtype=torch.bfloat16, device="cuda")
+        else:
+            data = torch.zeros(32, dtype=torch.int32, device="cuda").view(torch.uint32)
         out = torch.zeros(32, dtype=torch.int32, device="cuda").view(torch.uint32)
         kernel(data, out=out)
         torch.cuda.synchronize()

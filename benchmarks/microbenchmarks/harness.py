@@ -36,6 +36,7 @@ class Measurement:
         of: what an operation is, in words.
         bytes: that all of a CTA's operations in one repetition move; 0 where that means nothing.
         data: what the input array holds: "normal", "zeros", "chain:<bytes apart>"; its elements (bf16) by `elements`.
+        workers: of the CTAs, how many work, where the others end at once and write no readings; 0: all.
         facts: what else the row says: warps, shape…
     """
 
@@ -49,6 +50,7 @@ class Measurement:
     data: str = "normal"
     elements: tuple[int, ...] = (SMALL_ARRAY,)
     launches: int = 3
+    workers: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -14,12 +14,16 @@ SMS = 132
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel that does next to nothing, launched many times from one CUDA graph; a row tells microseconds of each."""
+    """A kernel launched many times from one CUDA graph; a row tells microseconds of each.
+
+    elements: of its input (bf16); by default a few words.
+    """
 
     name: str
     build: Callable[[], Kernel]
     of: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    elements: tuple[int, ...] = ()
 
 
 def empty(name: str, ctas: int, threads: int, shared: int, *, cluster: int = 1, pdl: str = "", spin: int = 0) -> Kernel:

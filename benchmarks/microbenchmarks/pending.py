@@ -3,16 +3,18 @@
 Every repetition goes to lines that its SM has not touched before, so that the first load of each misses; L2 has them.
 `rate.ldg.pending` lets all warps ask for the same lines one after the other, `rate.ldg.apart` each warp for lines of
 its own: the difference between them, and to the rates of hits (`rate.ldg32.w16`), is what a pending line costs.
+`rate.ldg.walk` walks down an array as an inner product does: all warps of a CTA through the same rows, each through a
+row of its own, or both. Rows far apart may fall into the same sets of the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from warploom.isa.dtypes import bf16, u32, u64
+from warploom.isa.dtypes import bf16, f32, u32, u64
 from warploom.lang import Kernel, Tile, ptx, reg
 
-from .harness import Measurement, loop
+from .harness import Measurement, loop, unknown_zero
 
 LINE, COUNT, REPETITIONS = 128, 8, 64
 BYTES = 1 << 24
@@ -64,7 +66,65 @@ def pending(name: str, warps: int, *, shared: bool, again: int = 1, broadcast: b
     )  # fmt: skip
 
 
+WALKED = {"l2": 1024, "dram": 8192}
+"""Rows that `walk` goes down."""
+COLUMNS = {"l2": 32, "dram": 256}
+"""Lines side by side that its CTAs share out among them."""
+
+
+def walk(name: str, pitch: int, *, down: bool, along: bool, ctas: int, warps: int = 32, source: str = "l2",
+         ) -> Measurement:  # fmt: skip
+    """Rows are `pitch` bytes apart. down: in each step, all warps load 32 words of the next row; along: each warp loads
+    one word of its own row, the next one in each step. A step ends with a multiplication; ptxas makes four steps one.
+    """
+    rows, columns = WALKED[source], COLUMNS[source]
+
+    def prepare(data):
+        (pointer,) = ptx.global_ptrs(data)
+        thread, cta = ptx.special.tid.x(), ptx.special.ctaid.x()
+        below = (pointer + ((cta & columns - 1) * LINE + (thread & 31) * 4).to(u64)).copy()
+        own = (pointer + ((thread >> 5) * pitch).to(u64)).copy()
+        return below, own, (unknown_zero() + pitch).to(u64), reg.scalar(f32, init=0.0)
+
+    def body(state):
+        below, own, step, total = state
+        left = right = reg.scalar(f32, init=1.0)
+        if along:
+            left = reg.scalar(f32)
+            ptx.inst("ld.global.f32", left, ptx.addr(own))
+            own += 4
+        if down:
+            right = reg.scalar(f32)
+            ptx.inst("ld.global.f32", right, ptx.addr(below))
+            below += step
+        ptx.inst.fma.rn.f32(total, left, right, total)
+
+    what = " and ".join(["32 words of the next row, the same for all warps"] * down + ["a word of its own row"] * along)
+    return Measurement(
+        name, lambda: loop(name, body, repetitions=rows, warps=warps, prepare=prepare, ctas=ctas,
+                           finish=lambda s: [s[3]], array=Tile("N", bf16)),
+        operations=(down + along) * warps, repetitions=rows, ctas=ctas,
+        of=f"ld.global of {what}, rows {pitch} bytes apart", bytes=(down + along) * warps * LINE,
+        elements=((rows + 1) * pitch // 2 + rows * 2,), data="zeros",
+        facts={"warps": warps, "pitch": pitch, "down": down, "along": along, "source": source},
+    )  # fmt: skip
+
+
+def walks() -> Iterator[Measurement]:
+    ways = {"down": (True, False), "along": (False, True), "both": (True, True)}
+    for way, (down, along) in ways.items():
+        for pitch in (4096 + LINE, 32768, 32768 + LINE):
+            yield walk(f"rate.ldg.walk.{way}.pitch{pitch}", pitch, down=down, along=along, ctas=264)
+        yield walk(f"rate.ldg.walk.{way}.pitch32768.ctas1", 32768, down=down, along=along, ctas=1)
+        yield walk(f"rate.ldg.walk.{way}.pitch32768.w8", 32768, down=down, along=along, ctas=132, warps=8)
+    for ctas, warps in ((256, 32), (132, 32), (1, 32), (1, 1)):
+        name = f"rate.ldg.walk.down.dram.ctas{ctas}.w{warps}"
+        yield walk(name, 32768, down=True, along=False, ctas=ctas, warps=warps, source="dram")
+    yield walk("rate.ldg.walk.both.dram.ctas256.w32", 32768, down=True, along=True, ctas=256, source="dram")
+
+
 def measurements() -> Iterator[Measurement]:
+    yield from walks()
     yield pending("latency.ldg.pending.w1", 1, shared=True, latency=True)
     yield pending("latency.ldg.pending.w32", 32, shared=True, latency=True)
     for warps in (1, 2, 4, 8, 16, 32):
