@@ -10,7 +10,7 @@ import pytest
 
 import warploom
 
-FLOORS = {"emulator": 200, "sanitizer": 100}
+FLOORS = {"emulator": 200, "sanitizer": 100, "collective": 40, "operators": 100}
 """How many imports among its own files a floor has at least."""
 
 

@@ -11,13 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
 if TYPE_CHECKING:
-    pass
-    pass
-    pass
-    pass
     from .emulator.diagnosis.report import Report as Report
     from .lang import Param as Param
     from .lang import PtxKernel as PtxKernel
@@ -50,6 +44,7 @@ if TYPE_CHECKING:
     from .runtime import predict as predict
     from .runtime import trace as trace
     from .settings import config as config
+    from .version import __version__ as __version__
 
 _HOME_OF = {
     **dict.fromkeys(("kernel", "reg", "smem", "tmem", "ptx", "Tile", "Scalar", "tiles", "Kernel"), "lang"),
@@ -63,12 +58,13 @@ _HOME_OF = {
     "attention_varlen": "operators.attention.sequences",
     "Report": "emulator.diagnosis.report",
     "config": "settings",
+    "__version__": "version",
 }
 _MODULES = ("asm", "errors", "types")
 _PLUGS = ("torch", "jax")  # not in __all__: naming one imports its framework
 
 # The plugs are not part of `from warploom import *`: they need their framework, and would hide a module of that name.
-__all__ = ["__version__", *_HOME_OF, *_MODULES]
+__all__ = [*_HOME_OF, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

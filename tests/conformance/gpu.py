@@ -65,7 +65,7 @@ class Gpu:
 
     def __init__(self, room: int = 64 << 20) -> None:
         self.library = library.load()
-        self.library.make_current(0)
+        self.library.call("cuCtxSetCurrent", self.library.cuda.CUcontext(self.library.primary_context(0)))
         self._start = int(self.library.call("cuMemAlloc", room, doing="making room for the buffers"))
         self._room = room
 

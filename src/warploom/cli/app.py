@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from .. import __version__
 from ..errors import ArgumentError, WarploomError
+from ..version import __version__
 from . import bench, check, demo, explain, info, inspect, lab, ladder, lsp, python, rules, time, trace, tune, warm
 from .output import exit_code, say, say_error
 

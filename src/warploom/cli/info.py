@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import __version__
 from ..errors import NoGpuError, ToolchainError
 from ..settings import config
+from ..version import __version__
 from .output import say, say_json, table
 
 PACKAGES = (

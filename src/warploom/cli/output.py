@@ -74,15 +74,6 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def error_as_dict(error: WarploomError) -> dict[str, object]:
-    """An error's parts, for JSON."""
-    parts = {name: getattr(error, name) for name in ("what", "where", "expected", "got", "consequence", "hint")}
-    shown: dict[str, object] = {name: str(part) for name, part in parts.items() if part is not None}
-    if blocked := getattr(error, "blocked", ()):
-        shown["blocked"] = list(blocked)
-    return {"kind": type(error).__name__, "code": error.code, **shown}
-
-
 def say_error(error: WarploomError) -> None:
     """An error as a person meets it: kind and sentences, no traceback."""
     console(stderr=True).print(f"warploom: {type(error).__name__}[{error.code}]: {error}", markup=False, style="red")

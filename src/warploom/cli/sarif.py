@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..emulator.machine.finding import Finding, Side
 from ..errors import SourceLocation
 from ..sanitizer.report.rendering import Sources
 from ..sanitizer.rules import RULES
 from ..testing import Checked
+from ..version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS = {"error": "error", "warning": "warning", "performance": "note"}

@@ -142,15 +142,6 @@ class Library:
         context = int(self.call("cuCtxGetCurrent"))
         return (context, int(self.call("cuCtxGetDevice"))) if context else (0, -1)
 
-    def make_current(self, index: int) -> int:
-        """Make this thread's context one of GPU `index`, and give it back. The caller's own stays where it fits."""
-        context, device = self.current_context()
-        if device == index:
-            return context
-        context = self.primary_context(index)
-        self.call("cuCtxSetCurrent", self.cuda.CUcontext(context))
-        return context
-
     @contextmanager
     def activated(self, index: int) -> Iterator[int]:
         """A context of GPU `index` inside the `with`; afterwards the thread has the one it had."""

@@ -14,8 +14,8 @@ from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 from pygls.workspace import TextDocument
 
-from .. import __version__
 from ..errors import ToolchainError, WarploomError
+from ..version import __version__
 from .completion import complete
 from .hover import hover
 from .names import Definition, Names, names_of

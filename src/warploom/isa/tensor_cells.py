@@ -108,12 +108,12 @@ ATOM_ROWS, ATOM_FACTORS = 128, 4
 """Scale factors of so many rows and of so many blocks of k stand together in shared and global memory: 512 bytes."""
 
 
-def factor_bytes(rows: int = ATOM_ROWS) -> np.ndarray:
-    """Byte of factor f of row m in such an atom: (rows, 4) int64. PTX ISA 9.7.16.10.7; CUTLASS's SfAtom.
+def factor_bytes() -> np.ndarray:
+    """Byte of factor f of row m in such an atom: (128, 4) int64. PTX ISA 9.7.16.10.7; CUTLASS's SfAtom.
 
     `tcgen05.cp.32x128b.warpx4` brings it to lane m % 32 of every quarter, column m / 32, byte f.
     """
-    row, factor = np.arange(rows)[:, None], np.arange(ATOM_FACTORS)[None, :]
+    row, factor = np.arange(ATOM_ROWS)[:, None], np.arange(ATOM_FACTORS)[None, :]
     return 16 * (row % QUARTER) + 4 * (row // QUARTER) + factor
 
 

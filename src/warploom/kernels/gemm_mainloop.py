@@ -65,11 +65,10 @@ class ConsumerLoop:
 
     Args:
         ring, state: where the k-tiles come from, and where this consumer stands.
-        in_flight: groups of wgmmas that stay in flight while the next stage is waited for: 1, or 0.
     """
 
-    def __init__(self, ring: TmaPipeline, state: State, in_flight: int = 1) -> None:
-        self.ring, self.state, self.in_flight = ring, state, in_flight
+    def __init__(self, ring: TmaPipeline, state: State) -> None:
+        self.ring, self.state = ring, state
 
     def stages(self, num_k_tiles: Register) -> Iterator[tuple[Stage, Predicate]]:
         """Each stage as soon as its bytes are there, and whether it is not the first: then its products are added.
@@ -83,16 +82,12 @@ class ConsumerLoop:
             stage = ring.consumer_wait(state)
             later = k_tile != 0
             yield stage, later
-            ptx.wgmma.wait_group(self.in_flight)
-            if self.in_flight:
-                ring.consumer_release(self._previous, only=later)
-            else:
-                ring.consumer_release(state)
+            ptx.wgmma.wait_group(1)
+            ring.consumer_release(self._previous, only=later)
             self._previous.set(state.index)
             ring.advance(state)
 
     def drain(self) -> None:
         """Wait for the last wgmmas and release the stage they read; then the accumulators may be used."""
-        if self.in_flight:
-            ptx.wgmma.wait_group(0)
-            self.ring.consumer_release(self._previous)
+        ptx.wgmma.wait_group(0)
+        self.ring.consumer_release(self._previous)

@@ -142,13 +142,13 @@ def _is_size(value: object) -> bool:
     return type(value) is int and value > 0
 
 
-def layers_of(name: str, shards: int = 1, models: Sequence[Model] | None = None) -> list[Layer]:
+def layers_of(name: str, shards: int = 1) -> list[Layer]:
     """The layers of a model over that many GPUs, and the gate of a gated feed-forward layer for itself, as models that
     keep it apart have it. The name is looked up without regard to case.
 
     Raises ArgumentError for a model that the catalogue does not have, and for a sharding that it does not state.
     """
-    known = models or load()
+    known = load()
     model = next((each for each in known if each.name.lower() == name.lower()), None)
     if model is None:
         raise ArgumentError(f"the catalogue has no model {name!r}", got=repr(name), code="unknown-name",

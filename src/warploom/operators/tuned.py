@@ -13,9 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..driver.folder_lock import locked
 from ..errors import ArgumentError, CacheWarning
+from ..version import __version__
 from .families import from_text, to_text
 from .spec.gpu import Gpu
 from .spec.problem import Problem

@@ -52,7 +52,6 @@ class Actor:
     origin: dict[int, int] = field(default_factory=dict)
     """Events whose loads write registers."""
     since: float = 0.0
-    stalled: float = 0.0
 
 
 class Instance:

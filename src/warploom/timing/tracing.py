@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,15 +194,3 @@ def moment(timeline: Timeline, file: str, line: int) -> tuple[float, int, int]:
         if event.line == line and event.file == file:
             return event.start, event.cta, event.warp
     return timeline.end, -1, -1
-
-
-def roles_of(timeline: Timeline) -> Mapping[str, float]:
-    """Clocks that the warps of each role are there, from the first event to the last, added up."""
-    spans: dict[tuple[str, int, int], tuple[float, float]] = {}
-    for (cta, warp), events in timeline.rows().items():
-        role = events[0].role or f"warp {warp}"
-        spans[role, cta, warp] = events[0].start, max(event.end for event in events)
-    found: dict[str, float] = {}
-    for (role, _, _), (start, end) in spans.items():
-        found[role] = found.get(role, 0.0) + end - start
-    return found

@@ -92,10 +92,8 @@ class Fragment:
         for index, register in enumerate(self.registers):
             register.set(ptx.select(keep(self.row_of(index), self.column_of(index)), register, value))
 
-    def keep_columns(
-        self, stop: Sequence[Register], start: Sequence[Register] | None = None, value: float = float("-inf")
-    ) -> None:
-        """Overwrite what is outside of columns start <= column < stop: bounds of the thread's two rows, s32.
+    def keep_columns(self, stop: Sequence[Register], start: Sequence[Register] | None = None) -> None:
+        """Put minus infinity where start <= column < stop does not hold; the bounds are of the thread's two rows, s32.
 
         As `mask`, with one comparison for each element and bound.
         """
@@ -107,7 +105,7 @@ class Fragment:
             keep = after[half] > step
             if before is not None:
                 keep = keep & (before[half] <= step)
-            register.set(ptx.select(keep, register, value))
+            register.set(ptx.select(keep, register, float("-inf")))
 
     def row_max(self, start: Sequence[Register] | None = None) -> list[Register]:
         """The maximum of each of the thread's two rows, and of `start` if given; the same in all lanes of the quad."""

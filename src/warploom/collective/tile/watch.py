@@ -11,7 +11,6 @@ RECORD, RECORD_WORDS = 4, 4
 """Where the warps' records begin, and the words of each: index, seen, target, 1."""
 NANOSECONDS = 1_000_000
 """Of a millisecond, in which patience is told."""
-MOST_PATIENCE = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
