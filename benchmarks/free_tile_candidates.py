@@ -32,6 +32,28 @@ def chosen_first(problem: Problem, sms: int = free_tile_choice.SMS, most: int = 
     return [config for config, _ in ranking(library_problem(problem), replace(EMULATED, sms=sms))[:most]]
 
 
+def pairs(problem: Problem, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
+    """The library's own first, and pairs of CTAs that share an operand: of its first tile, then the model's first, half
+    of them in one wave or none."""
+    asked = library_problem(problem)
+    ours = [config for config, _ in ranking(asked, replace(EMULATED, sms=sms))]
+    chosen: dict[AnyConfig, None] = dict.fromkeys(ours[: max(2, most // 4)])
+    sizes, product = (problem.m, problem.n, problem.k), product_of(problem)
+    tiles = [config for config in ours if isinstance(config, FreeTileConfig)]
+    ranked = [config for config, _ in free_tile_choice.ranked(*sizes, product, sms)]
+    alone = list(dict.fromkeys(replace(config, neighbours=1) for config in [*tiles[:3], *ranked] if config.split == 1))
+    shared = [pair for config in alone for pair in free_tile_choice.sharing(config, *sizes[:2], sms)]
+    first = shared[:4]
+    timed = sorted(shared, key=lambda each: free_tile_choice.terms(each, *sizes, product, sms).total)
+    seen: set[tuple[object, ...]] = set()
+    for pair in [*first, *timed]:
+        form = pair.swapped, pair.tile_m, pair.tile_n // 24, pair.persistent, pair.shared
+        if pair in first or form not in seen:
+            chosen[pair] = None
+            seen.add(form)
+    return list(chosen)[:most]
+
+
 def candidates(problem: Problem, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
     """The configurations worth timing: the model's first ones, the first of each form, and variants of the very first.
 

@@ -85,3 +85,35 @@ def test_ends_of_neighbours_that_share(name: str, end: str):
     expected = expected * gate.astype(np.float32) if fusion.gate else expected
     np.testing.assert_array_equal(result, rounded(expected + 2 * c.astype(np.float32) if fusion.addend else expected))
     assert rules <= {"uncoalesced-access", "bank-conflict"} | RELAXED
+
+
+# -- on a GPU --------------------------------------------------------------------------------------------------------
+
+ON_GPU = {
+    "s64x152_8_n2a_f3": (1063, 1152, 4304),
+    "s192x88w3_6_n2w_f3": (162, 12288, 4096),
+    "s64x40_3_n4a_f2": (41, 392, 136),
+    "u64x48_3_n3w_f2": (200, 104, 72),
+    "s128x136w2_5_p_n2w_f3": (260, 4100 * 8, 512),
+    "u128x56w2_3_p_n2a_f3": (1001, 2808, 264),
+    "s256x136w2_4_p_n2w_r_f3": (815, 3072, 1024),
+    "s128x72w2k2_2_n2w_cw": (333, 2048, 328),
+    "u64x24_3_n2w_1_f3": (65, 67, 136),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name, shape", ON_GPU.items(), ids=ON_GPU)
+def test_on_a_gpu_sums_are_exact_and_nothing_behind_them_is_written(name: str, shape: tuple[int, int, int]):
+    torch = pytest.importorskip("torch")
+    m, n, k = shape
+    draw = torch.Generator("cuda").manual_seed(0)
+    a, w = (torch.randint(-2, 3, size, generator=draw, device="cuda").to(torch.bfloat16) for size in ((m, k), (n, k)))
+    expected = (a.double() @ w.double().T).to(torch.bfloat16)
+    kernel = build(Product(), named(name))
+    memory = torch.full((m + 64, n), 7.0, device="cuda", dtype=torch.bfloat16)
+    for _ in range(20):  # one after the other, each beginning before the one in front has ended
+        kernel(a, w, out=memory[:m])
+    torch.cuda.synchronize()
+    assert torch.equal(memory[:m], expected)
+    assert bool((memory[m:] == 7.0).all())

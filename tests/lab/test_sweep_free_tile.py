@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 
 from benchmarks import free_tile_candidates
 from benchmarks import sweep_free_tile as sweep
+from warploom.kernels.hopper.free_tile_choice import waves_of
 from warploom.kernels.hopper.names import any_config
 from warploom.lab import operands
 from warploom.lab.contender import Prepared
 from warploom.lab.gpu_stage import compared
 from warploom.lab.problem import Problem
+from warploom.lab.warploom_contender import product_of
 
 torch = pytest.importorskip("torch")
 TINY = (Problem(9, 72, 128), Problem(70, 40, 64))
@@ -117,3 +120,17 @@ def test_the_first_of_every_form_is_among_the_candidates():
     assert len(chosen) <= free_tile_candidates.MOST_CANDIDATES
     assert {any_config("u128x96_8_n2_f3").name()} <= {config.name() for config in chosen}
     assert {True, False} == {config.swapped for config in chosen if hasattr(config, "swapped")}
+
+
+@pytest.mark.parametrize("shape", [(1063, 1152, 4304), (162, 12288, 4096), (260, 73728, 4608), (4135, 5120, 12800)])
+def test_pairs_are_timed_beside_what_the_library_chooses(shape: tuple[int, int, int]):
+    problem = Problem(*shape)
+    chosen = free_tile_candidates.pairs(problem, 132, 12)
+    ours, asked = free_tile_candidates.chosen_first(problem, 132, 1), product_of(problem)
+    assert len(chosen) == len(set(chosen)) == 12 and chosen[0] == ours[0]
+    shared = [config for config in chosen if getattr(config, "shared", "")]
+    assert {config.shared for config in shared} == {"weights", "tokens"}
+    for config in shared:
+        config.check(asked)
+        alone = replace(config, neighbours=1, shared="")
+        assert waves_of(config, *shape[:2]) == waves_of(alone, *shape[:2])

@@ -14,11 +14,13 @@ Roles      producer   the last warp, one thread: TMA loads of its tiles' stages
            wait: griddepcontrol.wait, until the kernel in front has ended. With constant weights those of all stages are
            loaded before it.
 Barriers   full[s]    1 arrival + bytes of the stage         producer -> consumers
-           empty[s]   1 arrival for each consumer            consumers -> producer
+           empty[s]   1 arrival for each consumer            consumers -> producer; with an operand that neighbours
+                      share those of all of them, to each of them
            bar 0      all threads: the barriers are there
            bar 1..4   128 threads of a consumer: its stores are staged
            bar 8      all consumers: rows past a small tensor are zeros; the ring is read and may be overwritten
            cluster    split: arrived at after bar 0, waited for before the first sums are sent
+                      shared: met at in place of bar 0; arrived at after a role's last stage, waited for at the end
            received   split, 1 arrival + bytes, for each consumer: sums of the other parts of K
 Buffers    ring: both operands' tiles, of k_tiles x 128 bytes of k, for each stage
            sums (split): what the other parts push; staged (persistent): of its own, else over the ring

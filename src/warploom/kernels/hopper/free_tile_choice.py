@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from ...collective.tile.cluster import SLICE_ROWS
 from .description import TILE_K_BYTES, Product
 from .free_tile_config import BLOCK, MOST_ACCUMULATORS, MOST_MOVED, FreeTileConfig
 from .small_m_config import SmallMConfig
@@ -121,7 +122,10 @@ def clusters_at_once(ctas: int, sms: int) -> int:
 
 def waves_of(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> int:
     """Rounds of tiles."""
-    tiles = -(-m // config.tokens) * -(-n // config.weights)
+    across, down = -(-m // config.tokens), -(-n // config.weights)
+    tiles = across * down
+    if config.shared:
+        tiles = config.groups(across, down) * config.neighbours
     slots = (sms if config.ctas == 1 else clusters_at_once(config.ctas, sms) * config.neighbours) * config.ctas_per_sm
     return -(-tiles // (sms if config.persistent else slots))
 
@@ -139,8 +143,8 @@ def features(
         rows=depth * (min(config.tokens, m) + min(config.weights, n)),
         bytes=(m + n) * k * width + m * n * product.out.bytes,
         flying=min(across * down * config.split, sms * config.ctas_per_sm) * config.stages * config.stage_bytes,
-        weights=across * n * k * width / config.neighbours,
-        tokens=down * m * k * width,
+        weights=across * n * k * width / (1 if config.shared == "tokens" else config.neighbours),
+        tokens=down * m * k * width / (config.neighbours if config.shared == "tokens" else 1),
         end=tile * (waves if config.persistent else 1),
         waves=0 if config.persistent else waves - 1,
         split=config.split > 1,
@@ -190,6 +194,18 @@ def terms(
 ) -> Terms:  # fmt: skip
     """What the model expects of one tile and D (m, n) with K = k."""
     return expected(features(config, m, n, k, product, sms), rates)
+
+
+def sharing(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> Iterator[FreeTileConfig]:
+    """The same tile in pairs of CTAs that share weights, and tokens: where there are two such tiles, and in one wave
+    if it was in one."""
+    across, down = -(-m // config.tokens), -(-n // config.weights)
+    waves = waves_of(config, m, n, sms)
+    for shared, tiles in (("weights", across), ("tokens", down)):
+        pair = replace(config, neighbours=2, shared=shared)
+        if config.split == 1 and tiles > 1 and pair.shared_rows >= 2 * SLICE_ROWS:
+            if waves_of(pair, m, n, sms) == waves:
+                yield pair
 
 
 def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS) -> Iterator[FreeTileConfig]:  # noqa: B008

@@ -36,9 +36,10 @@ FEATURES = (
     "one", "rows", "columns", "depth",
     # free tiles, and small-M configurations as the tiles that they are like
     "free", "swapped", "tile_m 128", "tile_m 192", "tile_m 256", "consumers 2", "consumers 3", "consumers 4", "moved",
-    "persistent", "split 2", "split more", "neighbours", "two k-tiles", "evict first", "two CTAs", "two blocks",
-    "small M", "streamed", "element stores", "tile_n", "area", "idle", "waves", "stages", "in flight", "mma", "tma",
-    "hbm", "l2", "end", "tiles of tokens", "k-tiles of a part", "rows outside", "columns outside",
+    "persistent", "split 2", "split more", "neighbours", "shared weights", "shared tokens", "two k-tiles",
+    "evict first", "two CTAs", "two blocks", "small M", "streamed", "element stores", "tile_n", "area", "idle",
+    "waves", "stages", "in flight", "mma", "tma", "hbm", "l2", "end", "tiles of tokens", "k-tiles of a part",
+    "rows outside", "columns outside",
     # large tiles
     "large", "ping-pong", "staggered", "pairs", "split tail", "three consumers", "64 rows", "256 rows", "large tile_n",
     "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages",
@@ -94,6 +95,7 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
         "tile_m 256": tile.tile_m == 256, "consumers 2": tile.consumers == 2, "consumers 3": tile.consumers == 3,
         "consumers 4": tile.consumers == 4, "moved": tile.moved, "persistent": tile.persistent,
         "split 2": tile.split == 2, "split more": tile.split > 2, "neighbours": tile.neighbours > 1,
+        "shared weights": tile.shared == "weights", "shared tokens": tile.shared == "tokens",
         "two k-tiles": tile.k_tiles == 2, "evict first": tile.evict_first, "two CTAs": tile.ctas_per_sm > 1,
         "two blocks": tile.blocks > 1, "small M": small and not streamed, "streamed": streamed,
         "element stores": not tile.whole, "tile_n": math.log2(tile.tile_n) - 6,
