@@ -30,7 +30,7 @@ SWEPT = tuple(ForwardProblem(width, 4096, causal, "e4m3") for width in (128, 64,
 
 
 def candidates(case: ForwardProblem) -> dict[str, Config]:
-    """What may become the choice, by name: of e4m3 how O is summed up, and the tiles beside that."""
+    """What may become the choice, by name: of e4m3 how much of P V is apart, and the tiles beside that."""
     chosen = default(subject(case))
     if case.dtype != "e4m3":
         return {}
@@ -38,19 +38,18 @@ def candidates(case: ForwardProblem) -> dict[str, Config]:
     if case.head_dim == 256:  # no room for sums in shared memory
         renewed = replace(chosen, renewed=True)
         found = {"renewed": renewed, "renewed, unordered": replace(renewed, ordered=False)}
-        found |= {"renewed, apart 64": replace(renewed, apart=64), "never flushed": replace(renewed, apart=0)}
+        found |= {"renewed, apart 64": replace(renewed, apart=64), "never apart": replace(renewed, apart=0)}
         return found
-    found |= {f"flushed {tiles}": replace(chosen, flushed=tiles) for tiles in (4, 16)}
-    found["never flushed"] = replace(chosen, flushed=0)
+    found["never apart"] = replace(chosen, keys=128, key_stages=3, apart=0)
     if case.head_dim == 128:
-        found["never flushed, 4 stages"] = replace(chosen, flushed=0, key_stages=4)
-        found["3 x 64"] = replace(chosen, keys=64, consumers=3, key_stages=4, flushed=16)
-        found["each tile apart"] = Config(keys=96, key_stages=4, value_stages=3, apart=128, renewed=True)
+        found["apart 64, 128 keys"] = replace(chosen, keys=128, key_stages=3, apart=64)
+        found["64 keys"] = replace(chosen, keys=64, key_stages=4, value_stages=4)
+        found["64 keys, 3 consumers"] = replace(chosen, keys=64, consumers=3, apart=32)
     if case.head_dim == 64:
-        found["192 keys"] = replace(chosen, keys=192, key_stages=3, value_stages=2, flushed=5)
-        found["160 keys"] = replace(chosen, keys=160, key_stages=3, value_stages=2, flushed=6)
-        found["3 x 96"] = replace(chosen, keys=96, consumers=3, flushed=10)
-        found["each tile apart"] = replace(chosen, flushed=0, apart=64)
+        found["160 keys"] = replace(chosen, keys=160, key_stages=3)
+        found["192 keys"] = replace(chosen, keys=192, key_stages=3, value_stages=2)
+        found["96 keys"] = replace(chosen, keys=96)
+        found["64 keys, 3 consumers"] = replace(chosen, keys=64, consumers=3, apart=64)
     return found
 
 

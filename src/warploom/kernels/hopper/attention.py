@@ -80,8 +80,7 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
                     of.dtype, (of.columns, config.turned_keys), stages=config.value_stages, name="Vt"
                 ),
             )  # fmt: skip
-            kept = f32.bytes // of.result.bytes if config.flushed else 1
-            tiles.out = smem.wgmma_tile(of.result, (config.rows, of.out_columns), stages=kept, name="O")
+            tiles.out = smem.wgmma_tile(of.result, (config.rows, of.out_columns), name="O")
         ends = None if call.q_ends is None or call.k_ends is None else (call.q_ends, call.k_ends)
         lists = None if call.tiles is None or call.counts is None else (call.tiles, call.counts)
         blocks = Blocks(of, config, call.Q, call.K, call.section, call.last, call.first, ends, lists)

@@ -33,10 +33,6 @@ TURNERS = 3
 """Warps of the producer's warpgroup that transpose values, where they have to be."""
 L2_BYTES = 32 << 20
 """Keys and values that a section of heads may have, so that they stay in the L2 cache of an H100 or H200."""
-
-
-FLUSHED_KEYS = 1024
-"""Whose products O adds up in the tensor core: `docs/attention.md` has the errors of other numbers."""
 MOST_SEQUENCES = 512
 """Sequences of one launch that have different lengths: their blocks are added up in shared memory."""
 RESERVE_BYTES = 2200
@@ -157,11 +153,8 @@ class Config:
         query_slots: 2 to begin the next block of queries under the end of the last one.
         guarded: the softmax that keeps a row's first maximum; else the exact one.
         ordered: consumers take turns in issuing products.
-        apart: columns of P V that are multiplied into registers of their own and added to O then, for eight bits; 0:
-            O itself is the accumulator.
-        promoted: tiles whose products are summed up apart before they are added to O.
-        flushed: tiles for which O itself is the accumulator, for eight bits, before it is added to f32 in shared
-            memory; 0: all of them, so that O loses what thousands of keys add to it. Without `apart`.
+        apart: columns of P V that are multiplied into registers of their own and added to O in f32, for eight bits; 0:
+            O itself is the accumulator, and loses what thousands of keys add to it.
         renewed: a tile that is computed again raises every maximum that it can; else only those that it raises by
             more than `attention_softmax.growth`, and rows just below that have the next tile computed again, too.
     """
@@ -174,9 +167,7 @@ class Config:
     guarded: bool = True
     ordered: bool = True
     apart: int = 0
-    promoted: int = 1
     renewed: bool = False
-    flushed: int = 0
 
     family: ClassVar[str] = "attention"
 
@@ -193,24 +184,13 @@ class Config:
             "value_stages": 1,
             "query_slots": 1,
             "apart": 0,
-            "flushed": 0,
         }
-        check_fields(self, {**numbers, "promoted": 1}, ("guarded", "ordered", "renewed"), {})
+        check_fields(self, numbers, ("guarded", "ordered", "renewed"), {})
         step = STEP_BYTES // of.dtype.bytes
         if self.consumers not in REGISTERS or self.keys % step:
             raise ArgumentError(
                 "this configuration of attention cannot be built",
                 expected=f"1 to {max(REGISTERS)} consumers, and keys in multiples of {step}", got=self.name(),
-            )  # fmt: skip
-        if self.flushed and (self.apart or not of.narrow):
-            raise ArgumentError(
-                "O is flushed where it is the accumulator of eight-bit products",
-                expected="e4m3 and apart=0, or flushed=0", got=f"{of.dtype}, {self.name()}",
-            )  # fmt: skip
-        if self.promoted > 1 and self.apart != of.columns:
-            raise ArgumentError(
-                "sums of several tiles need registers for all columns of O apart",
-                expected=f"promoted=1, or apart={of.columns}", got=self.name(),
             )  # fmt: skip
 
     @property
@@ -223,7 +203,7 @@ class Config:
         queries = self.query_slots * self.rows * of.query_columns
         rings = self.key_stages * of.key_columns + self.value_stages * of.value_columns
         counted = 4 * (MOST_SEQUENCES + 1) if of.varlen else 0
-        own = self.rows * of.out_columns * (f32 if self.flushed else of.result).bytes if of.narrow else 0
+        own = self.rows * of.out_columns * of.result.bytes if of.narrow else 0
         turned = self.value_stages * of.columns * self.turned_keys if of.narrow else 0
         return (queries + self.keys * rings) * of.dtype.bytes + own + turned + counted
 
@@ -258,9 +238,9 @@ def default(of: Attention, block: tuple[int, int] | None = None) -> Config:
     chosen = _widest(of)
     if block is not None and not any(size % QUERY_ROWS for size in block):
         consumers = 2 if block[0] % (2 * QUERY_ROWS) == 0 else 1
-        wide = block[1] % 128 == 0 and max(of.depth, of.columns) <= 128
+        wide = block[1] % 128 == 0 and max(of.depth, of.columns) <= (64 if of.narrow else 128)
         keys = 128 if wide else 64
-        chosen = replace(chosen, consumers=consumers, keys=keys, flushed=chosen.flushed * chosen.keys // keys)
+        chosen = replace(chosen, consumers=consumers, keys=keys)
     while chosen.shared_bytes(of) > SHARED_BYTES - RESERVE_BYTES:
         stages = chosen.key_stages - 1
         chosen = replace(chosen, key_stages=stages, value_stages=min(chosen.value_stages, stages))
@@ -285,9 +265,9 @@ def _widest(of: Attention) -> Config:
 
 def _narrow(of: Attention) -> Config:
     if max(of.depth, of.columns) <= 64:
-        return Config(key_stages=4, value_stages=3, renewed=True, flushed=FLUSHED_KEYS // 128)
+        return Config(key_stages=4, value_stages=3, apart=of.columns, renewed=True)
     if max(of.depth, of.columns) <= 128:
-        return Config(renewed=True, flushed=FLUSHED_KEYS // 128)
+        return Config(keys=96, key_stages=4, value_stages=3, apart=of.columns, renewed=True)
     return Config(keys=64, key_stages=2, query_slots=1, apart=32)
 
 

@@ -25,7 +25,6 @@ from ...lang.values import Register
 from .attention_config import QUERY_ROWS, Attention, Config
 from .attention_rows import Rows, store_rows
 from .attention_softmax import Softmax
-from .attention_sums import Sums
 from .attention_tiles import Block, Blocks, Walk
 
 
@@ -93,11 +92,6 @@ class Consumer:
         (self.out,) = wgmma_accumulators(QUERY_ROWS, of.columns)
         self.out_rows = Fragment(self.out)
         self.apart = wgmma_accumulators(QUERY_ROWS, config.apart)[0] if config.apart else None
-        self.sums = [self.out_rows]
-        """What a maximum that has grown scales down."""
-        if config.promoted > 1 and self.apart is not None:
-            self.sums.append(Fragment(self.apart))
-            self.held, self.holding = reg.scalar(u32), reg.predicate()
         self.p = [reg.array(b32, config.keys * of.dtype.bytes // 8) for _ in range(2)]
         self.scale, self.inner, self.v_factor = call.scale, call.inner, call.v_factor
         if of.scaled:  # a block's own
@@ -109,9 +103,6 @@ class Consumer:
         self.softmax = Softmax(self.scores, self.scale, of.dtype, guarded=config.guarded, renewed=config.renewed)
         self.accumulate = reg.predicate()
         self.store = WholeStore(call.O, 1 + me)
-        self.kept: Sums | None = None
-        if config.flushed and tiles.out is not None:
-            self.kept = Sums(self.out, tiles.out, me, config.flushed, self.store)
         self.turns = None
         if config.ordered and config.consumers > 1:
             self.turns = OrderedBarrier(1 + config.consumers, config.consumers)
@@ -137,7 +128,7 @@ class Consumer:
                     self.queries.advance(self.at_q, branch=False)
                     self.begin()
                 ptx.wgmma.wait_group(1 if early else 0)
-                self.add_up(self.p[0], self.at_v.index, last=True)
+                self.add_up(self.p[0], self.at_v.index)
                 self.let_go(self.values, self.at_v)
                 self.finish(block, slot)
                 if not early:
@@ -167,8 +158,7 @@ class Consumer:
         ptx.wgmma.fence()
         parts = [p[4 * step : 4 * step + 4] for step in range(len(p) // 4)]
         if self.apart is not None:
-            accumulate = self.holding if self.config.promoted > 1 else False
-            wgmma_block(self.apart, parts, self._turned(self.at_v.index, 0), accumulate=accumulate)
+            wgmma_block(self.apart, parts, self._turned(self.at_v.index, 0), accumulate=False)
         else:
             stage = self.values.stage(self.at_v)
             values = stage.t.first_k(self.config.keys) if self.of.narrow else stage.v.rows(0, self.of.columns)
@@ -176,14 +166,8 @@ class Consumer:
         ptx.wgmma.commit_group()
 
     def add_up(self, p: RegisterArray, stage: Register, *, last: bool = False) -> None:
-        """O += the product that was multiplied apart and is complete; then its other parts, one after the other.
-        Of several tiles together only after so many, and after a block's last one."""
-        if self.kept is not None:
-            self.kept.collect() if last else self.kept.count()
+        """O += the product that was multiplied apart and is complete; then its other parts, one after the other."""
         if self.apart is None:
-            return
-        if self.config.promoted > 1:
-            self.promote(self.apart, last)
             return
         parts = [p[4 * step : 4 * step + 4] for step in range(len(p) // 4)]
         for column in range(0, self.of.columns, self.config.apart):
@@ -194,15 +178,6 @@ class Consumer:
                 ptx.wgmma.wait_group(0)
             for out, found in zip(self.out[column // 2 : (column + self.config.apart) // 2], self.apart, strict=True):
                 out += found
-
-    def promote(self, apart: RegisterArray, last: bool) -> None:
-        """Count a tile's product, and add them to O if they are enough."""
-        self.held += 1
-        with ptx.if_(self.held >= (1 if last else self.config.promoted)):
-            for out, found in zip(self.out, apart, strict=True):
-                out += found
-            self.held.set(0)
-        self.holding.set(self.held != 0)
 
     def _turned(self, stage: Register, column: int) -> TileSlice:
         tile = self.values.tiles["t"][stage]
@@ -227,11 +202,6 @@ class Consumer:
         if self.apart is not None:
             for out in self.out:
                 out.set(0.0)
-        if self.config.promoted > 1:
-            self.held.set(0)
-            self.holding.set(False)
-        if self.kept is not None:
-            self.kept.begin()
         self.values.wait(self.at_v)
         read, start = self.of.score_mod is not None, walk.start
         if self.of.above or self.of.lists:
@@ -279,13 +249,8 @@ class Consumer:
         ptx.wgmma.wait_group(0)
         self.add_up(p, read)
         self.values.consumer_release(read, leader=self.leader)
-        self.softmax.rescale(*self.sums)
-        if self.kept is None:
-            self.accumulate.set(True)
-        else:
-            with ptx.if_(self.softmax.needed):
-                self.kept.rescale(self.softmax.roots)
-            self.accumulate.set(self.kept.held != 0)
+        self.softmax.rescale(self.out_rows)
+        self.accumulate.set(True)
 
     def modify(self, block: Block, start: Register, *, masked: bool) -> None:
         """Scores as they go into the softmax: capped, and -inf where a query does not see a key."""

@@ -181,12 +181,11 @@ class Softmax:
 
     # -- O -----------------------------------------------------------------------------------------------------------
 
-    def rescale(self, *sums: Fragment) -> None:
-        """Scale O, or the parts of its sum, to the maxima that have grown; after the products into it are complete."""
+    def rescale(self, out: Fragment) -> None:
+        """Scale O to the maxima that have grown, after the products into it are complete."""
         with ptx.if_(self.needed):
-            for part in sums:
-                part.scale_rows(self.roots)
-                part.scale_rows(self.roots)
+            out.scale_rows(self.roots)
+            out.scale_rows(self.roots)
 
     def finish(self, sink: Register | None = None) -> tuple[list[Register], list[Register]]:
         """For each of the two rows: what O is multiplied by, and the logarithm of the sum of exp(score).
