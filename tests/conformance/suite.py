@@ -45,7 +45,5 @@ WITHOUT: dict[str, str] = {
     },
 }
 """Rows that the emulator runs and that have no case, and why."""
-PENDING: dict[str, str] = {
-    "control/stack": "after the PTX ISA, with no GPU at hand; tests/emulator/test_functions.py has values",
-}
+PENDING: dict[str, str] = {}
 """Beginnings of the names of cases that run here and are still to be recorded, and why."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.errors import refused
 from tests.kernels.attention_cases import Attention, Config, built, jumping, operands, run
 from warploom.kernels.hopper.attention_config import default
 from warploom.types import e4m3

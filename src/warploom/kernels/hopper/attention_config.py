@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ...errors import ArgumentError
-from ...isa.dtypes import DType, bf16, e4m3, f32
+from ...isa.dtypes import DType, bf16, e4m3
 from .description import SHARED_BYTES
 from .fields import check_fields, name_of
 
