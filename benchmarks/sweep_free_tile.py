@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.free_tile_candidates import MOST_CANDIDATES, AnyConfig, candidates, chosen_first, pairs
-from warploom.errors import WarploomError
+from warploom.errors import ArgumentError, WarploomError
 from warploom.kernels.hopper import free_tile, free_tile_choice, small_m
 from warploom.kernels.hopper import gemm as large
 from warploom.kernels.hopper.description import Config, Fusion, Product
@@ -260,10 +260,26 @@ def points(folder: Path) -> list[dict[str, Any]]:
     path = folder / POINTS
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
-            found.append(json.loads(line))
+            point = json.loads(line)
         except ValueError:
             continue
+        if isinstance(point, dict) and "us" in point:
+            found.append(point)
     return found
+
+
+def hung_before(folder: Path) -> frozenset[str]:
+    """Kernels that did not come back in an earlier run. Raises ArgumentError for a file that does not say which."""
+    path = folder / HUNG
+    try:
+        names = json.loads(path.read_text())
+    except FileNotFoundError:
+        return frozenset()
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"{path} cannot be read: {error}", hint="without it no kernel is left out") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"{path} does not say which kernels hung", expected="a list of their names", got=names)
+    return frozenset(names)
 
 
 def identity(point: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -310,7 +326,10 @@ def problems_of(options: argparse.Namespace) -> tuple[Problem, ...]:
     """The products: given ones first, then drawn ones."""
     like = Problem(1, 1, 1, dtype=options.dtype, scales=options.scales)
     given = parse_shapes(options.shapes, like) if options.shapes else ()
-    least, most = map(int, options.rows.split(":"))
+    least, _, most = options.rows.partition(":")
+    if not (least.isdecimal() and most.isdecimal()):
+        raise ArgumentError("these are not rows", expected="LEAST:MOST, such as 1:512", got=options.rows)
+    least, most = int(least), int(most)
     drawn = catalogue.draw(options.seed, options.count, like=like, least=least, most=most) if options.count else ()
     return tuple(dict.fromkeys((*given, *drawn)))
 
@@ -344,8 +363,7 @@ def main() -> None:
     took = time.monotonic() - begun
     print(f"{len(made.programs)} kernels built, {len(made.refused)} refused, {took:.0f} s", flush=True)
     (options.out / "refused.json").write_text(json.dumps(made.refused, indent=1))
-    hung = options.out / HUNG
-    left_out = frozenset(json.loads(hung.read_text()) if hung.exists() else ())
+    hung, left_out = options.out / HUNG, hung_before(options.out)
 
     def hang(who: str) -> None:
         print(f"no answer from the GPU for a while: {who}", file=sys.stderr, flush=True)
@@ -360,4 +378,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (WarploomError, OSError) as failure:  # what was measured is kept, and the next run goes on behind it
+        sys.exit(f"{type(failure).__name__}: {failure}")

@@ -58,7 +58,10 @@ def test_known_layers_of_known_models():
         ({"vocab": -1}, "vocab"),
         ({"kind": "huge"}, "kind"), ({"gated": "yes"}, "gated"), ({"sharding": []}, "sharding"),
         ({"sharding": [0]}, "sharding"), ({"low_rank": {"kv": 4}}, "low_rank"), ({"hiden": 5}, "hiden"),
-        ({"name": ""}, "number 1"),
+        ({"name": ""}, "number 1"), ({"hidden": 10**30}, "hidden"),
+        ({"low_rank": {"kv": 4, "rope": 4, "nope": 4, "value": 4, "query": "x"}}, "low_rank"),
+        ({"low_rank": {"kv": 4, "rope": 4, "nope": 4, "value": 4, "key": 4}}, "low_rank"),
+        ({"hidden": 7, "heads": 1, "head_dim": 3, "intermediate": 5}, "no layer"), ({"sharding": [7919]}, "no layer"),
     ],
 )  # fmt: skip
 def test_a_malformed_entry_is_named_with_its_field(change: dict[str, object], field: str, tmp_path: Path):
@@ -67,13 +70,18 @@ def test_a_malformed_entry_is_named_with_its_field(change: dict[str, object], fi
     assert "'b'" in str(caught.value) or "number 1" in str(caught.value)
 
 
+def test_two_models_of_one_name_are_refused(tmp_path: Path):
+    with pytest.raises(ArgumentError, match="two models"):
+        catalogue.load(written(tmp_path, GOOD, {**GOOD, "name": GOOD["name"].upper()}))
+
+
 @pytest.mark.parametrize("entry", [5, None, [], {k: v for k, v in GOOD.items() if k != "intermediate"}])
 def test_what_is_no_model_is_refused(entry: object, tmp_path: Path):
     with pytest.raises(ArgumentError):
         catalogue.load(written(tmp_path, entry))
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"models": []}', '{"models": 3}', "{"])
+@pytest.mark.parametrize("text", ["", "[]", '{"models": []}', '{"models": 3}', "{", "[" * 99999])
 def test_what_is_no_catalogue_is_refused(text: str, tmp_path: Path):
     path = tmp_path / "models.json"
     path.write_text(text)

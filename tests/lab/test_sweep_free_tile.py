@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from benchmarks import free_tile_candidates
 from benchmarks import sweep_free_tile as sweep
+from warploom.errors import ArgumentError
 from warploom.kernels.hopper.free_tile_choice import waves_of
 from warploom.kernels.hopper.names import any_config
 from warploom.lab import operands
@@ -113,6 +115,26 @@ def test_a_wrong_kernel_is_not_timed_and_one_that_hung_is_left_out(made: sweep.S
     assert "relative error" in point["wrong"][names[0]]
     assert "hung" in point["wrong"][names[1]]
     assert set(point["us"]) == {sweep.CUBLAS, sweep.LIBRARY}
+
+
+@pytest.mark.parametrize("text", ["", "3", '["a", 1]', '{"a": 1}'])
+def test_a_list_of_hung_kernels_that_is_none_is_refused(text: str, tmp_path: Path):
+    assert sweep.hung_before(tmp_path) == frozenset()
+    (tmp_path / sweep.HUNG).write_text(text)
+    with pytest.raises(ArgumentError, match="hung.json"):
+        sweep.hung_before(tmp_path)
+
+
+def test_lines_that_are_no_points_are_passed_over(tmp_path: Path):
+    (tmp_path / sweep.POINTS).write_text('3\n{"m": 1}\n{"m": 1, "us": {}}\n{"m": 2, "us"')
+    assert sweep.points(tmp_path) == [{"m": 1, "us": {}}]
+
+
+@pytest.mark.parametrize("rows", ["", "5", "1:", "a:b", "1:2:3", "-1:4"])
+def test_rows_that_are_none_are_refused(rows: str):
+    options = argparse.Namespace(dtype="bf16", scales="", shapes="", rows=rows, seed=1, count=2)
+    with pytest.raises(ArgumentError, match="rows"):
+        sweep.problems_of(options)
 
 
 def test_the_first_of_every_form_is_among_the_candidates():

@@ -313,12 +313,15 @@ def test_no_row_of_a_shipped_table_is_of_another_version():
             assert to_text(from_text(row["config"])) == row["config"]
 
 
-def test_a_table_that_cannot_be_read_is_no_table(cache):
+@pytest.mark.parametrize("text", ["{ no json", "[" * 99999, '{"choices": [1]}', "{}", "3"])
+def test_a_table_that_cannot_be_read_is_no_table_and_said_to_be_none(cache, text: str):
     problem, gpu = Problem.of(1024, 1024, 1024), replace(UNKNOWN, driver="9")
     path = tables().path(gpu, str(cache))
     path.parent.mkdir(parents=True)
-    path.write_text("{ no json")
-    assert choose(problem, gpu).source == "model"
+    path.write_text(text)
+    with pytest.warns(CacheWarning) as caught:
+        assert choose(problem, gpu).source == "model"
+    assert len(caught) == 1 and str(path) in str(caught[0].message)
 
 
 def test_everything_that_changes_the_kernel_is_in_the_key():

@@ -28,6 +28,7 @@ from .problem import LAYOUTS, Problem
 FILE = Path(__file__).with_name("models.json")
 KINDS = ("dense", "moe", "vision", "speech")
 MOST_ROWS = 16384
+MOST_SIZE = (1 << 31) - 1
 TMA_ELEMENTS = 8
 """Elements of 16 bytes: a row of an operand that TMA can address is a multiple of this many 16-bit ones."""
 _PATIENCE = 10_000
@@ -98,12 +99,17 @@ def load(path: Path = FILE) -> tuple[Model, ...]:
     """The models of a catalogue. Raises ArgumentError for a file or an entry that is none, saying which and why."""
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ArgumentError(f"the catalogue of models cannot be read: {error}", got=path.name) from None
     entries = found.get("models") if isinstance(found, dict) else None
     if not isinstance(entries, list) or not entries:
         raise ArgumentError("this is not a model catalogue", expected='an object with a list "models"', got=path.name)
-    return tuple(_model(entry, number, path.name) for number, entry in enumerate(entries))
+    made = tuple(_model(entry, number, path.name) for number, entry in enumerate(entries))
+    names = [model.name.lower() for model in made]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ArgumentError(f"the catalogue {path.name} has two models {twice[0]!r}",
+                            expected="names that differ, upper and lower case alike", got=repr(twice))  # fmt: skip
+    return made
 
 
 def _model(entry: Any, number: int, file: str) -> Model:
@@ -128,18 +134,25 @@ def _model(entry: Any, number: int, file: str) -> Model:
         raise wrong("has no feed-forward layer", "intermediate or expert_intermediate", None)
     for field in (*_SIZES, *(each for each in _OPTIONAL if each in entry)):
         if not _is_size(entry.get(field)):
-            raise wrong(f"has a wrong {field}", "a whole number from 1 on", entry.get(field))
+            raise wrong(f"has a wrong {field}", f"a whole number from 1 to {MOST_SIZE}", entry.get(field))
     shards = entry.get("sharding")
     if not isinstance(shards, list) or not shards or not all(_is_size(each) for each in shards):
         raise wrong("has a wrong sharding", "a list of numbers of GPUs, such as [1, 2]", shards)
     ranks = entry.get("low_rank")
-    if ranks is not None and not (isinstance(ranks, dict) and all(_is_size(ranks.get(each)) for each in _LOW_RANK)):
-        raise wrong("has a wrong low_rank", f"an object of {', '.join(_LOW_RANK)}, and query where it has one", ranks)
-    return Model(name, entry)
+    if ranks is not None:
+        known = isinstance(ranks, dict) and {*_LOW_RANK} <= {*ranks} <= {*_LOW_RANK, "query"}
+        if not known or not all(_is_size(each) for each in ranks.values()):
+            raise wrong("has a wrong low_rank", f"an object of {', '.join(_LOW_RANK)}, and query where it has one",
+                        ranks)  # fmt: skip
+    model = Model(name, entry)
+    if not any(model.layers()):
+        raise wrong("has no layer", f"a K of a multiple of {TMA_ELEMENTS} that a sharding divides",
+                    [entry["hidden"], shards])  # fmt: skip
+    return model
 
 
 def _is_size(value: object) -> bool:
-    return type(value) is int and value > 0
+    return type(value) is int and 0 < value <= MOST_SIZE
 
 
 def layers_of(name: str, shards: int = 1) -> list[Layer]:

@@ -89,11 +89,21 @@ def _replace(path: Path, content: dict[str, Any]) -> None:
 
 
 def _rows(path: Path) -> dict[str, Any]:
+    """The choices of a file; none where there is no file, or, with a CacheWarning, no table in it."""
     try:
         rows = json.loads(path.read_text())["choices"]
-    except (OSError, ValueError, KeyError, TypeError):
+        if isinstance(rows, dict):
+            return rows
+        reason = "its choices are no object"
+    except FileNotFoundError:
         return {}
-    return rows if isinstance(rows, dict) else {}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    warnings.warn(
+        f"the choices in {path} cannot be read ({reason}), and are done without; the next choice that is kept there "
+        "replaces them", CacheWarning, stacklevel=3,
+    )  # fmt: skip
+    return {}
 
 
 def _load(path: Path) -> dict[str, Any]:
