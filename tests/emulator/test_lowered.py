@@ -79,3 +79,12 @@ def test_a_float_fills_the_low_bits_of_a_wider_register() -> None:
     body = "mov.u32 %r1, 0x3F000000; st.global.u32 [%rd1], %r1; ld.global.f32 %rd2, [%rd1];"
     # LDG, and zero in the upper half: the SASS of ptxas 13.0
     assert ran(body + "st.global.u64 [%rd1+8], %rd2;")[2:4] == [0x3F000000, 0]
+
+
+def test_a_vector_register_and_a_scalar_of_one_name_live_in_different_blocks() -> None:
+    body = """mov.u32 %r1, 3;
+        { .reg .u32 m; add.u32 m, %r1, 1; st.global.u32 [%rd1], m; }
+        { .reg .v2 .u32 m; mov.u32 m.x, 7; add.u32 m.y, m.x, %r1;
+          { .reg .u32 m; mov.u32 m, 9; st.global.u32 [%rd1+4], m + 1; }
+          st.global.v2.u32 [%rd1+8], m; }"""
+    assert ran(body)[:4] == [4, 10, 7, 10]

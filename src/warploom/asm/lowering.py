@@ -46,24 +46,25 @@ def _function(function: Function) -> Function:
     assert function.body is not None
     statements = list(walk(function.body))
     declared = [each for each in statements if isinstance(each, RegisterDeclaration)]
-    types = {name: each.type for each in declared for name in _names(each)}
-    vectors = {name: int((each.vector or "v1")[1:]) for each in declared if each.vector for name in _names(each)}
+    types: dict[str, str] = {}
+    vectors: dict[str, int] = {}
     for formal in (*function.parameters, *function.results):
         if formal.space == "reg":
             types[formal.name] = formal.type
             for word in formal.attributes:
                 if word in VECTORS:
                     vectors[formal.name] = int(word[2:])
+    registers = {*types, *(name for each in declared for name in _names(each))}
     sums = any(
-        isinstance(operand, Symbol) and operand.name in types
+        isinstance(operand, Symbol) and operand.name in registers
         for each in statements
         if isinstance(each, Instruction)
         for operand in each.operands
     )
-    if not vectors and not sums:
+    if not vectors and not sums and not any(each.vector for each in declared):
         return function
     pass_ = _Pass(types, vectors)
-    body = tuple(pass_.statements(function.body))
+    body = tuple(pass_.inside(function.body).statements(function.body))
     parameters, results = (pass_.formals(each) for each in (function.parameters, function.results))
     return replace(function, parameters=parameters, results=results, body=(*pass_.temporaries, *body))
 
@@ -76,16 +77,26 @@ def _names(declaration: RegisterDeclaration) -> list[str]:
 
 @dataclass
 class _Pass:
-    """One function. types: of registers; vectors: how many components each vector register has."""
+    """One scope of a function. types: of registers; vectors: how many components each vector register has."""
 
     types: Mapping[str, str]
     vectors: Mapping[str, int]
     temporaries: list[RegisterDeclaration] = field(default_factory=list)
 
+    def inside(self, statements: tuple[Statement, ...]) -> _Pass:
+        """The scope of these statements: what they declare hides what has the same name outside."""
+        declared = [each for each in statements if isinstance(each, RegisterDeclaration)]
+        if not declared:
+            return self
+        types = {name: each.type for each in declared for name in _names(each)}
+        own = {name: int(each.vector[1:]) for each in declared if each.vector for name in _names(each)}
+        outer = {name: count for name, count in self.vectors.items() if name not in types}
+        return _Pass({**self.types, **types}, {**outer, **own}, self.temporaries)
+
     def statements(self, statements: tuple[Statement, ...]) -> Iterator[Statement]:
         for each in statements:
             if isinstance(each, Block):
-                yield replace(each, statements=tuple(self.statements(each.statements)))
+                yield replace(each, statements=tuple(self.inside(each.statements).statements(each.statements)))
             elif isinstance(each, RegisterDeclaration) and each.vector:
                 names = [part for name in _names(each) for part in self._parts(name)]
                 yield RegisterDeclaration(each.type, tuple(names))
