@@ -158,6 +158,59 @@ def test_the_last_cta_reads_what_all_have_written_and_resets_the_counter(schedul
     assert not rules(Example(body, grid=3), schedule, seed) & RACES
 
 
+OF_ANOTHER_WARP = LAST_BLOCK.replace("LAST", "2").replace("+1024]", "+1520]").replace("FENCE", "{}")
+"""The last CTA reads a word of warp 3, whose fence is in front of the barrier; thread 0 has none behind it."""
+
+
+@schedules
+@pytest.mark.parametrize("fence", ["membar.gl;", "fence.sc.gpu;", "fence.sc.sys;"])
+def test_fences_sc_of_all_threads_in_front_of_a_barrier_reach_who_sees_the_atomic_behind_it(
+    fence: str, schedule: str, seed: int
+):
+    assert not rules(Example(OF_ANOTHER_WARP.format(fence, fence), grid=3), schedule, seed) & RACES
+
+
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        ("fence.acq_rel.gpu;", "fence.acq_rel.gpu;"),
+        ("fence.sc.gpu;", "fence.acq_rel.gpu;"),
+        ("fence.acq_rel.gpu;", "fence.sc.gpu;"),
+        ("fence.sc.cta;", "fence.sc.gpu;"),
+        ("fence.sc.gpu;", "fence.sc.cluster;"),
+        ("fence.sc.gpu;", ""),
+    ],
+)
+def test_a_pair_of_fences_that_are_not_both_sc_and_wide_orders_only_their_own_threads(before: str, behind: str):
+    assert rules(Example(OF_ANOTHER_WARP.format(before, behind), grid=3)) & RACES
+
+
+def test_a_fence_sc_hands_on_what_its_thread_has_heard_of_others():
+    """CTA 1 hears of CTA 0 and raises a flag of its own, which CTA 2 sees: all by volatile accesses and membar.gl."""
+    body = f"""
+    {CTA}
+    @!%first bra done;
+    setp.eq.u32 %p2, %r6, 0;
+    setp.eq.u32 %p3, %r6, 1;
+    @%p2 st.global.u32 [%data+1024], 5;
+    @%p2 bra raise;
+    look:
+    @%p3 ld.volatile.global.u32 %r2, [%data+512];
+    @!%p3 ld.volatile.global.u32 %r2, [%data+516];
+    setp.ne.u32 %p1, %r2, 77;
+    @%p1 bra look;
+    raise:
+    membar.gl;
+    @%p2 st.volatile.global.u32 [%data+512], 77;
+    @%p3 st.volatile.global.u32 [%data+516], 77;
+    setp.eq.u32 %p1, %r6, 2;
+    @%p1 ld.global.u32 %r3, [%data+1024];
+    done:
+    """
+    assert not rules(Example(body, grid=3)) & RACES
+    assert rules(Example(body.replace("membar.gl;", "membar.cta;"), grid=3)) & RACES
+
+
 def test_without_fences_the_last_cta_does_not():
     assert rules(Example(LAST_BLOCK.replace("LAST", "2").replace("FENCE", ""), grid=3)) & RACES
 

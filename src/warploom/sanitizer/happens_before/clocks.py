@@ -12,8 +12,9 @@ instead, "its reads are done" and "all of it is done". A warp's clock has two fr
 They are the rows of one array, so that a join is one operation. For asynchronous operations `known` is what c is for
 accesses, and `carried` what p is for those of the generic side (cp.async).
 
-Warps of other clusters are known too once something in global memory told of them (`far`): a cluster's fronts for each
-cluster that was heard of. Most kernels hear of none.
+A fence.sc orders more than its own thread's writes. Of two of them, the one comes first behind which a write is
+observed in front of the other, also one of a thread met since: the order of all fences.sc cannot contradict causality
+(8.9.3, 8.9.4, 8.10.2). So a clock knows what such fences covered, too (`fences`), and hands it on.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-FULL = 0xFFFFFFFF
-LANES = 32
+from .scopes import LEVELS
 
+FULL = 0xFFFFFFFF
+ORDERED = (LEVELS["gpu"], LEVELS["sys"])
+"""Scopes of fences.sc that are followed: of narrower ones the threads can meet at barriers."""
+LANES = 32
 
 Front: TypeAlias = np.ndarray
 """An epoch for each warp; int32."""
@@ -102,6 +106,23 @@ def join_far(first: Far, second: Far) -> Far:
     return joined
 
 
+Fences: TypeAlias = "Mapping[int, Released]"
+"""What fences.sc covered, by the level of their scope. Never changed in place."""
+NO_FENCES: Fences = MappingProxyType({})
+
+
+def join_fences(first: Fences, second: Fences) -> Fences:
+    """What the fences of both covered."""
+    if not second or first is second:
+        return first
+    joined = dict(first)
+    for level, released in second.items():
+        both = joined[level].copy() if level in joined else Released.nothing(released.fronts.shape[1])
+        both.add(released)
+        joined[level] = both
+    return joined
+
+
 class HasFronts:
     """The rows of `fronts` by name."""
 
@@ -132,6 +153,7 @@ class Released(HasFronts):
     Attributes:
         fronts, known, carried, far: see the module's docstring.
         parts: of warps whose threads released apart, what each of them did.
+        fences: what fences.sc before the release covered.
     """
 
     fronts: Fronts
@@ -139,6 +161,7 @@ class Released(HasFronts):
     carried: int = 0
     far: Far = field(default_factory=lambda: NOBODY)
     parts: Parts = field(default_factory=lambda: WHOLE)
+    fences: Fences = field(default_factory=lambda: NO_FENCES)
 
     @classmethod
     def nothing(cls, warps: int) -> Released:
@@ -149,6 +172,7 @@ class Released(HasFronts):
         self.known |= other.known
         self.carried |= other.carried
         self.far = join_far(self.far, other.far)
+        self.fences = join_fences(self.fences, other.fences)
         if other.parts:
             self._put_together(other.parts)
 
@@ -164,7 +188,10 @@ class Released(HasFronts):
         self.parts = parts
 
     def copy(self) -> Released:
-        return Released(self.fronts.copy(), self.known, self.carried, self.far, self.parts)
+        return Released(self.fronts.copy(), self.known, self.carried, self.far, self.parts, self.fences)
+
+    def without_fences(self) -> Released:
+        return Released(self.fronts, self.known, self.carried, self.far, self.parts)
 
     def reach(self) -> Reach:
         """What another cluster learns of this one; in global memory lanes of a warp are not told apart."""
@@ -197,8 +224,9 @@ class WarpClock(HasFronts):
     """
 
     __slots__ = (
-        "after_grid", "carried", "epoch", "far", "fenced", "floor", "fresh", "fronts", "in_turn", "known", "lanes",
-        "me", "parts", "pending", "published", "published_scope", "settled", "touched", "used", "version",
+        "after_grid", "carried", "epoch", "far", "fenced", "fences", "floor", "fresh", "fronts", "in_turn", "known",
+        "lanes", "me", "parts", "pending", "pending_fences", "published",
+        "published_scope", "settled", "touched", "used", "version",
     )  # fmt: skip
 
     def __init__(self, me: int, warps: int) -> None:
@@ -222,6 +250,9 @@ class WarpClock(HasFronts):
         self.published_scope = ""
         self.pending: Released | None = None
         """What relaxed loads and atomics have seen: an acquire fence makes it known."""
+        self.fences: Fences = NO_FENCES
+        self.pending_fences: Fences = NO_FENCES
+        """Fences.sc in front of what strong accesses have seen, by the level that a fence.sc here needs."""
         self.after_grid = False
         """Whether it is known that a griddepcontrol.wait has passed."""
         self.parts: dict[int, tuple[Part, ...]] = {}
@@ -251,7 +282,7 @@ class WarpClock(HasFronts):
     def snapshot(self, lanes: int) -> Released:
         """What a release by these lanes carries: not what the warp's other lanes did since they last met."""
         me, epoch = self.me, self.epoch
-        released = Released(self.fronts.copy(), self.known, self.carried, self.far)
+        released = Released(self.fronts.copy(), self.known, self.carried, self.far, fences=self.fences)
         released.weak[me] = epoch
         if lanes != FULL and self.lanes:
             released.parts = {me: (Part(lanes, epoch, int(self.p[me]), dict(self.touched)),)}
@@ -278,11 +309,16 @@ class WarpClock(HasFronts):
         self.fronts[C, self.me] = self.fronts[WEAK, self.me] = self.epoch
         if released.far:
             self.far = join_far(self.far, released.far)
+        self.fences = join_fences(self.fences, released.fences)
         if released.parts:
             self.parts = {**self.parts, **released.parts}
         self.known |= released.known
         self.carried |= released.carried
         self.version += 1
+
+    def remember_fences(self, level: int, released: Released) -> None:
+        """A strong access has seen what was written behind fences.sc; one of this level here will come after them."""
+        self.pending_fences = join_fences(self.pending_fences, {level: released})
 
     def remember(self, released: Released) -> None:
         """A relaxed access has seen what a release carried; a fence will make it known."""
@@ -291,15 +327,25 @@ class WarpClock(HasFronts):
         else:
             self.pending.add(released)
 
-    def fence(self, lanes: int, scope: str = "") -> None:
-        """fence.acq_rel or stronger: relaxed accesses before it acquire, those after it release."""
+    def fence(self, lanes: int, scope: str = "", total: bool = False) -> None:
+        """fence.acq_rel or stronger: relaxed accesses before it acquire, those after it release.
+
+        total: whether it is a fence.sc.
+        """
         if self.pending is not None:
             if scope in ("cta", "cluster"):
                 self.pending.far = NOBODY
             self.acquire(self.pending)
             self.pending = None
+        levels = [level for level in ORDERED if total and level <= LEVELS[scope]]
+        for level in levels:
+            if level in self.pending_fences:
+                self.acquire(self.pending_fences[level])
+        if levels:
+            self.pending_fences = {level: one for level, one in self.pending_fences.items() if level not in levels}
         self.published = self.release(lanes)
         self.published_scope = scope
+        self.fences = join_fences(self.fences, dict.fromkeys(levels, self.published.without_fences()))
 
     def carry(self, lanes: int, space: str = "all") -> None:
         """fence.proxy.async by these lanes, for one state space, or all."""

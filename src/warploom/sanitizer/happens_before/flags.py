@@ -2,18 +2,20 @@
 
 A strong store or atomic that releases (or follows a fence) leaves at its address what its warp knows; a strong load or
 atomic that acquires (or that a fence follows) takes it, if the scopes of both include the other side. Atomics go on
-with what others left there (a release sequence), stores replace it. Place saw an address change also knows that the
-accesses of that address which it saw are over (observation order, 8.9.6).
+with what others left there (a release sequence), stores replace it. A strong access that releases nothing still tells
+whoever has a fence.sc behind the read of the fences.sc in front of the write, the thread's own and those that it knows
+of. Place saw an address change also knows that the accesses of that address which it saw are over (observation order,
+8.9.6).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .clocks import Released, WarpClock, join_far
+from .clocks import NO_FENCES, Fences, Released, WarpClock, join_far, join_fences
 from .scopes import LEVELS, Place, needed
 from .state import ClusterState
 
@@ -30,10 +32,17 @@ HINTED = 2
 
 @dataclass(eq=False)
 class Left:
-    """What one CTA left at an address, and how far its scope reaches."""
+    """What one CTA left at an address, and how far its scope reaches.
+
+    Attributes:
+        released, level: what it released, and the scope of that; strong: the scope of the access itself.
+        fences: what fences.sc in front of it covered.
+    """
 
     released: Released
     level: int
+    strong: int = 0
+    fences: Fences = field(default_factory=lambda: NO_FENCES)
 
 
 @dataclass(eq=False)
@@ -103,17 +112,18 @@ class Flags:
         gained: Released | None = None
         for who, left in flag.left.items():
             reach = needed(who, me)
+            wide = max(reach, LEVELS["gpu"])
+            if wide in left.fences and min(left.strong, level) >= reach:
+                clock.remember_fences(wide, self._seen_from(state, left.fences[wide], who, me))
+            if not left.level:
+                continue
             if min(left.level, level) < reach:
                 narrow = "the release" if left.level < reach else "the acquire"
                 self._hint_all(state, left, who, me, f"the scope of {narrow} does not reach from one to the other")
                 continue
             if gained is None:
                 gained = Released.nothing(state.count)
-            if who.cluster == me.cluster:
-                gained.add(left.released)
-            else:
-                theirs = {who.cluster: left.released.reach()}
-                gained.far = join_far(join_far(gained.far, left.released.far), theirs)
+            gained.add(self._seen_from(state, left.released, who, me))
         for writer, (epoch, where) in flag.idle.items():
             self.hints[me, writer] = Hint(epoch, f"`{where.instruction.opcode}` releases nothing")
         if gained is not None:
@@ -123,6 +133,15 @@ class Flags:
                 clock.remember(gained)
                 self._hint_pending(state, gained, me, code)
         flag.seen[actor] = (clock.epoch, dict(flag.writers))
+
+    @staticmethod
+    def _seen_from(state: ClusterState, released: Released, who: Place, me: Place) -> Released:
+        """What a release of one place is at another: of another cluster's it is known what that cluster did."""
+        if who.cluster == me.cluster:
+            return released
+        far = join_far(released.far, {who.cluster: released.reach()})
+        fences = {level: Flags._seen_from(state, one, who, me) for level, one in released.fences.items()}
+        return replace(Released.nothing(state.count), far=far, fences=fences)
 
     def _hint_all(self, state: ClusterState, left: Left, who: Place, me: Place, reason: str) -> None:
         for warp, epoch in enumerate(left.released.weak):
@@ -143,13 +162,14 @@ class Flags:
         self, state: ClusterState, clock: WarpClock, region: Region, offsets: set[int], me: Place, level: int, sem: str,
         actor: int, code: Operation, mask: int, atomic: bool,
     ) -> None:  # fmt: skip
-        epoch = clock.epoch
+        epoch, strong = clock.epoch, level
         if sem in ("release", "acq_rel"):
             carried: Released | None = clock.release(mask)
         else:
             carried = clock.published
             level = min(level, LEVELS[clock.published_scope or "gpu"])
-        if carried is None and len(offsets) > HINTED:
+        fences = clock.fences
+        if carried is None and not fences and len(offsets) > HINTED:
             return
         for offset in offsets:
             flag = self._flags.get((region, offset))
@@ -161,13 +181,18 @@ class Flags:
             flag.writers[actor] = epoch
             if carried is None:
                 flag.idle[actor] = (epoch, code)
-                continue
+                if not fences:
+                    continue
             before = flag.left.get(me)
             if before is None or not atomic:
-                flag.left[me] = Left(carried.copy(), level)
-            else:
+                kept = carried.copy() if carried else Released.nothing(state.count)
+                flag.left[me] = Left(kept, level if carried else 0, strong, fences)
+                continue
+            if carried:
                 before.released.add(carried)
                 before.level = max(before.level, level)
+            before.strong = max(before.strong, strong)
+            before.fences = join_fences(before.fences, fences)
 
     # -- observation -----------------------------------------------------------------------------------------------
 

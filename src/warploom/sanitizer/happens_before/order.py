@@ -226,7 +226,7 @@ class Order(Observer):
                 continue
             for clock, mask in state.active(frame):
                 if effect.kind == "memory":
-                    clock.fence(mask, effect.order.scope)
+                    clock.fence(mask, effect.order.scope, total=effect.order.sem == "sc")
                 elif effect.kind == "mbarrier_init":
                     for barrier in state.unfenced.pop(clock.me, []):
                         barrier.fenced = True
