@@ -5,8 +5,7 @@
 y are the `FEATURES` of a configuration and a product: what kind it is, how its tiles cover the product, which shares of
 the time the estimate gives to what, and the sizes. Q was fitted by `benchmarks/fit_choice.py` to
 benchmarks/results/nvidia-h200/sweep-free-tile.json, to choose well within each product, and is judged there on layers
-that were left out of the fit. It ships as tables/choice-nvidia-h200.json; other GPUs of sm_90 use it too, until
-`warploom tune --fit` has made their own.
+that were left out of the fit. It ships as tables/choice-nvidia-h200.json; other GPUs of sm_90 use it too.
 """
 
 from __future__ import annotations
@@ -130,7 +129,7 @@ def quadratic(path: Path = FILE) -> np.ndarray:
         rows = [(_PLACE[one], _PLACE[other], float(weight)) for one, other, weight in found["weights"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArgumentError(f"the model of the choice cannot be read: {type(error).__name__} {error}",
-                            got=path.name, hint="`warploom tune --fit` makes it anew") from None  # fmt: skip
+                            got=path.name, hint="it comes with the package: install that again") from None  # fmt: skip
     made = np.zeros((len(FEATURES),) * 2)
     for one, other, weight in rows:
         made[one, other] = weight
