@@ -4,8 +4,8 @@
         [--contenders eager,graph,compiled] [--context 128] [--seconds 100] [--out FILE.json]
 
 Prefill is one call of all tokens without a cache, of which the last token's logits are wanted; decode is one more token
-for each sequence with a static cache of --context places. `eager` calls the model; `graph` replays a CUDA graph of it;
-`compiled` is torch.compile(mode="max-autotune") of the plain model, and "warploom-compiled" that of the converted one.
+for each sequence with a static cache of --context places, 16 of them free. `eager` calls the model; `graph` replays a
+CUDA graph of it; `compiled` is torch.compile(mode="max-autotune") of the plain model, and "warploom-compiled" that of the converted one.
 Contenders take turns in a random order, medians of all rounds; the logits of the two models are compared first. What
 was measured is written after each phase; after --seconds no further one is begun.
 """
@@ -32,6 +32,8 @@ from warploom.runtime.benchmark.power import driver_version
 
 SUITE = "language-model"
 ROUNDS, SLICE_S = 7, 0.25
+ROOM = 16
+"""Places of a cache that stay free: max-autotune runs some kernels several times, and each takes a place."""
 CLASSES = {"Llama": "Llama", "Qwen3": "Qwen3", "Qwen2.5": "Qwen2", "Mistral": "Mistral"}
 """What the classes of a family in the catalogue begin with in `transformers`."""
 
@@ -66,28 +68,29 @@ def prefill(model: Any, tokens: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 
 def decode(model: Any, tokens: torch.Tensor, context: int) -> Callable[[], torch.Tensor]:
-    """A call of one more token behind `context` - 1 others, whose keys and values are random. The cache is at the same
-    place before every call."""
+    """A call of one more token behind `context` - `ROOM` others, whose keys and values are random. The cache is at the
+    same place before every call."""
     from transformers import StaticCache
 
     cache = StaticCache(config=model.config, max_cache_len=context)
-    length = context - 1
+    length = context - ROOM
     positions = torch.full(tokens.shape, length, device=tokens.device)
     model(input_ids=tokens, past_key_values=cache, position_ids=positions, logits_to_keep=1)  # makes the arrays
-    lengths = [layer.cumulative_length for layer in cache.layers if hasattr(layer, "cumulative_length")]
-    lengths = [each for each in lengths if isinstance(each, torch.Tensor)]
-    for each in lengths:
-        each.fill_(length)
-    more = {} if lengths else {"cache_position": torch.tensor([length], device=tokens.device)}
+
+    def counted() -> list[torch.Tensor]:
+        found = [getattr(layer, "cumulative_length", None) for layer in cache.layers]
+        return [each for each in found if isinstance(each, torch.Tensor)]
+
+    place = torch.tensor([length], device=tokens.device).reshape(())
+    more = {} if counted() else {"cache_position": place.reshape(1)}
     for layer in cache.layers:
         layer.keys.normal_(std=0.5)
         layer.values.normal_(std=0.5)
 
     def call() -> torch.Tensor:
-        found = model(input_ids=tokens, past_key_values=cache, position_ids=positions, logits_to_keep=1, **more).logits
-        if lengths:
-            torch._foreach_sub_(lengths, 1)
-        return found
+        if places := counted():
+            torch._foreach_copy_(places, [place] * len(places))
+        return model(input_ids=tokens, past_key_values=cache, position_ids=positions, logits_to_keep=1, **more).logits
 
     return call
 
