@@ -34,7 +34,8 @@ def candidates(case: ForwardProblem) -> dict[str, Config]:
     chosen = default(subject(case))
     if case.dtype != "e4m3":
         return {}
-    found = {"unordered": replace(chosen, ordered=False), "maxima not renewed": replace(chosen, renewed=False)}
+    turns = "unordered" if chosen.ordered else "ordered"
+    found = {turns: replace(chosen, ordered=not chosen.ordered), "maxima not renewed": replace(chosen, renewed=False)}
     if case.head_dim == 256:  # no room for sums in shared memory
         renewed = replace(chosen, renewed=True)
         found = {"renewed": renewed, "renewed, unordered": replace(renewed, ordered=False)}
@@ -56,20 +57,21 @@ def candidates(case: ForwardProblem) -> dict[str, Config]:
 def configurations(case: ForwardProblem, variants: bool, swept: bool = False) -> dict[str, Config]:
     """Ours, by the name of the contender; others in place of the variants where candidates are `swept`."""
     chosen = default(subject(case))
+    turns = "unordered" if chosen.ordered else "ordered"
     if not (variants or swept):
         return {"warploom": chosen}
     if swept:
         others = candidates(case)
     elif case.dtype == "e4m3":
         others = {
-            "exact": replace(chosen, guarded=False), "unordered": replace(chosen, ordered=False),
+            "exact": replace(chosen, guarded=False), turns: replace(chosen, ordered=not chosen.ordered),
             **({"96 keys": replace(chosen, keys=96), "64 keys": replace(chosen, keys=64)}
                if case.head_dim < 256 else {"apart 64": replace(chosen, apart=64)}),
         }  # fmt: skip
     else:
         others = {
             "exact": replace(chosen, guarded=False),
-            "unordered" if chosen.ordered else "ordered": replace(chosen, ordered=not chosen.ordered),
+            turns: replace(chosen, ordered=not chosen.ordered),
             **({"one slot": replace(chosen, query_slots=1)} if case.head_dim == 128 else {}),
             **({"3 x 96": Config(keys=96, consumers=3, key_stages=4, value_stages=4),
                 "3 x 80": Config(keys=80, consumers=3, key_stages=4, value_stages=4),

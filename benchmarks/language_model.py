@@ -5,9 +5,9 @@
 
 Prefill is one call of all tokens without a cache, of which the last token's logits are wanted; decode is one more token
 for each sequence with a static cache of --context places, 16 of them free. `eager` calls the model; `graph` replays a
-CUDA graph of it; `compiled` is torch.compile(mode="max-autotune") of the plain model, and "warploom-compiled" that of the converted one.
-Contenders take turns in a random order, medians of all rounds; the logits of the two models are compared first. What
-was measured is written after each phase; after --seconds no further one is begun.
+CUDA graph of it; `compiled` is torch.compile(mode="max-autotune") of the plain model, and "warploom-compiled" that of
+the converted one. Contenders take turns in a random order, medians of all rounds; the logits of the two models are
+compared first. What was measured is written after each phase; after --seconds no further one is begun.
 """
 
 from __future__ import annotations

@@ -265,9 +265,9 @@ def _widest(of: Attention) -> Config:
 
 def _narrow(of: Attention) -> Config:
     if max(of.depth, of.columns) <= 64:
-        return Config(key_stages=4, value_stages=3, apart=of.columns, renewed=True)
+        return Config(key_stages=4, value_stages=3, ordered=False, apart=of.columns, renewed=True)
     if max(of.depth, of.columns) <= 128:
-        return Config(keys=96, key_stages=4, value_stages=3, apart=of.columns, renewed=True)
+        return Config(keys=96, key_stages=4, value_stages=3, ordered=False, apart=of.columns, renewed=True)
     return Config(keys=64, key_stages=2, query_slots=1, apart=32)
 
 
