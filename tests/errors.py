@@ -13,7 +13,7 @@ from warploom.errors import WarploomError
 
 @contextmanager
 def refused(
-    code: str, *, got: str | None = None, expected: str | None = None
+    code: str, got: str | None = None, expected: str | None = None
 ) -> Iterator[pytest.ExceptionInfo[WarploomError]]:
     """The block raises a WarploomError of this code, and what it got and expected reads so; the wording is free."""
     assert code in CODES, code

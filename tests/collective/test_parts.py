@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.errors import refused
 from warploom import collective
 from warploom.collective import (
     WARPGROUP,
@@ -17,7 +18,6 @@ from warploom.collective import (
     warp_place,
 )
 from warploom.collective.mma.wgmma import wgmma_accumulators
-from warploom.errors import TraceError
 from warploom.isa.swizzle import Swizzle
 from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem
 from warploom.runtime.machine import H200
@@ -96,19 +96,19 @@ def coordinates():
 @pytest.mark.parametrize(
     "body, says",
     [
-        (lambda A: copy_of(A, 64, 128), "one K-major panel"),
-        (lambda A: copy_of(A, 64, 64, threads=96), "do not divide"),
-        (lambda A: CpAsyncPipeline(stages=3, tile_k=64, a=copy_of(A, 64, 64), b=copy_of(A, 64, 64)), "3 stages"),
-        (lambda A: TmaPipeline(stages=3, consumers=1, a=smem.wgmma_tile(bf16, (64, 64), stages=2)), "3 stages"),
-        (lambda A: wgmma_accumulators(96, 128), "cannot hold 96 x 128"),
-        (lambda A: wgmma_accumulators(64, 264), "cannot hold 64 x 264"),
-        (lambda A: warp_place((128, 128), (3, 2)), "do not divide a tile of 128 x 128"),
-        (lambda A: store_groups([reg.array(f32, 4)], A, *coordinates(), ragged=True), "groups of 8"),
+        (lambda A: copy_of(A, 64, 128), "128 in K, 2 panels"),
+        (lambda A: copy_of(A, 64, 64, threads=96), "64 rows of 128 bytes, a pattern of 1024"),
+        (lambda A: CpAsyncPipeline(stages=3, tile_k=64, a=copy_of(A, 64, 64), b=copy_of(A, 64, 64)), "2"),
+        (lambda A: TmaPipeline(stages=3, consumers=1, a=smem.wgmma_tile(bf16, (64, 64), stages=2)), "2"),
+        (lambda A: wgmma_accumulators(96, 128), "96 x 128"),
+        (lambda A: wgmma_accumulators(64, 264), "64 x 264"),
+        (lambda A: warp_place((128, 128), (3, 2)), "42.6667 x 64"),
+        (lambda A: store_groups([reg.array(f32, 4)], A, *coordinates(), ragged=True), "multiple=()"),
     ],
     ids=["panels", "threads", "copies", "tiles", "rows", "columns", "warps", "groups"],
 )
 def test_parts_that_do_not_fit_are_refused_with_the_reason(body, says: str):
-    with pytest.raises(TraceError, match=says):
+    with refused("trace", got=says):
         traced(body).ptx()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from warploom.errors import ArgumentError
+from tests.errors import refused
 from warploom.isa import arch
 
 
@@ -49,6 +49,6 @@ def test_every_known_target_can_be_had(name):
 
 @pytest.mark.parametrize("name", ["sm_91", "sm_80a", "sm_90f", "hopper", "compute_90"])
 def test_an_unknown_target_is_refused_with_the_known_ones(name):
-    with pytest.raises(ArgumentError, match=name) as caught:
+    with refused("argument", got=name) as caught:
         arch.get(name)
     assert "sm_90" in str(caught.value)

@@ -8,13 +8,11 @@ import typer
 from rich.table import Table
 
 from ..errors import ArgumentError
-from ..isa.dtypes import tf32
 from .output import say, say_json, say_table, table
 from .product import Described, asked, described
 
 if TYPE_CHECKING:
     from ..lab.explanation import Explained
-    from ..operators.spec.problem import Problem as Asked
 
 
 @described
@@ -34,11 +32,9 @@ def explain(
         _attention(given, machine, as_json)
         return
     from ..lab import explanation
-    from ..lab.problem import Problem
 
     m, n, k = _three(given.sizes)
-    product = asked(given, m, n, k)
-    found = explanation.explain(Problem(m, n, k, *type_names(product)), machine, config, product)
+    found = explanation.explain(asked(given, m, n, k), machine, config)
     if as_json:
         say_json(found.data())
         return
@@ -46,7 +42,7 @@ def explain(
     side = "above" if found.bound == "tensor cores" else "below"
     table(
         [
-            ("work", f"{_short(problem.flops / 1e9)} GFLOP, {_short(problem.bytes / 1e6)} MB of A, B and D"),
+            ("work", f"{_short(problem.flops / 1e9)} GFLOP, {_short(problem.bytes / 1e6)} MB of operands and results"),
             ("intensity", f"{found.intensity:,.0f} FLOP per byte, {side} the ridge point of {roof.ridge:.0f}: "
                           f"bound by {found.bound}"),
             ("roofs", f"{roof.peak / 1e12:,.0f} TFLOP/s at {roof.clock / 1e6:.0f} MHz, "
@@ -57,7 +53,7 @@ def explain(
                           f"{chosen.wave_efficiency:.1%} of the waves are filled"),
             ("its occupancy", _occupancy(found)),
         ],
-        title=f"{problem.shape} {problem.dtype} -> {problem.out} on {found.machine}",
+        title=f"{problem.describe()} on {found.machine}",
     )  # fmt: skip
     say()
     say_table(_tiles(found))
@@ -91,12 +87,6 @@ def _attention(given: Described, machine: str, as_json: bool) -> None:
     table(found.rows(), title=f"{title}, {problem.keys} keys of {problem.kv_heads} heads on {found.machine}")
 
 
-def type_names(product: Asked) -> tuple[str, str]:
-    """Names of the operands' and of the result's type, as arrays have them: f32 where tf32 is multiplied."""
-    operand = product.product.a
-    return ("f32" if operand is tf32 else operand.name), product.product.out.name
-
-
 def _short(value: float) -> str:
     """One decimal, or two digits of less than one."""
     return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
@@ -118,11 +108,9 @@ def _tiles(found: Explained) -> Table:
     made.add_column("tile", no_wrap=True)
     for name in ("tiles", "waves", "in D", "filled", "both", "B/KFMA"):
         made.add_column(name, justify="right", no_wrap=True)
-    from ..lab.problem import BYTES
-
     for (tile_m, tile_n), each in found.tiles.items():
         mark = " *" if (tile_m, tile_n) == found.config.output_tile else ""
-        fill = (tile_m + tile_n) * BYTES[found.problem.dtype] * 1000 / (tile_m * tile_n)
+        fill = (tile_m + tile_n) * found.problem.product.a.bytes * 1000 / (tile_m * tile_n)
         made.add_row(f"{tile_m} x {tile_n}{mark}", f"{each.tiles:,}", f"{each.waves:.2f}",
                      f"{each.tile_efficiency:.1%}", f"{each.wave_efficiency:.1%}", f"{each.efficiency:.1%}",
                      f"{fill:.1f}")  # fmt: skip
@@ -137,9 +125,7 @@ def _traffic(found: Explained) -> Table:
     for name in ("GB", "times each once", "TB/s at the roof"):
         made.add_column(name, justify="right", no_wrap=True)
     problem = found.problem
-    from ..lab.problem import BYTES
-
-    once = (problem.m + problem.n) * problem.k * BYTES[problem.dtype]
+    once = (problem.m + problem.n) * problem.k * problem.product.a.bytes
     if not found.traffic:
         made.add_row("not followed: too many tiles", "", "", "")
     for name, count in found.traffic.items():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ArgumentError
-from .problem import BYTES
+from ..isa import dtypes
 
 FORWARD, DECODE = "attention", "attention-decode"
 """Kinds of problems, as contenders name what they do."""
@@ -92,8 +92,8 @@ class ForwardProblem:
         """Of Q, K, V and O, each once."""
         batch, heads, length, width = self.sizes
         of_keys = heads // self.group * (width + self.columns)
-        out = BYTES["bf16" if self.dtype == "e4m3" else self.dtype]
-        return batch * length * ((heads * width + of_keys) * BYTES[self.dtype] + heads * self.columns * out)
+        out = dtypes.of("bf16" if self.dtype == "e4m3" else self.dtype).bytes
+        return batch * length * ((heads * width + of_keys) * dtypes.of(self.dtype).bytes + heads * self.columns * out)
 
     @property
     def wide(self) -> ForwardProblem:

@@ -11,12 +11,13 @@ from typing import Any
 from .. import operators as library
 from ..driver import toolchain
 from ..errors import ArgumentError, WarploomError
+from ..isa.dtypes import f32, tf32
 from ..operators.families import family_of, from_text
 from ..operators.families.ampere import TILES as AMPERE_TILES
 from ..operators.select import kernel_of
+from ..operators.spec.problem import Problem, fused_words
 from ..operators.spec.validation import check_together
 from . import roofline
-from .problem import BYTES, Problem
 from .roofline import ORDERS, Occupancy, Roofline, Waves
 
 MOST_STEPS = 1_000_000
@@ -71,7 +72,7 @@ class Explained:
     def data(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
-            "problem": self.problem.as_dict(),
+            "problem": _as_dict(self.problem),
             "machine": self.machine,
             "flops": self.problem.flops,
             "bytes": self.problem.bytes,
@@ -94,34 +95,40 @@ class Explained:
         }  # fmt: skip
 
 
-def explain(problem: Problem, machine: str = "H200", config: str = "", asked: Any = None) -> Explained:
-    """Everything about a product. config: a configuration of the Hopper GEMM by name; "" for the library's choice.
-    asked: the product as the library names it, with layout and what is fused into its end; plain by default.
+def _as_dict(problem: Problem) -> dict[str, Any]:
+    """A product's sizes, types as arrays have them (f32 where tf32 is multiplied), layout and what is fused."""
+    operand = f32 if problem.product.a is tf32 else problem.product.a
+    return {
+        "m": problem.m, "n": problem.n, "k": problem.k, "dtype": operand.name, "out": problem.product.out.name,
+        "layout": problem.layout, "fused": fused_words(problem.fusion),
+    }  # fmt: skip
+
+
+def explain(problem: Problem, machine: str = "H200", config: str = "") -> Explained:
+    """Everything about a product. config: a configuration of a kernel by name; "" for the library's choice.
 
     Raises ArgumentError for an unknown machine, type or configuration.
     """
-    roof = Roofline.of(machine, "tf32" if problem.dtype == "f32" else problem.dtype)
-    if asked is None:
-        asked = library.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out)
-    check_together(asked)
-    product = asked.product
+    product = problem.product
+    roof = Roofline.of(machine, product.a.name)
+    check_together(problem)
     if config:
         text, data, chosen = "", None, from_text(config)
-        family = family_of(chosen, asked)
+        family = family_of(chosen, problem)
         if family.arch != roofline.ARCH[machine]:
             raise ArgumentError(f"this configuration is not one of {machine}'s kernels", got=config,
                                 expected=f"one of {roofline.ARCH[machine]}")  # fmt: skip
-        family.check(chosen, asked)
+        family.check(chosen, problem)
     else:
-        text, data, chosen = _library(asked, machine)
+        text, data, chosen = _library(problem, machine)
     rows, columns = chosen.output_tile
     sms = roofline.SMS[machine]
     tiles = {
         (tile_m, tile_n): roofline.waves(problem.m, problem.n, tile_m, tile_n, sms)
         for tile_m, tile_n in sorted({*(AMPERE_TILES if roofline.ARCH[machine] == "sm_80" else TILES), (rows, columns)})
     }
-    registers = _registers(asked, chosen)
-    shared = chosen.shared_bytes(product, asked.fusion)
+    registers = _registers(problem, chosen)
+    shared = chosen.shared_bytes(product, problem.fusion)
     per_thread = registers or 65536 // chosen.threads // 8 * 8
     return Explained(
         problem, machine, roof, chosen, tiles,
@@ -129,7 +136,7 @@ def explain(problem: Problem, machine: str = "H200", config: str = "", asked: An
         {
             name: roofline.l2_traffic(
                 problem.m, problem.n, problem.k, rows, columns, order, sms,
-                roofline.L2_BYTES[machine], BYTES[problem.dtype],
+                roofline.L2_BYTES[machine], product.a.bytes,
             )
             for name, order in ORDERS.items()
             if tiles[rows, columns].tiles * -(-problem.k // 512) <= MOST_STEPS
@@ -138,17 +145,17 @@ def explain(problem: Problem, machine: str = "H200", config: str = "", asked: An
     )  # fmt: skip
 
 
-def _registers(asked: Any, config: Any) -> int | None:
+def _registers(problem: Problem, config: Any) -> int | None:
     """What ptxas gives a thread; None without ptxas, or where the kernel is not built."""
     if toolchain.ptxas() is None:
         return None
     try:
-        return kernel_of(asked, config).resources().registers
+        return kernel_of(problem, config).resources().registers
     except WarploomError:
         return None
 
 
-def _library(asked: Any, machine: str) -> tuple[str, dict[str, Any], Any]:
+def _library(problem: Problem, machine: str) -> tuple[str, dict[str, Any], Any]:
     """(the library's own explanation, the same as data, its configuration)."""
-    found = library.explain(asked, library.Gpu(f"NVIDIA {machine}", roofline.ARCH[machine], roofline.SMS[machine]))
+    found = library.explain(problem, library.Gpu(f"NVIDIA {machine}", roofline.ARCH[machine], roofline.SMS[machine]))
     return found.text(), found.data(), found.choice.config

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from ..errors import ArgumentError
+from ..isa import dtypes
 
-BYTES = {"f32": 4, "bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1, "s8": 1, "s32": 4}
 KINDS = ("gemm", "gelu", "swiglu", "grouped")
 SCALES = ("", "tensor", "row", "block128")
 LAYOUTS = {"forward": "tn", "input-gradient": "nn", "weight-gradient": "nt"}
@@ -91,8 +91,8 @@ class Problem:
     @property
     def bytes(self) -> int:
         """Bytes of A, B and D, each once."""
-        operand, weights = BYTES[self.dtype], max(len(self.rows), 1) * self.products
-        return (self.m * self.k + weights * self.n * self.k) * operand + self.m * self.n * BYTES[self.out]
+        operand, weights = dtypes.of(self.dtype).bytes, max(len(self.rows), 1) * self.products
+        return (self.m * self.k + weights * self.n * self.k) * operand + self.m * self.n * dtypes.of(self.out).bytes
 
     @property
     def shape(self) -> str:

@@ -105,7 +105,9 @@ def library_problem(problem: Problem) -> operators.Problem:
         fusion = replace(fusion, bias="column", bias_dtype=getattr(dtypes, problem.out), activation="gelu")
     elif problem.kind == "swiglu":  # the second of its two launches
         fusion = replace(fusion, activation="silu", gate=True)
-    return operators.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out, fusion=fusion)
+    return operators.Problem.of(
+        problem.m, problem.n, problem.k, problem.dtype, out=problem.out, layout=problem.layout, fusion=fusion
+    )
 
 
 def call_of(problem: Problem, o: Operands, config: Any = None) -> Callable[[], object]:

@@ -128,6 +128,8 @@ def check_alive(by: Issuer, cta: Cta, description: str) -> None:
         by.error(
             InvalidOperandError,
             f"{description} reaches CTA rank {cta.rank} after that CTA has exited",
+            code="cta-has-exited",
+            got=f"rank {cta.rank}",
             consequence="on hardware it faults (cluster target block not present) or hits another CTA",
             hint="let every CTA wait for all copies into it, or end with a cluster barrier",
         )

@@ -203,6 +203,7 @@ def check(bound: BoundMap | None, rank: int, by: Issuer, mode: str = "tile") -> 
         by.error(
             InvalidOperandError,
             "the address holds no tensor map",
+            code="no-tensor-map",
             hint="pass the map as a .param .align 64 .b8 [128] and use its address (cvta.param for a generic one)",
         )
     spec = bound.spec

@@ -195,6 +195,8 @@ class Frame:
                 f"a shared::cluster address names CTA rank {rank}",
                 lane,
                 expected=f"0 to {cluster.size - 1}, the ranks of this cluster",
+                code="cluster-rank",
+                got=rank,
             )
         cta = cluster.ctas[rank]
         if cta.exited and cta is not self.cta:
@@ -204,6 +206,8 @@ class Frame:
                 InvalidOperandError,
                 f"the shared memory of CTA rank {rank} is accessed after that CTA has exited",
                 lane,
+                code="cta-has-exited",
+                got=f"rank {rank}",
                 consequence="on hardware the address faults or belongs to another CTA",
                 hint="let all CTAs of the cluster wait for each other (barrier.cluster) before any of them exits",
             )

@@ -83,7 +83,8 @@ class MBarrier:
     def arrive(self, count: int, by: Issuer, completes: bool = True) -> int:
         """Arrive `count` times; the state before, as a token. `completes` False: it must not end the phase."""
         if not 1 <= count <= MAXIMUM_COUNT:
-            self._error(by, f"an arrival on {self.name} has count {count}", expected=f"1 to {MAXIMUM_COUNT}")
+            self._error(by, f"an arrival on {self.name} has count {count}", code="mbarrier-count",
+                        expected=f"1 to {MAXIMUM_COUNT}", got=count)  # fmt: skip
         if count > self.pending:
             for hear in self.cta.machine.events.refused:
                 hear("surplus-arrival", self, by)
@@ -91,6 +92,8 @@ class MBarrier:
                 by,
                 f"{self.name} gets {count} arrival{'s' if count > 1 else ''} in phase {self.phase} and only "
                 f"{self.pending} of {self.expected} are still missing",
+                code="too-many-arrivals",
+                expected=f"{self.pending} of {self.expected}",
                 consequence="the pending count underflows, and later phases complete at the wrong time",
                 got=f"so far in this phase: {self._events(self.phase)}",
                 hint="mbarrier.init takes the number of arrivals of each phase; who arrives for the next phase "
@@ -100,14 +103,16 @@ class MBarrier:
         self._note("arrive", count, by)
         self.pending -= count
         if not completes and self.pending == 0 and self.tx == 0:
-            self._error(by, f"an arrival with .noComplete completes phase {self.phase} of {self.name}")
+            self._error(by, f"an arrival with .noComplete completes phase {self.phase} of {self.name}",
+                        code="completed-by-no-complete", got=f"phase {self.phase}")  # fmt: skip
         self._check()
         return token
 
     def drop(self, count: int, by: Issuer, completes: bool = True) -> int:
         """Arrive and take part no longer: the expected count of later phases falls by `count`."""
         if count > self.expected:
-            self._error(by, f"{self.name} expects {self.expected} arrivals and {count} are dropped")
+            what = f"{self.name} expects {self.expected} arrivals and {count} are dropped"
+            self._error(by, what, code="mbarrier-count", expected=self.expected, got=count)
         self.expected -= count
         return self.arrive(count, by, completes)
 
@@ -127,7 +132,7 @@ class MBarrier:
     def add_pending(self, count: int, by: Issuer) -> None:
         """Make the current phase wait for `count` more arrivals (cp.async.mbarrier.arrive without .noinc)."""
         if self.pending + count > MAXIMUM_COUNT:
-            self._error(by, f"{self.name} has more than {MAXIMUM_COUNT} pending arrivals")
+            self._error(by, f"{self.name} has more than {MAXIMUM_COUNT} pending arrivals", code="mbarrier-count")
         self.pending += count
 
     # -- waiting -------------------------------------------------------------------------------------------------
@@ -148,6 +153,8 @@ class MBarrier:
                 by,
                 f"the state passed for {self.name} is of phase {phase}, and the barrier is in phase {self.phase}",
                 expected="a state of the current or the preceding phase",
+                code="mbarrier-state",
+                got=f"phase {phase}",
                 hint="a state belongs to one barrier and one phase; use it before the barrier moves on",
             )
         return phase < self.phase
@@ -187,9 +194,9 @@ class MBarrier:
 
     def _check_tx(self, by: Issuer) -> None:
         if not -MAXIMUM_TX <= self.tx <= MAXIMUM_TX:
-            self._error(
-                by, f"the byte count of {self.name} is {self.tx}", expected=f"-{MAXIMUM_TX} to {MAXIMUM_TX} at any time"
-            )
+            expected = f"-{MAXIMUM_TX} to {MAXIMUM_TX} at any time"
+            what = f"the byte count of {self.name} is {self.tx}"
+            self._error(by, what, code="mbarrier-count", expected=expected, got=self.tx)
 
     def _note(self, what: str, amount: int, by: Issuer, description: str = "") -> None:
         machine = self.cta.machine
@@ -248,6 +255,8 @@ def find(by: Issuer, cta: Cta, offset: int) -> MBarrier:
         by.error(
             InvalidOperandError,
             f"the mbarrier at {shared.name(cta, offset)} {how}",
+            code="no-mbarrier",
+            got=how,
             consequence="undefined behaviour: the barrier's bytes mean anything",
             hint="let one thread run mbarrier.init, then a barrier that all users pass, before the first use",
         )
@@ -260,6 +269,8 @@ def initialise(by: Issuer, cta: Cta, offset: int, count: int) -> MBarrier:
         by.error(
             InvalidOperandError,
             f"mbarrier.init of {shared.name(cta, offset)} with count {count}",
+            code="mbarrier-count",
+            got=count,
             expected=f"1 to {MAXIMUM_COUNT}",
         )
     barriers = mbarriers_of(cta)
@@ -267,6 +278,7 @@ def initialise(by: Issuer, cta: Cta, offset: int, count: int) -> MBarrier:
         by.error(
             InvalidOperandError,
             f"the mbarrier at {shared.name(cta, offset)} is initialised a second time",
+            code="mbarrier-made-twice",
             got=f"the first time by {barriers[offset].initialised_by.short()}",
             hint="run mbarrier.inval first, or let only one thread initialise it",
         )
@@ -323,6 +335,7 @@ def pending_count(token: int, by: Issuer) -> int:
         by.error(
             InvalidOperandError,
             "mbarrier.pending_count takes a state that an arrival with .noComplete gave",
+            code="mbarrier-state",
             got=f"state {token:#x}",
         )
     return token & (_NO_COMPLETE - 1)

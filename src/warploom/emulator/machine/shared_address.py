@@ -49,6 +49,9 @@ def place(frame: Frame, space: str, address: int, lane: int, what: str, remote: 
             InvalidOperandError,
             f"{what} is in CTA rank {rank} of the cluster, and this is rank {frame.cta.rank}",
             lane,
+            code="cluster-rank",
+            expected=frame.cta.rank,
+            got=rank,
             hint="this instruction works on the own CTA's shared memory only",
         )
     return frame.peer(rank, lane), offset

@@ -95,13 +95,16 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
     cta = frame.cta
     rounds = NAMED_BARRIERS.of(cta).rounds
     if not 0 <= number < BARRIERS:
-        frame.error(InvalidOperandError, f"there is no barrier {number}", expected=f"0 to {BARRIERS - 1}")
+        frame.error(InvalidOperandError, f"there is no barrier {number}", code="named-barrier",
+                    expected=f"0 to {BARRIERS - 1}", got=number)  # fmt: skip
     if count is not None:
         most = len(cta.warps) * WARP
         if count % WARP or not 0 < count <= most:
             frame.error(
                 InvalidOperandError,
                 f"barrier {number} is used with a thread count of {count}",
+                code="named-barrier",
+                got=count,
                 expected=f"a multiple of {WARP} from {WARP} to {most}, the threads of the CTA",
             )
     current = rounds.setdefault(number, Round(number, count, use))
@@ -109,12 +112,16 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
         frame.error(
             InvalidOperandError,
             f"barrier {number} is in use for {_verb(current.use)} and this is {_verb(use)}",
+            code="named-barrier",
+            expected=_verb(current.use),
+            got=_verb(use),
             hint="use another barrier number, or let all threads run the same instruction",
         )
     if current.count != count:
         frame.error(
             InvalidOperandError,
             f"barrier {number} is used with two thread counts at once",
+            code="named-barrier",
             expected=f"{_count(current.count)}, as the first warp said",
             got=_count(count),
             consequence="some warps are released too early or never",
@@ -127,6 +134,8 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
             frame.error(
                 InvalidOperandError,
                 f"warp {warp} arrives a second time at barrier {number} before it is complete",
+                code="named-barrier",
+                got=f"warp {warp} again",
                 expected=f"{current.needed(cta)} threads, of which {current.reached(cta)} are there",
                 hint="the counts of this barrier's users do not add up, or a loop runs ahead of the other warps",
             )
@@ -143,6 +152,8 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
         frame.error(
             InvalidOperandError,
             f"barrier {number} takes {count} threads and {reached} arrived",
+            code="named-barrier",
+            got=reached,
             hint="the thread count must cover all warps that sync or arrive",
         )
     _settle(cta, current)

@@ -105,6 +105,8 @@ def cluster_arrive(d: Decode) -> Step:
             frame.error(
                 InvalidOperandError,
                 "a thread arrives at the cluster barrier a second time without having waited",
+                code="cluster-barrier-order",
+                got="arrive, arrive",
                 hint="each barrier.cluster.arrive needs its barrier.cluster.wait before the next arrive",
             )
         phase = barrier.phase
@@ -138,6 +140,8 @@ def cluster_wait(d: Decode) -> Step:
             frame.error(
                 InvalidOperandError,
                 "a thread waits at the cluster barrier without having arrived",
+                code="cluster-barrier-order",
+                got="wait",
                 hint="barrier.cluster.arrive comes first",
             )
         frame.machine.counters.barrier_waits += 1
@@ -186,6 +190,8 @@ def mapa(d: Decode) -> Step:
                 f"mapa asks for CTA rank {int(ranks[lane])} of a cluster of {size}",
                 lane,
                 expected=f"0 to {size - 1}",
+                code="cluster-rank",
+                got=int(ranks[lane]),
             )
         base = SHARED_WINDOW if generic else 0
         if generic:

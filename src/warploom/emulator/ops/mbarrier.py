@@ -290,6 +290,8 @@ def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: Callable[[MBa
             by.error(
                 InvalidOperandError,
                 f"an arrival reaches the mbarrier of CTA rank {cta.rank} after that CTA has exited",
+                code="cta-has-exited",
+                got=f"rank {cta.rank}",
                 consequence="on hardware it faults (cluster target block not present) or hits another CTA",
                 hint="let the CTA wait for all arrivals on its barriers, or end with a cluster barrier",
             )

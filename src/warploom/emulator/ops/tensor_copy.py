@@ -80,6 +80,7 @@ def map_bytes(frame: Frame, space: str, address: int, lane: int, writes: bool = 
             f"the address {address:#x} holds no tensor map",
             lane,
             expected="128 bytes in parameter, constant or global memory",
+            code="no-tensor-map",
         )
     return view
 
