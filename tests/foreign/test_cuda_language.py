@@ -315,7 +315,7 @@ def test_a_call_through_a_pointer_of_a_table(which: int, factor: int) -> None:
 def test_a_function_without_a_body_stops_where_it_is_called(target: str) -> None:
     unknown = text("mixed", target).replace("vprintf", "vsomething")
     arguments = (np.ones((1, 40), np.float32), np.zeros(1, np.float32), np.int32(40))
-    with pytest.raises(WarploomError, match="vsomething has no body here"):
+    with refused("unsupported-instruction"):
         emulate(unknown, *arguments, entry="row_sum", grid=(1, 1, 1), block=(64, 1, 1), dynamic_smem=4)
 
 

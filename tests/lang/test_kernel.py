@@ -203,20 +203,20 @@ def test_a_barrier_nobody_initialises_shows():
 @pytest.mark.parametrize(
     "options, complaint",
     [
-        ({"arch": "sm_91"}, "not a known target"),
-        ({"arch": "hopper"}, "not a known target"),
-        ({"block": 2048}, "at most 1024"),
-        ({"block": (1024, 2)}, "at most 1024"),
-        ({"block": 0}, "positive"),
-        ({"cluster": (2, 1, 1), "arch": "sm_80"}, "sm_90 and later"),
-        ({"block": (2, 2, 128)}, "64"),
-        ({"cluster": (32, 1, 1)}, "at most 16"),
-        ({"registers": 256}, "registers per thread"),
-        ({"registers": 255, "block": 512}, "1 to 128"),
+        ({"arch": "sm_91"}, ("argument", "sm_91")),
+        ({"arch": "hopper"}, ("argument", "hopper")),
+        ({"block": 2048}, ("kernel-declaration", "(2048, 1, 1)")),
+        ({"block": (1024, 2)}, ("kernel-declaration", "(1024, 2, 1)")),
+        ({"block": 0}, ("kernel-declaration", "0")),
+        ({"cluster": (2, 1, 1), "arch": "sm_80"}, ("kernel-declaration", "(2, 1, 1)")),
+        ({"block": (2, 2, 128)}, ("kernel-declaration", "(2, 2, 128)")),
+        ({"cluster": (32, 1, 1)}, ("kernel-declaration", "(32, 1, 1)")),
+        ({"registers": 256}, ("kernel-declaration", "256")),
+        ({"registers": 255, "block": 512}, ("kernel-declaration", "255")),
     ],
 )
 def test_a_launch_beyond_the_target_is_refused_at_the_kernels_definition(options, complaint):
-    with pytest.raises(WarploomError, match=complaint):
+    with refused(*complaint):
         make(lambda: None, **options)
 
 

@@ -111,6 +111,7 @@ def _box(
             MisalignedError,
             f"the copy starts at element {box.coordinates[0]} of the innermost dimension, {offset} bytes into its row",
             lane,
+            got=f"element {box.coordinates[0]}",
             expected=f"a multiple of {COORDINATE_ALIGNMENT} bytes,"
             f" {COORDINATE_ALIGNMENT * 8 // bound.spec.dtype.bits} elements of {bound.spec.dtype}",
             consequence="an H200 stops the kernel with CUDA_ERROR_ILLEGAL_INSTRUCTION",
