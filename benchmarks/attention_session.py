@@ -132,7 +132,7 @@ class Session:
         return spreads
 
     def power(self, name: str, protocol: str = "alone") -> Row:
-        """What a row says of it; slices of a few milliseconds are too short for the meter."""
+        """What a row says about it; slices of a few milliseconds are too short for the meter."""
         return {"power_w": self.watts[name]} if protocol == "alone" and name in self.watts else {}
 
 

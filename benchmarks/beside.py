@@ -197,7 +197,7 @@ def told(rows: Sequence[Row]) -> str:
 
 
 def adopt(measured: Path, kinds: Sequence[str], out: Path) -> None:
-    """Put a run's rows of some kinds into a file, in place of those; `runs` has what each kind's run says of itself."""
+    """Put a run's rows of some kinds into a file, in place of those; `runs` has each kind's own facts."""
     from warploom.lab import evidence
 
     found = json.loads(measured.read_text())

@@ -130,7 +130,7 @@ def counters(words: str) -> list[str]:
 
 
 def power() -> list[str]:
-    """What the evidence file says of power and clock, of the rungs it says it of."""
+    """What the evidence file says about power and clock, where it does."""
     rows = []
     for step in steps(RESULTS):
         row: Any = step.row

@@ -3,7 +3,7 @@
     python -m benchmarks.fused_ends [--out FILE.json] [--seconds 75]
 
 Products of a Llama-3-8B layer at 16 to 512 rows, timed in turn as `warploom tune` times them. `expected_us` is what the
-library's model says of a configuration.
+library's model says about a configuration.
 """
 
 from __future__ import annotations

@@ -327,7 +327,7 @@ def several(made: Recorded | list[Recorded]) -> list[Recorded]:
 
 
 def predicted(launches: list[Recorded], point: Point) -> Prediction:
-    """The prediction of a point; of several launches the sum of their times, and what is said of the longest."""
+    """The prediction of a point; of several launches the sum of their times, and what is said about the longest."""
     found = [
         predict(recording, H200, replace(launch, zeros=point.zeros, cap_watts=point.cap_watts))
         for recording, launch in launches

@@ -86,7 +86,7 @@ def assembled(name: str) -> str:
 
 
 def measured(case: Case, seconds: float) -> dict[str, Any]:
-    """What the GPU says of a case."""
+    """What the GPU says about a case."""
     import torch
 
     from warploom import launch as launched

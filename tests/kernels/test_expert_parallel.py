@@ -154,7 +154,7 @@ CASES = {
 }
 
 
-@pytest.mark.sample(4, full=8)
+@pytest.mark.sample(2, full=8)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("schedule", ["lazy", "random"])
 def test_ragged_routings(case, schedule):

@@ -69,7 +69,7 @@ def test_rooms_that_are_partly_filled(config: Config):
 
 
 @given(sizes=st.lists(st.integers(0, 200), min_size=1, max_size=9), n=st.integers(1, 20), k=st.integers(1, 20))
-@settings(max_examples=10)
+@settings(max_examples=5)
 def test_any_groups(sizes: list[int], n: int, k: int):
     check(SMALL, *contiguous(sizes), n=8 * n, k=8 * k, schedule="random")
 

@@ -44,7 +44,7 @@ class Cursor:
         self.fail(what, expected)
 
     def deeper(self) -> None:
-        """Count one level of nesting; whoever calls takes it back."""
+        """Count one level of nesting; the caller takes it back."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail(f"braces or parentheses are nested more than {MAX_DEPTH} deep")

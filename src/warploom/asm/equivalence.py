@@ -42,7 +42,7 @@ class _Scope:
 
 @dataclass(eq=False)
 class _Thing:
-    """What a name stands for: `says` is what its declaration says of it, but for the name."""
+    """What a name stands for: `says` is what its declaration says about it, but for the name."""
 
     kind: str
     says: Any = ()

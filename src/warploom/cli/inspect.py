@@ -46,7 +46,7 @@ def sass(spec: Spec, settings: Settings = None, arch: Arch = None) -> None:
 
 @app.command()
 def resources(spec: Spec, settings: Settings = None, arch: Arch = None, as_json: AsJson = False) -> None:
-    """Print what ptxas says of a kernel: registers, spills, shared memory, barriers, notes.
+    """Print what ptxas says about a kernel: registers, spills, shared memory, barriers, notes.
 
     Example: warploom inspect resources warploom.kernels.walkthrough:build_gemm_m64n64 M=128 N=128 K=128 --json
     """

@@ -68,7 +68,7 @@ def time(
 
 
 def _predict(runs: list[Any], place: str, as_json: bool) -> None:
-    """What the model of an H200 says of each kernel with the arguments of its example."""
+    """What the model of an H200 says about each kernel with the arguments of its example."""
     found = []
     for run in runs:
         with find.running(place, "cannot be predicted"):

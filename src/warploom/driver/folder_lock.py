@@ -27,7 +27,7 @@ _SHORTEST_S, _LONGEST_S = 0.002, 0.05
 
 @contextmanager
 def locked(folder: Path, patience_s: float | None = None) -> Iterator[bool]:
-    """Hold the folder's lock inside the `with`, after waiting for whoever holds it; yields whether it is held.
+    """Hold the folder's lock inside the `with`, after waiting for its holder; yields whether it is held.
 
     It is not held after `patience_s` seconds (PATIENCE_S by default), or if the disk has no locks; the block runs
     anyway.

@@ -1,4 +1,4 @@
-"""What ptxas says of a text, line by line, with nothing built from it that is kept."""
+"""What ptxas says about a text, line by line, with nothing built from it that is kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Message:
 
 
 def of(text: str, arch: str | None = None) -> list[Message]:
-    """What ptxas says of a text for a target, the one it names by default; [] where there is no ptxas.
+    """What ptxas says about a text for a target, the one it names by default; [] where there is no ptxas.
 
     Functions that are defined elsewhere are not errors. Raises ToolchainError where ptxas does not run or end.
     """

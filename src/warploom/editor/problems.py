@@ -37,7 +37,7 @@ def problems_of(reading: Reading) -> list[Problem]:
 
 
 def ptxas_problems(reading: Reading) -> list[Problem]:
-    """What ptxas says of the text, where there is a ptxas. Raises ToolchainError if it does not run."""
+    """What ptxas says about the text, where there is a ptxas. Raises ToolchainError if it does not run."""
     found = []
     for message in messages.of(reading.text):
         severity = {"error": "error", "fatal": "error", "warning": "warning"}.get(message.level, "note")
@@ -47,7 +47,7 @@ def ptxas_problems(reading: Reading) -> list[Problem]:
 
 
 def merged(reading: Reading, own: list[Problem], of_ptxas: list[Problem]) -> list[Problem]:
-    """Both lists, without what ptxas says of lines that have an error of ours: ours says more."""
+    """Both lists, without what ptxas says about lines that have an error of ours: ours says more."""
     said = {_line(reading, problem.start) for problem in own if problem.severity == "error"}
     return own + [problem for problem in of_ptxas if _line(reading, problem.start) not in said]
 

@@ -49,7 +49,7 @@ SYMBOL = {
 
 @dataclass
 class _Pending:
-    """What still has to be said of a document."""
+    """What still has to be said about a document."""
 
     task: asyncio.Task[None]
 

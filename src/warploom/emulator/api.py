@@ -157,7 +157,7 @@ def run(
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect garbage seldom: a run makes many objects that live briefly, and hardly any cycle."""
+    """Collect garbage rarely: a run makes many short-lived objects and hardly any cycles."""
     before = gc.get_threshold()
     gc.set_threshold(before[0] and max(before[0], 50_000), *before[1:])
     try:
@@ -189,7 +189,7 @@ def _required(function: Function, names: tuple[str, ...]) -> Dim3 | None:
 
 
 def _check_launch(function: Function, block: Dim3, cluster: Dim3) -> None:
-    """The launch against what the text says of it."""
+    """The launch against what the text says about it."""
     threads, most = prod(block), _required(function, ("maxntid",))
     if most is not None and threads > prod(most):
         raise ArgumentError(f"{function.name} says .maxntid {most}", got=f"block {block}")

@@ -1,7 +1,7 @@
 """The instruction descriptor of tcgen05.mma: 32 bits that hold the shape and the types of a product.
 
 Bit layouts: PTX ISA 9.7.16.4.2, tables 42 to 44; shapes: 9.7.16.2.1, table 39. ptxas sees neither, for the descriptor
-is a register, so whoever makes or runs one asks here. Not run on hardware; the constants in
+is a register, so the code that makes one and the code that runs one ask here. Not run on hardware; the constants in
 tests/isa/test_instruction_descriptor.py are those of Triton's and CUTLASS's kernels.
 """
 

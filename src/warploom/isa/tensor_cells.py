@@ -105,7 +105,7 @@ def factor_cells(rows: int) -> int:
 
 
 ATOM_ROWS, ATOM_FACTORS = 128, 4
-"""Scale factors of so many rows and of so many blocks of k stand together in shared and global memory: 512 bytes."""
+"""Rows, and blocks of k, whose scale factors form one atom of 512 bytes in shared and global memory."""
 
 
 def factor_bytes() -> np.ndarray:

@@ -1,6 +1,6 @@
 """What the elements of a tensor map may be: the types of PTX, and packed ones of 4 and 6 bits (sm_100).
 
-Sixteen packed elements lie side by side in global memory. In shared memory they take 8 bytes (`b4x16`) or, followed by
+Sixteen packed elements are adjacent in global memory. In shared memory they take 8 bytes (`b4x16`) or, followed by
 a gap, 16 (`b4x16_p64`, `b6x16_p32`), which is how matrix units of mixed 8-, 6- and 4-bit kinds want them. PTX ISA
 5.5.1.1 (sub-byte types); CUDA driver API, cuTensorMapEncodeTiled.
 """
@@ -37,7 +37,7 @@ GROUP = 16
 
 @dataclass(frozen=True)
 class Packing:
-    """How packed elements lie.
+    """How packed elements are stored.
 
     Attributes:
         bits: of one element in global memory; shared_bits: of its share of shared memory, gaps included.
@@ -57,15 +57,15 @@ class Packing:
         return self.shared_bits != self.bits
 
     def bytes(self, elements: int) -> int:
-        """Bytes of global memory that so many elements take."""
+        """Bytes of global memory that `elements` elements take."""
         return elements * self.bits // 8
 
     def elements(self, size: int) -> int:
-        """Elements in so many bytes of global memory."""
+        """Elements in that many bytes of global memory."""
         return size * 8 // self.bits
 
     def spread_out(self, rows: np.ndarray) -> np.ndarray:
-        """Bytes as in global memory, (..., row), as they lie in shared memory; gaps are zeros."""
+        """Bytes as in global memory, (..., row), as shared memory holds them; gaps are zeros."""
         group, room = self.bytes(GROUP), GROUP * self.shared_bits // 8
         made = np.zeros((*rows.shape[:-1], rows.shape[-1] // group, room), np.uint8)
         made[..., :group] = rows.reshape(*rows.shape[:-1], -1, group)

@@ -167,7 +167,7 @@ class TensorMapSpec:
 
     @cached_property
     def packing(self) -> Packing | None:
-        """How elements of less than a byte lie; None for others."""
+        """How elements of less than a byte are packed; None for others."""
         return PACKINGS.get(self.dtype.name)
 
     @cached_property
@@ -327,7 +327,7 @@ class TensorMapSpec:
             )
 
     def _validate_packed(self, packing: Packing) -> None:
-        """CUDA driver API, cuTensorMapEncodeTiled: what it says of the packed types."""
+        """CUDA driver API, cuTensorMapEncodeTiled: what it says about the packed types."""
         if self.dims[0] % packing.multiple:
             raise ArgumentError(
                 f"the innermost extent of a tensor of {self.dtype} is {self.dims[0]} elements",

@@ -93,7 +93,7 @@ class TorchAttention(Contender):
 
 
 class OwnBf16(Contender):
-    """Our own kernel on the same numbers in bf16, beside which e4m3 is timed: torch has no attention of eight bits."""
+    """Our own kernel on the same numbers in bf16, to compare e4m3 with: torch has no attention of eight bits."""
 
     name = OWN_BF16
     dtypes = ("e4m3",)

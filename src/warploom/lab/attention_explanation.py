@@ -1,4 +1,4 @@
-"""What can be said of attention before it runs: roofs, the kernel, its tiles and how they fill the GPU. Calculated.
+"""What can be said about attention before it runs: roofs, the kernel, its tiles and how they fill the GPU. Calculated.
 
 FLOP are 2 (D + E) for each score that is not masked, bytes those of Q, K, V and O once each. exp2 is a third roof: 16
 of them a clock on a multiprocessor of sm_90 (CUDA C++ Programming Guide, arithmetic instructions), one for each score.

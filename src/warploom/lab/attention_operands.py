@@ -23,7 +23,7 @@ LIMIT = {"bf16": 4e-3, "f16": 5e-4, "e4m3": 0.125}
 LSE_LIMIT = {"bf16": 1e-5, "f16": 1e-5, "e4m3": 2.0**-9}
 """Largest error of the logarithms, for each of the largest one or 1; sums of e4m3's products are cut off at 2^-13."""
 _ROW_FACTOR = 8
-"""A row of O may be off by so many times as much as all of O."""
+"""How many times the error of all of O a row of O may have."""
 
 
 @dataclass

@@ -101,11 +101,11 @@ class ForwardProblem:
         return replace(self, dtype="bf16")
 
     def rates(self, seconds: float) -> dict[str, Any]:
-        """None; FLOP are said of every problem."""
+        """None: a row has the FLOP of every problem anyway."""
         return {}
 
     def as_dict(self) -> dict[str, Any]:
-        """What an evidence row says of it."""
+        """What an evidence row says about it."""
         return {
             "case": self.name, "kind": self.kind, "head_dim": self.head_dim, "length": self.length,
             "causal": self.causal, "dtype": self.dtype, "data": self.data, "flops": self.flops, "bytes": self.bytes,
@@ -169,7 +169,7 @@ class DecodeProblem:
         return {"tb_per_s": round(tbs, 3), "of_ceiling": round(tbs / CEILING_TBS, 4)}
 
     def as_dict(self) -> dict[str, Any]:
-        """What an evidence row says of it."""
+        """What an evidence row says about it."""
         return {
             "case": self.name, "kind": self.kind, "batch": self.batch, "length": self.length, "page": self.page,
             "dtype": self.dtype, "flops": self.flops, "bytes": self.bytes,

@@ -41,7 +41,7 @@ def ptx_sha256(text: str) -> str:
 
 
 def facts(kernel: Kernel, how: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What an evidence row says of a kernel: what it takes, its text's hash, how it is built."""
+    """What an evidence row says about a kernel: what it takes, its text's hash, how it is built."""
     used = kernel.resources()
     found: dict[str, Any] = {
         "registers": used.registers,

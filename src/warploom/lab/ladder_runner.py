@@ -81,7 +81,7 @@ def with_gains(rows: Sequence[Mapping[str, Any]], value: str) -> list[dict[str, 
 
 
 def facts_of(rung: Rung) -> dict[str, Any]:
-    """What a row says of its rung without running it."""
+    """What a row says about its rung without running it."""
     found: dict[str, Any] = {"rung": rung.number, "kernel": rung.module, "idea": rung.idea, "provider": "warploom"}
     if rung.seed is not None:
         found["seed"] = {"tflops": rung.seed.tflops, "size": rung.seed.size, "gpu": rung.seed.gpu}
@@ -142,7 +142,7 @@ def emulate(rung: Rung, m: int, n: int, k: int) -> dict[str, Any]:
 
 
 def predicted(rung: Rung, m: int, n: int, k: int) -> dict[str, Any]:
-    """What the clock says of a rung on an H200: microseconds, MHz, watts, what bounds it."""
+    """What the clock says about a rung on an H200: microseconds, MHz, watts, what bounds it."""
     import numpy as np
 
     shapes = (m, k), (n, k) if rung.layout == "TN" else (k, n)

@@ -145,7 +145,7 @@ class Reference:
         slack: largest difference that the order and the width of the accumulation, and roundings of what is between the
             products and D, explain: one number, or one for each element of `exact`.
         limit: largest ‖D − exact‖ / ‖exact‖.
-        facts: what else an evidence row says of the result that was looked at last.
+        facts: what else an evidence row says about the result that was looked at last.
     """
 
     problem: Problem

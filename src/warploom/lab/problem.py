@@ -47,10 +47,10 @@ class Work(Protocol):
         """That have to be read and written."""
 
     def as_dict(self) -> dict[str, Any]:
-        """What an evidence row says of it."""
+        """What an evidence row says about it."""
 
     def rates(self, seconds: float) -> dict[str, Any]:
-        """What else a row says of one that took so long."""
+        """What else a row says about one that took so long."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Problem:
         return " ".join([f"{self.m}x{self.n}x{self.k}", *extra, *experts])
 
     def rates(self, seconds: float) -> dict[str, Any]:
-        """None; FLOP are said of every problem."""
+        """None: a row has the FLOP of every problem anyway."""
         return {}
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The suite `sample`: products that nobody tuned, drawn from a catalogue of public models, and what is said of them."""
+"""The suite `sample`: products that nobody tuned, drawn from a catalogue of public models, and what is said about them."""
 
 from __future__ import annotations
 

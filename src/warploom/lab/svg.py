@@ -14,7 +14,7 @@ INK, SOFT = "#334155", "#94a3b8"
 
 
 def picture(width: float, height: float, parts: Sequence[str], title: str) -> str:
-    """The SVG text. title: what a screen reader says of it."""
+    """The SVG text. title: what a screen reader says about it."""
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" aria-label="{html.escape(title)}" '
         f'style="max-width:100%;height:auto;font:11px system-ui,sans-serif">{"".join(parts)}</svg>'
@@ -73,7 +73,7 @@ def bars(
     rows: Mapping[str, Sequence[tuple[float, float, int, str]]], end: float, title: str, *, unit: str = "",
     width: float = 760, height: float = 18,
 ) -> str:  # fmt: skip
-    """Bars over time, a row for each name: (start, end, group, what is said of it)."""
+    """Bars over time, a row for each name: (start, end, group, what is said about it)."""
     left = 120.0
     scale = (width - left - 10) / max(end, 1e-9)
     parts = []

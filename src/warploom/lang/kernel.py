@@ -81,7 +81,7 @@ class Kernel:
         if any(spec.peers for spec in self.out_specs):
             raise misdeclared(
                 f"an output of {self.name} is an array of other GPUs", where=where(function),
-                expected="peers= in in_specs: whoever calls has these arrays", got="peers= in out_specs",
+                expected="peers= in in_specs: the caller has these arrays", got="peers= in out_specs",
             )  # fmt: skip
         self.grid = grid
         self.block = triple(function, "block", block)

@@ -39,11 +39,11 @@ class Tile:
         multiple: per dimension, what the size must be divisible by; all ones by default.
         order: "C" demands a contiguous array, "rows" lets all but the innermost stride be free (what TMA can address).
         inout: an input that the kernel also writes: it must be writable and overlap nothing else.
-        over: of an output, the name of an input whose very memory it may be (same address, shape and strides): whoever
-            writes an element has read that input's before, and nobody else reads it.
+        over: of an output, the name of an input whose very memory it may be (same address, shape and strides): the
+            thread that writes an element has read that input's before, and no other thread reads it.
         workspace: no call passes it. The runtime makes it, zeroes it once, and passes the same memory to every launch
             on a stream, so the kernel must leave it as the next launch needs it (a counter that wraps to 0).
-        overhang: whoever calls sees to it that nobody else uses what comes after a row, up to whole 16 bytes: tensor
+        overhang: the caller sees to it that nothing else uses what comes after a row, up to whole 16 bytes: tensor
             stores write it (docs/measured-facts.md).
         clipped: the box of its tensor map is cut to the array's rows (`runtime.TiledMap`): rows of a box that are
             outside the array cost TMA five times as much as rows inside.

@@ -1,4 +1,4 @@
-"""`explain(problem)`: what was chosen, from where, and what the model says of it and of the others."""
+"""`explain(problem)`: what was chosen, from where, and what the model says about it and the others."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Choice:
     Attributes:
         config: of the kernel.
         source: "pinned", "tuned", "shipped" or "model".
-        estimate: what the model says of it.
+        estimate: what the model says about it.
     """
 
     config: Any

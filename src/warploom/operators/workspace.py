@@ -20,7 +20,7 @@ NAMES = ("workspace", "counters")
 class Workspaces:
     """The buffers of a process. Calls in different streams never share one, nor do a captured graph and other calls.
 
-    A buffer that has become too small is kept beside the larger one: launches that are remembered go on writing to it.
+    A buffer that has become too small is kept with the larger one: remembered launches still write to it.
     A graph that is captured gets buffers of its own, zeroed by the graph itself each time it runs.
     """
 

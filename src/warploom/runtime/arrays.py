@@ -1,4 +1,4 @@
-"""One view of "an array", whoever made it: NumPy, PyTorch, CuPy, JAX, `__cuda_array_interface__`, DLPack.
+"""One view of "an array" of any library: NumPy, PyTorch, CuPy, JAX, `__cuda_array_interface__`, DLPack.
 
 A view says where the elements are and what they are; it copies nothing. No framework is imported here: an object
 of torch or JAX is recognised by the module of its class, and its own methods are asked.

@@ -214,7 +214,7 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
     if isinstance(argument, Multimem):
         if parameter.kind != "pointer":
             raise _wrong_type(
-                f"argument `{name}` of {title} is a multimem address, and its parameter is no pointer",
+                f"argument `{name}` of {title} is a multimem address, and its parameter is not a pointer",
                 expected=_kind(parameter), got="Multimem",
             )  # fmt: skip
         return argument.bound(name)

@@ -289,7 +289,7 @@ def _is_capturing(stream: int) -> bool:
 
 
 def guard(*tensors: Any) -> Callable[..., bool]:
-    """A function that says of as many tensors whether they are as these: type, shape, strides, dtype, device, and
+    """A function that compares as many other tensors with these: type, shape, strides, dtype, device, and
     whether a gradient is wanted. torch.compile's own guard, where this torch has it."""
     torch = sys.modules["torch"]
     try:

@@ -141,7 +141,7 @@ def _maps(
 
 
 def _together(found: Map, shown: Likely | None, use: Use | None, source: str) -> Likely:
-    """One map of what a compiler says of it, and the text."""
+    """One map of what a compiler says about it, and the text."""
     rank = use.rank if use is not None and use.rank else 2
     told = shown or Likely("bf16", (64, 64, 1, 1, 1)[:rank], "128B", dict.fromkeys(("dtype", "box", "swizzle"), GUESS))
     dtype, box, swizzle, notes = told.dtype, told.box, told.swizzle, dict(told.notes)

@@ -22,7 +22,7 @@ _TYPES = re.compile(r"\.(f16x2|bf16x2|f16|bf16|f32|f64|s32|u32|s64|u64|s8|u8|s16
 
 @dataclass
 class Use:
-    """What lies at some bytes of a parameter: `kind` "pointer" or "tensor_map", what is done with it, and its rank or
+    """What some bytes of a parameter hold: `kind` "pointer" or "tensor_map", what is done with it, and its rank or
     the type of its elements where an instruction shows it."""
 
     kind: str

@@ -81,7 +81,7 @@ class Values:
         holder = index(described["device"])
         if not 0 <= holder < self.devices:
             raise misdescribed(
-                "`device` is no GPU of this launch", expected=f"a rank below devices = {self.devices}", got=holder
+                "`device` is not a GPU of this launch", expected=f"a rank below devices = {self.devices}", got=holder
             )
         of = Values(self.folder, self.given, holder, self.devices, self.common)
         self.common.arrays[name] = of._array(of._laid_out(described), name)

@@ -1,6 +1,6 @@
 """Which registers may be read before they are written on some path, and what is calculated from them.
 
-Compilers let undefined values pass through instructions whose results do not matter, so a read alone is no fault.
+Compilers let undefined values pass through instructions whose results do not matter, so a read alone is not an error.
 `Slice` names the instructions through which such a value may reach an address, a branch or memory. Registers are
 followed byte by byte where an instruction only moves bytes, or calculates with the elements of a packed type one by
 one: a compiler packs a value with one that is not defined, and goes on with the half that is.

@@ -207,7 +207,7 @@ class Predictor:
     def chip(self, ghz: float, active: int = 0) -> Chip:
         """What an SM sees of L2 and DRAM; active: SMs that work at a time, by default all that the grid fills.
 
-        CTAs in step wait for DRAM together, whoever of them asks first.
+        CTAs in step wait for DRAM together, also those that do not ask first.
         """
         share = self.dram_bytes / self.l2_bytes if self.l2_bytes else 0.0
         waiting = min(1.0, share / self._alone())

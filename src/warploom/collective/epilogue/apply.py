@@ -4,7 +4,7 @@ A thread meets D through its fragment (`mma.fragment`): two indices along one di
 ones of every 8 along the other. Usually the two are rows and the many are columns; where the product is computed
 transposed, as for few rows of A, it is the other way round. What belongs to the two is loaded once for each block of
 64, what belongs to the many batch by batch, as many atoms as there are spare registers. What belongs to an element (a
-gate, an addend) is loaded by whoever stores. Nothing outside of D is read: vectors have no more elements than D has
+gate, an addend) is loaded where it is stored. Nothing outside of D is read: vectors have no more elements than D has
 rows or columns.
 """
 

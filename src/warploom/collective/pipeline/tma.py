@@ -82,7 +82,7 @@ class TmaPipeline:
         every_thread: all 128 threads of a consumer arrive on both barriers, where one thread of each would do. Correct
             and slow (rung 14 of the ladder takes it back).
         name: prefix of the barriers' names in reports, for kernels with several rings.
-        more_bytes: of copies into memory that is no tile, which belong to a stage too.
+        more_bytes: of copies that belong to a stage and go to other memory than a tile.
         tiles: `smem.wgmma_tile`s with that many stages, by name.
 
     Allocates its barriers. `initialise` makes them usable; all threads of the CTA call it before the first use.

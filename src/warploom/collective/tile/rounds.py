@@ -2,7 +2,7 @@
 
 A GPU adds to a counter in another one's memory, and that one waits until the counter is what it must be in this launch:
 
-    add(owner, index)          red.release.sys: whatever this thread knows of is seen by whoever waits for it
+    add(owner, index)          red.release.sys: a thread that waits for it sees all that this thread knows of
     wait(index, count)         ld.acquire.sys until `count` have been added in this launch, and in each before it
     wait_for_launch(index)     until what belongs to the launches before this one has been added
 

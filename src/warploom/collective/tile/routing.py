@@ -14,7 +14,7 @@ so on. So the first experts of all GPUs are complete first, and no two GPUs begi
     place           every CTA puts its entries into their turn                        counter `placed`
     meet            until all have told, and all of this GPU's are placed
 
-The numbers of a launch that gave up waiting are worthless: whoever uses a place checks that it is inside.
+The numbers of a launch that gave up waiting are worthless: check that a place is inside before you use it.
 """
 
 from __future__ import annotations

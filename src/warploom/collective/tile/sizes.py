@@ -1,6 +1,6 @@
 """What is known of a kernel before any is traced, by arithmetic alone: grids, tiles of clusters, bytes.
 
-Nothing of `lang` is imported here: whoever only chooses and launches kernels that were traced before needs no more.
+Nothing of `lang` is imported here: to choose and launch kernels that were traced before takes no more.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _chunks(rows: int, row_bytes: int, pitch: int, swizzle: str, phase: int) -> 
 
 
 def _flipped(chunks: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Chunks with their 8-byte halves exchanged where they lie in an odd line of 128 bytes (PTX ISA 5.5.7)."""
+    """Chunks with their 8-byte halves exchanged in odd lines of 128 bytes (PTX ISA 5.5.7)."""
     halves = np.ascontiguousarray(chunks).view(np.uint64).reshape(*chunks.shape, 2)
     odd = (places * CHUNK >> 7 & 1).astype(np.bool_)
     return np.where(odd[..., None], halves[..., ::-1], halves).view(CHUNK_DTYPE)[..., 0]

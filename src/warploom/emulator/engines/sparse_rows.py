@@ -125,7 +125,7 @@ def multiplied(
         return multiply(a, b)
     result, (met, sums) = multiply(finite(a, kinds[0]), finite(b, kinds[1])), wild
     with np.errstate(all="ignore"):
-        # A sum of finite terms may overflow: of these products that does not count beside an infinity, C does.
+        # A sum of finite terms may overflow: next to an infinite C, an overflow of these products does not count.
         sums += np.where(np.isnan(values(result, kinds[2])), np.nan, 0.0 if c is None else values(c, kinds[2]))
     result[met] = rounded(sums, kinds[2])[met]
     return result

@@ -85,7 +85,7 @@ class Counters:
         raise AttributeError(f"there is no counter {name!r}")
 
     def count_products(self, unit: str, times: int, flops: int) -> None:
-        """Count instructions of a matrix unit, of so many floating-point operations each."""
+        """Count instructions of a matrix unit and their floating-point operations."""
         self.matrix[unit] += times
         self.tensor_flops += flops * times
 

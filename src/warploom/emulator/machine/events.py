@@ -73,7 +73,7 @@ class Observer:
     def executed(self, frame: Frame) -> None:
         """The warps of a frame come to an instruction, whether its guard holds or not.
 
-        `frame.mask` holds the threads that come, whatever the guard says of them. Once for each time that they come
+        `frame.mask` holds the threads that come, whatever the guard says about them. Once for each time that they come
         to it: not again when a wait ends, but for an instruction of a whole warpgroup each time that some of its
         warps come.
         """

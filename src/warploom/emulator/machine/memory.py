@@ -109,7 +109,7 @@ class GlobalMemory:
         return allocation
 
     def give_back(self, allocation: Allocation) -> None:
-        """Nothing lies at a buffer's addresses any more; they are not used again."""
+        """Free a buffer; its addresses are not used again."""
         at = self._bases.index(allocation.base)
         del self.allocations[at], self._bases[at]
 
@@ -121,7 +121,7 @@ class GlobalMemory:
         return self.allocations[at]
 
     def together(self, members: tuple[int, ...], size: int) -> Multimem:
-        """The multimem addresses of these places of so many bytes; the same for the same places."""
+        """The multimem addresses of these places of `size` bytes; the same for the same places."""
         for found in self.multimems:
             if (found.members, found.size) == (members, size):
                 return found

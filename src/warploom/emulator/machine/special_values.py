@@ -49,7 +49,7 @@ RESERVED_END = 0x120
 kernel's own begins later, at %reserved_smem_offset_cap. Cooperative groups keep there what tiles wider than a warp
 exchange, from %reserved_smem_offset_1 on."""
 RESERVED_PARTS = frozenset({"%reserved_smem_offset_0", "%reserved_smem_offset_1"})
-"""A kernel that reads these uses what lies there."""
+"""A kernel that reads these uses the memory they point to."""
 
 
 def _workspace(cta: Cta) -> int:

@@ -1,7 +1,7 @@
 """Cluster launch control: a cluster asks for one that has not started, to do its work. PTX ISA 9.7.13.17, 9.7.13.18.
 
 The answer is 16 bytes; their layout is ours. A request may be declined while clusters are left: then these start by
-themselves, and whoever asked must come to its end.
+themselves, and the CTA that asked must come to its end.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def whole_warps(frame: Frame) -> None:
 
 
 def row_lanes(count: int, warps: int) -> np.ndarray:
-    """Which lanes give the addresses of so many times 8 rows, (lanes,) bool."""
+    """Which lanes give the addresses of the rows of `count` 8 x 8 matrices, (lanes,) bool."""
     return np.tile(np.arange(WARP) < 8 * count, warps)
 
 

@@ -2,7 +2,7 @@
 
 PTX ISA 9.7.14.5.15, .16. Lane r gives the address of row r, matrix after matrix; a row is 16 bytes, of which packed
 elements fill the first 12 or 8. They come into the low bits of their bytes: CUTLASS shifts those of 4 bits before it
-multiplies them. A stored matrix lies transposed: the rows in memory are its columns. Which lane holds which element is
+multiplies them. A stored matrix is transposed: the rows in memory are its columns. Which lane holds which element is
 in `isa.fragments`. Not run on hardware here.
 """
 
@@ -44,7 +44,7 @@ def _spread(source: str) -> tuple[int, Spread]:
 
 
 def _rows(frame: Frame, address: AddressOperand, count: int, words: int) -> np.ndarray:
-    """The first words of so many times 8 rows: (warps, rows, 4 * words) bytes."""
+    """The first words of each group of 8 rows: (warps, rows, 4 * words) bytes."""
     where, mask = address.compute(frame), frame.mask
     frame.mask = row_lanes(count, frame.warps)
     try:

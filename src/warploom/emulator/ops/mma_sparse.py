@@ -1,6 +1,6 @@
 """mma.sp: a warp's multiply-accumulate with a 2:4 sparse A, registers in, registers out. PTX ISA 9.7.14.6.
 
-A's stored half lies in registers as a dense A of half the k does, B as the dense B. Metadata puts it into its places;
+A's stored half has the fragment of a dense A of half the k, B that of the dense B. Metadata puts it into its places;
 then it is the dense product, but that nothing is multiplied where nothing is stored.
 """
 

@@ -1,6 +1,6 @@
 """A thread's stack: alloca, stacksave, stackrestore. PTX ISA 9.7.17.
 
-The stack lies behind a thread's variables in its local memory and grows upwards. A function's own allocations end where
+The stack follows a thread's variables in its local memory and grows upwards. A function's own allocations end where
 it returns (`program.flatten` saves and restores around a call that is put in line).
 """
 

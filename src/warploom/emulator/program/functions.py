@@ -9,7 +9,7 @@ from ...asm.nodes import Block, Function, Instruction, Module, Register, Stateme
 from ..machine.scopes import DeclaredVariable
 
 FIRST, STEP = 0x7A00_0000_0000, 16
-"""Address of the first function, and from one to the next. The numbers are ours; nothing lies there to read."""
+"""Address of the first function, and from one to the next. The numbers are ours; no memory is there to read."""
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 
 

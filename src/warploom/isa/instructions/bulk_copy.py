@@ -46,7 +46,7 @@ ANY_OF_PAIR = Choice("cta_group", "receiver", {"cta_group::1": "receiver", "cta_
 
 
 _REDUCED = Order("relaxed", "gpu")
-"""Elements of a bulk reduction are atomic, whoever else reduces there."""
+"""Elements of a bulk reduction are atomic, also with other reductions to the same place."""
 _SOURCE = Access(READS, "src", "shared", ASYNC, "bytes", at=RUN)
 _FROM_GLOBAL = Access(READS, "src", "global", ASYNC, "bytes", at=RUN)
 _TO_GLOBAL = Access(WRITES, "dst", "global", ASYNC, "bytes", at=RUN)

@@ -1,4 +1,4 @@
-"""Rows of tensor copies whose box is no rectangle of the array: gathered rows, scattered rows, im2col.
+"""Rows of tensor copies whose box is not a rectangle of the array: gathered rows, scattered rows, im2col.
 
 PTX ISA 9.7.9.27.1.2 to .4. A gather takes five coordinates: one of columns and four of rows. im2col takes offsets for
 each spatial dimension, im2col::w and im2col::w::128 a halo and an offset of the innermost one.

@@ -105,7 +105,7 @@ FEW_ROWS = 64
 
 
 def choose_grouped(rows: int, groups: int) -> Config:
-    """The tile for so many rows of all groups: by their average; nothing was timed."""
+    """The tile by the groups' average rows; nothing was timed."""
     return SMALL_GROUPS if rows <= FEW_ROWS * groups else GROUPED
 
 

@@ -4,7 +4,7 @@ A consumer warpgroup holds, of 64 queries: S in keys / 2 registers of a thread, 
 Shared memory holds the queries (`query_slots` blocks, in which O leaves again), and rings of keys and of values.
 
 Of eight bits P takes keys / 8 registers, twice, and a product of P and V has `apart` / 2 of its own before O: sums of
-such products keep 13 bits, in which a term vanishes beside thousands of its like. O, which is wider than the queries,
+such products keep 13 bits, in which a term is lost among thousands of its size. O, which is wider than the queries,
 has its own shared memory, and so have the values that a wgmma can read: keys next to each other.
 """
 

@@ -22,7 +22,7 @@ from .attention_config import MOST_SEQUENCES, Attention
 
 
 class Tiling(Protocol):
-    """What a kernel's configuration says of its tiles."""
+    """What a kernel's configuration says about its tiles."""
 
     @property
     def rows(self) -> int:

@@ -8,7 +8,7 @@ puts four keys of one column into one, stmatrix writes them as a row's.
     stmatrix   4i to 4i + 3 of 16                                     row 2g; row 2g + 1
 
 That is the order in which P's registers count keys (`a_elements`), so neither side moves anything else. Lanes of g > 3
-exchange their two columns: the 8 rows that a matrix is written to lie in different banks then.
+exchange their two columns: the 8 rows that a matrix is written to are in different banks then.
 """
 
 from __future__ import annotations

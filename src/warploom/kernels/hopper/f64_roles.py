@@ -3,7 +3,7 @@
 Idea       `f64` meets at a barrier after every 16 of k. All its warps load fragments at the same time then, and the
            tensor core waits for them: a tenth of the time by the package's clock, and time without products is time
            at a higher voltage. Here a warp waits for bytes, not for other warps, and says for itself that it has read
-           a stage. So one warp of a quarter loads while the other one multiplies, and up to a ring's length may lie
+           a stage. So one warp of a quarter loads while the other one multiplies, and up to a ring's length may be
            between them. What a warp does with a stage is `f64.WarpF64`, unchanged.
 Roles      consumers  warps 0 to 7, 4 x 2, each 32 x 64 of the CTA's 128 x 128
            producer   warpgroup 2, one thread      TMA loads of the k-tiles of all tiles, in order

@@ -130,7 +130,7 @@ class FreeTileConfig:
 
     @property
     def launch_registers(self) -> int | None:
-        """What the text says of the registers at launch; None if ptxas finds the number by itself."""
+        """What the text says about the registers at launch; None if ptxas finds the number by itself."""
         return LAUNCH_REGISTERS[self.consumers] if self.moved else None
 
     @property

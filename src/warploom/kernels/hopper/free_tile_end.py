@@ -30,7 +30,7 @@ _LAST_LANE = 31
 _LINE = 128
 """Bytes of a line of L2."""
 _AT_ONCE = 8
-"""Groups of columns whose operands are loaded together: more would not fit the registers beside the sums."""
+"""Groups of columns whose operands are loaded together: more would not fit the registers together with the sums."""
 
 
 class Operand:

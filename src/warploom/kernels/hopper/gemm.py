@@ -145,7 +145,7 @@ def role_registers(config: Config, fused: bool = False) -> tuple[int, int]:
 
 
 def launch_registers(config: Config) -> int | None:
-    """What the text says of the registers at launch (.maxnreg); None if ptxas finds the number by itself."""
+    """What the text says about the registers at launch (.maxnreg); None if ptxas finds the number by itself."""
     return LAUNCH_REGS[config.consumers] if config.tile_n < WIDE_TILE_COLUMNS[config.consumers] else None
 
 

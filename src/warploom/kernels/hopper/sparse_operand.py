@@ -8,7 +8,7 @@ such, `compress` packs it:
     codes     0 | 3<<2  | 1 | 2<<2  | ...          4 bits for each group: the first's place, the second's (0xC, 0x9)
     metadata  (row blocks of 64, k-tiles, 128 threads, words) u32
 
-The metadata lies in the order in which a warpgroup reads it: k-tile by k-tile, one word (of bytes two) for thread 0,
+Metadata is stored in the order in which a warpgroup reads it: k-tile by k-tile, one word (of bytes two) for thread 0,
 then thread 1. For 16 bits, k-tiles of 64 and t = 32 w + 4 g + p, thread t of a block has
 
     bits  0 to 15   the four groups of k 16 p to 16 p + 15 of row 16 w + g

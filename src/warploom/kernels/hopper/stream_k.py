@@ -1,6 +1,6 @@
 """Whole waves of tiles, and stream-K for what is left: every CTA multiplies as many k-tiles as every other.
 
-Idea       A persistent kernel computes tiles in waves, and the last one is seldom full. Here only whole waves but one
+Idea       A persistent kernel computes tiles in waves, and the last one is rarely full. Here only whole waves but one
            are computed tile by tile. The k-tiles of that one and of the rest form a long row, cut into equal pieces,
            one for each CTA. A cut falls into most of these tiles, so two or three CTAs have sums of one tile: each
            writes its own to a workspace in memory and counts itself, and the last one to count adds them up, in the

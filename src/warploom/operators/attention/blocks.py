@@ -1,6 +1,6 @@
 """Which tiles of keys a block of queries sees: FlexAttention's block masks as lists of the kernel's own tiles.
 
-A block mask says of blocks of its own size that they are empty, seen in part, or full. A tile of the kernel covers one
+A block mask says about blocks of its own size that they are empty, seen in part, or full. A tile of the kernel covers one
 of them, some, or a part of one: it is empty where all that it covers are, full where all are full and it ends before
 the keys do, else seen in part. Where it covers several, `mask_mod` is asked in empty ones, too. The lists are made on
 the device that the mask is on, and nobody waits for them.
@@ -20,7 +20,7 @@ PARTIAL, FULL = 1, 2
 
 
 def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str) -> None:
-    """Raise unless it is a block mask that fits queries (B, S, H, D) and so many keys, on the same device."""
+    """Raise unless it is a block mask that fits queries (B, S, H, D) and `keys` keys, on the same device."""
     if not all(hasattr(mask, part) for part in PARTS) or "torch" not in sys.modules:
         raise ArgumentTypeError(
             "`block_mask` is not a block mask", expected="a BlockMask of torch's create_block_mask", got=mask,
@@ -53,7 +53,7 @@ def tile_lists(mask: Any, rows: int, size: int, queries: int, keys: int) -> dict
     height, width = mask.BLOCK_SIZE
     if function_of(mask) is None and (height % rows or width % size):
         raise ArgumentError(
-            "tiles of the kernel are no parts of the blocks of a mask without a function",
+            "the kernel's tiles do not divide the blocks of a mask without a function",
             expected=f"blocks of multiples of {rows} x {size}", got=f"{height} x {width}",
             hint="blocks of multiples of 64 x 64 fit; or give the mask its mask_mod",
         )  # fmt: skip

@@ -89,7 +89,7 @@ def read(
     softcap: float | None, score_mod: Any = None, mask_mod: Any = None, block_mask: Any = None,
     numbers: Mapping[str, float] | None = None,
 ) -> Request:  # fmt: skip
-    """Look at the arguments; `numbers`: scales that are no arrays. Raises ArgumentError, ArgumentTypeError."""
+    """Look at the arguments; `numbers`: scales that are not arrays. Raises ArgumentError, ArgumentTypeError."""
     check_options(causal, scale, window, softcap, layout)
     seen = {name: array_of(value, name, RANKS.get(name, 4)) for name, value in tensors.items()}
     given = {name: seen[name].shape for name in ("q", "k", "v")}
@@ -317,7 +317,7 @@ def check_types(seen: dict[str, ArrayView], allowed: tuple[DType, ...] = (*WIDE,
 
 
 def fits_head(dim: int, bytes_: int) -> bool:
-    """Whether there are kernels for a head dimension of elements of so many bytes: TMA loads its rows."""
+    """Whether there are kernels for a head dimension of elements of this size: TMA loads its rows."""
     return 0 < dim <= MOST_DIM and dim * bytes_ % TMA_BYTES == 0
 
 

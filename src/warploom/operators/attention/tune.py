@@ -53,7 +53,7 @@ def time_on_gpu(
 
 
 def arrays(call: Call, device: str, most: int = MOST_SETS) -> list[dict[str, Any]]:
-    """Sets of random arguments, together larger than L2, and at most so many."""
+    """Sets of random arguments, together larger than L2, and at most `most`."""
     import torch
 
     of, kind = call.of, getattr(torch, torch_name(call.of.dtype))

@@ -35,7 +35,7 @@ FAMILIES: tuple[KernelFamily, ...] = (
 
 
 ATTENTION = (AttentionConfig, DecodeConfig)
-"""Configurations of kernels that compute no product, which tables keep beside the others."""
+"""Configurations of kernels that compute no product; tables keep them with the others."""
 
 
 def candidates(problem: Problem, gpu: Gpu, *, every: bool = False) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What the model says of a configuration, and the rates that all kernel families share.
+"""What the model says about a configuration, and the rates that all kernel families share.
 
     cycles   waves x (k-tiles x max(tensor core, fill) + exposed end) + first fill + last store
     clock    falls a little with activity and with energy; most of it is a property of the card, not of the kernel
@@ -27,7 +27,7 @@ MEMORY = 4.35e6
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the model says of one configuration.
+    """What the model says about one configuration.
 
     Attributes:
         time_us: microseconds.

@@ -14,8 +14,8 @@ from ..spec.problem import Problem
 from .estimate import MOST_MHZ, Estimate
 
 FIRST, MOST, WITHIN = 6, 32, 1.6
-"""Candidates: so many that the model expects to be fastest; the first of each form, up to so many in all; none that it
-expects to take so many times as long as its first."""
+"""Limits of the candidates: how many of those the model expects to be fastest; how many in all, with the first of each
+form; and how many times as long as the first one another may be expected to take."""
 TWICE = (65, 512)
 """Rows between which the first candidates are also such that mark the weights as read once."""
 FEW_TILES = 512

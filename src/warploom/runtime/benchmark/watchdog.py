@@ -1,6 +1,6 @@
 """Ends a process whose GPU does not answer any more: a thread that wants to hear from us every so often.
 
-A kernel that hangs cannot be stopped from inside its process. So whoever launches says `beat("who")` before each
+A kernel that hangs cannot be stopped from inside its process. So a launcher calls `beat("who")` before each
 launch or wait; where nothing is heard for `limit_s`, the thread tells who it was, keeps what there is, and ends the
 process at once with exit code 3.
 """

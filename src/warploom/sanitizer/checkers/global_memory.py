@@ -283,7 +283,7 @@ class GlobalMemory(Observer):
         for number in distinct(before[before != 0]):
             deed = unpack(number, earlier_writes)
             if deed.level >= LEVELS["gpu"] and level:
-                continue  # elements of a reduction are atomic, whoever does it
+                continue  # elements of a reduction are atomic for all threads
             missing = self._copy_gap(state, clock, deed)
             if missing:
                 places = shadow.granules_in(before, before == number)

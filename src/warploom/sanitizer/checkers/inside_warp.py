@@ -302,7 +302,7 @@ class InsideWarp(Observer):
         )  # fmt: skip
 
     def _settle(self, how: str, place: Lanes) -> None:
-        """An access to a region with arbitrary values: whoever reads one makes the store an error."""
+        """An access to a region with arbitrary values: a read of one makes the store an error."""
         arbitrary = self._arbitrary[place.region]
         low = place.index * place.size
         for byte, code in list(arbitrary.items()):

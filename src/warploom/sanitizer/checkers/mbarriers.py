@@ -263,7 +263,7 @@ class MBarriers(Observer):
             self._check_bytes(warp.cta, "at the exit")
 
     def stopped(self, error: EmulationError) -> None:
-        """Where another error ended the run, copies that it kept from being issued are no fault of their own."""
+        """Where another error ended the run, do not report the copies that it kept from being issued."""
         machine = self.context.machine
         if machine.engine.in_flight == 0 and isinstance(error, (DeadlockError, StepLimitError)):
             for cluster in machine.resident:

@@ -75,7 +75,7 @@ class SwizzleBases(Observer):
         return []
 
     def _continues(self, swizzle: str, begin: int, repeat: int) -> bool:
-        """Whether boxes lie one behind the other from the beginning of a pattern up to this byte."""
+        """Whether boxes follow each other without gaps from the beginning of a pattern up to this byte."""
         seen, work = set(), [begin]
         while work:
             here = work.pop()

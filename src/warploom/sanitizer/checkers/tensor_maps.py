@@ -1,7 +1,7 @@
 """Tensor maps that a kernel writes itself, and stores through maps that write past their rows.
 
-A map in global memory is read by the tensormap proxy. Whoever writes one publishes it with
-fence.proxy.tensormap::generic.release (or tensormap.cp_fenceproxy), whoever uses it says .acquire for that map first,
+A map in global memory is read by the tensormap proxy. Its writer publishes it with
+fence.proxy.tensormap::generic.release (or tensormap.cp_fenceproxy), its user fences with .acquire for that map first,
 and nobody rewrites it while a copy may still read it. PTX ISA 9.7.13.4, 9.7.13.16, 9.7.9.25.1. Maps that the host
 passes need nothing.
 
@@ -119,7 +119,7 @@ class TensorMaps(Observer):
     def waited(self, frame: Frame, wait: Waited) -> None:
         """A thread that has made a group and waits for all of them may rewrite the maps of its loads, too.
 
-        A load completes on a barrier and is in no group; PTX ISA 9.7.9.27.2.2 says of the wait that maps have been
+        A load completes on a barrier and is in no group; PTX ISA 9.7.9.27.2.2 says about the wait that maps have been
         read, and CUTLASS's grouped kernels have nothing else before they rewrite one.
         """
         if wait.on == "bulk" and wait.newest == 0 and self._maps:

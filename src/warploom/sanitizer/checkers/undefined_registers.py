@@ -126,7 +126,7 @@ class UndefinedRegisters(Observer):
 
 
 def _spread(mark: np.ndarray | np.uint16, element: int = 0) -> np.ndarray:
-    """Marks of results calculated from all bytes, or element by element, of so many bytes each."""
+    """Marks of results calculated from all bytes, or element by element, of that many bytes each."""
     if not element:
         return np.where(mark != 0, ALL, np.uint16(0))
     result = np.zeros_like(mark)

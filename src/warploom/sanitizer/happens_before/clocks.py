@@ -148,7 +148,7 @@ class HasFronts:
 
 @dataclass(eq=False)
 class Released(HasFronts):
-    """What a release carries to whoever acquires it. Join with `add`.
+    """What a release carries to the thread that acquires it. Join with `add`.
 
     Attributes:
         fronts, known, carried, far: see the module's docstring.

@@ -170,7 +170,7 @@ class Order(Observer):
     @staticmethod
     def _issued_by_all(clocks: list[WarpClock]) -> Front:
         """What happened before the warps issued an operation: it has happened when the operation is done, but for how
-        much later the accesses themselves are done there is no promise.
+        much later the accesses themselves are done is not promised.
         """
         weak = clocks[0].mark()
         for clock in clocks[1:]:

@@ -27,7 +27,7 @@ class Shadow:
     Attributes:
         last: number of the last write of each granule, 0 for none.
         readers: number of the set of asynchronous operations that have read it since.
-        pairs: both as one number, `last` in the low half, for whoever needs both.
+        pairs: both as one number, `last` in the low half, for readers of both.
         epochs, codes: (rows, granules): when each warp read it last, and at which instruction; `rows` gives the
             row of a warp.
         tags: for each 16-byte chunk, which chunk of which tensor box it holds, 0 where that is not known.
