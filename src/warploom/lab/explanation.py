@@ -1,4 +1,4 @@
-"""What can be said about a product before it runs: roofs, tiles, waves, occupancy, L2 traffic, and the library's choice.
+"""What can be said about a product before it runs: roofs, tiles, waves, occupancy, L2 traffic, and the kernel chosen.
 
 All of it is calculated (`lab.roofline` has the formulas); nothing here is measured.
 """

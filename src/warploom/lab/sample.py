@@ -1,4 +1,4 @@
-"""The suite `sample`: products that nobody tuned, drawn from a catalogue of public models, and what is said about them."""
+"""The suite `sample`: products that nobody tuned, drawn from a catalogue of public models, and the figures of them."""
 
 from __future__ import annotations
 

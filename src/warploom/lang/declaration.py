@@ -52,6 +52,7 @@ def entry_name(function: Callable[..., None], name: str | None) -> str:
 
 
 def specs_of(function: Callable[..., None], what: str, specs: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
+    """What was declared as in_specs or out_specs, in order. Raises TraceError unless all are of these kinds."""
     values = specs.values() if isinstance(specs, Mapping) else specs
     listed = tuple(values) if isinstance(specs, (tuple, list, Mapping)) else None
     if listed is None or not all(isinstance(spec, kinds) for spec in listed):
@@ -65,6 +66,7 @@ def specs_of(function: Callable[..., None], what: str, specs: Any, kinds: tuple[
 
 
 def triple(function: Callable[..., None], what: str, value: int | Sequence[int]) -> tuple[int, int, int]:
+    """Sizes along x, y and z, 1 where they are left out. Raises TraceError unless they are positive ints."""
     sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise misdeclared(f"{what} is not one to three positive Python ints", where=where(function), got=repr(value))

@@ -92,6 +92,7 @@ class SharedAddress(Operand):
         return self.base + self.offset if self.offset else self.base
 
     def operand(self, trace: Trace, kind: str) -> nodes.Operand:
+        """The address as an operand: inside brackets for the kind "address", in a register otherwise."""
         if kind != "address":
             return self.register().node
         if self.base is None:

@@ -195,6 +195,7 @@ class Tiles:
     size: int = 1
 
     def count(self, dims: Any) -> int:
+        """How many tiles cover the dimension. Raises ArgumentError for a name that no array has."""
         if isinstance(self.dimension, str) and self.dimension not in dims:
             raise _wrong_extent(
                 f"the grid counts tiles of {self.dimension!r}, which is not a size of an array",

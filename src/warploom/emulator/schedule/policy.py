@@ -71,10 +71,14 @@ class Policy:
 
 
 class Eager(Policy):
+    """Asynchronous operations are done as soon as they are issued."""
+
     name = "eager"
 
 
 class Random(Policy):
+    """Warps, engines and the parts of a copy take turns by the seed."""
+
     name = "random"
     fuse = False
     start_all = True

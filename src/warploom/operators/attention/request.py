@@ -230,6 +230,10 @@ def _subject(views: dict[str, ArrayView], edges: tuple[int | None, int | None], 
 def numbers_of(
     of: Padded, edges: tuple[int | None, int | None], scale: float | None, softcap: float | None
 ) -> dict[str, float]:
+    """The kernel's scalars by name: `scale` in powers of two, `inner` under a softcap, the edges of a window.
+
+    Raises ArgumentError for a scale or a softcap that is not a positive number.
+    """
     scale = 1 / math.sqrt(of.head_dim) if scale is None else _positive(scale, "scale")
     numbers: dict[str, float] = {"scale": scale * LOG2_E}
     if softcap is not None:
@@ -289,6 +293,7 @@ def exchanged(values: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def array_of(value: Any, name: str, rank: int) -> ArrayView:
+    """A view of an argument with `rank` dimensions. Raises ArgumentError for another rank, ArgumentTypeError for no array."""
     found = view(value, name)
     if len(found.shape) != rank:
         raise ArgumentError(
@@ -299,6 +304,9 @@ def array_of(value: Any, name: str, rank: int) -> ArrayView:
 
 
 def check_types(seen: dict[str, ArrayView], allowed: tuple[DType, ...] = (*WIDE, e4m3)) -> None:
+    """Raise ArgumentTypeError unless q, k and v have one of these types, and sinks f32, bf16 or f16; ArgumentError for
+    arrays on several devices.
+    """
     q = seen["q"]
     for name in ("q", "k", "v"):
         if seen[name].dtype not in allowed or seen[name].dtype is not q.dtype:
@@ -366,6 +374,7 @@ def _edges(causal: bool | str, window: Any, queries: int, keys: int) -> tuple[in
 
 
 def window_of(window: Any, causal: bool) -> tuple[int | None, int | None]:
+    """How many keys before and after its own a query sees, None without a limit. Raises ArgumentError."""
     if window is None:
         return None, None
     pair = (window, 0 if causal else window) if isinstance(window, Integral) else window
