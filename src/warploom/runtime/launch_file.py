@@ -27,8 +27,7 @@
 `values = [0, 65536]` in place of shape and fill lists the elements of a small array; `strides`, in elements, outermost
 first, lays a buffer's or a map's array out with gaps. `same_as = "A"` names an earlier array that is shared, perhaps
 from element `offset` on, or seen in another shape, type or strides. A scalar has `value`. "bytes" is a structure by
-value: `size`, what `hex` says about its first bytes, and what stands at some of its offsets, each described as a parameter
-is:
+value: `size`, its first bytes as `hex`, and what stands at some of its offsets, each described as a parameter is:
 
     [parameter.at.64]               # a tensor map, a scalar, a buffer (its address) or bytes (their address)
     name = "A"

@@ -29,7 +29,7 @@ class Chip:
         active: SMs that work at the same time.
         dram_share: of the bytes that an SM asks of L2, how many come from DRAM.
         asked: bytes that an SM asks of L2 in the whole launch.
-        waiting: share of its requests that wait for DRAM, also for lines that another SM asked for; by default `dram_share`.
+        waiting: share of its requests that wait for DRAM, also for lines another SM asked for; by default `dram_share`.
         far: what is read again late is in DRAM again.
         crowding: by how much DRAM takes longer than when it is idle.
     """

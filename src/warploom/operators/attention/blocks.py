@@ -1,6 +1,6 @@
 """Which tiles of keys a block of queries sees: FlexAttention's block masks as lists of the kernel's own tiles.
 
-A block mask says about blocks of its own size that they are empty, seen in part, or full. A tile of the kernel covers one
+A block mask calls each block of its own size empty, seen in part, or full. A tile of the kernel covers one
 of them, some, or a part of one: it is empty where all that it covers are, full where all are full and it ends before
 the keys do, else seen in part. Where it covers several, `mask_mod` is asked in empty ones, too. The lists are made on
 the device that the mask is on, and nobody waits for them.

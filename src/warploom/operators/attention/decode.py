@@ -152,7 +152,7 @@ class DecodeRequest(Asked):
 
     @property
     def flops(self) -> int:
-        """For the emulator's estimate of its own time: operations by the lengths, or by the room where they are on a GPU."""
+        """For the emulator's estimate of its time: operations by the lengths, or by the room where a GPU has them."""
         batch, _, heads, _ = self.views["q"].shape
         told = self.views["lengths"].host
         keys = batch * self.room if told is None else int(np.clip(told, 1, self.room).sum())

@@ -293,7 +293,7 @@ def exchanged(values: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def array_of(value: Any, name: str, rank: int) -> ArrayView:
-    """A view of an argument with `rank` dimensions. Raises ArgumentError for another rank, ArgumentTypeError for no array."""
+    """A view of an argument with `rank` dimensions. Raises ArgumentError for others, ArgumentTypeError for no array."""
     found = view(value, name)
     if len(found.shape) != rank:
         raise ArgumentError(

@@ -93,7 +93,7 @@ def _pending(conflict: Conflict) -> tuple[str, str | None, str]:
             return (
                 "operand-overwritten",
                 None,
-                "the warpgroup MMA may still be reading: the thread that let them be overwritten had not waited for its "
+                "the warpgroup MMA may still be reading: who let the bytes be overwritten had not waited for its "
                 "group before it said so",
             )
         return (
