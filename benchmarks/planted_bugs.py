@@ -2,6 +2,8 @@
 
     python benchmarks/planted_bugs.py [--set slips] [--each 2] [--texts FOLDER …] [--json FILE] [--only PATTERN]
 
+`--set tcgen05` plants in the texts for Blackwell (`tests/foreign/blackwell/current`), whose runs are emulated.
+
 Of each text and rule up to `--each` places are drawn with a fixed seed. What becomes of a bug:
 
     error         `warploom check`, called as by default, reports an error
@@ -36,7 +38,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.planted.harmless import known, reason  # noqa: E402 - the root has to be on the path
 from benchmarks.planted.rules import RULES, trapped, trapped_at_bound, trapped_at_guard  # noqa: E402
 from benchmarks.planted.slips import SLIPS  # noqa: E402
-from benchmarks.planted.texts import Text, texts  # noqa: E402
+from benchmarks.planted.texts import BLACKWELL, Text, texts, texts_of  # noqa: E402
+from benchmarks.zoo import tcgen05  # noqa: E402
 from benchmarks.zoo.mutate import ORDERS, Mutant, mutants  # noqa: E402
 from benchmarks.zoo.mutations import Mutation  # noqa: E402
 from warploom.errors import WarploomError  # noqa: E402
@@ -47,7 +50,8 @@ STEPS = 4
 TRAP = Mutation("trap", lambda instruction: True, trapped)
 AT_GUARD = Mutation("trap", lambda instruction: True, trapped_at_guard)
 AT_BOUND = Mutation("trap", lambda instruction: instruction.opcode.startswith("setp"), trapped_at_bound)
-SETS = {"first": RULES, "slips": SLIPS}
+SETS = {"first": RULES, "slips": SLIPS, "tcgen05": (*RULES, *tcgen05.MUTATIONS)}
+ORDERS_OF = {"first": ORDERS, "slips": {}, "tcgen05": {**ORDERS, **tcgen05.ORDERS}}
 OUTCOMES = ("error", "explored", "missed", "harmless", "not executed")
 
 
@@ -70,7 +74,7 @@ class Bug:
 def chosen(text: Text, each: int, of: str = "first") -> Iterator[Mutant]:
     """Up to `each` mutants of each kind of a set of rules."""
     by_kind: dict[str, list[Mutant]] = {}
-    for mutant in mutants(text.module, mutations=SETS[of], orders=ORDERS if of == "first" else {}):
+    for mutant in mutants(text.module, mutations=SETS[of], orders=ORDERS_OF[of]):
         by_kind.setdefault(mutant.kind, []).append(mutant)
     for kind, some in sorted(by_kind.items()):
         yield from random.Random(f"{SEED} {text.name} {kind}").sample(some, min(each, len(some)))
@@ -126,7 +130,9 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=2, help="most bugs of one rule in one text")
     parser.add_argument("--texts", type=Path, nargs="*", default=[], help="folders with more texts")
     parser.add_argument("--only", default="*", help="texts whose name fits the pattern")
-    parser.add_argument("--set", choices=SETS, default="first", help="which rules: `planted/rules.py` or `slips.py`")
+    parser.add_argument(
+        "--set", choices=SETS, default="first", help="which rules: `planted/rules.py`, `slips.py` or `zoo/tcgen05.py`"
+    )
     parser.add_argument("--json", type=Path, help="write the evidence there")
     parser.add_argument(
         "--reasons", action="store_true", help="run nothing: apply new reasons to the evidence's misses"
@@ -136,7 +142,7 @@ def main() -> int:
         return explained(options.json, {folder.name: folder for folder in options.texts})
     bugs: list[Bug] = []
     with tempfile.TemporaryDirectory() as folder:
-        for text in texts(options.texts):
+        for text in texts_of(BLACKWELL) if options.set == "tcgen05" else texts(options.texts):
             if not fnmatch(text.name, options.only):
                 continue
             started, before = time.perf_counter(), len(bugs)

@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LAUNCHES = Path(__file__).parent / "launches"
 OURS = (ROOT / "tests" / "foreign" / "nvcc", ROOT / "tests" / "foreign" / "triton")
 """Texts of kernels of our own: the descriptions of nvcc's are in `launches`, those of Triton's beside them."""
+BLACKWELL = ROOT / "tests" / "foreign" / "blackwell" / "current"
+"""Texts of Triton and Gluon for sm_100a."""
 
 
 @dataclass(frozen=True)
@@ -57,5 +59,11 @@ def texts(folders: Sequence[Path] = ()) -> Iterator[Text]:
         stem = launch.name.removesuffix(".launch.toml")
         yield Text("nvcc", stem, OURS[0] / f"{stem.partition('.')[0]}.ptx", launch)
     for folder in (OURS[1], *folders):
-        for launch in sorted(folder.glob("*.launch.toml")):
-            yield Text(folder.name, launch.name.removesuffix(".launch.toml"), launch_file.text_of(launch), launch)
+        yield from texts_of(folder)
+
+
+def texts_of(folder: Path) -> Iterator[Text]:
+    """Those with launch descriptions beside them."""
+    source = "blackwell" if folder == BLACKWELL else folder.name
+    for launch in sorted(folder.glob("*.launch.toml")):
+        yield Text(source, launch.name.removesuffix(".launch.toml"), launch_file.text_of(launch), launch)

@@ -124,6 +124,34 @@ def test_a_cta_may_spin_on_what_a_later_one_writes(schedule):
     assert out.tolist() == [7, 7, 7, 7]
 
 
+@pytest.mark.parametrize("schedule", ["lazy", "eager", "random", "starve", "pct"])
+def test_a_cta_may_spin_through_a_barrier_on_what_a_later_one_writes(schedule):
+    """As Triton waits for a lock: one thread reads, all threads hear of it behind bar.sync, and go round together."""
+    flag, out = np.zeros(1, np.uint32), np.zeros(3 * 64, np.uint32)
+    body = """
+        mov.u32 %r2, %ctaid.x;
+        setp.eq.u32 %p1, %r0, 0;
+        setp.eq.u32 %p2, %r2, 2;
+        and.pred %p3, %p1, %p2;
+        @%p3 st.release.gpu.global.u32 [%rd0], 7;
+    SPIN:
+        bar.sync 0;
+        @%p1 atom.acquire.gpu.global.cas.b32 %r1, [%rd0], 7, 7;
+        @%p1 st.shared.u32 [heard], %r1;
+        bar.sync 0;
+        ld.shared.u32 %r1, [heard];
+        setp.ne.u32 %p4, %r1, 7;
+        @%p4 bra SPIN;
+        mad.lo.u32 %r3, %r2, 64, %r0;
+        mul.wide.u32 %rd10, %r3, 4;
+        add.s64 %rd11, %rd1, %rd10;
+        st.global.u32 [%rd11], %r1;
+    """
+    before = ".shared .align 4 .b32 heard;"
+    emulate(body, flag, out, threads=64, grid=3, before=before, schedule=schedule, max_steps=200_000)
+    assert set(out.tolist()) == {7}
+
+
 def test_a_spin_on_what_nobody_writes_is_a_deadlock():
     body = """
     SPIN:

@@ -21,6 +21,7 @@ from warploom.emulator import api
 from warploom.emulator.machine.model import Model
 from warploom.isa import dtypes
 from warploom.sanitizer import Sanitizer
+from warploom.testing import check_text
 
 FOLDER = Path(__file__).parent / "blackwell" / "current"
 LAUNCHES: dict[str, dict[str, int]] = json.loads((FOLDER / "launches.json").read_text())
@@ -172,5 +173,13 @@ def test_launch_control_may_say_no(control: str):
     check("gluon_launch_control", "random", 2, control)
 
 
+@pytest.mark.sample(2, full=4)
+@pytest.mark.parametrize("name", CASES)
+def test_its_launch_description_says_what_is_right(name: str):
+    """As `warploom check` runs it, and as bugs are planted in it."""
+    assert check_text(FOLDER / f"{name}.ptx").errors == []
+
+
 def test_every_text_has_a_case():
     assert {path.stem for path in FOLDER.glob("*.ptx")} == set(CASES) == set(LAUNCHES)
+    assert {path.name.removesuffix(".launch.toml") for path in FOLDER.glob("*.toml")} == set(CASES)

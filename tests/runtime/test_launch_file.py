@@ -54,3 +54,23 @@ def test_the_name_of_a_template_s_kernel_fits_into_a_file_s(tmp_path: Path) -> N
         path.write_text("")
     assert names[0] != names[1]
     assert launch_file.beside(tmp_path / "k.ptx", "short").name == "k.short.launch.toml"
+
+
+def described(tmp_path: Path, head: str) -> launch_file.LaunchFile:
+    path = tmp_path / "m.launch.toml"
+    path.write_text(f"{head}\ngrid = [1, 1, 1]\nblock = [32, 1, 1]\n" + '[[parameter]]\nkind = "bytes"\n' * 2)
+    return launch_file.read(path)
+
+
+def test_a_launch_says_which_gpu_is_emulated(tmp_path: Path) -> None:
+    description = described(tmp_path, 'multiprocessors = 2\nlaunch_control = "decline"')
+    machine = description.made(description.program(TEXT)).launch["machine"]
+    assert (machine.sms, machine.launch_control, machine.arch) == (2, "decline", "sm_90a")
+    usual = described(tmp_path, "")
+    assert "machine" not in usual.made(usual.program(TEXT)).launch
+
+
+@pytest.mark.parametrize("head", ["multiprocessors = 0", 'multiprocessors = "two"', 'launch_control = "maybe"'])
+def test_a_gpu_that_there_is_not_is_refused(tmp_path: Path, head: str) -> None:
+    with refused("launch-description"):
+        described(tmp_path, head)

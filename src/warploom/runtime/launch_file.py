@@ -56,6 +56,9 @@ has for itself has one more dimension in front, the rank: `value = "A.sum(0)"` i
 A tensor map whose dtype is "b4x16", "b4x16_p64" or "b6x16_p32" counts packed elements of an array of bytes.
 `[[shared]]` names arrays inside of shared memory, see `launch_shared`.
 
+`multiprocessors = 2` at the top emulates a GPU with so many, so that a grid does not fit at once, and
+`launch_control = "random"` answers requests for clusters that have not started as `Machine.launch_control` says.
+
 For a parameter that is a pointer, "bytes" stand in global memory. `dependent = true` at the top launches the kernel
 so that it may overlap the end of the grid in front (programmatic dependent launch).
 """
@@ -70,17 +73,18 @@ from pathlib import Path
 from typing import Any
 
 from .. import asm
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
 from . import launch_shared
 from .devices import count_of
 from .launch_guess import guesses, has_extern_shared, template
 from .launch_values import FILLS, MAP_KEYS, Common, Given, Values, filled, misdescribed
+from .machine import for_arch
 from .program import Parameter, Program, program_of, read_text
 
 LONGEST = 120
 """Characters of a kernel's name in a file's name; C++ templates are longer than file systems allow."""
 _TOP = ("entry", "grid", "block", "cluster", "dynamic_smem", "guessed", "dependent", "parameter", "expect",
-        "shared", "devices", "calls")  # fmt: skip
+        "shared", "devices", "calls", "multiprocessors", "launch_control")  # fmt: skip
 _ARRAY = ("name", "as", "kind", "dtype", "shape", "strides", "fill", "values", "seed", "file", "same_as", "offset",
           "device")  # fmt: skip
 _EXPECT = ("name", "value", "file", "kernel", "rtol", "atol")
@@ -100,7 +104,7 @@ class Made:
     Attributes:
         arguments: of the program's parameters, in order; on several GPUs, of each a list by rank.
         arrays: by name; a list by rank where each GPU has one for itself.
-        launch: what else `emulate` is passed: `devices`, `calls` and `held`.
+        launch: what else `emulate` is passed: `devices`, `calls` and `held`, `machine` where it is described.
     """
 
     arguments: list[Any]
@@ -130,6 +134,7 @@ class LaunchFile:
     guesses: tuple[str, ...] = ()
     devices: int = 1
     calls: int = 1
+    machine: Mapping[str, Any] = field(default_factory=dict)
 
     def program(self, text: str, name: str = "") -> Program:
         """The text with this launch. Raises PtxSyntaxError and ArgumentError as `Program.from_text` does."""
@@ -175,7 +180,8 @@ class LaunchFile:
         arrays = {name: each[0] if self.devices == 1 or name in common.arrays else each for name, each in own.items()}
         held = [[common.arrays[name] for name, at in common.holders.items() if at == rank] for rank in
                 range(self.devices if common.holders else 0)]  # fmt: skip
-        return Made(arguments, arrays, {"devices": self.devices, "calls": self.calls, "held": held})
+        machine = {"machine": replace(for_arch(program.arch), **self.machine)} if self.machine else {}
+        return Made(arguments, arrays, {"devices": self.devices, "calls": self.calls, "held": held, **machine})
 
     def _argument(self, parameter: Parameter, described: Mapping[str, Any], values: Values) -> Any:
         return self._each(parameter, described, values.argument)
@@ -263,7 +269,19 @@ def read(path: Path) -> LaunchFile:
         guesses=guesses(text) if document.get("guessed") else (),
         devices=devices,
         calls=calls,
+        machine=_machine(document, path),
     )
+
+
+def _machine(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """What the description says of the GPU to be, by the names of `Machine`'s attributes."""
+    named = {"multiprocessors": "sms", "launch_control": "launch_control"}
+    given = {name: document[key] for key, name in named.items() if key in document}
+    try:
+        replace(for_arch("sm_100a"), **given)
+    except (ArgumentError, ArgumentTypeError) as error:
+        raise misdescribed(error.what, where=str(path), expected=error.expected, got=error.got) from None
+    return given
 
 
 def _tables(document: Mapping[str, Any], name: str, path: Path) -> list[Any]:

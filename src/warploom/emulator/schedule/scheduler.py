@@ -19,6 +19,10 @@ from .executor import Runner
 from .fragments import Group, merge
 from .policy import Policy
 
+TURN = 20_000
+"""Warp instructions that a cluster runs before others, operations in flight and clusters that have not started get
+their turn: it may be waiting for them in a loop through a barrier, in which every round is something new."""
+
 
 class Scheduler:
     """Runs a machine to its end. `on_progress(done, total)` is called as clusters exit."""
@@ -30,6 +34,7 @@ class Scheduler:
         self.policy = policy
         self.runner = Runner(machine, policy, max_steps)
         self.on_progress = on_progress
+        self.long_turn = False
         self.operations = machine.code.operations
 
     def run(self) -> None:
@@ -38,7 +43,7 @@ class Scheduler:
         done = 0
         spins = SpinWatch()
         while True:
-            ran = False
+            ran = self.long_turn = False
             if machine.started < machine.to_run and (not machine.resident or policy.start_all):
                 self._start(machine.to_run if policy.start_all else len(machine.devices))
             held = policy.held_back(len(machine.devices))
@@ -56,6 +61,10 @@ class Scheduler:
                         done += 1
                         if self.on_progress is not None:
                             self.on_progress(done + machine.cancelled, machine.to_run)
+            if self.long_turn:
+                self._start(1)
+                while machine.engine.advance():
+                    pass
             if policy.engine_first or not ran:
                 # Where each round draws by the seed, none may be left out: a seed means the same run for ever.
                 quiet = not (ran or policy.engine_first or policy.engine_between or self._spins())
@@ -103,9 +112,10 @@ class Scheduler:
     # -- choosing ------------------------------------------------------------------------------------------------
 
     def _run_cluster(self, cluster: Cluster) -> bool:
-        """Run every group of a cluster that can run, until none can. Whether any did."""
+        """Run every group of a cluster that can run, until none can or its turn was long. Whether any did."""
         ran = False
         again = True
+        ends = self.machine.steps + TURN
         while again:
             again = False
             for cta in self.policy.order(cluster.ctas):
@@ -117,8 +127,11 @@ class Scheduler:
                         pass
                     if self.policy.yields_cta():
                         break
+                    if self.machine.steps > ends:
+                        self.long_turn = True
+                        break
                     group = self._pick(cta)
-            if self.policy.yields_cluster():
+            if self.policy.yields_cluster() or self.machine.steps > ends:
                 break
         return ran
 
