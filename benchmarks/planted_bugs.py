@@ -7,7 +7,8 @@
 Of each text and rule up to `--each` places are drawn with a fixed seed. What becomes of a bug:
 
     error         `warploom check`, called as by default, reports an error
-    explored      it does not, and one of the other schedules of `--schedule explore` does
+    warned        it does not, and reports a warning of a rule that the text as it was does not break
+    explored      neither, and one of the other schedules of `--schedule explore` does
     not executed  the run does not come to the changed instruction: no bug was planted
     harmless      `planted/harmless.py`, or `harmless.toml` beside the text, says why the text is as right as before
     missed        none of these
@@ -42,6 +43,7 @@ from benchmarks.planted.texts import BLACKWELL, Text, texts, texts_of  # noqa: E
 from benchmarks.zoo import tcgen05  # noqa: E402
 from benchmarks.zoo.mutate import ORDERS, Mutant, mutants  # noqa: E402
 from benchmarks.zoo.mutations import Mutation  # noqa: E402
+from warploom.asm.nodes import Module  # noqa: E402
 from warploom.errors import WarploomError  # noqa: E402
 
 SEED = 0
@@ -52,7 +54,8 @@ AT_GUARD = Mutation("trap", lambda instruction: True, trapped_at_guard)
 AT_BOUND = Mutation("trap", lambda instruction: instruction.opcode.startswith("setp"), trapped_at_bound)
 SETS = {"first": RULES, "slips": SLIPS, "tcgen05": (*RULES, *tcgen05.MUTATIONS)}
 ORDERS_OF = {"first": ORDERS, "slips": {}, "tcgen05": {**ORDERS, **tcgen05.ORDERS}}
-OUTCOMES = ("error", "explored", "missed", "harmless", "not executed")
+OUTCOMES = ("error", "warned", "explored", "missed", "harmless", "not executed")
+PLANTED = ("error", "warned", "explored", "missed")
 
 
 @dataclass(frozen=True)
@@ -85,14 +88,16 @@ def judge(text: Text, mutant: Mutant, folder: Path) -> Bug | None:
     head = (f"{text.source}/{text.name}", mutant.kind, mutant.site, mutant.variant, mutant.instruction.ptx_line,
             mutant.what)  # fmt: skip
     try:
-        found = errors(text, mutant, folder)
+        found, others = rules(text, mutant.module, folder)
         if found:
             return Bug(*head, "error", found)
         if not executed(text, mutant, folder):
             return Bug(*head, "not executed")
         if why := reason(text.name, mutant, text.path.parent):
             return Bug(*head, "harmless", reason=why)
-        found = errors(text, mutant, folder, schedule="explore")
+        if warned := tuple(sorted(set(others) - set(own(text)[1]))):
+            return Bug(*head, "warned", warned)
+        found, _ = rules(text, mutant.module, folder, schedule="explore")
     except WarploomError as error:
         print(f"    {text.name} {mutant}: {error}", file=sys.stderr)
         return None
@@ -101,20 +106,21 @@ def judge(text: Text, mutant: Mutant, folder: Path) -> Bug | None:
     return Bug(*head, "missed")
 
 
-def errors(text: Text, mutant: Mutant, folder: Path, **options: Any) -> tuple[str, ...]:
-    """The rules and codes of all errors that `check` reports."""
-    checked = text.check(folder, mutant.module, max_steps=STEPS * steps(text), **options)
-    return tuple(sorted({finding.rule for finding in checked.errors}))
+def rules(text: Text, module: Module, folder: Path, **options: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The rules and codes of all errors that `check` reports of a changed text, and those of its other findings."""
+    checked = text.check(folder, module, max_steps=STEPS * own(text)[0], **options)
+    found = {finding.rule for finding in checked.errors}
+    return tuple(sorted(found)), tuple(sorted({finding.rule for finding in checked.findings} - found))
 
 
 @cache
-def steps(text: Text) -> int:
-    """Warp instructions of the text itself, which must be clean."""
+def own(text: Text) -> tuple[int, tuple[str, ...]]:
+    """Warp instructions of the text itself, which must have no error, and the rules of its warnings."""
     with tempfile.TemporaryDirectory() as folder:
         checked = text.check(Path(folder), text.module)
     if checked.errors or not checked.counters:
         raise SystemExit(f"{text.name} is not clean before anything is planted: {checked.summary()}")
-    return max(5000, int(checked.counters["instructions"]))
+    return max(5000, int(checked.counters["instructions"])), tuple({finding.rule for finding in checked.findings})
 
 
 def executed(text: Text, mutant: Mutant, folder: Path) -> bool:
@@ -122,7 +128,7 @@ def executed(text: Text, mutant: Mutant, folder: Path) -> bool:
     stops if there is a trap."""
     trap = {"off-by-one": AT_BOUND, "drop-guard": AT_GUARD}.get(mutant.kind, TRAP)
     same = (one for one in mutants(text.module, ("trap",), (trap,)) if one.site == mutant.site)
-    return bool(errors(text, next(same), folder))
+    return bool(rules(text, next(same).module, folder)[0])
 
 
 def main() -> int:
@@ -154,7 +160,7 @@ def main() -> int:
             if options.json:
                 write(options.json, bugs[before:], options.each, options.set)
             for bug in bugs[before:]:
-                if bug.outcome in ("explored", "missed"):
+                if bug.outcome in ("warned", "explored", "missed"):
                     print(f"    {bug.outcome}: {bug.kind} at {bug.site} (line {bug.line}): {bug.what} {bug.found}")
     table = totals(bugs)
     print(table)
@@ -164,7 +170,7 @@ def main() -> int:
 def totals(bugs: list[Bug]) -> dict[str, int]:
     """How many bugs became what; `bugs` are those that are some: executed, and not harmless."""
     counts = Counter(bug.outcome for bug in bugs)
-    planted = sum(counts[outcome] for outcome in ("error", "explored", "missed"))
+    planted = sum(counts[outcome] for outcome in PLANTED)
     return {"bugs": planted, **{outcome: counts[outcome] for outcome in OUTCOMES}}
 
 
@@ -192,7 +198,7 @@ def write(path: Path, bugs: list[Bug], each: int, of: str) -> None:
             ],
         })  # fmt: skip
     head = evidence.header("planted-bugs", command=f"python benchmarks/planted_bugs.py --each {each} --set {of}")
-    total = {name: sum(row[name] for row in rows) for name in ("bugs", *OUTCOMES)}
+    total = {name: sum(row.get(name, 0) for row in rows) for name in ("bugs", *OUTCOMES)}
     evidence.write(path, {**head, "seed": SEED, "total": total}, rows)
 
 
@@ -213,7 +219,7 @@ def explained(path: Path, folders: dict[str, Path]) -> int:
                 counts.update(harmless=1)
                 row["kinds"][other["kind"]] = {outcome: count for outcome, count in counts.items() if count}
     rows = document.pop("rows")
-    document["total"] = {name: sum(row[name] for row in rows) for name in ("bugs", *OUTCOMES)}
+    document["total"] = {name: sum(row.get(name, 0) for row in rows) for name in ("bugs", *OUTCOMES)}
     evidence.write(path, document, rows)
     print(document["total"])
     return int(document["total"]["missed"])

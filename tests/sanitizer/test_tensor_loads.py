@@ -79,9 +79,37 @@ def test_columns_freed_under_a_load_that_nobody_has_read_are_an_error() -> None:
     assert severities(Blackwell(READY + multiply() + DONE + LOAD + FREE))["freed-columns-in-use"] == "error"
 
 
-@pytest.mark.parametrize("end, expected", [(WAIT_LOAD, {}), ("", {"tensor-memory-overwritten": "error"})])
-def test_an_early_read_does_not_let_the_next_product_overwrite(end: str, expected: dict[str, str]) -> None:
-    assert severities(Blackwell(PRODUCT + LOAD + USE + end + AGAIN + WAIT_LOAD + FREE)) == expected
+@pytest.mark.parametrize(
+    ("between", "expected"),
+    [
+        (USE + WAIT_LOAD, {}),
+        (USE, {"tensor-memory-overwritten": "warning"}),
+        ("", {"tensor-memory-overwritten": "error"}),
+    ],
+    ids=["waited for", "read", "neither"],
+)
+def test_what_has_been_read_but_not_waited_for_may_be_overwritten_on_chips_only(
+    between: str, expected: dict[str, str]
+) -> None:
+    """FlashAttention-4 and CUTLASS's attention rely on it, the ISA does not promise it."""
+    assert severities(Blackwell(PRODUCT + LOAD + between + AGAIN + USE + WAIT_LOAD + FREE)) == expected
+
+
+def test_in_strict_mode_what_has_only_been_read_may_not_be_overwritten() -> None:
+    example = Blackwell(PRODUCT + LOAD + USE + AGAIN + WAIT_LOAD + FREE)
+    report = api.run(
+        asm.parse(example.text()), "k", [np.zeros(8192, np.uint32)], grid=(1, 1, 1), block=(example.threads, 1, 1),
+        watch=[lambda machine: Sanitizer(machine, strict=True)],
+    )  # fmt: skip
+    assert "tensor-memory-overwritten" in {finding.rule for finding in report.findings if finding.severity == "error"}
+
+
+@pytest.mark.parametrize(
+    ("first", "severity"), [("add.u32 %r4, %r9, 1;\n", "warning"), ("", "error")], ids=["read before", "not read"]
+)
+def test_a_register_that_is_loaded_and_written_again_wants_a_wait(first: str, severity: str) -> None:
+    found = severities(Blackwell(PRODUCT + LOAD + first + "mov.u32 %r9, 7;\n" + WAIT_LOAD + FREE))
+    assert found["tensor-load-not-waited"] == severity
 
 
 def test_one_lane_of_each_of_two_warps_is_no_product_by_several_lanes() -> None:

@@ -2,8 +2,8 @@
 
 Registers belong to each warp: between the issue and that warp's own wait nothing may touch them but another operation
 that adds to the same accumulator, or reads the same A (9.7.15.7.3), and after a touch the family's fence comes first.
-Those of a load may be read, which waits for it, but
-proves nothing about memory (9.7.16.6.4.5). Which instructions touch such registers is known before the kernel runs, so
+Those of a load may be read, which waits for it on
+today's chips, but by the letter proves nothing (9.7.16.6.4.5): what relies on it is a warning. Which instructions touch such registers is known before the kernel runs, so
 only those are watched.
 """
 
@@ -21,6 +21,7 @@ from ...isa import effects
 from ..happens_before.access import Flight, flights_of
 from ..report.findings import at
 from ..report.words import actor
+from ..rules import WARNING
 from ..undefined_reads import read_and_written
 
 if TYPE_CHECKING:
@@ -78,10 +79,11 @@ class MatrixRegisters(Observer):
 
     def _watched(self, operation: Operation, step: Step, rows: RowSet[tuple[int, int]]) -> Step:
         marks = dict.fromkeys(rows, operation)
-        written = rows.intersection(read_and_written(operation)[1])
+        reads, writes = read_and_written(operation)
+        read, written = rows.intersection(row for row, _ in reads), rows.intersection(writes)
 
         def watch(frame: Frame) -> object:
-            self._touch(frame, operation, rows, written, marks)
+            self._touch(frame, operation, rows, read, written, marks)
             return step(frame)
 
         return watch  # type: ignore[return-value]
@@ -102,6 +104,7 @@ class MatrixRegisters(Observer):
         frame: Frame,
         code: Operation,
         rows: RowSet[tuple[int, int]],
+        read: RowSet[tuple[int, int]],
         written: RowSet[tuple[int, int]],
         marks: dict[tuple[int, int], Operation],
     ) -> None:
@@ -112,16 +115,16 @@ class MatrixRegisters(Observer):
                 if owned.isdisjoint(rows):
                     continue
                 loaded = flights[-1].starts.parts == "warp"
-                if not loaded or not owned.isdisjoint(written):
-                    self._touched_early(frame, code, frame.first_warp + number, flights[-1])
-                for flight in flights if loaded else ():
+                for flight in flights if loaded and not owned.isdisjoint(read) else ():
                     if flight.used < 0:
                         flight.used = self.context.state(frame.cta).clocks[flight.me].epoch
+                if not loaded or not owned.isdisjoint(written):
+                    self._touched_early(frame, code, frame.first_warp + number, flights[-1])
 
     def _touched_early(self, frame: Frame, code: Operation, warp: int, flight: Flight) -> None:
         codes = (code, flight.code)
         if flight.starts.parts == "warp":
-            self._loaded_early(frame, codes, warp)
+            self._loaded_early(frame, codes, warp, flight)
             return
         if self.findings.seen("wgmma-register-in-flight", codes):
             return
@@ -137,15 +140,19 @@ class MatrixRegisters(Observer):
             warp,
         )
 
-    def _loaded_early(self, frame: Frame, codes: tuple[Operation, Operation], warp: int) -> None:
+    def _loaded_early(self, frame: Frame, codes: tuple[Operation, Operation], warp: int, flight: Flight) -> None:
+        """Once a register of the load has been read, chips have it whole: the ISA wants the wait all the same."""
+        used = flight.used >= 0
         if not self.findings.seen("tensor-load-not-waited", codes):
             self.findings.add(
                 "tensor-load-not-waited",
                 f"{actor(frame.cta, warp)} writes with {at(codes[0])} a register that {at(codes[1])} loads, and no "
-                "tcgen05.wait::ld of this warp stands between them",
+                "tcgen05.wait::ld of this warp stands between them"
+                + ("; what it loaded has been read before, which today's chips wait for" if used else ""),
                 codes,
                 frame.cta,
                 warp,
+                WARNING if used and not self.context.strict else None,
             )
 
     # -- events ----------------------------------------------------------------------------------------------------
@@ -161,6 +168,7 @@ class MatrixRegisters(Observer):
             for owned, flights in mine.owned.items():
                 if not owned.isdisjoint(every):
                     self._touched_early(frame, flight.code, flight.warp, flights[-1])
+                    flights[:-1] = [one for one in flights[:-1] if one.used < 0]
             mine.owned.setdefault(every, []).append(flight)
             return
         self._check_others(operation, every, flight)

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from ..happens_before.state import ClusterState
 
 MMA, COPY, SHIFT, LOAD, STORE = "mma", "cp", "shift", "ld", "st"
-DONE, ISSUED, UNLISTED, UNORDERED = "done", "issued", "unlisted", "unordered"
-"""How an earlier access and a later one are ordered; UNLISTED: as on today's chips, not by the ISA's list."""
+DONE, ISSUED, UNLISTED, USED, UNORDERED = "done", "issued", "unlisted", "used", "unordered"
+"""How an earlier access and a later one are ordered. UNLISTED: as on today's chips, not by the ISA's list; USED: what
+was loaded had been read, as far as the later one's thread knows, and chips wait there for the load."""
 
 
 @dataclass(eq=False)
@@ -173,6 +174,8 @@ class TensorCells(Observer):
         same = first.me == second.me and by.lane == then.lane
         if not same and view.c[first.me] < state.notes(Notes).issued[first]:
             return UNORDERED
+        if not earlier.writes and 0 <= first.used <= view.c[first.me]:
+            return USED
         pair = (kind_of(first), kind_of(second))
         one_chain = first.operation.pipeline == second.operation.pipeline and earlier.writes == now.writes
         if pair == (MMA, MMA):
@@ -209,10 +212,12 @@ class TensorCells(Observer):
         missing = _missing(earlier.flight)
         if how == UNLISTED:
             missing = "the ISA does not list the two as ordered; today's chips keep the order"
+        elif how == USED:
+            missing = "its registers have been read, which today's chips wait for; the ISA wants tcgen05.wait::ld"
         self.context.findings.add(
             rule, f"{deed(now)} {place}, and {deed(earlier)} the same cells before; {missing}", codes, now.cta,
             now.warp,
-            WARNING if how == UNLISTED else ERROR, (side(now, place), side(earlier, place, before=True)), place,
+            WARNING if how == UNLISTED or (how == USED and not self.context.strict) else ERROR, (side(now, place), side(earlier, place, before=True)), place,
             missing,
         )  # fmt: skip
 
