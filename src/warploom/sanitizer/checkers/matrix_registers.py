@@ -2,9 +2,9 @@
 
 Registers belong to each warp: between the issue and that warp's own wait nothing may touch them but another operation
 that adds to the same accumulator, or reads the same A (9.7.15.7.3), and after a touch the family's fence comes first.
-Those of a load may be read, which waits for it on
-today's chips, but by the letter proves nothing (9.7.16.6.4.5): what relies on it is a warning. Which instructions touch such registers is known before the kernel runs, so
-only those are watched.
+Those of a load may be read, which waits for it on today's chips, but by the letter proves nothing (9.7.16.6.4.5): what
+relies on it is a warning. Which instructions touch such registers is known before the kernel runs, so only those are
+watched.
 """
 
 from __future__ import annotations

@@ -210,6 +210,7 @@ class TensorCells(Observer):
         assert earlier.flight is not None
         place = _place(cells, hits)
         missing = _missing(earlier.flight)
+        works = how == UNLISTED or (how == USED and not self.context.strict)
         if how == UNLISTED:
             missing = "the ISA does not list the two as ordered; today's chips keep the order"
         elif how == USED:
@@ -217,7 +218,7 @@ class TensorCells(Observer):
         self.context.findings.add(
             rule, f"{deed(now)} {place}, and {deed(earlier)} the same cells before; {missing}", codes, now.cta,
             now.warp,
-            WARNING if how == UNLISTED or (how == USED and not self.context.strict) else ERROR, (side(now, place), side(earlier, place, before=True)), place,
+            WARNING if works else ERROR, (side(now, place), side(earlier, place, before=True)), place,
             missing,
         )  # fmt: skip
 
