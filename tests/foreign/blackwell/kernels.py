@@ -277,11 +277,11 @@ TEXTS = {
 }  # fmt: skip
 
 
-def compile_all(folder: pathlib.Path, wanted: list[str]) -> None:
+def compile_all(folder: pathlib.Path, wanted: list[str], texts: dict = TEXTS) -> None:
     """Write the texts and what their launches take."""
     facts = folder / "launches.json"
     launches = json.loads(facts.read_text()) if facts.exists() else {}
-    for name, (source, options) in TEXTS.items():
+    for name, (source, options) in texts.items():
         if wanted and name not in wanted:
             continue
         built = triton.compile(
@@ -290,6 +290,7 @@ def compile_all(folder: pathlib.Path, wanted: list[str]) -> None:
         # No path of this machine: neither in .file nor, as bytes, in the debug sections.
         text = re.sub(r'"/[^"]*/', '"', built.asm["ptx"])
         text = re.sub(r"(?m)^\t\.section\t\.debug.*?^\t\}\n", "", text, flags=re.DOTALL)
+        text = re.sub(r"(?m), function_name [^\n]*?(?=\s*(?://|$))", "", text)  # named a string of those sections
         (folder / f"{name}.ptx").write_text(text)
         threads = re.search(r"\.reqntid (\d+)", text)
         launches[name] = {
