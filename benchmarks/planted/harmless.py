@@ -36,6 +36,17 @@ ONE_TILE = "a CTA has one tile: the staging buffer is not written again"
 LATER_FENCE = (
     "the same thread fences again behind the initialisation of the other pipelines, which covers these barriers"
 )
+FLAG_SET = "a later product of a tile: its flag is a constant, always set"
+LAST_TILE = "a program has one tile: nobody waits for an empty accumulator again"
+THREE_STEPS = "there are three steps of k and three stages: none is filled a second time"
+ARMED_BEFORE = "one thread arms the barrier behind it, and another bar.sync stands before the copies"
+COMMITS_ITS_OWN = "the thread that multiplied commits: nothing passes between threads there"
+ONLY_WAITS = "threads do nothing between it and the wait for the commit in front of it"
+NOTHING_NEW = "no barrier has been initialised since the fence in front of the loop"
+BOTH_FREE = "columns of a pair are freed when both CTAs have come to tcgen05.dealloc, each behind its own loads"
+TWO_IN_A_ROW = "the bar.sync in front of it has brought the same threads together"
+NONE_IN_FLIGHT = "on both ways there all groups have been waited for"
+
 FIRST_ROUND = "the stage has not been used before, so the wait passes at once"
 
 OF_THE_MAXIMUM = "the shuffle is one of the row's maximum: softmax is the same for any number near it"
@@ -86,6 +97,34 @@ HARMLESS: tuple[tuple[str, str, str, str], ...] = (
     ("biasrelu", "drop-barrier", "bar.sync#3", ONE_TILE),
     ("biasrelu", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", LATER_FENCE),
     ("biasrelu", "drop-wait-loop", "mbarrier.try_wait.parity.shared::cta.b64#16", FIRST_ROUND),
+    ("specialised_f16", "accumulate-first", "tcgen05.mma.cta_group::1.kind::f16#[1-7]", FLAG_SET),
+    ("specialised_f16", "drop-arrival", "mbarrier.arrive.shared::cta.b64#0", LAST_TILE),
+    ("specialised_f16", "release-before-load", "tcgen05.wait::ld.sync.aligned#0", LAST_TILE),
+    ("specialised_f16", "drop-tensor-commit", "tcgen05.commit.*#0", THREE_STEPS),
+    ("specialised_f16", "drop-wait-loop", "mbarrier.try_wait.parity.shared::cta.b64#0", FIRST_ROUND),
+    ("specialised_f16", "wrong-barrier", "bar.sync#6", ALONE),
+    *(
+        (name, "wait-for-reads-only", "cp.async.bulk.wait_group#0", READ)
+        for name in ("specialised_f16", "persistent_f16", "descriptors_*", "mxfp8", "nvfp4", "*attention*")
+    ),
+    ("mxfp8", "accumulate-first", "tcgen05.mma.*#[1-35-7]", FLAG_SET),
+    ("mxfp8", "drop-copy-wait", "cp.async.wait_group#2", NONE_IN_FLIGHT),
+    ("nvfp4", "accumulate-first", "tcgen05.mma.*#[1-35-7]", FLAG_SET),
+    ("nvfp4", "commit-too-early", "cp.async.commit_group#0", SAME_WAIT),
+    ("nvfp4", "drop-commit", "cp.async.commit_group#2", SAME_WAIT),
+    *(
+        (name, "accumulate-first", "tcgen05.mma.*#[1-7]", FLAG_SET)
+        for name in ("descriptors_*", "persistent_f16", "pointers_bf16")
+    ),
+    ("descriptors_f16", "drop-barrier", "bar.sync#5", ARMED_BEFORE),
+    ("descriptors_e4m3", "drop-barrier", "barrier.sync#0", TWO_IN_A_ROW),
+    ("gluon_launch_control", "accumulate-first", "tcgen05.mma.*#[1-7]", FLAG_SET),
+    ("gluon_launch_control", "drop-barrier", "bar.sync#6", ARMED_BEFORE),
+    ("gluon_pair_*", "accumulate-first", "tcgen05.mma.*#[1-7]", FLAG_SET),
+    ("gluon_pair_128x128", "drop-barrier", "bar.sync#7", ONLY_WAITS),
+    ("gluon_pair_256x128", "drop-barrier", "bar.sync#8", COMMITS_ITS_OWN),
+    ("gluon_pair_*", "drop-cluster-barrier", "barrier.cluster.arrive.aligned#2", BOTH_FREE),
+    ("gluon_pair_*", "drop-init-fence", "fence.mbarrier_init.release.cluster#1", NOTHING_NEW),
 )
 """Text, kind and site as patterns, and the reason."""
 
