@@ -40,6 +40,9 @@ FLAG_SET = "a later product of a tile: its flag is a constant, always set"
 LAST_TILE = "a program has one tile: nobody waits for an empty accumulator again"
 THREE_STEPS = "there are three steps of k and three stages: none is filled a second time"
 ARMED_BEFORE = "one thread arms the barrier behind it, and another bar.sync stands before the copies"
+STORES_WAIT_AGAIN = "the same warp waits for its stores once more before anybody reads them"
+FENCED_BY_EACH = "each thread waits for its own copies and fences them in front of the bar.sync behind it"
+LAST_GIVEN_BACK = "the arrival of a program's last tile: nobody waits for an empty accumulator again"
 COMMITS_ITS_OWN = "the thread that multiplied commits: nothing passes between threads there"
 ONLY_WAITS = "threads do nothing between it and the wait for the commit in front of it"
 NOTHING_NEW = "no barrier has been initialised since the fence in front of the loop"
@@ -102,6 +105,11 @@ HARMLESS: tuple[tuple[str, str, str, str], ...] = (
     ("specialised_f16", "release-before-load", "tcgen05.wait::ld.sync.aligned#0", LAST_TILE),
     ("specialised_f16", "drop-tensor-commit", "tcgen05.commit.*#0", THREE_STEPS),
     ("specialised_f16", "drop-wait-loop", "mbarrier.try_wait.parity.shared::cta.b64#0", FIRST_ROUND),
+    ("persistent_f16", "drop-arrival", "mbarrier.arrive.shared::cta.b64#1", LAST_GIVEN_BACK),
+    ("pointers_bf16", "drop-barrier", "bar.sync#5", FENCED_BY_EACH),
+    ("attention", "accumulate-first", "tcgen05.mma.cta_group::1.kind::f16#5", FLAG_SET),
+    ("attention", "drop-barrier", "bar.sync#25", ARMED_BEFORE),
+    ("attention", "drop-tensor-wait", "tcgen05.wait::st.sync.aligned#1", STORES_WAIT_AGAIN),
     ("specialised_f16", "wrong-barrier", "bar.sync#6", ALONE),
     *(
         (name, "wait-for-reads-only", "cp.async.bulk.wait_group#0", READ)
