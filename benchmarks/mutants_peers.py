@@ -1,15 +1,15 @@
 """Whether the sanitizer finds what is wrong with a kernel of several GPUs: mutants, emulated on two devices.
 
-    python -m benchmarks.mutants_peers [--kernel NAME] [--sample N]
+    python -m benchmarks.mutants_peers [--kernel NAME] [--sample N | --missed]
 
 Beside the mutations of `zoo` a signal or an acquire reaches only its own GPU, orders nothing or is left out, and a poll
 sees at once what it waits for. A mutant counts as found where the run ends in an error, has a finding that the kernel
 itself has not, gives up a wait or leaves other bits in memory ("wrong-result"). Those that are as good as their kernel
-stand in `EQUIVALENT`, each by its place. A `bar.warp.sync` left out before a signal is known to be missed: in global
-memory the sanitizer does not tell lanes of a warp apart (docs/sanitizer-coverage.md).
+stand in `EQUIVALENT`, each by its place; nothing may be found of them under any schedule.
 
 N mutants of each kernel are drawn with a fixed seed (`of` says of how many);
-each kernel's row goes into benchmarks/results/emulated/mutants-peers.json as it is done.
+each kernel's row goes into benchmarks/results/emulated/mutants-peers.json as it is done. `--missed` judges again those
+alone that the file says were missed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import argparse
 import json
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -45,16 +46,24 @@ DEEP = 656
 """K: six k-tiles, so that the ring of three stages turns over."""
 LONGER = 3
 """Times the steps of the slowest schedule, after which a mutant is taken to hang."""
+ONE_SHOT, TWO_SHOTS = "all-reduce, one shot", "all-reduce, two shots"
+SUMMED = "s128x8w2_2_p_f3"
+"""The tile of the all-reduce: two consumers, several tiles of a CTA."""
 POLL = "ld.acquire.sys.global.u32"
 OWN = "it waits for CTAs of this GPU alone"
 IMPLICIT = "a proxy fence is implied where wait_group has seen a bulk copy complete (PTX ISA, async proxy)"
 WAITED = "the signal of the tile before has waited for its whole store, and a tile of this size is one store"
+BETWEEN = "the exchange's own barriers are between the tile before in these shared bytes and this one"
+NEXT = "a barrier of all threads that take part follows at once"
 OWN_RESULT = "the last stores are to this GPU's own result, complete when the kernel is"
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *(
         (name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA)
-        for name in ("expert parallel", "all-gather", "reduce-scatter")
+        for name in ("expert parallel", "all-gather", "reduce-scatter", ONE_SHOT, TWO_SHOTS)
     ),
+    *((ONE_SHOT, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (3, 8)),
+    *((TWO_SHOTS, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (5, 12)),
+    ("expert parallel", "drop-barrier", "bar.warp.sync#3", NEXT),
     ("expert parallel", "signal-of-own-gpu", f"{POLL}#4", OWN),
     ("expert parallel", "signal-of-own-gpu", "red.release.sys.global.add.u32#2", OWN),
     *(("all-gather", "wait-for-reads-only", f"cp.async.bulk.wait_group#{at}", OWN_RESULT) for at in (0, 1)),
@@ -122,9 +131,12 @@ class Peers:
 def subjects() -> dict[str, Peers]:
     """The kernels with small tiles, two launches each."""
 
-    def gather(**options: Any) -> tuple[Any, list[np.ndarray]]:
-        report, _, (kept, _) = scaled.gather(2, 80, 96, DEEP, scaled.ROW, keep=True, calls=2, **options)
-        return replace(report, outputs=(*report.outputs, kept)), []
+    def gather(rows: int, k: int) -> Callable[..., tuple[Any, list[np.ndarray]]]:
+        def run(**options: Any) -> tuple[Any, list[np.ndarray]]:
+            report, _, (kept, _) = scaled.gather(2, rows, 96, k, scaled.ROW, keep=True, calls=2, **options)
+            return replace(report, outputs=(*report.outputs, kept)), []
+
+        return run
 
     def scatter(**options: Any) -> tuple[Any, list[np.ndarray]]:
         return scaled.scatter(2, 80, 96, DEEP, scaled.ROW, calls=2, **options)[0], []
@@ -134,13 +146,16 @@ def subjects() -> dict[str, Peers]:
 
     def summed(two_shots: bool) -> Callable[..., tuple[Any, list[np.ndarray]]]:
         def run(**options: Any) -> tuple[Any, list[np.ndarray]]:
-            report, _, records = all_reduce.run(
-                all_reduce.SMALL, 2, 8, 128, DEEP, two_shots=two_shots, calls=4, **options
-            )
+            sizes = (8, 5 * 128, 200)  # a CTA of four has two tiles; the ring of two stages turns over
+            report, _, records = all_reduce.run(SUMMED, 2, *sizes, two_shots=two_shots, calls=4, **options)
             return report, records
 
         return run
 
+    gathers = (
+        gather(80, DEEP),
+        gather(128, 64),  # a warp's last rows of a tile are some: nothing else tells of them
+    )
     routings = (
         moe(2, [1, 1], 64, 2, "one expert", n=64),  # CTAs without a tile
         moe(2, [6, 5], 64, 2, n=64),  # more experts than a warp has lanes; a CTA has several tiles
@@ -149,11 +164,11 @@ def subjects() -> dict[str, Peers]:
 
     return {
         "expert parallel": Peers(_module(experts.built(2, 2)), routings),
-        "all-gather": Peers(_module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True)), (gather,)),
+        "all-gather": Peers(_module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True)), gathers),
         "reduce-scatter": Peers(_module(scaled.built("reduce-scatter", 2, scaled.ROW, mean=False)), (scatter,)),
         **{
-            f"all-reduce, {name}": Peers(_module(all_reduce.built(all_reduce.SMALL, 2, shots)), (summed(shots),))
-            for name, shots in (("one shot", False), ("two shots", True))
+            name: Peers(_module(all_reduce.built(SUMMED, 2, shots)), (summed(shots),))
+            for name, shots in ((ONE_SHOT, False), (TWO_SHOTS, True))
         },
     }
 
@@ -200,8 +215,8 @@ def _bits(report: Any) -> list[bytes]:
     return [np.ascontiguousarray(each).tobytes() for output in report.outputs for each in output]
 
 
-def judged(name: str, sample: int) -> tuple[list[Verdict], int]:
-    """The verdicts on so many mutants of a kernel, and how many it has."""
+def judged(name: str, some: list[Mutant]) -> list[Verdict]:
+    """The verdicts on some mutants of a kernel."""
     subject = subjects()[name]
     healthy = []
     for run in subject.runs:
@@ -211,30 +226,59 @@ def judged(name: str, sample: int) -> tuple[list[Verdict], int]:
             assert not any(watch.given_up(record) for record in records)
         most = max(report.counters.instructions for report, _ in reports)
         healthy.append((reports[0][0], LONGER * most))
-    every = list(mutants_of(subject))
-    some = random.Random(0).sample(every, min(sample, len(every)))
     verdicts = []
     for mutant in some:
         verdicts.append(judge(name, subject, mutant, healthy))
         if verdicts[-1].outcome == "missed":
             print("   ", mutant.kind, mutant.site, mutant.variant, mutant.what, flush=True)
-    return verdicts, len(every)
+    return verdicts
+
+
+def drawn(name: str, sample: int) -> dict[str, Any]:
+    """A kernel's row: the verdicts on so many of its mutants."""
+    every = list(mutants_of(subjects()[name]))
+    verdicts = judged(name, random.Random(0).sample(every, min(sample, len(every))))
+    return {**row(name, verdicts), "of": len(every), "seed": 0, "devices": 2}
+
+
+def again(old: dict[str, Any]) -> dict[str, Any]:
+    """A kernel's row with new verdicts on those mutants that were missed."""
+    missed = [each for each in mutants_of(subjects()[old["kernel"]]) if _named(each) in old["missed"]]
+    if len(missed) != len(old["missed"]):
+        raise SystemExit(f"{old['kernel']} has other mutants than when the file was written: draw them anew")
+    if not missed:
+        return old
+    new = row(old["kernel"], judged(old["kernel"], missed))
+    return {
+        **old, "found": old["found"] + new["found"], "equivalent": old["equivalent"] + new["equivalent"],
+        "as_good": {**old["as_good"], **new["as_good"]}, "missed": new["missed"],
+        "by": dict((Counter(old["by"]) + Counter(new["by"])).most_common()),
+    }  # fmt: skip
+
+
+def _named(mutant: Mutant) -> str:
+    """As rows name what was missed."""
+    return f"{mutant.kind} at {mutant.site}, {mutant.variant}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--kernel", choices=list(subjects()))
     parser.add_argument("--sample", type=int, default=SAMPLE)
+    parser.add_argument("--missed", action="store_true")
     options = parser.parse_args()
-    rows = json.loads(FILE.read_text())["rows"] if FILE.exists() else []
     for name in [options.kernel] if options.kernel else subjects():
-        verdicts, of = judged(name, options.sample)
-        new = {**row(name, verdicts), "of": of, "seed": 0, "devices": 2}
+        before = json.loads(FILE.read_text()) if FILE.exists() else {"rows": []}
+        known = {old["kernel"]: old for old in before["rows"]}
+        if options.missed and name not in known:
+            raise SystemExit(f"{name} is not in {FILE.name}")
+        known[name] = new = again(known[name]) if options.missed else drawn(name, options.sample)
         print(name, new["found"], "found,", new["equivalent"], "equivalent,", new["missed"], flush=True)
-        rows = [*(old for old in rows if old["kernel"] != name), new]
+        rows = [known[kernel] for kernel in subjects() if kernel in known]
         FILE.parent.mkdir(exist_ok=True)
         command = f"python -m benchmarks.mutants_peers --sample {options.sample}"
-        FILE.write_text(json.dumps({"suite": "mutants-peers", "command": command, "rows": rows}, indent=1) + "\n")
+        evidence = {"suite": "mutants-peers", "command": before["command"] if options.missed else command, "rows": rows}
+        FILE.write_text(json.dumps(evidence, indent=1) + "\n")
     return 0
 
 

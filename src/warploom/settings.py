@@ -80,6 +80,9 @@ class Settings:
     """Compare the first result of a kernel that its authors could not run on hardware with a slow reference."""
     peer_timeout_s: float = 60.0
     """How long a GPU, or a process, waits for the others of its group before it gives up."""
+    peer_compare: bool = False
+    """Compare every product of a group of GPUs with what the other ranks call, not the new ones alone: a journey
+    through the group's store each time, and no two ranks launch different sizes."""
     autotune: int | str = 0
     """0: the model's choice; 1: time the best candidates first; 2: all of them; "first-calls": a product's first calls
     run the model's two best in turn, and the faster stays."""
@@ -149,6 +152,7 @@ def from_environment(environment: dict[str, str] | None = None) -> Settings:
         ptxas=Path(read("PTXAS", "")).expanduser() if read("PTXAS", "") else None,
         check_unproven=flag("CHECK_UNPROVEN", True),
         peer_timeout_s=number("PEER_TIMEOUT_S", 60.0, float),
+        peer_compare=flag("PEER_COMPARE", False),
         autotune=_autotune(read("AUTOTUNE", "") or "0"),
         emulator=EmulatorSettings(
             check=flag("CHECK", False),

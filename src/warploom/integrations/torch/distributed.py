@@ -127,20 +127,28 @@ def check(group: Any = None) -> None:
 
     Calls look by themselves, at what has ended by then; this looks at everything.
     """
-    torch.cuda.synchronize()
-    ranks_of(group).check()
+    known = ranks_of(group)
+    _synchronize()
+    known.check()
 
 
 def release(group: Any = None) -> None:
     """Give back the memory that the products of a group have kept, after a barrier of it. By all of its ranks."""
-    dist.barrier(group)
+    dist.barrier(ranks_of(group).process_group)
     reset(group)
 
 
 def reset(group: Any = None) -> None:
     """Give the memory back without a barrier, after a PeerError. By all ranks that go on with the group."""
-    torch.cuda.synchronize()
-    ranks_of(group).forget()
+    known = ranks_of(group)
+    _synchronize()
+    known.forget()
+
+
+def _synchronize() -> None:
+    """Wait for this process's GPU, where it has one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 # -- the operators -------------------------------------------------------------------------------------------------
@@ -158,7 +166,7 @@ def _call(what: str, a: Tensor, b: Tensor, group: Any, out: Tensor | None, **opt
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def name_of(group: Any) -> str:
     """The name of a process group, which operators are given."""
-    return group if isinstance(group, str) else ranks_of(group).name
+    return ranks_of(group).name
 
 
 def _rows(what: str, rows: int, ranks: int) -> int:

@@ -67,7 +67,7 @@ def experts_matmul(
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _name(group: Any) -> str:
-    return group if isinstance(group, str) else ranks_of(group).name
+    return ranks_of(group).name
 
 
 def _run(

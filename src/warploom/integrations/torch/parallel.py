@@ -83,7 +83,7 @@ class RowwiseLinear(_Split):
 
     def forward(self, input: Tensor) -> Tensor:
         """The sum over the ranks, or this rank's rows of it."""
-        x, weight = (_rows(input) if self.sequence else input.flatten(0, -2)), self.weight.mT
+        x, weight = (_rows(input) if self.sequence else input.flatten(0, -2).contiguous()), self.weight.mT
         if self.sequence:
             y = matmul_reduce_scatter(x, weight, self.group)
         elif x.shape[0] <= FEW_ROWS or x.shape[0] % self.ranks:
@@ -155,4 +155,4 @@ def _rows(x: Tensor) -> Tensor:
             "rows of several sequences are not split over ranks", expected="a batch of one sequence",
             got=tuple(x.shape), code="wrong-shape", hint="flatten the batch into the rows before they are split",
         )  # fmt: skip
-    return x.reshape(x.shape[-2:])
+    return x.reshape(x.shape[-2:]).contiguous()

@@ -50,10 +50,10 @@ class End:
             raise ArgumentError("both operands have scales, or none", expected="scale_a and scale_b", got=self.name())
         if self.scale_a is not None and self.scale_b is not None:
             for name, scale in (("scale_a", self.scale_a), ("scale_b", self.scale_b)):
-                if scale.dtype is not torch.float32 or scale.device != a.device:
+                if not isinstance(scale, Tensor) or scale.dtype is not torch.float32 or scale.device != a.device:
                     raise ArgumentTypeError(
                         f"`{name}` has another type or place", expected=f"f32 on {a.device}",
-                        got=f"{scale.dtype} on {scale.device}",
+                        got=f"{scale.dtype} on {scale.device}" if isinstance(scale, Tensor) else scale,
                     )  # fmt: skip
             of_a, of_b = self.scale_a.numel(), self.scale_b.numel()
             if of_a == of_b == 1 and (rows != 1 or columns != 1):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 
 from ...collective.tile import watch
 from ...collective.tile.rounds import STATE_WORDS
@@ -45,10 +46,12 @@ def all_gather_matmul(
             (((ranks, rows), torch.float32),) if travel else (),
         )  # fmt: skip
 
-    exchange = known.exchange(
-        ("all_gather_matmul", rows, depth, columns, str(a.dtype), product.b_major, *end.name()), a.device, wanted
-    )
+    call = ("all_gather_matmul", rows, depth, columns, str(a.dtype), product.b_major, *end.name())
     result = _result(out, (ranks * rows, columns), a, end.out(a))
+    if not result.numel() and (kept is None or not kept.numel()):
+        known.meet(call, a.device)
+        return result
+    exchange = known.exchange(call, a.device, wanted)
     kernel = gemm_all_gather.build(ranks, product, fusion=fusion, replicated=replicated, keep=kept is not None)
     more = [*exchange.more, *end.arguments((ranks, rows) if replicated else (-1,))]
     if kept is not None:
@@ -81,11 +84,12 @@ def matmul_reduce_scatter(
             lambda index: index if index < ranks else None, ranks,
         )  # fmt: skip
 
-    exchange = known.exchange(
-        ("matmul_reduce_scatter", rows, a.shape[1], columns, str(a.dtype), product.b_major, *end.name(), mean),
-        a.device, wanted,
-    )  # fmt: skip
+    call = ("matmul_reduce_scatter", rows, a.shape[1], columns, str(a.dtype), product.b_major, *end.name(), mean)
     result = _result(out, (rows, columns), a, end.out(a))
+    if not result.numel():
+        known.meet(call, a.device)
+        return result
+    exchange = known.exchange(call, a.device, wanted)
     kernel = gemm_reduce_scatter.build(ranks, product, fusion=fusion, mean=mean)
     more = end.arguments((ranks, rows))
     kernel(a.detach(), weight.detach(), *exchange.arguments(), *more, known.rank, out=result.detach())
@@ -102,6 +106,10 @@ def matmul_all_reduce(
     if fusion != Fusion(scales="tensor" if end.scale_a is not None else None):
         raise ArgumentError("an all-reduce has scales of the tensors alone", expected="one number each", got=end.name())
     (rows, depth), columns, ranks = a.shape, weight.shape[0], known.ranks
+    result = _result(out, (rows, columns), a, end.out(a))
+    if not result.numel():
+        known.meet(("matmul_all_reduce", rows, depth, columns), a.device)
+        return result
     config = config or gemm_all_reduce.choose(rows, columns, depth, sms_of(a.device), product)
 
     def wanted() -> Wanted:
@@ -112,7 +120,6 @@ def matmul_all_reduce(
 
     call = ("matmul_all_reduce", rows, depth, columns, str((a.dtype, b.dtype)), config.name(), *end.name())
     exchange = known.exchange(call, a.device, wanted)
-    result = _result(out, (rows, columns), a, end.out(a))
     kernel = gemm_all_reduce.build(ranks, product, config, two_shots=gemm_all_reduce.two_shots(rows, columns, ranks))
     scales = end.arguments((1,))
     kernel(a.detach(), weight.detach(), *exchange.arguments(), *scales, known.rank, out=result.detach())
@@ -137,14 +144,37 @@ def ranks_of(group: Any) -> Group:
             "there is no process group", expected="torch.distributed.init_process_group(...) before the call",
             hint="start the program with torchrun",
         )  # fmt: skip
-    chosen = dist.group.WORLD if group is None else group
-    known = group_of(chosen if isinstance(chosen, str) else chosen.group_name)
+    known = group_of(_name_of(dist.group.WORLD if group is None else group))
     if not known.lives():  # the process group was destroyed, and another one has its name
         group_of.cache_clear()
         return ranks_of(group)
     if known.ranks < 2:
         raise ArgumentError("a group of one GPU has nothing to exchange", expected="2 ranks or more", got=known.ranks)
     return known
+
+
+def _name_of(group: Any) -> str:
+    """Of a process group, which is given itself, by its name, or as a mesh of one dimension. Raises ArgumentError."""
+    if isinstance(group, DeviceMesh) and group.ndim == 1:
+        group = group.get_group()
+    if isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise ArgumentError(
+            "this rank is no member of the group", expected="a call on the group's ranks alone",
+            got=f"rank {dist.get_rank()} of all", code="peer-group",
+        )  # fmt: skip
+    if isinstance(group, dist.ProcessGroup):
+        return group.group_name
+    if isinstance(group, str) and group in _registered():
+        return group
+    raise ArgumentError(
+        "there is no such process group", code="peer-group", got=group,
+        expected="a process group, the name of one (`group.group_name`), or a device mesh of one dimension",
+    )  # fmt: skip
+
+
+def _registered() -> set[str]:
+    """The names of all process groups of which this process is a member."""
+    return {each.group_name for each in dist.distributed_c10d._world.pg_map}
 
 
 def on_gpu(name: str, tensor: Tensor) -> None:
@@ -163,6 +193,10 @@ def _operands(a: Tensor, b: Tensor, end: End = PLAIN, *, either: bool = False) -
         if not isinstance(tensor, Tensor) or tensor.ndim != 2:
             raise ArgumentTypeError(f"`{name}` is not a matrix", expected="a tensor of two dimensions", got=tensor)
         on_gpu(name, tensor)
+    if b.device != a.device:
+        raise ArgumentError(
+            "`a` and `b` are on different devices", expected=str(a.device), got=str(b.device), code="wrong-device"
+        )
     known = EIGHT_BITS if end.scale_a is not None else _TYPES
     same = a.dtype is b.dtype or (a.dtype in EIGHT_BITS and not a.dtype is b.dtype is torch.float8_e5m2)
     if a.dtype not in known or b.dtype not in known or not same:
@@ -181,6 +215,9 @@ def _operands(a: Tensor, b: Tensor, end: End = PLAIN, *, either: bool = False) -
             "the inner sizes of `a` and `b` differ", expected=f"b of shape ({a.shape[1]}, N)", got=tuple(b.shape),
             code="wrong-shape",
         )  # fmt: skip
+    if not a.shape[1]:
+        raise ArgumentError("a product over no k has no kernel across GPUs", expected="k of 1 or more", got=0,
+                            code="wrong-shape")  # fmt: skip
     straight = either and a.element_size() == 2 and b.is_contiguous() and not b.mT.is_contiguous()
     weight = b if straight else b.mT
     vector = _VECTOR_BYTES // a.element_size()
@@ -203,10 +240,14 @@ def _result(out: Tensor | None, shape: tuple[int, int], like: Tensor, dtype: tor
     dtype = dtype or like.dtype
     if out is None:
         return like.new_empty(shape, dtype=dtype)
-    if tuple(out.shape) != shape or out.dtype is not dtype or not out.is_contiguous():
+    if not isinstance(out, Tensor):
+        raise ArgumentTypeError("`out` is not a tensor", expected=f"a tensor of {shape}", got=out)
+    fits = tuple(out.shape) == shape and out.dtype is dtype and out.is_contiguous() and out.device == like.device
+    if not fits:
         raise ArgumentError(
-            "`out` does not fit", expected=f"contiguous {shape} of {dtype}", got=f"{tuple(out.shape)} {out.dtype}"
-        )
+            "`out` does not fit", expected=f"contiguous {shape} of {dtype} on {like.device}",
+            got=f"{tuple(out.shape)} {out.dtype} on {out.device}",
+        )  # fmt: skip
     return out
 
 

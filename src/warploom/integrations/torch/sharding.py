@@ -28,6 +28,13 @@ def sharded(*tensors: Tensor | None) -> bool:
     """Whether one of them is a DTensor; their sharding rules are registered when the first one comes."""
     if "torch.distributed.tensor" not in {type(tensor).__module__ for tensor in tensors}:
         return False
+    _registered()
+    return True
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _registered() -> bool:
+    """A tracer calls this, and does not trace it."""
     _register()
     return True
 

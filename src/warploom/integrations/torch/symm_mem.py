@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.distributed import _functional_collectives as collectives
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, ArgumentTypeError
 from ...operators.dispatch_hook import refuse_gradients
 from ..torch import product
 from .custom_operator import NAMESPACE, define
@@ -66,8 +66,9 @@ def fused_all_gather_matmul(
 
     Returns the gathered A, or None, and a list of products. Raises ArgumentError, ArgumentTypeError, PeerError.
     """
+    Bs = _list("Bs", Bs)
     refuse_gradients({"A": A, **{f"Bs[{at}]": each for at, each in enumerate(Bs)}})
-    return _call("fused_all_gather_matmul", A, list(Bs), gather_dim, _name(group_name), return_A=return_A)  # type: ignore[no-any-return]
+    return _call("fused_all_gather_matmul", A, Bs, gather_dim, _name(group_name), return_A=return_A)  # type: ignore[no-any-return]
 
 
 def fused_matmul_reduce_scatter(A: Tensor, B: Tensor, reduce_op: str, scatter_dim: int, group_name: Any) -> Tensor:
@@ -96,7 +97,7 @@ def fused_all_gather_scaled_matmul(
     """
     for name, some in (("B_scales", B_scales), ("biases", biases), ("result_scales", result_scales),
                        ("out_dtypes", out_dtypes), ("use_fast_accum", use_fast_accum)):  # fmt: skip
-        if len(some) != len(Bs):
+        if len(_list(name, some)) != len(_list("Bs", Bs)):
             raise ArgumentError(f"`{name}` are not as many as `Bs`", expected=len(Bs), got=len(some))
     return _call(  # type: ignore[no-any-return]
         "fused_all_gather_scaled_matmul", A, list(Bs), A_scale, list(B_scales), gather_dim, _name(group_name),
@@ -249,7 +250,14 @@ def _call(what: str, *arguments: Any, **options: Any) -> Any:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _name(group: Any) -> str:
-    return group if isinstance(group, str) else ranks_of(group).name
+    return ranks_of(group).name
+
+
+def _list(name: str, some: Any) -> list[Any]:
+    """Of an argument for each B. Raises ArgumentTypeError: a tensor would be taken for its rows."""
+    if not isinstance(some, (list, tuple)):
+        raise ArgumentTypeError(f"`{name}` is not a list", expected="one for each B", got=type(some).__name__)
+    return list(some)
 
 
 def _fake_gather(A: Tensor, Bs: list[Tensor], gather_dim: int, group_name: str, *, return_A: bool = True) -> Gathered:

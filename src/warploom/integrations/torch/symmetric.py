@@ -31,6 +31,8 @@ from ...settings import config as settings
 _WORD = torch.int32
 _SOONEST_S = 0.002
 """Between two looks into the store."""
+_LEFT = "left"
+"""What a rank leaves in place of its call when it has given up waiting for the others."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Group:
         self.ranks, self.rank = dist.get_world_size(self.process_group), dist.get_rank(self.process_group)
         self.store = _get_process_group_store(self.process_group)
         self.calls: dict[Any, Exchange] = {}
+        self.met: set[Any] = set()
         self.generation = self.agreed = 0
 
     def lives(self) -> bool:
@@ -100,11 +103,21 @@ class Group:
 
     def agree(self, call: tuple[object, ...]) -> None:
         """Compare a new call with those of the other ranks. Raises ArgumentError, PeerError."""
-        prefix = f"warploom/{self.name}/{self.generation}/{self.agreed}"
+        keys = self._keys(self.agreed)
         self.agreed += 1
-        self.store.set(f"{prefix}/{self.rank}", repr(call))
-        keys = [f"{prefix}/{rank}" for rank in range(self.ranks)]
-        missing = self._missing(keys)
+        try:
+            self.store.set(keys[self.rank], repr(call))
+            missing = self._missing(keys)
+            if missing:  # who comes later must not go on alone
+                self.store.set(keys[self.rank], _LEFT)
+            others = [] if missing else [self.store.get(key).decode() for key in keys]
+            if self.agreed > 1 and others:  # all have come here, and read what was before
+                self.store.delete_key(self._keys(self.agreed - 2)[self.rank])
+        except RuntimeError as error:  # of torch.distributed
+            raise PeerError(
+                f"the group's store did not answer when {call[0]} was compared", consequence="nothing was launched",
+                expected="the process that has it, rank 0 or torchrun's, to live", got=str(error).partition("\n")[0],
+            ) from error  # fmt: skip
         if missing:
             raise PeerError(
                 f"rank {_listed(missing)} of the group did not come to {call[0]}",
@@ -112,13 +125,22 @@ class Group:
                 got=f"{self.ranks - len(missing)} ranks", consequence="nothing was launched",
                 hint="has it died, or does it make another call?",
             )  # fmt: skip
-        others = [self.store.get(key).decode() for key in keys]
+        if left := [rank for rank, other in enumerate(others) if other == _LEFT]:
+            raise PeerError(
+                f"rank {_listed(left)} of the group came to {call[0]} and gave up waiting for this one",
+                expected=f"all ranks within {settings.peer_timeout_s:g} s", consequence="nothing was launched",
+                hint="warploom.torch.distributed.reset(group) on all ranks, then call again",
+            )  # fmt: skip
         if different := [rank for rank, other in enumerate(others) if other != repr(call)]:
             raise ArgumentError(
                 "the ranks of the group make different calls", code="peer-call",
                 expected=f"{call}, as on rank {self.rank}", got=f"{others[different[0]]} on rank {different[0]}",
                 consequence="they would wait for each other's tiles; nothing was launched",
             )  # fmt: skip
+
+    def _keys(self, number: int) -> list[str]:
+        """Of the ranks in the store, for a comparison."""
+        return [f"warploom/{self.name}/{self.generation}/{number}/{rank}" for rank in range(self.ranks)]
 
     def _missing(self, keys: Sequence[str]) -> list[int]:
         """The ranks that have not come when the group's patience ends."""
@@ -137,7 +159,7 @@ class Group:
         PeerError where a launch before this one gave up."""
         found = self.calls.get((device, call))
         if found is None:
-            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            if _captured():
                 raise ArgumentError(
                     f"{call[0]} is new, and a CUDA graph is being captured", code="capture", got=call,
                     expected="the same call once before the capture", consequence="nothing was launched",
@@ -145,9 +167,17 @@ class Group:
             self.check()
             self.agree(call)
             found = self.calls[device, call] = make(self, wanted(), device)
+        elif settings.peer_compare and not _captured():
+            self.agree(call)
         if found.host[0]:
             self.check()
         return found
+
+    def meet(self, call: tuple[object, ...], device: torch.device) -> None:
+        """Compare a call that exchanges nothing, as `exchange` does, and launches nothing. Raises as `agree`."""
+        if (device, call) not in self.met or settings.peer_compare:
+            self.agree(call)
+            self.met.add((device, call))
 
     def check(self) -> None:
         """Raise PeerError if a kernel has given up a wait."""
@@ -176,6 +206,7 @@ class Group:
     def forget(self) -> None:
         """Give all memory back, and begin anew."""
         self.calls.clear()
+        self.met.clear()
         self.generation, self.agreed = self.generation + 1, 0
 
 
@@ -211,6 +242,10 @@ def make(group: Group, wanted: Wanted, device: torch.device) -> Exchange:
         wanted, tuple(map(_words, data)), tuple(map(_words, words)), _words(state), _words(record), pinned.numpy(),
         (*held, pinned), more,
     )  # fmt: skip
+
+
+def _captured() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def _words(array: Tensor) -> Tensor:

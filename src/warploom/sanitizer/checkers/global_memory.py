@@ -1,7 +1,8 @@
 """Data races in global memory, between CTAs too, and across the two proxies.
 
-As in shared memory, but over the whole grid: clusters know of each other only by flags (`flags`). Lanes of
-one warp are not told apart. What an access needs of an earlier one by somebody else:
+As in shared memory, but over the whole grid: clusters know of each other only by flags (`flags`). Lanes of one warp
+are told apart where one of them raises a flag (`lanes_apart`), not among themselves. What an access needs of an
+earlier one by somebody else:
 
     earlier                 later                  must be known
     st, ld, atom            ld, st, atom           its epoch, unless both are strong and each in the other's scope
@@ -32,6 +33,7 @@ from ..happens_before.scopes import LEVELS, needed
 from ..happens_before.state import ClusterState
 from ..report.findings import at
 from ..report.global_verdict import (
+    APART,
     BETWEEN_GPUS,
     FENCE,
     NO_ORDER,
@@ -163,13 +165,19 @@ class GlobalMemory(Observer):
         if deed.asynchronous:
             return "" if self._complete(state, clock, deed) else NOT_COMPLETE
         if knows(clock, state, deed.actor, deed.epoch):
-            return ""
+            return APART if self._by_another_lane(state, clock, deed) else ""
         if deed.level and level:
             cluster, me = divmod(deed.actor - 1, state.count)
             theirs = self.context.where(cluster, me // state.per_cta)
             mine = self.context.where(state.number, clock.me // state.per_cta)
             return "" if min(deed.level, level) >= needed(theirs, mine) else SCOPE
         return NO_ORDER
+
+    def _by_another_lane(self, state: ClusterState, clock: WarpClock, deed: Deed) -> bool:
+        apart = self.context.flags.apart
+        if not apart or deed.level or deed.actor == state.actor(clock.me):
+            return False
+        return self.context.flags.by_another_lane(clock, state, deed.actor, deed.epoch, deed.pc)
 
     @staticmethod
     def _complete(state: ClusterState, clock: WarpClock, deed: Deed) -> bool:
@@ -300,6 +308,8 @@ class GlobalMemory(Observer):
             return "" if self._complete(state, clock, deed) else NOT_COMPLETE
         if not knows(clock, state, deed.actor, deed.epoch):
             return NO_ORDER
+        if self._by_another_lane(state, clock, deed):
+            return APART
         if not deed.writes:
             return ""
         cluster, me = divmod(deed.actor - 1, state.count)

@@ -19,13 +19,14 @@ observed in front of the other, also one of a thread met since: the order of all
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 
+from .lanes_apart import EVERYTHING, WHOLE, LanesApart, Part, Parts
 from .scopes import LEVELS
 
 FULL = 0xFFFFFFFF
@@ -51,41 +52,12 @@ class Reach:
     @classmethod
     def everything(cls, warps: int) -> Reach:
         """All that a cluster ever did."""
-        latest = np.full(warps, np.iinfo(np.int32).max, np.int32)
+        latest = np.full(warps, EVERYTHING, np.int32)
         return cls(latest, latest, -1)
 
     def join(self, other: Reach) -> Reach:
         return Reach(np.maximum(self.c, other.c), np.maximum(self.q, other.q), self.known | other.known)
 
-
-@dataclass(frozen=True)
-class Part:
-    """A release by some lanes of a warp.
-
-    Attributes:
-        lanes: who released, as a mask; epoch: in which; p: what was carried of the warp's own accesses.
-        touched: accesses of the warp since its threads last met, as the masks of lanes that made them -> latest epoch.
-    """
-
-    lanes: int
-    epoch: int
-    p: int
-    touched: dict[int, int]
-
-    def covered(self, parts: Sequence[Part]) -> bool:
-        """Whether those who made these accesses have all released since, each for itself."""
-        for lanes, epoch in self.touched.items():
-            for part in parts:
-                if part.epoch >= epoch:
-                    lanes &= ~part.lanes
-            if lanes:
-                return False
-        return True
-
-
-Parts: TypeAlias = "Mapping[int, tuple[Part, ...]]"
-"""By the component of the warp; only of warps whose threads released apart. Never changed in place."""
-WHOLE: Parts = MappingProxyType({})
 
 Far = Mapping[int, Reach]
 """Clusters by number. Never changed in place: it is shared by all who know it."""
@@ -194,7 +166,7 @@ class Released(HasFronts):
         return Released(self.fronts, self.known, self.carried, self.far, self.parts)
 
     def reach(self) -> Reach:
-        """What another cluster learns of this one; in global memory lanes of a warp are not told apart."""
+        """What another cluster learns of this one; of lanes of a warp in global memory `lanes_apart` tells."""
         return Reach(self.weak, self.q, self.known)
 
     def only_operations(self) -> Released:
@@ -221,11 +193,12 @@ class WarpClock(HasFronts):
         parts: what lanes of other warps released for themselves, as far as this one has acquired it.
         fresh: whether the warp accessed memory since its last proxy fence.
         version: grows with every change.
+        apart: what its lanes did to global memory since they met.
     """
 
     __slots__ = (
-        "after_grid", "carried", "epoch", "far", "fenced", "fences", "floor", "fresh", "fronts", "in_turn", "known",
-        "lanes", "me", "parts", "pending", "pending_fences", "published",
+        "after_grid", "apart", "carried", "epoch", "far", "fenced", "fences", "floor", "fresh", "fronts", "in_turn",
+        "known", "lanes", "me", "parts", "pending", "pending_fences", "published",
         "published_scope", "settled", "touched", "used", "version",
     )  # fmt: skip
 
@@ -256,6 +229,7 @@ class WarpClock(HasFronts):
         self.after_grid = False
         """Whether it is known that a griddepcontrol.wait has passed."""
         self.parts: dict[int, tuple[Part, ...]] = {}
+        self.apart = LanesApart()
         self.settled: set[int] = set()
         """Accesses of global memory that were found to happen before what the warp does now."""
 
@@ -266,18 +240,27 @@ class WarpClock(HasFronts):
         self.fenced &= ~lanes
         self.fresh = True
 
-    def touch_global(self) -> None:
-        """The warp accesses global memory, where its lanes are not told apart."""
+    def touch_global(self, lanes: int = 0, pc: int = 0) -> None:
+        """The warp accesses global memory; `lanes`: that do so by a weak access, with the instruction at `pc`."""
         self.used = self.epoch
         self.fresh = True
+        if lanes:
+            self.apart.touch(lanes, self.epoch, pc)
 
     def meet(self) -> None:
         """All threads of the warp have met: accesses of each happen before what the others do next."""
-        if self.lanes:
+        if self.lanes or self.apart.left:
             self._step()
             self.lanes = self.fenced = 0
             self.touched = {}
+            self.apart.cover(FULL, self.epoch)
         self.floor = self.epoch
+
+    def meet_some(self, lanes: int) -> None:
+        """These threads of the warp have met, and others have not."""
+        if self.apart.left:
+            self._step()
+            self.apart.cover(lanes, self.epoch)
 
     def snapshot(self, lanes: int) -> Released:
         """What a release by these lanes carries: not what the warp's other lanes did since they last met."""
@@ -300,6 +283,8 @@ class WarpClock(HasFronts):
     def release(self, lanes: int) -> Released:
         """A snapshot, after which a new epoch begins."""
         released = self.snapshot(lanes)
+        if self.apart.left:
+            self.apart.cover(lanes, self.epoch)
         self._step()
         return released
 

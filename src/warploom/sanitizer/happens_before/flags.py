@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .clocks import NO_FENCES, Fences, Released, WarpClock, join_far, join_fences
+from .lanes_apart import LanesApart
 from .scopes import LEVELS, Place, needed
 from .state import ClusterState
 
@@ -78,6 +79,8 @@ class Flags:
         self._flags: dict[tuple[Region, int], Flag] = {}
         self.hints: dict[tuple[Place, int], Hint] = {}
         """(who read, warp of the grid that wrote) -> why that ordered nothing."""
+        self.apart: dict[int, LanesApart] = {}
+        """Warps of the grid of which a lane has raised a flag for others."""
 
     def touched(
         self, state: ClusterState, frame: Frame, region: Region, offsets: np.ndarray, lanes: np.ndarray, reads: bool,
@@ -163,11 +166,15 @@ class Flags:
         actor: int, code: Operation, mask: int, atomic: bool,
     ) -> None:  # fmt: skip
         epoch, strong = clock.epoch, level
+        covered = epoch
         if sem in ("release", "acq_rel"):
             carried: Released | None = clock.release(mask)
         else:
             carried = clock.published
             level = min(level, LEVELS[clock.published_scope or "gpu"])
+            covered = int(carried.weak[clock.me]) if carried is not None else 0
+        if clock.apart.left and carried is not None and clock.apart.speak(covered):
+            self.apart[actor] = clock.apart
         fences = clock.fences
         if carried is None and not fences and len(offsets) > HINTED:
             return
@@ -207,6 +214,15 @@ class Flags:
             if writers.get(actor, -1) >= epoch and knows(clock, state, seer, when):
                 return True
         return False
+
+    def by_another_lane(self, clock: WarpClock, state: ClusterState, actor: int, epoch: int, pc: int) -> bool:
+        """Whether what lanes of a warp did is known by the word of another lane alone, which had not met them."""
+        apart = self.apart.get(actor)
+        if apart is None:
+            return False
+        cluster, me = divmod(actor - 1, state.count)
+        front = clock.weak if cluster == state.number else clock.far[cluster].c
+        return apart.uncovered(epoch, pc, int(front[me]))
 
 
 def knows(clock: WarpClock, state: ClusterState, actor: int, epoch: int) -> bool:

@@ -122,8 +122,10 @@ class Order(Observer):
                 if mask:
                     clock.touch(mask)
         elif place.space == "global":
-            for clock in state.of_frame(frame):
-                clock.touch_global()
+            pc, weak = frame.operation.pc, not frame.operation.order.strong
+            for clock, mask in zip(state.of_frame(frame), lane_masks(frame, place.lanes), strict=True):
+                if mask:
+                    clock.touch_global(mask if weak else 0, pc)
         if not frame.operation.order.strong:
             return
         writes, atomic = how != effects.READS, how == effects.UPDATES
@@ -241,7 +243,9 @@ class Order(Observer):
         elif frame is not None:
             state = self.context.state(frame.cta)
             for clock, mask in state.active(frame):
-                if not frame.cta.warps[clock.me % state.per_cta].alive & ~mask:  # else only some lanes have met
+                if frame.cta.warps[clock.me % state.per_cta].alive & ~mask:
+                    clock.meet_some(mask)
+                else:
                     clock.meet()
 
     def arrived(self, on: MBarrier | Meeting, event: Event) -> None:

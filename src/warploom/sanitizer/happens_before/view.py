@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .clocks import Part, WarpClock
+from .clocks import WarpClock
+from .lanes_apart import Part
 
 
 @dataclass(eq=False)

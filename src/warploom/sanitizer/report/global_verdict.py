@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
     from ..context import Context
 
-NO_ORDER, FENCE, SAME_INSTRUCTION, SCOPE = "no order", "fence", "same instruction", "scope"
+NO_ORDER, FENCE, SAME_INSTRUCTION, SCOPE, APART = "no order", "fence", "same instruction", "scope", "apart"
 """What may be missing between two accesses, besides what `written_twice` says."""
 OF_ONE_GPU = ("global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete")
 BETWEEN_GPUS = ("peer-scope", "peer-flag-order", "peer-buffer-reused", "peer-proxy")
@@ -32,6 +32,9 @@ def verdict(
         return "same-value-race", "nothing orders the two; both write the same value, so it does not show"
     if missing == SAME_INSTRUCTION:
         return "global-data-race", "both execute it at once, and nothing says whose value stays"
+    if missing == APART:
+        clause = "a flag orders the two that another thread of that warp raised, and the threads had not met before it"
+        return "warp-synchronous", clause
     if missing == SCOPE:
         clause = "both are strong, but the scope of one does not include the other's CTA: they race"
         return "peer-scope" if of_gpus else "global-hand-off", clause

@@ -1,0 +1,111 @@
+"""One lane raises a flag in global memory for its warp: the lanes must have met, or spoken for themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sanitizer.running import SCHEDULES, rules
+from warploom.sanitizer.happens_before.lanes_apart import EVERYTHING, LanesApart
+from warploom.sanitizer.rules import Example
+
+FULL = 0xFFFFFFFF
+RULE = "warp-synchronous"
+SYNC = "bar.warp.sync -1;\n"
+STORE = "st.global.u32 [%d2], %tid;\n"
+RAISE = "@%first st.release.sys.global.u32 [%data+512], 77;\n"
+COUNT = "@%first red.release.sys.global.add.u32 [%data+512], -51;\n"
+"""The word is 128 before."""
+READ = "ld.global.u32 %r3, [%data+4];\n"
+COPY = """
+@%first mbarrier.init.shared::cta.b64 [bar], 1;
+fence.mbarrier_init.release.cluster;
+fence.proxy.async;
+@%first mbarrier.arrive.expect_tx.shared::cta.b64 %d0, [bar], 128;
+@%first cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [tile], [%data], 128, [bar];
+copied:
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
+@!%p0 bra copied;
+"""
+
+
+def hand_over(write: str, read: str = READ, again: str = "", devices: int = 2) -> Example:
+    """The first warp of a GPU (or of a CTA) writes words; one thread of the other waits for word 128, then reads."""
+    who = "%gpu" if devices == 2 else "%r6"
+    return Example(
+        f"""
+        mov.u32 %r6, %ctaid.x;
+        shl.b32 %r0, %tid, 2;
+        cvt.u64.u32 %d2, %r0;
+        add.u64 %d2, %d2, %data;
+        setp.eq.u32 %p2, {who}, 0;
+        @!%p2 bra reader;
+        {write}
+        bra done;
+        reader:
+        @!%first bra done;
+        waiting:
+        ld.acquire.sys.global.u32 %r2, [%data+512];
+        setp.ne.u32 %p3, %r2, 77;
+        @%p3 bra waiting;
+        {again}
+        {read}
+        done:
+        """,
+        devices=devices,
+        grid=1 if devices == 2 else 2,
+        threads=32,
+    )
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES[:4])
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("read", [READ, COPY, "st.global.u32 [%data+4], 5;\n"], ids=["load", "copy", "store"])
+@pytest.mark.parametrize("flag", [RAISE, COUNT], ids=["store", "addition"])
+def test_a_flag_for_lanes_that_have_not_met_is_found_in_every_schedule(flag, read, devices, schedule, seed):
+    assert RULE in rules(hand_over(STORE + flag, read, devices=devices), schedule, seed)
+    assert rules(hand_over(STORE + SYNC + flag, read, devices=devices), schedule, seed) == set()
+
+
+def test_a_read_that_is_acknowledged_for_other_lanes_is_found():
+    """The lanes read; one of them says so, and the other GPU writes again."""
+    acknowledge = "ld.global.u32 %r3, [%d2];\n"
+    assert RULE in rules(hand_over(acknowledge + RAISE, "st.global.u32 [%data+4], 5;\n"))
+    assert rules(hand_over(acknowledge + SYNC + RAISE, "st.global.u32 [%data+4], 5;\n")) == set()
+
+
+CLEAN = {
+    "the lane's own store": "@%first st.global.u32 [%data+4], 7;\n" + RAISE,
+    "a barrier of the CTA": STORE + "bar.sync 0;\n" + RAISE,
+    "a fence of each lane": STORE + "fence.acq_rel.sys;\n@%first st.relaxed.sys.global.u32 [%data+512], 77;\n",
+    "a release of each lane": STORE + "st.release.sys.global.u32 [%d2+1024], 1;\n" + RAISE,
+    "what came before the lanes met": STORE + SYNC + "st.global.u32 [%d2+2048], %tid;\n" + RAISE,
+}
+
+
+@pytest.mark.parametrize("write", CLEAN.values(), ids=CLEAN)
+def test_lanes_that_have_met_or_spoken_for_themselves_are_in_order(write: str):
+    assert rules(hand_over(write)) == set()
+
+
+def test_who_waits_for_a_flag_behind_the_meeting_knows_all():
+    later = "@%first st.release.sys.global.u32 [%data+640], 55;\n"
+    wait = """
+    later:
+    ld.acquire.sys.global.u32 %r2, [%data+640];
+    setp.ne.u32 %p3, %r2, 55;
+    @%p3 bra later;
+    """
+    assert rules(hand_over(STORE + RAISE + SYNC + later, again=wait)) == set()
+    assert RULE in rules(hand_over(STORE + RAISE + later, again=wait))
+
+
+def test_an_access_is_covered_when_the_last_of_its_lanes_has_released():
+    apart = LanesApart()
+    apart.touch(FULL, epoch=3, pc=7)
+    apart.cover(1, epoch=3)
+    assert apart.speak(until=3)
+    assert apart.uncovered(3, 7, known=3) and not apart.uncovered(3, 7, known=EVERYTHING)
+    assert not apart.uncovered(2, 7, known=3)
+    apart.cover(FULL, epoch=5)
+    assert apart.uncovered(3, 7, known=4) and not apart.uncovered(3, 7, known=5)
+    assert not apart.speak(until=9)
