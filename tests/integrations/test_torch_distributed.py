@@ -35,7 +35,7 @@ class Alone(symmetric.Group):
     """A group without processes: what others do is written into its memory by the test."""
 
     def __init__(self, ranks: int = 2, rank: int = 0) -> None:
-        self.name, self.ranks, self.rank, self.calls = "alone", ranks, rank, {}
+        self.name, self.ranks, self.rank, self.calls, self.met = "alone", ranks, rank, {}, set()
         self.generation = self.agreed = 0
 
     def agree(self, call) -> None:

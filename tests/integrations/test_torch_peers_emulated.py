@@ -6,6 +6,7 @@ called, the kernel runs on as many emulated devices.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from importlib import import_module
 
@@ -16,7 +17,7 @@ torch = pytest.importorskip("torch")
 from tests.integrations.test_torch_distributed import Alone  # noqa: E402
 from warploom import H200  # noqa: E402
 from warploom.collective.tile import watch  # noqa: E402
-from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
+from warploom.errors import ArgumentError, ArgumentTypeError, PeerError  # noqa: E402
 from warploom.integrations.torch import distributed, experts, peer_experts, peer_launch, symm_mem, symmetric  # noqa: E402
 from warploom.kernels.hopper import expert_parallel, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter  # noqa: E402
 from warploom.kernels.hopper.description import Config  # noqa: E402
@@ -36,6 +37,8 @@ class Emulated:
         self.memory: dict = {}
         self.noted: list = []
         self.current = self.ranks[0]
+        self.dead: int | None = None
+        """A rank whose kernel ends at once."""
         for module in (gemm_all_gather, gemm_reduce_scatter):
             monkeypatch.setattr(module, "CONFIG", SMALL)
             monkeypatch.setattr(module, "build", partial(self._built, partial(module.build, config=SMALL)))
@@ -58,7 +61,7 @@ class Emulated:
             return tuple(each.view(torch.uint32) if dtype is torch.int32 else each for each in made)
 
         state, record = (torch.zeros(count, dtype=torch.int32) for count in (wanted.state, wanted.record))
-        record[watch.PATIENCE] = 1000
+        record[watch.PATIENCE] = 1000 if self.dead is None else 0
         return symmetric.Exchange(
             wanted, shared("data", wanted.shape, wanted.dtype), shared("counters", (wanted.counters,), torch.int32),
             state.view(torch.uint32), record.view(torch.uint32), record.numpy(), (),
@@ -82,9 +85,18 @@ class Emulated:
             for at, each in enumerate(first)
         ]
         outs = widened([noted[2] for noted in self.noted])
-        report = kernel.emulate(*arguments, out=outs, devices=len(self.ranks), machine=MACHINE)
-        assert not [each for each in report.findings if each.severity == "error"]
+        text = None if self.dead is None else without_rank(kernel.ptx(), self.dead)
+        report = kernel.emulate(*arguments, out=outs, devices=len(self.ranks), machine=MACHINE, ptx=text)
+        assert self.dead is not None or not [each for each in report.findings if each.severity == "error"]
         return results
+
+
+def without_rank(text: str, dead: int) -> str:
+    """A kernel that ends at once on one rank."""
+    found = re.search(r"ld\.param\.u32 (%r\d+), \[arg_rank\];", text)
+    assert found is not None
+    end = f"{found[0]}\n    .reg .pred %dead;\n    setp.eq.u32 %dead, {found[1]}, {dead};\n    @%dead exit;"
+    return text.replace(found[0], end, 1)
 
 
 def widened(values: list) -> list:
@@ -235,7 +247,55 @@ def test_an_all_reduce_of_eight_bits_has_each_rank_s_scales(group):
     assert torch.equal(*found) and found[0].dtype is BF16 and near(found[0], right)
 
 
+def calls_of(what: str) -> tuple:
+    """A call with its arguments, by rank."""
+    a, b = each(lambda seed: normal(16, 128, seed=seed)), each(lambda seed: normal(64, 128, seed=9 + seed).mT)
+    if what != "experts_matmul":
+        return getattr(distributed, what), a, b
+    chosen = torch.arange(16, dtype=torch.int32).view(-1, 1) % 4
+    return distributed.experts_matmul, a, chosen, positive(16, 1), each(lambda seed: normal(2, 64, 128, seed=seed))
+
+
+@pytest.mark.parametrize("what", [*peer_launch.LAUNCHES, "experts_matmul"])
+def test_a_gpu_that_ends_at_once_is_named_by_the_other_and_the_group_is_made_anew(group, what):
+    group.dead = 1
+    group.call(*calls_of(what))
+    with pytest.raises(PeerError) as caught:
+        group.ranks[0].check()
+    assert caught.value.code == "peer-timeout" and "rank 1" in str(caught.value).splitlines()[0]
+    with pytest.raises(PeerError):  # and so does the next call
+        group.call(*calls_of(what))
+    for known in group.ranks:
+        known.forget()
+    group.dead = None
+    group.memory.clear()
+    group.call(*calls_of(what))
+    for known in group.ranks:
+        known.check()
+
+
+@pytest.mark.parametrize("rows, columns", [(0, 64), (16, 0)])
+@pytest.mark.parametrize("what", peer_launch.LAUNCHES)
+def test_products_without_rows_or_columns_are_empty_and_launch_nothing(group, what, rows, columns):
+    function = getattr(distributed, what)
+    for known in group.ranks:
+        group.current = known
+        found = function(normal(rows, 64), normal(columns, 64).mT)
+        assert found.numel() == 0 and known.agreed == 1
+        scale = {"all_gather_matmul": 2, "matmul_reduce_scatter": 0.5}.get(what, 1)
+        assert found.shape == (rows * scale, columns)
+    assert not group.noted and not group.memory
+
+
 REFUSED = {
+    "no k": lambda a, b: distributed.matmul_all_reduce(a[:, :0].contiguous(), b[:0].mT.contiguous().mT),
+    "rows that are not contiguous": lambda a, b: distributed.all_gather_matmul(a[:, ::2], b[::2]),
+    "an output elsewhere": lambda a, b: distributed.matmul_all_reduce(a, b, out=torch.empty(16, 64, device="meta")),
+    "no output": lambda a, b: distributed.matmul_all_reduce(a, b, out="d"),
+    "a tensor for a list": lambda a, b: distributed.fused_all_gather_matmul(a, b, 0, "group"),
+    "a number for a scale": lambda a, b: distributed.scaled_matmul_all_reduce(
+        a.to(E4M3), b.mT.to(E4M3).mT, 1.0, positive(1)
+    ),
     "along k": lambda a, b: distributed.fused_all_gather_matmul(a, [b], 1, "group"),
     "nothing to multiply by": lambda a, b: distributed.fused_all_gather_matmul(a, [], 0, "group"),
     "a maximum": lambda a, b: distributed.fused_matmul_reduce_scatter(a, b, "max", 0, "group"),

@@ -86,7 +86,7 @@ def worker(rank, world, port, folder):
     end(folder, rank, lines)
 
 
-@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("world", [2, 4])
 def test_a_split_model_computes_what_the_whole_one_does_and_keeps_our_layers(world, tmp_path):
     for lines in spawn(worker, world, tmp_path):
         for line in lines:

@@ -17,7 +17,7 @@ from warploom.isa.dtypes import bf16, e4m3, f16
 from warploom.kernels.hopper import gemm_all_reduce
 from warploom.kernels.hopper.description import Product
 from warploom.kernels.hopper.free_tile_choice import waves_of
-from warploom.kernels.hopper.free_tile_config import named
+from warploom.kernels.hopper.free_tile_config import FreeTileConfig, named
 
 MACHINE = H200(sms=4)
 ROUNDING = 2**-8
@@ -31,18 +31,22 @@ EIGHT_BITS = Product(e4m3, e4m3, bf16)
 
 
 @lru_cache
-def built(config: str, ranks: int, two_shots: bool, product: Product = Product()):  # noqa: B008
-    return gemm_all_reduce.build(ranks, product, named(config), two_shots=two_shots)
+def built(config: str | FreeTileConfig, ranks: int, two_shots: bool, product: Product = Product()):  # noqa: B008
+    return gemm_all_reduce.build(ranks, product, tile_of(config), two_shots=two_shots)
 
 
-def run(config: str, ranks: int, m: int, n: int, k: int, *, two_shots: bool = False, patience: int = PATIENT,
-        text: str | None = None, product: Product = Product(), **options):  # fmt: skip  # noqa: B008
+def tile_of(config: str | FreeTileConfig) -> FreeTileConfig:
+    return named(config) if isinstance(config, str) else config
+
+
+def run(config: str | FreeTileConfig, ranks: int, m: int, n: int, k: int, *, two_shots: bool = False,
+        patience: int = PATIENT, text: str | None = None, product: Product = Product(), **options):  # fmt: skip  # noqa: B008
     """The report, the sums that are right, and the records of the waits."""
     draw = np.random.default_rng(ranks)
     a, w = ([draw.standard_normal((rows, k)).astype(product.a.numpy) for _ in range(ranks)] for rows in (m, n))
     scales = [[draw.uniform(0.5, 2, 1).astype(np.float32) for _ in range(ranks)] for _ in range(2)]
     factors = [float(x[0] * y[0]) if product.a.bits == 8 else 1.0 for x, y in zip(*scales, strict=True)]
-    memory = gemm_all_reduce.memory(m, n, ranks, named(config))
+    memory = gemm_all_reduce.memory(m, n, ranks, tile_of(config))
 
     def zeros(words: int) -> list[np.ndarray]:
         return [np.zeros(words, np.uint32) for _ in range(ranks)]
@@ -171,6 +175,16 @@ def test_a_gpu_that_never_signals_is_given_up_and_named(two_shots: bool):
 def test_the_chosen_tile_is_resident_at_one_time(m: int, n: int, k: int):
     config = gemm_all_reduce.choose(m, n, k, 132)
     assert config.persistent or waves_of(config, m, n) == 1
+
+
+@pytest.mark.sample(2, full=4)
+@pytest.mark.parametrize("m, n", [(1, 128), (5, 64), (8, 128), (3, 40)])
+def test_what_is_chosen_sends_nothing_that_nobody_wrote(m: int, n: int):
+    config = gemm_all_reduce.choose(m, n, 128, MACHINE.sms)
+    assert config.cleared == (config.tokens > m or config.weights > n)
+    report, right, _ = run(config, 2, m, n, 128)
+    assert is_right(report, right)
+    assert not [finding for finding in report.findings if finding.severity != "performance"]
 
 
 @pytest.mark.sample(3, full=4)

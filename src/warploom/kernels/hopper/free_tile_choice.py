@@ -151,14 +151,14 @@ def features(
         exchanged=tile * (config.split - 1),
         short=config.k_tiles == 1 and config.tile_m + config.tile_n < _SHORT_STAGE,
         few=m <= FEW and not config.constant_weights,
-        cleared=config.cleared * (2 * across * down * config.split > sms) * _outside(config, m, n),
+        cleared=config.cleared * (2 * across * down * config.split > sms) * outside(config, m, n),
         parts=config.split - 1,
         idle=waves * sms * config.ctas_per_sm / (across * down * config.split) - 1,
         consumers=config.consumers - 1,
     )
 
 
-def _outside(config: FreeTileConfig, m: int, n: int) -> int:
+def outside(config: FreeTileConfig, m: int, n: int) -> int:
     """Bytes of the ring that no box fills."""
     rows = max(0, config.tokens - m) + max(0, config.weights - n)
     return rows * TILE_K_BYTES * config.k_tiles * config.stages

@@ -15,7 +15,7 @@ Limits     as of a free tile; and all CTAs of the grid are resident at one time,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -28,7 +28,7 @@ from ...lang import Kernel, Tile
 from ...lang.tile import Scalar
 from .description import Fusion, Product
 from .free_tile import ALL_CONSUMERS, Parts, run
-from .free_tile_choice import ranked, waves_of
+from .free_tile_choice import outside, ranked, waves_of
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid
 from .free_tile_launch import operands, traced
 
@@ -68,9 +68,10 @@ def two_shots(m: int, n: int, ranks: int) -> bool:
 
 @lru_cache(maxsize=256)
 def candidates(m: int, n: int, k: int, sms: int, product: Product = Product()) -> tuple[FreeTileConfig, ...]:  # noqa: B008
-    """The free tiles whose grid is resident at one time, in the order of what the model expects."""
+    """The free tiles whose grid is resident at one time, in the order of what the model expects. Those larger than the
+    tensors clear what no box fills: it is multiplied, and the sums travel to the other GPUs."""
     return tuple(
-        config for config, _ in ranked(m, n, k, product, sms)
+        replace(config, cleared=outside(config, m, n) > 0) for config, _ in ranked(m, n, k, product, sms)
         if config.neighbours == 1 and (config.persistent or waves_of(config, m, n, sms) == 1)
     )  # fmt: skip
 
