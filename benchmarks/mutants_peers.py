@@ -5,7 +5,7 @@
 Beside the mutations of `zoo` a signal or an acquire reaches only its own GPU, orders nothing or is left out, and a poll
 sees at once what it waits for. A mutant counts as found where the run ends in an error, has a finding that the kernel
 itself has not, gives up a wait or leaves other bits in memory ("wrong-result"). Those that are as good as their kernel
-stand in `EQUIVALENT`, each by its place; nothing may be found of them under any schedule.
+stand in `EQUIVALENT`, each by its place.
 
 N mutants of each kernel are drawn with a fixed seed (`of` says of how many);
 each kernel's row goes into benchmarks/results/emulated/mutants-peers.json as it is done. `--missed` judges again those
