@@ -187,6 +187,36 @@ def gradients(rank: int, world: int) -> list[object]:
     return lines
 
 
+def under_pytorch_s_names(rank: int, world: int) -> list[object]:
+    """Gradients of `fused_…`, along both dimensions, with the gathered rows and several products."""
+    draw, lines, group = torch.Generator().manual_seed(5), [], dist.group.WORLD.group_name
+    a, u, v, g, h = (torch.randn(shape, generator=draw) for shape in ((4, 6, 16), (24, 16), (8, 16), (24,), (8,)))
+
+    def away(pairs) -> bool:
+        return max(float((x.detach().float() - y).norm() / y.norm()) for x, y in pairs) < TOLERANCE
+
+    for dim in (0, 1):
+        whole = a.to(torch.bfloat16).float().requires_grad_()
+        weights = [each.to(torch.bfloat16).float().requires_grad_() for each in (u, v)]
+        first, second = (whole @ each.mT for each in weights)
+        ((first * g).sum() + (second * h).sum() + whole.sum()).backward()
+        mine = a.chunk(world, dim)[rank].to(torch.bfloat16).requires_grad_()
+        ours = [each.to(torch.bfloat16).requires_grad_() for each in (u, v)]
+        kept, (x, y) = distributed.fused_all_gather_matmul(mine, [each.mT for each in ours], dim, group)
+        ((x * g).sum() + (y * h).sum() + kept.sum()).backward()  # on every rank: their gradients of A are added up
+        lines.append(f"gather {dim} {away([(kept, whole.detach()), (x, first.detach()), (y, second.detach())])}")
+        lines.append(f"gather {dim} {away([(mine.grad, world * whole.grad.chunk(world, dim)[rank])])}")
+        lines.append(f"gather {dim} {away(zip([o.grad for o in ours], [w.grad for w in weights], strict=True))}")
+        part = [each.detach().clone().requires_grad_() for each in (a.to(torch.bfloat16), ours[0])]
+        found = distributed.fused_matmul_reduce_scatter(part[0], part[1].mT, "avg", dim, group)
+        right = first.detach().chunk(world, dim)[rank]  # all ranks have the same product: their mean is each
+        (found * g).sum().backward()
+        whole.grad = None
+        (whole @ weights[0].mT * g).sum().backward()
+        lines.append(f"scatter {dim} {away([(found, right), (part[0].grad, whole.grad / world)])}")
+    return lines
+
+
 def layers(rank: int, world: int) -> list[object]:
     """A block split by our styles, beside the whole one."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -222,7 +252,15 @@ def on_cpus(rank, world, port, folder):
     begin(rank, world, port, "gloo")
     for what in peer_launch.LAUNCHES:
         peer_launch.LAUNCHES[what] = by_gloo(what)
-    lines = [*agreements(rank), "gradients", *gradients(rank, world), "layers", *layers(rank, world)]
+    lines = [
+        *agreements(rank),
+        "gradients",
+        *gradients(rank, world),
+        "names",
+        *under_pytorch_s_names(rank, world),
+        "layers",
+        *layers(rank, world),
+    ]
     end(folder, rank, lines)
 
 
@@ -235,7 +273,8 @@ def two(tmp_path_factory) -> list[list[str]]:
 def part(lines: list[str], name: str) -> list[str]:
     """The lines behind a name, up to the next."""
     begin = lines.index(name) + 1
-    return [line for line in lines[begin : begin + 6] if " " in line]
+    end = next((at for at in range(begin, len(lines)) if " " not in lines[at]), len(lines))
+    return lines[begin:end]
 
 
 @pytest.mark.full
@@ -250,6 +289,13 @@ def test_gradients_and_graphs_are_those_of_the_whole_product(two):
     for lines in two:
         assert len(part(lines, "gradients")) == 6
         assert all(line.endswith("True") for line in part(lines, "gradients")), lines
+
+
+@pytest.mark.full
+def test_operations_under_pytorch_s_names_have_gradients(two):
+    for lines in two:
+        assert len(part(lines, "names")) == 8
+        assert all(line.endswith("True") for line in part(lines, "names")), lines
 
 
 @pytest.mark.full

@@ -315,7 +315,18 @@ REFUSED = {
     "scales that do not fit": lambda a, b: distributed.fused_all_gather_scaled_matmul(
         a.to(E4M3), [b.mT.to(E4M3).mT], positive(3, 1), [positive(1)], 0, "group", [None], [None], [None], [True]
     ),
-    "a gradient": lambda a, b: distributed.fused_matmul_reduce_scatter(a.requires_grad_(), b, "sum", 0, "group"),
+    "a gradient of eight bits": lambda a, b: distributed.fused_scaled_matmul_reduce_scatter(
+        a.to(E4M3),
+        b.mT.to(E4M3).mT,
+        positive(1).requires_grad_(),
+        positive(1),
+        "sum",
+        0,
+        0,
+        "group",
+        None,
+        use_fast_accum=True,
+    ),
     "experts with a gradient and `out`": lambda a, b: distributed.experts_matmul(
         a.requires_grad_(),
         torch.zeros(16, 1, dtype=torch.int32),

@@ -4,8 +4,8 @@
     x_shard = warploom.torch.distributed.matmul_reduce_scatter(y, weight.T, group)    # rows of the weight here
     x = warploom.torch.distributed.matmul_all_reduce(y, weight.T, group)              # the same for few rows
 
-`fused_…` are products with the names and arguments of `torch.ops.symm_mem` (`symm_mem`), with eight-bit operands too,
-and without gradients; `experts_matmul` is a mixture of experts (`experts`).
+`fused_…` are products with the names and arguments of `torch.ops.symm_mem` (`symm_mem`), with eight-bit operands too;
+`experts_matmul` is a mixture of experts (`experts`).
 
 The process group is PyTorch's, and so is the memory that GPUs reach into. All ranks call the same operations in the
 same order with the same sizes. Memory for what is exchanged is made at the first call of a shape, and kept;
@@ -22,7 +22,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import _functional_collectives as collectives
 
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...operators.dispatch_hook import refuse_gradients
@@ -38,7 +37,7 @@ from .symm_mem import (
     fused_matmul_reduce_scatter,
     fused_scaled_matmul_reduce_scatter,
 )
-from .symmetric import group_of
+from .symmetric import group_of, rows_of_all
 
 __all__ = [
     "all_gather_matmul", "check", "experts_matmul", "fused_all_gather_matmul", "fused_all_gather_scaled_matmul",
@@ -176,7 +175,7 @@ def _rows(what: str, rows: int, ranks: int) -> int:
 
 def _gathered(x: Tensor, group: str) -> Tensor:
     """The rows of all ranks."""
-    return collectives.wait_tensor(collectives.all_gather_tensor(x, 0, group))  # type: ignore[no-any-return]
+    return rows_of_all(x, group)
 
 
 def _gradient_of_b(a: Tensor, b: Tensor, grad: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from torch.distributed.tensor.parallel.style import ParallelStyle
 from ...errors import ArgumentError, ArgumentTypeError
 from .distributed import all_gather_matmul, matmul_all_reduce, matmul_reduce_scatter
 from .layers import Linear
+from .symmetric import rows_of_all
 
 __all__ = ["ColwiseParallel", "RowwiseParallel"]
 
@@ -115,7 +116,7 @@ class _Whole(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: str) -> Tensor:
         ctx.rows, ctx.rank = x.shape[0], dist.get_rank(dist.distributed_c10d._resolve_process_group(group))
-        return collectives.wait_tensor(collectives.all_gather_tensor(x, 0, group))  # type: ignore[no-any-return]
+        return rows_of_all(x, group)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:

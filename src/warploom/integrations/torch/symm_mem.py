@@ -3,9 +3,11 @@
     torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, group)               # theirs
     warploom.torch.distributed.fused_all_gather_matmul(a, [b], 0, group)       # ours: the same meaning
 
-Under `torch.compile` they are operators of the same schema (`warploom::…`). They have no gradient, and say so;
-`distributed.all_gather_matmul` and `matmul_reduce_scatter` have one. What there is no kernel for is refused: rows that
-are gathered or scattered along the last dimension, exact sums of eight-bit products, scales of results.
+Under `torch.compile` they are operators of the same schema (`warploom::…`). Where a gradient is wanted the first two
+are put together from `distributed.all_gather_matmul` and `matmul_reduce_scatter`, which have one; a gathered A that is
+given back, or multiplied again, is then the group's all-gather. Eight-bit products have none, and say so. What there is
+no kernel for is refused: rows that are gathered or scattered along the last dimension, exact sums of eight-bit
+products, scales of results.
 """
 
 from __future__ import annotations
@@ -16,15 +18,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import _functional_collectives as collectives
 
 from ...errors import ArgumentError, ArgumentTypeError
+from ...operators.calls import matmul
 from ...operators.dispatch_hook import refuse_gradients
 from ..torch import product
 from .custom_operator import NAMESPACE, define
 from .peer_end import PLAIN, End
 from .peer_launch import LAUNCHES, ranks_of
-from .symmetric import Group, group_of
+from .symmetric import Group, group_of, rows_of_all
 
 __all__ = [
     "fused_all_gather_matmul", "fused_all_gather_scaled_matmul", "fused_matmul_reduce_scatter",
@@ -66,9 +68,10 @@ def fused_all_gather_matmul(
 
     Returns the gathered A, or None, and a list of products. Raises ArgumentError, ArgumentTypeError, PeerError.
     """
-    Bs = _list("Bs", Bs)
-    refuse_gradients({"A": A, **{f"Bs[{at}]": each for at, each in enumerate(Bs)}})
-    return _call("fused_all_gather_matmul", A, Bs, gather_dim, _name(group_name), return_A=return_A)  # type: ignore[no-any-return]
+    Bs, name = _list("Bs", Bs), _name(group_name)
+    if _gradient_wanted(A, *Bs):
+        return _gathered_with_gradient(A, Bs, gather_dim, name, return_A)
+    return _call("fused_all_gather_matmul", A, Bs, gather_dim, name, return_A=return_A)  # type: ignore[no-any-return]
 
 
 def fused_matmul_reduce_scatter(A: Tensor, B: Tensor, reduce_op: str, scatter_dim: int, group_name: Any) -> Tensor:
@@ -76,8 +79,10 @@ def fused_matmul_reduce_scatter(A: Tensor, B: Tensor, reduce_op: str, scatter_di
 
     Args: as `fused_all_gather_matmul`. Raises ArgumentError, ArgumentTypeError, PeerError.
     """
-    refuse_gradients({"A": A, "B": B})
-    return _call("fused_matmul_reduce_scatter", A, B, reduce_op, scatter_dim, _name(group_name))  # type: ignore[no-any-return]
+    name = _name(group_name)
+    if _gradient_wanted(A, B):
+        return _scattered_with_gradient(A, B, reduce_op, scatter_dim, name)
+    return _call("fused_matmul_reduce_scatter", A, B, reduce_op, scatter_dim, name)  # type: ignore[no-any-return]
 
 
 def fused_all_gather_scaled_matmul(
@@ -99,6 +104,7 @@ def fused_all_gather_scaled_matmul(
                        ("out_dtypes", out_dtypes), ("use_fast_accum", use_fast_accum)):  # fmt: skip
         if len(_list(name, some)) != len(_list("Bs", Bs)):
             raise ArgumentError(f"`{name}` are not as many as `Bs`", expected=len(Bs), got=len(some))
+    refuse_gradients({"A": A, "A_scale": A_scale, **{f"B_scales[{at}]": each for at, each in enumerate(B_scales)}})
     return _call(  # type: ignore[no-any-return]
         "fused_all_gather_scaled_matmul", A, list(Bs), A_scale, list(B_scales), gather_dim, _name(group_name),
         list(biases), list(result_scales), list(out_dtypes), list(use_fast_accum),
@@ -121,6 +127,7 @@ def fused_scaled_matmul_reduce_scatter(
 
     Raises ArgumentError, ArgumentTypeError, PeerError.
     """
+    refuse_gradients({"A": A, "A_scale": A_scale, "B_scale": B_scale})
     return _call(  # type: ignore[no-any-return]
         "fused_scaled_matmul_reduce_scatter", A, B, A_scale, B_scale, reduce_op, orig_scatter_dim,
         scatter_dim_after_maybe_reshape, _name(group_name), None if output_shape is None else list(output_shape), bias,
@@ -148,7 +155,7 @@ def _gather_scaled(
     if A_scale.numel() > 1:
         A_scale = _flat(A_scale, gather_dim)
         if len(Bs) > 1 and A_scale.shape[0] == prod(A.shape[:-1]):  # further products need the others' scales, too
-            A_scale = collectives.wait_tensor(collectives.all_gather_tensor(A_scale, 0, group_name))
+            A_scale = rows_of_all(A_scale, group_name)
     ends = [End(A_scale, *each) for each in zip(B_scales, biases, out_dtypes, strict=True)]
     whole, found = _gathered(known, A, Bs, ends, gather_dim, True)
     assert whole is not None
@@ -198,16 +205,55 @@ def _scatter_scaled(
 
 
 def _scattered(known: Group, A: Tensor, B: Tensor, reduce_op: str, dim: int, end: End) -> Tensor:
-    if reduce_op not in REDUCTIONS:
-        raise ArgumentError("this reduction has no kernel", expected=", ".join(REDUCTIONS), got=repr(reduce_op))
-    if A.shape[dim] % known.ranks:
-        raise ArgumentError(
-            "the rows cannot be scattered evenly", expected=f"a multiple of {known.ranks}, the ranks of the group",
-            got=A.shape[dim],
-        )  # fmt: skip
+    _check_scatter(A, reduce_op, dim, known.ranks)
     found = LAUNCHES["matmul_reduce_scatter"](known, _flat(A, dim), B, end=end, mean=reduce_op == "avg")
     shape = (A.shape[dim] // known.ranks, *A.movedim(dim, 0).shape[1:-1])
     return found.view(*shape, -1).movedim(0, dim)
+
+
+# -- with gradients --------------------------------------------------------------------------------------------------
+
+
+def _gradient_wanted(*tensors: Any) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in tensors)
+
+
+def _gathered_with_gradient(A: Tensor, Bs: list[Tensor], dim: int, group: str, keep: bool) -> Gathered:
+    """As `_gathered`, of operations that have gradients."""
+    _inner_dimension(A, dim, "gathered")
+    if not Bs:
+        raise ArgumentError("there is nothing to multiply by", expected="one B or more", got=0)
+    rows, ranks = _flat(A, dim), group_of(group).ranks
+    shape = (ranks * A.shape[dim], *A.movedim(dim, 0).shape[1:-1])
+    found = [torch.ops.warploom.all_gather_matmul(rows, Bs[0], group)]
+    whole = None
+    if keep or len(Bs) > 1:
+        whole = rows_of_all(rows, group, autograd=True)
+        found += [matmul(whole, b) for b in Bs[1:]]
+    back = [each.view(*shape, -1).movedim(0, dim) for each in found]
+    return whole.view(*shape, -1).movedim(0, dim) if keep and whole is not None else None, back
+
+
+def _scattered_with_gradient(A: Tensor, B: Tensor, reduce_op: str, dim: int, group: str) -> Tensor:
+    """As `_scattered`, of operations that have gradients."""
+    _inner_dimension(A, dim, "scattered")
+    ranks = group_of(group).ranks
+    _check_scatter(A, reduce_op, dim, ranks)
+    found = torch.ops.warploom.matmul_reduce_scatter(_flat(A, dim), B, group)
+    if reduce_op == "avg":
+        found = found / ranks
+    return found.view(A.shape[dim] // ranks, *A.movedim(dim, 0).shape[1:-1], -1).movedim(0, dim)  # type: ignore[no-any-return]
+
+
+def _check_scatter(A: Tensor, reduce_op: str, dim: int, ranks: int) -> None:
+    """Raise ArgumentError for a reduction, or rows, that cannot be."""
+    if reduce_op not in REDUCTIONS:
+        raise ArgumentError("this reduction has no kernel", expected=", ".join(REDUCTIONS), got=repr(reduce_op))
+    if A.shape[dim] % ranks:
+        raise ArgumentError(
+            "the rows cannot be scattered evenly", expected=f"a multiple of {ranks}, the ranks of the group",
+            got=A.shape[dim],
+        )  # fmt: skip
 
 
 def _flat(x: Tensor, dim: int) -> Tensor:

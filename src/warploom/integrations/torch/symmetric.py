@@ -244,6 +244,16 @@ def make(group: Group, wanted: Wanted, device: torch.device) -> Exchange:
     )  # fmt: skip
 
 
+def rows_of_all(x: Tensor, group: str, *, autograd: bool = False) -> Tensor:
+    """The rows of all ranks, by the group's own all-gather; with a gradient if asked for. torch 2.13 renamed it."""
+    from torch.distributed import _functional_collectives as collectives
+
+    end = "_autograd" if autograd else ""
+    names = (f"all_gather_single{end}", f"all_gather_tensor{end}")
+    gather = next(getattr(collectives, name) for name in names if hasattr(collectives, name))
+    return collectives.wait_tensor(gather(x, 0, group))  # type: ignore[no-any-return]
+
+
 def _captured() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
