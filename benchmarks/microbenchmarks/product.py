@@ -17,21 +17,22 @@ SQUARE = 12
 
 def wave(
     name: str, stages: int, *, depth: int = 8192, ctas: int = 132, sharing: bool = True, data: str = "normal",
-    repetitions: int = 100, warps: int = 1,
+    repetitions: int = 100, warps: int = 1, across: int = SQUARE,
 ) -> Measurement:  # fmt: skip
     """One thread loads boxes of 128 rows, `depth` elements apart, going along k; those of A and of B in turn.
 
     sharing: CTA (i, j) of a square reads rows i of A and j of B, so that twelve read the same; otherwise its own.
+    across: of a wave that is no square, how many different rows of A there are; those of B follow.
     """
-    rows = 4096 if sharing else ROWS * ctas
+    rows = ROWS * ctas if not sharing else 4096 if across == SQUARE else 2 * ROWS * max(across, -(-ctas // across))
 
     def prepare(array):
         ring = smem.wgmma_tile(bf16, (ROWS, WIDTH), stages=stages, name="ring")
         full = smem.mbarrier(stages)
         k, phase = reg.scalar(u32, init=0), reg.scalar(u32, init=0)
         cta = ptx.special.ctaid.x()
-        left = ((cta % SQUARE) * ROWS if sharing else cta * ROWS).copy()
-        right = ((cta // SQUARE) * ROWS + rows // 2 if sharing else cta * ROWS).copy()
+        left = ((cta % across) * ROWS if sharing else cta * ROWS).copy()
+        right = ((cta // across) * ROWS + rows // 2 if sharing else cta * ROWS).copy()
         first = ptx.special.tid.x() == 0
         with ptx.if_(first):
             for stage in range(stages):
@@ -59,7 +60,8 @@ def wave(
                      array=Tile(rows, depth, bf16, box=(WIDTH, ROWS), swizzle="128B")),
         operations=stages, repetitions=repetitions, of=f"TMA load of 128 rows {2 * depth} bytes apart",
         bytes=stages * ROWS * 128, ctas=ctas, elements=(rows, depth), data=data,
-        facts={"stages": stages, "depth": depth, "sharing": sharing, "data": data},
+        facts={"stages": stages, "depth": depth, "sharing": sharing, "data": data}
+        | ({} if across == SQUARE else {"across": across}),
     )  # fmt: skip
 
 
@@ -107,6 +109,11 @@ def measurements() -> Iterator[Measurement]:
         yield wave(f"rate.product.stages8.ctas{ctas}", 8, ctas=ctas)
     yield wave("rate.product.zeros.ctas132", 8, data="zeros")
     yield wave("rate.product.depth1024.ctas132", 8, depth=1024)
+    for repetitions in (6, 12, 25, 50, 200, 400):  # how long CTAs that began in step stay so
+        yield wave(f"rate.product.long{repetitions}.ctas132", 8, repetitions=repetitions)
+    for across in (2, 4, 33, 66, 132):  # who shares with how many: 132 / across read the same rows of A
+        for repetitions in (12, 100):
+            yield wave(f"rate.product.across{across}.long{repetitions}", 8, across=across, repetitions=repetitions)
     for ctas in (33, 66, 132):
         yield wave(f"rate.product.own.ctas{ctas}", 8, depth=1024, sharing=False, ctas=ctas)
     for ctas in (33, 48, 66, 86, 99, 115, 132):  # every row is read once: from DRAM, 64 KiB apart

@@ -26,6 +26,15 @@ def test_bytes_from_dram_and_hits_slow_each_other_down():
     assert mixed < 2 * streamed
 
 
+def test_an_sm_that_shares_its_tpc_gets_half_of_the_tpcs_share_of_dram():
+    """67 CTAs take longer than 66 do; the more TPCs have both SMs at work, the less have those that have one."""
+    alone, first, most, every = (Chip(H200, 1.5, active).of_dram for active in (66, 67, 96, 132))
+    assert first < 0.65 * alone
+    assert first >= most > every
+    assert every == pytest.approx(H200["dram_bytes_per_ns"] / 132)
+    assert Chip(H200, 1.5, 33).of_dram == H200["dram_bytes_per_ns"] / 33
+
+
 def _predictor(ctas: int, written: float, out: float, loaded: float = 0.0) -> Predictor:
     recording = Recording("k", (ctas, 1, 1), (128, 1, 1), (1, 1, 1), clusters={0: [0]})
     recording.written = recording.stored = written

@@ -68,6 +68,7 @@ MEMORY: Mapping[str, Constant] = {
     "l1_latency": _c(34.0, "published: 33 to 38 clocks, arXiv 2402.13499"),
     "dram_latency": _clocks(675.7, "latency.ldg.dram"),
     "fill_bytes_per_ns": _c(164.6, 'm("rate.product.stages8.ctas12", "bytes_per_ns")'),
+    "tpc_dram_bytes_per_ns": _c(93.7, 'm("rate.tma.dram.ctas33", "bytes_per_ns_all") / 33'),
     "received_bytes_per_ns": _c(13163.0, 'm("rate.tma.multicast2.rows128.ctas132", "bytes_per_ns_all")'),
     "l2_bytes_per_ns": _c(9158.0, 'm("power.product.own", "tb_per_s") * 1000'),
     "l2_in_step_bytes_per_ns": _c(13003.0, 'm("rate.product.stages8.ctas132", "bytes_per_ns_all")'),
@@ -78,6 +79,10 @@ MEMORY: Mapping[str, Constant] = {
                                         '- 2 / m("power.dram.read", "tb_per_s") / 1000'),
     "tma_latency_ns": _c(225.2, 'm("latency.tma.l2.rows8", "ns") - m("latency.mbarrier.ping_pong", "ns") / 4'),
     "tma_dram_ns": _c(216.8, 'm("latency.tma.dram.rows8", "ns") - m("latency.tma.l2.rows8", "ns")'),
+    "tma_issue_clocks": _c(63.2, '(64 * m("rate.tma.issue.rows1.many64.w1", "clocks") '
+                                 '- 16 * m("rate.tma.issue.rows1.many16.w1", "clocks")) / 48'),
+    "tma_copy_clocks": _c(18.6, '(m("rate.tma.issue.rows1.many16.w4", "clocks") '
+                                '- m("rate.tma.issue.rows1.many16.w1", "clocks")) * 16 / 64 + 63.2 / 4'),
     "tma_row_clocks": _clocks(1.25, "rate.tma.l2.rows64.ctas1", " / 64"),
     "tma_outside_row_clocks": _c(6.25, 'm("rate.tma.l2.rows64.ctas1", "clocks") / 64 * 5'),
     "store_bytes_per_clock": _c(31.7, 'm("rate.tma_store.rows64.ctas1", "bytes_per_clock")'),

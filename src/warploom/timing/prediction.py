@@ -146,6 +146,7 @@ class Predictor:
         self.far = not launch.warm and launch.input_bytes + launch.output_bytes > L2_BYTES
         """Whether what is read again late is in DRAM again."""
         self.dram_bytes = self._dram()
+        self.unequal = self._unequal()
         self._replays: dict[float, tuple[float, Replay]] = {}
         self.crowding = 1.0
         self._settle_crowding()
@@ -180,6 +181,17 @@ class Predictor:
         share = self.launch.output_bytes / written if written else 1.0
         alone = self.recording.flops and self.launch.output_bytes == self.launch.writable_bytes
         return share if (0.0 if alone else LEAST_SHARE) < share < 1.0 else 1.0
+
+    def _unequal(self) -> tuple[int, int] | None:
+        """Where all clusters run at once and some have a tile more: (tiles of the first, SMs that have that many).
+
+        The others are done then, so that the last tile has L2 and DRAM for itself.
+        """
+        tiles, share = self.recording.tiles, self._share()
+        more = share * tiles - (tiles - 1)
+        if self.room.turns > 1 or tiles < 2 or not 0.0 < more < 1.0:
+            return None
+        return tiles, max(self.cluster, round(more * self.ctas))
 
     def _dram(self) -> float:
         """Bytes read from DRAM.
@@ -229,6 +241,10 @@ class Predictor:
             clocks += last
         elif turns <= most:
             clocks, replay = self._replay(ghz, turns, trace)
+            if self.unequal:
+                tiles, still = self.unequal
+                alone, _ = self._replay(ghz, turns, None, self.chip(ghz, still))
+                clocks -= max(0.0, clocks - alone) / tiles
         else:
             first = max(residents, most // 2 // residents * residents)
             last = max(first + residents, most // residents * residents)

@@ -19,6 +19,8 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..emulator.machine.units import LOADS
+
 RUN, ISSUE, ARRIVE, WAIT, GROUP, MEET, PASS, FENCE, GRID, RELEASE, HOLD = range(11)
 Step = tuple[int, int, Any]
 
@@ -98,6 +100,11 @@ class Operation:
     target: str = ""
     text: str = ""
     group: int = -1
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether a thread starts a load by TMA; the further receivers of a multicast come with the first."""
+        return self.engine == LOADS.engine and not self.stores and bool(self.fetched or self.outside)
 
 
 @dataclass(slots=True)
@@ -195,3 +202,23 @@ class Recording:
         """Warps of a CTA."""
         x, y, z = self.block
         return -(-x * y * z // 32)
+
+    @property
+    def tiles(self) -> int:
+        """Of the warp with most of them, how often it multiplies matrices and then writes to global memory."""
+        writing = [any(one and one.writes and one.space == "global" for one in run.accesses) for run in self.runs]
+        return max((self._tiles_of(steps, writing) for steps in self.steps.values()), default=0)
+
+    def _tiles_of(self, steps: list[Step], writing: list[bool]) -> int:
+        found, multiplied = 0, False
+        for kind, _, payload in steps:
+            if kind == RUN:
+                writes = writing[payload]
+                multiplied = multiplied or any(self.pcs[pc].flops for pc in self.runs[payload].pcs)
+            elif kind == ISSUE:
+                writes, multiplied = self.operations[payload].stores, multiplied or self.operations[payload].flops > 0
+            else:
+                continue
+            if writes and multiplied:
+                found, multiplied = found + 1, False
+        return found

@@ -51,7 +51,8 @@ class Actor:
     late: dict[int, float] = field(default_factory=dict)
     origin: dict[int, int] = field(default_factory=dict)
     """Events whose loads write registers."""
-    since: float = 0.0
+    copies: float = 0.0
+    """When it may start its next copy."""
 
 
 class Instance:
@@ -237,6 +238,11 @@ class Replay:
                 if not self._wait(actor, kind, pc, payload):
                     return
                 continue
+            if kind == kinds.ISSUE and self.recording.operations[payload].is_copy:
+                if actor.copies > actor.time:
+                    self._push(actor, actor.copies)
+                    return
+                actor.copies = actor.time + self.hardware["tma_issue_clocks"]
             actor.at += 1
             if kind == kinds.ISSUE:
                 self._issue(actor, payload)

@@ -18,6 +18,8 @@ from .tensor import mma_clocks, umma_clocks
 
 MATRIX = (WARPGROUP_MMA.engine, UMMA.engine)
 """Engines of the tensor core."""
+SMS_OF_TPC = 2
+"""Multiprocessors that share a way to memory."""
 
 
 @dataclass
@@ -49,8 +51,7 @@ class Chip:
         port, network = hardware["fill_bytes_per_ns"], self.network / self.active
         self.fill = min(port, hardware["received_bytes_per_ns"] / self.active) / clock
         """Bytes in a clock that an SM receives."""
-        share = hardware["dram_bytes_per_ns"] / self.active
-        dram = share / self.dram_share if self.dram_share else math.inf
+        dram = self.of_dram / self.dram_share if self.dram_share else math.inf
         self.fetch = together(sharpness, port, network, dram) / clock
         """Bytes in a clock that it gets of what it asks for."""
         self.out = min(hardware["store_bytes_per_clock"], hardware["store_bytes_per_ns"] / self.active / clock)
@@ -60,6 +61,24 @@ class Chip:
         waiting = self.dram_share if self.waiting is None else self.waiting
         self.latency = (hardware["tma_latency_ns"] + hardware["tma_dram_ns"] * min(1.0, waiting)) * clock
         """Clocks from a TMA copy's issue to its first bytes."""
+
+    @property
+    def paired(self) -> int:
+        """TPCs of which both SMs work. CTAs get a TPC of their own as long as there are any."""
+        return max(0, self.active - self.hardware.sms // SMS_OF_TPC)
+
+    @property
+    def of_dram(self) -> float:
+        """Bytes in a nanosecond that an SM gets of DRAM: the one that gets least.
+
+        TPCs share DRAM evenly. An SM that has its TPC for itself gets twice as much as others and is done when they are
+        half done; only then do they have DRAM for themselves, as far as their TPC can ask.
+        """
+        whole, tpcs = self.hardware["dram_bytes_per_ns"], self.hardware.sms // SMS_OF_TPC
+        if not self.paired:
+            return whole / self.active
+        alone = max(1 / self.hardware["tpc_dram_bytes_per_ns"], self.paired / whole)
+        return min(whole / self.active, 1 / (tpcs / whole + alone))
 
     @property
     def network(self) -> float:
@@ -169,7 +188,7 @@ class Sm:
         inside = operation.rows - operation.outside
         if operation.fetched or operation.outside:
             rows = inside * hardware["tma_row_clocks"] + operation.outside * hardware["tma_outside_row_clocks"]
-            self.tma = begin + rows
+            self.tma = begin + max(rows, hardware["tma_copy_clocks"])
         received = max(self.fill, begin) + max(operation.bytes / chip.fill, operation.fetched / chip.fetch)
         self.fill = received
         return begin, received, max(received, self.tma) + chip.latency
