@@ -112,11 +112,10 @@ def decode(row: Row) -> Prediction:
 
 def beside(row: Row) -> Prediction:
     """A kernel beside the ladder."""
-    from benchmarks.beside import REST_MHZ, Case, kernels, zeros
+    from benchmarks.beside import Case, kernels, zeros
 
     case = Case(row["kind"], row["m"], row["n"], row["k"], row["dtype"])
-    kernel = kernels(case, candidates=True)[row["kernel"]]
-    return kernel.predict(*zeros(case, row["kernel"]), clock_mhz=REST_MHZ if case.kind == "rest" else 0.0)
+    return kernels(case, candidates=True)[row["kernel"]].predict(*zeros(case, row["kernel"]))
 
 
 def found(path: Path) -> Iterator[Found]:

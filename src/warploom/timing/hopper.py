@@ -81,8 +81,6 @@ MEMORY: Mapping[str, Constant] = {
     "tma_dram_ns": _c(216.8, 'm("latency.tma.dram.rows8", "ns") - m("latency.tma.l2.rows8", "ns")'),
     "tma_issue_clocks": _c(63.2, '(64 * m("rate.tma.issue.rows1.many64.w1", "clocks") '
                                  '- 16 * m("rate.tma.issue.rows1.many16.w1", "clocks")) / 48'),
-    "tma_copy_clocks": _c(18.6, '(m("rate.tma.issue.rows1.many16.w4", "clocks") '
-                                '- m("rate.tma.issue.rows1.many16.w1", "clocks")) * 16 / 64 + 63.2 / 4'),
     "tma_row_clocks": _clocks(1.25, "rate.tma.l2.rows64.ctas1", " / 64"),
     "tma_outside_row_clocks": _c(6.25, 'm("rate.tma.l2.rows64.ctas1", "clocks") / 64 * 5'),
     "store_bytes_per_clock": _c(31.7, 'm("rate.tma_store.rows64.ctas1", "bytes_per_clock")'),

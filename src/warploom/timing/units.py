@@ -188,7 +188,7 @@ class Sm:
         inside = operation.rows - operation.outside
         if operation.fetched or operation.outside:
             rows = inside * hardware["tma_row_clocks"] + operation.outside * hardware["tma_outside_row_clocks"]
-            self.tma = begin + max(rows, hardware["tma_copy_clocks"])
+            self.tma = begin + rows
         received = max(self.fill, begin) + max(operation.bytes / chip.fill, operation.fetched / chip.fetch)
         self.fill = received
         return begin, received, max(received, self.tma) + chip.latency
