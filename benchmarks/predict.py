@@ -8,7 +8,7 @@ A row a point: `predicted_us` beside `measured_us`, the kernel, the shape, what 
 from `benchmarks/results`; nothing is fitted to them. Sets are scored apart, each against a trivial rule: one rate for
 all large products of a type, bytes over the bandwidth plus a start for few rows. `skill` is 1 - error / its error.
 Recording is most of the work, and does not depend on the model: --recordings keeps them. The second form predicts
-nothing: it takes the sets that runs side by side wrote into files of their own.
+nothing: it takes the rows that runs side by side wrote into files of their own.
 """
 
 from __future__ import annotations
@@ -371,6 +371,11 @@ def score(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def place(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Which point a row is about."""
+    return tuple(row[name] for name in ("set", "kernel", "m", "n", "k", "dtype", "protocol"))
+
+
 def chosen(kernel: str, parts: Sequence[str]) -> bool:
     return not parts or any(part in kernel for part in parts)
 
@@ -381,7 +386,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="parts of kernels' names; all by default")
     parser.add_argument("--recordings", type=Path, help="a folder that keeps what was recorded")
     parser.add_argument("--append", action="store_true", help="keep the rows that --out has of other sets")
-    parser.add_argument("--take", nargs="*", type=Path, default=[], help="files of other runs, for their sets")
+    parser.add_argument("--take", nargs="*", type=Path, default=[], help="files of other runs, for their rows")
     parser.add_argument("--folds", action="store_true", help="fit on odd rungs and score on even ones, then swap")
     parser.add_argument("--most", type=int, default=12, help="points of a long set")
     parser.add_argument("--out", type=Path, default=OUT)
@@ -394,9 +399,8 @@ def main() -> None:
         rows = [row for row in before["rows"] if not (row["set"] in wanted and chosen(row["kernel"], options.only))]
         skipped = [one for one in before["skipped"] if one["set"] not in wanted]
     for other in map(evidence.read, options.take):
-        taken = {row["set"] for row in other["rows"]}
-        rows = [row for row in rows if row["set"] not in taken] + other["rows"]
-        skipped = [one for one in skipped if one["set"] not in taken] + other["skipped"]
+        taken = {place(row) for row in other["rows"]}
+        rows = [row for row in rows if place(row) not in taken] + other["rows"]
     for name, made in points(options.most).items():
         if name not in wanted:
             continue

@@ -66,9 +66,12 @@ MEMORY: Mapping[str, Constant] = {
     "global_store_clocks": _clocks(1.99, "rate.stg32.ctas1", " / 8"),
     "shuffle_clocks": _clocks(1.0, "rate.shuffle.w16", " / 16"),
     "l1_latency": _c(34.0, "published: 33 to 38 clocks, arXiv 2402.13499"),
-    "dram_latency": _clocks(675.7, "latency.ldg.dram"),
+    "dram_latency": _clocks(850.0, "rate.ldg.walk.down.dram.ctas1.w1", " * 4"),
     "fill_bytes_per_ns": _c(164.6, 'm("rate.product.stages8.ctas12", "bytes_per_ns")'),
-    "tpc_dram_bytes_per_ns": _c(93.7, 'm("rate.tma.dram.ctas33", "bytes_per_ns_all") / 33'),
+    "pressed_half_bytes_per_ns": _c(38.8, 'm("launch.stream.pdl.ctas80", "bytes") / 80 '
+                                          '/ m("launch.stream.pdl.ctas80", "us") / 1000'),
+    "pressed_third_bytes_per_ns": _c(65.4, 'm("launch.stream.pdl.ctas48", "bytes") / 48 '
+                                           '/ m("launch.stream.pdl.ctas48", "us") / 1000'),
     "received_bytes_per_ns": _c(13163.0, 'm("rate.tma.multicast2.rows128.ctas132", "bytes_per_ns_all")'),
     "l2_bytes_per_ns": _c(9158.0, 'm("power.product.own", "tb_per_s") * 1000'),
     "l2_in_step_bytes_per_ns": _c(13003.0, 'm("rate.product.stages8.ctas132", "bytes_per_ns_all")'),

@@ -224,7 +224,17 @@ class Predictor:
         share = self.dram_bytes / self.l2_bytes if self.l2_bytes else 0.0
         waiting = min(1.0, share / self._alone())
         asked = self.l2_bytes / self.active
-        return Chip(self.hardware, ghz, active or self.active, share, asked, waiting, self.far, self.crowding)
+        return Chip(
+            self.hardware,
+            ghz,
+            active or self.active,
+            share,
+            asked,
+            waiting,
+            self.far,
+            self.crowding,
+            self.recording.pdl,
+        )
 
     def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:
         """(clocks of the whole launch on the SMs of one place, the replay)."""

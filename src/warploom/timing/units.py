@@ -18,8 +18,6 @@ from .tensor import mma_clocks, umma_clocks
 
 MATRIX = (WARPGROUP_MMA.engine, UMMA.engine)
 """Engines of the tensor core."""
-SMS_OF_TPC = 2
-"""Multiprocessors that share a way to memory."""
 
 
 @dataclass
@@ -34,6 +32,7 @@ class Chip:
         waiting: share of its requests that wait for DRAM, also for lines another SM asked for; by default `dram_share`.
         far: what is read again late is in DRAM again.
         crowding: by how much DRAM takes longer than when it is idle.
+        early: the grid begins while the one in front still runs.
     """
 
     hardware: Hardware
@@ -44,6 +43,7 @@ class Chip:
     waiting: float | None = None
     far: bool = False
     crowding: float = 1.0
+    early: bool = False
 
     def __post_init__(self) -> None:
         hardware, clock = self.hardware, self.ghz
@@ -63,22 +63,18 @@ class Chip:
         """Clocks from a TMA copy's issue to its first bytes."""
 
     @property
-    def paired(self) -> int:
-        """TPCs of which both SMs work. CTAs get a TPC of their own as long as there are any."""
-        return max(0, self.active - self.hardware.sms // SMS_OF_TPC)
-
-    @property
     def of_dram(self) -> float:
         """Bytes in a nanosecond that an SM gets of DRAM: the one that gets least.
 
-        TPCs share DRAM evenly. An SM that has its TPC for itself gets twice as much as others and is done when they are
-        half done; only then do they have DRAM for themselves, as far as their TPC can ask.
+        A grid that begins while those in front still run gets the SMs that they leave. They are not spread over the
+        chip, and stand in each other's way where more than a third or a half of all belong to one grid.
         """
-        whole, tpcs = self.hardware["dram_bytes_per_ns"], self.hardware.sms // SMS_OF_TPC
-        if not self.paired:
-            return whole / self.active
-        alone = max(1 / self.hardware["tpc_dram_bytes_per_ns"], self.paired / whole)
-        return min(whole / self.active, 1 / (tpcs / whole + alone))
+        hardware, even = self.hardware, self.hardware["dram_bytes_per_ns"] / self.active
+        if not self.early:
+            return even
+        if 2 * self.active > hardware.sms:
+            return min(even, hardware["pressed_half_bytes_per_ns"])
+        return min(even, hardware["pressed_third_bytes_per_ns"]) if 3 * self.active > hardware.sms else even
 
     @property
     def network(self) -> float:
