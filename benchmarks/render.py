@@ -76,7 +76,6 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "language-model": (compared.language_model, H200 / "language-model.json"),
     },
     README: {
-        "language-model": (compared.language_model_short, H200 / "language-model.json"),
         "summary": (compared.summary, *BF16, *(H200 / f"{name}.json" for name in ("fp8", "fused", "grouped"))),
     },
     ATTENTION: {

@@ -213,6 +213,10 @@ def test_the_figures_in_the_documents_are_those_of_the_files() -> None:
     assert done.returncode == 0, "run python benchmarks/render.py"
 
 
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().split()) <= 1000
+
+
 @pytest.mark.parametrize("document", [README, ROOT / "docs" / "measured.md"], ids=lambda path: path.name)
 def test_no_figure_of_the_tables_was_typed(document: Path) -> None:
     outside = re.sub(r"<!-- [\w-]+ -->\n(?:\|[^\n]*\n)*|```.*?```", "", document.read_text(), flags=re.DOTALL)
