@@ -6,7 +6,6 @@ import pytest
 
 from tests.errors import refused
 from tests.lang.tools import emitted, line_of, make
-from warploom.errors import TraceError
 from warploom.lang import ptx, reg
 from warploom.types import s32, u32, u64
 
@@ -127,7 +126,7 @@ def test_else_with_something_between_is_refused():
         with ptx.else_():  # late else
             pass
 
-    with pytest.raises(TraceError, match="does not directly follow") as caught:
+    with refused("else-without-if") as caught:
         make(body).ptx()
     assert caught.value.where.line == line_of("late else", __file__)
 
@@ -147,7 +146,7 @@ def test_else_without_if_and_else_after_else_are_refused(second):
             pass
 
     for body in (alone, twice):
-        with pytest.raises(TraceError, match="does not directly follow"):
+        with refused("else-without-if"):
             make(body).ptx()
 
 
@@ -206,9 +205,9 @@ def test_nounroll_stands_in_front_of_the_loop(assembles):
 @pytest.mark.parametrize(
     "loop, complaint",
     [
-        (lambda: ptx.range(0, 4, 0), "step of ptx.range is 0"),
-        (lambda: ptx.range(0, 4.0), "registers and Python ints"),
-        (lambda: ptx.range(reg.scalar(u32), 0, -1), "count down in an unsigned"),
+        (lambda: ptx.range(0, 4, 0), "0"),
+        (lambda: ptx.range(0, 4.0), "4.0"),
+        (lambda: ptx.range(reg.scalar(u32), 0, -1), "step -1, type u32"),
     ],
 )
 def test_loops_that_cannot_be_are_refused(loop, complaint):
@@ -216,7 +215,7 @@ def test_loops_that_cannot_be_are_refused(loop, complaint):
         for _ in loop():
             pass
 
-    with pytest.raises(TraceError, match=complaint):
+    with refused("loop-bounds", got=complaint):
         make(body).ptx()
 
 
@@ -298,16 +297,16 @@ def test_python_loops_inside_a_traced_loop_may_break():
 
 @pytest.mark.parametrize("jump", [ptx.break_, ptx.continue_])
 def test_jumps_outside_of_a_loop_are_refused(jump):
-    with pytest.raises(TraceError, match="outside of every"):
+    with refused("jump-outside-loop"):
         make(jump).ptx()
 
 
 @pytest.mark.parametrize(
     "condition, complaint",
     [
-        (lambda: reg.scalar(u32), "compare the register"),
-        (lambda: True, "Python's if"),
-        (lambda: None, "takes a predicate"),
+        (lambda: reg.scalar(u32), "Register(%r1: u32)"),
+        (lambda: True, "True"),
+        (lambda: None, "None"),
     ],
 )
 def test_a_branch_needs_a_predicate(condition, complaint):
@@ -315,7 +314,7 @@ def test_a_branch_needs_a_predicate(condition, complaint):
         with ptx.if_(condition()):
             pass
 
-    with pytest.raises(TraceError, match=complaint):
+    with refused("branch-condition", got=complaint):
         make(body).ptx()
 
 

@@ -63,12 +63,16 @@ def _condition(trace: Trace, condition: object, what: str) -> Predicate:
     if isinstance(condition, Predicate):
         return condition
     if isinstance(condition, Register):
-        raise trace.error(f"{what} takes a predicate", got=repr(condition), hint="compare the register: x != 0")
+        raise trace.error(f"{what} takes a predicate", got=repr(condition), hint="compare the register: x != 0",
+                          code="branch-condition")  # fmt: skip
     if isinstance(condition, bool):
         raise trace.error(
-            f"{what} takes a predicate; this condition is known while tracing", got=condition, hint="use Python's if"
+            f"{what} takes a predicate; this condition is known while tracing",
+            got=condition,
+            hint="use Python's if",
+            code="branch-condition",
         )
-    raise trace.error(f"{what} takes a predicate", got=repr(condition))
+    raise trace.error(f"{what} takes a predicate", got=repr(condition), code="branch-condition")
 
 
 class _Branch:
@@ -117,6 +121,7 @@ def _reopen(trace: Trace, what: str) -> _Branch:
     if branch is None or not tail or [id(item) for item in found] != [id(item) for item in tail]:
         raise trace.error(
             f"ptx.{what} does not directly follow the block of a ptx.if_",
+            code="else-without-if",
             hint=f"nothing may stand between: with ptx.if_(p): ...  with ptx.{what}(...): ...",
         )
     del statements[len(statements) - len(tail) :]
@@ -209,15 +214,19 @@ def _index_type(trace: Trace, start: object, stop: object, step: object, dtype: 
         if dtype in (dtypes.b32, dtypes.b64):
             dtype = dtypes.ALL[f"u{dtype.bits}"]
     if not dtype.is_integer:
-        raise trace.error("ptx.range counts in integers", got=str(dtype))
+        raise trace.error("ptx.range counts in integers", got=str(dtype), code="loop-bounds")
     for value in (start, stop, step):
         if not isinstance(value, (Register, int)) or isinstance(value, bool):
-            raise trace.error("ptx.range takes registers and Python ints", got=repr(value))
+            raise trace.error("ptx.range takes registers and Python ints", got=repr(value), code="loop-bounds")
     if isinstance(step, int) and step == 0:
-        raise trace.error("the step of ptx.range is 0", consequence="the loop would never end")
+        raise trace.error("the step of ptx.range is 0", got=step, consequence="the loop would never end",
+                          code="loop-bounds")  # fmt: skip
     if isinstance(step, int) and step < 0 and not dtype.is_signed:
         raise trace.error(
-            "ptx.range cannot count down in an unsigned type", got=f"step {step}, type {dtype}", hint="pass dtype=s32"
+            "ptx.range cannot count down in an unsigned type",
+            got=f"step {step}, type {dtype}",
+            hint="pass dtype=s32",
+            code="loop-bounds",
         )
     return dtype
 
