@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.errors import refused
-from warploom.errors import ArgumentError, ArgumentTypeError
+from warploom.errors import ArgumentTypeError
 from warploom.isa import dtypes
 from warploom.isa.tensor_map import TensorMapSpec
 
@@ -81,29 +81,29 @@ def test_driver_codes_of_the_modes():
 
 
 BROKEN = {
-    "rank 0": (dict(dims=(), strides=(), box=()), "1 to 5 dimensions"),
-    "rank 6": (dict(dims=(8,) * 6, strides=(16,) * 5, box=(8,) * 6), "1 to 5 dimensions"),
-    "too few strides": (dict(strides=()), "strides of a rank-2"),
-    "box of another rank": (dict(box=(64,)), "box of a rank-2"),
-    "empty dimension": (dict(dims=(256, 0)), r"dims\[1\]"),
-    "huge dimension": (dict(dims=(256, 2**32 + 1)), r"dims\[1\]"),
-    "stride of 8": (dict(strides=(520,)), r"strides\[0\]"),
-    "stride of 2^40": (dict(strides=(2**40,)), r"strides\[0\]"),
-    "box of 0": (dict(box=(64, 0)), r"box\[1\]"),
-    "box of 257": (dict(box=(64, 257)), r"box\[1\]"),
-    "element stride 9": (dict(element_strides=(1, 9)), r"element_strides\[1\]"),
-    "inner box of 24 bytes": (dict(box=(12, 32)), "24 bytes"),
-    "inner box wider than the swizzle": (dict(box=(72, 32)), "wider than the 128B swizzle"),
-    "unknown swizzle": (dict(swizzle="256B"), "swizzle='256B'"),
-    "unknown fill": (dict(oob_fill="ONE"), "oob_fill='ONE'"),
-    "NaN for integers": (dict(dtype=dtypes.u16, oob_fill="NAN"), "floats"),
-    "NaN for fp8": (dict(dtype=dtypes.e4m3, oob_fill="NAN", dims=(512, 128)), "floats"),
-    "interleave with rank 2": (dict(interleave="16B"), "at least 3 dimensions"),
+    "rank 0": (dict(dims=(), strides=(), box=()), ("argument", "rank 0")),
+    "rank 6": (dict(dims=(8,) * 6, strides=(16,) * 5, box=(8,) * 6), ("argument", "rank 6")),
+    "too few strides": (dict(strides=()), ("argument", "0: ()")),
+    "box of another rank": (dict(box=(64,)), ("argument", "1: (64,)")),
+    "empty dimension": (dict(dims=(256, 0)), ("argument", "0")),
+    "huge dimension": (dict(dims=(256, 2**32 + 1)), ("argument", "4294967297")),
+    "stride of 8": (dict(strides=(520,)), ("argument", "520")),
+    "stride of 2^40": (dict(strides=(2**40,)), ("argument", "1099511627776")),
+    "box of 0": (dict(box=(64, 0)), ("argument", "0")),
+    "box of 257": (dict(box=(64, 257)), ("argument", "257")),
+    "element stride 9": (dict(element_strides=(1, 9)), ("argument", "9")),
+    "inner box of 24 bytes": (dict(box=(12, 32)), ("argument", "24")),
+    "inner box wider than the swizzle": (dict(box=(72, 32)), ("argument", "144 bytes")),
+    "unknown swizzle": (dict(swizzle="256B"), ("argument", "'256B'")),
+    "unknown fill": (dict(oob_fill="ONE"), ("argument", "'ONE'")),
+    "NaN for integers": (dict(dtype=dtypes.u16, oob_fill="NAN"), ("argument", "u16")),
+    "NaN for fp8": (dict(dtype=dtypes.e4m3, oob_fill="NAN", dims=(512, 128)), ("argument", "e4m3")),
+    "interleave with rank 2": (dict(interleave="16B"), ("argument", "2")),
     "interleave 32B without its swizzle": (
-        dict(interleave="32B", dims=(256, 8, 8), strides=(512, 4096), box=(16, 8, 8)), 'needs swizzle "32B"',
+        dict(interleave="32B", dims=(256, 8, 8), strides=(512, 4096), box=(16, 8, 8)), ("argument", "128B"),
     ),
     "interleave 32B with a stride of 48": (
-        dict(interleave="32B", swizzle="32B", dims=(16, 8, 8), strides=(48, 4096), box=(16, 8, 8)), r"strides\[0\]",
+        dict(interleave="32B", swizzle="32B", dims=(16, 8, 8), strides=(48, 4096), box=(16, 8, 8)), ("argument", "48"),
     ),
 }  # fmt: skip
 
@@ -111,7 +111,7 @@ BROKEN = {
 @pytest.mark.parametrize("change, sentence", BROKEN.values(), ids=BROKEN)
 def test_a_limit_is_named_with_field_and_value(change, sentence):
     GOOD.validate()
-    with pytest.raises(ArgumentError, match=sentence):
+    with refused(*sentence):
         replace(GOOD, **change).validate()
 
 

@@ -167,6 +167,7 @@ def of(value: object) -> DType:
     raise ArgumentTypeError(
         f"{value!r} is not a type a kernel can use",
         expected=f"one of {', '.join(ALL)}, or its NumPy, torch or JAX equivalent",
+        got=repr(value),
     )
 
 

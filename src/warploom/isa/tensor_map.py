@@ -372,7 +372,9 @@ def _check_names(spec: TensorMapSpec) -> None:
         ("l2_promotion", spec.l2_promotion, L2_PROMOTIONS),
     ):
         if value not in choices:
-            raise ArgumentError(f"a tensor map has no {name}={value!r}", expected=f"one of {', '.join(choices)}")
+            raise ArgumentError(
+                f"a tensor map has no {name}={value!r}", expected=f"one of {', '.join(choices)}", got=repr(value)
+            )
     if spec.oob_fill == "NAN" and ELEMENTS[spec.dtype.name][0] not in DRIVER_FLOATS:
         raise ArgumentError(
             f'oob_fill="NAN" is for types that TMA knows as floats; '
