@@ -57,6 +57,34 @@ def test_an_arrival_with_a_count_counts_so_often():
     assert polls(init(5) + "@%first mbarrier.arrive.shared::cta.b64 _, [bar], 5;\n") == (True, False)
 
 
+@pytest.mark.parametrize("count", ["2", "%r3"], ids=["a constant", "a register"])
+def test_lanes_arrive_several_times_each_and_get_their_own_states(count: str):
+    out = np.zeros(32, np.uint32)
+    body = (
+        init(64)
+        + f"""
+        .reg .b64 %rdp;
+        mov.u32 %r3, 2;
+        mbarrier.arrive.shared::cta.b64 %rdp, [bar], {count};
+        mbarrier.test_wait.shared::cta.b64 %p1, [bar], %rdp;
+        and.b64 %rdp, %rdp, 0xFFFFF;
+        cvt.u32.u64 %r1, %rdp;
+        @%p1 add.u32 %r1, %r1, 1000;
+        mul.wide.u32 %rdp, %tid, 4;
+        add.u64 %rdp, %rdp, %a0;
+        st.global.u32 [%rdp], %r1;
+        """
+    )
+    emulate(body, out, threads=32)
+    # all states are of the phase that the last lane has ended; each names what was missing before its lane
+    assert (out == 1064 - 2 * np.arange(32)).all()
+
+
+def test_lanes_with_different_counts_arrive_one_after_the_other():
+    each = "add.u32 %r3, %tid, 1;\nmbarrier.arrive.shared::cta.b64 _, [bar], %r3;\n"
+    assert polls(init(sum(range(1, 33))) + each) == (True, False)
+
+
 def test_announced_bytes_hold_the_phase():
     announce = "@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 64;\n"
     deliver = "@%first mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], {};\n"

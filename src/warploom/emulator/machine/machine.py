@@ -137,7 +137,9 @@ class Cta:
         shape = machine.cluster_shape
         self.index_in_cluster = tuple(at % size for at, size in zip(index, shape, strict=True))
         self.shared_start = code.shared_start
-        self.shared = Region(np.resize(np.frombuffer(machine.unwritten, np.uint8), code.shared_size), "shared memory")
+        size, filled = code.shared_size, machine.unwritten
+        filled *= -(-size // len(filled))
+        self.shared = Region(np.frombuffer(bytearray(filled), np.uint8)[:size], "shared memory")
         self.local_size = code.local_bytes
         warps = -(-self.threads // WARP)
         self.local = Region(np.full(warps * WARP * code.local_bytes, 0xFF, np.uint8), "local memory")

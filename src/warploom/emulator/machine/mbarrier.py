@@ -10,6 +10,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from ...errors import InvalidOperandError
 from . import shared_address as shared
 from .async_operation import AsyncOperation
@@ -216,6 +218,11 @@ class MBarrier:
 
     def _error(self, by: Issuer, what: str, **parts: object) -> NoReturn:
         by.error(InvalidOperandError, what, **parts)
+
+
+def phases_of(tokens: np.ndarray) -> np.ndarray:
+    """The states of the same phases with nothing else in them."""
+    return tokens >> _PHASE_SHIFT << _PHASE_SHIFT
 
 
 # -- the barriers of a CTA ---------------------------------------------------------------------------------------

@@ -100,8 +100,9 @@ def arrive(d: Decode) -> Step:
         lanes = frame.active_lanes
         addresses = address.compute(frame)
         frame.machine.counters.mbarrier_arrivals += int(lanes.size)
-        if count < 0 and amount < 0 and not drops and completes and lanes.size > 1:
-            if _arrive_together(frame, address, addresses, lanes, state, may_leave):
+        if amount < 0 and not drops and completes and lanes.size > 1:
+            each = _same_count(frame, count, lanes)
+            if each and _arrive_together(frame, address, addresses, lanes, state, may_leave, each):
                 return
         for lane in lanes:
             place = mbarrier.locate(frame, address.space, int(addresses[lane]), lane, may_leave)
@@ -120,10 +121,22 @@ def arrive(d: Decode) -> Step:
     return step
 
 
+def _same_count(frame: Frame, count: int, lanes: np.ndarray) -> int:
+    """How often each lane arrives, once if no operand says it; 0 if they differ, or for what is no count."""
+    if count < 0:
+        return 1
+    values = frame.values[count]
+    if not isinstance(values, np.ndarray):
+        return max(0, int(values))
+    first = int(values[lanes[0]])
+    return first if first > 0 and (values[lanes] == first).all() else 0
+
+
 def _arrive_together(
-    frame: Frame, address: AddressOperand, addresses: np.ndarray, lanes: np.ndarray, state: int, may_leave: bool
-) -> bool:
-    """All lanes arrive once on one barrier of the own CTA, without ending its phase before the last of them."""
+    frame: Frame, address: AddressOperand, addresses: np.ndarray, lanes: np.ndarray, state: int, may_leave: bool,
+    each: int,
+) -> bool:  # fmt: skip
+    """All lanes arrive `each` times on one barrier of the own CTA, and none before the last of them ends its phase."""
     first = int(addresses[lanes[0]])
     if not (addresses[lanes] == first).all():
         return False
@@ -132,11 +145,13 @@ def _arrive_together(
         return False
     by = Issuer.of(frame)
     barrier = mbarrier.find(by, cta, offset)
-    if lanes.size > barrier.pending:
+    if lanes.size * each > barrier.pending:
         return False
-    token = barrier.arrive(int(lanes.size), by)
+    token = barrier.arrive(int(lanes.size) * each, by)
     if state >= 0:
-        lane_array(frame, state)[lanes] = token - np.arange(lanes.size)  # the pending count is the state's low part
+        lane_array(frame, state)[lanes] = token - each * np.arange(
+            lanes.size
+        )  # the pending count is the state's low part
     return True
 
 
@@ -170,6 +185,8 @@ def _watches(frame: Frame, address: AddressOperand, parity: int, state: int) -> 
     lanes = frame.active_lanes
     addresses, values = address.compute(frame)[lanes], frame.values[parity if parity >= 0 else state]
     values = values[lanes] if isinstance(values, np.ndarray) else np.full(lanes.size, values)
+    if parity < 0:
+        values = mbarrier.phases_of(values)  # states of one phase differ by how many arrivals were missing
     if lanes.size == 1 or (parity >= 0 and _alike(addresses) and _alike(values)):
         return [_watch(frame, address, int(addresses[0]), int(values[0]), parity >= 0, lanes)]
     watches = []
