@@ -36,11 +36,8 @@ def candidates(case: ForwardProblem) -> dict[str, Config]:
         return {}
     turns = "unordered" if chosen.ordered else "ordered"
     found = {turns: replace(chosen, ordered=not chosen.ordered), "maxima not renewed": replace(chosen, renewed=False)}
-    if case.head_dim == 256:  # no room for sums in shared memory
-        renewed = replace(chosen, renewed=True)
-        found = {"renewed": renewed, "renewed, unordered": replace(renewed, ordered=False)}
-        found |= {"renewed, apart 64": replace(renewed, apart=64), "never apart": replace(renewed, apart=0)}
-        return found
+    if case.head_dim == 256:
+        return found | {"apart 64": replace(chosen, apart=64), "never apart": replace(chosen, apart=0)}
     found["never apart"] = replace(chosen, keys=128, key_stages=3, apart=0)
     if case.head_dim == 128:
         found["apart 64, 128 keys"] = replace(chosen, keys=128, key_stages=3, apart=64)

@@ -268,7 +268,7 @@ def _narrow(of: Attention) -> Config:
         return Config(key_stages=4, value_stages=3, ordered=False, apart=of.columns, renewed=True)
     if max(of.depth, of.columns) <= 128:
         return Config(keys=96, key_stages=4, value_stages=3, ordered=False, apart=of.columns, renewed=True)
-    return Config(keys=64, key_stages=2, query_slots=1, apart=32)
+    return Config(keys=64, key_stages=2, query_slots=1, apart=32, renewed=True)
 
 
 def section(of: Attention, causal: bool, length: int, heads: int, kv_heads: int) -> int:
