@@ -259,7 +259,8 @@ def test_a_name_says_everything():
 # -- the choice ------------------------------------------------------------------------------------------------------
 
 SHAPES = [(256, 6144, 4096), (320, 1024, 4096), (7, 4608, 3584), (200, 4608, 3584), (512, 51200, 5120), (1, 8, 8),
-          (129, 50257, 1600), (384, 7168, 16384), (448, 5120, 5120)]  # fmt: skip
+          (129, 50257, 1600), (384, 7168, 16384), (448, 5120, 5120), (809, 1152, 4304),
+          (41, 8192, 7392)]  # fmt: skip
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -276,6 +277,17 @@ def test_everything_that_is_ranked_can_be_built_and_fits_the_machine(shape: tupl
             assert ctas == 132
     times = [time for _, time in ranked(*shape)]
     assert times == sorted(times) and times[0] > 0
+
+
+def test_neighbours_share_where_rows_of_k_are_astride_lines_and_tiles_are_inside():
+    for shape in SHAPES:
+        m, n, k = shape
+        shared = [config for config in fitting(*shape) if config.shared]
+        assert bool(shared) == (k * 2 % 128 != 0 and m > 8)
+        for config in shared:
+            assert config.shared_rows <= (m if config.shared == "tokens" else n)
+    assert not [config for config in fitting(809, 1152, 4352, Product(e4m3, e4m3, bf16)) if config.shared]
+    assert [config for config in fitting(809, 1152, 4304, Product(e4m3, e4m3, bf16)) if config.shared]
 
 
 def test_the_model_counts_rows_of_the_tensor_not_of_the_tile():

@@ -13,6 +13,7 @@ The model adds up what a tile waits for (microseconds; `Rates` has the constants
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -74,7 +75,7 @@ class Features(NamedTuple):
         mma, rows: of a multiprocessor: clocks of its wgmmas, rows of the boxes it loads.
         bytes: of A, W and D.
         flying: bytes of all stages of all CTAs.
-        weights, tokens: bytes that all CTAs load of either.
+        weights, tokens: bytes that all CTAs load of either, a row twice as far as it begins inside a line (`astride`).
         end: tiles of 128 x 128 that a CTA stores.
         waves: rounds after the first, of CTAs that are not persistent.
         split, exchanged: whether K is split, and tiles of 128 x 128 that a CTA sends.
@@ -137,14 +138,14 @@ def features(
     width, waves = product.a.bytes, waves_of(config, m, n, sms)
     across, down = -(-m // config.tokens), -(-n // config.weights)
     depth = waves * -(-k * width // (config.k_tiles * TILE_K_BYTES)) * config.k_tiles / config.split
-    tile = config.tile_m * config.tile_n / config.split / 16384
+    tile, lines = config.tile_m * config.tile_n / config.split / 16384, 1 + astride(k, product)
     return Features(
         mma=4 * depth * (config.tile_m // BLOCK) * max(config.tile_n / 2, 16 + config.tile_n / 4),
         rows=depth * (min(config.tokens, m) + min(config.weights, n)),
         bytes=(m + n) * k * width + m * n * product.out.bytes,
         flying=min(across * down * config.split, sms * config.ctas_per_sm) * config.stages * config.stage_bytes,
-        weights=across * n * k * width / (1 if config.shared == "tokens" else config.neighbours),
-        tokens=down * m * k * width / (config.neighbours if config.shared == "tokens" else 1),
+        weights=lines * across * n * k * width / _fewer(config, "weights", lines == 1),
+        tokens=lines * down * m * k * width / _fewer(config, "tokens", False),
         end=tile * (waves if config.persistent else 1),
         waves=0 if config.persistent else waves - 1,
         split=config.split > 1,
@@ -156,6 +157,11 @@ def features(
         idle=waves * sms * config.ctas_per_sm / (across * down * config.split) - 1,
         consumers=config.consumers - 1,
     )
+
+
+def _fewer(config: FreeTileConfig, operand: str, merged: bool) -> int:
+    """By how many an operand's bytes are divided: neighbours share it, or L2 merges what they load at one time."""
+    return config.neighbours if config.shared == operand or (merged and not config.shared) else 1
 
 
 def outside(config: FreeTileConfig, m: int, n: int) -> int:
@@ -196,14 +202,22 @@ def terms(
     return expected(features(config, m, n, k, product, sms), rates)
 
 
+def astride(k: int, product: Product) -> float:
+    """The share of the rows of A and W that begin inside a line of 128 bytes, so that what a box has of such a row is
+    in two lines. L2 is asked that much more often then, and what neighbours load for each other by multicast is worth
+    it: 4 to 6 % in benchmarks/results/nvidia-h200/sweep-pairs.json, where it costs 1 to 10 % of other products; more
+    where rows begin inside sectors of 32 bytes, in sweep-astride.json there."""
+    return 1 - math.gcd(k * product.a.bytes, TILE_K_BYTES) / TILE_K_BYTES
+
+
 def sharing(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> Iterator[FreeTileConfig]:
-    """The same tile in pairs of CTAs that share weights, and tokens: where there are two such tiles, and in one wave
-    if it was in one."""
+    """The same tile in pairs of CTAs that share weights, and tokens: where there are two such tiles, none larger than
+    the tensor, whose rows outside slices are not spared, and in one wave if it was in one."""
     across, down = -(-m // config.tokens), -(-n // config.weights)
     waves = waves_of(config, m, n, sms)
-    for shared, tiles in (("weights", across), ("tokens", down)):
+    for shared, tiles, extent in (("weights", across, n), ("tokens", down, m)):
         pair = replace(config, neighbours=2, shared=shared)
-        if config.split == 1 and tiles > 1 and pair.shared_rows >= 2 * SLICE_ROWS:
+        if config.split == 1 and tiles > 1 and 2 * SLICE_ROWS <= pair.shared_rows <= extent:
             if waves_of(pair, m, n, sms) == waves:
                 yield pair
 
@@ -231,6 +245,9 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
                 ):
                     continue  # a tile 8 columns narrower needs no more tiles
                 forms = forms_of(swapped, rows, columns, whole, m <= READ_ONCE, depth > 1)
+                if astride(k, product) > 0:
+                    for each in forms.alone if tiles <= 2 * sms else forms.persistent:
+                        yield from sharing(each, m, n, sms)
                 if tiles <= 2 * sms:
                     yield from forms.alone
                     for each in forms.neighbours:

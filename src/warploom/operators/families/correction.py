@@ -22,7 +22,7 @@ import numpy as np
 
 from ...errors import ArgumentError
 from ...kernels.hopper.description import Config
-from ...kernels.hopper.free_tile_choice import expected, features, of_decode, waves_of
+from ...kernels.hopper.free_tile_choice import astride, expected, features, of_decode, waves_of
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
@@ -157,9 +157,12 @@ def ends_us(config: Any, problem: Problem, gpu: Gpu) -> float:
 def considered(config: Any, problem: Problem) -> bool:
     """Whether a configuration was the fastest of such products often enough in the sweep to be thought of, where there
     are free tiles: large tiles for few rows were not, unless they load or compute a fused end meanwhile; nor were
-    small-M kernels with two CTAs a multiprocessor, the fastest of 15 products in 101, by 7 % at most."""
+    small-M kernels with two CTAs a multiprocessor, the fastest of 15 products in 101, by 7 % at most; nor free tiles
+    that share an operand, unless rows of K are astride lines (`astride`)."""
     if isinstance(config, Config):
         return problem.m >= LARGE_FROM or not short_end(problem)
+    if isinstance(config, FreeTileConfig):
+        return not config.shared or astride(problem.k, problem.product) > 0
     return not (isinstance(config, SmallMConfig) and config.ctas_per_sm > 1)
 
 

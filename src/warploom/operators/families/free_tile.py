@@ -85,7 +85,15 @@ class FreeTile:
         for config, time in order:
             if len(chosen) == MOST or time > WITHIN * order[0][1]:
                 break
-            form = config.swapped, config.tile_m, config.split, config.persistent, config.neighbours, config.moved
+            form = (
+                config.swapped,
+                config.tile_m,
+                config.split,
+                config.persistent,
+                config.neighbours,
+                config.moved,
+                config.shared,
+            )
             if (len(chosen) < FIRST or form not in forms) and _fits(config, problem):
                 forms.add(form)
                 chosen[config] = None
@@ -137,6 +145,7 @@ class FreeTile:
         """In words."""
         split = f", K in {config.split} parts" if config.split > 1 else ""
         waves = ", several waves" if config.persistent else ""
+        split += f", {config.neighbours} CTAs share {config.shared}" if config.shared else ""
         axis = "B" if config.swapped else "A"
         return (f"free tile: {config.tokens} rows of A by {config.weights} of B, {axis} on the MMA's M axis, "
                 f"{config.stages} stages{split}{waves}")  # fmt: skip
