@@ -19,6 +19,14 @@ DESCRIBED = [
     for text in sorted(FOREIGN.rglob("*.ptx"))
     if text.with_suffix(".launch.toml").is_file() and "tensor_map" in text.with_suffix(".launch.toml").read_text()
 ]
+OPEN = {
+    "e4m3_by_e5m2": "the types of A and B differ, and the opcode and its descriptor say which is which, not which map",
+    "gathered_rows": "several warps run the same copies, so that the text has fewer than are announced",
+    "mxfp8_by_mxfp4": "four bits an element, padded to a byte each on the way",
+    "scattered_rows": "no product, so that two bytes an element are all that is known",
+    "tf32": "the type of the matrix unit, which rounds f32",
+}
+"""Texts that do not say the box or the type of each load, and why."""
 TEXT = """
 .version 8.4
 .target sm_90a
@@ -65,18 +73,45 @@ def test_the_texts_with_a_launch_are_there() -> None:
     assert len(DESCRIBED) >= 10
 
 
-@pytest.mark.parametrize("text", DESCRIBED, ids=lambda path: path.stem)
-def test_boxes_and_types_of_loads_are_those_that_the_launch_of_a_published_kernel_has(text: Path) -> None:
+def differences(text: Path) -> list[tuple[object, object]]:
+    """What a template and the launch of a text have of each map that is loaded, where it is not the same."""
     guess = tomllib.loads(launch_file.template(program_of(text), text))["parameter"]
     true = tomllib.loads(text.with_suffix(".launch.toml").read_text())["parameter"]
-    loads = 0
-    for mine, theirs in zip(guess, true, strict=True):
-        if "box" in theirs and theirs.get("fill") != "zeros":
-            loads += 1
-            assert [mine[key] for key in ("box", "dtype", "swizzle")] == [
-                theirs[key] for key in ("box", "dtype", "swizzle")
-            ]
-    assert loads >= 2
+    loaded = [(mine, theirs) for mine, theirs in zip(guess, true, strict=True)
+              if "box" in theirs and theirs.get("fill") != "zeros"]  # fmt: skip
+    assert loaded
+    return [(mine[key], theirs[key]) for mine, theirs in loaded for key in ("box", "dtype", "swizzle")
+            if mine[key] != theirs[key]]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [text for text in DESCRIBED if text.stem not in OPEN], ids=lambda path: path.stem)
+def test_boxes_and_types_of_loads_are_those_that_the_launch_of_a_published_kernel_has(text: Path) -> None:
+    assert not differences(text)
+
+
+@pytest.mark.parametrize("text", [text for text in DESCRIBED if text.stem in OPEN], ids=lambda path: path.stem)
+def test_what_a_text_leaves_open_differs_and_is_called_a_guess(text: Path) -> None:
+    differing = differences(text)
+    template = launch_file.template(program_of(text), text).splitlines()
+    assert differing
+    for mine, _ in differing:
+        shown = str(mine).replace("'", '"') if isinstance(mine, list) else f'"{mine}"'
+        assert any(shown in line and "a guess" in line for line in template)
+
+
+@pytest.mark.parametrize("kind, word, dtype", [
+    ("f16", 1 << 4 | 16 << 17, "f16"), ("f16", 1 << 4 | 1 << 7 | 16 << 17, "bf16"),
+    ("f8f6f4", 1 << 4 | 1 << 7 | 16 << 17, "e5m2"), ("mxf4nvf4", 1 << 7 | 16 << 17, "u8"),
+])  # fmt: skip
+def test_the_instruction_descriptor_of_tcgen05_says_the_type(kind: str, word: int, dtype: str) -> None:
+    product = f"mov.b32 %r8, {word};\n    tcgen05.mma.cta_group::1.kind::{kind} [%r0], %rd2, %rd3, %r8, %p1;"
+    assert found(64 * 32 * 2, f"{product}\n    {ONE}")["A"].dtype == dtype
+
+
+def test_a_gather_copies_four_boxes_of_one_row() -> None:
+    gather = ONE.replace(".tile", ".tile::gather4").replace("{%r2, %r3}", "{%r2, %r3, %r4, %r5, %r6}")
+    told = found(4 * 64 * 2, gather)["A"]
+    assert (told.box, guessed(told)) == ((64, 1), False)
 
 
 def test_one_copy_has_the_bytes_that_are_announced_and_the_steps_of_its_coordinates() -> None:

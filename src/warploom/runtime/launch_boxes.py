@@ -16,6 +16,7 @@ from math import prod
 
 from ..asm import nodes
 from ..isa import dtypes
+from ..isa.instruction_descriptor import KINDS, fields_of
 from ..isa.tensor_map import MAXIMUM_BOX
 from .launch_steps import Steps
 from .launch_text import followed, tokens
@@ -28,8 +29,11 @@ _SWIZZLES = {2: "128B", 4: "64B", 6: "32B"}
 _SPANS = {"128B": 128, "64B": 64, "32B": 32, "NONE": MAXIMUM_BOX}
 _MATRIX = re.compile(r"^\w*mma\b.*?\.(?:f32|f16|s32)\.(bf16|f16|tf32|e4m3|e5m2|s8|u8)\b")
 _TAKES_DESCRIPTORS = re.compile(r"^\w+\.mma(_async)?\b")
-_KINDS = {"kind::f8f6f4": "e4m3", "kind::mxf8f6f4": "e4m3", "kind::i8": "s8", "kind::tf32": "tf32"}
-"""Of tcgen05.mma, whose instruction descriptor has the rest."""
+_ROWS = re.compile(r"\.tile::(gather4|scatter4)\b")
+"""One coordinate along the row, and one for each row: boxes of one row (PTX ISA 5.5.3.4)."""
+_KIND = re.compile(r"^tcgen05\.mma\b.*\.kind::(\w+)")
+_PACKED = {"e2m1": "u8"}
+"""Element types of tensor maps whose array is stored as bytes, two elements each."""
 _MOST_TRIED = 50_000
 _SHARES = (1, 2, 4, 8, 16)
 """CTAs whose multicast copies may fill one array, where the mask does not say."""
@@ -49,8 +53,9 @@ class Likely:
 @dataclass
 class _Copy:
     """A copy of a box: of which map, its coordinates and the place in the text; `shares`: from how many CTAs its array
-    is filled, 0 where that is unknown; `room`: bytes from its destination to the end of the array, where
-    known, or to the next copy of its phase; `place`: of the destination, see `Steps.place`."""
+    is filled, 0 where that is unknown; `room`: bytes from its destination to the end of the array, where known, or to
+    the next copy of its phase; `place`: of the destination, see `Steps.place`; `boxes`: how many boxes of one row
+    gather4 and scatter4 move, 1 of other copies."""
 
     key: Key
     at: int
@@ -60,6 +65,7 @@ class _Copy:
     shares: int
     room: int
     place: tuple[str | int, int]
+    boxes: int = 1
 
 
 @dataclass
@@ -77,7 +83,7 @@ def likely(function: nodes.Function, module: nodes.Module, dtypes_known: Mapping
     dtypes_known: element types that are known from elsewhere.
     """
     text = _Text(function, module)
-    matrix = next((found for one in text.steps.instructions if (found := _operand_type(one.opcode))), "")
+    matrix = text.operand_type()
     swizzle = text.swizzle()
     made: dict[Key, Likely] = {}
     boxes: dict[Key, tuple[tuple[int, ...], str]] = {}
@@ -105,14 +111,6 @@ def likely(function: nodes.Function, module: nodes.Module, dtypes_known: Mapping
             },
         )  # fmt: skip
     return made
-
-
-def _operand_type(opcode: str) -> str:
-    """The element type that a matrix instruction takes, or is likely to take; "" of other instructions."""
-    if opcode.startswith("tcgen05.mma"):
-        return next((kind for word, kind in _KINDS.items() if word in opcode), "bf16")
-    found = _MATRIX.match(opcode)
-    return found[1] if found else ""
 
 
 class _Text:
@@ -169,10 +167,11 @@ class _Text:
         shares = 1 if ".multicast" not in one.opcode else self.steps.set_bits(_mask(one), at)
         place = self.steps.place(places[0], at)
         room = max(0, self._sizes.get(str(place[0]), 0) - place[1])
-        copy = _Copy(
-            maps[0], at, None if store else places[-1], store,
-            tuple(self.steps.multiple(coordinate, at) for coordinate in tensor.coordinates), shares, room, place,
-        )  # fmt: skip
+        steps = tuple(self.steps.multiple(coordinate, at) for coordinate in tensor.coordinates)
+        boxes = 1
+        if _ROWS.search(one.opcode):
+            steps, boxes = (steps[0], 1), len(steps) - 1
+        copy = _Copy(maps[0], at, None if store else places[-1], store, steps, shares, room, place, boxes)
         self.copies.append(copy)
         if announced is not None and not store:
             announced.copies.append(copy)
@@ -186,6 +185,26 @@ class _Text:
     def rows_known(self, key: Key) -> bool:
         """Whether the coordinates of a map's copies go in steps of rows."""
         return any(1 < step <= MAXIMUM_BOX for copy in self.copies if copy.key == key for step in copy.steps[1:2])
+
+    def operand_type(self) -> str:
+        """The element type of the first matrix instruction's operands: of the types of its opcode, or of the
+        instruction descriptor of tcgen05.mma where the text gives its bits; "" where there is no such instruction."""
+        for at, one in enumerate(self.steps.instructions):
+            if found := _MATRIX.match(one.opcode):
+                return found[1]
+            if found := _KIND.match(one.opcode):
+                kind = KINDS[found[1]]
+                made = self._described(one, at, found[1])
+                named = [name for name, code in kind.operands.items() if code in made]
+                name = named[0] if named else next(iter(kind.operands))
+                return _PACKED.get(name, name)
+        return ""
+
+    def _described(self, one: nodes.Instruction, at: int, kind: str) -> set[int]:
+        """Codes of the type of A that the constants behind an instruction descriptor have."""
+        for operand in one.operands[3:4]:
+            return {fields_of(kind)["a"].get(word) for word in self.steps.words(operand, at) if word > 1 << 17}
+        return set()
 
     def swizzle(self) -> str:
         """The swizzle that all descriptors of the matrix unit name; "" where there is none, or several."""
@@ -233,7 +252,9 @@ def _candidates(key: Key, text: _Text, dtype: str, swizzle: str) -> list[tuple[i
     inner = [steps[0]] if 16 <= steps[0] * size <= _SPANS[swizzle] and not steps[0] * size % 16 else []
     inner = list(dict.fromkeys([*inner, *spans]))
     made: list[tuple[int, ...]]
-    if rank == 1:
+    if any(copy.boxes > 1 for copy in copies):
+        made = [(one, 1) for one in inner]
+    elif rank == 1:
         inner = list(dict.fromkeys([*inner, *range(MAXIMUM_BOX, 15 // size, -max(16 // size, 1))]))
         made = [(one,) for one in inner]
     else:
@@ -243,7 +264,7 @@ def _candidates(key: Key, text: _Text, dtype: str, swizzle: str) -> list[tuple[i
         rest = tuple(step if 1 < step <= MAXIMUM_BOX and rank > 3 else 1 for step in steps[2:])
         made = [(columns, row, *rest) for columns in inner for row in rows]
     room = min((copy.room for copy in copies if copy.room), default=0)
-    fitting = [box for box in made if not room or prod(box) * size <= room]
+    fitting = [box for box in made if not room or prod(box) * size * copies[0].boxes <= room]
     return fitting or made
 
 
@@ -276,7 +297,8 @@ def _fit(
             chosen = {key: box for key, (box, _) in before.items()} | dict(zip(open_keys, boxes, strict=True))
             each = {key: prod(chosen[key]) * dtypes.of(kinds[key]).bytes for key in keys}
             if any(
-                sum(each[copy.key] * (copy.shares or share) for copy in announced.copies) == announced.bytes
+                sum(each[copy.key] * copy.boxes * (copy.shares or share) for copy in announced.copies)
+                == announced.bytes
                 for share in (_SHARES if unsure else (1,))
             ):
                 return {key: (chosen[key], _note(announced, number, len(keys))) for key in open_keys}
