@@ -51,8 +51,14 @@ class Rewritten:
     takes_residual: bool = False
 
 
-def rewrite(forward: Callable[..., Any], linears: frozenset[str]) -> Rewritten | None:
-    """The `forward` of a class whose attributes `linears` are linear layers; None where nothing can be done."""
+def rewrite(forward: Callable[..., Any], linears: frozenset[str], residual: bool = True) -> Rewritten | None:
+    """The `forward` of a class whose attributes `linears` are linear layers; None where nothing can be done.
+
+    Args:
+        forward: the function with the text, without wrappers.
+        linears: names of attributes.
+        residual: it may take one: what stands around it hands it on and does not change the result.
+    """
     tree = parsed(forward)
     if tree is None:
         return None
@@ -63,7 +69,8 @@ def rewrite(forward: Callable[..., Any], linears: frozenset[str]) -> Rewritten |
     _packed_gate(function, linears, found)
     _group(function, linears, found)
     _add(function, found)
-    _project(function, linears, found)
+    if residual:
+        _project(function, linears, found)
     if not (found.together or found.gated or found.added or found.takes_residual):
         return None
     found.forward = compiled(tree, forward)

@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from . import fused as pieces
-from . import transformers
+from . import transformers, wrapped
 from .forward import HELPERS, Rewritten, parsed, rewrite
 
 NORMS = (
@@ -53,28 +53,27 @@ def _made(base: Any, linears: frozenset[str]) -> nn.Module:
 def fused_class(base: Any, linears: frozenset[str]) -> type[nn.Module] | None:
     """The subclass of a class of modules, whose attributes `linears` are linear layers; None where nothing is fused."""
     eps = eps_of_norm(base)
-    members: dict[str, Any]
-    made: Any
     if eps is not None:
-        members = {"forward": pieces.norm, "_warploom_eps": eps}
-    else:
-        found = rewrite(getattr(base.forward, "__wrapped__", base.forward), linears)
-        if found is None:
-            return None
-        members = {
-            "forward": found.forward, "_warploom_found": found, "_warploom_takes_residual": found.takes_residual,
-        }  # fmt: skip
+        return _subclass(base, linears, pieces.norm, {"_warploom_eps": eps}, [])
+    outside = wrapped.layers(base.forward)
+    text = outside.pop()
+    found = rewrite(text, linears, residual=all(map(wrapped.passes_on, outside)))
+    if found is None:
+        return None
+    members = {"_warploom_found": found, "_warploom_takes_residual": found.takes_residual}
+    for of_the_class in range(len(outside) + 1):  # wrappers that the class puts around the forward of a subclass
+        forward = wrapped.around(outside[of_the_class:], found.forward)
+        if forward is not None and (made := _subclass(base, linears, forward, members, outside)) is not None:
+            return made
+    return None
+
+
+def _subclass(base: Any, linears: frozenset[str], forward: Any, members: dict[str, Any], outside: list[Any]) -> Any:
+    """A class with another forward; None where other wrappers than `outside` are then around its text."""
+    members = {"forward": forward, **members, "_warploom_base": base, "_warploom_linears": linears}
     members |= {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
-    members |= {"_warploom_base": base, "_warploom_linears": linears}
-    made = type(base.__name__, (Fused, base), members)
-    return made if _wrapped_alike(made.forward, base.forward, members["forward"]) else None
-
-
-def _wrapped_alike(made: Any, old: Any, inner: Any) -> bool:
-    """Whether a class puts the same around the forward of its subclasses, if it has put something around its own."""
-    if not hasattr(old, "__wrapped__"):
-        return made is inner
-    return getattr(made, "__code__", None) is old.__code__ and made.__wrapped__ is inner
+    made: Any = type(base.__name__, (Fused, base), members)
+    return made if wrapped.alike(wrapped.layers(made.forward)[:-1], outside) else None
 
 
 def eps_of_norm(base: type[nn.Module]) -> str | None:
