@@ -204,7 +204,8 @@ def _maps() -> Iterator[Case]:
     ]  # fmt: skip
     of = (
         "tensormap.replace_address", "tensormap.replace_rank", "tensormap.replace_dimension",
-        "tensormap.replace_stride", "tensormap.replace_mode", "tensormap.cp_fenceproxy",
+        "tensormap.replace_stride", *(f"tensormap.replace_{mode}" for mode in bulk_copy.MODES),
+        "tensormap.cp_fenceproxy",
         "fence.proxy_tensormap_acquire", "fence.proxy_tensormap_release",
     )  # fmt: skip
     for name, fields in (("changed", changed), ("made", made)):

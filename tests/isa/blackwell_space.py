@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.isa import blackwell_beside
 from tests.isa.assembling import find_ptxas, refused
 
 TARGETS = ("sm_90a", "sm_100", "sm_100a", "sm_100f", "sm_103a", "sm_103f", "sm_110a", "sm_110f", "sm_120a")
@@ -203,7 +204,7 @@ FAMILIES: dict[str, Callable[[], Iterator[str]]] = {
     family.__name__: family
     for family in (
         allocation, register_copies, reducing_loads, copies, products, operands_of_products, block_scaled,
-        weight_stationary, completion, launch_control, tensor_copies,
+        weight_stationary, completion, launch_control, tensor_copies, *blackwell_beside.FAMILIES,
     )
 }  # fmt: skip
 

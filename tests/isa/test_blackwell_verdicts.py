@@ -1,7 +1,8 @@
 """The instruction table and ptxas 13.0 on Blackwell: both take and refuse the same texts, but for the exceptions below.
 
-8,464 texts, every modifier choice of tcgen05, cluster launch control and the new tensor copies, legal and not, on nine
-targets. What ptxas says is recorded; a sample is asked again where there is a ptxas.
+12,335 texts, every modifier choice of tcgen05, cluster launch control, the new tensor copies and what came with
+Blackwell beside them, legal and not, on nine targets. What ptxas says is recorded; a sample is asked again where there
+is a ptxas.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ WE_REFUSE = {
     r"tcgen05\.dealloc.*, (0|96|160|1024);": "ptxas looks for a multiple of 32 only; the ISA has powers of two to 512",
     r"tcgen05\.mma[^;]*kind::i8[^;]*, 3;": "the ISA scales D of f16 and tf32 only (9.7.16.10.9.1)",
     r"tcgen05\.mma[^;]*, 2;": "the operand is a predicate: ptxas takes any number for one, we 0 and 1",
+    r"(tcgen05|clusterlaunchcontrol)(?!.*\.shared).*b(32|64|128) \[%r0\]": "a generic address has 64 bits",
     r"cp\.reduce[^;]*scatter4": "the ISA scatters stores, not reductions (9.7.9.27.1.3)",
 }
 """What ptxas takes and we refuse, with the reason."""
@@ -55,7 +57,7 @@ def no_suggestions(monkeypatch):
     monkeypatch.setattr(binding, "suggest", lambda opcode: "")
 
 
-@pytest.mark.sample(11, full=33)
+@pytest.mark.sample(22, full=66)
 @pytest.mark.parametrize(("family", "target"), list(dict.fromkeys(CASES)))
 def test_the_table_and_ptxas_take_and_refuse_the_same(family, target):
     found = differences(space.texts(family), target, RECORDED[family][target])
@@ -101,6 +103,7 @@ def test_the_texts_meet_every_row_of_these_families():
         ("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r0, 0;", "nothing"),
         ("tcgen05.mma.cta_group::1.kind::i8 [%r0], %rd0, %rd1, %r2, %p0, 3;", "a scale of integers"),
         ("tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r1}, [%r0], 600;", "a column that no SM has"),
+        ("tcgen05.alloc.cta_group::1.sync.aligned.b32 [%r0], 64;", "half of a generic address"),
     ],
 )
 def test_what_ptxas_takes_wrongly_is_refused(text, why):

@@ -20,6 +20,7 @@ from ..isa.instructions.schema import Match, OperandSpec
 from ..isa.instructions.video import MERGE, SCALAR, SELECTORS
 from ..isa.special_registers import SPECIAL_REGISTERS
 from . import widths
+from .immediates import in_ranges
 from .nodes import (
     Address,
     Float,
@@ -91,13 +92,21 @@ def bind(
     if not rows:
         _refuse_opcode(instruction)
     farthest: _Misfit | None = None
+    out_of_range: Bound | None = None
     # Rows may share a spelling and differ in what their modifiers may combine: those that allow it come first.
+    # They may differ in the constants that they take, too.
     for row in sorted(rows, key=lambda row: bool(row.form.check and row.form.check(row.modifiers))):
         try:
-            return Bound(row, _Binder(instruction, row, declarations).operands())
+            bound = Bound(row, _Binder(instruction, row, declarations).operands())
+            if not in_ranges(row.form, bound.operands):
+                out_of_range = out_of_range or bound
+                continue
+            return bound
         except _Misfit as misfit:
             if farthest is None or misfit.depth > farthest.depth:
                 farthest = misfit
+    if out_of_range is not None:
+        return out_of_range
     assert farthest is not None
     raise VerificationError(
         farthest.what,

@@ -5,9 +5,9 @@ The ranges are those that ptxas 13.0 enforces; tests/asm/test_spellings.py compa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from ..isa.instructions.schema import Match
+from ..isa.instructions.schema import Form, Match
 from .nodes import Integer, Operand
 
 NAMED_BARRIERS = range(16)
@@ -28,6 +28,12 @@ RANGED = frozenset({"bar", "barrier", "setmaxnreg", "cp"})
 def depends_on_constants(row: Match) -> bool:
     """Whether an instruction may be right with one constant and wrong with another."""
     return bool(row.form.ranges) or row.form.base in RANGED
+
+
+def in_ranges(form: Form, operands: Mapping[str, Operand]) -> bool:
+    """Whether the constant operands are in the row's own `ranges`."""
+    found = ((operands.get(name), allowed) for name, (allowed, _) in form.ranges.items())
+    return all(not isinstance(operand, Integer) or operand.value in allowed for operand, allowed in found)
 
 
 def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str, str, int]]:

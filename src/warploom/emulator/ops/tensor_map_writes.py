@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import ArgumentError, InvalidOperandError, VerificationError
+from ...isa.instructions.bulk_copy import LATER_MODES, MODES
 from ...isa.tensor_map import MAP_BYTES
 from ..engines import tma
 from ..machine.frame import Frame
@@ -34,7 +35,8 @@ def _tell_written(frame: Frame, address: int, lane: int) -> None:
     "tensormap.replace_rank",
     "tensormap.replace_dimension",
     "tensormap.replace_stride",
-    "tensormap.replace_mode",
+    *(f"tensormap.replace_{mode}" for mode in MODES),
+    *(f"tensormap.replace_{mode}_later" for mode in LATER_MODES),
     "tensormap.replace_atomicity",
 )
 def replace(d: Decode) -> Step:
@@ -42,9 +44,10 @@ def replace(d: Decode) -> Step:
     fixed = {
         "address": "global_address", "rank": "rank", "stride": "global_stride", "atomicity": "swizzle_atomicity",
     }  # fmt: skip
-    field = fixed.get(d.match.form.key.removeprefix("tensormap.replace_")) or d.modifier("field")
+    name = d.match.form.key.removeprefix("tensormap.replace_").removesuffix("_later")
+    field = d.modifier("field") if name == "dimension" else fixed.get(name, name)
     index = d.constant("index") if d.has("index") else 0
-    value = -1 if d.match.form.key.endswith(("_mode", "_atomicity")) else d.source("value")
+    value = -1 if field in MODES or name == "atomicity" else d.source("value")
     code = d.constant("value") if value < 0 else 0
 
     def step(frame: Frame) -> None:

@@ -252,6 +252,23 @@ _REPLACE: dict[str, Any] = {
 }  # fmt: skip
 _SPACES = {"space": "global shared::cta"}
 
+MODES = {"elemtype": range(13), "interleave_layout": range(3), "swizzle_mode": range(4), "fill_mode": range(2)}
+"""What the fields of a tensor map with a name for each number take."""
+LATER_MODES = {
+    "elemtype": (range(13, 16), "sm_100f sm_101f sm_110f sm_120f"),  # 4 and 6 bits in 16
+    "swizzle_mode": (range(4, 5), "sm_103a"),  # 96 bytes
+}
+
+
+def _mode(field: str, numbers: range, suffix: str = "", arch: str = _TARGETS) -> Form:
+    return Form(
+        f"tensormap.replace_{field}{suffix}", f"tensormap.replace.tile.{field}{{.space}}.b1024.b32", "[a], value:imm",
+        _SPACES, **{**_REPLACE, "arch": arch, "ptx": (8, 8) if suffix else (8, 3)},
+        ranges={"value": (numbers, f"{numbers[0]} to {numbers[-1]}")},
+        example=f"tensormap.replace.tile.{field}.global.b1024.b32 [%rd0], {numbers[-1]};",
+    )  # fmt: skip
+
+
 _MAPS = (
     Form(
         "tensormap.replace_address", "tensormap.replace.tile.global_address{.space}.b1024.b64", "[a], value:b64",
@@ -271,12 +288,8 @@ _MAPS = (
         "[a], index:imm, value:b64",
         _SPACES, **_REPLACE, example="tensormap.replace.tile.global_stride.global.b1024.b64 [%rd0], 0, %rd1;",
     ),
-    Form(
-        "tensormap.replace_mode", "tensormap.replace.tile.field{.space}.b1024.b32", "[a], value:imm",
-        {"field": "elemtype interleave_layout swizzle_mode fill_mode", **_SPACES}, **_REPLACE,
-        ranges={"value": (range(16), "a number that the field has")},
-        example="tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%rd0], 3;",
-    ),
+    *(_mode(field, numbers) for field, numbers in MODES.items()),
+    *(_mode(field, numbers, "_later", arch) for field, (numbers, arch) in LATER_MODES.items()),
     Form(
         "tensormap.replace_atomicity", "tensormap.replace.tile.swizzle_atomicity{.space}.b1024.b32", "[a], value:imm",
         _SPACES, **{**_REPLACE, "arch": "sm_100f sm_101f sm_110f sm_120f", "ptx": (8, 6)},
@@ -354,7 +367,7 @@ _REMOTE_STORES = (
     ),
     Form(
         "async_store.fill", "st.bulk{.weak}{.space}", "[a], size:b64, value:imm", {"space": "shared::cta"},
-        arch="sm_100", ptx=(8, 6), section="9.7.9.13",
+        arch="sm_100", ptx=(8, 6), section="9.7.9.13", ranges={"value": (range(1), "0: nothing else is filled in")},
         effects=(Access(WRITES, "a", "shared", footprint="bytes"),),
         example="st.bulk.weak.shared::cta [%rd0], %rd1, 0;",
     ),

@@ -51,10 +51,10 @@ def _reduces(modifiers: Modifiers) -> str | None:
 
 
 def _adds(modifiers: Modifiers) -> str | None:
-    """multimem.red has no floats of 8 bits, and adds floats only."""
+    """multimem.red has no floats of 8 bits, and a single one only to add."""
     operation, kind = str(modifiers["op"]), str(modifiers["type"])
-    if operation != "add" and kind in _SIZES:
-        return f"multimem.red.{operation} takes integers, not .{kind}"
+    if operation != "add" and kind in _SIZES and not modifiers.get("vec"):
+        return f"multimem.red.{operation} takes integers and vectors of floats, not .{kind}"
     return _reduces(modifiers)
 
 

@@ -1,8 +1,8 @@
 """Rows of tensor memory: allocation, copies to and from it, completion and order. PTX ISA 9.7.16.7 to .9, .11, .12.
 
 Tensor memory belongs to an SM: 128 lanes of 512 columns of 32 bits, and an address is `lane << 16 | column`. Only
-these instructions and `tcgen05_mma`'s touch it. What is legal is what ptxas 13.0 accepts, but where it forgets to look:
-it takes any multiple of 32 as the number of columns to free.
+these instructions and `tcgen05_mma`'s touch it. What is legal is what ptxas 13.0 accepts, a load or store without
+.aligned too, but where it forgets to look: it takes any multiple of 32 as the number of columns to free.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ _REDUCED = {
     **_LOADED,
     "effects": (*_LOADED["effects"], Access(WRITES, "redval", "register", footprint="register", at=RUN)),
 }
-_RED = "tcgen05.ld.red.sync.aligned.shape.num.op"
+_RED = "tcgen05.ld.red.sync{.aligned}.shape.num.op"
 _REDUCTIONS: dict[str, Any] = {**_REGISTERS, "arch": "sm_103f sm_101f sm_110f", "ptx": (8, 8), "check": None}
 
 
@@ -147,21 +147,21 @@ def _reductions(name: str, shape: dict[str, str], tail: str) -> tuple[Form, ...]
 
 _REGISTER_COPIES = (
     Form(
-        "tcgen05.ld", "tcgen05.ld.sync.aligned.shape.num{.pack::16b}.b32", ">r:b32*n, [taddr@tensor]",
+        "tcgen05.ld", "tcgen05.ld.sync{.aligned}.shape.num{.pack::16b}.b32", ">r:b32*n, [taddr@tensor]",
         {**_WHOLE, **_NUMBERS}, **_REGISTERS, **_LOADED,
     ),
     Form(
-        "tcgen05.ld_split", "tcgen05.ld.sync.aligned.shape.num{.pack::16b}.b32",
+        "tcgen05.ld_split", "tcgen05.ld.sync{.aligned}.shape.num{.pack::16b}.b32",
         ">r:b32*n, [taddr@tensor], split:imm", {**_SPLIT, **_NUMBERS}, **_REGISTERS, **_LOADED, ranges=_HALF,
     ),
     *_reductions("", {"shape": "32x32b"}, ""),
     *_reductions("_split", _SPLIT, ", split:imm"),
     Form(
-        "tcgen05.st", "tcgen05.st.sync.aligned.shape.num{.unpack::16b}.b32", "[taddr@tensor], r:b32!*n",
+        "tcgen05.st", "tcgen05.st.sync{.aligned}.shape.num{.unpack::16b}.b32", "[taddr@tensor], r:b32!*n",
         {**_WHOLE, **_NUMBERS}, **{**_REGISTERS, "section": "9.7.16.8.4"}, **_STORED,
     ),
     Form(
-        "tcgen05.st_split", "tcgen05.st.sync.aligned.shape.num{.unpack::16b}.b32",
+        "tcgen05.st_split", "tcgen05.st.sync{.aligned}.shape.num{.unpack::16b}.b32",
         "[taddr@tensor], split:imm, r:b32!*n", {**_SPLIT, **_NUMBERS},
         **{**_REGISTERS, "section": "9.7.16.8.4"}, **_STORED, ranges=_HALF,
     ),
