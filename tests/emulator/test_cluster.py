@@ -74,7 +74,12 @@ def test_arrive_and_wait_may_be_apart():
 MISUSE = {
     "waiting without arriving": ("barrier.cluster.wait;", ("cluster-barrier-order", "wait")),
     "arriving twice": ("barrier.cluster.arrive;\nbarrier.cluster.arrive;", ("cluster-barrier-order", "arrive, arrive")),
-    "a rank that is not there": ("mapa.shared::cluster.u32 %r1, %tile, 2;", ("cluster-rank", "2")),
+    "a rank that is not there": (
+        "mapa.shared::cluster.u32 %r1, %tile, 2;\nld.shared::cluster.u32 %r2, [%r1];", ("cluster-rank", "2"),
+    ),
+    "a rank that no cluster has": (
+        "mapa.shared::cluster.u32 %r1, %tile, 1000;\nld.shared::cluster.u32 %r2, [%r1];", ("cluster-rank", "255"),
+    ),
     "an address of a rank that is not there": (
         "add.u32 %r1, %tile, 0x5000000;\nld.shared::cluster.u32 %r2, [%r1];", ("cluster-rank", "5"),
     ),
@@ -91,6 +96,12 @@ MISUSE = {
         ("cta-has-exited", "rank 0"),
     ),
 }  # fmt: skip
+
+
+def test_a_lane_may_map_a_rank_that_is_not_there_and_not_use_the_address():
+    """CuTe's scheduler warp maps its barrier into the CTA of each lane's number; the first lanes then arrive."""
+    emulate("and.b32 %r1, %tid, 31;\nmapa.shared::cluster.u32 %r2, %tile, %r1;", np.zeros(2, np.uint32), grid=2,
+            cluster=2)  # fmt: skip
 
 
 @pytest.mark.parametrize("body, sentence", MISUSE.values(), ids=MISUSE)
