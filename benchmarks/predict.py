@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import pickle
 import re
@@ -33,7 +34,7 @@ from warploom.kernels.ladder import find
 from warploom.lab import evidence
 from warploom.lab.recipe import rebuild
 from warploom.runtime.on_clock import record
-from warploom.timing import H200, Launch, Prediction, predict
+from warploom.timing import H200, Launch, Prediction, predict, predict_turns
 from warploom.timing.recording import Recording
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,6 +57,7 @@ class Point:
         measured_us, measured_mhz: the latter 0 where the kernel did not count its clock.
         record: makes the recording, or those of several launches one after the other.
         protocol: of the measurement; zeros: its data; flops: where they are not 2 m n k; cap_watts: of its protocol.
+        turns: a name that kernels share which were measured in turns, and so at one clock.
     """
 
     part: str
@@ -70,6 +72,7 @@ class Point:
     sha: str = ""
     flops: float = 0.0
     cap_watts: float = 0.0
+    turns: str = ""
 
     def trivial_us(self) -> float:
         if self.flops:
@@ -281,7 +284,11 @@ def within(shapes: int = 6, most: int = 7) -> Iterator[Point]:
                 return record(kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes))
 
             yield Point("within a shape", config, (m, n, k), row["dtype"], row["us"][config], recorded,
-                        protocol="interleaved")  # fmt: skip
+                        protocol="interleaved", turns=row_name(row))  # fmt: skip
+
+
+def row_name(row: dict[str, Any]) -> str:
+    return f"{row['m']}x{row['n']}x{row['k']} of run {row['run']}"
 
 
 def points(most: int) -> dict[str, Callable[[], Iterator[Point]]]:
@@ -336,6 +343,19 @@ def predicted(launches: list[Recorded], point: Point) -> Prediction:
     ]
     longest = max(found, key=lambda one: one.us)
     return replace(longest, us=sum(one.us for one in found), clocks=sum(one.clocks for one in found))
+
+
+def in_turns(made: Iterator[Point]) -> Iterator[list[Point]]:
+    """Points one by one, but those that were measured in turns together."""
+    for _, mine in itertools.groupby(enumerate(made), lambda one: one[1].turns or one[0]):
+        yield [point for _, point in mine]
+
+
+def predictions(group: Sequence[Point], folder: Path | None) -> list[Prediction]:
+    """Of one point, or of several that share a clock."""
+    if len(group) == 1:
+        return [predicted(recorded(group[0], folder), group[0])]
+    return predict_turns([recorded(point, folder)[0] for point in group], H200)
 
 
 def row_of(point: Point, prediction: Prediction, seconds: float) -> dict[str, Any]:
@@ -404,21 +424,21 @@ def main() -> None:
     for name, made in points(options.most).items():
         if name not in wanted:
             continue
-        for point in made():
-            if not chosen(point.kernel, options.only):
-                continue
+        wanted_points = (point for point in made() if chosen(point.kernel, options.only))
+        for group in in_turns(wanted_points):
             started = time.perf_counter()
             try:
-                prediction = predicted(recorded(point, options.recordings), point)
-            except Exception as error:  # one that cannot be predicted is named, and costs no other
-                skipped.append(
-                    {"set": name, "kernel": point.kernel, "reason": f"{type(error).__name__}: {error}"[:200]}
-                )
+                found = predictions(group, options.recordings)
+            except Exception as error:  # what cannot be predicted is named, and costs no other
+                reason = f"{type(error).__name__}: {error}"[:200]
+                skipped += [{"set": name, "kernel": point.kernel, "reason": reason} for point in group]
                 print("skipped", skipped[-1], flush=True)
                 continue
-            rows.append(row_of(point, prediction, time.perf_counter() - started))
-            shown = {key: rows[-1][key] for key in ("measured_us", "predicted_us", "error", "bound", "seconds")}
-            print(name, point.kernel, point.shape, shown, rows[-1].get("clock_error", ""), flush=True)
+            seconds = (time.perf_counter() - started) / len(group)
+            for point, prediction in zip(group, found, strict=True):
+                rows.append(row_of(point, prediction, seconds))
+                shown = {key: rows[-1][key] for key in ("measured_us", "predicted_us", "error", "bound", "seconds")}
+                print(name, point.kernel, point.shape, shown, rows[-1].get("clock_error", ""), flush=True)
         mine = [row for row in rows if row["set"] == name]
         if mine:
             print(name, score(mine), flush=True)

@@ -12,8 +12,9 @@ from .recorder import Recorder, recording_of
 from .timeline import Event, Timeline
 from .trace import Trace
 from .tracing import Traced
+from .turns import predict_turns
 
 __all__ = [
     "H200", "Event", "Hardware", "Launch", "Prediction", "Recorder", "Timeline", "Trace", "Traced", "predict",
-    "recording_of", "replay_stopped",
+    "predict_turns", "recording_of", "replay_stopped",
 ]  # fmt: skip

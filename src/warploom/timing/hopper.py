@@ -73,9 +73,20 @@ MEMORY: Mapping[str, Constant] = {
     "pressed_third_bytes_per_ns": _c(65.4, 'm("launch.stream.pdl.ctas48", "bytes") / 48 '
                                            '/ m("launch.stream.pdl.ctas48", "us") / 1000'),
     "received_bytes_per_ns": _c(13163.0, 'm("rate.tma.multicast2.rows128.ctas132", "bytes_per_ns_all")'),
-    "l2_bytes_per_ns": _c(9158.0, 'm("power.product.own", "tb_per_s") * 1000'),
-    "l2_in_step_bytes_per_ns": _c(13003.0, 'm("rate.product.stages8.ctas132", "bytes_per_ns_all")'),
+    "l2_own_bytes_per_ns": _c(9158.0, 'm("power.product.own", "tb_per_s") * 1000'),
     "in_step_bytes": _c(13107200.0, 'm("rate.product.stages8.ctas132", "repetitions") * 8 * 16384'),
+    "drifting_bytes": _c(52428800.0, 'm("rate.product.long400.ctas132", "repetitions") * 8 * 16384'),
+    "drifting_share": _c(0.5486, '(m("rate.product.long400.ctas132", "bytes_per_ns_all") - 9158) '
+                                 '/ (m("rate.product.stages8.ctas132", "bytes_per_ns_all") - 9158)'),
+    "drifted_bytes": _c(546.7e6, 'm("power.product", "ms") * m("power.product", "tb_per_s") * 1e9 / 132'),
+    "drifted_share": _c(0.2135, '(m("power.product", "tb_per_s") * 1000 - 9158) '
+                                '/ (m("rate.product.stages8.ctas132", "bytes_per_ns_all") - 9158)'),
+    "l2_across2_bytes_per_ns": _c(13577.9, 'm("rate.product.across2.long100", "bytes_per_ns_all")'),
+    "l2_across4_bytes_per_ns": _c(14902.8, 'm("rate.product.across4.long100", "bytes_per_ns_all")'),
+    "l2_across12_bytes_per_ns": _c(13003.0, 'm("rate.product.stages8.ctas132", "bytes_per_ns_all")'),
+    "l2_across33_bytes_per_ns": _c(11675.1, 'm("rate.product.across33.long100", "bytes_per_ns_all")'),
+    "l2_across66_bytes_per_ns": _c(9825.0, 'm("rate.product.across66.long100", "bytes_per_ns_all")'),
+    "l2_across132_bytes_per_ns": _c(8234.4, 'm("rate.product.across132.long100", "bytes_per_ns_all")'),
     "queue_sharpness": _c(3.0, "fitted: how far two queues in a row fall short of the slower one"),
     "dram_bytes_per_ns": _c(4635.0, 'm("power.dram.read", "tb_per_s") * 1000'),
     "dram_turn_ns_per_byte": _c(7.32e-5, '2 / m("power.dram.copy", "tb_per_s") / 1000 '

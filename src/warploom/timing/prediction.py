@@ -211,10 +211,14 @@ class Predictor:
 
     def _alone(self) -> float:
         """Share of what CTAs that run at a time ask of L2 that none of the others asks for, too."""
+        wide, together = self._wave()
+        return float((1 / wide + wide / together) / 2)
+
+    def _wave(self) -> tuple[float, int]:
+        """CTAs side by side in a wave, and all of it: a grid begins row by row; one without is taken for a square."""
         together = min(self.ctas, self.hardware.sms * self.room.residents)
         columns, rows = self.recording.grid[0], self.recording.grid[1]
-        wide = min(columns, together) if rows > 1 else together**0.5
-        return float((1 / wide + wide / together) / 2)
+        return float(min(columns, together) if rows > 1 else together**0.5), together
 
     def chip(self, ghz: float, active: int = 0) -> Chip:
         """What an SM sees of L2 and DRAM; active: SMs that work at a time, by default all that the grid fills.
@@ -224,6 +228,7 @@ class Predictor:
         share = self.dram_bytes / self.l2_bytes if self.l2_bytes else 0.0
         waiting = min(1.0, share / self._alone())
         asked = self.l2_bytes / self.active
+        wide, together = self._wave()
         return Chip(
             self.hardware,
             ghz,
@@ -234,6 +239,7 @@ class Predictor:
             self.far,
             self.crowding,
             self.recording.pdl,
+            self.hardware.sms * wide / together,
         )
 
     def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:

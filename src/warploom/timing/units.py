@@ -6,7 +6,9 @@ and are divided by the SM's clock.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..emulator.machine.units import TENSOR_MEMORY, UMMA, WARPGROUP_MMA
@@ -18,6 +20,8 @@ from .tensor import mma_clocks, umma_clocks
 
 MATRIX = (WARPGROUP_MMA.engine, UMMA.engine)
 """Engines of the tensor core."""
+ACROSS = (2, 4, 12, 33, 66, 132)
+"""CTAs side by side in a wave whose rate was measured."""
 
 
 @dataclass
@@ -33,6 +37,7 @@ class Chip:
         far: what is read again late is in DRAM again.
         crowding: by how much DRAM takes longer than when it is idle.
         early: the grid begins while the one in front still runs.
+        across: CTAs side by side in a wave of one CTA an SM, which share what belongs to their row.
     """
 
     hardware: Hardware
@@ -44,6 +49,7 @@ class Chip:
     far: bool = False
     crowding: float = 1.0
     early: bool = False
+    across: float = 12.0
 
     def __post_init__(self) -> None:
         hardware, clock = self.hardware, self.ghz
@@ -78,16 +84,28 @@ class Chip:
 
     @property
     def network(self) -> float:
-        """Bytes in a nanosecond that L2 and its network give to all SMs.
+        """Bytes in a nanosecond that L2 and its network give to all SMs, in the mean over the launch.
 
-        SMs that share what they read begin in step, and one reading of a line serves several of them; they drift apart.
+        SMs that share what they read begin in step, and one reading of a line serves several of them: how many, says
+        the shape of the wave. They drift apart, until each reads for itself.
         """
-        hardware = self.hardware
-        early = min(self.asked, hardware["in_step_bytes"])
-        if not early:
-            return hardware["l2_in_step_bytes_per_ns"]
-        late = self.asked - early
-        return self.asked / (early / hardware["l2_in_step_bytes_per_ns"] + late / hardware["l2_bytes_per_ns"])
+        hardware, own = self.hardware, self.hardware["l2_own_bytes_per_ns"]
+        in_step = between(self.across, [(wide, hardware[f"l2_across{wide}_bytes_per_ns"]) for wide in ACROSS])
+        lengths = (
+            (hardware["in_step_bytes"], 1.0),
+            (hardware["drifting_bytes"], hardware["drifting_share"]),
+            (hardware["drifted_bytes"], hardware["drifted_share"]),
+        )
+        return own + (in_step - own) * between(self.asked, lengths)
+
+
+def between(where: float, measured: Sequence[tuple[float, float]]) -> float:
+    """A line over the logarithm between measured points, and the nearest one outside of them."""
+    at = min(max(where, measured[0][0]), measured[-1][0])
+    for (before, first), (after, second) in itertools.pairwise(measured):
+        if at <= after:
+            return first + (second - first) * math.log(at / before) / math.log(after / before)
+    raise AssertionError(where)
 
 
 def together(sharpness: float, *rates: float) -> float:

@@ -1,0 +1,62 @@
+"""Launches that take turns: the power controller sees their mean, so that they share one clock.
+
+A slice of a benchmark lasts 15 ms, and a cap acts on the mean of many of them: `burst_watts` is what a slice may draw
+before it does. What draws less than the others runs at a lower clock than alone, and what draws more at a higher one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .constants import Hardware
+from .power import LOWEST_GHZ, STEPS, Work, ceiling, watts
+from .prediction import CLOCKS_GHZ, Launch, Prediction, Predictor, predict
+from .recording import Recording
+
+
+@dataclass(frozen=True)
+class _One:
+    """A launch among others, and how high its own clock may be."""
+
+    predictor: Predictor
+    work: Work
+    highest: float
+
+    def power(self, hardware: Hardware, ghz: float) -> float:
+        clock = min(ghz, self.highest)
+        return watts(self.work, hardware, clock, self.predictor.seconds(clock))
+
+
+def shared_clock(launches: Sequence[_One], hardware: Hardware, cap: float = 0.0) -> float:
+    """The highest clock in GHz at which launches that get equal time draw no more than the cap in the mean."""
+    most = cap or hardware["cap_watts"]
+
+    def drawn(ghz: float) -> float:
+        return sum(one.power(hardware, ghz) for one in launches) / len(launches)
+
+    low, high = LOWEST_GHZ, max(one.highest for one in launches)
+    if drawn(high) <= most:
+        return high
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if drawn(middle) > most else (middle, high)
+    return low
+
+
+def predict_turns(launches: Sequence[tuple[Recording, Launch]], hardware: Hardware) -> list[Prediction]:
+    """Predict launches that take turns in slices of equal time."""
+    known = []
+    for recording, launch in launches:
+        one = Predictor(recording, hardware, launch)
+        _, replay = one.replayed(CLOCKS_GHZ[1])
+        work = one.work(replay)
+        activity = replay.tensor_busy / max(1.0, replay.end) * one.active / hardware.sms
+        known.append(_One(one, work, ceiling(work, hardware, activity)))
+    clock = shared_clock(known, hardware, launches[0][1].cap_watts)
+    found = []
+    for (recording, launch), one in zip(launches, known, strict=True):
+        ghz = min(clock, one.highest)
+        told = predict(recording, hardware, replace(launch, clock_mhz=ghz * 1e3))
+        found.append(replace(told, watts=one.power(hardware, ghz)))
+    return found
