@@ -266,6 +266,20 @@ def test_the_chosen_configurations_build_without_spills_and_fit(
     assert resources.occupancy(config.threads, config.shared_bytes(of) + DECODE_RESERVE_BYTES) >= 1
 
 
+def test_a_configuration_is_chosen_for_every_width_and_page():
+    """Warps that load share out any number of panels."""
+    for dim, value_dim in ((8, 8), (96, 40), (160, 96), (192, 128), (256, 64)):
+        for narrow in (False, True):
+            of = Decode(head_dim=dim, value_dim=value_dim, paged=True, narrow=narrow)
+            for page in (1, 3, 8, 16, 64, 100):
+                for rows, tokens in ((1, None), (17, 10), (40, 5000)):
+                    decode_config(of, rows, page, tokens).check(page, of)
+
+
+def test_widths_of_three_panels_are_read_from_pages():
+    assert_right(Cache((70, 0, 3), heads=(2, 1), dim=(96, 64), page=8))
+
+
 def test_the_rule_asks_for_pages_width_and_how_much_a_multiprocessor_reads():
     wide, paged, eight = Decode(), Decode(paged=True), Decode(paged=True, narrow=True)
     long = decode_config(wide, 4)

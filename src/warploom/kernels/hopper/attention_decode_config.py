@@ -147,12 +147,17 @@ class DecodeConfig:
                 "divide keys and pages",
                 got=self.name() + (f", pages of {page}" if page else ""),
             )  # fmt: skip
-        panels = self.loaders if of is None else of.panels
-        if self.loaders > panels and (self.loaders % panels or self.copies * panels % self.loaders):
+        if of is not None and not self.shared_evenly(of):
+            panels = of.panels
             raise ArgumentError(
                 "warps that load share out a tile evenly",
                 expected=f"up to {panels} loaders, or {panels} times a divisor of {self.copies}", got=self.loaders,
             )  # fmt: skip
+
+    def shared_evenly(self, of: Decode) -> bool:
+        """Whether the warps that load have equal shares of a tile: of its panels, or of the keys of one."""
+        alone = self.loaders % of.panels == 0 and self.copies * of.panels % self.loaders == 0
+        return self.loaders <= of.panels or alone
 
     @property
     def rows(self) -> int:
@@ -227,6 +232,8 @@ def decode_config(of: Decode, rows: int, page: int | None = None, tokens: int | 
     scattered = timed and not of.narrow and chosen.copies * of.panels > 32 * MOST_LOADERS
     if scattered:
         chosen = replace(chosen, loaders=MORE_LOADERS)
+    while not chosen.shared_evenly(of):
+        chosen = replace(chosen, loaders=chosen.loaders - 1)
     in_one_round = min(128, -(-of.columns // EXCHANGE_STEP) * EXCHANGE_STEP)
     most = FEW_TOKENS if timed and page is None else FEW_PAGED_TOKENS
     if tokens is not None and tokens <= most and not of.narrow:
