@@ -153,6 +153,39 @@ def test_pointers_to_all_gpus_may_stand_in_a_structure(tmp_path):
     assert [view.pointer for view in together[0].bound("x").arrays] == [first.at[at].ctypes.data for at in (0, 8)]
 
 
+FIRST, REST = TEXT.split("    ld.param.u64 %a1, [mine];\n")
+IN_STRUCTURES = (
+    sub(r"(?s)mine, .*?came", "mine, .param .align 8 .b8 at[32], .param .u64 came", FIRST)
+    + "    ld.param.u64 %a1, [mine];\n"
+    + sub(r"\[(box|flag)(\d)\]", lambda found: f"[at+{8 * int(found[2]) + 16 * (found[1] == 'flag')}]", REST)
+)
+"""TEXT, with the four pointers in one structure by value."""
+
+
+def in_structures(folder: Path, behind: bool) -> Path:
+    """TEXT and its description, with the pointers by value, or behind a pointer."""
+    text, parts = IN_STRUCTURES, enumerate(PEERS.split("[[parameter]]\n")[1:])
+    if behind:
+        text = text.replace(".param .align 8 .b8 at[32]", ".param .u64 at").replace(
+            "    ld.param.u64 %a1, [mine];\n", "    ld.param.u64 %a0, [at];\n    ld.param.u64 %a1, [mine];\n"
+        )
+        text = sub(r"ld\.param\.u64 (%a\d), \[at\+", r"ld.global.u64 \1, [%a0+", text)
+    peers = '[[parameter]]\nkind = "bytes"\nsize = 32\n' + "".join(
+        f"[parameter.at.{8 * at}]\n{part}" for at, part in parts
+    )
+    return written(folder, text, peers=peers)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("schedule", ["lazy", "explore"])
+def test_arrays_in_structures_are_one_array_for_all_gpus(tmp_path, behind, schedule):
+    """Each run of `explore` begins with the arrays as they are described; all GPUs meet in the same ones."""
+    path = in_structures(tmp_path, behind)
+    assert rules(path, schedule=schedule) == set()
+    path.write_text(path.read_text().replace("st.release.sys", "st.release.gpu"))
+    assert rules(path, schedule=schedule) == {"peer-scope"}
+
+
 @pytest.mark.parametrize(
     "changed",
     [{"rank": "[0, 1, 2]"}, {"peers": PEERS.replace("device = 1", "device = 2")}, {"top": "calls = 0"},

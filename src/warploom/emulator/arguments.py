@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, Union
 
@@ -64,10 +64,9 @@ class Binder:
     def place_own(self, arguments: Sequence[Argument], device: int) -> None:
         """Place the arrays that this device holds, so that messages call them by what it calls them."""
         for parameter, argument in zip(self.code.parameters, arguments, strict=False):
-            array = argument.array if isinstance(argument, TensorMapArgument) else argument
-            for mine in argument.arrays if isinstance(argument, MultimemArgument) else (array,):
-                if isinstance(mine, np.ndarray) and self.owners.get(id(mine)) == device:
-                    self._place(mine, self._name(parameter), device)
+            for name, array in _arrays(argument, self._name(parameter)):
+                if self.owners.get(id(array)) == device:
+                    self._place(array, name, device)
 
     def _name(self, parameter: DeclaredVariable) -> str:
         return self.names.get(parameter.node.name, parameter.node.name)
@@ -152,6 +151,19 @@ class Binder:
         placed.device = device
         self._placed.append((low, high, placed))
         return placed, placed.base
+
+
+def _arrays(argument: Argument, name: str) -> Iterator[tuple[str, np.ndarray]]:
+    """The arrays that an argument leads to, and what messages call them."""
+    if isinstance(argument, StructArgument):
+        for offset, part in argument.at.items():
+            yield from _arrays(part, argument.names.get(offset) or f"{name}+{offset}")
+    elif isinstance(argument, MultimemArgument):
+        yield from ((name, array) for array in argument.arrays)
+    elif isinstance(argument, TensorMapArgument):
+        yield name, argument.array
+    elif isinstance(argument, np.ndarray):
+        yield name, argument
 
 
 def _pointer(address: int) -> np.ndarray:

@@ -82,7 +82,7 @@ class Struct:
                 yield from part.arrays(name)
             elif isinstance(part, TensorMap):
                 yield name, part.array
-            elif is_array(part):
+            elif isinstance(part, ArrayView) or is_array(part):
                 yield name, part
 
     def bound(self, name: str) -> Struct:

@@ -252,7 +252,12 @@ class Match:
     def access_bytes(self) -> int:
         """How many bytes each lane of a load, store or atomic moves: its type, as often as its vector is long."""
         vector = self.modifiers.get("vec")
-        return dtypes.ALL[self.modifiers["type"] or ""].bytes * (int(vector.removeprefix("v")) if vector else 1)
+        return self.element_bytes * (int(vector.removeprefix("v")) if vector else 1)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of its type: a vector access is one such access for each of its elements (PTX ISA 8.2.2)."""
+        return dtypes.ALL[self.modifiers["type"] or ""].bytes
 
     def type_of(self, operand: OperandSpec) -> str:
         """The dtype name of an operand after the slots are filled in; "" where none applies."""

@@ -5,7 +5,8 @@ are told apart where one of them raises a flag (`lanes_apart`), not among themse
 earlier one by somebody else:
 
     earlier                 later                  must be known
-    st, ld, atom            ld, st, atom           its epoch, unless both are strong and each in the other's scope
+    st, ld, atom            ld, st, atom           its epoch, unless both are strong, of one size, and each in the
+                                                   other's scope
     st, atom                copy that reads/writes that epoch, carried by a fence.proxy.async
     bulk store              anything               that it is complete: wait_group, not wait_group.read
 
@@ -40,6 +41,7 @@ from ..report.global_verdict import (
     OF_ONE_GPU,
     SAME_INSTRUCTION,
     SCOPE,
+    SIZES,
     verdict,
 )
 from ..report.words import actor
@@ -138,7 +140,7 @@ class GlobalMemory(Observer):
                 if number in clock.settled:
                     continue
                 deed = unpack(number, earlier_writes)
-                missing = self._gap(state, clock, deed, level)
+                missing = self._gap(state, clock, deed, frame.operation, level)
                 if missing:
                     hits = of_warp & (before == number)
                     offset = int(np.broadcast_to(granules, hits.shape)[hits].flat[0]) * shadow.granule
@@ -160,7 +162,7 @@ class GlobalMemory(Observer):
                 elif not deed.level:
                     clock.settled.add(number)
 
-    def _gap(self, state: ClusterState, clock: WarpClock, deed: Deed, level: int) -> str:
+    def _gap(self, state: ClusterState, clock: WarpClock, deed: Deed, code: Operation, level: int) -> str:
         """What is missing between an earlier access and a generic one of this warp; "" where nothing is."""
         if deed.asynchronous:
             return "" if self._complete(state, clock, deed) else NOT_COMPLETE
@@ -170,7 +172,10 @@ class GlobalMemory(Observer):
             cluster, me = divmod(deed.actor - 1, state.count)
             theirs = self.context.where(cluster, me // state.per_cta)
             mine = self.context.where(state.number, clock.me // state.per_cta)
-            return "" if min(deed.level, level) >= needed(theirs, mine) else SCOPE
+            if min(deed.level, level) < needed(theirs, mine):
+                return SCOPE
+            earlier = self.context.machine.code.operations[deed.pc]
+            return "" if _bytes_at_once(earlier) == _bytes_at_once(code) else SIZES
         return NO_ORDER
 
     def _by_another_lane(self, state: ClusterState, clock: WarpClock, deed: Deed) -> bool:
@@ -359,3 +364,8 @@ class GlobalMemory(Observer):
         several = len(self.context.machine.devices) > 1
         gpu = f" of GPU {self.context.devices[cluster]}" if several else ""
         return (f"{role}, " if role else "") + f"warp {warp} of CTA ({x}, {y}, {z}){gpu}"
+
+
+def _bytes_at_once(code: Operation) -> int:
+    """Bytes that a strong access is one access of: strong ones race unless they overlap completely (8.7.2)."""
+    return int(code.bound.match.element_bytes)  # type: ignore[union-attr]

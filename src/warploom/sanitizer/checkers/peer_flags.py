@@ -3,6 +3,9 @@
 Whoever waits for a value that is already there does not wait. So a GPU that raises a flag again, which another GPU has
 read, must find it lowered; flags that only grow get another value each time. It is the second raise that is reported:
 it comes in every schedule, while a wait that is passed too early may still find the right data.
+
+Where a warp writes more than flags with one instruction (a line of data that carries its flag with it), the flag is
+what changes: the other words may come again as they were.
 """
 
 from __future__ import annotations
@@ -52,18 +55,24 @@ class PeerFlags(Observer):
         if not frame.operation.order.strong or place.index.size > FLAGS:
             return
         device = frame.cta.device.index
-        for lane, index in zip(place.lanes.tolist(), place.index.tolist(), strict=True):
-            key = place.region, index * place.size
-            known = self._raised.get(key)
-            if how == effects.READS:
-                if known is not None and known.device != device:
-                    known.read_by = device
-            elif values is None or how != effects.WRITES:
-                self._raised.pop(key, None)
-            else:
-                if known is not None and self._stays(known, frame, place, index, values[0, lane]):
-                    self._report(known, frame, place, lane, index)
-                self._raised[key] = Raised(device, frame.cta.cluster.call, frame.operation)
+        raised: dict[int, list[tuple[Raised, int, int] | None]] = {}
+        for lane, first in zip(place.lanes.tolist(), place.index.tolist(), strict=True):
+            for part in range(place.count):
+                key = place.region, (first + part) * place.size
+                known = self._raised.get(key)
+                if how == effects.READS:
+                    if known is not None and known.device != device:
+                        known.read_by = device
+                elif values is None or how != effects.WRITES:
+                    self._raised.pop(key, None)
+                else:
+                    stays = known is not None and self._stays(known, frame, place, first + part, values[part, lane])
+                    raised.setdefault(lane // 32, []).append((known, lane, first + part) if known and stays else None)
+                    self._raised[key] = Raised(device, frame.cta.cluster.call, frame.operation)
+        for words in raised.values():
+            for word in words if None not in words else ():
+                known, lane, index = word  # type: ignore[misc]
+                self._report(known, frame, place, lane, index)
 
     @staticmethod
     def _stays(known: Raised, frame: Frame, place: Lanes, index: int, value: np.generic) -> bool:

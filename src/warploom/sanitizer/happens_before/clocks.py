@@ -221,8 +221,8 @@ class WarpClock(HasFronts):
         self.published: Released | None = None
         """What the last release fence covered: relaxed stores and atomics after it publish that."""
         self.published_scope = ""
-        self.pending: Released | None = None
-        """What relaxed loads and atomics have seen: an acquire fence makes it known."""
+        self.pending: dict[int, Released] = {}
+        """What relaxed loads and atomics have seen, by the level that a fence needs to make it known."""
         self.fences: Fences = NO_FENCES
         self.pending_fences: Fences = NO_FENCES
         """Fences.sc in front of what strong accesses have seen, by the level that a fence.sc here needs."""
@@ -305,23 +305,21 @@ class WarpClock(HasFronts):
         """A strong access has seen what was written behind fences.sc; one of this level here will come after them."""
         self.pending_fences = join_fences(self.pending_fences, {level: released})
 
-    def remember(self, released: Released) -> None:
-        """A relaxed access has seen what a release carried; a fence will make it known."""
-        if self.pending is None:
-            self.pending = released.copy()
+    def remember(self, released: Released, level: int = 0) -> None:
+        """A relaxed access has seen what a release carried; a fence of at least this level will make it known."""
+        if level in self.pending:
+            self.pending[level].add(released)
         else:
-            self.pending.add(released)
+            self.pending[level] = released.copy()
 
     def fence(self, lanes: int, scope: str = "", total: bool = False) -> None:
         """fence.acq_rel or stronger: relaxed accesses before it acquire, those after it release.
 
         total: whether it is a fence.sc.
         """
-        if self.pending is not None:
-            if scope in ("cta", "cluster"):
-                self.pending.far = NOBODY
-            self.acquire(self.pending)
-            self.pending = None
+        for level in sorted(self.pending):
+            if level <= LEVELS[scope]:
+                self.acquire(self.pending.pop(level))
         levels = [level for level in ORDERED if total and level <= LEVELS[scope]]
         for level in levels:
             if level in self.pending_fences:

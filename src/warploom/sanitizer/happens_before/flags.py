@@ -112,7 +112,7 @@ class Flags:
         self, state: ClusterState, clock: WarpClock, flag: Flag, me: Place, level: int, sem: str, actor: int,
         code: Operation,
     ) -> None:  # fmt: skip
-        gained: Released | None = None
+        gained: dict[int, Released] = {}
         for who, left in flag.left.items():
             reach = needed(who, me)
             wide = max(reach, LEVELS["gpu"])
@@ -124,17 +124,16 @@ class Flags:
                 narrow = "the release" if left.level < reach else "the acquire"
                 self._hint_all(state, left, who, me, f"the scope of {narrow} does not reach from one to the other")
                 continue
-            if gained is None:
-                gained = Released.nothing(state.count)
-            gained.add(self._seen_from(state, left.released, who, me))
+            seen = gained.setdefault(reach, Released.nothing(state.count))
+            seen.add(self._seen_from(state, left.released, who, me))
         for writer, (epoch, where) in flag.idle.items():
             self.hints[me, writer] = Hint(epoch, f"`{where.instruction.opcode}` releases nothing")
-        if gained is not None:
+        for reach, seen in gained.items():
             if sem in ("acquire", "acq_rel"):
-                clock.acquire(gained)
+                clock.acquire(seen)
             else:
-                clock.remember(gained)
-                self._hint_pending(state, gained, me, code)
+                clock.remember(seen, reach)
+                self._hint_pending(state, seen, me, code)
         flag.seen[actor] = (clock.epoch, dict(flag.writers))
 
     @staticmethod
@@ -153,7 +152,10 @@ class Flags:
 
     def _hint_pending(self, state: ClusterState, gained: Released, me: Place, code: Operation) -> None:
         """A relaxed read has seen a release; if no fence follows, this is why there is no order."""
-        reason = f"`{code.instruction.opcode}` acquires nothing, and no fence of its thread follows it"
+        reason = (
+            f"`{code.instruction.opcode}` acquires nothing, and no fence of its thread follows it whose scope reaches "
+            "the writer"
+        )
         for cluster, reach in gained.far.items():
             for warp, epoch in enumerate(reach.c):
                 if epoch:

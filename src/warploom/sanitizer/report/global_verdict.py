@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
     from ..context import Context
 
-NO_ORDER, FENCE, SAME_INSTRUCTION, SCOPE, APART = "no order", "fence", "same instruction", "scope", "apart"
+NO_ORDER, FENCE, SAME_INSTRUCTION, SCOPE, APART, SIZES = (
+    "no order", "fence", "same instruction", "scope", "apart", "sizes",
+)  # fmt: skip
 """What may be missing between two accesses, besides what `written_twice` says."""
 OF_ONE_GPU = ("global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete")
 BETWEEN_GPUS = ("peer-scope", "peer-flag-order", "peer-buffer-reused", "peer-proxy")
@@ -38,6 +40,9 @@ def verdict(
     if missing == SCOPE:
         clause = "both are strong, but the scope of one does not include the other's CTA: they race"
         return "peer-scope" if of_gpus else "global-hand-off", clause
+    if missing == SIZES:
+        clause = "both are strong, but of different sizes, and neither is one access to the other: they race"
+        return "global-data-race", clause
     if missing == FENCE:
         return (
             "peer-proxy" if of_gpus else "global-proxy-fence",

@@ -1,0 +1,123 @@
+"""What two GPUs need of each other's strong accesses: scopes of fences behind a wait, one size, flags inside data."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sanitizer.running import SCHEDULES, rules
+from warploom.sanitizer.rules import Example
+
+SCHEDULE = pytest.mark.parametrize(("schedule", "seed"), SCHEDULES[:4])
+
+
+def two(writes: str, reads: str, calls: int = 1, threads: int = 32) -> Example:
+    """GPU 0 writes, GPU 1 reads."""
+    return Example(
+        f"setp.eq.u32 %p2, %gpu, 0;\n@!%p2 bra reader;\n{writes}\nbra done;\nreader:\n{reads}\ndone:\n",
+        devices=2, calls=calls, threads=threads,
+    )  # fmt: skip
+
+
+WRITE = """
+@!%first bra done;
+st.global.u32 [%data], 7;
+st.release.sys.global.u32 [%data+512], 77;
+"""
+WAIT = """
+@!%first bra done;
+waiting:
+ld.volatile.global.u32 %r2, [%data+512];
+setp.ne.u32 %p3, %r2, 77;
+@%p3 bra waiting;
+FENCE
+ld.global.u32 %r3, [%data];
+"""
+
+
+@SCHEDULE
+@pytest.mark.parametrize("fence", ["membar.sys;", "fence.acq_rel.sys;", "fence.sc.sys;"])
+def test_a_fence_behind_a_wait_for_another_gpu_is_of_system_scope(fence, schedule, seed):
+    assert rules(two(WRITE, WAIT.replace("FENCE", fence)), schedule, seed) == set()
+    narrow = fence.replace("membar.sys", "membar.gl").replace(".sys", ".gpu")
+    assert rules(two(WRITE, WAIT.replace("FENCE", narrow)), schedule, seed) == {"global-hand-off"}
+
+
+def test_a_narrow_fence_keeps_what_a_wider_one_will_make_known():
+    assert rules(two(WRITE, WAIT.replace("FENCE", "fence.acq_rel.gpu;\nfence.acq_rel.sys;"))) == set()
+
+
+PUT = "@%first st.relaxed.sys.global.u64 [%data+512], 0x0000004d00000007;\n"
+"""A number and its flag, 77, in one word."""
+PUT_BY_HALVES = """
+@%first st.relaxed.sys.global.u32 [%data+512], 7;
+@%first st.relaxed.sys.global.u32 [%data+516], 77;
+"""
+GET = """
+@!%first bra done;
+waiting:
+ld.relaxed.sys.global.u64 %d3, [%data+512];
+shr.u64 %d4, %d3, 32;
+setp.ne.u64 %p3, %d4, 77;
+@%p3 bra waiting;
+"""
+GET_BY_HALVES = """
+@!%first bra done;
+waiting:
+ld.relaxed.sys.global.u32 %r3, [%data+512];
+ld.relaxed.sys.global.u32 %r2, [%data+516];
+setp.ne.u32 %p3, %r2, 77;
+@%p3 bra waiting;
+"""
+PUT_VECTOR, GET_VECTOR = (
+    "@%first st.volatile.global.v2.u32 [%data+512], {%r4, %r5};\n",
+    GET_BY_HALVES.replace("ld.relaxed.sys.global.u32 %r3, [%data+512];\n", "").replace(
+        "ld.relaxed.sys.global.u32 %r2, [%data+516]", "ld.volatile.global.v2.u32 {%r3, %r2}, [%data+512]"
+    ),
+)
+
+
+@SCHEDULE
+@pytest.mark.parametrize(
+    ("put", "get", "found"),
+    [
+        (PUT, GET, set()),
+        (PUT_BY_HALVES, GET, {"global-data-race"}),
+        (PUT, GET_BY_HALVES, {"global-data-race"}),
+        ("mov.u32 %r4, 7;\nmov.u32 %r5, 77;\n" + PUT_VECTOR, GET_VECTOR, set()),
+    ],
+)  # fmt: skip
+def test_strong_accesses_that_meet_are_of_one_size(put, get, found, schedule, seed):
+    """PTX ISA 8.7.2; a vector is an access for each of its elements, 8.2.2."""
+    assert rules(two(put, get), schedule, seed) == found
+
+
+LINE = """
+ld.global.u32 %r4, [%data+1024];
+add.u32 %r4, %r4, 1;
+shl.b32 %r0, %tid, 3;
+cvt.u64.u32 %d2, %r0;
+add.u64 %d2, %d2, %data;
+mov.u32 %r5, DATA;
+setp.eq.u32 %p3, %tid, 31;
+selp.u32 %r5, FLAG, %r5, %p3;
+st.volatile.global.v2.u32 [%d2], {%r5, %r5};
+@%first st.global.u32 [%data+1024], %r4;
+"""
+LOOK = """
+shl.b32 %r0, %tid, 3;
+cvt.u64.u32 %d2, %r0;
+add.u64 %d2, %d2, %data;
+again:
+ld.volatile.global.v2.u32 {%r2, %r3}, [%d2];
+setp.eq.u32 %p3, %tid, 31;
+setp.lt.and.u32 %p3, %r3, 257, %p3;
+vote.sync.any.pred %p0, %p3, 0xffffffff;
+@%p0 bra again;
+"""
+
+
+@pytest.mark.parametrize(("flag", "found"), [("%r4", set()), ("500", {"peer-flag-stale"})])
+def test_a_line_that_carries_its_flag_may_bring_the_same_data_again(flag, found):
+    """Word 256, 256 before, counts the launches: the flag is a number of the launch, or always the same."""
+    line = LINE.replace("FLAG", flag).replace("DATA", "9")
+    assert rules(two(line, LOOK, calls=2), "random", 1) == found
