@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from examples.hopper import f64, f64_roles, sparse, stream_k
+from examples.hopper.sparse_operand import compress, prune
 from warploom.isa import dtypes
-from warploom.kernels.hopper import f64, f64_roles, sparse, stream_k
-from warploom.kernels.hopper.sparse_operand import compress, prune
 from warploom.kernels.ladder import find
 from warploom.lang import Kernel
 

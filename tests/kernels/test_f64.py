@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from examples.hopper.f64 import Config, build
 from tests.errors import refused
 from warploom.driver import toolchain
-from warploom.kernels.hopper.f64 import Config, build
 from warploom.runtime.machine import H200
 
 SCHEDULES = (("lazy", 0), ("eager", 0), ("random", 1), ("starve", 0), ("starve", 1))

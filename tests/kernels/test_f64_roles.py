@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from examples.hopper import f64
+from examples.hopper.f64_roles import ROLES, build
 from tests.errors import refused
 from tests.kernels.test_f64 import SCHEDULES, bound, operands
 from warploom.driver import toolchain
-from warploom.kernels.hopper import f64
-from warploom.kernels.hopper.f64_roles import ROLES, build
 from warploom.runtime.machine import H200
 
 SMALL = f64.Config(tile_m=64, tile_n=32, warps=(4, 2), stages=2)

@@ -17,13 +17,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks import warp_specialised
+from examples.hopper import f64, sparse, stream_k
 from tests.kernels.test_hopper_gemm import LARGE, SMALL
 from tests.kernels.test_small_m import PROBLEMS
 from warploom.asm.nodes import Instruction, walk
 from warploom.driver import resources, toolchain
 from warploom.driver.resources import Resources
 from warploom.kernels import walkthrough
-from warploom.kernels.hopper import block_scaled, f64, gemm, grouped, grouped_config, small_m, sparse, stream_k
+from warploom.kernels.hopper import block_scaled, gemm, grouped, grouped_config, small_m
 from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.kernels.hopper.small_m_config import choose
 from warploom.kernels.ladder import RUNGS

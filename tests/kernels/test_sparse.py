@@ -10,11 +10,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from examples.hopper.sparse import Config, Metadata, build
+from examples.hopper.sparse_operand import compress, group_of, prune
 from tests.errors import refused
 from warploom.driver import toolchain
 from warploom.errors import WarploomError
-from warploom.kernels.hopper.sparse import Config, Metadata, build
-from warploom.kernels.hopper.sparse_operand import compress, group_of, prune
 from warploom.lang import Kernel, ptx
 from warploom.runtime.machine import H200
 from warploom.types import DType, bf16, e4m3, e5m2, f16, f32, s8, tf32

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from examples.hopper.stream_k import TILE_K, TILE_M, WAYS, Config, build
 from tests.errors import refused
 from warploom.driver import toolchain
 from warploom.errors import WarploomError
-from warploom.kernels.hopper.stream_k import TILE_K, TILE_M, WAYS, Config, build
 from warploom.lab import schedules
 from warploom.runtime.machine import H200
 from warploom.types import bf16

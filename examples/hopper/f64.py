@@ -25,18 +25,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...collective.pipeline.cp_async import CpAsyncPipeline
-from ...collective.pipeline.operand_copy import OperandCopy
-from ...collective.pipeline.swizzling import swizzled
-from ...errors import ArgumentError
-from ...isa.dtypes import f64, u32, u64
-from ...isa.swizzle import CHUNK_BYTES, Swizzle
-from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
-from ...lang.arrays import RegisterArray
-from ...lang.operand_tile import TileSlice
-from ...lang.tile import ArrayHandle
-from ...lang.values import Register
-from .fields import check_fields
+from warploom.collective.pipeline.cp_async import CpAsyncPipeline
+from warploom.collective.pipeline.operand_copy import OperandCopy
+from warploom.collective.pipeline.swizzling import swizzled
+from warploom.errors import ArgumentError
+from warploom.isa.dtypes import f64, u32, u64
+from warploom.isa.swizzle import CHUNK_BYTES, Swizzle
+from warploom.kernels.hopper.fields import check_fields
+from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
+from warploom.lang.arrays import RegisterArray
+from warploom.lang.operand_tile import TileSlice
+from warploom.lang.tile import ArrayHandle
+from warploom.lang.values import Register
 
 BLOCK_M, BLOCK_N, BLOCK_K = 16, 8, 16
 """The instruction."""

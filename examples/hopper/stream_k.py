@@ -8,7 +8,7 @@ Idea       A persistent kernel computes tiles in waves, and the last one is rare
 Ways       stream_k        as above
            split_k         the rest alone is shared: some CTAs for each of its tiles, equal parts of K
            data_parallel   nothing is shared: a wave for the rest
-           Three dealers for one game: `collective.tile.rest` has them, and nothing else in this file depends on which.
+           Three dealers for one game: `rest.py` has them, and nothing else in this file depends on which.
 Roles      producer   warpgroup 0, one thread     TMA loads of the k-tiles of all shares, in order
            consumer   warpgroups 1, 2             64 x 256 each: wgmma; then whole tiles are stored, parts are shared
 Barriers   full[s]    1 arrival + bytes           producer -> both consumers
@@ -34,22 +34,22 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ...collective.epilogue.arguments import result_tile
-from ...collective.epilogue.tma_store import TmaStore
-from ...collective.mma.wgmma import WGMMA_ROWS, wgmma_accumulators, wgmma_stage
-from ...collective.pipeline.tma import TmaPipeline
-from ...collective.reduce.split_k import NoReduce, StreamKFixup
-from ...collective.tile.raster import grouped
-from ...collective.tile.rest import WAYS, Rest
-from ...collective.tile.roles import WARPGROUP, each_consumer, producer, warpgroup_index
-from ...errors import ArgumentError
-from ...isa.dtypes import bf16, f32, u32
-from ...isa.instructions.wgmma import FLOAT_N
-from ...lang import Kernel, Tile, kernel, ptx, smem
-from ...lang.tile import ArrayHandle
-from ..fallback_hint import other_rungs
-from ..gemm_mainloop import ConsumerLoop, k_tiles
-from .fields import check_fields
+from examples.hopper.rest import WAYS, Rest
+from warploom.collective.epilogue.arguments import result_tile
+from warploom.collective.epilogue.tma_store import TmaStore
+from warploom.collective.mma.wgmma import WGMMA_ROWS, wgmma_accumulators, wgmma_stage
+from warploom.collective.pipeline.tma import TmaPipeline
+from warploom.collective.reduce.split_k import NoReduce, StreamKFixup
+from warploom.collective.tile.raster import grouped
+from warploom.collective.tile.roles import WARPGROUP, each_consumer, producer, warpgroup_index
+from warploom.errors import ArgumentError
+from warploom.isa.dtypes import bf16, f32, u32
+from warploom.isa.instructions.wgmma import FLOAT_N
+from warploom.kernels.fallback_hint import other_rungs
+from warploom.kernels.gemm_mainloop import ConsumerLoop, k_tiles
+from warploom.kernels.hopper.fields import check_fields
+from warploom.lang import Kernel, Tile, kernel, ptx, smem
+from warploom.lang.tile import ArrayHandle
 
 CONSUMERS = 2
 TILE_M, TILE_K = CONSUMERS * WGMMA_ROWS, 64

@@ -19,17 +19,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ...collective.pipeline.tma import TmaPipeline
-from ...collective.tile.raster import grouped
-from ...collective.tile.roles import WARP, WARPGROUP, consumers, producer_warp, warpgroup_index
-from ...collective.tile.scheduler import Persistent
-from ...collective.tile.sizes import persistent_grid
-from ...errors import ArgumentError
-from ...isa.dtypes import f64
-from ...lang import Kernel, Tile, kernel, ptx, smem
-from ...lang.tile import ArrayHandle
-from ..gemm_mainloop import k_tiles
-from .f64 import PIECE, TILE_K, Config, WarpF64, place_of_warp, store
+from examples.hopper.f64 import PIECE, TILE_K, Config, WarpF64, place_of_warp, store
+from warploom.collective.pipeline.tma import TmaPipeline
+from warploom.collective.tile.raster import grouped
+from warploom.collective.tile.roles import WARP, WARPGROUP, consumers, producer_warp, warpgroup_index
+from warploom.collective.tile.scheduler import Persistent
+from warploom.collective.tile.sizes import persistent_grid
+from warploom.errors import ArgumentError
+from warploom.isa.dtypes import f64
+from warploom.kernels.gemm_mainloop import k_tiles
+from warploom.lang import Kernel, Tile, kernel, ptx, smem
+from warploom.lang.tile import ArrayHandle
 
 BAND = 8
 """Tile rows of a band of the order."""

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from ...collective.mma.wgmma import SPARSE_STEPS, metadata_words, sparse_stage_k
-from ...errors import ArgumentError
-from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, tf32
-from ...isa.fragments import warpgroup_metadata
+from warploom.collective.mma.wgmma import SPARSE_STEPS, metadata_words, sparse_stage_k
+from warploom.errors import ArgumentError
+from warploom.isa.dtypes import DType, bf16, e4m3, e5m2, f16, tf32
+from warploom.isa.fragments import warpgroup_metadata
 
 TYPES: tuple[DType, ...] = (bf16, f16, tf32, e4m3, e5m2)
 BLOCK_ROWS = 64

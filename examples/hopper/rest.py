@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...isa.dtypes import u32
-from ...lang import ptx, reg
-from ...lang.tile import ArrayHandle
-from ...lang.values import Register
-from .raster import Order
-from .scheduler import TileCoord
-from .stream_k import Segment
+from warploom.collective.tile.raster import Order
+from warploom.collective.tile.scheduler import TileCoord
+from warploom.collective.tile.stream_k import Segment
+from warploom.isa.dtypes import u32
+from warploom.lang import ptx, reg
+from warploom.lang.tile import ArrayHandle
+from warploom.lang.values import Register
 
 WAYS = ("data_parallel", "split_k", "stream_k")
 

@@ -34,26 +34,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...collective.epilogue.arguments import result_tile
-from ...collective.epilogue.tma_store import TmaStore
-from ...collective.mma.wgmma import WGMMA_ROWS, metadata_words, sparse_block, sparse_stage_k, wgmma_accumulators
-from ...collective.pipeline.tma import State, TmaPipeline
-from ...collective.tile import cluster
-from ...collective.tile.raster import grouped
-from ...collective.tile.roles import WARP, WARPGROUP, each_consumer, producer, warpgroup_index
-from ...collective.tile.scheduler import Persistent
-from ...collective.tile.sizes import fits, persistent_grid
-from ...errors import ArgumentError
-from ...isa.dtypes import DType, bf16, f32, u32
-from ...isa.instructions.wgmma import FLOAT_N
-from ...lang import Kernel, Tile, kernel, ptx, reg, smem
-from ...lang.arrays import RegisterArray
-from ...lang.shared import BarrierAddress
-from ...lang.tile import ArrayHandle
-from ...lang.values import Register
-from ..gemm_mainloop import k_tiles, operand_loads
-from .fields import check_fields
-from .sparse_operand import PADDED_ROWS, TYPES, group_of
+from examples.hopper.sparse_operand import PADDED_ROWS, TYPES, group_of
+from warploom.collective.epilogue.arguments import result_tile
+from warploom.collective.epilogue.tma_store import TmaStore
+from warploom.collective.mma.wgmma import WGMMA_ROWS, metadata_words, sparse_block, sparse_stage_k, wgmma_accumulators
+from warploom.collective.pipeline.tma import State, TmaPipeline
+from warploom.collective.tile import cluster
+from warploom.collective.tile.raster import grouped
+from warploom.collective.tile.roles import WARP, WARPGROUP, each_consumer, producer, warpgroup_index
+from warploom.collective.tile.scheduler import Persistent
+from warploom.collective.tile.sizes import fits, persistent_grid
+from warploom.errors import ArgumentError
+from warploom.isa.dtypes import DType, bf16, f32, u32
+from warploom.isa.instructions.wgmma import FLOAT_N
+from warploom.kernels.gemm_mainloop import k_tiles, operand_loads
+from warploom.kernels.hopper.fields import check_fields
+from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem
+from warploom.lang.arrays import RegisterArray
+from warploom.lang.shared import BarrierAddress
+from warploom.lang.tile import ArrayHandle
+from warploom.lang.values import Register
 
 __all__ = ["Config", "build"]
 
