@@ -89,6 +89,7 @@ import sys, threading, numpy as np, pytest, warnings
 from warploom import errors, settings
 from warploom.runtime import *
 from warploom.driver import library
+from tests.errors import refused
 ADD = {ADD!r}
 
 class Cuda:
@@ -110,7 +111,8 @@ def pretend(fake_driver: Path, tmp_path: Path) -> Callable[..., list[str]]:
         log = tmp_path / "log"
         log.write_text("")
         environment = {
-            **os.environ, "LD_LIBRARY_PATH": str(fake_driver), "FAKE_CUDA_LOG": str(log), "PYTHONPATH": str(SOURCE),
+            **os.environ, "LD_LIBRARY_PATH": str(fake_driver), "FAKE_CUDA_LOG": str(log),
+            "PYTHONPATH": f"{SOURCE}{os.pathsep}{SOURCE.parent}",
             "WARPLOOM_CACHE_DIR": str(tmp_path / "cache"), **{name: str(value) for name, value in variables.items()},
         }  # fmt: skip
         result = subprocess.run(

@@ -7,8 +7,9 @@ import threading
 import numpy as np
 import pytest
 
+from tests.errors import refused
 from tests.runtime.kernels import PROGRAM, SCALE_ADD
-from warploom.errors import ArgumentError, DriverError
+from warploom.errors import DriverError
 from warploom.isa.dtypes import f32
 from warploom.runtime import ArraySpec, Caller, Parameter, Program, TensorMap, TiledMap, launch
 from warploom.settings import config
@@ -243,10 +244,9 @@ def test_a_first_call_inside_a_capture_is_refused_with_advice(tensors):
     a, b, c = tensors
     fresh = Caller(replace(PROGRAM, text=SCALE_ADD + "// never loaded before\n"))
     graph = torch.cuda.CUDAGraph()
-    with pytest.raises(DriverError, match="captured") as caught, torch.cuda.graph(graph):
+    with refused("load-in-capture"), torch.cuda.graph(graph):
         c.zero_()
         fresh(a, b, c, 1.0)
-    assert "warm up" in str(caught.value)
     torch.cuda.synchronize()
     fresh(a, b, c, 2.0)
     same(c, a, b, 2.0)
@@ -263,7 +263,7 @@ def test_dynamic_shared_memory_up_to_the_limit(tensors):
     a, b, c = tensors
     launch(SCALE_ADD, a, b, c, N, 2.0, grid=200, block=64, dynamic_smem=232448)
     same(c, a, b, 2.0)
-    with pytest.raises(ArgumentError, match="232449"):
+    with refused("launch-shape", got="232449"):
         launch(SCALE_ADD, a, b, c, N, 2.0, grid=200, block=64, dynamic_smem=232449)
 
 
@@ -282,7 +282,7 @@ def test_a_bad_launch_names_the_error_and_leaves_the_gpu_usable(tensors, monkeyp
 
 def test_mixed_devices_are_refused(tensors):
     a, b, c = tensors
-    with pytest.raises(ArgumentError, match="different devices"):
+    with refused("wrong-device"):
         Caller(PROGRAM)(a, b.cpu(), c, 1.0)
 
 

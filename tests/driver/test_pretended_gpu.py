@@ -70,9 +70,8 @@ def test_a_kernel_is_not_loaded_while_a_graph_is_captured(pretend):
 import os
 os.environ["FAKE_CUDA_CAPTURING"] = "1"
 import ctypes; ctypes.CDLL(None).setenv(b"FAKE_CUDA_CAPTURING", b"1", 1)
-with pytest.raises(errors.DriverError, match="captured") as caught:
+with refused("load-in-capture"):
     launch(ADD, x, y, 5, grid=1, block=32, stream=0x70)
-assert "warm up" in str(caught.value)
 ctypes.CDLL(None).unsetenv(b"FAKE_CUDA_CAPTURING")
 launch(ADD, x, y, 5, grid=1, block=32, stream=0x70)
 ctypes.CDLL(None).setenv(b"FAKE_CUDA_CAPTURING", b"1", 1)
@@ -113,7 +112,7 @@ matrix = Cuda(base[start : start + 128 * 64].reshape(128, 64))
 for _ in range(3):
     launch(text, TensorMap.tiled(matrix, box=(32, 64), swizzle="128B"), matrix, grid=1, block=32)
 odd = Cuda(base[start + 1 : start + 1 + 64 * 64].reshape(64, 64))
-with pytest.raises(errors.ArgumentError, match="misaligned"):
+with refused("wrong-layout"):
     TensorMap.tiled(odd, box=(32, 64), swizzle="128B")
 """)
     assert [line for line in log if line.startswith("map")] == [
@@ -155,7 +154,7 @@ launch(ADD, Cuda(x.array, stream=0x20), y, 5, grid=1, block=32, stream=0x21)
 
 def test_a_text_for_another_gpu_is_refused_and_an_older_one_built_for_this(pretend):
     log = pretend("""
-with pytest.raises(errors.ArgumentError, match="this GPU is sm_90a"):
+with refused("wrong-gpu"):
     launch(ADD.replace("sm_90a", "sm_100a").replace(".version 8.0", ".version 8.8"), x, y, 5, grid=1, block=32)
 launch(ADD.replace("sm_90a", "sm_80"), x, y, 5, grid=1, block=32)
 """)
@@ -167,7 +166,7 @@ def test_more_registers_than_a_multiprocessor_has_are_refused_before_the_launch(
 from warploom.driver import resources
 real = resources.Resources.occupancy
 resources.Resources.occupancy = lambda self, threads, smem: resources.occupancy("sm_90a", threads, 128, smem)
-with pytest.raises(errors.ArgumentError, match="does not fit"):
+with refused("launch-shape"):
     launch(ADD, x, y, 5, grid=1, block=1024)
 """)
     assert not launches(log) and "load ELF" not in log
@@ -175,12 +174,12 @@ with pytest.raises(errors.ArgumentError, match="does not fit"):
 
 def test_mixed_devices_and_host_arrays_are_refused_by_name(pretend):
     pretend("""
-with pytest.raises(errors.ArgumentError, match="different devices") as caught:
+with refused("wrong-device") as caught:
     launch(ADD, x, y.array, 5, grid=1, block=32)
 assert "`a` on cuda:0" in str(caught.value) and "`c` on the CPU" in str(caught.value)
-with pytest.raises(errors.ArgumentError, match="needs arrays on a GPU"):
+with refused("wrong-device"):
     launch(ADD, x.array, y.array, 5, grid=1, block=32)
-with pytest.raises(errors.ArgumentError, match="needs arrays in host memory"):
+with refused("wrong-device"):
     emulate(ADD, x, y, 5, grid=1, block=32)
 """)
 
@@ -261,15 +260,15 @@ def test_another_shape_dtype_or_stride_at_the_same_address_is_checked(with_torch
     with_torch("""
 a, c = sets[0]
 call(a, out=c)
-with pytest.raises(errors.ArgumentError, match="wrong shape"):
+with refused("wrong-shape"):
     call(a, out=c[:32])
-with pytest.raises(errors.ArgumentTypeError, match="wrong dtype"):
+with refused("wrong-type"):
     call(a, out=c.view(torch.int32))
-with pytest.raises(errors.ArgumentError, match="not contiguous"):
+with refused("wrong-layout"):
     call(a[::2], out=c[:32])
-with pytest.raises(errors.ArgumentError, match="overlap"):
+with refused("overlap"):
     call(a, out=a)
-with pytest.raises(errors.ArgumentError, match="different devices"):
+with refused("wrong-device"):
     call(a, out=c.numpy())
 assert call(a, out=c) is c
 """)
@@ -281,7 +280,7 @@ a, c = sets[0]
 for known in (False, True):
     c.requires_grad = True
     for arguments in (((a,), {"out": c}), ((a, c), {})):
-        with pytest.raises(errors.ArgumentError, match="wants a gradient"):
+        with refused("not-writable"):
             call(*arguments[0], **arguments[1])
     a.requires_grad, c.requires_grad = True, False  # that of an input is the caller's own affair
     assert call(a, out=c) is c and call(a, c) is c

@@ -7,7 +7,6 @@ import pytest
 
 from tests.emulator.async_kernels import SCHEDULES, dump, emulate, init, wait, words
 from tests.errors import refused
-from warploom.errors import InvalidOperandError, MisalignedError, OutOfBoundsError, VerificationError
 
 PLACES = """
     shl.b32 %r1, %tid, {shift};
@@ -139,16 +138,16 @@ def test_counting_the_arrivals_twice_is_a_deadlock():
 
 
 MISUSE = {
-    "source size above the copy size": (copies(8, ", 9"), InvalidOperandError, "reads 9 of 8 bytes"),
-    "misaligned source": ("add.u64 %a0, %a0, 4;\n" + copies(8), MisalignedError, "4 bytes past one"),
-    "misaligned destination": ("add.u32 %tile, %tile, 8;\n" + copies(16), MisalignedError, "8 bytes past one"),
-    "source outside": ("add.u64 %a0, %a0, 1024;\n" + copies(16), OutOfBoundsError, "argument0"),
-    "size of 12": (copies(8).replace(", 8;", ", 12;"), VerificationError, "copies 12 bytes"),
-    "cg of 4 bytes": (copies(4, cache="cg"), VerificationError, "copies 4 bytes"),
+    "source size above the copy size": (copies(8, ", 9"), ("invalid-operand", None, "src-size of at most 8")),
+    "misaligned source": ("add.u64 %a0, %a0, 4;\n" + copies(8), ("misaligned", "4 bytes past one")),
+    "misaligned destination": ("add.u32 %tile, %tile, 8;\n" + copies(16), ("misaligned", "8 bytes past one")),
+    "source outside": ("add.u64 %a0, %a0, 1024;\n" + copies(16), ("out-of-bounds",)),
+    "size of 12": (copies(8).replace(", 8;", ", 12;"), ("verification", None, "4 or 8 or 16")),
+    "cg of 4 bytes": (copies(4, cache="cg"), ("verification", None, "16")),
 }
 
 
-@pytest.mark.parametrize("body, kind, sentence", MISUSE.values(), ids=MISUSE)
-def test_misuse_is_an_error(body, kind, sentence):
-    with pytest.raises(kind, match=sentence):
+@pytest.mark.parametrize("body, said", MISUSE.values(), ids=MISUSE)
+def test_misuse_is_an_error(body, said):
+    with refused(*said):
         emulate(body, words(256))

@@ -221,14 +221,14 @@ def test_activations_are_those_of_their_names(name: str):
     ids=str,
 )  # fmt: skip
 def test_configurations_that_cannot_be_are_refused_with_a_sentence(change: dict):
-    with pytest.raises(ArgumentError, match="cannot be built"):
+    with refused("configuration"):
         build(Product(), replace(SMALL, **change))
 
 
 @pytest.mark.parametrize("product", [Product(s8, s8), Product(tf32, tf32, f32), Product(bf16, f16), Product(out=e4m3),
                                      Product(b_major="MN")], ids=str)  # fmt: skip
 def test_products_that_cannot_be_are_refused(product: Product):
-    with pytest.raises(ArgumentError, match="cannot be built"):
+    with refused("configuration"):
         build(product, SMALL)
 
 
@@ -240,7 +240,7 @@ def test_fusions_that_cannot_be_are_refused(fusion: Fusion):
 
 
 def test_wide_stores_of_what_is_not_wide_are_refused():
-    with refused("argument", got="f32"):
+    with refused("configuration", got="f32"):
         build(Product(out=f32), replace(SMALL, wide=True))
     with pytest.raises(ArgumentError):
         run(replace(SMALL, wide=True), 4, 68, 64)

@@ -117,7 +117,7 @@ ENDS = np.array([4, 9], np.int32)
         ({"offsets": np.zeros(3, np.int32)}, ("argument", "(3,)")),
         (
             {"offsets": np.zeros(2, np.float32)},
-            ("argument-type", "numpy array of f32, shape (2,), on the CPU"),
+            ("wrong-type", "numpy array of f32, shape (2,), on the CPU"),
         ),
         ({"offsets": np.array([9, 4], np.int32)}, ("argument", "[9, 4]")),
         ({"offsets": np.array([9, 23], np.int32)}, ("argument", "[9, 23]")),
@@ -125,11 +125,11 @@ ENDS = np.array([4, 9], np.int32)
         ({"sizes": np.array([4, 9], np.int32)}, ("argument", "(20, 32), (2, 32, 16)")),
         (
             {"offsets": np.array([4, 9], np.int32), "out": np.zeros((20, 15), BF16)},
-            ("argument", "numpy array of bf16, shape (20, 15), on the CPU"),
+            ("wrong-shape", "numpy array of bf16, shape (20, 15), on the CPU"),
         ),
         (
             {"offsets": ENDS, "bias": np.zeros(16, BF16)},
-            ("argument", "numpy array of bf16, shape (16,), on the CPU"),
+            ("wrong-shape", "numpy array of bf16, shape (16,), on the CPU"),
         ),
         ({"offsets": ENDS, "activation": "tanh"}, ("argument", "tanh")),
         ({"offsets": ENDS, "out_dtype": "e4m3"}, ("argument-type", "e4m3")),

@@ -342,9 +342,8 @@ def test_wrong_arguments_are_refused_in_a_sentence(options, error, words):
 
 def test_an_output_that_lies_on_an_operand_is_refused():
     square = np.zeros((32, 32), BF16)
-    with refused("argument", expected="an `out` of its own") as caught:
+    with refused("overlap", expected="an `out` of its own"):
         warploom.matmul(square, np.zeros((32, 32), BF16), out=square)
-    assert "already overwritten" in str(caught.value)
 
 
 def test_what_would_take_too_long_to_emulate_is_refused_with_the_estimate():
@@ -418,7 +417,7 @@ def test_threads_and_broken_off_calls_share_no_sums():
 )  # fmt: skip
 def test_a_configuration_of_nonsense_is_refused_in_a_sentence(pinned):
     a, b = np.zeros((16, 64), BF16), np.zeros((64, 32), BF16)
-    with pytest.raises(ArgumentError, match="cannot be built"):
+    with refused("configuration"):
         warploom.matmul(a, b, config=pinned)
 
 

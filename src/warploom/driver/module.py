@@ -72,6 +72,7 @@ class Modules:
                 raise DriverError(
                     f"kernel `{entry}` is not loaded yet, and a kernel cannot be loaded while a CUDA graph is captured",
                     hint="call it once with the same kind of arguments before the capture (warm up)",
+                    code="load-in-capture",
                 )
             module = int(
                 library.call("cuModuleLoadData", build.cubin, doing=f"loading `{entry}` ({build.arch}) on GPU {device}")

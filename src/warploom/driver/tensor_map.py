@@ -30,6 +30,7 @@ def encode(spec: TensorMapSpec, address: int, library: Library | None = None) ->
             "TMA cannot address this array: its first byte is misaligned",
             expected=f"an address that is a multiple of {spec.address_alignment}",
             got=hex(address),
+            code="wrong-layout",
         )
     return _maps().get(spec, address, library or load())
 

@@ -100,15 +100,23 @@ def load(path: Path = FILE) -> tuple[Model, ...]:
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise ArgumentError(f"the catalogue of models cannot be read: {error}", got=path.name) from None
+        raise ArgumentError(
+            f"the catalogue of models cannot be read: {error}", got=path.name, code="catalogue"
+        ) from None
     entries = found.get("models") if isinstance(found, dict) else None
     if not isinstance(entries, list) or not entries:
-        raise ArgumentError("this is not a model catalogue", expected='an object with a list "models"', got=path.name)
+        raise ArgumentError(
+            "this is not a model catalogue", expected='an object with a list "models"', got=path.name, code="catalogue"
+        )
     made = tuple(_model(entry, number, path.name) for number, entry in enumerate(entries))
     names = [model.name.lower() for model in made]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ArgumentError(f"the catalogue {path.name} has two models {twice[0]!r}",
-                            expected="names that differ, upper and lower case alike", got=repr(twice))  # fmt: skip
+        raise ArgumentError(
+            f"the catalogue {path.name} has two models {twice[0]!r}",
+            expected="names that differ, upper and lower case alike",
+            got=repr(twice),
+            code="catalogue",
+        )
     return made
 
 
@@ -118,7 +126,9 @@ def _model(entry: Any, number: int, file: str) -> Model:
     where = f"{name!r}" if isinstance(name, str) and name else f"number {number}"
 
     def wrong(what: str, expected: str, got: object) -> ArgumentError:
-        return ArgumentError(f"entry {where} of the catalogue {file} {what}", expected=expected, got=repr(got))
+        return ArgumentError(
+            f"entry {where} of the catalogue {file} {what}", expected=expected, got=repr(got), code="catalogue"
+        )
 
     if not isinstance(entry, dict):
         raise wrong("is not a model", "an object of sizes", entry)

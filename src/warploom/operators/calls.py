@@ -222,7 +222,9 @@ def compute(
     result = out
     if vector:
         if out is not None and len(shape := view(out, "out").shape) != 1:
-            raise ArgumentError("`out` has the wrong shape", expected="(N,), as x is a vector", got=shape)
+            raise ArgumentError(
+                "`out` has the wrong shape", expected="(N,), as x is a vector", got=shape, code="wrong-shape"
+            )
         result = None if out is None else out[None, :]
         options = {name: value[None, :] if name in OF_RESULT_SHAPE and getattr(value, "ndim", 0) == 1 else value
                    for name, value in options.items()}  # fmt: skip

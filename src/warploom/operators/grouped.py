@@ -103,7 +103,10 @@ def grouped_matmul(
     target = replace(view(result, "out"), writable=True)
     if target.shape != group.shape or target.dtype is not group.product.out:
         raise ArgumentError(
-            "`out` has the wrong shape or type", expected=f"{group.shape} {group.product.out}", got=target.describe()
+            "`out` has the wrong shape or type",
+            expected=f"{group.shape} {group.product.out}",
+            got=target.describe(),
+            code="wrong-shape",
         )
     if group.k == 0 and 0 not in group.shape and (out is not None or bias is not None):
         raise ArgumentError("a grouped product over no k is zeros, and nothing else", expected="no out= and no bias=")

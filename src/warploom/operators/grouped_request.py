@@ -72,6 +72,7 @@ def read(tensors: dict[str, Any], what: str, out: Any, out_dtype: Any, activatio
             "the arguments of grouped_matmul are on different devices",
             expected="all on one GPU, or all on the CPU",
             got=f"`a` on {left.place}, `b` on {right.place}, the groups on {marks.place}",
+            code="wrong-device",
         )
     if rank == 3 and left.shape[0] != groups:
         raise ArgumentError("`a` has another number of groups than `b`", expected=groups, got=left.shape[0])
@@ -80,7 +81,10 @@ def read(tensors: dict[str, Any], what: str, out: Any, out_dtype: Any, activatio
     bias = views.get("bias")
     if bias is not None and (bias.shape != (groups, n) or bias.dtype not in BIAS_TYPES):
         raise ArgumentError(
-            "`bias` has the wrong shape or type", expected=f"({groups}, {n}) f32, bf16 or f16", got=bias.describe()
+            "`bias` has the wrong shape or type",
+            expected=f"({groups}, {n}) f32, bf16 or f16",
+            got=bias.describe(),
+            code="wrong-shape",
         )
     fusion = Fusion(
         scales=scales, bias=None if bias is None else "column", bias_dtype=None if bias is None else bias.dtype,
@@ -112,7 +116,7 @@ def _scales(views: dict[str, ArrayView], product: Product, left: ArrayView, grou
 
 def _check_marks(marks: ArrayView, name: str, groups: int, rows: int) -> None:
     if marks.dtype not in (s32, s64):
-        raise ArgumentTypeError(f"`{name}` has the wrong type", expected="s32", got=marks.describe())
+        raise ArgumentTypeError(f"`{name}` has the wrong type", expected="s32", got=marks.describe(), code="wrong-type")
     if marks.shape != (groups,):
         raise ArgumentError(
             f"`{name}` has another length than there are groups", expected=f"({groups},)", got=marks.shape

@@ -33,7 +33,7 @@ def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, out: Any = None, round_f
         raise unfit
     flat = x.reshape(-1, shape[-1])
     if out is not None and tuple(out.shape) != shape:
-        raise ArgumentError("`out` has the wrong shape", expected=shape, got=tuple(out.shape))
+        raise ArgumentError("`out` has the wrong shape", expected=shape, got=tuple(out.shape), code="wrong-shape")
     if 0 in shape:
         return x.copy() if out is None and hasattr(x, "copy") else x if out is None else out
     warps, chunks = shape_of(shape[-1])
@@ -52,7 +52,7 @@ def why_not(x: Any, weight: Any) -> ArgumentError | ArgumentTypeError | None:
                                  got=f"{seen.describe()} and {factors.describe()}")  # fmt: skip
     columns = seen.shape[-1] if seen.shape else 0
     if factors.shape != (columns,):
-        return ArgumentError("`weight` has the wrong shape", expected=(columns,), got=factors.shape)
+        return ArgumentError("`weight` has the wrong shape", expected=(columns,), got=factors.shape, code="wrong-shape")
     if columns % PIECE or not 0 < columns <= MOST_COLUMNS:
         return ArgumentError("rows of `x` have a length that rms_norm has no kernel for",
                              expected=f"a multiple of {PIECE} to {MOST_COLUMNS}", got=columns)  # fmt: skip

@@ -268,7 +268,10 @@ def _bias(bias: ArrayView | None, m: int, n: int) -> tuple[ArrayView | None, str
         return None, None
     if bias.dtype not in BIAS_TYPES:
         raise ArgumentTypeError(
-            "`bias` has the wrong type", expected=", ".join(map(str, BIAS_TYPES)), got=bias.describe()
+            "`bias` has the wrong type",
+            expected=", ".join(map(str, BIAS_TYPES)),
+            got=bias.describe(),
+            code="wrong-type",
         )
     if bias.shape in ((n,), (1, n)):
         return restrided(bias, (n,), (bias.strides[-1],)), "column"
@@ -303,19 +306,23 @@ def _out(out: ArrayView | None, shape: tuple[int, ...], dtype: DType) -> ArrayVi
     if out is None:
         return None
     if out.dtype is not dtype and not (dtype is f32 and out.dtype is tf32):
-        raise ArgumentTypeError("`out` has the wrong type", expected=dtype, got=out.describe())
+        raise ArgumentTypeError("`out` has the wrong type", expected=dtype, got=out.describe(), code="wrong-type")
     if out.shape != shape:
-        raise ArgumentError("`out` has the wrong shape", expected=shape, got=out.shape)
+        raise ArgumentError("`out` has the wrong shape", expected=shape, got=out.shape, code="wrong-shape")
     if not out.writable:
         raise ArgumentError("`out` cannot be written", expected="a writable array", got=out.describe())
     if 0 in out.shape:
         return out
     if any(stride == 0 and length > 1 for length, stride in zip(out.shape, out.strides, strict=True)):
-        raise ArgumentError("`out` is a broadcast view, whose elements overlap", got=f"strides {out.strides}")
+        raise ArgumentError(
+            "`out` is a broadcast view, whose elements overlap", got=f"strides {out.strides}", code="overlap"
+        )
     reach = out.dtype.bytes  # bytes from the first to the end of the last element, closest dimensions first
     for stride, length in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True) if n > 1):
         if stride < reach:
-            raise ArgumentError("rows of `out` overlap", got=f"shape {out.shape}, strides {out.strides}")
+            raise ArgumentError(
+                "rows of `out` overlap", got=f"shape {out.shape}, strides {out.strides}", code="overlap"
+            )
         reach += stride * (length - 1)
     return out
 
@@ -327,6 +334,7 @@ def _one_place(request: Request) -> None:
             expected="all on one GPU, or all on the CPU",
             got=", ".join(f"`{request.said(name)}` on {array.place}" for name, array in request.named),
             hint="move them with .to(device)",
+            code="wrong-device",
         )
 
 
@@ -342,4 +350,5 @@ def _no_aliasing(request: Request) -> None:
             expected="an `out` of its own",
             got=f"{out.describe()} and {array.describe()}",
             consequence=f"the kernel would read values of `{request.said(name)}` that it has already overwritten",
+            code="overlap",
         )

@@ -177,6 +177,7 @@ def target_for(program: Program, device_arch: str) -> str:
         got=device.name,
         hint=(f"{program.elsewhere(device.name)}; " if program.elsewhere is not None else "")
         + "the emulator runs it: warploom.emulate",
+        code="wrong-gpu",
     )
 
 

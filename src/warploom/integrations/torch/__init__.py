@@ -291,6 +291,7 @@ def dispatch(what: str, a: Tensor, b: Tensor, out: Tensor | None, options: dict[
             "a product that wants a gradient cannot be written into `out`",
             expected="no out=, or tensors without requires_grad",
             hint="call it under torch.no_grad()",
+            code="not-writable",
         )
     if any(map(traced, tensors)):
         result = operator(a, b, {**options, "out": out})

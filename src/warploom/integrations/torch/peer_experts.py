@@ -100,7 +100,9 @@ def _check(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor) -> Product:
             )
         peer_launch.on_gpu(name, tensor)
         if not tensor.is_contiguous():
-            raise ArgumentError(f"`{name}` is not contiguous", expected="a contiguous tensor", got=tensor.stride())
+            raise ArgumentError(
+                f"`{name}` is not contiguous", expected="a contiguous tensor", got=tensor.stride(), code="wrong-layout"
+            )
     eight = {x.dtype, w.dtype} <= set(EIGHT_BITS) and not x.dtype is w.dtype is torch.float8_e5m2
     if not eight and (x.dtype not in _TYPES or w.dtype is not x.dtype):
         raise ArgumentTypeError(

@@ -93,7 +93,7 @@ class Config:
         ):  # fmt: skip
             if wrong:
                 raise ArgumentError(
-                    f"the configuration {self.name()} cannot be built", expected=expected, got=got
+                    f"the configuration {self.name()} cannot be built", expected=expected, got=got, code="configuration"
                 )  # fmt: skip
 
 
@@ -158,4 +158,6 @@ class SmallMConfig:
             (self.shared_bytes() > limit, f"at most {limit} bytes of shared memory", self.shared_bytes()),
         ):  # fmt: skip
             if wrong:
-                raise ArgumentError(f"the configuration {self.name()} cannot be built", expected=expected, got=got)
+                raise ArgumentError(
+                    f"the configuration {self.name()} cannot be built", expected=expected, got=got, code="configuration"
+                )

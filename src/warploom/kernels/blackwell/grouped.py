@@ -124,8 +124,12 @@ def check(product: Product, config: Config, fusion: Fusion, limits: str) -> None
     config.check(product, fusion)
     fusion.check(product.out)
     if config.group != 1 or "MN" in (product.a_major, product.b_major):
-        raise ArgumentError("the grouped kernel cannot be built like this", got=f"{product}, {config}",
-                            expected="tiles of one CTA, both operands contiguous in k")  # fmt: skip
+        raise ArgumentError(
+            "the grouped kernel cannot be built like this",
+            got=f"{product}, {config}",
+            expected="tiles of one CTA, both operands contiguous in k",
+            code="configuration",
+        )
     if fusion.bias == "row" or fusion.gate or fusion.addend or fusion.scale_out or fusion.amax:
         raise ArgumentError("the grouped kernel does not end like this", got=fusion,
                             expected="scales, alpha, a bias of the column, an activation")  # fmt: skip

@@ -190,8 +190,10 @@ class Config:
         if self.consumers not in REGISTERS or self.keys % step:
             raise ArgumentError(
                 "this configuration of attention cannot be built",
-                expected=f"1 to {max(REGISTERS)} consumers, and keys in multiples of {step}", got=self.name(),
-            )  # fmt: skip
+                expected=f"1 to {max(REGISTERS)} consumers, and keys in multiples of {step}",
+                got=self.name(),
+                code="configuration",
+            )
 
     @property
     def rows(self) -> int:

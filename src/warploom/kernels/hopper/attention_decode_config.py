@@ -145,7 +145,7 @@ class DecodeConfig:
                 "this configuration of attention_decode cannot be built",
                 expected=f"keys in multiples of {WARP_KEYS}, exchanged in multiples of {EXCHANGE_STEP}; copy_rows that "
                 "divide keys and pages",
-                got=self.name() + (f", pages of {page}" if page else ""),
+                got=self.name() + (f", pages of {page}" if page else ""), code="configuration"
             )  # fmt: skip
         if of is not None and not self.shared_evenly(of):
             panels = of.panels

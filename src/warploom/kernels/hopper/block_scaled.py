@@ -74,6 +74,7 @@ def build(
             f"the block-scaled kernel cannot be built as {config.name()}",
             expected=f"eight-bit floats, cooperative, one CTA, tile_n that divides {SCALE_BLOCK}",
             got=f"{product.a}, {config}",
+            code="configuration",
         )
 
     @kernel(

@@ -140,7 +140,12 @@ class Config:
         problem = self._problem(product, fusion)
         if problem is not None:
             what, expected, got = problem
-            raise ArgumentError(f"the configuration {self.name()} cannot be built: {what}", expected=expected, got=got)
+            raise ArgumentError(
+                f"the configuration {self.name()} cannot be built: {what}",
+                expected=expected,
+                got=got,
+                code="configuration",
+            )
 
     def _problem(self, product: Product, fusion: Fusion = _PLAIN) -> tuple[str, str, object] | None:
         if self.consumers > MOST_CONSUMERS:
@@ -162,7 +167,7 @@ class Config:
             return "its tail is split between two CTAs of two consumers that share a tile", "2 CTAs, 2 consumers", (
                 self.kernel_schedule, self.ctas, self.consumers)  # fmt: skip
         if self.kernel_schedule == "ping_pong" and self.consumers != 2:
-            return "ping-pong is played by two", "2 consumers", self.consumers
+            return "ping-pong needs exactly two consumers", "2 consumers", self.consumers
         shared_rows = self.tile_n if self.multicast == "b" else self.tile_m
         if self.ctas not in (1, 2) or shared_rows % (8 * self.ctas):
             return "what is multicast is cut into slices of 8 rows", f"a multiple of {8 * self.ctas}", shared_rows

@@ -236,8 +236,8 @@ def check(product: Product, config: Config, ranks: int, topk: int, activation: s
         raise ArgumentError(
             f"experts on several GPUs cannot be built as {config.name()}",
             expected="a cooperative form of one CTA, up to 2 consumers, 16 bits, or 8, bf16 results and no activation",
-            got=f"{product}, {config}, {activation}",
-        )
+            got=f"{product}, {config}, {activation}", code="configuration",
+        )  # fmt: skip
     if ranks < 2 or topk < 1:
         raise ArgumentError(
             "experts on several GPUs need some of both", expected="2 ranks, 1 expert of a token, or more",

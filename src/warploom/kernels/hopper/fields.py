@@ -23,18 +23,22 @@ def check_fields(
     for name, least in numbers.items():
         value = getattr(config, name)
         if type(value) is not int or not least <= value <= MOST:
-            raise ArgumentError(f"this {kind} cannot be built: `{name}` is out of range",
-                                expected=f"a whole number from {least} on", got=repr(value))  # fmt: skip
+            raise ArgumentError(
+                f"this {kind} cannot be built: `{name}` is out of range",
+                expected=f"a whole number from {least} on",
+                got=repr(value),
+                code="configuration",
+            )
     for name in flags:
         value = getattr(config, name)
         if type(value) is not bool:
             raise ArgumentError(f"this {kind} cannot be built: `{name}` is neither yes nor no",
-                                expected="True or False", got=repr(value))  # fmt: skip
+                                expected="True or False", got=repr(value), code="configuration")  # fmt: skip
     for name, known in words.items():
         value = getattr(config, name)
         if not isinstance(value, str) or value not in known:
             raise ArgumentError(f"this {kind} cannot be built: there is no such {name}", expected=", ".join(known),
-                                got=repr(value))  # fmt: skip
+                                got=repr(value), code="configuration")  # fmt: skip
 
 
 # -- as text -------------------------------------------------------------------------------------------------------

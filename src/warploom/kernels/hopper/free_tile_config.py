@@ -231,7 +231,7 @@ class FreeTileConfig:
         if problem is not None:
             what, expected, got = problem
             raise ArgumentError(f"the free-tile configuration {self.name()} cannot be built: {what}",
-                                expected=expected, got=got)  # fmt: skip
+                                expected=expected, got=got, code="configuration")  # fmt: skip
 
     def fits_registers(self, product: Product, fusion: Fusion = _PLAIN) -> bool:
         """Whether ptxas is known to spill nothing of this with such an end."""

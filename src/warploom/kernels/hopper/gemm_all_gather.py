@@ -196,6 +196,7 @@ def check(product: Product, config: Config, ranks: int) -> None:
             f"the product with an all-gather cannot be built as {config.name()} for {ranks} GPUs",
             expected="a cooperative form of one CTA, A contiguous in k, 2 GPUs or more",
             got=f"{product}, {config}",
+            code="configuration",
         )
 
 

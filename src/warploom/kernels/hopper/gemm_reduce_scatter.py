@@ -171,6 +171,7 @@ def check(product: Product, config: Config, ranks: int) -> None:
             f"the product with a reduce-scatter cannot be built as {config.name()} for {ranks} GPUs",
             expected="a cooperative form of one CTA, A contiguous in k, a 16-bit result, 2 GPUs or more",
             got=f"{product}, {config}",
+            code="configuration",
         )
 
 

@@ -135,6 +135,7 @@ def check(product: Product, config: Config, fusion: Fusion, limits: str) -> None
             f"the grouped kernel cannot be built as {config.name()}",
             expected="a cooperative form, one CTA, both operands contiguous in k",
             got=f"{product}, {config}",
+            code="configuration",
         )
     fusion.check(product.out)
     if fusion.bias == "row" or fusion.gate or fusion.addend or fusion.scale_out or fusion.amax:

@@ -184,7 +184,7 @@ class SmallMConfig:
         if problem is not None:
             what, expected, got = problem
             raise ArgumentError(f"the small-M configuration {self.name()} cannot be built: {what}", expected=expected,
-                                got=got)  # fmt: skip
+                                got=got, code="configuration")  # fmt: skip
 
     def _problem(self, product: Product, fusion: Fusion | None = None) -> tuple[str, str, object] | None:
         room = min(SHARED_BYTES, SHARED_OF_SM // self.ctas_per_sm - RESERVED)

@@ -34,7 +34,7 @@ def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str)
         raise ArgumentError(
             "`block_mask` has the wrong shape",
             expected=f"(1 or {batch}, 1 or {heads}, {blocks[0]}, {blocks[1]}) blocks of {height} x {width}",
-            got=tuple(indices.shape), hint="make it for these lengths with create_block_mask",
+            got=tuple(indices.shape), hint="make it for these lengths with create_block_mask", code="wrong-shape"
         )  # fmt: skip
     found = view(indices, "block_mask").place
     if found != place:

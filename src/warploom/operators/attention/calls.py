@@ -184,12 +184,18 @@ def outputs(request: Asked, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:
     given = replace(view(out, "out"), writable=True)
     if given.shape != request.shape or given.dtype is not request.of.result:
         raise ArgumentError(
-            "`out` has the wrong shape or type", expected=f"{request.shape} {request.of.result}", got=given.describe()
+            "`out` has the wrong shape or type",
+            expected=f"{request.shape} {request.of.result}",
+            got=given.describe(),
+            code="wrong-shape",
         )
     sums = replace(view(lse, "lse"), writable=True)
     if sums.shape != request.lse_shape or sums.dtype is not f32 or not sums.contiguous:
         raise ArgumentError(
-            "`lse` has the wrong shape or type", expected=f"{request.lse_shape} f32, contiguous", got=sums.describe()
+            "`lse` has the wrong shape or type",
+            expected=f"{request.lse_shape} f32, contiguous",
+            got=sums.describe(),
+            code="wrong-shape",
         )
     target = plain(request.seen(given))
     if target.size and not addressable(target):

@@ -89,7 +89,7 @@ class _Reader:
             if not found.contiguous:
                 raise ArgumentError(
                     f"`{self.name}` captures an array that is not contiguous", got=found.describe(),
-                    hint="call .contiguous()",
+                    hint="call .contiguous()", code="wrong-layout"
                 )  # fmt: skip
             self.views.append(found)
             self.given.append(value)

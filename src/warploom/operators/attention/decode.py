@@ -254,7 +254,9 @@ def _check_lengths(views: dict[str, ArrayView], batch: int, room: int) -> None:
             continue
         array = views[name]
         if array.dtype not in (s32, s64):
-            raise ArgumentTypeError(f"`{name}` has the wrong type", expected="s32", got=array.describe())
+            raise ArgumentTypeError(
+                f"`{name}` has the wrong type", expected="s32", got=array.describe(), code="wrong-type"
+            )
         if array.shape[0] != batch:
             raise ArgumentError(f"`{name}` has {what} for each sequence", expected=batch, got=array.shape)
     if batch > MOST_GROUPS:
@@ -267,7 +269,10 @@ def _check_lengths(views: dict[str, ArrayView], batch: int, room: int) -> None:
         return
     if np.any(told < 0) or np.any(told > room):
         raise ArgumentError(
-            "`lengths` does not fit the cache", expected=f"0 to {room} keys for each sequence", got=told.tolist()[:20]
+            "`lengths` does not fit the cache",
+            expected=f"0 to {room} keys for each sequence",
+            got=told.tolist()[:20],
+            code="wrong-shape",
         )
     table = views["table"].host if "table" in views else None
     if table is not None:

@@ -199,14 +199,20 @@ def check_results(
     result, wanted, sums = view(out, "out"), view(grad, "grad"), view(lse, "lse")
     for name, array in (("out", result), ("grad", wanted)):
         if array.shape != request.shape:
-            raise ArgumentError(f"`{name}` has the wrong shape", expected=request.shape, got=array.describe())
+            raise ArgumentError(
+                f"`{name}` has the wrong shape", expected=request.shape, got=array.describe(), code="wrong-shape"
+            )
         if array.dtype is not dtype:
-            raise ArgumentTypeError(f"`{name}` has the wrong type", expected=dtype, got=array.describe())
+            raise ArgumentTypeError(
+                f"`{name}` has the wrong type", expected=dtype, got=array.describe(), code="wrong-type"
+            )
     if sums.shape != request.lse_shape or sums.dtype is not f32:
         raise ArgumentError("`lse` has the wrong shape or type", expected=f"{request.lse_shape} f32",
-                            got=sums.describe())  # fmt: skip
+                            got=sums.describe(), code="wrong-shape")  # fmt: skip
     if len({(each.device, each.index) for each in (request.views["q"], result, wanted, sums)}) > 1:
-        raise ArgumentError("the arguments of attention's gradient are on different devices", expected="one device")
+        raise ArgumentError(
+            "the arguments of attention's gradient are on different devices", expected="one device", code="wrong-device"
+        )
     return result, wanted, sums
 
 

@@ -192,7 +192,7 @@ def _sequences(seen: dict[str, ArrayView], queries: int, keys: int) -> dict[str,
     for name, rows in (("cu_seqlens_q", queries), ("cu_seqlens_k", keys)):
         marks = seen[name]
         if marks.dtype not in (s32, s64):
-            raise ArgumentTypeError(f"`{name}` has the wrong type", expected="s32", got=marks.describe())
+            raise ArgumentTypeError(f"`{name}` has the wrong type", expected=s32, got=marks.dtype, code="wrong-type")
         if marks.shape[0] < 1:
             raise ArgumentError(f"`{name}` is empty", expected="0 and where each sequence ends", got=marks.shape)
         counts.add(marks.shape[0])
@@ -316,11 +316,13 @@ def check_types(seen: dict[str, ArrayView], allowed: tuple[DType, ...] = (*WIDE,
                 hint="convert with .to(torch.bfloat16)",
             )  # fmt: skip
     if "sinks" in seen and seen["sinks"].dtype not in (f32, bf16, f16):
-        raise ArgumentTypeError("`sinks` has the wrong type", expected="f32, bf16 or f16", got=seen["sinks"].dtype)
+        raise ArgumentTypeError(
+            "`sinks` has the wrong type", expected="f32, bf16 or f16", got=seen["sinks"].dtype, code="wrong-type"
+        )
     if len({(each.device, each.index) for each in seen.values()}) > 1:
         raise ArgumentError(
             "the arguments of attention are on different devices", expected="all on one GPU, or all on the CPU",
-            got=", ".join(f"`{name}` on {each.place}" for name, each in seen.items()),
+            got=", ".join(f"`{name}` on {each.place}" for name, each in seen.items()), code="wrong-device"
         )  # fmt: skip
 
 
@@ -360,7 +362,7 @@ def check_sizes(
         if array.shape[3] > 1 and array.strides[3] != array.dtype.bytes and array.size:
             raise ArgumentError(
                 f"the head dimension of `{name}` is not contiguous", expected=f"a stride of {array.dtype.bytes} bytes",
-                got=f"{array.strides[3]} bytes", hint="call .contiguous()",
+                got=f"{array.strides[3]} bytes", hint="call .contiguous()", code="wrong-layout"
             )  # fmt: skip
 
 

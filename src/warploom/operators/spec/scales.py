@@ -56,7 +56,9 @@ def read_scales(
         )
     for name, array in arrays.items():
         if array.dtype is not f32:
-            raise ArgumentTypeError(f"`{name}` has the wrong type", expected="f32", got=array.describe())
+            raise ArgumentTypeError(
+                f"`{name}` has the wrong type", expected="f32", got=array.describe(), code="wrong-type"
+            )
     a, b = arrays["scale_a"], arrays["scale_b"]
     if a.size == 1 and b.size == 1 and (m, n) != (1, 1) or (a.shape in ((), (1,)) and b.shape in ((), (1,))):
         return restrided(a, (1,), (4,)), restrided(b, (1,), (4,)), "tensor", factor
