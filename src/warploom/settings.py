@@ -94,7 +94,7 @@ class Settings:
             if value is not None and not isinstance(value, Path):
                 raise ArgumentError(f"config.{name} is not a path", expected="a str, a Path or None", got=repr(value))
         if self.autotune not in AUTOTUNE:
-            raise ArgumentError("config.autotune has no such value", expected=AUTOTUNE, got=repr(self.autotune))
+            raise ArgumentError("unknown value of config.autotune", expected=AUTOTUNE, got=repr(self.autotune))
         size = self.cache_mb
         if not isinstance(size, (int, float)) or isinstance(size, bool) or not 0 < size < float("inf"):
             raise ArgumentError("config.cache_mb is not a number of megabytes above 0", got=repr(size),
@@ -112,7 +112,7 @@ class Settings:
 def _autotune(text: str) -> int | str:
     known = {str(each): each for each in AUTOTUNE}
     if text not in known:
-        raise ArgumentError("WARPLOOM_AUTOTUNE has no such value", expected=", ".join(known), got=repr(text))
+        raise ArgumentError("unknown value of WARPLOOM_AUTOTUNE", expected=", ".join(known), got=repr(text))
     return known[text]
 
 
@@ -198,13 +198,13 @@ class Config:
         known = {item.name for item in fields(Settings)}
         if unknown := sorted(set(changes) - known):
             raise ArgumentError(
-                f"there is no setting {unknown[0]!r}", expected=", ".join(sorted(known)), code="unknown-name"
+                f"unknown setting {unknown[0]!r}", expected=", ".join(sorted(known)), code="unknown-name"
             )
         if isinstance(changes.get("emulator"), dict):
             known = {item.name for item in fields(EmulatorSettings)}
             if unknown := sorted(set(changes["emulator"]) - known):
                 raise ArgumentError(
-                    f"there is no setting emulator.{unknown[0]}", expected=", ".join(sorted(known)), code="unknown-name"
+                    f"unknown setting emulator.{unknown[0]}", expected=", ".join(sorted(known)), code="unknown-name"
                 )
             changes["emulator"] = replace(current.emulator, **changes["emulator"])
         for name in ("cache_dir", "dump_dir", "ptxas"):

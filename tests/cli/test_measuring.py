@@ -92,7 +92,7 @@ def test_the_ladder_as_json_as_a_file_and_as_a_picture(no_gpu: None, tmp_path: P
         (("--rungs", "99"), "no rung '99'"),
         (("--size", "-1"), "is positive"),
         (("--rungs", "8", "--size", "100"), "N in multiples of 8"),
-        (("--data", "ones"), "no data 'ones'"),
+        (("--data", "ones"), "unknown data 'ones'"),
     ],
 )
 def test_a_ladder_that_cannot_be_climbed_says_why(arguments: tuple[str, ...], says: str, no_gpu: None) -> None:
@@ -105,7 +105,7 @@ def test_a_ladder_that_cannot_be_climbed_says_why(arguments: tuple[str, ...], sa
 @pytest.mark.parametrize(
     "option, name, says",
     [("--out", "", "it is a folder"), ("--out", "file/rows.json", "cannot be written"),
-     ("--plot", "bars.txt", "a picture has no such ending"), ("--plot", "file/bars.png", "cannot be written")],
+     ("--plot", "bars.txt", "unknown file type for a picture"), ("--plot", "file/bars.png", "cannot be written")],
 )  # fmt: skip
 def test_what_cannot_be_written_is_said_before_anything_is_measured(
     command: tuple[str, ...], option: str, name: str, says: str, no_gpu: None, tmp_path: Path
@@ -310,10 +310,10 @@ def test_explain_takes_every_type_that_matmul_multiplies(dtype: str, names: tupl
     "options, words",
     [
         (("--scales", "block128"), "blocks of 128 have scales where operands have eight bits"),
-        (("--scales", "column"), "there are no scales 'column'"),
+        (("--scales", "column"), "unknown scales 'column'"),
         (("--dtype", "s8", "--bias"), "nothing is fused into them"),
         (("--dtype", "e4m3", "--scales", "block128", "--gate"), "has no fused end"),
-        (("--activation", "tanh"), "there is no activation 'tanh'"),
+        (("--activation", "tanh"), "unknown activation 'tanh'"),
         (("--out", "s32"), "bf16 x bf16 does not give s32"),
     ],
 )  # fmt: skip

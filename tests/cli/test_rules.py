@@ -63,7 +63,7 @@ def test_json_has_the_whole_texts_of_both_kernels() -> None:
 def test_an_unknown_rule_is_a_sentence_with_the_nearest_one() -> None:
     result = run("rules", "data-rase")
     assert result.exit_code == 2
-    assert "there is no rule 'data-rase'" in result.stderr and "do you mean data-race?" in result.stderr
+    assert "unknown rule 'data-rase'" in result.stderr and "do you mean data-race?" in result.stderr
 
 
 def test_an_error_that_ended_a_check_is_explained_too() -> None:

@@ -197,7 +197,7 @@ def examples(module: ModuleType, kernels: Mapping[str, Any], name: str = "") -> 
         if not isinstance(item, (tuple, list)) or not 2 <= len(item) <= 4 or not find.is_kernel(item[0]):
             raise ArgumentError(
                 "example() yields something else than it should", got=repr(item),
-                expected='(kernel, arguments, check), and behind them options of `emulate` like {"devices": 2} if any',
+                expected='(kernel, arguments, check), then options of `emulate` such as {"devices": 2} if any',
             )  # fmt: skip
         kernel, arguments, *more = item
         check, options = more[0] if more else None, more[1] if len(more) > 1 else {}

@@ -120,7 +120,7 @@ def load(place: str) -> ModuleType:
     path = Path(place)
     if path.suffix == ".py" or path.exists():
         if not path.is_file():
-            raise ArgumentError("there is no such file", got=place, code="file")
+            raise ArgumentError("the file does not exist", got=place, code="file")
         try:
             return _load_file(path)
         except ArgumentError as error:

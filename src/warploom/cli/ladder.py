@@ -44,7 +44,7 @@ def ladder(
         raise ArgumentError("the size of the product is positive", expected="--size 4096", got=size)
     if data not in operands.DATA:
         raise ArgumentError(
-            f"there is no data {data!r}", expected=", ".join(operands.DATA), got=repr(data), code="unknown-name"
+            f"unknown data {data!r}", expected=", ".join(operands.DATA), got=repr(data), code="unknown-name"
         )
     evidence.check_place(out)
     evidence.check_place(plot, picture=True)

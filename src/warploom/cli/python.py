@@ -28,7 +28,7 @@ def python(
     if place.endswith(".ptx"):
         path = Path(place)
         if not path.is_file():
-            raise ArgumentError("there is no such file", got=place)
+            raise ArgumentError("the file does not exist", got=place)
         written = to_python(path.read_text(), name or None, path.name)
     else:
         program = find.program(target)

@@ -56,7 +56,7 @@ def find(name: str) -> list[Rule]:
         near = difflib.get_close_matches(name, [*RULES, *CODES], 1)
         hint = f"do you mean {near[0]}? " if near else ""
         raise ArgumentError(
-            f"there is no rule {name!r}", hint=hint + "`warploom rules` lists them all", code="unknown-name"
+            f"unknown rule {name!r}", hint=hint + "`warploom rules` lists them all", code="unknown-name"
         )
     return found
 

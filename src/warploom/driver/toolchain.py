@@ -53,7 +53,7 @@ def ptxas() -> Tool | None:
     if chosen is not None:
         if not Path(chosen).is_file():
             raise ToolchainError(
-                "config.ptxas (WARPLOOM_PTXAS) names a file that is not there",
+                "config.ptxas (WARPLOOM_PTXAS) names a file that does not exist",
                 got=str(chosen),
                 hint="unset it, and the ptxas of the nvidia-cuda-nvcc package is used",
             )

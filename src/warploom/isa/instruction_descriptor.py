@@ -152,7 +152,7 @@ class InstructionDescriptor:
         """The 32 bits. Raises ArgumentError for a type or an extent that they cannot hold."""
         kind = KINDS.get(self.kind)
         if kind is None:
-            raise ArgumentError("tcgen05.mma has no such kind", expected=", ".join(KINDS), got=self.kind)
+            raise ArgumentError("unknown kind of tcgen05.mma", expected=", ".join(KINDS), got=self.kind)
         for name, codes in (("a", kind.operands), ("b", kind.operands), ("d", kind.results)):
             if getattr(self, name) not in codes:
                 raise ArgumentError(

@@ -135,7 +135,7 @@ def _model(entry: Any, number: int, file: str) -> Model:
     if not isinstance(name, str) or not name:
         raise wrong("has no name", "a text", name)
     if unknown := sorted(set(entry) - _KNOWN):
-        raise wrong(f"has a field {unknown[0]!r} that nobody reads", ", ".join(sorted(_KNOWN)), entry[unknown[0]])
+        raise wrong(f"has an unknown field {unknown[0]!r}", ", ".join(sorted(_KNOWN)), entry[unknown[0]])
     if entry.get("kind") not in KINDS:
         raise wrong("is of no known kind", ", ".join(KINDS), entry.get("kind"))
     if not isinstance(entry.get("gated"), bool):
@@ -207,7 +207,7 @@ def draw(
         raise ArgumentError("a sample has rows from the least to the most", expected="1 <= least <= most",
                             got=f"{least} to {most}")  # fmt: skip
     if unknown := [each for each in layouts if each not in LAYOUTS]:
-        raise ArgumentError(f"there is no layout {unknown[0]!r}", expected=", ".join(LAYOUTS), got=repr(unknown[0]))
+        raise ArgumentError(f"unknown layout {unknown[0]!r}", expected=", ".join(LAYOUTS), got=repr(unknown[0]))
     if not layouts:
         raise ArgumentError("a sample has a layout", expected=", ".join(LAYOUTS), got="none")
     generator, like = random.Random(seed), like or Problem(1, 1, 1)

@@ -325,7 +325,7 @@ def find(name: str) -> Contender:
         if contender.name == name:
             return contender
     raise ArgumentError(
-        f"there is no contender {name!r}",
+        f"unknown contender {name!r}",
         expected=", ".join(each.name for each in OTHERS),
         got=repr(name),
         code="unknown-name",

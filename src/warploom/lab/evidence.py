@@ -115,7 +115,7 @@ def check_place(path: Path | None, picture: bool = False) -> None:
     if path is None:
         return
     if picture and path.suffix.lower() not in PICTURES:
-        raise ArgumentError("a picture has no such ending", expected=", ".join(PICTURES), got=str(path))
+        raise ArgumentError("unknown file type for a picture", expected=", ".join(PICTURES), got=str(path))
     with writing(path):
         if path.is_dir():
             raise IsADirectoryError(None, "it is a folder")

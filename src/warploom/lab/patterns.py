@@ -50,7 +50,9 @@ def addresses(expression: str) -> np.ndarray:
         found = _value(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, ZeroDivisionError, OverflowError, ValueError, MemoryError, RecursionError) as error:
         raise ArgumentError(
-            "this is no address", expected="an expression such as lane * 4, or (lane ^ lane // 8) * 16", got=expression
+            "this is not an address",
+            expected="an expression such as lane * 4, or (lane ^ lane // 8) * 16",
+            got=expression,
         ) from error
     made = np.broadcast_to(np.asarray(found, np.int64), (LANES,)).copy()
     if made.min() < 0:

@@ -72,7 +72,7 @@ def plan(
     for name in wanted:
         timing.check_protocol(name)
     if data not in DATA:
-        raise ArgumentError(f"there is no data {data!r}", expected=", ".join(DATA), got=repr(data), code="unknown-name")
+        raise ArgumentError(f"unknown data {data!r}", expected=", ".join(DATA), got=repr(data), code="unknown-name")
     if launch not in ("", "graph", "stream"):
         raise ArgumentError("calls are launched by a stream or by graph replays", expected="graph, stream", got=launch)
     if not seconds > 0:

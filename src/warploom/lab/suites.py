@@ -101,6 +101,6 @@ def find(name: str) -> Suite:
     """The suite of that name. Raises ArgumentError, with the list of them, for another."""
     if name not in SUITES:
         raise ArgumentError(
-            f"there is no suite {name!r}", expected=", ".join((*SUITES, "sample")), got=repr(name), code="unknown-name"
+            f"unknown suite {name!r}", expected=", ".join((*SUITES, "sample")), got=repr(name), code="unknown-name"
         )
     return SUITES[name]

@@ -174,7 +174,7 @@ def _check_registers(kernel: Kernel, trace: Trace) -> None:
             where=kernel.location,
             expected=f"at most {each * threads}: {each} for each of {threads} threads at launch",
             got=f"{asked} ({wants} for each thread)",
-            consequence="setmaxnreg.inc would wait for registers that nobody gives back",
+            consequence="setmaxnreg.inc would wait for registers that no warp releases",
         )
 
 

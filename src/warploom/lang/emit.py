@@ -116,7 +116,7 @@ def literal(trace: Trace, value: Any, dtype: DType | None) -> nodes.Integer | no
     is_float = isinstance(value, (float, np.floating))
     if dtype is None:
         if is_float:
-            raise trace.error("a float stands where the instruction takes an integer constant", got=value)
+            raise trace.error("the instruction takes an integer constant, not a float", got=value)
         return _integer(int(value))
     if dtype.is_float:
         if dtype.name in ("f32", "f64"):
@@ -130,7 +130,7 @@ def literal(trace: Trace, value: Any, dtype: DType | None) -> nodes.Integer | no
         )
     if is_float:
         raise trace.error(
-            f"a float stands where the instruction needs a {dtype}",
+            f"the instruction takes a {dtype}",
             expected=f"a Python int or a {dtype} register",
             got=value,
             hint="convert it with int(...), or use the instruction of the floating-point type",
@@ -165,7 +165,7 @@ def _code(trace: Trace, value: Any) -> Any:
     if isinstance(value, Operand):
         if value.trace is not None and value.trace is not trace:
             raise trace.error(
-                "a register of another kernel stands in this one",
+                "this register belongs to another kernel",
                 got=repr(value),
                 hint="make registers inside the kernel that uses them; pass data through its arguments",
                 code="outside-kernel",
@@ -179,7 +179,7 @@ def _code(trace: Trace, value: Any) -> Any:
         return ("{}", *_codes(trace, value))
     if isinstance(value, (str, bytes)) or value is None or not hasattr(value, "elements"):
         raise trace.error(
-            f"{value!r} cannot stand as an operand",
+            f"{value!r} cannot be an operand",
             expected="a register, a predicate, a number, an address (ptx.addr), or a list of registers for braces",
             got=type(value).__name__,
         )

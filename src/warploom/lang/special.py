@@ -37,7 +37,7 @@ class Special(Operand):
         if known is None:
             axes = [axis for axis in "xyz" if f"{self._name}.{axis}" in SPECIAL_REGISTERS]
             raise trace.error(
-                f"there is no special register {self._name}",
+                f"unknown special register {self._name}",
                 hint=f"it has components: ptx.special{self._name.replace('%', '.')}.x()" if axes else "see PTX ISA 10",
             )
         if not isa_arch.get(trace.arch).supports(known.arch):

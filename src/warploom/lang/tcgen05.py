@@ -210,7 +210,7 @@ def _collector(trace: Trace, collector: str, ws: bool) -> str:
     buffers = ("b0", "b1", "b2", "b3") if ws else ("a", "")
     if use not in _COLLECTORS or which not in buffers:
         expected = ", ".join(f"{buffers[0]}::{use}" if ws else use for use in _COLLECTORS)
-        raise trace.error("there is no such use of the collector", expected=expected, got=collector)
+        raise trace.error("unknown use of the collector", expected=expected, got=collector)
     return f".collector::{which or 'a'}::{use}"
 
 

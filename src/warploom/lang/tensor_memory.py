@@ -53,15 +53,15 @@ class TensorMemory:
         protocol = self.trace.protocol
         if protocol.relinquished:
             raise self.trace.error(
-                f"{self.name} is allocated behind tcgen05.relinquish_alloc_permit",
+                f"{self.name} is allocated after tcgen05.relinquish_alloc_permit",
                 expected="the promise to allocate no more with the last allocation",
                 got=f"given with {protocol.relinquished}", consequence="undefined behaviour",
                 hint="pass relinquish=False to the allocations before the last",
             )  # fmt: skip
         if protocol.held + self.columns > COLUMNS:
             raise self.trace.error(
-                f"{self.name} does not fit beside what the CTA holds", expected=f"at most {COLUMNS} columns in all",
-                got=f"{protocol.held} + {self.columns}", consequence="the allocation would wait for ever",
+                f"{self.name} does not fit next to other allocations", expected=f"at most {COLUMNS} columns in all",
+                got=f"{protocol.held} + {self.columns}", consequence="the allocation would wait forever",
                 hint="free the first, or put tiles of both into one allocation", code="tensor-memory-full",
             )  # fmt: skip
         protocol.held += self.columns

@@ -292,7 +292,7 @@ class Trace:
             raise TraceError(
                 f"{what} is called without `{word}`, so its block is not part of it",
                 where=where,
-                consequence="what stands under it would run in all threads, once",
+                consequence="its body would run once, in all threads",
                 hint=f"for i in {what}:" if word == "for" else f"with {what}:",
                 code="block-without-with",
             )

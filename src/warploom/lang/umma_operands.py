@@ -96,7 +96,7 @@ def describe(
 def _kind(trace: Trace, kind: str, a: DType | None, b: DType | None, scales: Scales | None) -> str:
     if kind:
         if kind not in KINDS:
-            raise trace.error("tcgen05.mma has no such kind", expected=", ".join(KINDS), got=kind)
+            raise trace.error("unknown kind of tcgen05.mma", expected=", ".join(KINDS), got=kind)
     elif b is None:
         raise trace.error("the kind of a product follows from its tiles", hint="pass kind= with bare descriptors")
     else:

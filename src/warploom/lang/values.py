@@ -227,7 +227,7 @@ class Register(Traced):
         elif self.dtype.is_signed:
             issue(f"neg.{self.dtype}", result, self, trace=self.trace)
         else:
-            raise self.trace.error(f"a {self.dtype} has no negative", got=repr(self), hint="x.view(s32) first")
+            raise self.trace.error(f"a {self.dtype} cannot be negated", got=repr(self), hint="x.view(s32) first")
         return result
 
 
@@ -251,7 +251,7 @@ def _operand_as(register: Register, value: Any, dtype: DType) -> Any:
         return value
     if value.dtype.is_float != dtype.is_float:
         raise register.trace.error(
-            f"a {value.dtype} register stands where a {dtype} is needed",
+            f"a {value.dtype} register is used where a {dtype} is needed",
             got=repr(value),
             hint=f"convert it with x.to({dtype})",
         )

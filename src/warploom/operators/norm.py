@@ -54,7 +54,7 @@ def why_not(x: Any, weight: Any) -> ArgumentError | ArgumentTypeError | None:
     if factors.shape != (columns,):
         return ArgumentError("`weight` has the wrong shape", expected=(columns,), got=factors.shape, code="wrong-shape")
     if columns % PIECE or not 0 < columns <= MOST_COLUMNS:
-        return ArgumentError("rows of `x` have a length that rms_norm has no kernel for",
+        return ArgumentError("rms_norm does not support this row length",
                              expected=f"a multiple of {PIECE} to {MOST_COLUMNS}", got=columns)  # fmt: skip
     return None
 

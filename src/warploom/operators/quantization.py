@@ -43,9 +43,9 @@ def quantize(x: Any, kind: str = "tensor", *, dtype: object = "e4m3", block: tup
     if wanted not in LARGEST:
         raise ArgumentTypeError("quantize makes eight-bit floats", expected="e4m3 or e5m2", got=wanted)
     if kind not in SCALES:
-        raise ArgumentError(f"there is no quantization {kind!r}", expected=", ".join(SCALES))
+        raise ArgumentError(f"unknown quantization {kind!r}", expected=", ".join(SCALES))
     if kind == "block128" and block not in ((1, BLOCK), (BLOCK, BLOCK)):
-        raise ArgumentError("there are no such blocks", expected="(1, 128) or (128, 128)", got=block)
+        raise ArgumentError("unknown block size", expected="(1, 128) or (128, 128)", got=block)
     if root_module(x) == "torch":
         return _torch(x, kind, wanted, block)
     array = np.asarray(x)

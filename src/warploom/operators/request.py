@@ -90,7 +90,7 @@ def check_linear(x: tuple[int, ...], weight: tuple[int, ...]) -> None:
     if len(weight) != 2:
         raise ArgumentError("`weight` is not a matrix", expected="(N, K)", got=f"shape {weight}")
     if not x:
-        raise ArgumentError("`x` has no dimension", expected="(…, K), or (K,) for a vector", got="shape ()")
+        raise ArgumentError("`x` needs at least one dimension", expected="(…, K), or (K,) for a vector", got="shape ()")
     if x[-1] != weight[1]:
         raise ArgumentError(
             "the inner sizes of `x` and `weight` differ",

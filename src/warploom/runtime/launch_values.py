@@ -236,7 +236,7 @@ def _strided(array: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
 def filled(shape: tuple[int, ...], dtype: DType, fill: object, seed: int | list[int]) -> np.ndarray:
     """A new array. "normal" and "uniform" are small whole numbers for integer types. Raises ArgumentError."""
     if any(size < 0 for size in shape):
-        raise misdescribed("a shape has no negative sizes", got=shape)
+        raise misdescribed("sizes of a shape cannot be negative", got=shape)
     random = np.random.default_rng(seed)
     if isinstance(fill, (int, float)) and not isinstance(fill, bool):
         values = np.full(shape, fill)

@@ -265,7 +265,7 @@ def _check_options(machine: object, seed: object, max_steps: object, numerics: s
     if max_steps is not None and whole(max_steps, "max_steps") < 1:
         raise ArgumentError("max_steps leaves nothing to run", expected="at least 1", got=max_steps)
     if numerics not in NUMERICS:
-        raise ArgumentError(f"there are no numerics {numerics!r}", expected=", ".join(NUMERICS), got=numerics)
+        raise ArgumentError(f"unknown numerics {numerics!r}", expected=", ".join(NUMERICS), got=numerics)
 
 
 @lru_cache(maxsize=32)

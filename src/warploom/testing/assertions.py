@@ -53,7 +53,7 @@ def assert_clean(
     """
     __tracebackhide__ = True
     if least not in SEVERITIES:
-        raise ArgumentError(f"there is no severity {least!r}", expected=", ".join(SEVERITIES), code="unknown-name")
+        raise ArgumentError(f"unknown severity {least!r}", expected=", ".join(SEVERITIES), code="unknown-name")
     if explore:
         options.setdefault("schedule", "explore")
     program = program_of(kernel, entry=options.get("entry"))

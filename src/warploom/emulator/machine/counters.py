@@ -82,7 +82,7 @@ class Counters:
     def __getattr__(self, name: str) -> int:
         if name in MATRIX_UNITS:
             return self.matrix[name]
-        raise AttributeError(f"there is no counter {name!r}")
+        raise AttributeError(f"unknown counter {name!r}")
 
     def count_products(self, unit: str, times: int, flops: int) -> None:
         """Count instructions of a matrix unit and their floating-point operations."""

@@ -124,7 +124,7 @@ def resolve(
         if low < 0 or high + total > region.size:
             _outside(frame, lanes, address, 0, total, f"the kernel's parameters have {region.size} bytes")
         return [(lanes, region, pattern.elements(first, shift), "param")]
-    raise InvalidOperandError(f"there is no state space {space!r}", where=frame.where())
+    raise InvalidOperandError(f"unknown state space {space!r}", where=frame.where())
 
 
 def _cta_of(frame: Accessor, space: str, rank: int, lane: int) -> Cta:

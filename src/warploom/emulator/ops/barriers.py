@@ -95,7 +95,7 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
     cta = frame.cta
     rounds = NAMED_BARRIERS.of(cta).rounds
     if not 0 <= number < BARRIERS:
-        frame.error(InvalidOperandError, f"there is no barrier {number}", code="named-barrier",
+        frame.error(InvalidOperandError, f"unknown barrier {number}", code="named-barrier",
                     expected=f"0 to {BARRIERS - 1}", got=number)  # fmt: skip
     if count is not None:
         most = len(cta.warps) * WARP

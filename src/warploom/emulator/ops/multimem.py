@@ -36,7 +36,7 @@ def members(frame: Frame, address: np.ndarray) -> list[np.ndarray]:
         found = frame.machine.memory.multimem(int(where[lane]))
         if found is None:
             frame.error(
-                InvalidOperandError, f"the address {int(where[lane]):#x} is no multimem address", lane,
+                InvalidOperandError, f"the address {int(where[lane]):#x} is not a multimem address", lane,
                 expected="an address of what warploom.runtime.Multimem or a multicast object stands for",
             )  # fmt: skip
         if made is None:

@@ -45,7 +45,7 @@ def external_call(call: Instruction, scope: Scope, layout: RegisterLayout) -> St
         if isinstance(pointer, DeclaredRegister):
             value = int(np.broadcast_to(frame.values[layout.slot(pointer.row, dtypes.u64)], frame.lanes)[lane])
             frame.error(
-                EmulationError, f"a call through {name} goes to {value:#x}, which is no function to call here", lane,
+                EmulationError, f"a call through {name} goes to {value:#x}, which is not a callable function", lane,
                 expected="the address of a function with these parameters, which is not running already",
             )  # fmt: skip
         frame.error(UnsupportedInstructionError, f"{name} has no body here, so the emulator cannot call it", lane)

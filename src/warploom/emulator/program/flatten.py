@@ -196,7 +196,7 @@ class Flattener:
             self._taken = functions.taken(self.module)
         found = scope.find(getattr(pointer, "name", ""))
         if not isinstance(found, DeclaredRegister):
-            raise VerificationError(f"{getattr(pointer, 'name', pointer)} is no function", where=call.location)
+            raise VerificationError(f"{getattr(pointer, 'name', pointer)} is not a function", where=call.location)
         self._call_labels += 1
         number = self._call_labels
         done, inner = JumpTarget(f"$after call {number}", 0), self._scope(scope)

@@ -167,4 +167,4 @@ def make_policy(schedule: str, seed: int) -> Policy:
 
 def unknown_schedule(schedule: str) -> ArgumentError:
     """The error for an unknown schedule."""
-    return ArgumentError(f"there is no schedule {schedule!r}", expected=f"one of {', '.join(SCHEDULES + SEARCHES)}")
+    return ArgumentError(f"unknown schedule {schedule!r}", expected=f"one of {', '.join(SCHEDULES + SEARCHES)}")

@@ -150,7 +150,7 @@ def _backward(static: tuple[Any, ...], arrays: dict[str, Any], grad: Any) -> tup
     """Gradients of all arrays; both products' by this library. What came before an activation is computed again."""
     if "scale_a" in arrays or 1 in (arrays["a"].dtype.itemsize, arrays["b"].dtype.itemsize):
         raise ArgumentError(
-            "a product of eight-bit operands, or one with arrays for scales, has no gradient here",
+            "gradients of products with eight-bit operands or array scales are not supported",
             expected="operands of 16 or 32 bits, and numbers for scales", hint="jax.lax.stop_gradient keeps it out",
         )  # fmt: skip
     _, alpha, beta, activation, accumulate = static

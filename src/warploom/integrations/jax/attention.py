@@ -89,7 +89,7 @@ def _attention(static: tuple[Any, ...], arrays: dict[str, Any]) -> tuple[Any, An
 def _forward(static: tuple[Any, ...], arrays: dict[str, Any]) -> tuple[Any, Any]:
     if dict(zip(OPTIONS, static, strict=True))["softcap"] is not None:
         raise ArgumentError(
-            "attention with a softcap has no gradient", expected="no softcap=",
+            "the gradient of attention with a softcap is not supported", expected="no softcap=",
             hint="jax.lax.stop_gradient keeps it out",
         )  # fmt: skip
     check_differentiable("cuda" if jax.default_backend() == "gpu" else "cpu", 0)

@@ -250,7 +250,7 @@ def _backward(ctx: Any, grad: Tensor) -> Any:
 def no_gradient_of_fp8() -> ArgumentTypeError:
     """The error of a gradient through eight-bit operands."""
     return ArgumentTypeError(
-        "a product of eight-bit operands, or one with tensors for scales, has no gradient here",
+        "gradients of products with eight-bit operands or tensor scales are not supported",
         expected="tensors without requires_grad",
         hint="call it under torch.no_grad(), or multiply bf16, with a number for the scale",
     )
@@ -310,7 +310,7 @@ def with_gradient(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
     if any(name in given for name in ("scale_a", "scale_b")) or 1 in (a.element_size(), b.element_size()):
         raise no_gradient_of_fp8()
     if given.get("scale_out") is not None or given.get("amax") is not None:
-        raise ArgumentTypeError("an eight-bit output has no gradient here", expected="no scale_out=, amax=")
+        raise ArgumentTypeError("gradients of eight-bit outputs are not supported", expected="no scale_out=, amax=")
     bias, c, gate = (given.pop(name, None) for name in ("bias", "c", "gate"))
     return Product.apply(a, b, bias, c, gate, given)
 

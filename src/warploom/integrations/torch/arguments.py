@@ -174,7 +174,7 @@ def result_dtype(wanted: Any) -> torch.dtype:
     end_graph("out_dtype= is not spelled as torch spells it")
     found: torch.dtype | None = getattr(torch, dtypes.torch_name(dtypes.of(wanted)), None)
     if found is None:
-        raise ArgumentTypeError("torch has no such out_dtype", expected=", ".join(OUTPUTS), got=str(wanted))
+        raise ArgumentTypeError("torch does not have this out_dtype", expected=", ".join(OUTPUTS), got=str(wanted))
     return found
 
 

@@ -99,7 +99,7 @@ def refuse_softcap(softcap: float | None) -> None:
     """Raise ArgumentError for a softcap."""
     if softcap is not None:
         raise ArgumentError(
-            "attention with a softcap has no gradient", expected="tensors without requires_grad",
+            "the gradient of attention with a softcap is not supported", expected="tensors without requires_grad",
             hint="call it under torch.no_grad()",
         )  # fmt: skip
 

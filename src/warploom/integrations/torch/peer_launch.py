@@ -141,7 +141,7 @@ def ranks_of(group: Any) -> Group:
     """The ranks of a group."""
     if not dist.is_initialized():
         raise ArgumentError(
-            "there is no process group", expected="torch.distributed.init_process_group(...) before the call",
+            "torch.distributed is not initialised", expected="init_process_group(...) before the call",
             hint="start the program with torchrun",
         )  # fmt: skip
     known = group_of(_name_of(dist.group.WORLD if group is None else group))
@@ -159,7 +159,7 @@ def _name_of(group: Any) -> str:
         group = group.get_group()
     if isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER:
         raise ArgumentError(
-            "this rank is no member of the group", expected="a call on the group's ranks alone",
+            "this rank is not in the group", expected="a call on the group's ranks alone",
             got=f"rank {dist.get_rank()} of all", code="peer-group",
         )  # fmt: skip
     if isinstance(group, dist.ProcessGroup):
@@ -167,7 +167,7 @@ def _name_of(group: Any) -> str:
     if isinstance(group, str) and group in _registered():
         return group
     raise ArgumentError(
-        "there is no such process group", code="peer-group", got=group,
+        "this is not a process group", code="peer-group", got=group,
         expected="a process group, the name of one (`group.group_name`), or a device mesh of one dimension",
     )  # fmt: skip
 
@@ -216,7 +216,7 @@ def _operands(a: Tensor, b: Tensor, end: End = PLAIN, *, either: bool = False) -
             code="wrong-shape",
         )  # fmt: skip
     if not a.shape[1]:
-        raise ArgumentError("a product over no k has no kernel across GPUs", expected="k of 1 or more", got=0,
+        raise ArgumentError("a product with K = 0 cannot run across GPUs", expected="k of 1 or more", got=0,
                             code="wrong-shape")  # fmt: skip
     straight = either and a.element_size() == 2 and b.is_contiguous() and not b.mT.is_contiguous()
     weight = b if straight else b.mT

@@ -133,7 +133,7 @@ def build(
 def scale_array(along: str, major: str) -> Tile:
     """The array of scales along M or blocks of N, and along blocks of K: "K" has the latter contiguous."""
     if major not in SCALE_MAJORS:
-        raise ArgumentError("an array of scales has no such layout", expected=", ".join(SCALE_MAJORS), got=repr(major))
+        raise ArgumentError("unknown layout of the scales", expected=", ".join(SCALE_MAJORS), got=repr(major))
     return Tile(along, "Blocks", f32) if major == "K" else Tile("Blocks", along, f32)
 
 

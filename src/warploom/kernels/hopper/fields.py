@@ -37,7 +37,7 @@ def check_fields(
     for name, known in words.items():
         value = getattr(config, name)
         if not isinstance(value, str) or value not in known:
-            raise ArgumentError(f"this {kind} cannot be built: there is no such {name}", expected=", ".join(known),
+            raise ArgumentError(f"this {kind} cannot be built: unknown {name}", expected=", ".join(known),
                                 got=repr(value), code="configuration")  # fmt: skip
 
 

@@ -308,7 +308,7 @@ def named(text: str) -> FreeTileConfig:
     """The configuration of a short name, as evidence before `name()` has it. Raises ArgumentError for other texts."""
     found = NAME.fullmatch(text)
     if found is None:
-        raise ArgumentError("there is no such free-tile configuration", expected="a name such as u128x96w2_9_f3",
+        raise ArgumentError("unknown free-tile configuration", expected="a name such as u128x96w2_9_f3",
                             got=text)  # fmt: skip
     numbers = {key: int(value) for key, value in found.groupdict().items() if key in _NUMBERS and value is not None}
     named = ("persistent", "evict_first", "constant_weights", "cleared", "moved", "operands_close")

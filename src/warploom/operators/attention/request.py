@@ -353,7 +353,7 @@ def check_sizes(
     for name, dim in (("q and k", q[3]), ("v", v[3])):
         if not fits_head(dim, views["q"].dtype.bytes):
             raise ArgumentError(
-                f"attention has no kernel for the head dimension of {name}",
+                f"attention does not support the head dimension of {name}",
                 expected=f"a multiple of {TMA_BYTES // views['q'].dtype.bytes} up to {MOST_DIM}", got=dim,
                 hint="pad it with zeros, which change nothing, and pass scale= of the unpadded one",
             )  # fmt: skip

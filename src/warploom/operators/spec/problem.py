@@ -67,7 +67,7 @@ class Problem:
             if not isinstance(size, int) or size < 1:
                 raise ArgumentError(f"{name} is not a size", expected="a whole number of at least 1", got=repr(size))
         if layout not in LAYOUTS:
-            raise ArgumentError("there is no such layout", expected=", ".join(LAYOUTS), got=repr(layout))
+            raise ArgumentError("unknown layout", expected=", ".join(LAYOUTS), got=repr(layout))
         a = dtypes.of(dtype)
         b = a if b_dtype is None else dtypes.of(b_dtype)
         product = product_of(a, b, None if out is None else dtypes.of(out))

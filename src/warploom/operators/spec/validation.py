@@ -16,7 +16,7 @@ def check_activation(activation: object) -> None:
     """Raise ArgumentError for anything but the name of an activation, or None."""
     if activation is not None and activation not in ACTIVATIONS:
         raise ArgumentError(
-            f"there is no activation {activation!r}", expected=", ".join(ACTIVATIONS) + ", or None", got=activation
+            f"unknown activation {activation!r}", expected=", ".join(ACTIVATIONS) + ", or None", got=activation
         )
 
 
@@ -36,7 +36,7 @@ def check_together(problem: Problem) -> None:
     check_activation(fusion.activation)
     if fusion.scales not in (None, *SCALES):
         raise ArgumentError(
-            f"there are no scales {fusion.scales!r}", expected=", ".join(SCALES), got=repr(fusion.scales)
+            f"unknown scales {fusion.scales!r}", expected=", ".join(SCALES), got=repr(fusion.scales)
         )  # fmt: skip
     check_integers(product, fusion)
     if fusion.scale_out and product.out not in EIGHT_BIT_FLOATS:

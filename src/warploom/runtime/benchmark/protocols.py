@@ -70,7 +70,7 @@ def check_protocol(name: str) -> None:
     """Raise ArgumentError unless a protocol has that name."""
     if name not in PROTOCOLS:
         raise ArgumentError(
-            f"there is no protocol {name!r}", expected=", ".join(PROTOCOLS), got=repr(name), code="unknown-name"
+            f"unknown protocol {name!r}", expected=", ".join(PROTOCOLS), got=repr(name), code="unknown-name"
         )
 
 
