@@ -48,11 +48,11 @@ def predict_turns(launches: Sequence[tuple[Recording, Launch]], hardware: Hardwa
     """Predict launches that take turns in slices of equal time."""
     known = []
     for recording, launch in launches:
-        one = Predictor(recording, hardware, launch)
-        _, replay = one.replayed(CLOCKS_GHZ[1])
-        work = one.work(replay)
-        activity = replay.tensor_busy / max(1.0, replay.end) * one.active / hardware.sms
-        known.append(_One(one, work, ceiling(work, hardware, activity)))
+        predictor = Predictor(recording, hardware, launch)
+        _, replay = predictor.replayed(CLOCKS_GHZ[1])
+        work = predictor.work(replay)
+        activity = replay.tensor_busy / max(1.0, replay.end) * predictor.active / hardware.sms
+        known.append(_One(predictor, work, ceiling(work, hardware, activity)))
     clock = shared_clock(known, hardware, launches[0][1].cap_watts)
     found = []
     for (recording, launch), one in zip(launches, known, strict=True):
