@@ -71,6 +71,12 @@ def test_a_text_and_the_path_of_a_text_are_run_with_their_parameters_in_order(tm
     assert c.tolist() == WANTED.tolist() and report.entry == "scale_add"
 
 
+def test_the_zero_byte_that_nvrtc_counts_at_the_end_of_a_text_is_no_part_of_it():
+    c = np.zeros(N, np.float32)
+    emulate(SCALE_ADD + "\0", A, B, c, np.uint32(N), 3.0, grid=(4, 1, 1), block=(64, 1, 1))
+    assert c.tolist() == WANTED.tolist()
+
+
 def test_anything_with_a_program_is_run():
     class Kernel:
         def program(self):

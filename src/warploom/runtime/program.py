@@ -230,11 +230,13 @@ class Program:
     ) -> Program:
         """The program of a PTX text. Its arguments are the entry's parameters, in order.
 
-        `block` and `cluster` default to what `.reqntid` and `.reqnctapercluster` say. Raises PtxSyntaxError for a
-        text that cannot be parsed, ArgumentError where `entry` must be said or does not exist.
+        `block` and `cluster` default to what `.reqntid` and `.reqnctapercluster` say. Zero bytes at the end, which
+        NVRTC counts as part of its texts, are dropped. Raises PtxSyntaxError for a text that cannot be parsed,
+        ArgumentError where `entry` must be said or does not exist.
         """
         from .. import asm
 
+        text = text.rstrip("\0")
         module = asm.parse(text, name=name or "<ptx>")
         function = _choose_entry(module, entry, name if name.endswith(".ptx") else "FILE.ptx")
         required = function.directive("reqntid") or ()

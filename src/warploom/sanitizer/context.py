@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..emulator.machine import shared_address
 from ..isa import effects
+from .first_guesses import first_guesses
 from .happens_before.clocks import Far, Reach, join_far
 from .happens_before.flags import Flags
 from .happens_before.scopes import Place
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..emulator.machine.image import Image
     from ..emulator.machine.machine import Cluster, Cta, Machine
     from ..emulator.machine.memory import Region
+    from ..emulator.machine.operation import Operation
 
 
 class Context:
@@ -26,6 +28,7 @@ class Context:
         strict: whether what only the way of today's GPUs keeps from going wrong is an error.
         flags: what warps of different CTAs learn of each other through global memory.
         unchecked: the places (pc) of waits whose result nobody looks at.
+        guesses: the places of plain loads whose value a compare-and-swap verifies.
         indices: %ctaid of the CTAs of each cluster, by the cluster's number; kept when the cluster is over.
         devices, calls: the GPU of each cluster and the number of its launch there, likewise.
     """
@@ -36,6 +39,7 @@ class Context:
         self.findings = Findings()
         self.flags = Flags()
         self.unchecked = machine.code.fact("unchecked waits", lambda: unchecked_waits(machine.code))
+        self.guesses = machine.code.fact("first guesses", lambda: first_guesses(machine.code))
         self.indices: list[tuple[tuple[int, int, int], ...]] = []
         self.devices: list[int] = []
         self.calls: list[int] = []
@@ -77,6 +81,11 @@ class Context:
     def where(self, cluster: int, rank: int) -> Place:
         """The place of a CTA, by the number of its cluster and its rank there."""
         return Place(cluster, rank, self.devices[cluster])
+
+    def guessed(self, load: Operation, write: Operation) -> bool:
+        """Whether all that is wrong with a load and a write is that the load is a plain one: see `first_guesses`."""
+        atomic = write.instruction.modifiers[0] in ("atom", "red") and write.order.strong
+        return atomic and load.pc in self.guesses and not load.order.strong
 
     def forget(self, cluster: Cluster) -> None:
         """A cluster is over."""

@@ -49,11 +49,11 @@ class SharedMemory(Observer):
     """See the module's docstring."""
 
     rules = (
-        "data-race", "same-value-race", "warp-synchronous", "hand-off-scope", "uninitialised-shared-read",
-        "uninitialised-operand", "generic-write-before-async-read", "generic-write-before-wgmma-read",
-        "generic-access-before-async-write", "cp-async-before-wgmma", "cp-async-not-waited", "copy-not-waited",
-        "stale-phase-wait", "operand-overwritten", "store-source-overwritten", "overlapping-copies",
-        "mbarrier-bytes-accessed",
+        "data-race", "same-value-race", "unordered-first-guess", "warp-synchronous", "hand-off-scope",
+        "uninitialised-shared-read", "uninitialised-operand", "generic-write-before-async-read",
+        "generic-write-before-wgmma-read", "generic-access-before-async-write", "cp-async-before-wgmma",
+        "cp-async-not-waited", "copy-not-waited", "stale-phase-wait", "operand-overwritten",
+        "store-source-overwritten", "overlapping-copies", "mbarrier-bytes-accessed",
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
@@ -386,7 +386,7 @@ class SharedMemory(Observer):
             if self._storing.changes_nothing(np.broadcast_to(where, hits.shape)[hits], shadow.granule):
                 missing = "same value"
         conflict = Conflict(state, shadow.region, earlier, now, missing)
-        rule, severity, clause = classify(conflict)
+        rule, severity, clause = classify(conflict, self.context.guessed)
         codes = (now.code, earlier.code)
         if self.context.findings.seen(rule, codes):
             return

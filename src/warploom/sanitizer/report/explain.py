@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...emulator.diagnosis.phases import history
 from ...emulator.machine import shared_address as shared
 from ...emulator.machine.mbarrier import mbarriers_of
-from ..happens_before.access import ASYNC, BARRIER, COPY, Access
+from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access
 from ..happens_before.state import ClusterState
 from ..rules import RULES, WARNING
 from .findings import at
@@ -16,7 +17,9 @@ from .words import who
 
 if TYPE_CHECKING:
     from ...emulator.machine.memory import Region
+    from ...emulator.machine.operation import Operation
 
+GUESS = RULES["unordered-first-guess"]
 Verdict = "tuple[str, str | None, str]"
 """Rule, severity where it is not the rule's own, and the clause that names the missing edge."""
 
@@ -32,8 +35,8 @@ class Conflict:
     missing: str
 
 
-def classify(conflict: Conflict) -> tuple[str, str | None, str]:
-    """The rule that a conflict breaks."""
+def classify(conflict: Conflict, guessed: Callable[[Operation, Operation], bool]) -> tuple[str, str | None, str]:
+    """The rule that a conflict breaks. guessed: see `Context.guessed`."""
     earlier, now, missing = conflict.earlier, conflict.now, conflict.missing
     if earlier.proxy == BARRIER:
         return (
@@ -64,6 +67,9 @@ def classify(conflict: Conflict) -> tuple[str, str | None, str]:
             f"all that orders the two is that another thread of warp {earlier.warp} signalled later, or a warpgroup "
             "MMA that the warp took part in is done: neither says that this access is",
         )
+    load, write = (now, earlier) if earlier.writes else (earlier, now)
+    if write.writes and not load.writes and load.proxy == write.proxy == GENERIC and guessed(load.code, write.code):
+        return GUESS.id, None, GUESS.clause
     return "data-race", None, "nothing orders the two: no barrier, no wait, no release that the other acquires"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..happens_before.state import ClusterState
+from ..rules import RULES
 from ..shadow.global_shadow import Deed
 from ..shadow.written_twice import NOT_COMPLETE, SAME
 
@@ -20,6 +21,7 @@ NO_ORDER, FENCE, SAME_INSTRUCTION, SCOPE, APART, SIZES = (
 OF_ONE_GPU = ("global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete")
 BETWEEN_GPUS = ("peer-scope", "peer-flag-order", "peer-buffer-reused", "peer-proxy")
 
+GUESS = RULES["unordered-first-guess"]
 Verdict = tuple[str, str]
 """Rule, and the missing edge."""
 
@@ -56,6 +58,11 @@ def verdict(
             "the copy may be in flight: " + ("its thread" if own else "the thread of the other CTA that issued it")
             + " has not waited until it is complete (cp.async.bulk.wait_group without .read) and then told this one",
         )  # fmt: skip
+    if earlier.writes != writes and not earlier.asynchronous:
+        before = context.machine.code.operations[earlier.pc]
+        load, write = (now[2], before) if earlier.writes else (before, now[2])
+        if context.guessed(load, write):
+            return GUESS.id, GUESS.clause
     hint = context.flags.hints.get((context.where(state.number, cta.rank), earlier.actor))
     if hint is not None and hint.epoch >= earlier.epoch:
         rule = "peer-scope" if of_gpus and hint.narrow else "global-hand-off"
