@@ -11,6 +11,7 @@ import pytest
 from tests.isa import assembling, examples
 from warploom import asm
 from warploom.driver import toolchain
+from warploom.errors import PtxSyntaxError
 from warploom.isa.instructions import table, word_order
 
 TEXT = """.version {version}
@@ -247,3 +248,43 @@ def test_tensor_maps_are_changed_on_the_targets_of_one_chip(target: str, tmp_pat
     text = text_of("tensormap.replace.tile.rank.global.b1024.b32 [%rd1], 1;", target, "9.0")
     taken = target[-1] == "a"
     assert (codes(text) == [], taken_by_ptxas(text, tmp_path, target)) == (taken, taken)
+
+
+@pytest.mark.parametrize(
+    "body, opcode",
+    [("bar.sync.sync 0;", "bar.sync"), ("sqrt.approx.approx.f32 %f1, %f2;", "sqrt.approx.f32"),
+     ("add.cc.cc.u32 %r1, %r2, %r3;", "add.cc.u32"), ("wgmma.fence.sync;", "wgmma.fence.sync.aligned"),
+     ("wgmma.wait_group.sync 0;", "wgmma.wait_group.sync.aligned"),
+     ("cvta.to.u64.shared %rd1, %rd2;", "cvta.to.shared.u64")],
+    ids=lambda text: text.split()[0],
+)  # fmt: skip
+def test_words_twice_or_understood_are_the_same_instruction(body: str, opcode: str, tmp_path: Path) -> None:
+    text = text_of(body)
+    assert codes(text) == []
+    assert f"{opcode} " in asm.parse(text).to_text() or f"{opcode};" in asm.parse(text).to_text()
+    assert taken_by_ptxas(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["mbarrier.try_wait.parity.shared::cta.b64 %q1, [%r1], 2;",
+     "mbarrier.test_wait.parity.shared::cta.b64 %q1, [%r1], -1;",
+     "pmevent 16;", "pmevent.mask 65536;", "bfe.u32 %r1, %r2, 256, 3;", "bfi.b32 %r1, %r2, %r3, -1, 3;",
+     "discard.global.L2 [%rd1], 64;", "fence.proxy.tensormap::generic.acquire.gpu [%rd1], 64;",
+     "cp.async.ca.shared.global [%r1], [%rd1], 4, 8;",
+     "mbarrier.arrive.release.cluster.shared::cluster.b64 %rd1, [%r1];",
+     "cvta.shared.to.u64 %rd1, %rd2;", "madc.u32.hi %r1, %r2, %r3, %r4;", "div.f32.full %f1, %f2, %f3;"],
+    ids=lambda body: body.rstrip(";"),
+)  # fmt: skip
+def test_constants_and_orders_that_ptxas_refuses_are_refused(body: str, tmp_path: Path) -> None:
+    text = text_of(body, version="8.8")
+    assert codes(text) != []
+    assert not taken_by_ptxas(text, tmp_path)
+
+
+@pytest.mark.parametrize("body", ["ld.global.u32 %r1, [%rd1-8];", "mov.u64 %rd1, p-8;"])
+def test_an_offset_takes_no_minus_of_its_own(body: str, tmp_path: Path) -> None:
+    text = text_of(body)
+    with pytest.raises(PtxSyntaxError):
+        asm.parse(text)
+    assert not taken_by_ptxas(text, tmp_path)

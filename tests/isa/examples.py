@@ -111,6 +111,8 @@ def _operand(spec: OperandSpec, match: Match, registers: _Registers) -> str:
         return "1" if 1 in legal else str(next(iter(legal)))
     if spec.kind == "label":
         return LABEL
+    if spec.kind == "sink":
+        return "_"
     if spec.kind in ("symbol", "any"):
         return "buffer"
     type_name = match.type_of(spec) or "b32"

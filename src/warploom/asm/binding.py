@@ -227,6 +227,9 @@ class _Binder:
             self._address(spec, operand)
         elif kind == "tensor_address":
             self._tensor_address(spec, operand)
+        elif kind == "sink":
+            if not isinstance(operand, Sink):
+                self._fail(f"{self._place(spec)} must be `_`: nothing comes back", "`_`", operand)
         elif kind == "label" or kind == "symbol":
             named = isinstance(operand, Register) and not operand.negated and operand.name[0] != "%"
             if not (named or isinstance(operand, Symbol)):

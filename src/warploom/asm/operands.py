@@ -103,7 +103,7 @@ class OperandParser(Cursor):
         if following == "|":
             self.at += 1
             return Pair(self._name(text), self.operand(context))
-        if following in ("+", "-"):
+        if following == "+":
             return Symbol(text, self._offset())
         if following == "[":
             return self._selectors(first)
@@ -112,10 +112,9 @@ class OperandParser(Cursor):
         return self._name(text)
 
     def _offset(self) -> int:
-        """The constant after a name: `+16`, `-16`, `+-16`."""
-        sign = -1 if self.texts[self.at] == "-" else 1
+        """The constant after a name: `+16`, `+-16`; ptxas does not take `-16`."""
         self.at += 1
-        return sign * self.integer("a constant offset")
+        return self.integer("a constant offset")
 
     def _selectors(self, first: int) -> Operand:
         """Operand text that is kept as it is: `a[5]` (old subscripts), `.h0` after a blank."""
@@ -183,7 +182,7 @@ class OperandParser(Cursor):
         first = self.at
         self.at += 1
         base = self._base()
-        offset = self._offset() if self.texts[self.at] in ("+", "-") else 0
+        offset = self._offset() if self.texts[self.at] == "+" else 0
         address = Address(base, offset)
         if self.accept("]"):
             return address

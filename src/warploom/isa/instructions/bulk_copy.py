@@ -306,6 +306,7 @@ _MAPS = (
             Changes(_OBJECT, "dst"),
             Fences("proxy:tensormap", direction="release", order=Order("release", Choice("scope")), object="dst"),
         ),
+        ranges={"size": (range(128, 129), "128")},
         example="tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned"
         " [%rd0], [%r0], 128;",
     ),

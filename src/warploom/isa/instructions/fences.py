@@ -67,6 +67,7 @@ FORMS: tuple[Form, ...] = (
         "fence.proxy_tensormap_acquire", "fence.proxy.tensormap::generic.acquire.scope", "[a@generic], size:imm",
         {"scope": _SCOPES}, arch="sm_90", ptx=(8, 3), section=_SECTION,
         effects=(Fences("proxy:tensormap", direction="acquire", order=Order("acquire", Choice("scope")), object="a"),),
+        ranges={"size": (range(128, 129), "128")},
         example="fence.proxy.tensormap::generic.acquire.gpu [%rd0], 128;",
     ),
 )  # fmt: skip

@@ -55,15 +55,22 @@ ARITHMETIC = (
     Form("max.s16x2", "max{.relu}.s16x2", ">d:b32, a:b32, b:b32", section="9.7.1.13", **_LATE),
 )
 
+_BYTE = (range(256), "0 to 255")
+"""Of the place and length of a bit field, where they are constants."""
+
 BITS = (
     Form("popc", "popc.type", ">d:u32, a:type", {"type": "b32 b64"}, ptx=(2, 0), section="9.7.1.14"),
     Form("clz", "clz.type", ">d:u32, a:type", {"type": "b32 b64"}, ptx=(2, 0), section="9.7.1.15"),
     Form("bfind", "bfind{.shiftamt}.type", ">d:u32, a:type", {"type": _WORDS}, ptx=(2, 0), section="9.7.1.16"),
     Form("fns", "fns.b32", ">d:b32, mask:b32, base:b32, offset:s32", ptx=(6, 0), section="9.7.1.17"),
     Form("brev", "brev.type", ">d:type, a:type", {"type": "b32 b64"}, ptx=(2, 0), section="9.7.1.18"),
-    Form("bfe", "bfe.type", ">d:type, a:type, b:u32, c:u32", {"type": _WORDS}, ptx=(2, 0), section="9.7.1.19"),
     Form(
-        "bfi", "bfi.type", ">f:type, a:type, b:type, c:u32, d:u32", {"type": "b32 b64"}, ptx=(2, 0), section="9.7.1.20"
+        "bfe", "bfe.type", ">d:type, a:type, b:u32, c:u32", {"type": _WORDS}, ptx=(2, 0), section="9.7.1.19",
+        ranges={"b": _BYTE, "c": _BYTE},
+    ),
+    Form(
+        "bfi", "bfi.type", ">f:type, a:type, b:type, c:u32, d:u32", {"type": "b32 b64"}, ptx=(2, 0), section="9.7.1.20",
+        ranges={"c": _BYTE, "d": _BYTE},
     ),
     Form(
         "szext", "szext.mode.type", ">d:type, a:type, b:u32", {"mode": "clamp wrap", "type": "u32 s32"},

@@ -61,7 +61,7 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
             {**_SCOPED, **_OWN}, arch="sm_90", ptx=(7, 8), **arrives(count=Operand("count")),
         ),
         Form(
-            f"{key}_remote", f"{base}{{.sem}}{{.scope}}.space.b64", "sink:any, [a], count:u32?",
+            f"{key}_remote", f"{base}{{.sem}}{{.scope}}.space.b64", "sink:sink, [a], count:u32?",
             {**_SCOPED, **_REMOTE}, arch="sm_90", ptx=(8, 0),
             example=f"{base}.release.cluster.shared::cluster.b64 _, [%r0], 1;",
             **arrives(remote=True, count=Operand("count", 1)),
@@ -71,7 +71,7 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
             {**_SCOPED, **_OWN}, arch="sm_90", ptx=(8, 0), **arrives(expects=Operand("tx")),
         ),
         Form(
-            f"{key}_expect_tx_remote", f"{base}.expect_tx{{.sem}}{{.scope}}.space.b64", "sink:any, [a], tx:u32",
+            f"{key}_expect_tx_remote", f"{base}.expect_tx{{.sem}}{{.scope}}.space.b64", "sink:sink, [a], tx:u32",
             {**_SCOPED, **_REMOTE}, arch="sm_90", ptx=(8, 0),
             example=f"{base}.expect_tx.release.cluster.shared::cluster.b64 _, [%r0], 16;",
             **arrives(remote=True, expects=Operand("tx")),
@@ -96,7 +96,8 @@ def _waits(what: str, arch: str, ptx: tuple[int, int], hint: str) -> tuple[Form,
         ),
         Form(
             f"mbarrier.{what}_parity", f"mbarrier.{what}.parity{{.sem}}{{.scope}}{{.space}}.b64",
-            f">done:pred, [a], parity:u32{hint}", {**_WAIT_SCOPED, **_OWN}, ptx=max(ptx, (7, 1)), **common,
+            f">done:pred, [a], parity:u32{hint}", {**_WAIT_SCOPED, **_OWN}, ptx=max(ptx, (7, 1)),
+            ranges={"parity": (range(2), "0 or 1")}, **common,
         ),
     )  # fmt: skip
 

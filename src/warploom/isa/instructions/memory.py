@@ -212,6 +212,10 @@ def _addresses() -> list[Form]:
     ]  # fmt: skip
 
 
+_LINE = {"size": (range(128, 129), "128")}
+"""Of instructions that name a line of the cache."""
+
+
 def _cache_control() -> list[Form]:
     policy: dict[str, Any] = {"arch": "sm_80", "ptx": (7, 4), "section": "9.7.9.18"}
     primary = {"primary": _PRIMARY, "secondary": _SECONDARY}
@@ -226,9 +230,9 @@ def _cache_control() -> list[Form]:
              ptx=(8, 0), section="9.7.9.15", example="prefetch.tensormap [%rd0];"),
         Form("applypriority", "applypriority{.space}.L2::evict_normal", "[a], size:imm", {"space": "global"},
              arch="sm_80", ptx=(7, 4), section="9.7.9.16",
-             example="applypriority.global.L2::evict_normal [%rd0], 128;"),
+             ranges=_LINE, example="applypriority.global.L2::evict_normal [%rd0], 128;"),
         Form("discard", "discard{.space}.L2", "[a], size:imm", {"space": "global"}, arch="sm_80", ptx=(7, 4),
-             section="9.7.9.17", example="discard.global.L2 [%rd0], 128;"),
+             section="9.7.9.17", ranges=_LINE, example="discard.global.L2 [%rd0], 128;"),
         Form("createpolicy.fractional", "createpolicy.fractional.primary{.secondary}.b64", ">d:b64, fraction:f32?",
              primary, **policy),
         Form("createpolicy.range", "createpolicy.range{.space}.primary{.secondary}.b64",

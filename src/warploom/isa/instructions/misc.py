@@ -11,8 +11,14 @@ FORMS: tuple[Form, ...] = (
     Form("trap", "trap", "", section="9.7.19.4"),
     Form("brkpt", "brkpt", "", section="9.7.19.1"),
     Form("nanosleep", "nanosleep.u32", "t:u32", arch="sm_70", ptx=(6, 3), section="9.7.19.2"),
-    Form("pmevent.index", "pmevent", "index:imm", ptx=(1, 4), section="9.7.19.3", example="pmevent 3;"),
-    Form("pmevent.mask", "pmevent.mask", "mask:imm", ptx=(3, 0), section="9.7.19.3", example="pmevent.mask 3;"),
+    Form(
+        "pmevent.index", "pmevent", "index:imm", ptx=(1, 4), section="9.7.19.3", example="pmevent 3;",
+        ranges={"index": (range(16), "0 to 15")},
+    ),
+    Form(
+        "pmevent.mask", "pmevent.mask", "mask:imm", ptx=(3, 0), section="9.7.19.3", example="pmevent.mask 3;",
+        ranges={"mask": (range(1 << 16), "0 to 65535")},
+    ),
     Form("stack.save", "stacksave.type", ">d:type", {"type": "u64"}, arch="sm_52", ptx=(7, 3), section="9.7.17.1"),
     Form("stack.restore", "stackrestore.type", "a:type!", {"type": "u64"}, arch="sm_52", ptx=(7, 3),
          section="9.7.17.2"),

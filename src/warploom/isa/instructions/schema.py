@@ -47,7 +47,7 @@ class OperandSpec:
     Attributes:
         name: as in the PTX ISA's syntax line.
         kind: "value" (register or constant), "register", "immediate", "address", "tensor_address", "label",
-            "symbol" or "any".
+            "symbol", "sink" (`_` alone) or "any".
         type: a dtype name or the name of a slot; "" where no type applies.
         access: "read", "write" or "modify".
         length: None for a bare operand, else how many stand in braces: a number, or the name of a slot or length.
@@ -72,7 +72,7 @@ _OPERAND = re.compile(
     r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>[!=]?)(\*(?P<length>\w+))?)?(?P<optional>\??)$"
 )
 _ADDRESS = re.compile(r"\s*(?P<name>\w+)(@(?P<space>\w+(::\w+)?)(:(?P<type>\w+))?)?\s*$")
-_KINDS = {"imm": "immediate", "label": "label", "symbol": "symbol", "any": "any"}
+_KINDS = {"imm": "immediate", "label": "label", "symbol": "symbol", "sink": "sink", "any": "any"}
 
 
 def parse_operand(text: str) -> OperandSpec:

@@ -26,11 +26,15 @@ _ROLES = {
     **dict.fromkeys(("L2::evict_first", "L2::evict_last", "L2::evict_normal", "L2::evict_unchanged"), "priority"),
 }
 """Words of one role keep their order among themselves."""
+REPEATED = frozenset(("NaN", "approx", "cc", "relu", "sat", "satfinite", "shiftamt", "sync", "uni"))
+"""Words that ptxas takes more than once, and the second time means nothing (measured with ptxas 13.0)."""
 BEFORE_THE_TYPE = {
     "mul": ("lo", "hi", "wide"),
     "mad": ("lo", "hi", "wide"),
     "mul24": ("lo", "hi"),
     "mad24": ("lo", "hi"),
+    "madc": ("lo", "hi"),
+    "div": ("full",),
     "dp2a": ("lo", "hi"),
 }
 """Modifiers that ptxas wants before the type."""
@@ -42,6 +46,11 @@ def canonical(opcode: str) -> str:
     if match(opcode):
         return opcode
     base, *words = opcode.split(".")
+    once = [word for at, word in enumerate(words) if word not in REPEATED or word not in words[:at]]
+    if base == "wgmma" and "sync" in once and "aligned" not in once:  # ptxas takes these without
+        once.insert(once.index("sync") + 1, "aligned")
+    if once != words:
+        return canonical(".".join((base, *once)))
     name = _name(opcode)
     fixed = name.count(".")
     if len(words) > _MOST_MOVED + fixed:

@@ -81,7 +81,11 @@ class MBarriers(Observer):
         if operation is None or operation.barrier is None:  # else it was looked at when it was issued
             self._check_initialised(state, on, by)
         if event.what == "arrive":
-            self._check_phase_seen(on, by)
+            previous = record_of(on).previous
+            if on.phase and operation is None and previous.unheard(state, by, state.clocks_of(by)):
+                self._too_early(on, by)
+            else:
+                self._check_phase_seen(on, by)
             if operation is not None and isinstance(operation.mark, Released) and by.frame.cta is not on.cta:
                 self._check_scope(on, by)
 
@@ -258,6 +262,21 @@ class MBarriers(Observer):
             _warp(by),
             history=history(barrier),
         )
+
+    def _too_early(self, barrier: MBarrier, by: Issuer) -> None:
+        """An arrival behind the last one of a phase, by a thread that cannot know that it was: it is one too many."""
+        codes = (by.operation,)
+        if not self.findings.seen("surplus-arrival", codes):
+            self.findings.add(
+                "surplus-arrival",
+                f"{actor(by.frame.cta, _warp(by))} arrives on `{barrier.name}` with {at(by.operation)} behind the last "
+                f"of the {barrier.expected} arrivals of phase {barrier.phase - 1}, and has waited for nothing since: "
+                f"it counts for phase {barrier.phase}, and what it releases is missing in phase {barrier.phase - 1}",
+                codes,
+                by.frame.cta,
+                _warp(by),
+                history=history(barrier),
+            )
 
     # -- bytes -----------------------------------------------------------------------------------------------------
 

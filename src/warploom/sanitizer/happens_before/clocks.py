@@ -194,11 +194,12 @@ class WarpClock(HasFronts):
         fresh: whether the warp accessed memory since its last proxy fence.
         version: grows with every change.
         apart: what its lanes did to global memory since they met.
+        heard: how often it has learned something of others.
     """
 
     __slots__ = (
-        "after_grid", "apart", "carried", "epoch", "far", "fenced", "fences", "floor", "fresh", "fronts", "in_turn",
-        "known", "lanes", "me", "parts", "pending", "pending_fences", "published",
+        "after_grid", "apart", "carried", "epoch", "far", "fenced", "fences", "floor", "fresh", "fronts", "heard",
+        "in_turn", "known", "lanes", "me", "parts", "pending", "pending_fences", "published",
         "published_scope", "settled", "touched", "used", "version",
     )  # fmt: skip
 
@@ -230,6 +231,7 @@ class WarpClock(HasFronts):
         """Whether it is known that a griddepcontrol.wait has passed."""
         self.parts: dict[int, tuple[Part, ...]] = {}
         self.apart = LanesApart()
+        self.heard = 0
         self.settled: set[int] = set()
         """Accesses of global memory that were found to happen before what the warp does now."""
 
@@ -290,6 +292,7 @@ class WarpClock(HasFronts):
 
     def acquire(self, released: Released) -> None:
         """Know what a release carried."""
+        self.heard += 1
         self.fronts = np.maximum(self.fronts, released.fronts)
         self.fronts[C, self.me] = self.fronts[WEAK, self.me] = self.epoch
         if released.far:
@@ -373,6 +376,7 @@ class WarpClock(HasFronts):
 
     def suspect(self, weak: Front) -> None:
         """Something tells that others got so far, without ordering their accesses."""
+        self.heard += 1
         np.maximum(self.weak, weak, out=self.weak)
         self.weak[self.me] = self.epoch
         self.version += 1

@@ -318,6 +318,7 @@ class Order(Observer):
             if always is None
             else {warp: lanes & arrived.get(warp, 0) for warp, lanes in always.items() if lanes & arrived.get(warp, 0)}
         )
+        record.previous.heard = [clock.heard for clock in self.context.state(barrier.cta).clocks]
         record.current = PhaseRecord.empty(self.context.state(barrier.cta).count)
 
     def _phase_seen(self, frame: Frame, barrier: MBarrier, lanes: np.ndarray) -> None:
@@ -326,6 +327,7 @@ class Order(Observer):
         for clock, mask in zip(state.of_frame(frame), lane_masks(frame, lanes), strict=True):
             if not mask:
                 continue
+            clock.heard += 1
             if code.pc in self.context.unchecked:  # it may have been false as well
                 state.glances[clock.me] = code
                 continue

@@ -5,6 +5,7 @@ Everything here dies with the cluster, so operations and accesses are numbered w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -38,6 +39,7 @@ class PhaseRecord:
         codes: the instructions that delivered or arrived.
         arrived, again: lanes that arrived once, and more than once, by (CTA, warp).
         seen: whether a wait saw the phase complete.
+        heard: how often each warp had learned something of others when the phase was complete.
         released: an arrival by a thread of another CTA that releases what it did to the cluster, or a store of one
             that completes bytes (st.async, red.async).
     """
@@ -48,6 +50,7 @@ class PhaseRecord:
     arrived: dict[tuple[Cta, int], int] = field(default_factory=dict)
     again: dict[tuple[Cta, int], int] = field(default_factory=dict)
     seen: bool = False
+    heard: Sequence[int] = ()
     released: Operation | None = None
     _told: dict[bool, Released] = field(default_factory=dict)
 
@@ -67,6 +70,15 @@ class PhaseRecord:
             before = self.arrived.get(warp, 0)
             self.again[warp] = self.again.get(warp, 0) | before & lanes
             self.arrived[warp] = before | lanes
+
+    def unheard(self, state: ClusterState, by: Issuer, clocks: list[tuple[WarpClock, int]]) -> bool:
+        """Whether an issuer has learned nothing of others since the phase was complete, which was not its own."""
+        for clock, mask in clocks:
+            lanes = mask if by.lane is None else 1 << by.lane % WARP
+            if clock.heard == self.heard[clock.me]:
+                mine = self.arrived.get((by.frame.cta, clock.me % state.per_cta), 0)
+                return bool(self.arrived) and (len(self.arrived) > 1 or bool(lanes & ~mine))
+        return False
 
     @classmethod
     def empty(cls, warps: int) -> PhaseRecord:

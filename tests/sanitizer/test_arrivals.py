@@ -1,0 +1,53 @@
+"""Arrivals behind the last of a phase: a count that is too small for the threads that arrive."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sanitizer.pieces import wait
+from tests.sanitizer.running import SCHEDULES, findings
+from warploom.sanitizer.rules import Example
+
+LEADERS = """
+and.b32 %r4, %tid, 31;
+setp.eq.u32 %p3, %r4, 0;
+"""
+"""%p3: the first lane of each of the four warps."""
+
+
+def codes(body: str, schedule: str = "lazy", seed: int = 0) -> set[str]:
+    return {finding.rule for finding in findings(Example(body), schedule, seed) if finding.severity == "error"}
+
+
+def init(count: int) -> str:
+    return f"@%first mbarrier.init.shared::cta.b64 [bar], {count};\nbar.sync 0;\n"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_four_warps_arrive_where_three_are_counted(schedule: tuple[str, int]):
+    arrive = "@%p3 mbarrier.arrive.shared::cta.b64 _, [bar];\n"
+    assert codes(init(3) + LEADERS + arrive + wait(), *schedule) == {"surplus-arrival"}
+    assert codes(init(4) + LEADERS + arrive + wait(), *schedule) == set()
+
+
+def test_lanes_of_one_instruction_arrive_in_two_phases():
+    arrive = "mbarrier.arrive.shared::cta.b64 _, [bar];\n"
+    assert codes(init(127) + arrive + wait()) == {"surplus-arrival"}
+    assert codes(init(128) + arrive + wait()) == set()
+
+
+def test_a_wait_between_two_arrivals_tells_of_the_phase():
+    arrive = "@%p3 mbarrier.arrive.shared::cta.b64 _, [bar];\n"
+    assert codes(init(4) + LEADERS + arrive + wait() + arrive + wait(1, "1")) == set()
+
+
+def test_who_arrives_alone_knows_when_the_phase_is_complete():
+    arrive = "@%first mbarrier.arrive.shared::cta.b64 _, [bar];\n"
+    assert "surplus-arrival" not in codes(init(1) + arrive + arrive + wait(1))
+
+
+def test_a_thread_that_met_the_last_to_arrive_knows_of_the_phase():
+    first, last = "@%first mbarrier.arrive.shared::cta.b64 _, [bar];\n", "setp.eq.u32 %p3, %tid, 64;\n"
+    second = "@%p3 mbarrier.arrive.shared::cta.b64 _, [bar];\n"
+    assert "surplus-arrival" not in codes(init(1) + first + "bar.sync 0;\n" + last + second + wait(1))
+    assert "surplus-arrival" in codes(init(1) + first + last + second + wait(1))
