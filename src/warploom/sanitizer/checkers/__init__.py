@@ -23,10 +23,11 @@ from .tensor_maps import TensorMaps
 from .tensor_units import TensorUnits
 from .text import Text
 from .undefined_registers import UndefinedRegisters
+from .unwaited_lanes import UnwaitedLanes
 
 CHECKERS = (
-    Text, UndefinedRegisters, Clusters, MBarriers, GridOrder, TensorMaps, InsideWarp, ArrayBounds, SharedMemory,
-    Layouts, SwizzleBases, PeerFlags, GlobalMemory, LostUpdates, MatrixRegisters, TensorCells, TensorUnits, Groups,
-    Exits, RegisterPool, Performance,
+    Text, UndefinedRegisters, Clusters, MBarriers, GridOrder, TensorMaps, InsideWarp, UnwaitedLanes, ArrayBounds,
+    SharedMemory, Layouts, SwizzleBases, PeerFlags, GlobalMemory, LostUpdates, MatrixRegisters, TensorCells,
+    TensorUnits, Groups, Exits, RegisterPool, Performance,
 )  # fmt: skip
-"""Causes before consequences; `InsideWarp` before the checker that owns the shadows, `Layouts` after it."""
+"""Causes before consequences; those of lanes before the checker that owns the shadows, `Layouts` after it."""

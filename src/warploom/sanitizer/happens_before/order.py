@@ -26,6 +26,7 @@ from ...emulator.machine.places import Lanes
 from ...isa import effects
 from .access import BARRIER, COPY, Flight, flights_of, writing_proxy
 from .clocks import Front, Released, WarpClock
+from .lanes_behind import LanesBehind
 from .scopes import LEVELS
 from .state import BarrierRecord, ClusterState, PhaseRecord, lane_masks, record_of
 from .state import Waited as LastWait
@@ -146,6 +147,7 @@ class Order(Observer):
                 if before is not None and (atomic or not writes):
                     if order.acquires:
                         clock.acquire(before)
+                        state.notes(LanesBehind).heard(clock, mask)
                     else:
                         clock.remember(before)
                 if atomic and (order.releases or clock.published is not None):
@@ -245,8 +247,10 @@ class Order(Observer):
             for clock, mask in state.active(frame):
                 if frame.cta.warps[clock.me % state.per_cta].alive & ~mask:
                     clock.meet_some(mask)
+                    state.notes(LanesBehind).met(clock, mask)
                 else:
                     clock.meet()
+                    state.notes(LanesBehind).met(clock)
 
     def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
         if isinstance(on, MBarrier):
@@ -268,13 +272,15 @@ class Order(Observer):
                 on.mark.add(released)
 
     def _passed(self, frame: Frame, meeting: Meeting) -> None:
-        clocks = self.context.state(frame.cta).of_frame(frame)
+        state = self.context.state(frame.cta)
         masks = lane_masks(frame, frame.active_lanes)
-        for number, (clock, mask) in enumerate(zip(clocks, masks, strict=True)):
+        for number, (clock, mask) in enumerate(zip(state.of_frame(frame), masks, strict=True)):
             if meeting.mark is not None:
                 clock.acquire(meeting.mark)
+            state.notes(LanesBehind).met(clock, mask)
             if not frame.cta.warps[frame.first_warp + number].alive & ~mask:
                 clock.meet()
+                state.notes(LanesBehind).met(clock)
 
     # -- mbarriers -------------------------------------------------------------------------------------------------
 
@@ -323,7 +329,7 @@ class Order(Observer):
 
     def _phase_seen(self, frame: Frame, barrier: MBarrier, lanes: np.ndarray) -> None:
         state, phase, code = self.context.state(barrier.cta), record_of(barrier).previous, frame.operation
-        wide = LEVELS[code.order.scope] >= LEVELS["cluster"]
+        wide, behind = LEVELS[code.order.scope] >= LEVELS["cluster"], state.notes(LanesBehind)
         for clock, mask in zip(state.of_frame(frame), lane_masks(frame, lanes), strict=True):
             if not mask:
                 continue
@@ -334,6 +340,8 @@ class Order(Observer):
             if barrier.phase > 0:
                 phase.seen = True
                 if code.order.acquires:
-                    clock.acquire(phase.told(wide))
+                    told, alive = phase.told(wide), frame.cta.warps[clock.me % state.per_cta].alive
+                    behind.waited(clock, mask, alive, (barrier, barrier.phase), code, told)
+                    clock.acquire(told)
             key = (barrier.cta, barrier.offset, clock.me)
             state.waits[key] = LastWait(barrier.phase - 1, code, self.context.machine.steps)

@@ -1,0 +1,108 @@
+"""Lanes that touch shared memory whose mbarrier only other lanes of their warp have waited for.
+
+What a wait makes known is known to the threads that wait (PTX ISA 9.7.13.15.16, 8.9.5). Instructions of a whole warp
+(ldmatrix, wgmma) are not looked at: their lanes come together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...emulator.machine.events import Observer
+from ...emulator.machine.places import Lanes
+from ...isa import effects
+from ..happens_before.access import BARRIER
+from ..happens_before.lanes_behind import Ahead, LanesBehind
+from ..report.findings import at
+from ..report.words import actor
+from ..shadow.shadow import distinct
+
+if TYPE_CHECKING:
+    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.operation import Operation
+    from ..context import Context
+    from ..happens_before.clocks import WarpClock
+    from ..happens_before.state import ClusterState
+    from ..shadow.shadow import Shadow
+
+
+class UnwaitedLanes(Observer):
+    """See the module's docstring."""
+
+    rules = ("lane-not-waited",)
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        state = self.context.state(frame.cta)
+        ahead = state.notes(LanesBehind).ahead
+        if not ahead or frame.operation.order.strong:
+            return
+        shadow = state.shadows.get(place.region)
+        row = effects.accesses(frame.operation.effects)
+        if shadow is None or (row and row[0].lanes == "any"):
+            return
+        granules = shadow.elements(place.index, place.size, place.count)
+        for number, clock in enumerate(state.of_frame(frame)):
+            waits = ahead.get(clock.me)
+            of_warp = place.lanes >> 5 == number
+            if waits and of_warp.any():
+                self._check(state, shadow, frame, clock, granules[..., of_warp], place.lanes[of_warp], how)
+
+    def _check(
+        self, state: ClusterState, shadow: Shadow, frame: Frame, clock: WarpClock, granules: np.ndarray,
+        lanes: np.ndarray, how: str,
+    ) -> None:  # fmt: skip
+        behind = state.notes(LanesBehind)
+        last = shadow.last[granules]
+        for number in distinct(last):
+            earlier = state.accesses[number] if number else None
+            if (
+                earlier is None
+                or earlier.proxy == BARRIER
+                or earlier.strong
+                or (earlier.me == clock.me and not earlier.bit)
+            ):
+                continue
+            mask = _mask(lanes, last == number)
+            found = behind.untold(clock.me, mask, earlier.me, earlier.epoch, earlier.bit)
+            if found is not None:
+                self._report(state, frame, clock, mask & ~found.lanes, found, earlier.code, "wrote")
+        if how == effects.READS:
+            return
+        for row, me in enumerate(shadow.warps):
+            epochs = shadow.epochs[row][granules]
+            latest = int(epochs.max(initial=0))
+            if me == clock.me or not latest:
+                continue
+            mask = _mask(lanes, epochs == latest)
+            found = behind.untold(clock.me, mask, me, latest, 0)
+            if found is not None:
+                code = self.context.machine.code.operations[int(shadow.codes[row][granules][epochs == latest].flat[0])]
+                self._report(state, frame, clock, mask & ~found.lanes, found, code, "read")
+
+    def _report(
+        self, state: ClusterState, frame: Frame, clock: WarpClock, mask: int, wait: Ahead, earlier: Operation, did: str
+    ) -> None:
+        codes = (frame.operation, wait.code)
+        if self.context.findings.seen("lane-not-waited", codes):
+            return
+        warp, lane = clock.me % state.per_cta, (mask & -mask).bit_length() - 1
+        self.context.findings.add(
+            "lane-not-waited",
+            f"{actor(frame.cta, warp)} touches with {at(frame.operation)}, in lane {lane}, what {at(earlier)} {did}; "
+            f"only other lanes of the warp have waited for that with {at(wait.code)}, and no bar.warp.sync or other barrier "
+            "that both passed stands in between",
+            codes,
+            frame.cta,
+            warp,
+        )
+
+
+def _mask(lanes: np.ndarray, which: np.ndarray) -> int:
+    """The lanes with a granule in question, as a mask."""
+    some = which.any(axis=0) if which.ndim > 1 else which
+    return int(np.bitwise_or.reduce(np.left_shift(1, lanes[some] & 31), initial=0))
