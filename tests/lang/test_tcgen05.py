@@ -350,6 +350,24 @@ def test_an_accumulator_is_indexed_and_its_memory_opened():
     assert "open()" in str(refusal(closed).hint)
 
 
+def test_whole_products_take_stages_and_say_what_to_index():
+    """A ring passed whole is its stage 0, as for wgmma; parts of it or an accumulator are of one stage or buffer."""
+
+    def whole():
+        a, b = operands(128, 64)
+        ptx.tcgen05.multiply(tmem.alloc(64).accumulator(128, 64)[0], a, b, accumulate=False)
+
+    def hopper():
+        a, b = operands(128, 64)
+        tile = smem.wgmma_tile(bf16, (64, 64))
+        ptx.tcgen05.multiply(tmem.alloc(64).accumulator(128, 64)[0], a, tile)
+
+    assert len(lines(whole, "tcgen05.mma")) == BLOCK_K // 16
+    assert "umma_tile" in str(refusal(hopper).expected)
+    assert "acc[0].load" in str(refusal(lambda: tmem.alloc(64).accumulator(128, 64).load()).hint)
+    assert "tile[0].k" in str(refusal(lambda: operands(128, 64)[0].k(0)).hint)
+
+
 def test_columns_that_a_thread_does_not_have_are_refused():
     refusal(lambda: tmem.alloc(64).accumulator(128, 64)[0].load(32, 64))
     refusal(lambda: tmem.alloc(64).accumulator(64, 64)[0].load(0, 64))

@@ -51,6 +51,14 @@ class Accumulator(TensorTile):
     def __getitem__(self, index: int | Register) -> AccumulatorBuffer:
         return AccumulatorBuffer(self, super().__getitem__(index))
 
+    def __getattr__(self, name: str) -> Any:
+        """Nothing; what a buffer of it has is said to be one's."""
+        if name in ("load", "store", "place", "width", "mine"):
+            raise self.memory.trace.error(
+                f"`{name}` is of one buffer of an accumulator", hint=f"index it: acc[0].{name}"
+            )
+        raise AttributeError(f"{type(self).__name__} has no {name}")
+
 
 class AccumulatorBuffer(TensorAddress):
     """One accumulator.

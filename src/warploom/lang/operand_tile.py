@@ -155,6 +155,12 @@ class OperandTile:
     def __len__(self) -> int:
         return self.stages
 
+    def __getattr__(self, name: str) -> Any:
+        """Nothing; what a stage of it has is said to be one's."""
+        if name in ("k", "k_slices", "first_k", "rows", "coordinates"):
+            raise self.trace.error(f"`{name}` is of one stage of {self.buffer.name}", hint=f"index it: tile[0].{name}")
+        raise AttributeError(f"{type(self).__name__} has no {name}")
+
     def base_descriptor(self) -> Register:
         """The descriptor of stage 0, made in the prologue.
 

@@ -21,7 +21,7 @@ from .predicate import Predicate
 from .shared import SharedAddress
 from .tensor_address import TensorAddress
 from .trace import Trace
-from .umma_operands import Scales, describe, shared_descriptor
+from .umma_operands import Scales, describe, shared_descriptor, stage_of
 from .values import Register
 
 _COLLECTORS = ("fill", "use", "lastuse", "discard")
@@ -129,13 +129,22 @@ class Tcgen05:
         issue(words, *operands, pred=pred, trace=trace)
 
     def multiply(
-        self, d: AccumulatorBuffer, a: Any, b: TileSlice, *, accumulate: bool | Predicate = True, **more: Any
+        self,
+        d: AccumulatorBuffer,
+        a: Any,
+        b: TileSlice | OperandTile,
+        *,
+        accumulate: bool | Predicate = True,
+        **more: Any,
     ) -> None:
-        """`mma` for each slice of k of whole tiles `a` and `b`; only the first one may not accumulate.
+        """`mma` for each slice of k of tiles `a` and `b`, stage 0 of a ring; only the first one may not accumulate.
 
         `a` may be in tensor memory: 8 columns for each slice. Options as of `mma`. The metadata of a sparse A stands in
         one column after the other: two for each slice, one where elements have 16 or 32 bits.
         """
+        trace = Trace.current()
+        a = a if isinstance(a, TensorAddress) else stage_of(trace, "a", a)
+        b = stage_of(trace, "b", b)
         metadata = more.pop("metadata", None)
         width = 1 if metadata is None else 2
         for step in range(b.k_slices // width):

@@ -70,7 +70,7 @@ def describe(
         hint = "index it: acc[0]" if hasattr(d, "path") else "make one with memory.accumulator(m, n)"
         raise trace.error("d of a tcgen05.mma is an accumulator in tensor memory", got=repr(d), hint=hint)
     accumulator, group = d.of, d.of.memory.group
-    dtype_b = _tile(trace, "b", b).layout.dtype if not isinstance(b, Register) else None
+    dtype_b = stage_of(trace, "b", b).layout.dtype if not isinstance(b, Register) else None
     dtype_a = _dtype_a(trace, a, dtype_b)
     kind = _kind(trace, kind, dtype_a, dtype_b, scales)
     if given is None:
@@ -144,7 +144,7 @@ def _checked(trace: Trace, made: InstructionDescriptor, group: int, ws: bool) ->
 # -- operands --------------------------------------------------------------------------------------------------------
 
 
-def _tile(trace: Trace, name: str, tile: Any) -> TileSlice:
+def stage_of(trace: Trace, name: str, tile: Any) -> TileSlice:
     """One stage of a tile in shared memory."""
     if isinstance(tile, OperandTile):
         tile = tile[0]
@@ -172,13 +172,13 @@ def shared_descriptor(trace: Trace, name: str, tile: Any) -> Any:
         if tile.dtype.bits != 64 or tile.dtype.is_float:
             raise trace.error(f"{name} is a matrix descriptor of 64 bits", got=repr(tile))
         return tile
-    return _tile(trace, name, tile).descriptor()
+    return stage_of(trace, name, tile).descriptor()
 
 
 def _dtype_a(trace: Trace, a: Any, otherwise: DType | None) -> DType | None:
     if isinstance(a, TensorAddress):
         return a.dtype or otherwise
-    return _tile(trace, "a", a).layout.dtype if not isinstance(a, Register) else otherwise
+    return stage_of(trace, "a", a).layout.dtype if not isinstance(a, Register) else otherwise
 
 
 def _mn_major(tile: Any) -> bool:
@@ -190,7 +190,7 @@ def _extent(trace: Trace, name: str, tile: Any, rows: int, depth: int) -> None:
     """Whether a tile in shared memory has the rows of one CTA and the depth of one instruction."""
     if isinstance(tile, (TensorAddress, Register)):
         return
-    tile = _tile(trace, name, tile)
+    tile = stage_of(trace, name, tile)
     if (tile.rows_count, tile.k_size) != (rows, depth):
         raise trace.error(
             f"{name} of this product is {rows} {'rows' if name == 'a' else 'columns'} in each CTA and {depth} deep",
