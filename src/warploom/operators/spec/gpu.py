@@ -60,7 +60,8 @@ def check_gpu(gpu: Gpu, called: str, oldest: int = AMPERE, newest: int = HOPPER)
         other = "torch.matmul" if "matmul" in called else "torch"
         raise ArgumentError(
             f"{called} has no kernel for this GPU yet: its kernels are for sm_{newest}a, which no later GPU runs",
-            expected=f"sm_{newest}" if oldest == newest else f"sm_{oldest} to sm_{newest}", got=f"{gpu.name}, {gpu.arch}",
+            expected=f"sm_{newest}" if oldest == newest else f"sm_{oldest} to sm_{newest}",
+            got=f"{gpu.name}, {gpu.arch}",
             hint=f"the emulator of an H200 (config.emulator.gpu) runs it on CPU tensors; {other} runs on this GPU",
         )  # fmt: skip
 
