@@ -249,7 +249,7 @@ def tails() -> list[str]:
 
 def machines() -> list[str]:
     rows = []
-    for name in ("A100", "H100", "H200"):
+    for name in ("A100", "H100", "H200", "B200"):
         found, roof = arch.get(roofline.ARCH[name]), roofline.Roofline.of(name)
         rows.append([
             name, found.name, roofline.SMS[name], f"{roof.clock / 1e9:.2f}", f"{roof.peak / 1e12:.0f}",

@@ -174,12 +174,26 @@ def chains(table: Table) -> list[str]:
     return table(["independent chains in a quarter", "clocks for each fma of a warp", "of the peak"], cells)
 
 
+def eight_bit(table: Table) -> list[str]:
+    """e4m3 with one scale for each matrix, alone: our kernel beside Triton's and cuBLASLt's."""
+    found: dict[tuple[int, int, int], dict[str, dict[str, Any]]] = {}
+    for row in rows_of(H200 / "fp8.json"):
+        if row["protocol"] == "alone" and row["scales"] == "tensor":
+            found.setdefault((row["m"], row["n"], row["k"]), {})[row["provider"]] = row
+    cells = []
+    for (m, n, k), by in sorted(found.items(), key=lambda one: one[0][2]):
+        rates = [2 * m * n * k / by[name]["us"]["median"] / 1e6 for name in ("warploom", "triton", "scaled-mm")]
+        kernel = by["warploom"]["kernel"].removeprefix("hopper_").replace("_", "-")
+        cells.append([f"{m} x {n} x {k}", kernel, *(f"{rate:.0f}" for rate in rates), f"{rates[0] / rates[1]:.2f}"])
+    return table(["product", "our kernel", "TFLOP/s", "Triton", "`torch._scaled_mm`", "of Triton"], cells)
+
+
 def tables(table: Table) -> dict[str, Callable[[], list[str]]]:
     """All of them, by the name in a chapter's marker."""
     made = {
         "attention-bytes": attention_bytes, "attention-steps": attention_steps, "attention": attention_measured,
         "launches": launches, "strong": strong, "sizes": sizes, "dividing": ways_to_divide,
-        "tensor-parallel": tensor_parallel, "down": down, "chains": chains,
+        "tensor-parallel": tensor_parallel, "down": down, "chains": chains, "eight-bit": eight_bit,
         **{f"beside-{kind}": partial(beside, kind=kind) for kind in ("rest", "sparse", "f64")},
     }  # fmt: skip
     return {name: lambda make=make: make(table) for name, make in made.items()}  # type: ignore[misc]

@@ -13,7 +13,7 @@ from warploom.timing.recording import Recording
 
 STEP = 0.03
 FITTED: Mapping[str, tuple[float, ...]] = {
-    "issue_clocks": (1.1, 1.22, 1.34), "shared_load_clocks": (1.0, 1.2, 1.4), "queue_sharpness": (2.0, 3.0, 4.0),
+    "issue_clocks": (1.1, 1.22, 1.34), "queue_sharpness": (2.0, 3.0, 4.0),
 }  # fmt: skip
 """Fitted constants that no microbenchmark holds, with the values that a fold may choose among."""
 

@@ -75,7 +75,7 @@ def divided() -> str:
     longest = max(one.time for one in found.values())
     for each, (name, schedule) in zip(axes, found.items(), strict=True):
         _schedule(each, schedule, longest)
-        bare(each, f"{name}: {schedule.time} k-tiles, {100 * schedule.busy:.0f} % busy")
+        bare(each, f"{name}\n{schedule.time} k-tiles, {100 * schedule.busy:.0f} % busy")
         each.title.set_fontsize(7)
         each.set_xlabel("k-tiles", fontsize=7)
     axes[0].set_ylabel("CTAs", fontsize=7)

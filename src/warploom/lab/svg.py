@@ -74,8 +74,8 @@ def bars(
     width: float = 760, height: float = 18,
 ) -> str:  # fmt: skip
     """Bars over time, a row for each name: (start, end, group, what is said about it)."""
-    left = 120.0
-    scale = (width - left - 10) / max(end, 1e-9)
+    left, right = 120.0, 40.0  # half of the last number stands right of its place
+    scale = (width - left - right) / max(end, 1e-9)
     parts = []
     for number, (name, found) in enumerate(rows.items()):
         y = 4 + number * (height + 3)

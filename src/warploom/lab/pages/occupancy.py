@@ -34,11 +34,13 @@ def _(machine, mo, registers, roofline, shared, svg, threads):
     rows = {name: [(0.0, float(count), at, f"{count} CTAs")] for at, (name, count) in enumerate(each.items())}
     sweep = [roofline.occupancy(arch, threads.value, count, shared.value << 10).resident for count in range(16, 256)]
     edges = [16 + at for at in range(1, len(sweep)) if sweep[at] != sweep[at - 1]]
+    fits = f"{found.resident} CTA{'s' * (found.resident != 1)}"
+    short = f"{found.limit} run{'s' * (not found.limit.endswith('s'))} out first"
     mo.vstack(
         [
             mo.md(
-                f"**{found.resident} CTAs**, {found.resident * -(-threads.value // 32)} warps; {found.limit} runs out "
-                f"first. More registers change it at {', '.join(map(str, edges)) or 'no number'}."
+                f"**{fits}**, {found.resident * -(-threads.value // 32)} warps; {short}. "
+                f"More registers change it at {', '.join(map(str, edges)) or 'no number'}."
             ),
             mo.Html(svg.bars(rows, float(most), "CTAs that fit by each resource", unit="CTAs")),
         ]

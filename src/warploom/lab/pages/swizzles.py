@@ -132,9 +132,10 @@ def _(mo, start, swizzle, Swizzle):
 @app.cell
 def _(address, mo, mode):
     moved = mode.apply(address.value)
+    flipped = [str(bit) for bit in range(18) if (moved ^ address.value) >> bit & 1]
     mo.md(
         f"{mode.value} moves byte {address.value} (`{address.value:#x}`) to **{moved}** (`{moved:#x}`) and back: "
-        f"bits {', '.join(str(bit) for bit in range(18) if (moved ^ address.value) >> bit & 1) or 'none'} change."
+        + (f"of its bits {', '.join(flipped)} flip." if flipped else "all its bits stay.")
     )
     return (moved,)
 

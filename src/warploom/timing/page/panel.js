@@ -115,7 +115,7 @@ class Panel {
   table(names, rows) {
     return element("table", {}, element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)))),
       element("tbody", {}, ...rows.map(([first, second, share]) => element("tr", {}, element("th", { scope: "row" }, first), element("td", {}, second),
-        element("td", { class: "share" }, element("span", { class: "meter", style: `--share:${Math.min(1, share)}`, "aria-hidden": "true" }), `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`)))));
+        element("td", { class: "share" }, element("span", { class: "meter", style: `--share:${Math.min(1, share)}`, "aria-hidden": "true" }), element("span", { class: "percent" }, `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`))))));
   }
 
   // Who waits for whom, as a picture and as a list.
