@@ -1,21 +1,26 @@
 """What a function of scores or masks captures: numbers become part of the kernel's text, arrays its arguments.
 
-A function is made anew with a stand-in for each array among its closure and the globals that it names, and so are the
-functions that it captures (the `and_masks` of two others). What is left must be the same for the same text: numbers,
-strings, modules, functions of modules.
+A function is made anew with a stand-in for each array among its closure, its defaults and the globals that it names,
+and so are the functions that it captures (the `and_masks` of two others) and the object of a method. Of an object only
+the attributes are there whose names stand in the function. `Captured.function.key` says the rest, by value:
+two functions with the same key have the same text in the kernel. What belongs to a library is known by its name.
 """
 
 from __future__ import annotations
 
+import enum
+import functools
 import hashlib
 import inspect
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from ...errors import ArgumentError, ArgumentTypeError
-from ...isa.dtypes import bf16, f16, f32, s32, s64, u8
+from ...isa.dtypes import bf16, f16, f32, pred, s8, s16, s32, s64, u8
 from ...kernels.hopper.attention_functions import Function
 from ...runtime.arrays import ArrayView, is_array, view
 
@@ -23,7 +28,11 @@ PARAMETERS = {
     "score_mod": ("score", "batch", "head", "query", "key"), "mask_mod": ("batch", "head", "query", "key"),
 }  # fmt: skip
 """What the functions are called with."""
-TYPES = (f32, bf16, f16, s32, s64, u8)
+TYPES = (f32, bf16, f16, s32, s64, s16, s8, u8, pred)
+LIBRARIES = ("torch", "math", "numpy", "builtins", "operator")
+"""Modules whose functions and types are the same in every run."""
+Give = Callable[["Making"], Any]
+"""What a captured value is inside the kernel."""
 
 
 @dataclass
@@ -36,46 +45,127 @@ class Captured:
 
 
 @dataclass
+class Making:
+    """One time that a function is made for the kernel: the stand-ins of arrays, and objects that are made already."""
+
+    stand_ins: Sequence[Any]
+    objects: dict[int, Any] = field(default_factory=dict)
+
+
+class Stand:
+    """In the place of an object: its attributes that the function names."""
+
+    def __init__(self, called: str) -> None:
+        self._called = called
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{self._called} has no attribute {name!r} inside the kernel")
+
+
+@dataclass
 class _Reader:
     name: str
     views: list[ArrayView] = field(default_factory=list)
     given: list[Any] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)
+    objects: dict[tuple[int, frozenset[str]], int] = field(default_factory=dict)
+    reading: list[int] = field(default_factory=list)
 
-    def read(self, function: Any) -> Callable[[Sequence[Any]], Any]:
+    def read(self, function: Any) -> Give:
         """What makes the function for the kernel out of the stand-ins."""
-        if not isinstance(function, types.FunctionType):
-            raise ArgumentTypeError(
-                f"`{self.name}` is not a Python function", expected="def or lambda", got=type(function).__name__
-            )
-        code = function.__code__
-        self.parts += [code.co_code.hex(), repr(_constants(code)), repr(code.co_names), repr(function.__defaults__)]
-        names = [name for name in code.co_names if name in function.__globals__]
-        cells = [cell.cell_contents for cell in function.__closure__ or ()]
-        kept = [self._kept(value) for value in cells]
-        named = {name: self._kept(function.__globals__[name]) for name in names}
+        if isinstance(function, functools.partial):
+            names = _names(function.func)
+            called = self.read(function.func)
+            first, named = self._kept(function.args, names), self._kept(function.keywords, names)
+            return lambda making: functools.partial(called(making), *first(making), **named(making))
+        if not isinstance(function, (types.FunctionType, types.MethodType)):
+            method = inspect.getattr_static(type(function), "__call__", None)
+            if not isinstance(method, types.FunctionType) or isinstance(function, type):
+                raise ArgumentTypeError(
+                    f"`{self.name}` is not a Python function", expected="def or lambda", got=type(function).__name__
+                )
+            function = types.MethodType(method, function)
+        if isinstance(function, types.MethodType):
+            own = self._kept(function.__self__, _names(function))
+            called = self.read(function.__func__)
+            return lambda making: functools.partial(called(making), own(making))
+        return self._function(function)
 
-        def make(stand_ins: Sequence[Any]) -> Any:
-            closure = tuple(types.CellType(give(stand_ins)) for give in kept)
-            globals_ = {**function.__globals__, **{name: give(stand_ins) for name, give in named.items()}}
-            return types.FunctionType(code, globals_, function.__name__, function.__defaults__, closure or None)
+    def _function(self, function: types.FunctionType) -> Give:
+        if id(function) in self.reading:
+            raise ArgumentError(f"`{self.name}` calls itself", expected="functions without recursion", got=function)
+        self.reading.append(id(function))
+        code, names = function.__code__, _names(function)
+        self.parts += [code.co_code.hex(), repr(_constants(code)), repr(sorted(names))]
+        try:
+            cells = [self._kept(cell.cell_contents, names) for cell in function.__closure__ or ()]
+        except ValueError:
+            raise ArgumentError(f"`{self.name}` captures a variable without a value", got=code.co_freevars) from None
+        used = [name for name in sorted(names) if name in function.__globals__]
+        named = {name: self._kept(function.__globals__[name], names) for name in used}
+        defaults = self._kept(function.__defaults__ or (), names)
+        by_name = self._kept(function.__kwdefaults__ or {}, names)
+        self.reading.pop()
+
+        def make(making: Making) -> Any:
+            closure = tuple(types.CellType(give(making)) for give in cells)
+            globals_ = {**function.__globals__, **{name: give(making) for name, give in named.items()}}
+            made = types.FunctionType(code, globals_, function.__name__, tuple(defaults(making)), closure or None)
+            made.__kwdefaults__ = dict(by_name(making))
+            return made
 
         return make
 
-    def _kept(self, value: Any) -> Callable[[Sequence[Any]], Any]:
-        if isinstance(value, types.FunctionType) and not _of_library(value):
-            return self.read(value)
+    def _kept(self, value: Any, names: frozenset[str]) -> Give:
+        """A captured value; `names`: what the function says, of which some may be attributes."""
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)) or _of_library(value):
+            self.parts.append(_description(value))
+            return lambda _: value
         if is_array(value):
             number = self._array(value)
-            return lambda stand_ins: stand_ins[number]
+            return lambda making: making.stand_ins[number]
         if isinstance(value, (tuple, list)):
             self.parts.append(f"{len(value)} of")
-            each = [self._kept(one) for one in value]
-            return lambda stand_ins: [give(stand_ins) for give in each]
-        plain = isinstance(value, (bool, int, float, str, type(None)))
-        self.parts.append(repr(value) if plain else f"{type(value).__name__} {getattr(value, '__name__', '')}")
-        return lambda _: value
+            each = [self._kept(one, names) for one in value]
+            return lambda making: type(value)(give(making) for give in each) if type(value) in (tuple, list) else [
+                give(making) for give in each
+            ]  # fmt: skip
+        if isinstance(value, dict):
+            self.parts.append(f"{len(value)} by {list(value)!r}")
+            pairs = {key: self._kept(one, names) for key, one in value.items()}
+            return lambda making: {key: give(making) for key, give in pairs.items()}
+        if isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
+            return self.read(value)
+        return self._object(value, names)
+
+    def _object(self, value: Any, names: frozenset[str]) -> Give:
+        """Another object: those of its attributes that the function names."""
+        key, called = (id(value), names), type(value).__name__
+        if key in self.objects:
+            self.parts.append(f"object {self.objects[key]}")
+        else:
+            self.objects[key] = len(self.objects)
+            self.parts.append(f"object {self.objects[key]}: {called}")
+        number = self.objects[key]
+        attributes: dict[str, Give] = {}
+        if self.parts[-1].endswith(called):
+            for name in sorted(names):
+                found = inspect.getattr_static(value, name, None) is not None or hasattr(value, name)
+                if found and not name.startswith("__"):
+                    self.parts.append(f".{name}")
+                    attributes[name] = self._kept(getattr(value, name), names)
+
+        def make(making: Making) -> Any:
+            if number not in making.objects:
+                made = making.objects[number] = Stand(called)
+                for name, give in attributes.items():
+                    setattr(made, name, give(making))
+            return making.objects[number]
+
+        return make
 
     def _array(self, value: Any) -> int:
         if id(value) not in self.numbers:
@@ -91,15 +181,42 @@ class _Reader:
                     f"`{self.name}` captures an array that is not contiguous", got=found.describe(),
                     hint="call .contiguous()", code="wrong-layout"
                 )  # fmt: skip
+            if not found.size:
+                raise ArgumentError(f"`{self.name}` captures an array without elements", got=found.describe())
             self.views.append(found)
             self.given.append(value)
         self.parts.append(f"array {self.numbers[id(value)]}")
         return self.numbers[id(value)]
 
 
-def _of_library(function: types.FunctionType) -> bool:
-    root = (function.__module__ or "").partition(".")[0]
-    return root in ("torch", "math", "numpy") and "flex_attention" not in (function.__module__ or "")
+def _names(function: Any) -> frozenset[str]:
+    """Names that stand in a function and in those that it defines, and its strings, by which attributes are asked."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is None:
+        return frozenset()
+    found, pending = set(), [code]
+    while pending:
+        code = pending.pop()
+        found.update(code.co_names)
+        found.update(each for each in code.co_consts if isinstance(each, str))
+        pending += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return frozenset(found)
+
+
+def _of_library(value: Any) -> bool:
+    """A module, or what belongs to one whose text is known: torch.exp, float, torch.float32."""
+    if isinstance(value, (types.ModuleType, enum.Enum)):
+        return True
+    if isinstance(value, (type, types.BuiltinFunctionType, types.FunctionType, np.ufunc)):
+        module = getattr(value, "__module__", None) or "builtins"
+        return module.partition(".")[0] in LIBRARIES and "flex_attention" not in module
+    return type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device")
+
+
+def _description(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__qualname__} {value!r} {value.value!r}"
+    return repr(getattr(value, "__name__", value))
 
 
 def _constants(code: types.CodeType) -> list[Any]:
@@ -118,8 +235,9 @@ def captured(function: Any, name: str) -> Captured:
             expected=f"({', '.join(PARAMETERS[name])})",
             got=str(error),
         ) from None
+    views = [replace(each, dtype=u8) if each.dtype is pred else each for each in reader.views]
     arrays = tuple((each.dtype.name, each.shape) for each in reader.views)
     key = hashlib.sha256(repr((name, reader.parts, arrays)).encode()).hexdigest()
     return Captured(
-        Function(key, arrays, lambda values, stand_ins: make(stand_ins)(*values)), reader.views, reader.given
+        Function(key, arrays, lambda values, stand_ins: make(Making(stand_ins))(*values)), views, reader.given
     )

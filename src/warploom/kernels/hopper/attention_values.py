@@ -1,0 +1,374 @@
+"""Values inside a function of scores or masks while it is traced: registers with torch's arithmetic.
+
+Truths, integers of 32 bits and f32; integers become floats where they meet floats, truths integers. Bits, quotients and
+rests are as in Python and torch. A value that depends on the score may have a `slope`, see `attention_functions`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ...errors import TraceError
+from ...isa.dtypes import f32, s32, u32
+from ...lang import ptx, reg
+from ...lang.predicate import Predicate
+from ...lang.trace import Trace
+from ...lang.values import Register
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""Functions of torch that values go through, by name: `attention_functions` fills it."""
+
+
+class Value:
+    """A number or truth inside the kernel: a register of f32 or s32, a predicate, or a Python number.
+
+    slope: its derivative with respect to the score; None where it does not depend on it, or nobody asks.
+    natural: it is known to be no negative number.
+    """
+
+    def __init__(
+        self, held: Register | Predicate | float | bool, slope: Value | None = None, *, natural: bool = False
+    ) -> None:
+        self.held, self.slope, self.natural = held, slope, natural
+
+    @classmethod
+    def of(cls, value: Any) -> Value:
+        """A value, or a Python number as one."""
+        if isinstance(value, Value):
+            return value
+        if isinstance(value, (bool, int, float)):
+            return cls(value)
+        item = getattr(value, "item", None)
+        if item is not None and getattr(value, "ndim", 1) == 0:
+            return cls(item())
+        raise trace_error(
+            "a function of scores gives something else than a number", "a number or a truth", repr(value)[:80]
+        )
+
+    # -- as registers ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is a floating-point number."""
+        held = self.held
+        return held.dtype.is_float if isinstance(held, Register) else isinstance(held, float)
+
+    @property
+    def is_truth(self) -> bool:
+        """Whether it is true or false."""
+        return isinstance(self.held, (Predicate, bool))
+
+    def floating(self) -> Register:
+        """As f32."""
+        held = self.held
+        if isinstance(held, Predicate):
+            return ptx.select(held, reg.scalar(f32, init=1.0), 0.0)
+        if isinstance(held, Register):
+            return held.to(f32)
+        return reg.scalar(f32, init=float(held))
+
+    def integer(self) -> Register:
+        """As s32; a float is cut off."""
+        held = self.held
+        if isinstance(held, Predicate):
+            return ptx.select(held, reg.scalar(s32, init=1), 0)
+        return held.to(s32) if isinstance(held, Register) else reg.scalar(s32, init=int(held))
+
+    def truth(self) -> Predicate:
+        """As a predicate: whether it is not 0."""
+        held = self.held
+        if isinstance(held, Predicate):
+            return held
+        if isinstance(held, Register):
+            return held != (0.0 if held.dtype.is_float else 0)
+        return reg.predicate(bool(held))
+
+    # -- arithmetic ------------------------------------------------------------------------------------------------
+
+    def _pair(self, other: Any, *, floats: bool = False) -> tuple[Register, Register]:
+        right = Value.of(other)
+        if floats or self.is_float or right.is_float:
+            return self.floating(), right.floating()
+        return self.integer(), right.integer()
+
+    def _compute(self, other: Any, operate: Callable[[Any, Any], Any], *, floats: bool = False) -> Value:
+        right = Value.of(other)
+        if not any(isinstance(each.held, (Register, Predicate)) for each in (self, right)):
+            return Value(operate(self.held, right.held))
+        return Value(operate(*self._pair(right, floats=floats)))
+
+    def __add__(self, other: Any) -> Value:
+        right = Value.of(other)
+        if self.is_truth and right.is_truth:  # as torch
+            return self | right
+        return self._compute(right, lambda a, b: a + b).sloping(total(self.slope, right.slope))
+
+    def __sub__(self, other: Any) -> Value:
+        right = Value.of(other)
+        return self._compute(right, lambda a, b: a - b).sloping(total(self.slope, scaled(right.slope, -1.0)))
+
+    def __mul__(self, other: Any) -> Value:
+        right = Value.of(other)
+        if self.is_truth and right.is_truth:
+            return self & right
+        slope = total(scaled(self.slope, right), scaled(right.slope, self))
+        return self._compute(right, lambda a, b: a * b).sloping(slope)
+
+    def __truediv__(self, other: Any) -> Value:
+        right = Value.of(other)
+        found = self._compute(right, lambda a, b: a / b, floats=True)
+        above = total(self.slope, None if right.slope is None else scaled(right.slope, -found))
+        return found.sloping(None if above is None else above.flat() / right.flat())
+
+    def sloping(self, slope: Value | None) -> Value:
+        """Itself, with a derivative."""
+        self.slope = slope
+        return self
+
+    def flat(self) -> Value:
+        """Itself without its derivative: slopes have none."""
+        return Value(self.held)
+
+    def __floordiv__(self, other: Any) -> Value:
+        return self._divided(other)[0]
+
+    def __mod__(self, other: Any) -> Value:
+        return self._divided(other)[1]
+
+    def _divided(self, other: Any) -> tuple[Value, Value]:
+        """Quotient and rest, rounded down as in Python: the rest has the divisor's sign."""
+        right = Value.of(other)
+        if not isinstance(right.held, (Register, Predicate)) and not right.held:
+            raise trace_error("a value is divided by zero", "another divisor", repr(right.held))
+        if self.is_float or right.is_float:
+            quotient = _rounded_down(self.flat() / right.flat())
+            below = scaled(right.slope, -quotient)
+            return quotient, (self.flat() - quotient * right.flat()).sloping(total(self.slope, below))
+        left, divisor = self._pair(right)
+        found = reg.scalar(s32)
+        ptx.inst.div.s32(found, left, divisor)
+        rest = left - found * divisor
+        if isinstance(right.held, int) and right.held > 0:
+            above = rest < 0
+        else:
+            above = ((rest ^ divisor) < 0) & (rest != 0)
+        return Value(ptx.select(above, found - 1, found)), Value(ptx.select(above, rest + divisor, rest))
+
+    def __radd__(self, other: Any) -> Value:
+        return Value.of(other) + self
+
+    def __rsub__(self, other: Any) -> Value:
+        return Value.of(other) - self
+
+    def __rmul__(self, other: Any) -> Value:
+        return Value.of(other) * self
+
+    def __rtruediv__(self, other: Any) -> Value:
+        return Value.of(other) / self
+
+    def __rfloordiv__(self, other: Any) -> Value:
+        return Value.of(other) // self
+
+    def __rmod__(self, other: Any) -> Value:
+        return Value.of(other) % self
+
+    def __neg__(self) -> Value:
+        return Value(0.0 if self.is_float else 0) - self
+
+    def __abs__(self) -> Value:
+        found = Value(ptx.math.abs(self.floating() if self.is_float else self.integer()))
+        if self.slope is not None:
+            falling = where(self.flat() < 0, scaled(self.slope, -1.0), 0.0)
+            found.slope = where(self.flat() > 0, self.slope, falling)
+        return found
+
+    def __pow__(self, power: Any) -> Value:
+        if not isinstance(power, int) or not 1 <= power <= 8:
+            raise trace_error("a power is a small whole number", "1 to 8", repr(power))
+        result = self
+        for _ in range(power - 1):
+            result = result * self
+        return result
+
+    def __rpow__(self, base: Any) -> Value:
+        if not isinstance(base, (int, float)) or not 0 < base < math.inf:
+            raise trace_error("a power has a positive number as its base", "a positive number", repr(base))
+        found: Value = FUNCTIONS["exp2"](self * math.log2(base))
+        return found
+
+    # -- bits ------------------------------------------------------------------------------------------------------
+
+    def _bits(self, other: Any, operate: Callable[[Any, Any], Any]) -> Value:
+        """Of two truths, or of two integers bit by bit."""
+        right = Value.of(other)
+        if self.is_truth and right.is_truth:
+            return Value(operate(self.truth(), right.truth()))
+        if self.is_float or right.is_float:
+            raise trace_error("bits are those of integers and truths", "integers or truths", "floats")
+        return self._compute(right, operate)
+
+    def __and__(self, other: Any) -> Value:
+        return self._bits(other, lambda a, b: a & b)
+
+    def __or__(self, other: Any) -> Value:
+        return self._bits(other, lambda a, b: a | b)
+
+    def __xor__(self, other: Any) -> Value:
+        return self._bits(other, lambda a, b: a ^ b)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __invert__(self) -> Value:
+        if self.is_truth:
+            return Value(~self.truth())
+        return self ^ -1
+
+    def _shifted(self, other: Any, opcode: str) -> Value:
+        right = Value.of(other)
+        if self.is_float or right.is_float:
+            raise trace_error("bits are those of integers", "integers", "floats")
+        found = reg.scalar(s32)
+        ptx.inst(opcode, found, self.integer(), right.integer().view(u32))
+        return Value(found)
+
+    def __lshift__(self, other: Any) -> Value:
+        return self._shifted(other, "shl.b32")
+
+    def __rshift__(self, other: Any) -> Value:
+        return self._shifted(other, "shr.s32")
+
+    def __rlshift__(self, other: Any) -> Value:
+        return Value.of(other) << self
+
+    def __rrshift__(self, other: Any) -> Value:
+        return Value.of(other) >> self
+
+    # -- truths ----------------------------------------------------------------------------------------------------
+
+    def __lt__(self, other: Any) -> Value:
+        return self._compute(other, lambda a, b: a < b)
+
+    def __le__(self, other: Any) -> Value:
+        return self._compute(other, lambda a, b: a <= b)
+
+    def __gt__(self, other: Any) -> Value:
+        return self._compute(other, lambda a, b: a > b)
+
+    def __ge__(self, other: Any) -> Value:
+        return self._compute(other, lambda a, b: a >= b)
+
+    def __eq__(self, other: object) -> Value:  # type: ignore[override]
+        return self._compute(other, lambda a, b: a == b)
+
+    def __ne__(self, other: object) -> Value:  # type: ignore[override]
+        return self._compute(other, lambda a, b: a != b)
+
+    __hash__ = object.__hash__
+
+    # -- torch's methods and functions -----------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Functions of torch as methods: `(i - j).abs()`."""
+        if name.startswith("_") or name not in FUNCTIONS | METHODS:
+            raise AttributeError(
+                f"a value inside the kernel has no method {name!r}, only {', '.join(sorted(FUNCTIONS | METHODS))}"
+            )
+        return partial((FUNCTIONS | METHODS)[name], self)
+
+    def __bool__(self) -> bool:
+        raise trace_error(
+            "a value inside the kernel has no truth while it is traced", "torch.where, & and |", "if, and, or"
+        )
+
+    @classmethod
+    def __torch_function__(cls, function: Any, _: Any, args: Any = (), named: Any = None) -> Any:
+        name = function.__name__
+        if name.strip("_") in OPERATORS:  # a number of torch on the left of a value, or torch.eq
+            return OPERATORS[name.strip("_")](*map(Value.of, args))
+        if name not in FUNCTIONS:
+            raise trace_error(f"torch.{name} does not exist inside the kernel", ", ".join(sorted(FUNCTIONS)), name)
+        return FUNCTIONS[name](*args, **(named or {}))
+
+
+def _converted(x: Value, dtype: Any) -> Value:
+    """As another type of torch."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in _CONVERSIONS:
+        raise trace_error("a value inside the kernel has no such type", ", ".join(_CONVERSIONS), name)
+    return _CONVERSIONS[name](x)
+
+
+def _as_float(x: Value) -> Value:
+    return Value(x.floating(), x.slope)
+
+
+def _as_integer(x: Value) -> Value:
+    return Value(x.integer())
+
+
+def as_truth(x: Any) -> Value:
+    """Whether a value is not 0."""
+    return Value(Value.of(x).truth())
+
+
+_CONVERSIONS: dict[str, Callable[[Value], Value]] = {
+    "float32": _as_float, "int32": _as_integer, "int64": _as_integer, "bool": as_truth,
+}  # fmt: skip
+METHODS: dict[str, Callable[..., Any]] = {
+    "float": _as_float, "int": _as_integer, "long": _as_integer, "bool": as_truth, "to": _converted,
+    "where": lambda x, condition, other: where(condition, x, other),
+}  # fmt: skip
+"""Methods of torch's tensors that are no functions of torch, or take their arguments in another order."""
+OPERATORS: dict[str, Callable[..., Any]] = {
+    name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "eq", "ne", "lt", "le", "gt", "ge")
+} | {
+    "div": operator.truediv, "true_divide": operator.truediv, "floor_divide": operator.floordiv,
+    "floordiv": operator.floordiv, "remainder": operator.mod, "mod": operator.mod, "pow": operator.pow,
+    "rpow": lambda a, b: b**a, "rsub": lambda a, b: b - a, "rdiv": lambda a, b: b / a,
+}  # fmt: skip
+"""Operators by torch's names."""
+
+
+def _rounded_down(x: Value) -> Value:
+    found = reg.scalar(f32)
+    ptx.inst("cvt.rmi.f32.f32", found, x.floating())
+    return Value(found)
+
+
+def trace_error(what: str, expected: object, got: object) -> TraceError:
+    """What is wrong with the caller's function."""
+    return Trace.current().error(what, expected=str(expected), got=str(got))
+
+
+def total(a: Value | None, b: Value | None) -> Value | None:
+    """The sum of two slopes; None is 0."""
+    return b if a is None else a if b is None else a + b
+
+
+def slope_of(value: Value) -> Value:
+    """0 where it has none."""
+    return Value(0.0) if value.slope is None else value.slope.flat()
+
+
+def scaled(slope: Value | None, factor: Value | float) -> Value | None:
+    """A slope times a factor."""
+    if slope is None:
+        return None
+    by = Value.of(factor).flat()
+    return by if isinstance(slope.held, float) and slope.held == 1.0 else slope.flat() * by
+
+
+def where(condition: Any, a: Any, b: Any) -> Value:
+    """`a` where the condition holds, else `b`."""
+    left, right = Value.of(a), Value.of(b)
+    if isinstance(left.held, Predicate) and isinstance(right.held, Predicate):
+        chosen = Value.of(condition).truth()
+        return Value((chosen & left.held) | (~chosen & right.held))
+    found = Value(ptx.select(Value.of(condition).truth(), *left._pair(right)))
+    if left.slope is None and right.slope is None:
+        return found
+    return found.sloping(where(condition, slope_of(left), slope_of(right)))

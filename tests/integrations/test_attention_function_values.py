@@ -1,0 +1,204 @@
+"""What functions of scores and masks compute inside the kernel is what they compute in torch, or they are refused."""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from warploom.errors import ArgumentError, ArgumentTypeError, TraceError  # noqa: E402
+from warploom.isa.dtypes import f32, s32  # noqa: E402
+from warploom.lang import Tile, kernel, ptx  # noqa: E402
+from warploom.operators.attention.captured import captured  # noqa: E402
+
+THREADS = 64
+NUMBERS, BYTES = torch.arange(5.0) - 1.5, (torch.arange(THREADS) // 9).to(torch.uint8)
+TABLE = torch.arange(2.0 * THREADS).reshape(2, THREADS)
+HEADS = torch.tensor([0.5, 3.0])
+
+
+def computed(function: Any) -> Any:
+    """Of (score, 0, 1, query, key) with other queries and keys in each thread."""
+    made = captured(function, "score_mod")
+
+    sizes = {f"captured_{number}": Tile(*each) for number, each in enumerate(made.function.sizes())}
+
+    def compute(**arguments: Any) -> None:
+        lane = ptx.special.tid.x()
+        number = lane.view(s32)
+        zero = ptx.special.ctaid.x().view(s32)
+        given = ptx.load(f32, ptx.addr(arguments["x"].pointer() + lane * 4))
+        captures = [arguments[name] for name in sizes]
+        found = made.function.apply(captures, given, zero, zero + 1, number, THREADS - 1 - number)
+        ptx.store(ptx.addr(arguments["y"].pointer() + lane * 4), found.floating())
+
+    built = kernel(in_specs={"x": Tile("N", f32), **sizes}, out_specs={"y": Tile("N", f32)}, grid=1, block=THREADS,
+                   arch="sm_90a", name="compute")(compute)  # fmt: skip
+    arrays = [np.asarray(each.detach() if isinstance(each, torch.Tensor) else each).reshape(-1) for each in made.given]
+    arrays = [each.view(np.uint8) if each.dtype == np.bool_ else each for each in arrays]
+    return torch.as_tensor(built.emulate(scores().numpy(), *arrays).outputs[-1])
+
+
+def scores() -> Any:
+    return torch.linspace(-3, 3, THREADS)
+
+
+def in_torch(function: Any) -> Any:
+    query = torch.arange(THREADS)
+    found = function(scores(), torch.tensor(0), torch.tensor(1), query, THREADS - 1 - query)
+    return torch.as_tensor(found).to(torch.float32).expand(THREADS)
+
+
+SAME = {
+    "bits": lambda s, b, h, i, j: (i & 6) + (i | 9) * 3 + (i ^ j) * 7 + ~j,
+    "bits of truths": lambda s, b, h, i, j: ((i > 3) & (j > 9)) | ((i < 5) ^ ~(j < 20)),
+    "a truth and a bit": lambda s, b, h, i, j: (i > 3) & 1,
+    "functions of bits": lambda s, b, h, i, j: torch.bitwise_and(i, 5) + torch.bitwise_xor(i, j),
+    "shifts": lambda s, b, h, i, j: (i >> 2) + (j << 3) + (1 << (i % 5)) + ((i - j) >> 1),
+    "logical functions of integers": lambda s, b, h, i, j: torch.logical_and(i & 2, j & 1),
+    "sums and products of truths": lambda s, b, h, i, j: (((i > 9) + (j > 9)) == 1) & ((i > 20) * (j > 20) == 0),
+    "quotients": lambda s, b, h, i, j: (i - j) // 7 + (i - j) // -5 * 10 + (i - j) // (j - 70),
+    "rests": lambda s, b, h, i, j: (i - j) % 7 + (i - j) % -5 * 10 + (i - j) % (j - 70),
+    "quotients and rests of floats": lambda s, b, h, i, j: s // 0.75 + s % 0.75 + s % -0.75,
+    "powers of a number": lambda s, b, h, i, j: 2 ** (i * 0.125) + 3.0**s,
+    "methods": lambda s, b, h, i, j: s.where(i > j, 2.0) + (i - j).abs().float() + s.to(torch.int32) + i.bool().int(),
+    "a number of torch on the left": lambda s, b, h, i, j: torch.tensor(2.0) * s - torch.tensor(1.0) + HEADS[1] / 2,
+    "operators as functions": lambda s, b, h, i, j: torch.add(s, 1) + torch.eq(i, j + 1) * torch.remainder(i, 4),
+    "negative indices": lambda s, b, h, i, j: NUMBERS[-1] + NUMBERS[i % 5 - 5] + TABLE[-1, i - j],
+    "an index after the other": lambda s, b, h, i, j: TABLE[b][i] + TABLE[h][j] * 2 + len(TABLE) + TABLE.size(1),
+    "bytes are numbers": lambda s, b, h, i, j: BYTES[i] + (BYTES[i] == BYTES[j]) * 100,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_values_are_torchs(name: str) -> None:
+    torch.testing.assert_close(computed(SAME[name]), in_torch(SAME[name]), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16"])
+def test_arrays_of_each_type_are_read(dtype: str) -> None:
+    numbers = (torch.arange(THREADS) % 3 - int(dtype[0] != "u")).to(getattr(torch, dtype))
+    function = lambda s, b, h, i, j: numbers[i] * 1.0  # noqa: E731
+    if dtype == "bfloat16":
+        made = captured(function, "score_mod")
+        assert made.function.arrays == (("bf16", (THREADS,)),)
+        return
+    torch.testing.assert_close(computed(function), in_torch(function))
+
+
+NOT_THERE = {
+    "python's truth": lambda s, b, h, i, j: s if i > j else 0.0,
+    "a chain": lambda s, b, h, i, j: 0 < i < j,
+    "another method": lambda s, b, h, i, j: s.erf(),
+    "another function": lambda s, b, h, i, j: torch.erf(s),
+    "math": lambda s, b, h, i, j: __import__("math").exp(s),
+    "bits of floats": lambda s, b, h, i, j: s & 1,
+    "another type": lambda s, b, h, i, j: s.to(torch.bfloat16),
+    "an index that is a float": lambda s, b, h, i, j: NUMBERS[s],
+    "an index that is a truth": lambda s, b, h, i, j: NUMBERS[i > j],
+    "a slice": lambda s, b, h, i, j: NUMBERS[1:][i],
+    "a number outside": lambda s, b, h, i, j: NUMBERS[5],
+    "too many indices": lambda s, b, h, i, j: NUMBERS[0, 0],
+    "arithmetic of an array": lambda s, b, h, i, j: (NUMBERS * 2)[0],
+    "a list by a value": lambda s, b, h, i, j: [1.0, 2.0][i],
+    "its own error": lambda s, b, h, i, j: s + 1 / 0,
+    "a division by zero": lambda s, b, h, i, j: i // 0,
+    "nothing": lambda s, b, h, i, j: None,
+}
+
+
+@pytest.mark.parametrize("name", NOT_THERE)
+def test_what_the_kernel_does_not_have_is_refused_with_a_code(name: str) -> None:
+    with pytest.raises(TraceError) as found:
+        computed(NOT_THERE[name])
+    assert found.value.code == "trace"
+
+
+class Layer:
+    """As a module with functions of scores."""
+
+    def __init__(self, factor: Any) -> None:
+        self.factor, self.deeper, self.layer = factor, SimpleNamespace(factor=factor), self
+
+    def modify(self, s, b, h, i, j):
+        return s * self.layer.deeper.factor
+
+    def __call__(self, s, b, h, i, j):
+        return self.modify(s, b, h, i, j)
+
+
+FACTOR = 0.0
+
+
+def by_a_function_inside(factor: float) -> Any:
+    global FACTOR
+    FACTOR = factor
+
+    def modify(s, b, h, i, j):
+        return (lambda: s * FACTOR)()
+
+    return modify
+
+
+def wrapped(factor: float) -> Any:
+    plain = lambda s, b, h, i, j: s * factor  # noqa: E731
+    return functools.wraps(plain)(lambda *places: plain(*places))
+
+
+def by_name(factor: float) -> Any:
+    def modify(s, b, h, i, j, *, by=factor):
+        return s * by
+
+    return modify
+
+
+WAYS = {
+    "a number": lambda x: lambda s, b, h, i, j: s * x,
+    "a number of NumPy": lambda x: (lambda y: lambda s, b, h, i, j: s * y)(np.float32(x)),
+    "a default": lambda x: lambda s, b, h, i, j, y=x: s * y,
+    "a default by name": by_name,
+    "a global of a function inside": by_a_function_inside,
+    "a wrapper": wrapped,
+    "an entry": lambda x: (lambda y: lambda s, b, h, i, j: s * y["by"])({"by": x}),
+    "an attribute": lambda x: (lambda y: lambda s, b, h, i, j: s * y.factor)(Layer(x)),
+    "a method": lambda x: Layer(x).modify,
+    "an object that is called": Layer,
+    "arguments in front": lambda x: functools.partial(lambda y, s, b, h, i, j: s * y, x),
+    "an array of no dimension": lambda x: (lambda y: lambda s, b, h, i, j: s * y)(torch.tensor(x)),
+    "an attribute that is an array": lambda x: Layer(torch.tensor(x)).modify,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_captured_value_is_the_one_that_it_has_now(way: str) -> None:
+    """A kernel is kept by a key: another value is another key, or an argument of the kernel."""
+    keys, arrays = set(), 0
+    for factor in (2.0, 5.0, 2.0):
+        function = WAYS[way](factor)
+        torch.testing.assert_close(computed(function), scores() * factor)
+        made = captured(function, "score_mod")
+        keys.add(made.function.key)
+        arrays += len(made.arrays)
+    assert len(keys) == (1 if arrays else 2)
+
+
+def again(s, b, h, i, j):
+    return again(s, b, h, i, j)
+
+
+@pytest.mark.parametrize(
+    "function, error",
+    [(again, ArgumentError), (torch.exp, ArgumentTypeError), (Layer, ArgumentTypeError), (3, ArgumentTypeError),
+     (lambda s, b, h, i: s, ArgumentTypeError),
+     ((lambda y: lambda s, b, h, i, j: s + y[i])(torch.zeros(0)), ArgumentError),
+     ((lambda y: lambda s, b, h, i, j: s + y[i])(torch.zeros(2, dtype=torch.float64)), ArgumentTypeError),
+     ((lambda y: lambda s, b, h, i, j: s + y[i, j])(torch.zeros(2, 3).t()), ArgumentError)],
+)  # fmt: skip
+def test_functions_that_cannot_be_taken_are_refused(function: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        captured(function, "score_mod")
