@@ -183,7 +183,7 @@ def test_arrays_in_structures_are_one_array_for_all_gpus(tmp_path, behind, sched
     path = in_structures(tmp_path, behind)
     assert rules(path, schedule=schedule) == set()
     path.write_text(path.read_text().replace("st.release.sys", "st.release.gpu"))
-    assert rules(path, schedule=schedule) == {"peer-scope"}
+    assert rules(path, schedule=schedule) == {"peer-scope", "wrong-result"}
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from .diagnosis.report import Report
 from .engines.engine import Engine
 from .machine import initialiser
 from .machine.events import Observer, listen
+from .machine.links import IMMEDIATE, Links
 from .machine.machine import POISON, Machine
 from .machine.memory import GlobalMemory
 from .machine.model import Model
@@ -122,6 +123,8 @@ def run(
         )  # fmt: skip
         machine.tensor_maps, machine.guessed = binder.maps, names.guessed
         machine.calls = calls
+        if choose is None and policy.name != IMMEDIATE and binder.shared:
+            machine.links = Links(machine, binder.shared, policy.name, seed)
         machine.numerics = numerics
         machine.unwritten = unwritten
         machine.dependent = dependent

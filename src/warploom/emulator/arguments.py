@@ -58,6 +58,7 @@ class Binder:
         self.names, self.owners = names, owners
         self.arrays: list[np.ndarray] = []
         self.maps: list[object] = []
+        self._reached: dict[Region, set[int]] = {}
         self._placed: list[tuple[int, int, Allocation]] = []
         self._structures: list[np.ndarray] = []
 
@@ -67,6 +68,11 @@ class Binder:
             for name, array in _arrays(argument, self._name(parameter)):
                 if self.owners.get(id(array)) == device:
                     self._place(array, name, device)
+
+    @property
+    def shared(self) -> list[Region]:
+        """The buffers that several GPUs were passed."""
+        return [region for region, devices in self._reached.items() if len(devices) > 1]
 
     def _name(self, parameter: DeclaredVariable) -> str:
         return self.names.get(parameter.node.name, parameter.node.name)
@@ -138,17 +144,18 @@ class Binder:
 
     def _place(self, array: np.ndarray, name: str, device: int) -> tuple[Allocation, int]:
         """Where an array stands, and its address: a view into an array that was placed before shares its memory."""
-        device = self.owners.get(id(array), device)
+        caller, device = device, self.owners.get(id(array), device)
         span = byte_view(array)
         low = int(span.__array_interface__["data"][0])
         high = low + span.size
         for start, end, placed in self._placed:
             if start <= low and high <= end and placed.device == device:
                 placed.writable |= array.flags.writeable
+                self._reached[placed.region].add(caller)
                 return placed, placed.base + low - start
         name = f"{name} of GPU {device}" if self.several else name
         placed = self.memory.allocate(array, name, array.flags.writeable)
-        placed.device = device
+        placed.device, self._reached[placed.region] = device, {caller}
         self._placed.append((low, high, placed))
         return placed, placed.base
 

@@ -118,16 +118,20 @@ class Frame:
         found = resolve(self, space, lanes, where, element.itemsize, count, False)
         every = len(found) == 1 and found[0][0] is self.lane_index
         result: np.ndarray | None = None if every else np.zeros((count, self.lanes), element)
-        heard = self.machine.events.accessed
+        heard, links = self.machine.events.accessed, self.machine.links
         for picked, region, index, name in found:
             places = index if count == 1 else index + np.arange(count)[:, None]
             taken = region.as_type(element).take(places, None, None, "clip")  # in bounds already: no second check
+            if links is not None and name == "global":
+                taken = links.loads(self, region, index, taken)
             if result is None:
                 result = taken.reshape(count, self.lanes)
             else:
                 result[:, picked] = taken
             for hear in heard:
                 hear(self, "reads", Lanes(region, name, index, element.itemsize, count, picked), None)
+        if links is not None:
+            links.behind(self)
         self.count(space, "load", element.itemsize * count, lanes, where)
         return result  # type: ignore[return-value]
 
@@ -145,11 +149,15 @@ class Frame:
         lanes, where = self._lanes_and_addresses(address)
         if not lanes.size:
             return
-        heard = self.machine.events.accessed
+        heard, links = self.machine.events.accessed, self.machine.links
+        if links is not None:
+            links.before(self)
         for picked, region, index, name in resolve(self, space, lanes, where, element.itemsize, count, True):
             view = region.as_type(element)
             for hear in heard:
                 hear(self, "writes", Lanes(region, name, index, element.itemsize, count, picked), values)
+            if links is not None and name == "global":
+                links.stores(self, region, index, values[:, picked].astype(element, copy=False))
             for part in range(count):
                 view[index + part] = values[part, picked]
         self.count(space, "store", element.itemsize * count, lanes, where)

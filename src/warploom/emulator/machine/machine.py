@@ -16,6 +16,7 @@ import numpy as np
 
 from .counters import Counters
 from .image import Image
+from .links import Links
 from .listeners import Events
 from .memory import Allocation, GlobalMemory, Region
 from .model import Model
@@ -258,7 +259,7 @@ class Machine:
 
     Attributes:
         memory: global memory; devices: the GPUs, each with its own parameters; calls: launches of each, in its stream.
-        engine: the asynchronous operations in flight.
+        engine: the asynchronous operations in flight; links: what is on its way between GPUs.
         unwritten: what shared memory holds at first, repeated.
         events: who listens to what happens.
         cancelled: clusters whose work another cluster has taken over; most_clusters: stop after that many.
@@ -295,12 +296,11 @@ class Machine:
         self.module_buffers = module_buffers
         self.counters = Counters(detailed=detailed)
         self.events = Events()
-        self.numerics = "exact"
-        self.unwritten = POISON
+        self.numerics, self.unwritten = "exact", POISON
+        self.links: Links | None = None
         self.dependent = False
         self.tensor_maps: list[object] = []
-        self.guessed = ""
-        self.printed: list[str] = []
+        self.guessed, self.printed = "", list[str]()
         self.steps = 0
         self.progress_count = self.signals = 0
         self.resident: list[Cluster] = []

@@ -178,7 +178,9 @@ def updates(d: Decode, reach: Reach) -> Step:
             b = _split(b, dtype)
         old = np.zeros((count, frame.lanes), dtype.numpy)
         changed = False
-        heard = frame.machine.events.accessed
+        heard, links = frame.machine.events.accessed, frame.machine.links
+        if links is not None:
+            links.before(frame)
         for where in reach(frame, address.compute(frame)):
             for lanes, region, first in frame.places(space, where, dtype, count):
                 array = region.as_type(dtype.numpy)
@@ -203,6 +205,8 @@ def updates(d: Decode, reach: Reach) -> Step:
                         array[at] = new
                         old[part, lanes[turn]] = found
                         changed |= not _same_bytes(found, new)
+        if links is not None:
+            links.behind(frame)
         if changed:
             frame.machine.progress_count += 1
         if result is not None:

@@ -1,11 +1,12 @@
-"""What fences do: nothing to values, for the emulator's memory is in program order already. PTX ISA 9.7.13.4.
+"""What fences do: nothing to values, for the memory of one GPU is in program order already. PTX ISA 9.7.13.4.
 
-They are told to observers, whose clocks they move.
+One of .sys scope orders what goes over links between GPUs. They are told to observers, whose clocks they move.
 """
 
 from __future__ import annotations
 
 from ...errors import MisalignedError, VerificationError
+from ...isa import effects
 from ...isa.tensor_map import MAP_BYTES
 from ..machine.frame import Frame
 from ..program.decode import Decode
@@ -29,7 +30,12 @@ MAP_ALIGNMENT = 64
     "fence.proxy_tensormap_release",
 )
 def fence(d: Decode) -> Step:
+    memory = [one.order for one in d.operation.effects if isinstance(one, effects.Fences) and one.kind == "memory"]
+    of_system = any(order.scope == "sys" for order in memory)
+
     def step(frame: Frame) -> None:
+        if of_system and frame.machine.links is not None:
+            frame.machine.links.fence(frame.cta.device.index)
         for hear in frame.machine.events.fenced:
             hear(frame, None)
 

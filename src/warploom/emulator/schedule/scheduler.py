@@ -65,6 +65,7 @@ class Scheduler:
                 self._start(1)
                 while machine.engine.advance():
                     pass
+                self._deliver()
             if policy.engine_first or not ran:
                 # Where each round draws by the seed, none may be left out: a seed means the same run for ever.
                 quiet = not (ran or policy.engine_first or policy.engine_between or self._spins())
@@ -72,7 +73,9 @@ class Scheduler:
                 ran |= machine.engine.advance()
                 while quiet and ran and machine.signals == signals and machine.engine.advance():
                     pass  # nobody waits for what that was
-            if ran:
+            if machine.links is not None:
+                machine.links.step()
+            if ran or self._deliver():
                 continue
             if not machine.resident and machine.started >= machine.to_run:
                 machine.engine.drain()
@@ -89,7 +92,14 @@ class Scheduler:
         while count and machine.started < machine.to_run and machine.start_cluster():
             count -= 1
             started = True
+            newest = machine.resident[-1]
+            if machine.links is not None and newest.index == (0, 0, 0):
+                machine.links.fence(newest.device.index)
         return started
+
+    def _deliver(self) -> bool:
+        """Let all that is on its way between GPUs arrive. Whether there was anything."""
+        return self.machine.links is not None and self.machine.links.deliver()
 
     def _time_out(self) -> bool:
         """End every wait that hardware would end by itself. Whether there was one."""

@@ -1,0 +1,176 @@
+"""Links between GPUs: what one writes reaches the others later, and in another order, unless a release says otherwise.
+
+Memory holds what was written last, and the GPU that wrote it reads that. For each byte that is under way, what others
+read is kept beside it. PTX ISA 8.9 permits what happens here, and no more:
+
+    st                      under way until a release or a fence of its GPU of .sys scope, the next launch there, or
+                            until the link delivers it
+    st.relaxed, .volatile   there at once: a flag overtakes the data in front of it; under "random" also under way
+    released, not acquired  weak loads of another GPU still read what they would have read before, as from a cache,
+                            until that GPU acquires with .sys scope or starts a launch
+    atomics, copies         there at once
+
+A link delivers when nothing else can go on; under "random" by the seed too, line by line. Under "eager" nothing is
+under way. A line of 128 bytes that one instruction writes goes as one, as over NVLink. What a GPU released is all that
+its threads have written so far: more than those that the release covers, never less.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .frame import Frame
+    from .machine import Machine
+    from .memory import Region
+
+LINE = 128
+IMMEDIATE = "eager"
+"""The schedule under which stores take effect at once."""
+
+
+class Stretch:
+    """What is under way in one buffer, by byte.
+
+    Attributes:
+        old: what other GPUs read; new: what was written; by: 1 + the rank that wrote it, 0 where nothing is under way.
+        released: when it was, 0 for not yet.
+        any: whether there may be anything.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.old, self.new = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
+        self.by, self.released = np.zeros(size, np.uint8), np.zeros(size, np.int64)
+        self.any = False
+
+
+class Links:
+    """All links of a machine.
+
+    Args:
+        regions: the buffers that several GPUs can address; policy, seed: the schedule.
+    """
+
+    def __init__(self, machine: Machine, regions: list[Region], policy: str, seed: int) -> None:
+        self.machine = machine
+        self.at_random = policy == "random"
+        self.random = random.Random(seed)
+        self._stretches = {region: Stretch(region.size) for region in regions}
+        self._acquired = [0] * len(machine.devices)
+        self._unreleased: list[list[tuple[Stretch, np.ndarray]]] = [[] for _ in machine.devices]
+        self._now = 0
+
+    # -- what threads do -------------------------------------------------------------------------------------------
+
+    def stores(self, frame: Frame, region: Region, index: np.ndarray, values: np.ndarray) -> None:
+        """Lanes are about to store (count, lanes) values from these elements on."""
+        stretch = self._stretches.get(region)
+        if stretch is None:
+            return
+        at = _bytes_of(index, values.itemsize, values.shape[0])
+        late = self._is_late(frame, at[:, 0])
+        if not late.all():
+            stretch.by[at[~late]] = 0
+            at, values = at[late], values[:, late]
+        me = frame.cta.device.index + 1
+        mine = (stretch.by[at] == me) & (stretch.released[at] == 0) & (stretch.new[at] == region.data[at])
+        stretch.old[at] = np.where(mine, stretch.old[at], region.data[at])
+        stretch.new[at] = np.ascontiguousarray(values.T).view(np.uint8).reshape(at.shape)
+        stretch.by[at], stretch.released[at] = me, 0
+        if at.size:
+            stretch.any = True
+            self._unreleased[me - 1].append((stretch, at))
+
+    def _is_late(self, frame: Frame, first: np.ndarray) -> np.ndarray:
+        """Which lanes' stores are under way for a while; `first`: the byte where each begins."""
+        order = frame.operation.order
+        if not order.strong:
+            return np.ones(first.size, np.bool_)
+        if order.releases or not self.at_random:
+            return np.zeros(first.size, np.bool_)
+        lines, line_of = np.unique(first // LINE, return_inverse=True)
+        return np.array([self.random.random() < 0.5 for _ in lines], np.bool_)[line_of.reshape(-1)]
+
+    def loads(self, frame: Frame, region: Region, index: np.ndarray, taken: np.ndarray) -> np.ndarray:
+        """What lanes read where memory holds `taken`, (count, lanes) or (lanes,)."""
+        stretch = self._stretches.get(region)
+        if stretch is None or not stretch.any:
+            return taken
+        reader, size = frame.cta.device.index, taken.itemsize
+        at = _bytes_of(index, size, 1 if taken.ndim == 1 else taken.shape[0])
+        by, released = stretch.by[at], stretch.released[at]
+        hidden = (by != 0) & (by != reader + 1)
+        if not hidden.any():
+            return taken
+        strong = frame.operation.order.strong
+        hidden &= ~((released > 0) & (strong or released <= self._acquired[reader]))
+        raw = region.data[at]
+        written_since = (by != 0) & (raw != stretch.new[at])
+        if written_since.any():  # by an atomic or a copy: that is there at once, all of the element
+            elements = written_since.reshape(-1, size).any(axis=1)
+            hidden &= ~np.repeat(elements, size).reshape(hidden.shape)
+        seen = np.where(hidden, stretch.old[at], raw).view(taken.dtype)
+        return np.ascontiguousarray(seen.T).reshape(taken.shape)
+
+    def before(self, frame: Frame) -> None:
+        """A store or an atomic is about to take effect."""
+        order = frame.operation.order
+        if order.releases and order.scope == "sys":
+            self.release(frame.cta.device.index)
+
+    def behind(self, frame: Frame) -> None:
+        """A load or an atomic has taken effect."""
+        order = frame.operation.order
+        if order.acquires and order.scope == "sys":
+            self.acquire(frame.cta.device.index)
+
+    def fence(self, device: int) -> None:
+        """A fence of .sys scope on this GPU, or the beginning of a launch in its stream."""
+        self.release(device)
+        self.acquire(device)
+
+    def release(self, device: int) -> None:
+        """Whoever acquires from now on reads what this GPU has written."""
+        self._now += 1
+        for stretch, at in self._unreleased[device]:
+            stretch.released[at[(stretch.by[at] == device + 1) & (stretch.released[at] == 0)]] = self._now
+        self._unreleased[device] = []
+
+    def acquire(self, device: int) -> None:
+        """This GPU reads all that was released so far."""
+        self._acquired[device] = self._now
+
+    # -- what links do ---------------------------------------------------------------------------------------------
+
+    def deliver(self) -> bool:
+        """Nothing else can go on: all that is under way arrives. Whether there was anything."""
+        waiting = [stretch for stretch in self._stretches.values() if stretch.any]
+        for stretch in waiting:
+            stretch.by[...] = 0
+            stretch.any = False
+        self._unreleased = [[] for _ in self._unreleased]
+        if waiting:
+            self.machine.progress()
+        return bool(waiting)
+
+    def step(self) -> None:
+        """Under "random": one line arrives, now and then."""
+        if not self.at_random or self.random.random() < 0.5:
+            return
+        stretch = self.random.choice([*self._stretches.values()]) if self._stretches else None
+        if stretch is not None and stretch.any:
+            lines = np.unique(np.flatnonzero(stretch.by) // LINE)
+            if lines.size:
+                first = int(lines[self.random.randrange(lines.size)]) * LINE
+                stretch.by[first : first + LINE] = 0
+                self.machine.progress()
+            stretch.any = lines.size > 1
+
+
+def _bytes_of(index: np.ndarray, size: int, count: int) -> np.ndarray:
+    """The bytes of `count` elements of `size` bytes from each index on, (lanes, bytes)."""
+    first = index.astype(np.int64) * size
+    return first[:, None] + np.arange(size * count)
