@@ -320,7 +320,7 @@ def test_python_without_the_packages_gets_a_sentence() -> None:
     ("arguments", "said"),
     [
         (("inspect", "ptx", "no.such.module:gemm"), "no.such.module"),
-        (("inspect", "ptx", "no/such/file.py:gemm"), "no such file"),
+        (("inspect", "ptx", "no/such/file.py:gemm"), "does not exist"),
         (("inspect", "ptx", "warploom.kernels.walkthrough:no_such_kernel"), "build_gemm_m64n64"),
         (("inspect", "ptx", "warploom.kernels.walkthrough"), "say which"),
         (("inspect", "ptx", WALKTHROUGH), "M=128"),

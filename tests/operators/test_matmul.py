@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import warploom
 from tests.errors import refused
-from warploom.errors import ArgumentError, ArgumentTypeError, CopyWarning, StepLimitError
+from warploom.errors import ArgumentError, CopyWarning, StepLimitError
 from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.operators import reference
@@ -295,49 +295,55 @@ A, B = np.zeros((16, 32), BF16), np.zeros((32, 24), BF16)
 
 
 @pytest.mark.parametrize(
-    "options, error, words",
+    "options, said",
     [
-        ({"a": A[:, :30]}, ArgumentError, ["inner sizes", "(…, 30, N)", "(32, 24)"]),
-        ({"b": B.T}, ArgumentError, ["inner sizes", "w.T"]),
-        ({"b": B.astype(np.float16)}, ArgumentTypeError, ["bf16 and f16", "same type twice"]),
-        ({"a": A.astype(E4M3)}, ArgumentTypeError, ["e4m3 and bf16"]),
-        ({"a": A.astype(np.float64), "b": B.astype(np.float64)}, ArgumentTypeError, ["f64", "does not multiply"]),
-        ({"out_dtype": np.int32}, ArgumentTypeError, ["bf16 x bf16 does not give s32"]),
-        ({"a": A[0]}, ArgumentError, ["`a` is not a matrix", "x[None, :]"]),
-        ({"a": np.zeros((2, 16, 32), BF16), "b": np.zeros((3, 32, 24), BF16)}, ArgumentError, ["leading dimensions"]),
-        ({"out": np.zeros((16, 25), BF16)}, ArgumentError, ["`out` has the wrong shape", "(16, 24)", "(16, 25)"]),
-        ({"out": np.zeros((16, 24), np.float16), "out_dtype": BF16}, ArgumentTypeError, ["`out` has the wrong type"]),
-        ({"bias": np.zeros(23, BF16)}, ArgumentError, ["`bias` has the wrong length", "(24,)", "(23,)"]),
-        ({"bias": np.zeros(24, np.float64)}, ArgumentTypeError, ["`bias` has the wrong type"]),
-        ({"c": np.zeros((16, 24), BF16)}, ArgumentError, ["beta is 0", "beta=1"]),
-        ({"beta": 1.0}, ArgumentError, ["beta= is given without"]),
-        ({"c": A, "residual": A, "beta": 1.0}, ArgumentError, ["both given"]),
-        ({"gate": np.zeros((16, 25), BF16)}, ArgumentError, ["`gate` has another shape"]),
-        ({"residual": np.zeros((16, 24), np.float32)}, ArgumentTypeError, ["`residual` has another type"]),
-        ({"activation": "tanh"}, ArgumentError, ["no activation 'tanh'", "silu"]),
-        ({"alpha": "2"}, ArgumentTypeError, ["alpha= is not a number"]),
-        ({"accumulate": "exact"}, ArgumentError, ["default, fast, precise"]),
-        ({"scale_a": np.ones(1, np.float32)}, ArgumentError, ["`scale_a` is an array and `scale_b` is not"]),
+        ({"a": A[:, :30]}, ("argument", "b of shape (32, 24)")),
+        ({"b": B.T}, ("argument", "b of shape (24, 32)")),
+        ({"b": B.astype(np.float16)}, ("argument-type", "bf16 and f16")),
+        ({"a": A.astype(E4M3)}, ("argument-type", "e4m3 and bf16")),
+        ({"a": A.astype(np.float64), "b": B.astype(np.float64)}, ("argument-type", "f64")),
+        ({"out_dtype": np.int32}, ("argument-type", "s32")),
+        ({"a": A[0]}, ("argument", "shape (32,)")),
+        (
+            {"a": np.zeros((2, 16, 32), BF16), "b": np.zeros((3, 32, 24), BF16)},
+            ("argument", "(2, 16, 32) and (3, 32, 24)"),
+        ),
+        ({"out": np.zeros((16, 25), BF16)}, ("wrong-shape", "(16, 25)")),
+        (
+            {"out": np.zeros((16, 24), np.float16), "out_dtype": BF16},
+            ("wrong-type", "numpy array of f16, shape (16, 24), on the CPU"),
+        ),
+        ({"bias": np.zeros(23, BF16)}, ("argument", "shape (23,)")),
+        ({"bias": np.zeros(24, np.float64)}, ("wrong-type", "numpy array of f64, shape (24,), on the CPU")),
+        ({"c": np.zeros((16, 24), BF16)}, ("argument", None, "a beta")),
+        ({"beta": 1.0}, ("argument", "beta=1.0")),
+        ({"c": A, "residual": A, "beta": 1.0}, ("argument", None, "one of them")),
+        ({"gate": np.zeros((16, 25), BF16)}, ("argument", "(16, 25)")),
+        (
+            {"residual": np.zeros((16, 24), np.float32)},
+            ("argument-type", "numpy array of f32, shape (16, 24), on the CPU"),
+        ),
+        ({"activation": "tanh"}, ("argument", "tanh")),
+        ({"alpha": "2"}, ("argument-type", "str")),
+        ({"accumulate": "exact"}, ("argument", "'exact'")),
+        ({"scale_a": np.ones(1, np.float32)}, ("argument", "scale_b=None")),
         (
             {"scale_a": np.ones((16, 1), np.float32), "scale_b": np.ones((24, 1), np.float32)},
-            ArgumentError,
-            ["(16, 1) and (1, 24)", "got       (16, 1) and (24, 1)"],
+            ("argument", "(16, 1) and (24, 1)"),
         ),
-        ({"scale_a": np.ones(1), "scale_b": np.ones(1)}, ArgumentTypeError, ["`scale_a` has the wrong type", "f32"]),
-        ({"scale_out": 2.0}, ArgumentTypeError, ["eight-bit outputs"]),
-        ({"config": "fast"}, ArgumentError, ["not a configuration", "hopper_large", "blackwell"]),
-        ({"config": "blackwel:tile_n=128"}, ArgumentError, ["not a configuration", "free_tile"]),
-        ({"config": 5}, ArgumentTypeError, ["not a configuration", "5"]),
-        ({"config": Config(tile_m=256, tile_n=256)}, ArgumentError, ["cannot be built"]),
-        ({"colour": 1}, ArgumentTypeError, ["no argument `colour`"]),
+        ({"scale_a": np.ones(1), "scale_b": np.ones(1)}, ("wrong-type", "numpy array of f64, shape (1,), on the CPU")),
+        ({"scale_out": 2.0}, ("argument-type", "out_dtype bf16")),
+        ({"config": "fast"}, ("argument", "fast")),
+        ({"config": "blackwel:tile_n=128"}, ("argument", "blackwel:tile_n=128")),
+        ({"config": 5}, ("argument-type", "5")),
+        ({"config": Config(tile_m=256, tile_n=256)}, ("configuration", "256")),
+        ({"colour": 1}, ("argument-type", "colour=")),
     ],
 )
-def test_wrong_arguments_are_refused_in_a_sentence(options, error, words):
+def test_wrong_arguments_are_refused_in_a_sentence(options, said):
     arguments = {"a": A, "b": B} | options
-    with pytest.raises(error) as caught:
+    with refused(*said):
         warploom.matmul(arguments.pop("a"), arguments.pop("b"), **arguments)
-    for word in words:
-        assert word in str(caught.value)
 
 
 def test_an_output_that_lies_on_an_operand_is_refused():

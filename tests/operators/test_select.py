@@ -381,7 +381,7 @@ def test_one_wave_is_no_waves():
     "arguments, words",
     [
         (["0", "8", "8"], "m is not a size"),
-        (["8", "8", "8", "--layout", "xy"], "no such layout"),
+        (["8", "8", "8", "--layout", "xy"], "unknown layout"),
         (["8", "8", "8", "--dtype", "f64"], "does not multiply"),
         (["8", "8", "8", "--top", "0"], "nothing would be timed"),
     ],

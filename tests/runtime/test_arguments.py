@@ -64,26 +64,27 @@ def test_a_grid_rule_sees_the_machine():
 
 
 @pytest.mark.parametrize(
-    "change, error, words",
+    "change, said",
     [
-        ({"A": np.zeros((128, 64), "f4")}, ArgumentTypeError, ["`A`", "dtype", "bf16", "f32"]),
-        ({"A": np.zeros(128, bf16.numpy)}, ArgumentError, ["`A`", "rank 2", "rank 1"]),
-        ({"B": np.zeros((80, 192), bf16.numpy)}, ArgumentError, ["`B`", "K = 64", "`A`", "(80, 192)"]),
-        ({"A": np.zeros((100, 64), bf16.numpy)}, ArgumentError, ["`A`", "`M`", "multiple of 64", "(100, 64)", "128"]),
-        ({"A": np.zeros((128, 0), bf16.numpy)}, ArgumentError, ["`A`", "`K`", "is 0"]),
-        ({"A": np.zeros((64, 128), bf16.numpy).T}, ArgumentError, ["`A`", "contiguous in its last", "(128, 64)"]),
-        ({"C": np.zeros((128, 384), "f4")[:, ::2]}, ArgumentError, ["`C`", "not contiguous", "strides"]),
-        ({"C": np.zeros((192, 128), "f4")}, ArgumentError, ["`C`", "M = 128", "(192, 128)"]),
-        ({"A": np.zeros((128, 72), bf16.numpy)[:, :64][:, ::-1]}, ArgumentError, ["`A`"]),
-        ({"A": np.zeros((128, 67), bf16.numpy)[:, :64]}, ArgumentError, ["`A`", "134", "multiple of 16"]),
+        ({"A": np.zeros((128, 64), "f4")}, ("wrong-type", "numpy array of f32, shape (128, 64), on the CPU")),
+        ({"A": np.zeros(128, bf16.numpy)}, ("wrong-shape", "rank 1, shape (128,)")),
+        ({"B": np.zeros((80, 192), bf16.numpy)}, ("wrong-shape", "shape (80, 192)")),
+        ({"A": np.zeros((100, 64), bf16.numpy)}, ("wrong-shape", "shape (100, 64)")),
+        ({"A": np.zeros((128, 0), bf16.numpy)}, ("wrong-shape", "shape (128, 0)")),
+        ({"A": np.zeros((64, 128), bf16.numpy).T}, ("wrong-layout", "strides of (2, 256) bytes for shape (128, 64)")),
+        ({"C": np.zeros((128, 384), "f4")[:, ::2]}, ("wrong-layout", "strides of (1536, 8) bytes")),
+        ({"C": np.zeros((192, 128), "f4")}, ("wrong-shape", "shape (192, 128)")),
+        (
+            {"A": np.zeros((128, 72), bf16.numpy)[:, :64][:, ::-1]},
+            ("wrong-layout", "strides of (144, -2) bytes for shape (128, 64)"),
+        ),
+        ({"A": np.zeros((128, 67), bf16.numpy)[:, :64]}, ("argument", "134")),
     ],
 )
-def test_a_wrong_array_is_refused_by_name(change, error, words):
+def test_a_wrong_array_is_refused_by_name(change, said):
     given = dict(zip("ABC", arrays(), strict=True)) | change
-    with pytest.raises(error) as caught:
+    with refused(*said):
         bound(gemm(), *given.values())
-    for word in words:
-        assert word in str(caught.value)
 
 
 def test_a_read_only_or_broadcast_output_is_refused():
@@ -132,23 +133,21 @@ def test_a_size_the_kernel_cannot_do_is_its_own_error():
 
 
 @pytest.mark.parametrize(
-    "changes, words",
+    "changes, said",
     [
-        ({"block": (1025,)}, ["1025 threads", "1024"]),
-        ({"block": (4, 4, 65)}, ["threads"]),
-        ({"cluster": (32, 1, 1), "grid": (32, 1, 1)}, ["cluster of 32", "16"]),
-        ({"cluster": (4, 1, 1)}, ["not a whole number of clusters"]),
-        ({"dynamic_smem": 232449}, ["232449 bytes", "232448"]),
-        ({"grid": (1, 70000, 1)}, ["grid is too large"]),
-        ({"grid": (0, 1, 1)}, ["grid", "at least 1"]),
-        ({"grid": ()}, ["does not say its grid"]),
+        ({"block": (1025,)}, ("launch-shape", "(1025, 1, 1)")),
+        ({"block": (4, 4, 65)}, ("launch-shape", "(4, 4, 65)")),
+        ({"cluster": (32, 1, 1), "grid": (32, 1, 1)}, ("launch-shape", "(32, 1, 1)")),
+        ({"cluster": (4, 1, 1)}, ("launch-shape", "(2, 3, 1)")),
+        ({"dynamic_smem": 232449}, ("launch-shape", "232449")),
+        ({"grid": (1, 70000, 1)}, ("launch-shape", "(1, 70000, 1)")),
+        ({"grid": (0, 1, 1)}, ("launch-shape", "(0, 1, 1)")),
+        ({"grid": ()}, ("wrong-arguments", "nothing")),
     ],
 )
-def test_a_launch_beyond_the_target_is_refused(changes, words):
-    with pytest.raises(ArgumentError) as caught:
+def test_a_launch_beyond_the_target_is_refused(changes, said):
+    with refused(*said):
         bound(gemm(**changes), *arrays())
-    for word in words:
-        assert word in str(caught.value)
 
 
 def test_sm_80_has_no_clusters():
@@ -188,22 +187,20 @@ A, B = np.arange(100, dtype=np.float32), np.ones(100, np.float32)
 
 
 @pytest.mark.parametrize(
-    "args, keywords, words",
+    "args, keywords, said",
     [
-        ((A,), {}, ["scale_add(a, b, [c], alpha)", "1 positional"]),
-        ((A, B), {}, ["scale_add(a, b, [c], alpha)"]),
-        ((A, B, A, B, A), {}, ["5 positional"]),
-        ((A, B), {"beta": 1}, ["`beta`"]),
-        ((A, B, 1.0), {"out": (A, B)}, ["1 outputs"]),
-        ((A, [1.0], 1.0), {}, ["`b` is not an array"]),
-        ((A, B, "much"), {}, ["`alpha` of scale_add is not a number"]),
+        ((A,), {}, ("wrong-arguments", "1 positional arguments")),
+        ((A, B), {}, ("wrong-arguments", "2 positional arguments")),
+        ((A, B, A, B, A), {}, ("wrong-arguments", "5 positional arguments")),
+        ((A, B), {"beta": 1}, ("wrong-arguments", "beta=")),
+        ((A, B, 1.0), {"out": (A, B)}, ("wrong-arguments", "out= with 2")),
+        ((A, [1.0], 1.0), {}, ("wrong-type", "list [1.0]")),
+        ((A, B, "much"), {}, ("wrong-type", "str")),
     ],
 )
-def test_a_wrong_call_shows_how_it_is_called(args, keywords, words):
-    with pytest.raises(ArgumentTypeError) as caught:
+def test_a_wrong_call_shows_how_it_is_called(args, keywords, said):
+    with refused(*said):
         Caller(PROGRAM)(*args, **keywords)
-    for word in words:
-        assert word in str(caught.value)
 
 
 def test_a_stream_for_host_arrays_is_refused():
