@@ -65,5 +65,5 @@ def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str
         yield from within("size", "the bytes of a cp.async", sizes, " or ".join(map(str, sizes)))
         size = constant("size") or 0
         yield from within("src_size", "the bytes read by a cp.async", range(size + 1), f"0 to {size}")
-    elif base == "cp" and (size := constant("size")) is not None and size % BULK_BYTES:
-        yield "the bytes of a bulk copy", f"a multiple of {BULK_BYTES}", size
+    elif base == "cp" and (bulk := constant("size")) is not None and bulk % BULK_BYTES:
+        yield "the bytes of a bulk copy", f"a multiple of {BULK_BYTES}", bulk

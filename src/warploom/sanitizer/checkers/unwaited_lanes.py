@@ -94,8 +94,8 @@ class UnwaitedLanes(Observer):
         self.context.findings.add(
             "lane-not-waited",
             f"{actor(frame.cta, warp)} touches with {at(frame.operation)}, in lane {lane}, what {at(earlier)} {did}; "
-            f"only other lanes of the warp have waited for that with {at(wait.code)}, and no bar.warp.sync or other barrier "
-            "that both passed stands in between",
+            f"only other lanes of the warp have waited for that with {at(wait.code)}, and no bar.warp.sync or other "
+            "barrier that both passed stands in between",
             codes,
             frame.cta,
             warp,
