@@ -11,6 +11,7 @@ from tests.errors import refused
 from warploom import emulate
 from warploom.emulator.machine.events import Observer
 from warploom.runtime import launch_file
+from warploom.sanitizer import EXPLORED
 from warploom.testing import check_entries
 
 TEXT = """.version 8.7
@@ -174,6 +175,21 @@ def in_structures(folder: Path, behind: bool) -> Path:
         f"[parameter.at.{8 * at}]\n{part}" for at, part in parts
     )
     return written(folder, text, peers=peers)
+
+
+def test_explore_judges_the_values_of_each_schedule(tmp_path):
+    """Strong accesses do not race, but nothing orders the numbers before the flag: only the values tell."""
+    text = sub(
+        "(st|ld)[.](release.sys.|acquire.sys.)?global[.](b32 .%a[78]|b32 %r5|u32)", r"\1.relaxed.sys.global.\3", TEXT
+    )
+    path = written(tmp_path, text)
+    assert rules(path) == set()
+    (checked,) = check_entries(path, schedule="explore")
+    assert {finding.rule for finding in checked.errors} == {"wrong-result"}
+    assert checked.explored[-1] == (checked.schedule, checked.seed)
+    assert rules(path, schedule=checked.schedule, seed=checked.seed) == {"wrong-result"}
+    (clean,) = check_entries(written(tmp_path), schedule="explore")
+    assert (clean.ok, clean.explored) == (True, EXPLORED)
 
 
 @pytest.mark.parametrize("behind", [False, True])

@@ -11,7 +11,9 @@ from .. import asm
 from ..emulator.machine.finding import Finding
 from ..errors import ArgumentError, PtxSyntaxError, WarploomError
 from ..runtime import launch_file
-from ..runtime.program import program_of, read_text
+from ..runtime.on_cpu import EXPLORE
+from ..runtime.program import Program, program_of, read_text
+from ..sanitizer.explore import EXPLORED
 from ..sanitizer.rules import RULES
 from .checked import Checked, check_emulated, check_static, guessed_launch
 from .expected import expectation
@@ -51,13 +53,34 @@ def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict
         )  # fmt: skip
     program = replace(described, entry=entry or described.entry).program(text, path.name)
     program = replace(program, name=entry or path.name)
-    made = described.made(program)
-    check = expectation(described, made.arrays, options)
-    checked = check_emulated(program, program, made.arguments, check, **{**made.launch, **options})
+    if options.get("schedule") == EXPLORE and described.expect:
+        checked = _explored(described, program, options)
+    else:
+        checked = _run(described, program, options)
     checked.guessed, checked.notes = str(description) if described.guessed else "", static.notes
     if described.guessed:
         known = [RULES[finding.rule] for finding in checked.findings if finding.rule in RULES]
         checked.findings.insert(sum(rule.first for rule in known), guessed_launch(described, checked))
+    return checked
+
+
+def _run(described: launch_file.LaunchFile, program: Program, options: dict[str, Any]) -> Checked:
+    made = described.made(program)
+    check = expectation(described, made.arrays, options)
+    return check_emulated(program, program, made.arguments, check, **{**made.launch, **options})
+
+
+def _explored(described: launch_file.LaunchFile, program: Program, options: dict[str, Any]) -> Checked:
+    """The first schedule that shows something wrong, values too; the simplest where none does."""
+    tried: list[tuple[str, int]] = []
+    ran: list[Checked] = []
+    for schedule, seed in EXPLORED:
+        tried.append((schedule, seed))
+        ran.append(_run(described, program, {**options, "schedule": schedule, "seed": seed}))
+        if not ran[-1].ok:
+            break
+    checked = ran[0] if ran[-1].ok else ran[-1]
+    checked.explored, checked.seconds = tuple(tried), sum(one.seconds for one in ran)
     return checked
 
 
