@@ -1,18 +1,22 @@
-"""Fit the correction of the families' estimates to a sweep, and say how well it chooses for layers left out of the fit.
+"""Fit the correction of the families' estimates to sweeps, and say how well it chooses for layers left out of the fit.
 
     python benchmarks/fit_choice.py [SWEEP.json ...] [--out FILE.json]
         [--weights src/warploom/operators/tables/choice-nvidia-h200.json]
 
 The regret of a choice is how much longer it takes than the best that was timed for its product. Layers (N, K) are dealt
-into folds; a fold's products are judged by weights fitted to the others. Ridge regression within each product: how a
-configuration's time, by the logarithm, departs from its estimate more or less than that of the others of its product;
-those near the best weigh most.
+into folds, several times; a fold's products are judged by trees fitted to the others. The trees (`boosted`) are fitted
+to how a configuration's time, by the logarithm, departs from its estimate more or less than that of the others of its
+product; those near the best weigh most.
+
+What noise alone makes of regrets is said beside it ("noise"): of who was the fastest of a product's best in the sweep's
+short slices, timed again in longer ones, in which only the best were timed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import boosted
 from benchmarks.sweep_free_tile import CUBLAS, LIBRARY
 from warploom.errors import ArgumentError
 from warploom.kernels.hopper.names import any_config
@@ -28,48 +33,82 @@ from warploom.lab import evidence
 from warploom.lab.problem import Problem
 from warploom.lab.through_library import library_problem
 from warploom.operators.families import estimate
-from warploom.operators.families.correction import FEATURES, considered, numbers
+from warploom.operators.families.correction import FEATURES, MOST, considered, numbers
+from warploom.operators.families.trees import Trees
 from warploom.operators.spec.gpu import EMULATED
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results/nvidia-h200"
-SWEEPS, MODEL = (RESULTS / "sweep-free-tile.json", RESULTS / "sweep-orders.json"), RESULTS / "choice-model.json"
-FOLDS, RIDGE, NEAR = 8, 30.0, 0.25
+NAMES = ("free-tile", "orders", "pairs", "e4m3-row", "e4m3-tensor")
+SWEEPS, MODEL = tuple(RESULTS / f"sweep-{name}.json" for name in NAMES), RESULTS / "choice-model.json"
+FOLDS, DEALS, NEAR = 8, 3, 0.25
+LONGER = 0.75
+"""The share of a longer timing in what is kept of a configuration that was timed twice: it was timed three times as
+long."""
 ROWS = ((1, 32), (33, 128), (129, 512), (513, 16384))
-PAIRS = [(i, j) for i in range(len(FEATURES)) for j in range(i, len(FEATURES))][1:]
-"""All products of two features but the constant one, which is the same for all of a product."""
 
 
 @dataclass
 class Group:
-    """What was timed of one product: names, estimates, products of features, times, which the library considers, and
-    cuBLAS's time."""
+    """What was timed of one product: names, estimates, features, times, which the library considers, and cuBLAS's
+    time."""
 
     problem: Problem
     names: list[str]
     estimates: np.ndarray
-    terms: np.ndarray
+    features: np.ndarray
     times: np.ndarray
     considered: np.ndarray
     cublas: float
 
 
+def timed(point: Mapping[str, Any]) -> dict[str, float]:
+    """Microseconds of each contender of one run: the best were timed twice, the second time at another clock maybe,
+    and for longer. Both are brought together by the median of those that have both."""
+    first, second = point["us"], point["final_us"]
+    shift = middle([math.log(second[name] / first[name]) for name in second if name in first])
+    found = dict(first)
+    for name in set(first) & set(second):
+        found[name] = first[name] ** (1 - LONGER) * (second[name] / math.exp(shift)) ** LONGER
+    return found
+
+
+def middle(values: Sequence[float]) -> float:
+    """The median; 0 of nothing."""
+    return float(np.median(values)) if len(values) else 0.0
+
+
 def groups(points: Sequence[Mapping[str, Any]]) -> list[Group]:
     """The products of a sweep of which two configurations or more were timed, from all its runs. Times of runs are
-    brought together by cuBLAS's."""
+    brought together by the median of what both have timed: cuBLAS at least."""
     found: dict[Problem, dict[str, float]] = {}
-    base: dict[Problem, float] = {}
     for point in points:
         problem = Problem(point["m"], point["n"], point["k"], dtype=point["dtype"], scales=point.get("scales", ""))
-        times, final = point["us"], point["final_us"]
+        times = {name: us for name, us in timed(point).items() if name != LIBRARY}
         if CUBLAS not in times:
             continue
-        first = base.setdefault(problem, times[CUBLAS])
+        known = found.setdefault(problem, times)
+        shift = math.exp(middle([math.log(known[name] / times[name]) for name in times if name in known]))
         for name, us in times.items():
-            share = final[name] / final[CUBLAS] if name in final and CUBLAS in final else us / times[CUBLAS]
-            if name not in (CUBLAS, LIBRARY):
-                found.setdefault(problem, {})[name] = share * first
-    made = [_group(problem, times, base[problem]) for problem, times in found.items()]
+            known[name] = math.sqrt(known[name] * us * shift) if name in known else us * shift
+    made = [_group(problem, times, times.pop(CUBLAS)) for problem, times in found.items()]
     return [group for group in made if sum(group.considered) > 1]
+
+
+def noise(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What is left of regrets if the choice is as good as a timing: of the best in the short slices, by the long."""
+    found, away = [], []
+    for point in points:
+        first, second = point["us"], point["final_us"]
+        both = [name for name in second if name in first and name not in (CUBLAS, LIBRARY)]
+        if len(both) > 1:
+            found.append(second[min(both, key=first.__getitem__)] / min(second[name] for name in both) - 1)
+            shifts = [math.log(second[name] / first[name]) for name in both]
+            away += [shift - middle(shifts) for shift in shifts]
+    return {
+        "products": len(found), "regret_mean": round(float(np.mean(found)), 4),
+        "regret_p99": round(float(np.quantile(found, 0.99)), 4), "regret_most": round(max(found), 4),
+        "spread": round(float(np.std(away)), 4),
+    }  # fmt: skip
 
 
 def _group(problem: Problem, times: Mapping[str, float], cublas: float) -> Group:
@@ -85,46 +124,40 @@ def _group(problem: Problem, times: Mapping[str, float], cublas: float) -> Group
             continue
         names.append(name)
         estimates.append(time)
-        rows.append(np.array([y[i] * y[j] for i, j in PAIRS]))
+        rows.append(y)
         thought_of.append(considered(config, asked))
-    timed = np.array([times[name] for name in names])
-    return Group(problem, names, np.array(estimates), np.array(rows), timed, np.array(thought_of), cublas)
+    us = np.array([times[name] for name in names])
+    return Group(problem, names, np.array(estimates), np.array(rows), us, np.array(thought_of), cublas)
 
 
-def fitted(chosen: Sequence[Group], ridge: float = RIDGE) -> np.ndarray:
-    """The weights of `PAIRS`."""
-    spread = np.concatenate([group.terms - group.terms.mean(0) for group in chosen]).std(0)
-    spread = np.where(spread > 1e-6, spread, np.inf)
-    left, right = ridge * np.eye(len(PAIRS)), np.zeros(len(PAIRS))
+def fitted(chosen: Sequence[Group]) -> Trees:
+    """The trees."""
+    features = np.concatenate([group.features for group in chosen])
+    which = np.repeat(np.arange(len(chosen)), [len(group.names) for group in chosen])
+    targets = np.concatenate([np.log(group.times / group.estimates) for group in chosen])
+    weights = []
     for group in chosen:
-        away = np.log(group.times / group.estimates)
-        weight = np.exp(-np.log(group.times / group.times.min()) / NEAR)
-        weight /= weight.sum() / len(weight) ** 0.5
-        centre = (weight[:, None] * group.terms).sum(0) / weight.sum()
-        z, r = (group.terms - centre) / spread, away - (weight * away).sum() / weight.sum()
-        left += (z * weight[:, None]).T @ z
-        right += z.T @ (weight * r)
-    return np.linalg.solve(left, right) / spread
+        near = (group.times / group.times.min()) ** (-1 / NEAR)
+        weights.append(near / near.sum() * len(near) ** 0.5)
+    return boosted.grown(features, which, targets, np.concatenate(weights))
 
 
-def order_of(group: Group, weights: np.ndarray) -> np.ndarray:
-    """Places of the configurations, the one expected to be fastest first, those not considered last."""
-    logarithms = np.log(group.estimates) + np.clip(group.terms @ weights, -0.5, 0.5)
-    return np.argsort(np.where(group.considered, logarithms, np.inf))
+def order_of(group: Group, trees: Trees | None) -> np.ndarray:
+    """Places of the configurations, the one expected to be fastest first, those not considered last; without trees by
+    their estimates alone."""
+    correction = 0.0 if trees is None else np.clip(trees.values(group.features), -MOST, MOST)
+    return np.argsort(np.where(group.considered, np.log(group.estimates) + correction, np.inf))
 
 
-def regret(group: Group, weights: np.ndarray, first: int = 1) -> float:
-    """Of the best of the model's first so many."""
-    order = order_of(group, weights)[:first]
-    return float(group.times[order].min() / group.times.min() - 1)
+def regret(group: Group, order: np.ndarray, first: int = 1) -> float:
+    """Of the best of an order's first so many."""
+    return float(group.times[order[:first]].min() / group.times.min() - 1)
 
 
-def judged(chosen: Sequence[Group], weights: Sequence[np.ndarray]) -> dict[str, Any]:
-    """How well weights choose, those of each product's own fold."""
-    one, two = ([regret(g, w, first) for g, w in zip(chosen, weights, strict=True)] for first in (1, 2))
-    ratios = []
-    for group, weight in zip(chosen, weights, strict=True):
-        ratios.append(group.cublas / group.times[order_of(group, weight)[0]])
+def judged(chosen: Sequence[Group], orders: Sequence[np.ndarray]) -> dict[str, Any]:
+    """How well orders choose, one of each product."""
+    one, two = ([regret(g, order, first) for g, order in zip(chosen, orders, strict=True)] for first in (1, 2))
+    ratios = [group.cublas / group.times[order[0]] for group, order in zip(chosen, orders, strict=True)]
     return {
         "products": len(chosen), "regret_mean": round(float(np.mean(one)), 4),
         "regret_p99": round(float(np.quantile(one, 0.99)), 4), "regret_most": round(max(one), 4),
@@ -135,19 +168,19 @@ def judged(chosen: Sequence[Group], weights: Sequence[np.ndarray]) -> dict[str, 
     }  # fmt: skip
 
 
-def folds(found: Sequence[Group], count: int = FOLDS) -> list[int]:
+def folds(found: Sequence[Group], deal: int = 0, count: int = FOLDS) -> list[int]:
     """The fold of each product, dealt by layer, so that no layer is in two of them."""
     layers = sorted({(group.problem.n, group.problem.k) for group in found})
-    random.Random(0).shuffle(layers)
+    random.Random(deal).shuffle(layers)
     where = {layer: index % count for index, layer in enumerate(layers)}
     return [where[group.problem.n, group.problem.k] for group in found]
 
 
-def left_out(found: Sequence[Group]) -> list[np.ndarray]:
-    """For each product the weights of a fit without its layer."""
-    dealt = folds(found)
+def left_out(found: Sequence[Group], deal: int = 0) -> list[np.ndarray]:
+    """For each product the order by a fit without its layer."""
+    dealt = folds(found, deal)
     own = {fold: fitted([group for group, at in zip(found, dealt, strict=True) if at != fold]) for fold in set(dealt)}
-    return [own[fold] for fold in dealt]
+    return [order_of(group, own[fold]) for group, fold in zip(found, dealt, strict=True)]
 
 
 def main() -> None:
@@ -156,28 +189,30 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--weights", type=Path)
     options = parser.parse_args()
-    found = groups([row for path in options.sweeps for row in evidence.read(path)["rows"]])
-    weights = fitted(found)
-    none = np.zeros(len(PAIRS))
-    without = left_out(found)
+    points = [evidence.read(path)["rows"] for path in options.sweeps]
+    found = [group for rows in points for group in groups(rows)]
+    trees = fitted(found)
+    orders = [order for deal in range(DEALS) for order in left_out(found, deal)]
     summary = {
-        "estimates_alone": judged(found, [none] * len(found)), "in_sample": judged(found, [weights] * len(found)),
-        "left_out": judged(found, without),
+        "deals": DEALS, "noise": noise([row for rows in points for row in rows]),
+        "estimates_alone": judged(found, [order_of(group, None) for group in found]),
+        "in_sample": judged(found, [order_of(group, trees) for group in found]),
+        "left_out": judged(found * DEALS, orders),
     }  # fmt: skip
     rows = []
     for least, most in ROWS:
-        chosen = [(g, w) for g, w in zip(found, without, strict=True) if least <= g.problem.m <= most]
+        chosen = [(g, order) for g, order in zip(found * DEALS, orders, strict=True) if least <= g.problem.m <= most]
         if chosen:
             rows.append({"rows": f"{least}-{most}", **judged(*zip(*chosen, strict=True))})  # type: ignore[arg-type]
     print(json.dumps({**summary, "left_out_by_rows": rows}, indent=1))
-    head = evidence.header("choice-model")
     if options.out is not None:
-        evidence.write(options.out, {**head, **summary}, rows)
+        evidence.write(options.out, {**evidence.header("choice-model"), **summary}, rows)
     if options.weights is not None:
-        kept = [[FEATURES[i], FEATURES[j], float(f"{w:.4g}")]
-                for (i, j), w in zip(PAIRS, weights, strict=True) if abs(w) > 1e-7]  # fmt: skip
-        lines = ",\n".join("  " + json.dumps(each) for each in kept)
-        options.weights.write_text('{"gpu": "NVIDIA H200", "weights": [\n' + lines + "\n]}\n")
+        kept = trees.kept(FEATURES)
+        lines = ",\n".join("  " + json.dumps(each, separators=(",", ":")) for each in kept["trees"])
+        limits = ",\n".join(f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in kept["limits"].items())
+        head = f'{{"gpu": "NVIDIA H200", "limits": {{\n{limits}\n}}, "trees": [\n'
+        options.weights.write_text(f"{head}{lines}\n]}}\n")
 
 
 if __name__ == "__main__":

@@ -74,8 +74,9 @@ class Explanation:
             *([f"  a tile   {_tile(self.per_tile)}"] if self.per_tile else []),
             "",
             f"  {order}; places: share of the waves that is used, fill: bytes a cycle",
-            "  into each multiprocessor, ends: share of the time in which tiles only end",
-            f"  {'us':>9}{'waves':>8}{'places':>8}{'fill':>7}{'ends':>8}  {'bound by':14}configuration",
+            "  into each multiprocessor, ends: share of the time in which tiles only end, fitted: what the",
+            "  arithmetic's time was multiplied by, as a sweep of such kernels showed",
+            f"  {'us':>9}{'waves':>8}{'places':>8}{'fill':>7}{'ends':>8}{'fitted':>8}  {'bound by':14}configuration",
         ]
         for number, (config, each) in enumerate(self.others):
             if number == SHOWN:
@@ -83,7 +84,7 @@ class Explanation:
             mark = ", chosen" if config == choice.config else ""
             lines.append(
                 f"  {each.time_us:9.1f}{each.waves:8g}{each.wave_efficiency:8.0%}{each.fill:7.0f}"
-                f"{each.exposed:8.1%}  {each.bound:14}{config.name()}{mark}"
+                f"{each.exposed:8.1%}{each.correction:8.2f}  {each.bound:14}{config.name()}{mark}"
             )
         return "\n".join(lines)
 
@@ -106,7 +107,7 @@ def _data(estimate: Estimate, problem: Problem) -> dict[str, Any]:
         "time_us": round(estimate.time_us, 2), "tflops": round(problem.flops / estimate.time_us / 1e6, 1),
         "waves": estimate.waves, "wave_efficiency": round(estimate.wave_efficiency, 4),
         "activity": round(estimate.activity, 4), "fill_bytes_per_cycle": round(estimate.fill, 1),
-        "exposed": round(estimate.exposed, 4), "bound": estimate.bound,
+        "exposed": round(estimate.exposed, 4), "bound": estimate.bound, "correction": round(estimate.correction, 4),
     }  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -93,7 +92,7 @@ def ranked(configs: list[Any], problem: Problem, gpu: Gpu) -> list[tuple[Any, Es
         ends = [ends_us(config, problem, gpu) for config in configs]
         times = [time + end for time, end in zip(corrected(configs, alone, plain, gpu), ends, strict=True)]
         order = sorted(zip(times, timed, strict=True), key=lambda row: (row[0], row[1][0].name()))
-        return [(config, replace(guess, time_us=time * problem.count)) for time, (config, _, guess) in order]
+        return [(config, guess.corrected_to(time * problem.count)) for time, (config, _, guess) in order]
     timed.sort(key=lambda row: (not row[1].goes_first(row[0], problem, gpu), row[2].time_us, row[0].name()))
     return [(config, guess) for config, _, guess in timed]
 

@@ -1,11 +1,11 @@
 """How far the arithmetic of the families is off for a kind of configuration, as a sweep of all of them showed.
 
-    expected time = the family's estimate x exp(yᵀ Q y)
+    expected time = the family's estimate x exp(trees(y))
 
 y are the `FEATURES` of a configuration and a product: what kind it is, how its tiles cover the product, which shares of
-the time the estimate gives to what, and the sizes. Q was fitted by `benchmarks/fit_choice.py` to
-benchmarks/results/nvidia-h200/sweep-free-tile.json, to choose well within each product, and is judged there on layers
-that were left out of the fit. It ships as tables/choice-nvidia-h200.json; other GPUs of sm_90 use it too.
+the time the estimate gives to what, and the sizes. The trees (`trees`) were fitted by `benchmarks/fit_choice.py` to
+the sweeps in benchmarks/results/nvidia-h200, to choose well within each product, and are judged there on layers that
+were left out of the fit. They ship as tables/choice-nvidia-h200.json; other GPUs of sm_90 use them too.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .free_tile import short_end
 from .hopper_large import estimate as large_estimate
+from .trees import Trees
 
 FILE = Path(__file__).parent.parent / "tables" / "choice-nvidia-h200.json"
 FEATURES = (
-    "one", "rows", "columns", "depth",
+    "one", "rows", "columns", "depth", "astride",
     # free tiles, and small-M configurations as the tiles that they are like
     "free", "swapped", "tile_m 128", "tile_m 192", "tile_m 256", "consumers 2", "consumers 3", "consumers 4", "moved",
     "persistent", "split 2", "split more", "neighbours", "shared weights", "shared tokens", "two k-tiles",
     "evict first", "two CTAs", "two blocks", "small M", "streamed", "element stores", "tile_n", "area", "idle",
     "waves", "stages", "in flight", "mma", "tma", "hbm", "l2", "end", "tiles of tokens", "k-tiles of a part",
-    "rows outside", "columns outside",
+    "rows outside", "columns outside", "tiles of weights", "places",
     # large tiles
     "large", "ping-pong", "staggered", "pairs", "split tail", "three consumers", "64 rows", "256 rows", "large tile_n",
     "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages",
@@ -66,6 +67,7 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
     y = np.zeros(len(FEATURES))
     m, n, k = problem.m, problem.n, problem.k * problem.product.a.bytes / 2
     found = {"one": 1.0, "rows": math.log2(m) - 7, "columns": math.log2(n) - 13, "depth": math.log2(k) - 12}
+    found["astride"] = astride(problem.k, problem.product)
     if isinstance(config, Config):
         time = estimated_us
         found |= _large(config, problem, gpu)
@@ -102,6 +104,7 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
         "stages": math.log2(tile.stages) - 3, "in flight": math.log2(known.flying / 26e6), "mma": terms.mma / total,
         "tma": terms.tma / total, "hbm": terms.hbm / total, "l2": terms.l2 / total, "end": terms.end / total,
         "tiles of tokens": math.log2(1 + across), "k-tiles of a part": math.log2(depth / tile.split) - 5,
+        "tiles of weights": math.log2(1 + down), "places": math.log2(ctas / gpu.sms),
         "rows outside": math.log2(across * tile.tokens / m), "columns outside": math.log2(down * tile.weights / n),
     }  # fmt: skip
     return total, {name: float(value) for name, value in found.items()}
@@ -122,18 +125,13 @@ def _large(config: Config, problem: Problem, gpu: Gpu) -> dict[str, float]:
 
 
 @lru_cache(maxsize=8)
-def quadratic(path: Path = FILE) -> np.ndarray:
-    """Q, upper triangular. Raises ArgumentError for a file that is not one of this version."""
+def forest(path: Path = FILE) -> Trees:
+    """The fitted trees. Raises ArgumentError for a file that does not have those of this version's features."""
     try:
-        found = json.loads(path.read_text())
-        rows = [(_PLACE[one], _PLACE[other], float(weight)) for one, other, weight in found["weights"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Trees.of(json.loads(path.read_text()), FEATURES)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ArgumentError(f"the model of the choice cannot be read: {type(error).__name__} {error}",
                             got=path.name, hint="it comes with the package: install that again") from None  # fmt: skip
-    made = np.zeros((len(FEATURES),) * 2)
-    for one, other, weight in rows:
-        made[one, other] = weight
-    return made
 
 
 def without_operands(problem: Problem) -> Problem:
@@ -178,7 +176,7 @@ def corrected(configs: Sequence[Any], estimated_us: Sequence[float], problem: Pr
     times, ys = zip(*(numbers(config, problem, gpu, us) for config, us in zip(configs, estimated_us, strict=True)),
                     strict=True)  # fmt: skip
     y = np.stack(ys)
-    logarithm = np.clip(((y @ quadratic()) * y).sum(1), -MOST, MOST)
+    logarithm = np.clip(forest().values(y), -MOST, MOST)
     made = np.array(times) * np.exp(logarithm)
     near = np.exp((1 - made / made.min()) / NEAR)
     return [float(time) for time in made * math.exp(-float((near * logarithm).sum() / near.sum()))]

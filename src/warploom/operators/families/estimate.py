@@ -39,6 +39,7 @@ class Estimate:
         clock_mhz: assumed.
         bound: "tensor cores", "fill" or "memory".
         assumed: what the figures rest on, where that is not what was read of an H200.
+        correction: by what the arithmetic's time was multiplied to give `time_us` (`correction`).
     """
 
     time_us: float
@@ -50,10 +51,15 @@ class Estimate:
     clock_mhz: float
     bound: str
     assumed: str = ""
+    correction: float = 1.0
 
     def times(self, count: int) -> Estimate:
         """The estimate of that many launches."""
         return replace(self, time_us=self.time_us * count)
+
+    def corrected_to(self, time_us: float) -> Estimate:
+        """The estimate with another time."""
+        return replace(self, time_us=time_us, correction=self.correction * time_us / self.time_us)
 
 
 def narrowness(tile_n: int) -> float:

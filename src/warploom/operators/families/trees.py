@@ -1,0 +1,86 @@
+"""Sums of regression trees, evaluated for all candidates at one time.
+
+    value(y) = the sum over trees of leaves[tree, the leaf that y falls into]
+
+A tree is complete: node i's children are 2 i + 1 and 2 i + 2, and y goes to the second where its feature is above the
+node's limit. Limits are kept once for each feature, nodes by their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+SCALE = 1e-5
+"""Leaves are kept as multiples of this."""
+
+
+@dataclass
+class Trees:
+    """Attributes:
+    limits: (features, count) of each feature, ascending, infinite behind the last.
+    features, edges: (trees, 2^depth - 1) of each node: which feature, and which of its limits; all go to the first
+        child where that is `count`.
+    leaves: (trees, 2^depth).
+    """
+
+    limits: np.ndarray
+    features: np.ndarray
+    edges: np.ndarray
+    leaves: np.ndarray
+
+    @classmethod
+    def empty(cls, limits: np.ndarray, trees: int, depth: int) -> Trees:
+        """Trees of zeros."""
+        nodes = np.zeros((trees, 2**depth - 1), dtype=np.int64)
+        return cls(limits, nodes, nodes.copy(), np.zeros((trees, 2**depth)))
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any], names: Sequence[str]) -> Trees:
+        """From `kept`, with the features that somebody has. Raises ValueError where they are others, or numbers do not
+        fit each other."""
+        if list(kept["limits"]) != list(names):
+            raise ValueError("it is of other features")
+        count = max(map(len, kept["limits"].values()))
+        limits = np.full((len(names), count), np.inf)
+        for place, values in enumerate(kept["limits"].values()):
+            limits[place, : len(values)] = values
+        columns = zip(*kept["trees"], strict=True)
+        features, edges, leaves = (np.array(each, dtype=np.int64) for each in columns)
+        fits = (
+            features.shape == edges.shape == (len(leaves), leaves.shape[1] - 1) and leaves.shape[1] & -leaves.shape[1]
+        )
+        if not fits or fits != leaves.shape[1] or not len(leaves):
+            raise ValueError("trees are not complete")
+        if features.min() < 0 or features.max() >= len(names) or edges.min() < 0 or edges.max() > count:
+            raise ValueError("a node is of no feature or limit")
+        return cls(limits, features, edges, leaves * SCALE)
+
+    def kept(self, names: Sequence[str]) -> dict[str, Any]:
+        """As a file has them; leaves rounded to SCALE."""
+        finite = np.isfinite(self.limits).sum(1)
+        limits = {name: row[:count].tolist() for name, row, count in zip(names, self.limits, finite, strict=True)}
+        edges = np.minimum(self.edges, finite[self.features])  # all behind the last limit are the same
+        leaves = np.rint(self.leaves / SCALE).astype(int)
+        each = zip(self.features.tolist(), edges.tolist(), leaves.tolist(), strict=True)
+        return {"limits": limits, "trees": [list(tree) for tree in each]}
+
+    def values(self, y: np.ndarray) -> np.ndarray:
+        """The value of each row of y (rows, features)."""
+        (trees, nodes), bounds = self.features.shape, self.bounds
+        place, tree, row = np.zeros((len(y), trees), dtype=np.int64), np.arange(trees), np.arange(len(y))[:, None]
+        while place[0, 0] < nodes:
+            place = 2 * place + 1 + (y[row, self.features[tree, place]] > bounds[tree, place])
+        found: np.ndarray = self.leaves[tree, place - nodes].sum(1)
+        return found
+
+    @cached_property
+    def bounds(self) -> np.ndarray:
+        """(trees, 2^depth - 1): the limit of each node."""
+        behind = np.full((len(self.limits), 1), np.inf)
+        found: np.ndarray = np.concatenate([self.limits, behind], 1)[self.features, self.edges]
+        return found
