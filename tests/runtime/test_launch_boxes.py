@@ -158,3 +158,13 @@ def test_a_register_is_a_multiple_of_its_steps(lines: str, multiple: int) -> Non
     steps = Steps(module.entries[0])
     at = next(at for at, one in enumerate(steps.instructions) if one.opcode == "st.shared.u32")
     assert steps.multiple(steps.instructions[at].operands[1], at) == multiple
+
+
+def test_the_swizzle_of_a_map_that_is_only_stored_to_is_a_guess() -> None:
+    """The matrix unit's descriptors tell how its operands lie, not how an epilogue stores its tiles."""
+    text = FOREIGN / "blackwell" / "current" / "persistent_f16.ptx"
+    parameters = launch_file.template(program_of(text), text).split("[[parameter]]")
+    swizzles = {
+        "stored to" in one: "guess" in line for one in parameters for line in one.splitlines() if "swizzle =" in line
+    }
+    assert swizzles == {True: True, False: False}

@@ -89,9 +89,9 @@ def likely(function: nodes.Function, module: nodes.Module, dtypes_known: Mapping
     boxes: dict[Key, tuple[tuple[int, ...], str]] = {}
     kinds: dict[Key, str] = {}
     keys = list(dict.fromkeys(copy.key for copy in text.copies))
+    loaded = {copy.key for copy in text.copies if not copy.store}
     for key in keys:
-        loaded = any(not copy.store for copy in text.copies if copy.key == key)
-        kinds[key] = dtypes_known.get(key) or (matrix if loaded and matrix else "bf16")
+        kinds[key] = dtypes_known.get(key) or (matrix if key in loaded and matrix else "bf16")
     for announced in sorted(text.announced, key=lambda one: len({copy.key for copy in one.copies})):
         boxes.update(_fit(announced, text, kinds, swizzle or "128B", boxes))
     for key in keys:
@@ -100,7 +100,7 @@ def likely(function: nodes.Function, module: nodes.Module, dtypes_known: Mapping
     for key, (box, note) in boxes.items():
         size = dtypes.of(kinds[key]).bytes
         span = box[0] * size
-        named = swizzle if swizzle and span <= _SPANS[swizzle] else ""
+        named = swizzle if swizzle and key in loaded and span <= _SPANS[swizzle] else ""
         fitting = named or next((name for name in ("32B", "64B", "128B") if span == _SPANS[name]), "NONE")
         made[key] = Likely(
             kinds[key], box, fitting,
@@ -202,7 +202,8 @@ class _Text:
 
     def _described(self, one: nodes.Instruction, at: int, kind: str) -> set[int]:
         """Codes of the type of A that the constants behind an instruction descriptor have."""
-        for operand in one.operands[3:4]:
+        place = 4 if ".sp" in one.opcode else 3  # after D, A, B and, of a sparse product, the metadata
+        for operand in one.operands[place : place + 1]:
             return {fields_of(kind)["a"].get(word) for word in self.steps.words(operand, at) if word > 1 << 17}
         return set()
 
