@@ -55,8 +55,8 @@ def predict_turns(launches: Sequence[tuple[Recording, Launch]], hardware: Hardwa
         known.append(_One(predictor, work, ceiling(work, hardware, activity)))
     clock = shared_clock(known, hardware, launches[0][1].cap_watts)
     found = []
-    for (recording, launch), one in zip(launches, known, strict=True):
-        ghz = min(clock, one.highest)
+    for (recording, launch), own in zip(launches, known, strict=True):
+        ghz = min(clock, own.highest)
         told = predict(recording, hardware, replace(launch, clock_mhz=ghz * 1e3))
-        found.append(replace(told, watts=one.power(hardware, ghz)))
+        found.append(replace(told, watts=own.power(hardware, ghz)))
     return found
