@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from warploom.collective.epilogue.spec import Fusion
-from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.lab import evidence
 from warploom.operators import Problem
 from warploom.operators.families import ranked
@@ -37,15 +36,13 @@ def problems(size: tuple[int, int, int]) -> dict[str, Problem]:
 
 
 def candidates(problem: Problem, gpu: Gpu) -> list[Any]:
-    """The model's first of each family; free tiles also with their operands brought into L2."""
+    """The model's first of each family."""
     seen: dict[type, int] = {}
     first = []
     for config, _ in ranking(problem, gpu):
         seen[type(config)] = seen.get(type(config), 0) + 1
         if seen[type(config)] <= OF_A_FAMILY:
             first.append(config)
-            if isinstance(config, FreeTileConfig) and not problem.fusion.empty:
-                first.append(replace(config, operands_close=True))
     return first
 
 

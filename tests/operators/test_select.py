@@ -182,7 +182,7 @@ def test_what_somebody_pins_is_taken_and_must_fit():
     problem = Problem.of(512, 512, 512)
     pinned = Config("ping_pong", 128, 64, stages=4, epi_stages=1)
     assert choose(problem, pinned=pinned) == replace(choose(problem, pinned=pinned), config=pinned, source="pinned")
-    with refused("argument", got="1000448"):
+    with refused("configuration", got="1000448"):
         choose(problem, pinned=replace(pinned, stages=40))
     assert choose(problem, pinned="ping_pong_128x64x4_2b_g8").config == replace(pinned, epi_stages=2)
     name = "hopper_large:kernel_schedule=ping_pong,tile_n=64,epi_stages=1"

@@ -57,7 +57,7 @@ from ...lang.values import Register
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import TILE_K_BYTES, Fusion, Product
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block, staged_pitch
-from .free_tile_end import Ahead, End, bring_close
+from .free_tile_end import Ahead, End
 from .free_tile_launch import operands, result, traced
 from .free_tile_places import Here, Loads, Places, prefetch_descriptors
 
@@ -269,8 +269,6 @@ def multiply(parts: Parts, me: int, over: PeerReduce | None) -> None:
     loop, rows = ConsumerLoop(parts.ring, parts.ring.consumer_state()), BLOCK * config.blocks
     for tile in parts.places.tiles():
         ahead = load_ahead(parts, me, tile)
-        if config.operands_close and (parts.fusion.gate or parts.fusion.addend):
-            close(parts, me, tile)
         for stage, later in loop.stages(parts.k.total):
             mine = stage.a.rows(me * rows, rows)
             wgmma_stage(acc, mine, stage.b, accumulate=True if empty_parts else later)
@@ -302,16 +300,6 @@ def load_ahead(parts: Parts, me: int, tile: Register) -> Ahead:
     return Ahead(
         parts.given, fusion, config.swapped, on_m, on_n, limit_m, limit_n, config.blocks, config.tile_n
     )  # fmt: skip
-
-
-def close(parts: Parts, me: int, tile: Register) -> None:
-    """This consumer's part of a tile of the gate and of the addend, brought into L2."""
-    config, here = parts.config, parts.places.place(tile)
-    rows, first = config.blocks * BLOCK, me * config.blocks * BLOCK
-    token, weight, size = here.token + first, here.weight, (rows, config.tile_n)
-    if config.swapped:
-        token, weight, size = here.token, here.weight + first, (config.tile_n, rows)
-    bring_close(parts.given, (token, weight), size, (here.own_token, here.own_weight))
 
 
 def clear_outside(parts: Parts) -> None:

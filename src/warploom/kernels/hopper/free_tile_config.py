@@ -53,7 +53,7 @@ _NUMBERS = {
 NAME = re.compile(
     r"(?P<side>[su])(?P<tile_m>\d{1,6})x(?P<tile_n>\d{1,6})(?:w(?P<consumers>\d{1,6}))?(?:k(?P<k_tiles>\d{1,6}))?_(?P<stages>\d{1,6})"
     r"(?:_S(?P<split>\d{1,6}))?(?P<persistent>_p)?(?:_n(?P<neighbours>\d{1,6})(?P<shared>[aw])?)?(?:_o(?P<ctas_per_sm>\d{1,6}))?"
-    r"(?P<moved>_r)?(?P<operands_close>_l)?(?P<evict_first>_e)?(?P<elements>_1)?(?:_f(?P<prefetch>\d{1,6})|(?P<constant_weights>_cw))(?P<without>_np)?(?P<cleared>_z)?"
+    r"(?P<moved>_r)?(?P<evict_first>_e)?(?P<elements>_1)?(?:_f(?P<prefetch>\d{1,6})|(?P<constant_weights>_cw))(?P<without>_np)?(?P<cleared>_z)?"
 )
 
 
@@ -88,8 +88,6 @@ class FreeTileConfig:
             emulator see that nothing else is read that nobody wrote.
         moved: the producer has a warpgroup, which gives its registers to two or three consumers (setmaxnreg): their
             parts of a tile may then be twice as large.
-        operands_close: a gate and an addend are brought into L2 while a tile is multiplied; without them it is the same
-            kernel.
     """
 
     family: ClassVar[str] = "free_tile"
@@ -111,7 +109,6 @@ class FreeTileConfig:
     cleared: bool = False
     moved: bool = False
     shared: str = ""
-    operands_close: bool = False
 
     @property
     def blocks(self) -> int:
@@ -224,8 +221,7 @@ class FreeTileConfig:
 
     def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError where no kernel can be built from this."""
-        flags = ("swapped", "persistent", "evict_first", "whole", "constant_weights", "pdl", "cleared", "moved",
-                 "operands_close")  # fmt: skip
+        flags = ("swapped", "persistent", "evict_first", "whole", "constant_weights", "pdl", "cleared", "moved")
         check_fields(self, _NUMBERS, flags, {"shared": SHARED})
         problem = self._problem(product, fusion)
         if problem is not None:
@@ -311,7 +307,7 @@ def named(text: str) -> FreeTileConfig:
         raise ArgumentError("unknown free-tile configuration", expected="a name such as u128x96w2_9_f3",
                             got=text)  # fmt: skip
     numbers = {key: int(value) for key, value in found.groupdict().items() if key in _NUMBERS and value is not None}
-    named = ("persistent", "evict_first", "constant_weights", "cleared", "moved", "operands_close")
+    named = ("persistent", "evict_first", "constant_weights", "cleared", "moved")
     flags = {key: found[key] is not None for key in named}
     fields: dict[str, Any] = {"consumers": 1, **numbers, **flags}
     fields["shared"] = next((word for word in SHARED if word[:1] == {"a": "t", "w": "w"}.get(found["shared"])), "")

@@ -4,8 +4,7 @@ A vector along wgmma's M axis is two numbers of a thread for each block of 64 ro
 warp's 16); one along the N axis is two for each 8 columns (2 (l % 4) and the next). `Ahead` loads them before the
 products, so that nobody waits for memory at the end: those of the N axis once for a warp, an element to a lane, which
 the lanes then ask of each other. Of a matrix a thread loads what its accumulators stand for, at the end: pairs of
-elements where they follow each other in D. Where the configuration says `operands_close`, it has been brought into L2
-before the products (`bring_close`).
+elements where they follow each other in D.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from typing import Any
 
 from ...collective.epilogue.activations import FUNCTIONS
 from ...collective.mma.fragment import ACC_REGS, HALF_ROWS, load_as_f32, pack, unpack
-from ...collective.tile.roles import WARPGROUP
 from ...collective.tile.sizes import ACC_ATOM_N
-from ...isa.dtypes import b32, f32, u32, u64
+from ...isa.dtypes import b32, f32, u64
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
@@ -27,8 +25,6 @@ from .description import Fusion
 from .free_tile_config import BLOCK
 
 _LAST_LANE = 31
-_LINE = 128
-"""Bytes of a line of L2."""
 _AT_ONCE = 8
 """Groups of columns whose operands are loaded together: more would not fit the registers together with the sums."""
 
@@ -73,35 +69,6 @@ class Operand:
             else:
                 found.append(load_as_f32(self.array.dtype, place, across + odd, inside))
         return found[0], found[1]
-
-
-def bring_close(
-    given: Mapping[str, Any], start: tuple[Register, Register], size: tuple[int, int], own: tuple[Register, Register]
-) -> None:
-    """A consumer's part of gate and addend to L2, where its end then finds them: a hint, by all its threads.
-
-    Args:
-        given: the call's arrays by name.
-        start: row and column of D where the part begins; size: its rows and columns.
-        own: what comes before them is another tile's.
-    """
-    beta = given.get("beta")
-    for name in ("gate", "C"):
-        array = given.get(name)
-        if array is None:
-            continue
-        rows, width = size
-        element = array.dtype.bytes
-        lines = -(-width * element // _LINE) + 1  # a part that begins anywhere in a line reaches into one more
-        for piece in ptx.range(ptx.special.tid.x() & (WARPGROUP - 1), rows * lines, WARPGROUP, unroll=False):
-            row = start[0] + piece // lines
-            across = (piece % lines) * (_LINE // element)
-            column = start[1] + ptx.select(across < width, across, reg.scalar(u32, init=width - 1))
-            needed = (row >= own[0]) & (row < array.shape[0]) & (column < array.shape[1])
-            if name == "C" and beta is not None:
-                needed = needed & (beta != 0.0)
-            place = array.pointer() + (row.to(u64) * array.row_stride() + column) * element
-            ptx.inst("prefetch.global.L2", ptx.addr(place), pred=needed)
 
 
 class Ahead:
