@@ -41,8 +41,9 @@ def each(*changes: dict[str, Any]) -> list[Any]:
     return [pytest.param(change, id=f"{' '.join(change)} {str(list(change.values())[0])[:24]}") for change in changes]
 
 
-NUMBERS = ({"scale": NAN}, {"scale": 0}, {"scale": "1"}, {"scale": True}, {"softcap": NAN}, {"window": 3.5},
-           {"window": (1, 2, 3)}, {"window": -5}, {"window": "ab"}, {"window": (NAN, 0)})  # fmt: skip
+NUMBERS = ({"scale": NAN}, {"scale": 1e39}, {"scale": 1e-40}, {"scale": 10**400}, {"softcap": 1e300},
+           {"softcap": 1e-20, "scale": 1e20}, {"scale": 0}, {"scale": "1"}, {"scale": True}, {"softcap": NAN},
+           {"window": 3.5}, {"window": (1, 2, 3)}, {"window": -5}, {"window": "ab"}, {"window": (NAN, 0)})  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,7 @@ def test_attention_refuses(change: dict[str, Any]) -> None:
         {"cu_seqlens_q": ENDS[None]}, {"cu_seqlens_q": ENDS[:0]}, {"cu_seqlens_q": ENDS + 1},
         {"cu_seqlens_k": np.array([0, 5, 3], np.int32)}, {"cu_seqlens_k": np.array([0, -1, 8], np.int32)},
         {"cu_seqlens_k": np.array([0, 3, 9], np.int32)}, {"cu_seqlens_q": ENDS[:2]}, {"max_seqlen_k": "x"},
+        {"max_seqlen_q": "x"}, {"max_seqlen_q": -1},
         {"max_seqlen_k": 3.5}, {"max_seqlen_k": -3}, {"q": array(1, 2, 8, 64)}, {"out": array(1, 8, 2, 64)},
     ),
 )  # fmt: skip

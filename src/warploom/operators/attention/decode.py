@@ -38,7 +38,7 @@ from .request import (
     permuted,
     window_of,
 )  # fmt: skip
-from .scales import arrays_and_numbers, check_scales
+from .scales import arrays_and_numbers, check_scales, positive
 
 EMULATED_COST = 8
 """How many times as long as attention's products the emulator takes for these, which are warps' instructions."""
@@ -197,7 +197,7 @@ def read(
     )  # fmt: skip
     of_scores = "scale" if softcap is None else "inner"
     given_numbers = numbers_of(of, (None, None), scale, softcap) | {"causal": int(causal)}
-    given_numbers[of_scores] *= numbers.get("k_scale", 1.0)
+    given_numbers[of_scores] = positive(given_numbers[of_scores] * numbers.get("k_scale", 1.0), "scale * k_scale")
     given_numbers |= {} if left is None else {"left": left}
     given_numbers |= {"v_factor": float(numbers.get("v_scale", 1.0))} if narrow and not of.scaled else {}
     shape = exchanged((batch, queries, heads, value_dim), layout)

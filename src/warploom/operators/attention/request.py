@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..spec.problem import TMA_BYTES
 from ..views import restrided
 from .blocks import check_block_mask, function_of
 from .captured import captured
-from .scales import check_scales
+from .scales import check_scales, positive
 
 LAYOUTS = {"bhsd": (0, 2, 1, 3), "bshd": (0, 1, 2, 3)}
 """Where (batch, length, head, dimension) are in a caller's array."""
@@ -160,7 +160,7 @@ def check_options(causal: Any, scale: Any, window: Any, softcap: Any, layout: An
     window_of(window, bool(causal))
     for name, value in (("scale", scale), ("softcap", softcap)):
         if value is not None:
-            _positive(value, name)
+            positive(value, name)
 
 
 def check_layout(layout: Any, called: str) -> None:
@@ -169,10 +169,10 @@ def check_layout(layout: Any, called: str) -> None:
         raise ArgumentError(f"{called} knows no such layout", expected=", ".join(LAYOUTS), got=repr(layout))
 
 
-def check_longest(longest: Any) -> None:
+def check_longest(longest: Any, name: str = "max_seqlen_k") -> None:
     """Raise ArgumentError for a length that is none."""
     if longest is not None and (isinstance(longest, bool) or not isinstance(longest, Integral) or longest < 0):
-        raise ArgumentError("`max_seqlen_k` is a number of keys", expected="a whole number, or None", got=repr(longest))
+        raise ArgumentError(f"`{name}` is a number of rows", expected="a whole number, or None", got=repr(longest))
 
 
 def check_from_ends(causal: Any) -> None:
@@ -234,11 +234,11 @@ def numbers_of(
 
     Raises ArgumentError for a scale or a softcap that is not a positive number.
     """
-    scale = 1 / math.sqrt(of.head_dim) if scale is None else _positive(scale, "scale")
+    scale = 1 / math.sqrt(of.head_dim) if scale is None else positive(scale, "scale")
     numbers: dict[str, float] = {"scale": scale * LOG2_E}
     if softcap is not None:
-        cap = _positive(softcap, "softcap")
-        numbers |= {"scale": cap * LOG2_E, "inner": scale / cap}
+        cap = positive(softcap, "softcap")
+        numbers |= {"scale": cap * LOG2_E, "inner": positive(scale / cap, "scale / softcap")}
     return numbers | {name: edge for name, edge in zip(("first", "last"), edges, strict=True) if edge is not None}
 
 
@@ -252,7 +252,10 @@ def _scaled(of: Attention, numbers: dict[str, float], scales: Mapping[str, float
         return numbers
     name = "inner" if of.softcap else "scale"
     both = scales.get("q_scale", 1.0) * scales.get("k_scale", 1.0)
-    return numbers | {name: numbers[name] * both, "v_factor": float(scales.get("v_scale", 1.0))}
+    return numbers | {
+        name: positive(numbers[name] * both, "scale * q_scale * k_scale"),
+        "v_factor": float(scales.get("v_scale", 1.0)),
+    }
 
 
 def _with_functions(
@@ -391,9 +394,3 @@ def window_of(window: Any, causal: bool) -> tuple[int | None, int | None]:
 
 def _edge(value: Any) -> bool:
     return value is None or (isinstance(value, Integral) and not isinstance(value, bool) and -1 <= int(value) < 1 << 30)
-
-
-def _positive(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
-        raise ArgumentError(f"`{name}` is a positive number", got=repr(value))
-    return float(value)

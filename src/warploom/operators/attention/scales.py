@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import Any
 
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import e4m3, f32
 from ...runtime.arrays import ArrayView
+
+SMALLEST, LARGEST = 2.0**-100, 2.0**100
+"""Of numbers that are multiplied by each other and by log2(e) before f32 has to hold them."""
 
 
 def arrays_and_numbers(**given: Any) -> tuple[dict[str, Any], dict[str, float]]:
@@ -56,5 +59,12 @@ def check_scales(
             raise ArgumentError(
                 f"`{name}` has a factor for each batch and head", expected=f"{shape} f32", got=seen[name].describe()
             )
-        if name in numbers and not 0 < numbers[name] < math.inf:
-            raise ArgumentError(f"`{name}` is a positive number", got=numbers[name])
+        if name in numbers:
+            positive(numbers[name], name)
+
+
+def positive(value: Any, name: str) -> float:
+    """A number that the kernel multiplies by, as f32. Raises ArgumentError for others, and for what f32 has not."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not SMALLEST <= value <= LARGEST:
+        raise ArgumentError(f"`{name}` is a positive number", expected="2^-100 to 2^100", got=repr(value))
+    return float(value)

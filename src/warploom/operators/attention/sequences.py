@@ -8,7 +8,7 @@ from typing import Any
 from ...kernels.hopper.attention_config import Config
 from ..dispatch_hook import plugin_for
 from .calls import compute, hashed
-from .request import read_varlen
+from .request import check_longest, read_varlen
 from .scales import arrays_and_numbers
 
 
@@ -51,6 +51,7 @@ def attention_varlen(
     torch tensors that want gradients get a result with one, as `attention`'s; `attention_varlen_backward` gives it for
     other arrays. Raises as `attention` does.
     """
+    check_longest(max_seqlen_q, "max_seqlen_q")
     tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     scales, numbers = arrays_and_numbers(q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
     tensors |= ({} if sinks is None else {"sinks": sinks}) | scales
