@@ -65,6 +65,7 @@ def check_scales(
 
 def positive(value: Any, name: str) -> float:
     """A number that the kernel multiplies by, as f32. Raises ArgumentError for others, and for what f32 has not."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not SMALLEST <= value <= LARGEST:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not SMALLEST <= value <= LARGEST:
         raise ArgumentError(f"`{name}` is a positive number", expected="2^-100 to 2^100", got=repr(value))
     return float(value)
