@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sanitizer.running import SCHEDULES, rules
+from tests.sanitizer.running import SCHEDULES, findings, rules
 from warploom.sanitizer.happens_before.lanes_apart import EVERYTHING, LanesApart
 from warploom.sanitizer.rules import Example
 
@@ -109,3 +109,33 @@ def test_an_access_is_covered_when_the_last_of_its_lanes_has_released():
     apart.cover(FULL, epoch=5)
     assert apart.uncovered(3, 7, known=4) and not apart.uncovered(3, 7, known=5)
     assert not apart.speak(until=9)
+
+
+@pytest.mark.parametrize(
+    "then, severity", [("ld.shared.u32 %r2, [%r1];", "error"), ("st.shared.u32 [%r1], %tid;", "warning")]
+)
+def test_one_thread_speaks_for_writes_that_are_read_and_for_reads_that_are_overwritten(
+    then: str, severity: str
+) -> None:
+    """A release by the first lane of each warp; another warp then touches the words of all its lanes."""
+    first = "st.shared.u32 [%r1], %tid;" if severity == "error" else "ld.shared.u32 %r2, [%r1];"
+    body = f"""
+@%first mbarrier.init.shared::cta.b64 [bar], 4;
+bar.sync 0;
+shl.b32 %r0, %tid, 2;
+mov.u32 %r1, tile;
+add.u32 %r1, %r1, %r0;
+{first}
+and.b32 %r4, %tid, 31;
+setp.eq.u32 %p2, %r4, 0;
+@%p2 mbarrier.arrive.shared::cta.b64 %d0, [bar];
+wait_0:
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
+@!%p0 bra wait_0;
+xor.b32 %r0, %r0, 256;
+mov.u32 %r1, tile;
+add.u32 %r1, %r1, %r0;
+{then}
+"""
+    found = {(finding.rule, finding.severity) for finding in findings(Example(body)) if finding.rule == RULE}
+    assert found == {(RULE, severity)}

@@ -63,7 +63,7 @@ def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str
     elif key.startswith("cp_async.copy"):
         sizes = CP_ASYNC_BYTES[modifiers.get("cache") or "ca"]
         yield from within("size", "the bytes of a cp.async", sizes, " or ".join(map(str, sizes)))
-        size = constant("size") or 0
-        yield from within("src_size", "the bytes read by a cp.async", range(size + 1), f"0 to {size}")
-    elif base == "cp" and (bulk := constant("size")) is not None and bulk % BULK_BYTES:
-        yield "the bytes of a bulk copy", f"a multiple of {BULK_BYTES}", bulk
+        most = constant("size") or 0
+        yield from within("src_size", "the bytes read by a cp.async", range(most + 1), f"0 to {most}")
+    elif base == "cp" and (size := constant("size")) is not None and size % BULK_BYTES:
+        yield "the bytes of a bulk copy", f"a multiple of {BULK_BYTES}", size

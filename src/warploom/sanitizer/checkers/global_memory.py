@@ -45,6 +45,7 @@ from ..report.global_verdict import (
     verdict,
 )
 from ..report.words import actor
+from ..rules import ERROR
 from ..shadow.global_shadow import ACTOR_SHIFT, Deed, GlobalShadow, pack, unpack
 from ..shadow.shadow import distinct
 from ..shadow.storing import Storing
@@ -355,7 +356,8 @@ class GlobalMemory(Observer):
             Side(actor(cta, warp), f"{does} {place}", code.text, code.instruction.location),
             Side(other, f"{did} {place}", before.text, before.instruction.location),
         )
-        self.context.findings.add(rule, message, (code, before), cta, warp, None, sides, place, clause)
+        severity = ERROR if missing == APART and earlier.writes and not writes else None
+        self.context.findings.add(rule, message, (code, before), cta, warp, severity, sides, place, clause)
 
     def _warp_words(self, state: ClusterState, cluster: int, me: int) -> str:
         rank, warp = divmod(me, state.per_cta)

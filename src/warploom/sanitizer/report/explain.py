@@ -11,7 +11,7 @@ from ...emulator.machine import shared_address as shared
 from ...emulator.machine.mbarrier import mbarriers_of
 from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access
 from ..happens_before.state import ClusterState
-from ..rules import RULES, WARNING
+from ..rules import ERROR, RULES, WARNING
 from .findings import at
 from .words import who
 
@@ -63,7 +63,7 @@ def classify(conflict: Conflict, guessed: Callable[[Operation, Operation], bool]
             )
         return (
             "warp-synchronous",
-            None,
+            ERROR if earlier.writes and not now.writes and GENERIC == earlier.proxy == now.proxy else None,
             f"all that orders the two is that another thread of warp {earlier.warp} signalled later, or a warpgroup "
             "MMA that the warp took part in is done: neither says that this access is",
         )

@@ -1,0 +1,143 @@
+"""Kernels with bugs planted by hand (`planted/by_hand/*.cu`), and what `warploom check` says of each.
+
+    python -m benchmarks.planted_by_hand [--json FILE] [--only PATTERN]
+
+`-DBUG=n` compiles a kernel with its n-th bug: `B(n, right, wrong)` chooses between statements, `E` between expressions.
+Lines that begin with `//@` describe the launch: `key=value;…` for its head, `name type shape fill key=value …` for a
+parameter (`=3` in place of a shape: a scalar), `? name = expression; tolerance` for what must come out. Needs nvcc.
+Each kernel must be right and without an error under five schedules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from tests.foreign.compile_cuda import find_nvcc
+from warploom.testing import check_text
+
+FOLDER = Path(__file__).parent / "planted" / "by_hand"
+SCHEDULES = (("lazy", 0), ("eager", 0), ("random", 1), ("starve", 2), ("pct", 3))
+STEPS = 3_000_000
+HARMLESS = {
+    ("ring", 3): "the number of rounds is even: each pair of stages is handed over in the other order",
+    ("cltrans", 6): "a CTA has all bytes that the other sends when it exits, and sends nothing later",
+    ("mcast", 3): "waits for the other stage, which is released later than its own",
+    ("rowsoft", 1): "lane 0 alone uses the maximum, and has it",
+    ("rowsoft", 3): "exp of minus infinity is 0",
+    ("wgrs", 2): "the warp comes together at wgmma.fence",
+    ("wgring", 2): "in one CTA the barrier that follows makes the initialisation visible",
+    ("tmatile", 1): "the same kernel",
+    ("tmatile", 5): "thread 0, which starts the store, has a fence of its own behind the barrier",
+    ("tmatile", 6): "both branches come to a barrier",
+    ("warpred", 5): "other words are written than are read",
+    ("lookback", 4): "not executed: the block in front has always its prefix",
+    ("lane0", 4): "any lane may arrive behind the meeting of its warp",
+}
+"""Changes that leave the kernel as right as before, in its launch."""
+
+
+def launch(source: str) -> str:
+    """The launch description that the lines of a kernel say."""
+    head, parameters, expected = [], [], []
+    for line in re.findall(r"//@ ?(.*)", source):
+        if line.startswith("?"):
+            name, _, value = line[1:].partition("=")
+            value, _, tolerance = value.partition(";")
+            close = f"rtol={tolerance}\natol={tolerance}\n" if tolerance else ""
+            expected.append(f'[[expect]]\nname="{name.strip()}"\nvalue="{value.strip()}"\n{close}')
+        elif "=" in line.split()[0]:
+            head.append(line.replace(";", "\n"))
+        else:
+            parameters.append(parameter(*line.split()))
+    return "\n".join(head + parameters + expected)
+
+
+def parameter(name: str, dtype: str, what: str, *more: str) -> str:
+    made = f'[[parameter]]\nas="{name}"\ndtype="{dtype}"\n'
+    if what.startswith("="):
+        return made + f'kind="scalar"\nvalue={what[1:]}\n'
+    made += f"shape=[{what}]\n"
+    for word in more:
+        key, _, value = word.partition("=")
+        if not value:
+            made += f'fill="{key}"\n'
+        else:
+            made += f'kind="tensor_map"\nbox=[{value}]\n' if key == "box" else f'{key}="{value}"\n'
+    return made
+
+
+def compiled(source: Path, bug: int, out: Path) -> Path:
+    found = find_nvcc()
+    if found is None:
+        sys.exit("nvcc is not here")
+    nvcc, include = found
+    arch = (re.findall(r"//arch (\S+)", source.read_text()) or ["sm_90a"])[0]
+    path = out / f"{source.stem}_{bug}.ptx"
+    command = [nvcc, "-ptx", f"-arch={arch}", "-std=c++17", "-lineinfo", f"-DBUG={bug}", source, "-o", path]
+    subprocess.run([*command, *(f"-I{one}" for one in include)], check=True, capture_output=True)
+    return path
+
+
+def rules(path: Path, description: Path, **options: Any) -> tuple[list[str], list[str]]:
+    """The rules of the errors, and of what else is found."""
+    checked = check_text(path, launch=description, max_steps=STEPS, **options)
+    errors = {finding.rule for finding in checked.errors}
+    return sorted(errors), sorted({finding.rule for finding in checked.findings} - errors)
+
+
+def judged(source: Path, out: Path) -> list[dict[str, Any]]:
+    """One kernel, clean, and with each of its bugs."""
+    text, description = source.read_text(), out / f"{source.stem}.launch.toml"
+    description.write_text(launch(text))
+    clean = compiled(source, 0, out)
+    own: set[str] = set()
+    for schedule, seed in SCHEDULES:
+        errors, others = rules(clean, description, schedule=schedule, seed=seed)
+        if errors:
+            sys.exit(f"{source.stem} itself has {errors} under {schedule} {seed}")
+        own.update(others)
+    rows = []
+    for bug in sorted({int(one) for pair in re.findall(r"\b[BE]\((\d+)|BUG == (\d+)", text) for one in pair if one}):
+        row: dict[str, Any] = {"kernel": source.stem, "bug": bug}
+        errors, others = rules(path := compiled(source, bug, out), description)
+        new = sorted(set(others) - own)
+        if errors:
+            row |= {"outcome": "error", "found": errors}
+        elif why := HARMLESS.get((source.stem, bug)):
+            row |= {"outcome": "harmless", "reason": why}
+        elif found := rules(path, description, schedule="explore")[0]:
+            row |= {"outcome": "explored", "found": found, "warned": new}
+        else:
+            row |= {"outcome": "warned" if new else "missed", "found": new}
+        rows.append(row)
+        print(row, flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", default="*")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as out:
+        sources = [one for one in sorted(FOLDER.glob("*.cu")) if fnmatch(one.stem, given.only)]
+        rows = [row for source in sources for row in judged(source, Path(out))]
+    counts = Counter(row["outcome"] for row in rows)
+    print(dict(counts))
+    if given.json:
+        command = f"python -m benchmarks.planted_by_hand --json {given.json}"
+        data = {"command": command, "kernels": len(sources), "counts": dict(sorted(counts.items())), "bugs": rows}
+        given.json.write_text(json.dumps(data, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
