@@ -47,7 +47,7 @@ def canonical(opcode: str) -> str:
         return opcode
     base, *words = opcode.split(".")
     once = [word for at, word in enumerate(words) if word not in REPEATED or word not in words[:at]]
-    if base == "wgmma" and "sync" in once and "aligned" not in once:  # ptxas takes these without
+    if base in _aligned_without_the_word() and "sync" in once and "aligned" not in once:
         once.insert(once.index("sync") + 1, "aligned")
     if once != words:
         return canonical(".".join((base, *once)))
@@ -71,6 +71,12 @@ def canonical(opcode: str) -> str:
 def operation_names() -> tuple[str, ...]:
     """Opcodes whose first words stay in front; of all others every modifier may move."""
     return tuple(tomllib.loads(FILE.read_text())["names"])
+
+
+@cache
+def _aligned_without_the_word() -> tuple[str, ...]:
+    """Instructions that ptxas takes as `.aligned` where the word is left out."""
+    return tuple(tomllib.loads(FILE.read_text())["aligned"])
 
 
 def _name(opcode: str) -> str:
