@@ -55,7 +55,7 @@ def test_it_is_built_without_spills_and_remarks(config: Config):
 
 
 def test_what_cannot_be_built_is_said():
-    with refused("argument", expected="eight-bit floats, cooperative, one CTA, tile_n that divides 128"):
+    with refused("configuration", expected="eight-bit floats, cooperative, one CTA, tile_n that divides 128"):
         build(Product(bf16, bf16))
-    with refused("argument", expected="eight-bit floats, cooperative, one CTA, tile_n that divides 128"):
+    with refused("configuration", expected="eight-bit floats, cooperative, one CTA, tile_n that divides 128"):
         build(config=Config(tile_m=128, tile_n=192, ctas=1))

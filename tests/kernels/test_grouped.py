@@ -107,5 +107,5 @@ def test_with_scales_it_is_built_without_spills_and_remarks(config: Config):
 
 
 def test_what_cannot_be_built_is_said():
-    with refused("argument", expected="a cooperative form, one CTA, both operands contiguous in k"):
+    with refused("configuration", expected="a cooperative form, one CTA, both operands contiguous in k"):
         build(config=Config())

@@ -160,10 +160,10 @@ def test_what_cannot_be_built_is_said(change: dict, got: str):
 
 
 def test_integers_have_no_tile_that_their_wgmma_lacks():
-    with refused("argument", got="72"):
+    with refused("configuration", got="72"):
         build(Product(s8, s8, s32), Config(tile_n=72, ctas=1))
 
 
 def test_eight_bit_operands_are_contiguous_in_k():
-    with refused("argument", got="('K', 'MN')"):
+    with refused("configuration", got="('K', 'MN')"):
         build(Product(e4m3, e4m3, b_major="MN"), SMALL["cooperative"])

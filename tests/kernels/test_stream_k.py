@@ -102,7 +102,7 @@ def test_who_adds_up_keeps_its_own_sums_if_they_are_the_first_or_the_second(sms:
 
 
 def test_what_cannot_be_built_is_said():
-    with refused("argument", expected="data_parallel, split_k, stream_k"):
+    with refused("configuration", expected="data_parallel, split_k, stream_k"):
         build(Config("ways"))
     with refused("argument", expected="a multiple of 16 to 256"):
         build(Config(tile_n=264))

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.usefixtures("needs_ptxas")
 
 KERNEL = """
 import ctypes
-from warploom.kernels.hopper import stream_k
+from examples.hopper import stream_k
 from warploom.runtime import dispatch
 made, slow, zeros = [], [], dispatch.empty_like_kind
 def recorded(model, shape, dtype, zero=False):

@@ -437,7 +437,8 @@ def test_a_small_m_configuration_does_not_promote():
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"out": np.zeros((), BF16)}, ("argument", "()")), ({"out": np.zeros((1, 32), BF16)}, ("argument", "(1, 32)")),
+    [({"out": np.zeros((), BF16)}, ("wrong-shape", "()")),
+     ({"out": np.zeros((1, 32), BF16)}, ("wrong-shape", "(1, 32)")),
      ({"out": "x"}, ("wrong-type", "str 'x'")), ({"constant_weights": "no"}, ("argument-type", "'no'")),
      ({"constant_weights": np.ones(2)}, ("argument-type", None, "True or False")),
      ({"accumulate": np.array(["fast", "fast"])}, ("argument", None, "default, fast, precise"))],

@@ -124,7 +124,7 @@ def run(
         machine.tensor_maps, machine.guessed = binder.maps, names.guessed
         machine.calls = calls
         if choose is None and policy.name != IMMEDIATE and binder.shared:
-            machine.links = Links(machine, binder.shared, policy.name, seed)
+            machine.links = Links(len(machine.devices), binder.shared, policy.name, seed, machine.progress)
         machine.numerics = numerics
         machine.unwritten = unwritten
         machine.dependent = dependent

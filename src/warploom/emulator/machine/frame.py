@@ -123,7 +123,7 @@ class Frame:
             places = index if count == 1 else index + np.arange(count)[:, None]
             taken = region.as_type(element).take(places, None, None, "clip")  # in bounds already: no second check
             if links is not None and name == "global":
-                taken = links.loads(self, region, index, taken)
+                taken = links.loads(self.cta.device.index, self.operation.order, region, index, taken)
             if result is None:
                 result = taken.reshape(count, self.lanes)
             else:
@@ -131,7 +131,7 @@ class Frame:
             for hear in heard:
                 hear(self, "reads", Lanes(region, name, index, element.itemsize, count, picked), None)
         if links is not None:
-            links.behind(self)
+            links.after(self.cta.device.index, self.operation.order)
         self.count(space, "load", element.itemsize * count, lanes, where)
         return result  # type: ignore[return-value]
 
@@ -151,13 +151,16 @@ class Frame:
             return
         heard, links = self.machine.events.accessed, self.machine.links
         if links is not None:
-            links.before(self)
+            links.before(self.cta.device.index, self.operation.order)
         for picked, region, index, name in resolve(self, space, lanes, where, element.itemsize, count, True):
             view = region.as_type(element)
             for hear in heard:
                 hear(self, "writes", Lanes(region, name, index, element.itemsize, count, picked), values)
             if links is not None and name == "global":
-                links.stores(self, region, index, values[:, picked].astype(element, copy=False))
+                links.stores(
+                    self.cta.device.index, self.operation.order, region, index,
+                    values[:, picked].astype(element, copy=False),
+                )  # fmt: skip
             for part in range(count):
                 view[index + part] = values[part, picked]
         self.count(space, "store", element.itemsize * count, lanes, where)

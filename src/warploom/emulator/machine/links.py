@@ -18,13 +18,14 @@ its threads have written so far: more than those that the release covers, never 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...isa.effects import Order
+
 if TYPE_CHECKING:
-    from .frame import Frame
-    from .machine import Machine
     from .memory import Region
 
 LINE = 128
@@ -51,31 +52,34 @@ class Links:
     """All links of a machine.
 
     Args:
-        regions: the buffers that several GPUs can address; policy, seed: the schedule.
+        devices: how many GPUs; regions: the buffers that several of them can address; policy, seed: the schedule.
+        progress: is called when something has arrived that a thread may wait for.
     """
 
-    def __init__(self, machine: Machine, regions: list[Region], policy: str, seed: int) -> None:
-        self.machine = machine
+    def __init__(
+        self, devices: int, regions: list[Region], policy: str, seed: int, progress: Callable[[], None]
+    ) -> None:
+        self.progress = progress
         self.at_random = policy == "random"
         self.random = random.Random(seed)
         self._stretches = {region: Stretch(region.size) for region in regions}
-        self._acquired = [0] * len(machine.devices)
-        self._unreleased: list[list[tuple[Stretch, np.ndarray]]] = [[] for _ in machine.devices]
+        self._acquired = [0] * devices
+        self._unreleased: list[list[tuple[Stretch, np.ndarray]]] = [[] for _ in range(devices)]
         self._now = 0
 
     # -- what threads do -------------------------------------------------------------------------------------------
 
-    def stores(self, frame: Frame, region: Region, index: np.ndarray, values: np.ndarray) -> None:
-        """Lanes are about to store (count, lanes) values from these elements on."""
+    def stores(self, device: int, order: Order, region: Region, index: np.ndarray, values: np.ndarray) -> None:
+        """Lanes of that GPU are about to store (count, lanes) values from these elements on."""
         stretch = self._stretches.get(region)
         if stretch is None:
             return
         at = _bytes_of(index, values.itemsize, values.shape[0])
-        late = self._is_late(frame, at[:, 0])
+        late = self._is_late(order, at[:, 0])
         if not late.all():
             stretch.by[at[~late]] = 0
             at, values = at[late], values[:, late]
-        me = frame.cta.device.index + 1
+        me = device + 1
         mine = (stretch.by[at] == me) & (stretch.released[at] == 0) & (stretch.new[at] == region.data[at])
         stretch.old[at] = np.where(mine, stretch.old[at], region.data[at])
         stretch.new[at] = np.ascontiguousarray(values.T).view(np.uint8).reshape(at.shape)
@@ -84,9 +88,8 @@ class Links:
             stretch.any = True
             self._unreleased[me - 1].append((stretch, at))
 
-    def _is_late(self, frame: Frame, first: np.ndarray) -> np.ndarray:
+    def _is_late(self, order: Order, first: np.ndarray) -> np.ndarray:
         """Which lanes' stores are under way for a while; `first`: the byte where each begins."""
-        order = frame.operation.order
         if not order.strong:
             return np.ones(first.size, np.bool_)
         if order.releases or not self.at_random:
@@ -94,19 +97,18 @@ class Links:
         lines, line_of = np.unique(first // LINE, return_inverse=True)
         return np.array([self.random.random() < 0.5 for _ in lines], np.bool_)[line_of.reshape(-1)]
 
-    def loads(self, frame: Frame, region: Region, index: np.ndarray, taken: np.ndarray) -> np.ndarray:
-        """What lanes read where memory holds `taken`, (count, lanes) or (lanes,)."""
+    def loads(self, device: int, order: Order, region: Region, index: np.ndarray, taken: np.ndarray) -> np.ndarray:
+        """What lanes of that GPU read where memory holds `taken`, (count, lanes) or (lanes,)."""
         stretch = self._stretches.get(region)
         if stretch is None or not stretch.any:
             return taken
-        reader, size = frame.cta.device.index, taken.itemsize
+        size = taken.itemsize
         at = _bytes_of(index, size, 1 if taken.ndim == 1 else taken.shape[0])
         by, released = stretch.by[at], stretch.released[at]
-        hidden = (by != 0) & (by != reader + 1)
+        hidden = (by != 0) & (by != device + 1)
         if not hidden.any():
             return taken
-        strong = frame.operation.order.strong
-        hidden &= ~((released > 0) & (strong or released <= self._acquired[reader]))
+        hidden &= ~((released > 0) & (order.strong or released <= self._acquired[device]))
         raw = region.data[at]
         written_since = (by != 0) & (raw != stretch.new[at])
         if written_since.any():  # by an atomic or a copy: that is there at once, all of the element
@@ -115,17 +117,15 @@ class Links:
         seen = np.where(hidden, stretch.old[at], raw).view(taken.dtype)
         return np.ascontiguousarray(seen.T).reshape(taken.shape)
 
-    def before(self, frame: Frame) -> None:
-        """A store or an atomic is about to take effect."""
-        order = frame.operation.order
+    def before(self, device: int, order: Order) -> None:
+        """A store or an atomic of that GPU is about to take effect."""
         if order.releases and order.scope == "sys":
-            self.release(frame.cta.device.index)
+            self.release(device)
 
-    def behind(self, frame: Frame) -> None:
-        """A load or an atomic has taken effect."""
-        order = frame.operation.order
+    def after(self, device: int, order: Order) -> None:
+        """A load or an atomic of that GPU has taken effect."""
         if order.acquires and order.scope == "sys":
-            self.acquire(frame.cta.device.index)
+            self.acquire(device)
 
     def fence(self, device: int) -> None:
         """A fence of .sys scope on this GPU, or the beginning of a launch in its stream."""
@@ -153,7 +153,7 @@ class Links:
             stretch.any = False
         self._unreleased = [[] for _ in self._unreleased]
         if waiting:
-            self.machine.progress()
+            self.progress()
         return bool(waiting)
 
     def step(self) -> None:
@@ -166,7 +166,7 @@ class Links:
             if lines.size:
                 first = int(lines[self.random.randrange(lines.size)]) * LINE
                 stretch.by[first : first + LINE] = 0
-                self.machine.progress()
+                self.progress()
             stretch.any = lines.size > 1
 
 

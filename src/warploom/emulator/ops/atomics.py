@@ -180,7 +180,7 @@ def updates(d: Decode, reach: Reach) -> Step:
         changed = False
         heard, links = frame.machine.events.accessed, frame.machine.links
         if links is not None:
-            links.before(frame)
+            links.before(frame.cta.device.index, frame.operation.order)
         for where in reach(frame, address.compute(frame)):
             for lanes, region, first in frame.places(space, where, dtype, count):
                 array = region.as_type(dtype.numpy)
@@ -206,7 +206,7 @@ def updates(d: Decode, reach: Reach) -> Step:
                         old[part, lanes[turn]] = found
                         changed |= not _same_bytes(found, new)
         if links is not None:
-            links.behind(frame)
+            links.after(frame.cta.device.index, frame.operation.order)
         if changed:
             frame.machine.progress_count += 1
         if result is not None:

@@ -255,15 +255,18 @@ _SPACES = {"space": "global shared::cta"}
 MODES = {"elemtype": range(13), "interleave_layout": range(3), "swizzle_mode": range(4), "fill_mode": range(2)}
 """What the fields of a tensor map with a name for each number take."""
 LATER_MODES = {
-    "elemtype": (range(13, 16), "sm_100f sm_101f sm_110f sm_120f"),  # 4 and 6 bits in 16
-    "swizzle_mode": (range(4, 5), "sm_103a"),  # 96 bytes
+    "elemtype": (range(13, 16), "sm_100f sm_101f sm_110f sm_120f", (8, 7)),  # 4 and 6 bits in 16
+    "swizzle_mode": (range(4, 5), "sm_103a", (8, 8)),  # 96 bytes
 }
+"""Numbers that came later: with their targets and PTX version."""
 
 
-def _mode(field: str, numbers: range, suffix: str = "", arch: str = _TARGETS) -> Form:
+def _mode(
+    field: str, numbers: range, suffix: str = "", arch: str = _TARGETS, version: tuple[int, int] = (8, 3)
+) -> Form:
     return Form(
         f"tensormap.replace_{field}{suffix}", f"tensormap.replace.tile.{field}{{.space}}.b1024.b32", "[a], value:imm",
-        _SPACES, **{**_REPLACE, "arch": arch, "ptx": (8, 8) if suffix else (8, 3)},
+        _SPACES, **{**_REPLACE, "arch": arch, "ptx": version},
         ranges={"value": (numbers, f"{numbers[0]} to {numbers[-1]}")},
         example=f"tensormap.replace.tile.{field}.global.b1024.b32 [%rd0], {numbers[-1]};",
     )  # fmt: skip
@@ -289,7 +292,7 @@ _MAPS = (
         _SPACES, **_REPLACE, example="tensormap.replace.tile.global_stride.global.b1024.b64 [%rd0], 0, %rd1;",
     ),
     *(_mode(field, numbers) for field, numbers in MODES.items()),
-    *(_mode(field, numbers, "_later", arch) for field, (numbers, arch) in LATER_MODES.items()),
+    *(_mode(field, numbers, "_later", arch, version) for field, (numbers, arch, version) in LATER_MODES.items()),
     Form(
         "tensormap.replace_atomicity", "tensormap.replace.tile.swizzle_atomicity{.space}.b1024.b32", "[a], value:imm",
         _SPACES, **{**_REPLACE, "arch": "sm_100f sm_101f sm_110f sm_120f", "ptx": (8, 6)},

@@ -20,6 +20,9 @@ _OTHER = 1.5
 _BEGUN = 0.3
 _KEPT = 8
 """Alignments that are followed at once; a row may forbid the best one's combination of modifiers."""
+_STATED = ("aligned",)
+"""What ptxas lets an author leave out and the ISA writes: it is part of a suggestion."""
+_TIE = 0.001
 _USUAL = ("b32", "aligned")
 """Choices that are added first where a word is missing."""
 
@@ -84,7 +87,8 @@ def _alignments(form: Form, wanted: tuple[str, ...], meant: frozenset[str]) -> l
                 if at == len(slots):
                     continue
                 if slots[at].optional:
-                    table.setdefault((at + 1, taken), []).append((cost, added, words))
+                    left_out = _ADDED + _TIE if slots[at].choices == _STATED else 0.0
+                    table.setdefault((at + 1, taken), []).append((cost + left_out, added, words))
                 for more, new, word in _choices(slots[at], wanted, taken, meant):
                     place = (at + 1, taken + (not new))
                     early = _ADDED if new and not taken else 0.0  # what is done was written first
@@ -107,6 +111,6 @@ def _choices(
     written = next((word for word in wanted if slot.accepts(word)), "")
     if written:  # it stands elsewhere
         yield _MOVED, True, written
-    elif not slot.optional and slot.regex is None:
+    elif slot.choices == _STATED or not slot.optional and slot.regex is None:
         ordered = sorted(slot.choices, key=lambda choice: choice not in _USUAL)[:_KEPT]
         yield from ((_ADDED + number / 100, True, choice) for number, choice in enumerate(ordered))
