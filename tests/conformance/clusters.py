@@ -78,8 +78,8 @@ def _addresses() -> Iterator[Case]:
                  "own getctarank", "atom", "in the cluster's window", "in the own window", "red", "st")  # fmt: skip
         yield Case(
             f"cluster/addresses {size}",
-            ("cluster.mapa", "cluster.mapa_variable", "cluster.getctarank", "cluster.getctarank_variable",
-             "cluster.arrive", "cluster.wait", "ld.weak", "st.weak", "atom.scalar", "red.scalar", "isspacep"),
+            ("cluster.mapa", "cluster.getctarank", "cluster.arrive", "cluster.wait", "ld.weak", "st.weak",
+             "atom.scalar", "red.scalar", "isspacep"),
             body.text(),
             lambda total=total: (Array(Source("addresses").bits(total, 32)), output((12, total), np.uint32)),  # type: ignore[misc]
             ("array", "array"), threads=THREADS, grid=2 * size, cluster=size, labels=names,

@@ -34,12 +34,13 @@ from .nodes import (
     TensorAddress,
     Vector,
 )
+from .places import expected_operands, takes_name
 from .printer import instruction_text, operand_text
 
 MatchFunction = Callable[[str], tuple[Match, ...]]
 
-TAKES_NAMES = {"mov", "cvta", "mapa", "getctarank"}
-"""The instructions whose value operands may be the address of a variable; all others take registers there."""
+BARE_ADDRESSES = ("tensor.",)
+"""The keys of rows whose addresses may stand without brackets, and mean the same (ptxas 13.0)."""
 TAKES_SPECIAL = {"mov", "cvt"}
 """The instructions that read special registers."""
 NO_SINK = {"tcgen05"}
@@ -139,28 +140,12 @@ def _refuse_opcode(instruction: Instruction) -> NoReturn:
     raise VerificationError(what, where=instruction.location, got=got, hint=hint, code="unknown-instruction")
 
 
-def expected_operands(match: Match) -> str:
-    """The operands of a row as text for messages: `d, a, b`."""
-    parts = []
-    for spec in match.form.operands:
-        text = f"{spec.name}|{spec.second.name}" if spec.second else spec.name
-        if spec.kind == "address":
-            text = f"[{text}]"
-        elif spec.kind == "tensor_address":
-            text = f"[{text}, {{coordinates}}]"
-        length = match.length_of(spec)
-        if length is not None:
-            text = f"{{{length} of {text}}}"
-        parts.append(f"({text})" if spec.optional else text)
-    return ", ".join(parts) or "no operand"
-
-
 @lru_cache(maxsize=4096)
-def _takes(base: str, declared: str, needed: str) -> bool:
+def _takes(widens: bool, declared: str, needed: str) -> bool:
     """Whether an instruction takes a register declared so where it names a type; no component of a vector register."""
     if declared.startswith("v") and "." in declared:
         return False
-    return widths.fits(declared, needed, relaxed=widths.is_relaxed(base, needed))
+    return widths.fits(declared, needed, relaxed=widths.is_relaxed(widens, needed))
 
 
 @lru_cache(maxsize=256)
@@ -179,6 +164,7 @@ class _Binder:
         self.match = match
         self.declarations = declarations
         self.base = match.form.base
+        self.widens = widths.may_widen(self.base, instruction.modifiers)
         self.depth = 0
 
     def operands(self) -> dict[str, Operand]:
@@ -216,16 +202,14 @@ class _Binder:
         if isinstance(operand, Vector) and len(operand.elements) == 1 and self.base in LONE_BRACES:
             if self.match.length_of(spec) is None:
                 operand = operand.elements[0]
+        found[spec.name] = self._address(spec, operand) if spec.kind == "address" else operand
         self._bind_one(spec, operand)
-        found[spec.name] = operand
 
     def _bind_one(self, spec: OperandSpec, operand: Operand, in_pair: bool = False) -> None:
         kind = spec.kind
-        if kind == "any":
+        if kind in ("any", "address"):
             return
-        if kind == "address":
-            self._address(spec, operand)
-        elif kind == "tensor_address":
+        if kind == "tensor_address":
             self._tensor_address(spec, operand)
         elif kind == "sink":
             if not isinstance(operand, Sink):
@@ -242,10 +226,16 @@ class _Binder:
 
     # -- addresses -----------------------------------------------------------------------------------------------
 
-    def _address(self, spec: OperandSpec, operand: Operand) -> None:
-        if not isinstance(operand, Address):
+    def _address(self, spec: OperandSpec, operand: Operand) -> Address:
+        bare = isinstance(operand, Symbol) or (isinstance(operand, Register) and not operand.negated)
+        if bare and self.match.form.key.startswith(BARE_ADDRESSES):
+            operand = Address(Register(operand.name), operand.offset if isinstance(operand, Symbol) else 0)
+        elif not isinstance(operand, Address):
             self._fail(f"{self._place(spec)} is not an address", "an address in brackets", operand)
+        elif isinstance(operand.base, Register) and "." in operand.base.name and self._declared(operand.base.name):
+            self._fail(f"{self._place(spec)} is an element of a vector register", "a whole register", operand)
         self._address_base(spec, operand)
+        return operand
 
     def _address_base(self, spec: OperandSpec, operand: Address) -> None:
         base = operand.base
@@ -262,6 +252,8 @@ class _Binder:
     def _tensor_address(self, spec: OperandSpec, operand: Operand) -> None:
         if not isinstance(operand, TensorAddress):
             self._fail(f"{self._place(spec)} is not a tensor address", "`[map, {coordinates}]`", operand)
+        if operand.base.offset or not isinstance(operand.base.base, Register):
+            self._fail(f"{self._place(spec)} names more than a tensor map", "a register or a variable", operand)
         self._address_base(spec, operand.base)
         wanted, count = _coordinates(self.instruction.opcode), len(operand.coordinates)
         if wanted and count != wanted:
@@ -307,7 +299,7 @@ class _Binder:
         if type(operand) is not Register or operand.negated or self.declarations is None:
             return False
         declared = self.declarations.get(operand.name)
-        return declared is not None and _takes(self.base, declared, type_name)
+        return declared is not None and _takes(self.widens, declared, type_name)
 
     def _value(
         self, spec: OperandSpec, operand: Operand, type_name: str, access: str, register_only: bool = False
@@ -340,7 +332,7 @@ class _Binder:
             self._fail(f"{self._place(spec)} is not a register", f"a .{type_name} register", operand)
 
     def _name(self, spec: OperandSpec, operand: Operand, access: str, register_only: bool) -> None:
-        if access != "read" or register_only or self.base not in TAKES_NAMES:
+        if access != "read" or register_only or not takes_name(self.match, spec):
             self._fail(
                 f"{self._place(spec)} is the address of a variable",
                 "a register",
@@ -355,17 +347,15 @@ class _Binder:
         if declared is None and "." in operand.name:
             declared = self._selected(spec, operand)
         if declared is None:
-            if operand.name[0] == "%" and operand.name in SPECIAL_REGISTERS:
-                self._special(spec, operand, type_name, access)
-            return
+            return self._special(spec, operand, type_name, access)
         if declared.startswith("v") and "." in declared:
             self._fail(f"{self._place(spec)} is a vector register", f"one .{type_name} register", operand)
         if spec.exact and declared != type_name:
             self._fail(f"{self._place(spec)} is declared .{declared}", f"a .{type_name} register", operand)
-        if not widths.fits(declared, type_name, relaxed=widths.is_relaxed(self.base, type_name)):
+        if not widths.fits(declared, type_name, relaxed=widths.is_relaxed(self.widens, type_name)):
             self._fail(
                 f"{self._place(spec)} is `{operand_text(operand)}`, declared .{declared}, where .{type_name} is needed",
-                widths.accepted(type_name, relaxed=widths.is_relaxed(self.base, type_name)),
+                widths.accepted(type_name, relaxed=widths.is_relaxed(self.widens, type_name)),
                 operand,
             )
 
@@ -381,6 +371,8 @@ class _Binder:
         return declared
 
     def _special(self, spec: OperandSpec, operand: Register, type_name: str, access: str) -> None:
+        if operand.name[0] != "%" or operand.name not in SPECIAL_REGISTERS:
+            return
         if access != "read":
             self._fail(f"{self._place(spec)} writes a special register", f"a .{type_name} register", operand)
         floats = any(word in dtypes.ALL and dtypes.ALL[word].is_float for word in self.instruction.modifiers)
@@ -392,7 +384,8 @@ class _Binder:
                 f"mov {operand.name} into a register first",
             )
         special = SPECIAL_REGISTERS[operand.name].dtype.name
-        if not widths.fits(special, type_name, relaxed=self.base == "cvt" and widths.is_relaxed("cvt", type_name)):
+        relaxed = self.base == "cvt" and widths.is_relaxed(self.widens, type_name)
+        if not widths.fits(special, type_name, relaxed=relaxed):
             self._fail(f"{self._place(spec)} is {operand.name}, a .{special}", f"a .{type_name} operand", operand)
 
     def _declared(self, name: str) -> str | None:

@@ -41,6 +41,12 @@ def double_bits(value: float) -> int:
     return struct.unpack("<Q", struct.pack("<d", value))[0]
 
 
+def number(constant: Float) -> float:
+    """The number that a floating-point constant is."""
+    form, code = ("<I", "<f") if constant.bits == 32 else ("<Q", "<d")
+    return float(struct.unpack(code, struct.pack(form, constant.raw))[0])
+
+
 def negate(constant: Integer | Float) -> Integer | Float:
     """The constant with a minus in front."""
     text = "-" + constant.text if constant.text else ""

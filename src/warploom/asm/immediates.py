@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..isa.instructions.schema import Form, Match
-from .nodes import Integer, Operand
+from .constants import number
+from .nodes import Float, Integer, Operand
 
 NAMED_BARRIERS = range(16)
 """Barriers of a CTA (PTX ISA 9.7.13.1)."""
@@ -20,14 +21,15 @@ CP_ASYNC_BYTES = {"ca": (4, 8, 16), "cg": (16,)}
 BULK_BYTES = 16
 """A bulk copy moves multiples of this (PTX ISA 9.7.9.25.4.1)."""
 
-
-RANGED = frozenset({"bar", "barrier", "setmaxnreg", "cp"})
+RANGED = frozenset({"bar", "barrier", "setmaxnreg", "cp", "createpolicy"})
 """The instructions whose constants are looked at below, besides those whose rows have `ranges`."""
+SINGLE_ONLY = "cvt.rna.tf32.f32"
+"""The row whose constant must be written with 32 bits."""
 
 
 def depends_on_constants(row: Match) -> bool:
     """Whether an instruction may be right with one constant and wrong with another."""
-    return bool(row.form.ranges) or row.form.base in RANGED
+    return bool(row.form.ranges) or row.form.base in RANGED or row.form.key == SINGLE_ONLY
 
 
 def in_ranges(form: Form, operands: Mapping[str, Operand]) -> bool:
@@ -36,7 +38,7 @@ def in_ranges(form: Form, operands: Mapping[str, Operand]) -> bool:
     return all(not isinstance(operand, Integer) or operand.value in allowed for operand, allowed in found)
 
 
-def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str, str, int]]:
+def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str, str, float]]:
     """(what, expected, got) for each constant operand that ptxas refuses."""
     base, modifiers, key = row.form.base, row.modifiers, row.form.key
 
@@ -58,6 +60,18 @@ def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str
         threads = constant("b")
         if threads is not None and threads % WARP:
             yield "the number of threads at a barrier", f"a multiple of {WARP}", threads
+    elif key == "createpolicy.fractional":
+        fraction = operands.get("fraction")
+        if isinstance(fraction, Float) and not 0 < (value := number(fraction)) <= 1:
+            yield "the fraction of a cache policy", "more than 0 and at most 1", value
+    elif key == SINGLE_ONLY:
+        source = operands.get("a")
+        if isinstance(source, Float) and source.bits != 32:
+            yield "the number to be converted", "a constant such as 0f3F800000", number(source)
+    elif key == "createpolicy.range":
+        primary, total = constant("primary_size"), constant("total_size")
+        if primary is not None and total is not None and primary % (1 << 32) > total % (1 << 32):
+            yield "the primary size of a cache policy", f"at most the total size, {total}", primary
     elif base == "setmaxnreg":
         yield from within("count", "the number of registers", SETMAXNREG, "a multiple of 8 from 24 to 256")
     elif key.startswith("cp_async.copy"):

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import replace
 from typing import Any
 
 from ..errors import SourceLocation, VerificationError
 from ..isa.arch import Arch
 from ..isa.instructions import table
-from ..isa.instructions.schema import Match
+from ..isa.instructions.schema import Match, OperandSpec
 from ..isa.special_registers import SPECIAL_REGISTERS
-from .binding import TAKES_NAMES, Bound, bind
+from .binding import Bound, bind
 from .forms import form_of
 from .heads import limits, target_of, version_text
 from .immediates import depends_on_constants, out_of_range
@@ -37,6 +38,7 @@ from .nodes import (
     TensorAddress,
     Vector,
 )
+from .places import name_misfit, takes_32_bits, takes_name
 from .printer import operand_text
 from .scopes import Scope, block_scope, fill, function_scope, module_scope
 
@@ -163,7 +165,6 @@ class _Verifier:
 
     def _operands(self, instruction: Instruction, bound: Bound, scope: Scope) -> None:
         """The names in the operands, and what addresses are made of."""
-        base = bound.match.form.base
         for what, expected, got in out_of_range(bound.match, bound.operands):
             self._note(f"{what} of `{instruction.opcode}` is out of range", where=instruction.location,
                        expected=expected, got=str(got), code="immediate-range")  # fmt: skip
@@ -175,10 +176,14 @@ class _Verifier:
             elif spec is not None and spec.kind in ("any", "symbol"):
                 self._names(operand, scope, instruction, free=True)
             else:
-                read = spec is not None and spec.access == "read"
-                self._names(operand, scope, instruction, free=read and base in TAKES_NAMES)
+                free = spec is not None and takes_name(bound.match, spec)
+                self._names(operand, scope, instruction, free)
+                if free and spec is not None:
+                    self._name_as_value(operand, spec, bound.match, scope, instruction)
             if isinstance(operand, Address) and spec is not None:
-                self._space(operand, spec.space or bound.match.modifiers.get("space") or "", scope, instruction)
+                self._space(operand, spec, bound.match, scope, instruction)
+            elif isinstance(operand, TensorAddress) and spec is not None:
+                self._space(operand.base, replace(spec, space="global"), bound.match, scope, instruction)
 
     def _bound(self, instruction: Instruction, scope: Scope) -> Bound | None:
         """The instruction bound to a row that the target and version have, if there is one; else a note."""
@@ -308,8 +313,27 @@ class _Verifier:
             hint=f"did you mean {near[0]!r}?" if near else None,
         )
 
-    def _space(self, operand: Address, space: str, scope: Scope, instruction: Instruction) -> None:
+    def _name_as_value(
+        self, operand: Operand, spec: OperandSpec, row: Match, scope: Scope, instruction: Instruction
+    ) -> None:
+        """An operand that may be the address of a variable, or a vector of which no element may."""
+        for one in operand.elements if isinstance(operand, Vector) else (operand,):
+            meaning = scope.find(one.name) if isinstance(one, (Register, Symbol)) else None
+            if meaning is None or meaning.kind in ("register", "special"):
+                continue
+            expected = name_misfit(row, spec, meaning.kind, meaning.space, self._number)
+            if expected is not None:
+                what = f"`{operand_text(one)}` is a {meaning.kind} that `{instruction.opcode}` cannot take"
+                self._note(what, where=instruction.location, expected=expected, got=operand_text(one),
+                           code="wrong-operands")  # fmt: skip
+
+    @property
+    def _number(self) -> int:
+        return self.target.number if self.target is not None else 0
+
+    def _space(self, operand: Address, spec: OperandSpec, row: Match, scope: Scope, instruction: Instruction) -> None:
         """What an address is made of: a register, a variable of the space the instruction names, a number in .local."""
+        space = spec.space or row.modifiers.get("space") or ""
         where = instruction.location
         if not isinstance(operand.base, (Register, Symbol)):
             if space != "local":
@@ -323,8 +347,8 @@ class _Verifier:
             got = operand_text(operand)
             what = f"`{operand.base.name}` is a {kind}, not an address"
             self._note(what, where=where, expected="a register", got=got)
-        narrow = meaning.kind == "register" and meaning.type[1:] == "32" and space in ("", "global")
-        if narrow and self.target is not None and self.target.number >= NO_32_BIT_ADDRESSES:
+        narrow = meaning.kind == "register" and meaning.type[1:] == "32"
+        if narrow and spec.kind == "address" and not takes_32_bits(row, space, self._number):
             self._note(
                 f"`{operand.base.name}` is a 32-bit register and the address is {space or 'generic'}",
                 where=where,
@@ -343,10 +367,6 @@ class _Verifier:
                 expected=f"a .{wanted} variable or a register",
                 got=operand_text(operand),
             )
-
-
-NO_32_BIT_ADDRESSES = 90
-"""From this target on, ptxas refuses 32-bit addresses of generic and global memory ("32-Bit ABI is not supported")."""
 
 
 def _is_label(scope: Scope, name: str) -> bool:

@@ -6,22 +6,29 @@ for 16-bit floats, and only `.b` registers for the packed and alternate floating
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..isa import dtypes
 from ..isa.dtypes import Kind
 from .nodes import Float, Integer
 
 _PLAIN_FLOATS = {"f16", "f32", "f64"}
+_WIDENING = {*_PLAIN_FLOATS, "f16x2"}
 RELAXED = {"ld", "ldu", "st", "cvt"}
 """The instructions whose data registers may be wider than their type."""
 
 
-def is_relaxed(base: str, needed: str) -> bool:
-    """Whether an instruction takes a register wider than this type. `cvt` does for fundamental types only: ptxas
-    refuses it for bf16, tf32 and the packed types (tried with 13.0)."""
-    if base != "cvt":
-        return base in RELAXED
+def may_widen(base: str, modifiers: Iterable[str]) -> bool:
+    """Whether an instruction takes registers wider than its types. `cvt` does where none of them is an alternate
+    floating-point type (bf16, tf32, the eight-bit ones and narrower): ptxas 13.0."""
+    types = [word for word in modifiers if word in dtypes.ALL] if base == "cvt" else []
+    return base in RELAXED and all(dtypes.ALL[word].is_integer or word in _WIDENING for word in types)
+
+
+def is_relaxed(widens: bool, needed: str) -> bool:
+    """Whether the register of this type may be wider, in an instruction that takes wider ones: no packed one."""
     wanted = dtypes.ALL.get(needed)
-    return wanted is not None and (wanted.is_integer or needed in _PLAIN_FLOATS)
+    return widens and wanted is not None and (not wanted.is_float or needed in _PLAIN_FLOATS)
 
 
 def fits(declared: str, needed: str, relaxed: bool = False) -> bool:

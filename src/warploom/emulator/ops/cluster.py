@@ -176,11 +176,11 @@ NO_RANK = 255
 """The highest rank that an address has room for; no cluster has so many CTAs."""
 
 
-@HANDLERS.add("cluster.mapa", "cluster.mapa_variable")
+@HANDLERS.add("cluster.mapa")
 def mapa(d: Decode) -> Step:
     kind = dtypes.ALL[d.modifier("type")]
     address, rank, result = d.source("a", kind), d.source("b"), d.destination("d")
-    generic = "variable" not in d.match.form.key and not d.modifiers.get("shared::cluster")
+    generic = not d.modifiers.get("shared::cluster")
 
     def step(frame: Frame) -> None:
         where = np.broadcast_to(frame.values[address], (frame.lanes,)).astype(np.int64)
@@ -194,10 +194,10 @@ def mapa(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("cluster.getctarank", "cluster.getctarank_variable")
+@HANDLERS.add("cluster.getctarank")
 def getctarank(d: Decode) -> Step:
     address, result = d.source("a", dtypes.ALL[d.modifier("type")]), d.destination("d")
-    generic = "variable" not in d.match.form.key and not d.modifiers.get("shared::cluster")
+    generic = not d.modifiers.get("shared::cluster")
 
     def step(frame: Frame) -> None:
         where = np.broadcast_to(frame.values[address], (frame.lanes,)).astype(np.int64)

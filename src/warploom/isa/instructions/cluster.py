@@ -11,7 +11,7 @@ from ..effects import Choice, Gives, Meets, Operand, Order, Permits, Takes, Wait
 from .schema import Form
 
 _SEM = {"release": ("sm_90", (8, 0)), "relaxed": ("sm_90", (8, 0)), "acquire": ("sm_90", (8, 0))}
-_WIDTHS = {"type": "u32 u64"}
+_WIDTHS = {"type": "u32 u64 s32 s64"}
 
 FORMS: tuple[Form, ...] = (
     Form(
@@ -25,20 +25,12 @@ FORMS: tuple[Form, ...] = (
         effects=(Meets("cluster", part="wait", order=Order("acquire", "cluster")),),
     ),
     Form(
-        "cluster.mapa", "mapa{.shared::cluster}.type", ">d:type, a:type!, b:u32", _WIDTHS,
+        "cluster.mapa", "mapa{.shared::cluster}.type", ">d:type, a:type, b:u32", _WIDTHS,
         arch="sm_90", ptx=(7, 8), section="9.7.9.23", example="mapa.shared::cluster.u32 %r0, %r1, %r2;",
     ),
     Form(
-        "cluster.mapa_variable", "mapa.shared::cluster.type", ">d:type, a:symbol, b:u32", _WIDTHS,
-        arch="sm_90", ptx=(7, 8), section="9.7.9.23", example="mapa.shared::cluster.u32 %r0, smem, 1;",
-    ),
-    Form(
-        "cluster.getctarank", "getctarank{.shared::cluster}.type", ">d:u32, a:type!", _WIDTHS,
+        "cluster.getctarank", "getctarank{.shared::cluster}.type", ">d:u32, a:type", _WIDTHS,
         arch="sm_90", ptx=(7, 8), section="9.7.9.24", example="getctarank.shared::cluster.u32 %r0, %r1;",
-    ),
-    Form(
-        "cluster.getctarank_variable", "getctarank.shared::cluster.type", ">d:u32, a:symbol", _WIDTHS,
-        arch="sm_90", ptx=(7, 8), section="9.7.9.24", example="getctarank.shared::cluster.u32 %r0, smem;",
     ),
     Form(
         "cluster.setmaxnreg", "setmaxnreg.action.sync.aligned.u32", "count:imm", {"action": "inc dec"},

@@ -125,9 +125,9 @@ _FLOAT = (
 _DTYPE_FP8 = {"dtype": "e4m3x2 e5m2x2"}
 
 _FP8 = (
-    ("fp8x2.f32", ".rn.satfinite{.relu}.dtype.f32", ">d:b16, a:f32, b:f32", _DTYPE_FP8),
-    ("fp8x2.f16x2", ".rn.satfinite{.relu}.dtype.f16x2", ">d:b16, a:f16x2!", _DTYPE_FP8),
-    ("f16x2.fp8x2", ".rn{.relu}.f16x2.atype", ">d:f16x2, a:b16!", {"atype": "e4m3x2 e5m2x2"}),
+    ("fp8x2.f32", ".rn.satfinite{.relu}.dtype.f32", ">d:b16=, a:f32, b:f32", _DTYPE_FP8),
+    ("fp8x2.f16x2", ".rn.satfinite{.relu}.dtype.f16x2", ">d:b16=, a:f16x2!", _DTYPE_FP8),
+    ("f16x2.fp8x2", ".rn{.relu}.f16x2.atype", ">d:f16x2, a:b16=", {"atype": "e4m3x2 e5m2x2"}),
 )
 
 _PACKED = (
@@ -138,9 +138,9 @@ _PACKED = (
         )
         for pair in ("f16x2", "bf16x2")
     ),
-    _form("rna.tf32.f32", ".rna{.satfinite}.tf32.f32", ">d:b32, a:f32", {}, _AMPERE, needs=_FINITE),
+    _form("rna.tf32.f32", ".rna{.satfinite}.tf32.f32", ">d:b32=, a:f32", {}, _AMPERE, needs=_FINITE),
     _form(
-        "tf32.f32", ".rnd{.satfinite}{.relu}.tf32.f32", ">d:b32, a:f32", {"rnd": "rn rz"}, _HOPPER,
+        "tf32.f32", ".rnd{.satfinite}{.relu}.tf32.f32", ">d:b32=, a:f32", {"rnd": "rn rz"}, _HOPPER,
         needs={"satfinite": ("sm_100", (8, 6))},
     ),
     *(
@@ -149,11 +149,11 @@ _PACKED = (
         for suffix, since in (("", ("sm_89", (8, 1))), (".sm_90", ("sm_90", (7, 8))))  # sm_89 came to PTX later
     ),
     Form(
-        "cvt.pack", "cvt.pack.sat.dtype.atype", ">d:b32, a:atype, b:atype", {"dtype": "u16 s16", "atype": "s32"},
+        "cvt.pack", "cvt.pack.sat.dtype.atype", ">d:u32, a:atype, b:atype", {"dtype": "u16 s16", "atype": "s32"},
         "sm_72", (6, 5), section="9.7.9.22",
     ),
     Form(
-        "cvt.pack.merge", "cvt.pack.sat.dtype.atype.b32", ">d:b32, a:atype, b:atype, c:b32",
+        "cvt.pack.merge", "cvt.pack.sat.dtype.atype.b32", ">d:u32, a:atype, b:atype, c:b32",
         {"dtype": "u2 s2 u4 s4 u8 s8", "atype": "s32"}, "sm_72", (6, 5), needs={
             name: ("sm_75", (6, 5)) for name in ("u2", "s2", "u4", "s4")
         }, section="9.7.9.22",

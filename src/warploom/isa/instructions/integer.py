@@ -14,11 +14,12 @@ _LATE: dict[str, Any] = {"arch": "sm_90", "ptx": (8, 0)}
 
 _TWO = ">d:type, a:type, b:type"
 _THREE = ">d:type, a:type, b:type, c:type"
+_PAIRS = ">d:b32=, a:b32=, b:b32="
 
 ARITHMETIC = (
     Form("add.integer", "add.type", _TWO, {"type": INTEGERS}, section="9.7.1.1"),
     Form("add.saturate", "add.sat.s32", ">d:s32, a:s32, b:s32", section="9.7.1.1"),
-    Form("add.integer_x2", "add.type", ">d:b32, a:b32, b:b32", {"type": "u16x2 s16x2"}, section="9.7.1.1", **_LATE),
+    Form("add.integer_x2", "add.type", _PAIRS, {"type": "u16x2 s16x2"}, section="9.7.1.1", **_LATE),
     Form("sub.integer", "sub.type", _TWO, {"type": INTEGERS}, section="9.7.1.2"),
     Form("sub.saturate", "sub.sat.s32", ">d:s32, a:s32, b:s32", section="9.7.1.2"),
     Form("mul.integer", "mul.half.type", _TWO, {"half": "lo hi", "type": INTEGERS}, section="9.7.1.3"),
@@ -47,12 +48,12 @@ ARITHMETIC = (
     Form("neg.integer", "neg.type", ">d:type, a:type", {"type": SIGNED}, section="9.7.1.11"),
     Form("min.integer", "min.type", _TWO, {"type": INTEGERS}, section="9.7.1.12"),
     Form("min.relu", "min.relu.s32", ">d:s32, a:s32, b:s32", section="9.7.1.12", **_LATE),
-    Form("min.u16x2", "min.u16x2", ">d:b32, a:b32, b:b32", section="9.7.1.12", **_LATE),
-    Form("min.s16x2", "min{.relu}.s16x2", ">d:b32, a:b32, b:b32", section="9.7.1.12", **_LATE),
+    Form("min.u16x2", "min.u16x2", _PAIRS, section="9.7.1.12", **_LATE),
+    Form("min.s16x2", "min{.relu}.s16x2", _PAIRS, section="9.7.1.12", **_LATE),
     Form("max.integer", "max.type", _TWO, {"type": INTEGERS}, section="9.7.1.13"),
     Form("max.relu", "max.relu.s32", ">d:s32, a:s32, b:s32", section="9.7.1.13", **_LATE),
-    Form("max.u16x2", "max.u16x2", ">d:b32, a:b32, b:b32", section="9.7.1.13", **_LATE),
-    Form("max.s16x2", "max{.relu}.s16x2", ">d:b32, a:b32, b:b32", section="9.7.1.13", **_LATE),
+    Form("max.u16x2", "max.u16x2", _PAIRS, section="9.7.1.13", **_LATE),
+    Form("max.s16x2", "max{.relu}.s16x2", _PAIRS, section="9.7.1.13", **_LATE),
 )
 
 _BYTE = (range(256), "0 to 255")
@@ -77,15 +78,15 @@ BITS = (
         arch="sm_70", ptx=(7, 6), section="9.7.1.21",
     ),
     Form(
-        "bmsk", "bmsk.mode.b32", ">d:b32, a:u32, b:u32", {"mode": "clamp wrap"},
+        "bmsk", "bmsk.mode.b32", ">d:u32, a:u32, b:u32", {"mode": "clamp wrap"},
         arch="sm_70", ptx=(7, 6), section="9.7.1.22",
     ),
     Form(
-        "dp4a", "dp4a.atype.btype", ">d:b32, a:atype, b:btype, c:b32", {"atype": "u32 s32", "btype": "u32 s32"},
+        "dp4a", "dp4a.atype.btype", ">d:u32, a:atype, b:btype, c:u32", {"atype": "u32 s32", "btype": "u32 s32"},
         arch="sm_61", ptx=(5, 0), section="9.7.1.23",
     ),
     Form(
-        "dp2a", "dp2a.half.atype.btype", ">d:b32, a:atype, b:btype, c:b32",
+        "dp2a", "dp2a.half.atype.btype", ">d:u32, a:atype, b:btype, c:u32",
         {"half": "lo hi", "atype": "u32 s32", "btype": "u32 s32"}, arch="sm_61", ptx=(5, 0), section="9.7.1.24",
     ),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Rows of the rest: traps, sleep, performance events, the stack.
 
-PTX ISA 9.7.19.1-4 and 9.7.17.
+PTX ISA 9.7.19.1-4, 9.7.17 and 9.7.10.7 (istypep).
 """
 
 from __future__ import annotations
@@ -24,5 +24,7 @@ FORMS: tuple[Form, ...] = (
          section="9.7.17.2"),
     Form("stack.alloca", "alloca.type", ">d:type, size:type, align:imm?", {"type": "u64"}, arch="sm_52", ptx=(7, 3),
          section="9.7.17.3", example="alloca.u64 %rd0, %rd1, 8;"),
+    Form("texture.istypep", "istypep.kind", ">p:pred, a:u64", {"kind": "texref samplerref surfref"}, ptx=(4, 0),
+         section="9.7.10.7"),
 )  # fmt: skip
 """All rows of this family."""

@@ -21,12 +21,12 @@ def _vectors() -> list[Form]:
             Form(f"mov.pack.{whole}x{count}", f"mov.{whole}", f">d:{whole}, a:{part}*{count}", section="9.7.9.4")
         )
         rows.append(
-            Form(f"mov.unpack.{whole}x{count}", f"mov.{whole}", f">d:{part}*{count}, a:{whole}!", section="9.7.9.4")
+            Form(f"mov.unpack.{whole}x{count}", f"mov.{whole}", f">d:{part}*{count}, a:{whole}", section="9.7.9.4")
         )
     late: dict[str, Any] = {"arch": "sm_70", "ptx": (8, 3), "section": "9.7.9.4"}
     rows.append(Form("mov.pack.b128", "mov.b128", ">d:b128, a:b64*2", **late))
-    rows.append(Form("mov.unpack.b128", "mov.b128", ">d:b64*2, a:b128!", **late))
-    rows.append(Form("mov.b128", "mov.b128", ">d:b128, a:b128!", **late))
+    rows.append(Form("mov.unpack.b128", "mov.b128", ">d:b64*2, a:b128", **late))
+    rows.append(Form("mov.b128", "mov.b128", ">d:b128, a:b128", **late))
     return rows
 
 

@@ -107,7 +107,7 @@ def spellings(form: Form, most: int = _MOST_SPELLINGS) -> list[str]:
 
 
 LEFT_OUT = {
-    **dict.fromkeys(("tex", "tld4", "txq", "istypep"), "textures"),
+    **dict.fromkeys(("tex", "tld4", "txq"), "textures"),
     **dict.fromkeys(("suld", "sust", "sured", "suq"), "surfaces"),
 }
 """First words of instructions that PTX has and this table leaves out, and what they are about."""

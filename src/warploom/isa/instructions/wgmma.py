@@ -77,6 +77,10 @@ def _effects(a: str) -> tuple[Effect, ...]:
 _TRANSPOSABLE = ("ia:imm, ib:imm, ta:imm, tb:imm", "ia:imm, ib:imm, tb:imm")
 _SCALABLE = ("ia:imm, ib:imm", "ia:imm, ib:imm")
 _PLAIN = ("", "")
+_RANGES: Mapping[str, tuple[tuple[int, ...], str]] = {
+    **dict.fromkeys(("scale_d", "ta", "tb"), ((0, 1), "0 or 1")),
+    **dict.fromkeys(("ia", "ib"), ((-1, 1), "-1 or 1")),
+}
 _NO_SLOTS: Mapping[str, str] = {}
 
 
@@ -97,8 +101,8 @@ def _pair(
         name, k = f"sp_{name}", 2 * k
     word, chosen = (".sp", "meta:b32!, sel:imm, ") if sparse else ("", "")
     selectors = 1 if k == SPARSE_K_OF_BYTES else 2
-    for suffix, a, rest in (("desc", "a:b64", immediates[0]), ("regs", "a:b32!*4", immediates[1])):
-        operands = f"+d:{accumulator}*n, {a}, b:b64, {chosen}scale_d:pred" + (f", {rest}" if rest else "")
+    for suffix, a, rest in (("desc", "a:u64", immediates[0]), ("regs", "a:b32!*4", immediates[1])):
+        operands = f"+d:{accumulator}*n, {a}, b:u64, {chosen}scale_d:pred" + (f", {rest}" if rest else "")
         forms.append(
             Form(
                 f"wgmma.{name}_{suffix}",
@@ -115,7 +119,7 @@ def _pair(
                 unit="wgmma",
                 noun="wgmma",
                 example=_example(opcode, k, accumulator, a, rest, per_register, slots, sparse),
-                ranges={"sel": (range(selectors), " or ".join(map(str, range(selectors))))} if sparse else {},
+                ranges={"sel": (range(selectors), " or ".join(map(str, range(selectors)))), **_RANGES},
             )
         )
     return (forms[0], forms[1])
@@ -129,7 +133,7 @@ def _example(
     registers = {"f32": "%f", "b32": "%r", "s32": "%r"}[accumulator]
     d = ", ".join(f"{registers}{i}" for i in range(8 // per_register))
     words = [slots.get(word, word).split()[0] for word in re.sub(r"\{.*?\}", "", opcode).split(".")[1:]]
-    matrix = "%rd0" if a.endswith("b64") else "{%r8, %r9, %r10, %r11}"
+    matrix = "%rd0" if a.endswith("u64") else "{%r8, %r9, %r10, %r11}"
     ones = "".join(", 1" if part.strip() in ("ia:imm", "ib:imm") else ", 0" for part in rest.split(",") if part)
     word, chosen = (".sp", "%r12, 0, ") if sparse else ("", "")
     shape = f"m64n16k{k}"
@@ -167,6 +171,7 @@ FORMS: tuple[Form, ...] = (
     ),
     Form(
         "wgmma.wait_group", "wgmma.wait_group.sync.aligned", "n:imm", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.3",
+        ranges={"n": (range(1 << 32), "0 or more")},
         converged="warp", effects=(Waits(f"group:{FAMILY}", newest=Operand("n")),),
     ),
 )  # fmt: skip

@@ -28,16 +28,6 @@ _ROLES = {
 """Words of one role keep their order among themselves."""
 REPEATED = frozenset(("NaN", "approx", "cc", "relu", "sat", "satfinite", "shiftamt", "sync", "uni"))
 """Words that ptxas takes more than once, and the second time means nothing (measured with ptxas 13.0)."""
-BEFORE_THE_TYPE = {
-    "mul": ("lo", "hi", "wide"),
-    "mad": ("lo", "hi", "wide"),
-    "mul24": ("lo", "hi"),
-    "mad24": ("lo", "hi"),
-    "madc": ("lo", "hi"),
-    "div": ("full",),
-    "dp2a": ("lo", "hi"),
-}
-"""Modifiers that ptxas wants before the type."""
 
 
 @cache
@@ -54,10 +44,6 @@ def canonical(opcode: str) -> str:
     name = _name(opcode)
     fixed = name.count(".")
     if len(words) > _MOST_MOVED + fixed:
-        return opcode
-    types = [at for at, word in enumerate(words) if word in dtypes.ALL]
-    early = [at for at, word in enumerate(words) if word in BEFORE_THE_TYPE.get(base, ())]
-    if types and any(at > types[0] for at in early):
         return opcode
     for form in rows_of(base):
         if form.fixed_words.issubset(words):

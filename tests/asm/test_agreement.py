@@ -1,0 +1,153 @@
+"""Operands, constants and orders of words: what ptxas takes and refuses, and the verifier with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.isa.assembling import find_ptxas, refused
+from tests.isa.test_instruction_table import refused_by_verifier
+
+pytestmark = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
+
+_LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+_BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+_MMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd0, %rd1,"
+_REPLACE = "tensormap.replace.tile"
+
+TAKEN = {
+    "orders": (
+        "mad.hi.sat.s32 %r0, %r1, %r2, %r3", "mad.hi.s32.sat %r0, %r1, %r2, %r3",
+        "mad24.hi.sat.s32 %r0, %r1, %r2, %r3", "mad.lo.s32.cc %r0, %r1, %r2, %r3", "div.full.f32.ftz %f0, %f1, %f2",
+        "div.ftz.approx.f32 %f0, %f1, %f2",
+    ),
+    "lanes": (
+        "match.any.sync.b32 %r0, %f1, %r2", "match.any.sync.b64 %r0, %f64_1, %r2", "elect.sync %s32_0|%p0, %u32_1",
+        "vote.sync.ballot.b32 %f0, %p1, %r2", "shfl.sync.idx.b32 %f0, %f1, %f2, %f3, %r4",
+        "redux.sync.or.b32 %s32_0, %u32_1, %r2",
+    ),
+    "integers": (
+        "dp4a.u32.u32 %s32_0, %r1, %r2, %s32_3", "dp4a.s32.u32 %u32_0, 1, %r2, 3", "add.s16x2 %r0, %r1, %r2",
+        "cvt.pack.sat.u8.s32.b32 %s32_0, %r1, %r2, %u32_3",
+    ),
+    "conversions": (
+        "cvt.rna.tf32.f32 %r0, %r1", "cvt.rna.tf32.f32 %r0, 0f3f800000", "cvt.rn.tf32.f32 %r0, 1.0",
+        "cvt.rn.f16.f32 %h0, %rd1", "cvt.rn.f16x2.f32 %r0, %rd1, %f1",
+    ),
+    "cluster": (
+        "getctarank.s32 %r0, %r1", "getctarank.shared::cluster.u32 %r0, smem+4", "getctarank.u64 %r0, 5",
+        "getctarank.u64 %r0, %rd1+4", "mapa.shared::cluster.s64 %rd0, %rd1, %r2", "mapa.u64 %rd0, 4, %r2",
+        "mapa.shared::cluster.u32 %r0, smem, 2",
+    ),
+    "wgmma": (
+        f"{_MMA} %p0, -1, 1, 0, 1", f"{_MMA} 1, 1, 1, 0, 0", "wgmma.wait_group.sync.aligned 100",
+    ),
+    "tensor maps": (
+        f"{_REPLACE}.box_dim.global.b1024.b32 [%rd0], 4, %r1",
+        f"{_REPLACE}.global_stride.global.b1024.b64 [%rd0], 4, %rd1",
+        f"{_REPLACE}.global_address.global.b1024.b64 [%r0], %rd1",
+    ),
+    "moves": (
+        "mov.b32 %r0, smem+4", "mov.b64 %rd0, buffer", "mov.u32 %r0, callee", "mov.b32 {%h0, %h1}, 33",
+        "mov.b64 {%r0, %r1}, %rd1+1", "mov.b128 %b128_0, 16", "mov.b64 {%r0, %r1}, 1.0",
+        "cvta.shared.u64 %rd0, smem",
+    ),
+    "addresses": (
+        f"{_LOAD} %r0, [%rd1, {{%r1, %r2}}], %r3", f"{_LOAD} smem, [%rd1, {{%r1, %r2}}], %r3+8",
+        f"{_LOAD} [%r0], [buffer, {{%r1, %r2}}], [%r3]",
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd0, {%r1, %r2}], %r4",
+        "cp.async.ca.shared.global [%r0], [%r1], 4", f"{_BULK} [%r0], [%r1], %r2, [%r3]",
+        "cp.async.bulk.global.shared::cta.bulk_group [%r0], [%r1], 64", "prefetch.tensormap [%r0]",
+        "st.async.mbarrier::complete_tx::bytes.u32 [%r0], %r1, [%r2]",
+        "ldmatrix.sync.aligned.m8n8.x1.b16 {%r0}, [%r1]", "fence.proxy.tensormap::generic.acquire.gpu [%r1], 128",
+    ),
+    "states and policies": (
+        "mbarrier.test_wait.shared.b64 %p0, [%r0], 5", "mbarrier.try_wait.shared.b64 %p0, [%r0], %rd1+1",
+        "mbarrier.pending_count.b64 %r0, -1", f"{_BULK}.L2::cache_hint [%r0], [%rd1], %r2, [%r3], 5",
+        "cp.async.cg.shared.global.L2::cache_hint [%r0], [%rd1], 16, 0x1000000000000000",
+        "createpolicy.fractional.L2::evict_first.b64 %rd0, 0f00000001",
+    ),
+    "istypep": ("istypep.texref %p0, %rd1", "istypep.samplerref %p0, 255", "istypep.surfref %p0, %rd1+4"),
+}  # fmt: skip
+
+REFUSED = {
+    "orders": (
+        "mad.sat.hi.s32 %r0, %r1, %r2, %r3", "mad24.sat.hi.s32 %r0, %r1, %r2, %r3", "mad.cc.lo.s32 %r0, %r1, %r2, %r3",
+        "div.ftz.full.f32 %f0, %f1, %f2",
+    ),
+    "lanes": (
+        "match.any.sync.b64 %f1, %rd1, %r2", "match.any.sync.b32 %r0, %r1, %f2", "elect.sync %r0|%p0, %f1",
+        "vote.sync.any.pred %p0, %p1, %f1", "shfl.sync.idx.b32 %f0, %f1, %r2, %r3, %f4", "bar.warp.sync %f0",
+        "redux.sync.or.b32 %f0, %r1, %r2",
+    ),
+    "integers": (
+        "dp4a.u32.u32 %f0, %r1, %r2, %r3", "dp2a.lo.u32.s32 %r0, %r1, %r2, %f3", "add.s16x2 %r0, %r1, 5",
+        "max.u16x2 %r0, %s32_1, %r2", "min.relu.s16x2 %f0, %r1, %r2", "bmsk.clamp.b32 %f0, %r1, %r2",
+    ),
+    "conversions": (
+        "cvt.rna.tf32.f32 %f0, %f1", "cvt.rna.tf32.f32 %s32_0, %f1", "cvt.rna.tf32.f32 %r0, %rd1",
+        "cvt.rna.tf32.f32 %r0, 1.0", "cvt.rn.bf16.f32 %h0, %rd1", "cvt.f32.bf16 %rd0, %h1",
+        "cvt.rn.satfinite.e4m3x2.f32 %s16_0, %f1, %f1",
+    ),
+    "cluster": (
+        "getctarank.shared::cluster.u32 %r0, %rd1", "getctarank.u64 %r0, buffer", "mapa.u64 %rd0, buffer, %r2",
+        "mapa.shared::cluster.u32 %r0, %f1, %r2", "mapa.shared::cluster.u32 %r0, %r1, smem",
+    ),
+    "wgmma": (
+        f"{_MMA} %p0, 0, 1, 0, 0", f"{_MMA} %p0, 1, 4294967295, 0, 0", f"{_MMA} %p0, 1, 1, 2, 0",
+        f"{_MMA} %p0, 1, 1, 0, -1", f"{_MMA} 2, 1, 1, 0, 0", "wgmma.wait_group.sync.aligned -1",
+    ),
+    "tensor maps": (
+        f"{_REPLACE}.box_dim.global.b1024.b32 [%rd0], 5, %r1", f"{_REPLACE}.box_dim.global.b1024.b32 [%rd0], -1, %r1",
+        f"{_REPLACE}.global_stride.global.b1024.b64 [%rd0], 5, %rd1",
+    ),
+    "moves": (
+        "mov.b32 %r0, buffer", "mov.f32 %f0, smem", "mov.pred %p0, smem", "mov.b64 %rd0, {smem, %r2}",
+        "mov.u64 %rd0, targets", "cvta.to.shared.u64 %rd0, smem", "cvta.shared.u64 %rd0, buffer",
+    ),
+    "addresses": (
+        f"{_LOAD} 5, [%rd1, {{%r1, %r2}}], [%r3]", f"{_LOAD} [%r0], [smem, {{%r1, %r2}}], [%r3]",
+        f"{_BULK} %r0, [%rd1], %r2, [%r3]", "cp.async.ca.shared.global %r0, [%rd1], 4", "ld.global.u32 %r0, [%r1]",
+        "prefetchu.L1 [%r1]", "mbarrier.inval.b64 [%r1]",
+    ),
+    "states and policies": (
+        "mbarrier.test_wait.shared.b64 %p0, [%r0], %f64_1", "mbarrier.arrive.shared.b64 %f64_0, [%r0]",
+        "ld.global.L2::cache_hint.u32 %r0, [%rd1], %f64_2", "createpolicy.fractional.L2::evict_first.b64 %rd0, 2.0",
+        "createpolicy.fractional.L2::evict_first.b64 %rd0, 0.0",
+        "createpolicy.range.global.L2::evict_last.L2::evict_unchanged.b64 %rd0, [%rd1], 64, 32",
+    ),
+    "istypep": ("istypep.texref %p0, %f64_1", "istypep.texref %r0, %rd1"),
+}  # fmt: skip
+
+WE_REFUSE = {
+    "mov.u64 %rd0, %r1+1": "a sum as wide as its register, not as the type",
+    "mov.b64 %rd0, {1.0, %r0}": "a number of 64 bits where a half of them stands",
+    "mapa.shared::cluster.u32 %r0, callee, %r2": "a function is not in shared memory",
+    "isspacep.global %p0, %r1": "a generic address has 64 bits",
+    "fns.b32 %r0, %r1, %r2, %f3": "the offset is an integer (9.7.1.17)",
+    f"{_LOAD} %f0, [%rd1, {{%r1, %r2}}], [%r3]": "a float register is no address",
+    f"{_LOAD} [%r0], [%f1, {{%r1, %r2}}], [%r3]": "a float register is no address",
+    f"{_LOAD} [%r0], [%rd1, {{%r1, %f2}}], [%r3]": "coordinates are integers (9.7.9.27.1.2)",
+}  # fmt: skip
+"""What ptxas takes and we refuse on purpose, with the reason."""
+
+TARGET, VERSION = "sm_90a", (8, 8)
+
+
+@pytest.mark.parametrize("group", TAKEN)
+def test_what_ptxas_takes_is_taken(group: str) -> None:
+    texts = [f"{text};" for text in TAKEN[group]]
+    assert refused(texts, TARGET, VERSION) == {}
+    assert refused_by_verifier(texts, TARGET, VERSION) == {}
+
+
+@pytest.mark.parametrize("group", REFUSED)
+def test_what_ptxas_refuses_is_refused(group: str) -> None:
+    texts = [f"{text};" for text in REFUSED[group]]
+    assert sorted(refused(texts, TARGET, VERSION)) == list(range(len(texts)))
+    assert sorted(refused_by_verifier(texts, TARGET, VERSION)) == list(range(len(texts)))
+
+
+def test_the_exceptions_are_still_exceptions() -> None:
+    texts = [f"{text};" for text in WE_REFUSE]
+    assert refused(texts, TARGET, VERSION) == {}
+    assert sorted(refused_by_verifier(texts, TARGET, VERSION)) == list(range(len(texts)))
