@@ -34,13 +34,11 @@ from .nodes import (
     TensorAddress,
     Vector,
 )
-from .places import expected_operands, takes_name
+from .places import BARE_ADDRESSES, expected_operands, takes_name
 from .printer import instruction_text, operand_text
 
 MatchFunction = Callable[[str], tuple[Match, ...]]
 
-BARE_ADDRESSES = ("tensor.",)
-"""The keys of rows whose addresses may stand without brackets, and mean the same (ptxas 13.0)."""
 TAKES_SPECIAL = {"mov", "cvt"}
 """The instructions that read special registers."""
 NO_SINK = {"tcgen05"}
@@ -275,7 +273,7 @@ class _Binder:
                 self._fail(f"{self._place(spec)} is not a vector", "one operand without braces", operand)
             if isinstance(operand, Sink) and not in_pair and self.base not in TAKES_SINK:
                 self._fail(f"the result of `{self.instruction.opcode}` cannot be thrown away", "a register", operand)
-            if spec.exact or not self._fits(operand, type_name):
+            if spec.exact or spec.integral or not self._fits(operand, type_name):
                 self._value(spec, operand, type_name, spec.access, register_only=spec.kind == "register")
             return
         vector_register = isinstance(operand, Register) and self.declarations is None
@@ -315,6 +313,8 @@ class _Binder:
             if access != "read" or register_only:
                 self._fail(f"{self._place(spec)} is a constant", f"a .{type_name} register", operand)
             complaint = widths.constant_misfit(operand, type_name)
+            if spec.integral and isinstance(operand, Float):
+                complaint = "an integer"
             if complaint:
                 self._fail(
                     f"{self._place(spec)} is {'an integer' if isinstance(operand, Integer) else 'a floating-point'} "
@@ -333,12 +333,8 @@ class _Binder:
 
     def _name(self, spec: OperandSpec, operand: Operand, access: str, register_only: bool) -> None:
         if access != "read" or register_only or not takes_name(self.match, spec):
-            self._fail(
-                f"{self._place(spec)} is the address of a variable",
-                "a register",
-                operand,
-                "take the address with mov first",
-            )
+            what = f"{self._place(spec)} is the address of a variable"
+            self._fail(what, "a register", operand, "take the address with mov first")
 
     def _register(self, spec: OperandSpec, operand: Register, type_name: str, access: str, register_only: bool) -> None:
         declared = self._declared(operand.name)
@@ -350,6 +346,8 @@ class _Binder:
             return self._special(spec, operand, type_name, access)
         if declared.startswith("v") and "." in declared:
             self._fail(f"{self._place(spec)} is a vector register", f"one .{type_name} register", operand)
+        if spec.integral and declared in dtypes.ALL and dtypes.ALL[declared].is_float:
+            self._fail(f"{self._place(spec)} is declared .{declared}", "an integer or .b register", operand)
         if spec.exact and declared != type_name:
             self._fail(f"{self._place(spec)} is declared .{declared}", f"a .{type_name} register", operand)
         if not widths.fits(declared, type_name, relaxed=widths.is_relaxed(self.widens, type_name)):

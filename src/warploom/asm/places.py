@@ -13,6 +13,8 @@ TAKES_NAMES = {"mov", "cvta", "mapa", "getctarank"}
 """The instructions whose operand `a` may be the address of a variable; all others take registers there."""
 NO_32_BIT_ADDRESSES = 90
 """From this target on, ptxas refuses 32-bit addresses of generic and global memory ("32-Bit ABI is not supported")."""
+BARE_ADDRESSES = ("tensor.",)
+"""The keys of rows whose addresses may stand without brackets, and mean the same (ptxas 13.0)."""
 _WIDE = {
     "ld", "ldu", "st", "atom", "red", "multimem", "prefetch", "prefetchu", "applypriority", "discard", "mbarrier",
     "tcgen05", "clusterlaunchcontrol",

@@ -41,18 +41,18 @@ FORMS: tuple[Form, ...] = (
         example="cp.async.cg.shared.global [%r0], [%rd0], 16, %p0;", **_COPIES,
     ),
     Form(
-        "cp_async.copy_hint", "cp.async.cache.to.global.L2::cache_hint{.prefetch}", f"{_COPY}, policy:u64", _SLOTS,
+        "cp_async.copy_hint", "cp.async.cache.to.global.L2::cache_hint{.prefetch}", f"{_COPY}, policy:b64~", _SLOTS,
         arch="sm_80", ptx=(7, 4), needs=_NEEDS, section=_SECTION,
         example="cp.async.cg.shared.global.L2::cache_hint [%r0], [%rd0], 16, %rd1;", **_COPIES,
     ),
     Form(
         "cp_async.copy_size_hint", "cp.async.cache.to.global.L2::cache_hint{.prefetch}",
-        f"{_COPY}, src_size:u32, policy:u64", _SLOTS, arch="sm_80", ptx=(7, 4), needs=_NEEDS, section=_SECTION,
+        f"{_COPY}, src_size:u32, policy:b64~", _SLOTS, arch="sm_80", ptx=(7, 4), needs=_NEEDS, section=_SECTION,
         example="cp.async.cg.shared.global.L2::cache_hint [%r0], [%rd0], 16, %r1, %rd1;", **_COPIES,
     ),
     Form(
         "cp_async.copy_ignore_hint", "cp.async.cache.to.global.L2::cache_hint{.prefetch}",
-        f"{_COPY}, ignore:pred, policy:u64", _SLOTS, arch="sm_80", ptx=(7, 5), needs=_NEEDS, section=_SECTION,
+        f"{_COPY}, ignore:pred, policy:b64~", _SLOTS, arch="sm_80", ptx=(7, 5), needs=_NEEDS, section=_SECTION,
         example="cp.async.cg.shared.global.L2::cache_hint [%r0], [%rd0], 16, %p0, %rd1;", **_COPIES,
     ),
     Form(

@@ -105,7 +105,7 @@ def _family(base: str, sem: str, operations: str, section: str, types: str) -> l
         )  # fmt: skip
     rows.append(
         Form(f"{base}.scalar_policy", f"{base}{{.sem}}{{.scope}}{{.space}}.op{{.noftz}}.L2::cache_hint.type",
-             f"{to}[a], b:type, policy:u64", scalar, arch="sm_80", ptx=(7, 4), needs=_NEEDS, check=check_scalar,
+             f"{to}[a], b:type, policy:b64~", scalar, arch="sm_80", ptx=(7, 4), needs=_NEEDS, check=check_scalar,
              section=section, effects=_UPDATE[base])
     )  # fmt: skip
     vector = {"sem": sem, "scope": SCOPES, "space": "global", "op": "add min max", "vec": "v2 v4 v8",
@@ -113,7 +113,7 @@ def _family(base: str, sem: str, operations: str, section: str, types: str) -> l
     for suffix, pattern, more in (
         ("", "{.op}{.noftz}.vec.type", ""),
         ("_type_first", ".vec.type.op{.noftz}", ""),
-        ("_policy", ".op{.noftz}.L2::cache_hint.vec.type", ", policy:u64"),
+        ("_policy", ".op{.noftz}.L2::cache_hint.vec.type", ", policy:b64~"),
     ):
         pattern = pattern.replace("{.op}", ".op")
         rows.append(

@@ -90,7 +90,7 @@ def with_hint(key: str, opcode: str, operands: str, tail: str = "", **rest: Any)
             hinted = f"{written}{_HINT} {arguments}, %rd2;"
     return (
         Form(key, f"{opcode}{tail}", operands, example=example, **rest),
-        Form(f"{key}_hint", f"{opcode}{_HINT}{tail}", f"{operands}, policy:u64", example=hinted, **rest),
+        Form(f"{key}_hint", f"{opcode}{_HINT}{tail}", f"{operands}, policy:b64~", example=hinted, **rest),
     )
 
 
@@ -129,7 +129,7 @@ _PLAIN = (
             section="9.7.9.25.4.1", **stores(*(replace(access, footprint="masked_bytes") for access in _COPIED)),
             example=f"cp.async.bulk.global.shared::cta.bulk_group{hint}.cp_mask [%rd0], [%r0], %r1, {register}%h0;",
         )
-        for name, hint, policy, register in (("", "", "", ""), ("_hint", _HINT, "policy:u64, ", "%rd1, "))
+        for name, hint, policy, register in (("", "", "", ""), ("_hint", _HINT, "policy:b64~, ", "%rd1, "))
     ),
     *with_hint(
         "bulk.prefetch", "cp.async.bulk.prefetch.L2.global", "[src@global], size:u32", **SM90, section="9.7.9.25.4.3",
@@ -281,7 +281,7 @@ _MAPS = (
         _SPACES, **_REPLACE, example="tensormap.replace.tile.rank.global.b1024.b32 [%rd0], 1;",
     ),
     Form(
-        "tensormap.replace_dimension", "tensormap.replace.tile.field{.space}.b1024.b32", "[a], index:imm, value:u32",
+        "tensormap.replace_dimension", "tensormap.replace.tile.field{.space}.b1024.b32", "[a], index:imm, value:b32~",
         {"field": "box_dim global_dim element_stride", **_SPACES}, **_REPLACE, ranges=_ORDINAL,
         example="tensormap.replace.tile.box_dim.global.b1024.b32 [%rd0], 0, %r1;",
     ),
@@ -370,7 +370,7 @@ _REMOTE_STORES = (
         example="red.async.release.gpu.global.add.u32 [%rd0], %r1;",
     ),
     Form(
-        "async_store.fill", "st.bulk{.weak}{.space}", "[a], size:u64, value:imm", {"space": "shared::cta"},
+        "async_store.fill", "st.bulk{.weak}{.space}", "[a], size:b64~, value:imm", {"space": "shared::cta"},
         arch="sm_100", ptx=(8, 6), section="9.7.9.13", ranges={"value": (range(1), "0: nothing else is filled in")},
         effects=(Access(WRITES, "a", "shared", footprint="bytes"),),
         example="st.bulk.weak.shared::cta [%rd0], %rd1, 0;",

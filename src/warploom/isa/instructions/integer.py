@@ -78,15 +78,15 @@ BITS = (
         arch="sm_70", ptx=(7, 6), section="9.7.1.21",
     ),
     Form(
-        "bmsk", "bmsk.mode.b32", ">d:u32, a:u32, b:u32", {"mode": "clamp wrap"},
+        "bmsk", "bmsk.mode.b32", ">d:b32~, a:u32, b:u32", {"mode": "clamp wrap"},
         arch="sm_70", ptx=(7, 6), section="9.7.1.22",
     ),
     Form(
-        "dp4a", "dp4a.atype.btype", ">d:u32, a:atype, b:btype, c:u32", {"atype": "u32 s32", "btype": "u32 s32"},
+        "dp4a", "dp4a.atype.btype", ">d:b32~, a:atype, b:btype, c:b32~", {"atype": "u32 s32", "btype": "u32 s32"},
         arch="sm_61", ptx=(5, 0), section="9.7.1.23",
     ),
     Form(
-        "dp2a", "dp2a.half.atype.btype", ">d:u32, a:atype, b:btype, c:u32",
+        "dp2a", "dp2a.half.atype.btype", ">d:b32~, a:atype, b:btype, c:b32~",
         {"half": "lo hi", "atype": "u32 s32", "btype": "u32 s32"}, arch="sm_61", ptx=(5, 0), section="9.7.1.24",
     ),
 )  # fmt: skip

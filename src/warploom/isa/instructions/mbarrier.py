@@ -53,11 +53,11 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
 
     return (
         Form(
-            key, f"{base}{{.sem}}{{.scope}}{{.space}}.b64", ">state:u64, [a]",
+            key, f"{base}{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64~, [a]",
             {**_SCOPED, **_OWN}, arch="sm_80", ptx=(7, 0), **arrives(),
         ),
         Form(
-            f"{key}_count", f"{base}{{.sem}}{{.scope}}{{.space}}.b64", ">state:u64, [a], count:u32",
+            f"{key}_count", f"{base}{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64~, [a], count:u32",
             {**_SCOPED, **_OWN}, arch="sm_90", ptx=(7, 8), **arrives(count=Operand("count")),
         ),
         Form(
@@ -67,7 +67,7 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
             **arrives(remote=True, count=Operand("count", 1)),
         ),
         Form(
-            f"{key}_expect_tx", f"{base}.expect_tx{{.sem}}{{.scope}}{{.space}}.b64", ">state:u64, [a], tx:u32",
+            f"{key}_expect_tx", f"{base}.expect_tx{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64~, [a], tx:u32",
             {**_SCOPED, **_OWN}, arch="sm_90", ptx=(8, 0), **arrives(expects=Operand("tx")),
         ),
         Form(
@@ -77,7 +77,7 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
             **arrives(remote=True, expects=Operand("tx")),
         ),
         Form(
-            f"{key}_no_complete", f"{base}.noComplete{{.sem}}{{.scope}}{{.space}}.b64", ">state:u64, [a], count:u32",
+            f"{key}_no_complete", f"{base}.noComplete{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64~, [a], count:u32",
             {"sem": "release", "scope": "cta", **_OWN}, arch="sm_80", ptx=(7, 0), **arrives(count=Operand("count")),
         ),
     )  # fmt: skip
@@ -92,7 +92,7 @@ def _waits(what: str, arch: str, ptx: tuple[int, int], hint: str) -> tuple[Form,
     return (
         Form(
             f"mbarrier.{what}", f"mbarrier.{what}{{.sem}}{{.scope}}{{.space}}.b64",
-            f">done:pred, [a], state:u64{hint}", {**_WAIT_SCOPED, **_OWN}, ptx=ptx, **common,
+            f">done:pred, [a], state:b64~{hint}", {**_WAIT_SCOPED, **_OWN}, ptx=ptx, **common,
         ),
         Form(
             f"mbarrier.{what}_parity", f"mbarrier.{what}.parity{{.sem}}{{.scope}}{{.space}}.b64",
@@ -128,7 +128,7 @@ FORMS: tuple[Form, ...] = (
     *_waits("test_wait", "sm_80", (7, 0), ""),
     *_waits("try_wait", "sm_90", (7, 8), ", hint:u32?"),
     Form(
-        "mbarrier.pending_count", "mbarrier.pending_count.b64", ">count:u32, state:u64",
+        "mbarrier.pending_count", "mbarrier.pending_count.b64", ">count:u32, state:b64~",
         arch="sm_80", ptx=(7, 0), section="9.7.13.15.17",
     ),
 )  # fmt: skip

@@ -78,7 +78,7 @@ def _with_policy(key: str, pattern: str, operands: str, slots: Mapping[str, str]
     hinted = pattern.replace(at, f".L2::cache_hint{at}", 1)
     return [
         Form(key, pattern, operands, slots, **rest),
-        Form(f"{key}_policy", hinted, f"{operands}, policy:u64", slots, **rest),
+        Form(f"{key}_policy", hinted, f"{operands}, policy:b64~", slots, **rest),
     ]
 
 
@@ -233,11 +233,11 @@ def _cache_control() -> list[Form]:
              ranges=_LINE, example="applypriority.global.L2::evict_normal [%rd0], 128;"),
         Form("discard", "discard{.space}.L2", "[a], size:imm", {"space": "global"}, arch="sm_80", ptx=(7, 4),
              section="9.7.9.17", ranges=_LINE, example="discard.global.L2 [%rd0], 128;"),
-        Form("createpolicy.fractional", "createpolicy.fractional.primary{.secondary}.b64", ">d:u64, fraction:f32?",
+        Form("createpolicy.fractional", "createpolicy.fractional.primary{.secondary}.b64", ">d:b64~, fraction:f32?",
              primary, **policy),
         Form("createpolicy.range", "createpolicy.range{.space}.primary{.secondary}.b64",
-             ">d:u64, [a], primary_size:u32, total_size:u32", {**primary, "space": "global"}, **policy),
-        Form("createpolicy.convert", "createpolicy.cvt.L2.b64", ">d:u64, property:u64", **policy),
+             ">d:b64~, [a], primary_size:u32, total_size:u32", {**primary, "space": "global"}, **policy),
+        Form("createpolicy.convert", "createpolicy.cvt.L2.b64", ">d:b64~, property:b64~", **policy),
     ]  # fmt: skip
 
 

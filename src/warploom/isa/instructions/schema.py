@@ -13,6 +13,7 @@ The operand pattern lists operands in their order:
     >d:f32       written;  +d:f32  read and written
     a:f32!       a register, no constant
     a:b32=       a register declared of that very type
+    a:b32~       an integer: no register declared as a float, no floating-point constant
     n:imm        a constant
     p:pred       a predicate, which may be negated where it is read
     d:b32*4      four of them in braces;  d:type*vec  as many as slot `vec` says (v2, v4; none: one, no braces);
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from .. import dtypes
@@ -54,6 +55,7 @@ class OperandSpec:
         space: state space of an address ("shared", "global", …), or "" where the slot `space` or the value says.
         optional: whether it may be left out.
         exact: whether a register must be declared of the type, rather than of one that fits it.
+        integral: whether no float may stand there, though the type names bits only.
         second: the operand after the bar of a pair.
     """
 
@@ -65,11 +67,12 @@ class OperandSpec:
     space: str = ""
     optional: bool = False
     exact: bool = False
+    integral: bool = False
     second: OperandSpec | None = None
 
 
 _OPERAND = re.compile(
-    r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>[!=]?)(\*(?P<length>\w+))?)?(?P<optional>\??)$"
+    r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>[!=~]?)(\*(?P<length>\w+))?)?(?P<optional>\??)$"
 )
 _ADDRESS = re.compile(r"\s*(?P<name>\w+)(@(?P<space>\w+(::\w+)?)(:(?P<type>\w+))?)?\s*$")
 _KINDS = {"imm": "immediate", "label": "label", "symbol": "symbol", "sink": "sink", "any": "any"}
@@ -92,7 +95,7 @@ def parse_operand(text: str) -> OperandSpec:
         first, second = text.split("|")
         left = parse_operand(first)
         right = parse_operand((">" if left.access == "write" else "") + second)
-        return OperandSpec(left.name, left.kind, left.type, left.access, left.length, second=right)
+        return replace(left, second=right)
     found = _OPERAND.match(text)
     if found is None:
         raise ValueError(f"operand pattern {text!r} cannot be read")
@@ -101,12 +104,13 @@ def parse_operand(text: str) -> OperandSpec:
     length = int(words) if words is not None and words.isdigit() else words
     return OperandSpec(
         name=found["name"],
-        kind=_KINDS.get(type_name, "register" if found["register"] or found["access"] else "value"),
+        kind=_KINDS.get(type_name, "register" if found["register"] in ("!", "=") or found["access"] else "value"),
         type="" if type_name in _KINDS else type_name,
         access={">": "write", "+": "modify", "": "read"}[found["access"]],
         length=length,
         optional=bool(found["optional"]),
         exact=found["register"] == "=",
+        integral=found["register"] == "~",
     )
 
 

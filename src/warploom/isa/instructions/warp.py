@@ -1,7 +1,6 @@
 """Rows of what the lanes of a warp do together: shuffles, votes, matches, reductions, election.
 
 PTX ISA 9.7.9.6 (shfl.sync), 9.7.13.2 (bar.warp.sync), 9.7.13.9-12 and 14. The last operand is always the membermask.
-ptxas takes no float registers for masks and for what `.b32` instructions do with integers: those are u32 here.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ _BARRIER: dict[str, Any] = {"effects": (Meets("lanes", members="membermask"),), 
 _VOTE = {"mode": "all any uni"}
 
 FORMS: tuple[Form, ...] = (
-    Form("shfl.sync", "shfl.sync.mode.b32", ">d:b32|p:pred?, a:b32, b:b32, c:b32, membermask:u32",
+    Form("shfl.sync", "shfl.sync.mode.b32", ">d:b32|p:pred?, a:b32, b:b32, c:b32, membermask:b32~",
          {"mode": "up down bfly idx"}, ptx=(6, 0), section="9.7.9.6", **_TOGETHER),
-    Form("vote.predicate", "vote.sync.mode.pred", ">d:pred, a:pred, membermask:u32", _VOTE, ptx=(6, 0),
+    Form("vote.predicate", "vote.sync.mode.pred", ">d:pred, a:pred, membermask:b32~", _VOTE, ptx=(6, 0),
          section="9.7.13.9", **_TOGETHER),
-    Form("vote.ballot", "vote.sync.ballot.b32", ">d:b32, a:pred, membermask:u32", ptx=(6, 0),
+    Form("vote.ballot", "vote.sync.ballot.b32", ">d:b32, a:pred, membermask:b32~", ptx=(6, 0),
          section="9.7.13.9", **_TOGETHER),
-    Form("match.any", "match.any.sync.type", ">d:u32, a:type, membermask:u32", {"type": "b32 b64"}, arch="sm_70",
+    Form("match.any", "match.any.sync.type", ">d:b32~, a:type, membermask:b32~", {"type": "b32 b64"}, arch="sm_70",
          ptx=(6, 0), section="9.7.13.10", **_TOGETHER),
-    Form("match.all", "match.all.sync.type", ">d:u32|p:pred?, a:type, membermask:u32", {"type": "b32 b64"},
+    Form("match.all", "match.all.sync.type", ">d:b32~|p:pred?, a:type, membermask:b32~", {"type": "b32 b64"},
          arch="sm_70", ptx=(6, 0), section="9.7.13.10", **_TOGETHER),
-    Form("redux.integer", "redux.sync.op.type", ">d:type, a:type, membermask:u32",
+    Form("redux.integer", "redux.sync.op.type", ">d:type, a:type, membermask:b32~",
          {"op": "add min max", "type": "u32 s32"}, arch="sm_80", ptx=(7, 0), section="9.7.13.12", **_TOGETHER),
-    Form("redux.bits", "redux.sync.op.b32", ">d:u32, a:u32, membermask:u32", {"op": "and or xor"}, arch="sm_80",
+    Form("redux.bits", "redux.sync.op.b32", ">d:b32~, a:b32~, membermask:b32~", {"op": "and or xor"}, arch="sm_80",
          ptx=(7, 0), section="9.7.13.12", **_TOGETHER),
-    Form("redux.float", "redux.sync.op{.abs}{.NaN}.f32", ">d:f32, a:f32, membermask:u32", {"op": "min max"},
+    Form("redux.float", "redux.sync.op{.abs}{.NaN}.f32", ">d:f32, a:f32, membermask:b32~", {"op": "min max"},
          arch="sm_100f", ptx=(8, 6), section="9.7.13.12", **_TOGETHER),
-    Form("elect.sync", "elect.sync", ">d:u32|p:pred, membermask:u32", arch="sm_90", ptx=(8, 0),
+    Form("elect.sync", "elect.sync", ">d:b32~|p:pred, membermask:b32~", arch="sm_90", ptx=(8, 0),
          section="9.7.13.14", **_TOGETHER),
     Form("activemask", "activemask.b32", ">d:b32", ptx=(6, 2), section="9.7.13.11"),
-    Form("bar.warp", "bar.warp.sync", "membermask:u32", ptx=(6, 0), section="9.7.13.2", **_BARRIER),
+    Form("bar.warp", "bar.warp.sync", "membermask:b32~", ptx=(6, 0), section="9.7.13.2", **_BARRIER),
 )  # fmt: skip
 """All rows of this family."""

@@ -101,8 +101,8 @@ def _pair(
         name, k = f"sp_{name}", 2 * k
     word, chosen = (".sp", "meta:b32!, sel:imm, ") if sparse else ("", "")
     selectors = 1 if k == SPARSE_K_OF_BYTES else 2
-    for suffix, a, rest in (("desc", "a:u64", immediates[0]), ("regs", "a:b32!*4", immediates[1])):
-        operands = f"+d:{accumulator}*n, {a}, b:u64, {chosen}scale_d:pred" + (f", {rest}" if rest else "")
+    for suffix, a, rest in (("desc", "a:b64~", immediates[0]), ("regs", "a:b32!*4", immediates[1])):
+        operands = f"+d:{accumulator}*n, {a}, b:b64~, {chosen}scale_d:pred" + (f", {rest}" if rest else "")
         forms.append(
             Form(
                 f"wgmma.{name}_{suffix}",
@@ -133,7 +133,7 @@ def _example(
     registers = {"f32": "%f", "b32": "%r", "s32": "%r"}[accumulator]
     d = ", ".join(f"{registers}{i}" for i in range(8 // per_register))
     words = [slots.get(word, word).split()[0] for word in re.sub(r"\{.*?\}", "", opcode).split(".")[1:]]
-    matrix = "%rd0" if a.endswith("u64") else "{%r8, %r9, %r10, %r11}"
+    matrix = "%rd0" if a.endswith("b64~") else "{%r8, %r9, %r10, %r11}"
     ones = "".join(", 1" if part.strip() in ("ia:imm", "ib:imm") else ", 0" for part in rest.split(",") if part)
     word, chosen = (".sp", "%r12, 0, ") if sparse else ("", "")
     shape = f"m64n16k{k}"
