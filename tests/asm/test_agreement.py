@@ -58,11 +58,13 @@ TAKEN = {
         "cp.async.ca.shared.global [%r0], [%r1], 4", f"{_BULK} [%r0], [%r1], %r2, [%r3]",
         "cp.async.bulk.global.shared::cta.bulk_group [%r0], [%r1], 64", "prefetch.tensormap [%r0]",
         "st.async.mbarrier::complete_tx::bytes.u32 [%r0], %r1, [%r2]",
+        "ld.u32 %r0, [buffer]", "atom.add.u32 %r0, [smem], 1", "mbarrier.init.b64 [smem], 1",
         "ldmatrix.sync.aligned.m8n8.x1.b16 {%r0}, [%r1]", "fence.proxy.tensormap::generic.acquire.gpu [%r1], 128",
     ),
     "states and policies": (
         "mbarrier.test_wait.shared.b64 %p0, [%r0], 5", "mbarrier.try_wait.shared.b64 %p0, [%r0], %rd1+1",
-        "mbarrier.pending_count.b64 %r0, -1", f"{_BULK}.L2::cache_hint [%r0], [%rd1], %r2, [%r3], 5",
+        "mbarrier.pending_count.b64 %r0, -1", "mbarrier.arrive.shared.b64 %rd0, [%r0], 1048576",
+        f"{_BULK}.L2::cache_hint [%r0], [%rd1], %r2, [%r3], 5",
         "cp.async.cg.shared.global.L2::cache_hint [%r0], [%rd1], 16, 0x1000000000000000",
         "createpolicy.fractional.L2::evict_first.b64 %rd0, 0f00000001",
     ),
@@ -107,10 +109,12 @@ REFUSED = {
     "addresses": (
         f"{_LOAD} 5, [%rd1, {{%r1, %r2}}], [%r3]", f"{_LOAD} [%r0], [smem, {{%r1, %r2}}], [%r3]",
         f"{_BULK} %r0, [%rd1], %r2, [%r3]", "cp.async.ca.shared.global %r0, [%rd1], 4", "ld.global.u32 %r0, [%r1]",
+        "ld.u64 %rd0, [pointer]", "mbarrier.init.b64 [buffer], 1", "prefetch.L2 [pointer]",
         "prefetchu.L1 [%r1]", "mbarrier.inval.b64 [%r1]",
     ),
     "states and policies": (
         "mbarrier.test_wait.shared.b64 %p0, [%r0], %f64_1", "mbarrier.arrive.shared.b64 %f64_0, [%r0]",
+        "mbarrier.arrive.shared.b64 %rd0, [%r0], 0", "mbarrier.arrive_drop.shared.b64 %rd0, [%r0], -1",
         "ld.global.L2::cache_hint.u32 %r0, [%rd1], %f64_2", "createpolicy.fractional.L2::evict_first.b64 %rd0, 2.0",
         "createpolicy.fractional.L2::evict_first.b64 %rd0, 0.0",
         "createpolicy.range.global.L2::evict_last.L2::evict_unchanged.b64 %rd0, [%rd1], 64, 32",

@@ -225,8 +225,8 @@ class _Binder:
     # -- addresses -----------------------------------------------------------------------------------------------
 
     def _address(self, spec: OperandSpec, operand: Operand) -> Address:
-        bare = isinstance(operand, Symbol) or (isinstance(operand, Register) and not operand.negated)
-        if bare and self.match.form.key.startswith(BARE_ADDRESSES):
+        bare = self.match.form.key.startswith(BARE_ADDRESSES) and not getattr(operand, "negated", False)
+        if bare and isinstance(operand, (Register, Symbol)):
             operand = Address(Register(operand.name), operand.offset if isinstance(operand, Symbol) else 0)
         elif not isinstance(operand, Address):
             self._fail(f"{self._place(spec)} is not an address", "an address in brackets", operand)

@@ -62,8 +62,8 @@ def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str
             yield "the number of threads at a barrier", f"a multiple of {WARP}", threads
     elif key == "createpolicy.fractional":
         fraction = operands.get("fraction")
-        if isinstance(fraction, Float) and not 0 < (value := number(fraction)) <= 1:
-            yield "the fraction of a cache policy", "more than 0 and at most 1", value
+        if isinstance(fraction, Float) and not 0 < (share := number(fraction)) <= 1:
+            yield "the fraction of a cache policy", "more than 0 and at most 1", share
     elif key == SINGLE_ONLY:
         source = operands.get("a")
         if isinstance(source, Float) and source.bits != 32:

@@ -53,6 +53,15 @@ def name_misfit(row: Match, spec: OperandSpec, kind: str, space: str, target: in
     return None
 
 
+def spaces(row: Match, space: str) -> tuple[str, ...]:
+    """The state spaces whose variables an address may name; () where any may be named."""
+    if space not in ("", "generic"):
+        return (space.split("::")[0],)
+    if row.form.base == "fence":
+        return ()
+    return ("shared",) if row.form.base == "mbarrier" else ("global", "shared", "local")
+
+
 def takes_32_bits(row: Match, space: str, target: int) -> bool:
     """Whether an address in this space may stand in a 32-bit register."""
     if target < NO_32_BIT_ADDRESSES or space not in ("", "generic", "global"):

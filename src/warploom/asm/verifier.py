@@ -38,7 +38,7 @@ from .nodes import (
     TensorAddress,
     Vector,
 )
-from .places import name_misfit, takes_32_bits, takes_name
+from .places import name_misfit, spaces, takes_32_bits, takes_name
 from .printer import operand_text
 from .scopes import Scope, block_scope, fill, function_scope, module_scope
 
@@ -356,15 +356,13 @@ class _Verifier:
                 got=operand_text(operand),
                 code="wrong-operands",
             )
-        if meaning.kind != "variable" or not space:
-            return
-        wanted = space.split("::")[0]
-        if meaning.space != wanted:
-            name = operand.base.name
+        wanted = spaces(row, space)
+        if meaning.kind == "variable" and wanted and meaning.space not in wanted:
+            name, wanted_words = operand.base.name, " or .".join(wanted)
             self._note(
-                f"`{instruction.opcode}` reaches .{wanted} memory, `{name}` is a .{meaning.space} variable",
+                f"`{instruction.opcode}` reaches .{wanted_words} memory, `{name}` is a .{meaning.space} variable",
                 where=where,
-                expected=f"a .{wanted} variable or a register",
+                expected=f"a .{wanted_words} variable or a register",
                 got=operand_text(operand),
             )
 

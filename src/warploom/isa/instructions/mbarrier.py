@@ -28,6 +28,7 @@ _LATER = {
 _RELEASE = Order(Choice("sem", "release"), Choice("scope", "cta"))
 _ACQUIRE = Order(Choice("sem", "acquire"), Choice("scope", "cta"))
 _OBJECT = "mbarrier"
+_COUNTS = {"count": (range(1, 1 << 64), "1 or more")}
 
 
 def _together(modifiers: Modifiers) -> str | None:
@@ -58,13 +59,13 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
         ),
         Form(
             f"{key}_count", f"{base}{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64~, [a], count:u32",
-            {**_SCOPED, **_OWN}, arch="sm_90", ptx=(7, 8), **arrives(count=Operand("count")),
+            {**_SCOPED, **_OWN}, arch="sm_90", ptx=(7, 8), **arrives(count=Operand("count")), ranges=_COUNTS,
         ),
         Form(
             f"{key}_remote", f"{base}{{.sem}}{{.scope}}.space.b64", "sink:sink, [a], count:u32?",
             {**_SCOPED, **_REMOTE}, arch="sm_90", ptx=(8, 0),
             example=f"{base}.release.cluster.shared::cluster.b64 _, [%r0], 1;",
-            **arrives(remote=True, count=Operand("count", 1)),
+            **arrives(remote=True, count=Operand("count", 1)), ranges=_COUNTS,
         ),
         Form(
             f"{key}_expect_tx", f"{base}.expect_tx{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64~, [a], tx:u32",
@@ -78,7 +79,8 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
         ),
         Form(
             f"{key}_no_complete", f"{base}.noComplete{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64~, [a], count:u32",
-            {"sem": "release", "scope": "cta", **_OWN}, arch="sm_80", ptx=(7, 0), **arrives(count=Operand("count")),
+            {"sem": "release", "scope": "cta", **_OWN}, arch="sm_80", ptx=(7, 0), ranges=_COUNTS,
+            **arrives(count=Operand("count")),
         ),
     )  # fmt: skip
 
