@@ -6,6 +6,7 @@ import pytest
 
 from tests.isa.assembling import find_ptxas, refused
 from tests.isa.test_instruction_table import refused_by_verifier
+from warploom import asm
 
 pytestmark = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
 
@@ -155,3 +156,10 @@ def test_the_exceptions_are_still_exceptions() -> None:
     texts = [f"{text};" for text in WE_REFUSE]
     assert refused(texts, TARGET, VERSION) == {}
     assert sorted(refused_by_verifier(texts, TARGET, VERSION)) == list(range(len(texts)))
+
+
+def test_each_constant_is_judged_though_instructions_of_its_form_were_right() -> None:
+    lines = ("bar.sync 1;", "bar.sync 2;", "bar.sync 1;", "bar.sync 17;")
+    body = "\n".join(lines)
+    text = f".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k() {{\n{body}\nret;\n}}\n"
+    assert [error.got for error in asm.verify(asm.parse(text))] == ["17"]

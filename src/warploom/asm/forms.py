@@ -29,6 +29,17 @@ def form_of(instruction: Instruction, types: Types) -> tuple[Any, ...] | None:
     return None if None in forms else (instruction.opcode, guard is not None, *forms)
 
 
+def constants_of(instruction: Instruction) -> tuple[Any, ...]:
+    """The constants among the operands, which tell apart instructions of one form."""
+    return tuple(
+        [
+            operand.value if type(operand) is Integer else operand
+            for operand in instruction.operands
+            if type(operand) is Integer or type(operand) is Float
+        ]
+    )
+
+
 def _forms(operands: Iterable[Operand], types: Types) -> list[Any]:
     """The form of each operand, or None: of a register, as most are, its type."""
     return [

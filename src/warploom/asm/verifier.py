@@ -17,7 +17,7 @@ from ..isa.instructions import table
 from ..isa.instructions.schema import Match, OperandSpec
 from ..isa.special_registers import SPECIAL_REGISTERS
 from .binding import Bound, bind
-from .forms import form_of
+from .forms import constants_of, form_of
 from .heads import limits, target_of, version_text
 from .immediates import depends_on_constants, out_of_range
 from .nodes import (
@@ -68,6 +68,7 @@ class _Verifier:
         self.found: list[VerificationError] = []
         self.rows: dict[str, tuple[tuple[Match, ...], tuple[Match, ...]]] = {}
         self.good: set[tuple[Any, ...]] = set()  # forms of instructions in which nothing was found
+        self.by_constants: set[tuple[Any, ...]] = set()  # forms that are good or not by their constants
         self.target: Arch | None = None
         self.scope = module_scope(module)
         self.near: SourceLocation | None = None  # of the last instruction: labels and declarations have none
@@ -140,8 +141,11 @@ class _Verifier:
             if isinstance(statement, Instruction):
                 self.near = statement.location
                 form = form_of(statement, types)
-                if form is None or form not in self.good:
-                    self._instruction(statement, scope, form)
+                key = form
+                if form is not None and form in self.by_constants:
+                    key = (form, constants_of(statement))
+                if key is None or key not in self.good:
+                    self._instruction(statement, scope, form, key)
             elif isinstance(statement, Block):
                 inner, too_many = block_scope(statement, scope)
                 self._block(statement.statements, inner, too_many, function)
@@ -149,8 +153,11 @@ class _Verifier:
                 for name in statement.text.replace(",", " ").split():
                     self._label(name, scope, self.near, ".branchtargets")
 
-    def _instruction(self, instruction: Instruction, scope: Scope, form: tuple[Any, ...] | None) -> None:
-        """One instruction; `form`: its form, to be known as good if nothing is found."""
+    def _instruction(
+        self, instruction: Instruction, scope: Scope, form: tuple[Any, ...] | None, key: tuple[Any, ...] | None
+    ) -> None:
+        """One instruction; `key`: its form, with its constants where they matter, to be known as good if nothing is
+        found."""
         before = len(self.found)
         if instruction.guard is not None:
             self._guard(instruction, scope)
@@ -158,10 +165,13 @@ class _Verifier:
         if bound is None:
             return
         self._operands(instruction, bound, scope)
-        if form is None or depends_on_constants(bound.match) or len(self.found) > before:
+        if form is None or key is None or len(self.found) > before:
+            return
+        if depends_on_constants(bound.match) and key is form:
+            self.by_constants.add(form)
             return
         if not any(spec.kind in ("label", "symbol") for spec in bound.match.form.operands):
-            self.good.add(form)
+            self.good.add(key)
 
     def _operands(self, instruction: Instruction, bound: Bound, scope: Scope) -> None:
         """The names in the operands, and what addresses are made of."""
