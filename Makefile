@@ -43,7 +43,7 @@ demo: $(VENV)/.base
 	@$(BIN)/python -m warploom demo
 
 test: lint
-	@echo "testing each rule, row and kernel once: about five minutes on two quiet cores ..."
+	@echo "testing each rule, row and kernel once: about seven minutes on two quiet cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow and not full"
 
 test-all: $(VENV)/.all lint
