@@ -203,9 +203,10 @@ class _Text:
     def _described(self, one: nodes.Instruction, at: int, kind: str) -> set[int]:
         """Codes of the type of A that the constants behind an instruction descriptor have."""
         place = 4 if ".sp" in one.opcode else 3  # after D, A, B and, of a sparse product, the metadata
-        for operand in one.operands[place : place + 1]:
-            return {fields_of(kind)["a"].get(word) for word in self.steps.words(operand, at) if word > 1 << 17}
-        return set()
+        if len(one.operands) <= place:
+            return set()
+        fields, words = fields_of(kind), self.steps.words(one.operands[place], at)
+        return {fields["a"].get(word) for word in words if fields["n"].get(word)}  # others are parts of one
 
     def swizzle(self) -> str:
         """The swizzle that all descriptors of the matrix unit name; "" where there is none, or several."""

@@ -81,15 +81,20 @@ def settle(
     work: Work, hardware: Hardware, seconds: Callable[[float], float], activity: float = 0.0, cap: float = 0.0
 ) -> tuple[float, float]:
     """(clock in GHz, watts): the highest clock whose power fits under the cap. seconds: of the work, by clock."""
-    most = cap or hardware["cap_watts"]
-    high = ceiling(work, hardware, activity)
-    if watts(work, hardware, high, seconds(high)) <= most:
-        return high, watts(work, hardware, high, seconds(high))
+
+    def drawn(ghz: float) -> float:
+        return watts(work, hardware, ghz, seconds(ghz))
+
+    clock = highest_under(drawn, ceiling(work, hardware, activity), cap or hardware["cap_watts"])
+    return clock, drawn(clock)
+
+
+def highest_under(drawn: Callable[[float], float], high: float, most: float) -> float:
+    """The highest clock up to `high`, in GHz, at which no more than `most` watts are drawn."""
+    if drawn(high) <= most:
+        return high
     low = LOWEST_GHZ
     for _ in range(STEPS):
         middle = (low + high) / 2
-        if watts(work, hardware, middle, seconds(middle)) > most:
-            high = middle
-        else:
-            low = middle
-    return low, watts(work, hardware, low, seconds(low))
+        low, high = (low, middle) if drawn(middle) > most else (middle, high)
+    return low

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .constants import Hardware
-from .power import LOWEST_GHZ, STEPS, Work, ceiling, watts
+from .power import Work, ceiling, highest_under, watts
 from .prediction import CLOCKS_GHZ, Launch, Prediction, Predictor, predict
 from .recording import Recording
 
@@ -30,18 +30,11 @@ class _One:
 
 def shared_clock(launches: Sequence[_One], hardware: Hardware, cap: float = 0.0) -> float:
     """The highest clock in GHz at which launches that get equal time draw no more than the cap in the mean."""
-    most = cap or hardware["cap_watts"]
 
     def drawn(ghz: float) -> float:
         return sum(one.power(hardware, ghz) for one in launches) / len(launches)
 
-    low, high = LOWEST_GHZ, max(one.highest for one in launches)
-    if drawn(high) <= most:
-        return high
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if drawn(middle) > most else (middle, high)
-    return low
+    return highest_under(drawn, max(one.highest for one in launches), cap or hardware["cap_watts"])
 
 
 def predict_turns(launches: Sequence[tuple[Recording, Launch]], hardware: Hardware) -> list[Prediction]:
