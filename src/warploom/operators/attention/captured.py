@@ -143,15 +143,13 @@ class _Reader:
 
     def _object(self, value: Any, names: frozenset[str]) -> Give:
         """Another object: those of its attributes that the function names."""
-        key, called = (id(value), names), type(value).__name__
-        if key in self.objects:
-            self.parts.append(f"object {self.objects[key]}")
-        else:
-            self.objects[key] = len(self.objects)
-            self.parts.append(f"object {self.objects[key]}: {called}")
-        number = self.objects[key]
+        key, called, known = (id(value), names), type(value).__name__, len(self.objects)
+        number = self.objects.setdefault(key, len(self.objects))
         attributes: dict[str, Give] = {}
-        if self.parts[-1].endswith(called):
+        if number < known:
+            self.parts.append(f"object {number}")
+        else:
+            self.parts.append(f"object {number}: {called}")
             for name in sorted(names):
                 found = inspect.getattr_static(value, name, None) is not None or hasattr(value, name)
                 if found and not name.startswith("__"):
