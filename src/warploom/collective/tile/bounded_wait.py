@@ -6,9 +6,12 @@ there on; the host finds the record and says so. Polling itself costs no more th
 
     word 0          1 once a wait was given up
     word 1          the patience, in milliseconds
+    words 2 and 3   address of the record that the host reads, laid out like this one; 0: it reads this one
     4 + 4 w and on  of warp w of the grid: the counter's index, what was seen, what was waited for, 1
 
-The record is memory that the host can read while the kernel runs. Whoever waits is one thread of its warp.
+The record is memory of this GPU; the one that the host reads while the kernel runs is only written to. Reading it here
+would go over PCIe: a hundred CTAs that wait would queue for it, come late themselves, and keep the other GPUs waiting.
+Whoever waits is one thread of its warp.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .roles import WARP
-from .watch import NANOSECONDS, PATIENCE, RECORD, RECORD_WORDS
+from .watch import HOST, NANOSECONDS, PATIENCE, RECORD, RECORD_WORDS
 
 BACKWARDS = 1 << 31
 """Differences from here on are negative: counters wrap around at 2^32."""
@@ -39,7 +42,7 @@ class BoundedWait:
 
         `index`: how the record names the counter.
         """
-        seen, start = reg.scalar(u32), ptx.special.globaltimer()
+        seen, started = reg.scalar(u32), reg.scalar(u64, init=0)
 
         def pending() -> Predicate:
             short: Predicate = seen - target >= BACKWARDS
@@ -51,18 +54,22 @@ class BoundedWait:
                 ptx.inst("ld.acquire.sys.global.u32", seen, ptx.addr(counter))
                 left -= 1
             ptx.break_(~pending())
-            waited, impatient = ptx.special.globaltimer() - start, reg.scalar(u32)
+            now, impatient = ptx.special.globaltimer(), reg.scalar(u32)
+            started.set(ptx.select(started == 0, now, started))
             patience, record = reg.scalar(u32), self.record.pointer()
-            ptx.inst("ld.relaxed.sys.global.u32", impatient, ptx.addr(record))
-            ptx.inst("ld.relaxed.sys.global.u32", patience, ptx.addr(record, PATIENCE * u32.bytes))
-            with ptx.if_((impatient != 0) | (waited > patience.to(u64) * NANOSECONDS)):
+            ptx.inst("ld.relaxed.gpu.global.u32", impatient, ptx.addr(record))
+            ptx.inst("ld.relaxed.gpu.global.u32", patience, ptx.addr(record, PATIENCE * u32.bytes))
+            with ptx.if_((impatient != 0) | (now - started > patience.to(u64) * NANOSECONDS)):
                 self._note(record, index, seen, target)
                 ptx.break_()
 
     def _note(self, record: Register, index: Register, seen: Register, target: Register) -> None:
         ctaid, threads = ptx.special.ctaid.x(), ptx.special.ntid.x()
         warp = ctaid * (threads // WARP) + ptx.special.tid.x() // WARP
-        place = record + (warp.to(u64) * RECORD_WORDS + RECORD) * u32.bytes
+        host = ptx.load(u64, ptx.addr(record, HOST * u32.bytes))
+        read_there = ptx.select(host == 0, record, host)
+        place = read_there + (warp.to(u64) * RECORD_WORDS + RECORD) * u32.bytes
         one = reg.scalar(u32, init=1)
         ptx.store(ptx.addr(place), RegisterArray([index, seen, target, one]))
-        ptx.inst("st.release.sys.global.u32", ptx.addr(record), one)
+        ptx.inst("st.release.sys.global.u32", ptx.addr(read_there), one)
+        ptx.inst("st.relaxed.gpu.global.u32", ptx.addr(record), one)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 PATIENCE = 1
 """The word of the patience."""
+HOST = 2
+"""The first of two words with the address of the record that the host reads."""
 RECORD, RECORD_WORDS = 4, 4
 """Where the warps' records begin, and the words of each: index, seen, target, 1."""
 NANOSECONDS = 1_000_000

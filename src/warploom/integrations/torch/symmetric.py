@@ -3,8 +3,8 @@
 The memory is `torch.distributed._symmetric_memory`'s, made by all ranks at the first call of a shape, and kept. Before
 that they compare their calls in the group's store: a rank that makes another call, or none, is named and nothing is
 launched. Kernels give up a wait after `config.peer_timeout_s` and write down which counter did not come
-(`collective.tile.bounded_wait`), in memory that the host reads without asking the GPU: the next call says which ranks
-it waited for.
+(`collective.tile.bounded_wait`), in memory that the host reads without asking the GPU, and kernels only write: the
+next call says which ranks it waited for.
 
     agree      the calls of all ranks, compared through the store   -> ArgumentError, PeerError
     exchange   memory and counters of a call's shape
@@ -61,7 +61,7 @@ class Wanted:
 class Exchange:
     """What the GPUs of a group reach into, by rank; this GPU's own state; and the record of its waits.
 
-    `host`: the record as this process reads it. `held`: whose memory it is; what a handle gives of a rank does not
+    `host`: where this process reads what waits were given up. `held`: whose memory it is; what a handle gives of a rank does not
     keep that memory. `more`: the further arrays, each by rank.
     """
 
@@ -234,8 +234,10 @@ def make(group: Group, wanted: Wanted, device: torch.device) -> Exchange:
     state = torch.zeros(wanted.state, dtype=_WORD, device=device)
     with torch.cuda.device(device):
         pinned = torch.zeros(wanted.record, dtype=_WORD, pin_memory=True)
-        pinned[watch.PATIENCE] = int(settings.peer_timeout_s * 1000)
-        record = as_seen_by_gpu(pinned, device)
+        record = torch.zeros(wanted.record, dtype=_WORD)
+        record[watch.PATIENCE] = int(settings.peer_timeout_s * 1000)
+        record[watch.HOST : watch.RECORD].view(torch.int64)[0] = as_seen_by_gpu(pinned, device).data_ptr()
+        record = record.to(device)
     torch.cuda.synchronize(device)
     group.agree(("the counters are zero",))
     return Exchange(
