@@ -61,8 +61,8 @@ class Wanted:
 class Exchange:
     """What the GPUs of a group reach into, by rank; this GPU's own state; and the record of its waits.
 
-    `host`: where this process reads what waits were given up. `held`: whose memory it is; what a handle gives of a rank does not
-    keep that memory. `more`: the further arrays, each by rank.
+    `host`: where this process reads what waits were given up. `held`: whose memory it is; what a handle gives of a rank
+    does not keep that memory. `more`: the further arrays, each by rank.
     """
 
     wanted: Wanted
