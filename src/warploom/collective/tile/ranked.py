@@ -1,10 +1,17 @@
 """The tiles of a result whose rows belong to several GPUs, in an order that gives each GPU its tiles in good time.
 
-GPU r begins with the rows of GPU r + 1, goes round, and ends with its own: what has to travel is under way while the
-rest is multiplied, and no two GPUs send to the same one at a time.
+Part by part, for rows that come from the others: GPU r begins with its own and goes round, so that what it waits for
+travels meanwhile.
 
-    GPU 0 of 4     [rows of 1] [rows of 2] [rows of 3] [its own]
-    GPU 1          [rows of 2] [rows of 3] [rows of 0] [its own]
+    GPU 0 of 4     [its own] [rows of 1] [rows of 2] [rows of 3]
+    GPU 1          [its own] [rows of 2] [rows of 3] [rows of 0]
+
+In turns, for rows that go to the others: a row of tiles of GPU r + 1, one of r + 2, and so on, its own among them. The
+links are busy from the first tile to the last, no two GPUs send to the same one at a time, and a tile is whole soon
+after the first GPU has multiplied it: all are at the same rows of each part.
+
+    GPU 0 of 4     [row 0 of 1][row 0 of 2][row 0 of 3][row 0 of its own] [row 1 of 1]...
+    GPU 1          [row 0 of 2][row 0 of 3][row 0 of 0][row 0 of its own] [row 1 of 2]...
 """
 
 from __future__ import annotations
@@ -34,16 +41,15 @@ class RankedTiles:
     Args:
         rows, columns: of one GPU's part of the result; tile: (m, n) of a CTA.
         ranks: GPUs of the group; rank: of this one.
-        order: of the tiles within a part; see `raster`.
-        own_first: begin with one's own part instead, for what has to come from the others.
+        order: of the tiles; see `raster`. Within a part, or, in turns, over the rows of all parts.
+        in_turns: see above.
     """
 
     def __init__(
         self, rows: Register, columns: Register, tile: tuple[int, int], ranks: int, rank: Register, order: Order,
-        *, own_first: bool = False,
+        *, in_turns: bool = False,
     ) -> None:  # fmt: skip
-        self.begin = 0 if own_first else 1
-        self.tile, self.ranks, self.rank, self.order = tile, ranks, rank, order
+        self.tile, self.ranks, self.rank, self.order, self.in_turns = tile, ranks, rank, order, in_turns
         self.down = (rows + (tile[0] - 1)) // tile[0]
         self.across = (columns + (tile[1] - 1)) // tile[1]
         self.in_part = self.down * self.across
@@ -51,15 +57,17 @@ class RankedTiles:
     def tiles(self) -> Iterator[RankedTile]:
         """This CTA's tiles of all parts."""
         for number in ptx.range(ptx.special.ctaid.x(), self.in_part * self.ranks, ptx.special.nctaid.x()):
-            part = self.rank + (number // self.in_part + self.begin)
-            yield self._tile(ptx.select(part >= self.ranks, part - self.ranks, part), number % self.in_part)
+            if self.in_turns:
+                row, column = self.order(number, self.down * self.ranks, self.across)
+                part, row = self.rank + row % self.ranks + 1, row // self.ranks
+            else:
+                row, column = self.order(number % self.in_part, self.down, self.across)
+                part = self.rank + number // self.in_part
+            yield self._tile(ptx.select(part >= self.ranks, part - self.ranks, part), row, column)
 
-    def own(self, first: int, every: int) -> Iterator[RankedTile]:
-        """Tiles of this GPU's own part, for worker `first` of the `every` that each CTA has."""
-        start = ptx.special.ctaid.x() * every + first
-        for number in ptx.range(start, self.in_part, ptx.special.nctaid.x() * every):
-            yield self._tile(self.rank, number)
+    def own(self, number: Register, order: Order) -> RankedTile:
+        """A tile of this GPU's own part, by its number in an order of that part."""
+        return self._tile(self.rank, *order(number, self.down, self.across))
 
-    def _tile(self, owner: Register, number: Register) -> RankedTile:
-        row, column = self.order(number, self.down, self.across)
+    def _tile(self, owner: Register, row: Register, column: Register) -> RankedTile:
         return RankedTile(owner, row * self.tile[0], column * self.tile[1], row * self.across + column, row)

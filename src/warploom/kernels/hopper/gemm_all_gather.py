@@ -141,7 +141,7 @@ def build(
         ring.initialise()
         rounds = Rounds(signals, rank, state, record)
         rows, depth, columns = A.shape[1], A.shape[2], D.shape[2]
-        schedule = RankedTiles(rows, columns, tile, ranks, rank, grouped(config.group), own_first=True)
+        schedule = RankedTiles(rows, columns, tile, ranks, rank, grouped(config.group))
         num_k_tiles, warpgroup = (depth + (product.tile_k - 1)) // product.tile_k, warpgroup_index()
         with producer_warpgroup(warpgroup, producer_regs):
             with ptx.if_(ptx.special.tid.x() == 0):

@@ -2,22 +2,25 @@
 
 Every GPU has a part of K: A (M, K / ranks), B (N, K / ranks). Rank r keeps rows r M / ranks and on.
 
-Roles      producer   warpgroup 0, one thread: TMA loads of the k-tiles of the CTA's tiles
+Roles      loader     warpgroup 0, thread 0: TMA loads of the k-tiles of the CTA's tiles
+           adder      warpgroup 0, warps 1 to 3: add up the slots of tiles that have come from all GPUs
            consumer   every other warpgroup: wgmma for its rows of a tile; TMA stores them to the tile's owner, into
-                      the slot of this GPU; behind all tiles, adds up its share of what came here
+                      the slot of this GPU
 
-               producer     [A, B of a tile of rank + 1] ... [A, B of a tile of its own]
-               consumer     [multiply][send, signal the tile before] ... | [wait for a tile][add its slots][store] ...
-               other GPUs   ..... [send, signal] ....................... |
+               loader       [A, B of a tile of rank + 1][of rank + 2] ... [of its own] ...
+               consumer     [multiply][send, signal the tile before][multiply][send, signal the tile before] ...
+               other GPUs   ..... [send, signal] .......
+               adder        wait for a tile ............ [add its slots, store] wait for the next one ...
 
-Order      tiles of other GPUs first, one's own last (`collective.tile.ranked`). Slots are added in the order of the
-           ranks, so the bits of the result do not depend on who came first.
+Order      a row of tiles of each GPU in turn (`collective.tile.ranked`), so that the links are busy all the time, and
+           the sums are made while the rest is multiplied. Slots are added in the order of the ranks: the bits of the
+           result do not depend on who came first.
 Signals    counter r                the slots of GPU r may be written again      1 of GPU r for each launch
            counter ranks + tile     a tile has come                              1 of each consumer of each GPU
            They only grow (`collective.tile.rounds`).
 Barriers   full[s], empty[s]        the ring's
-           bar 1..                  128 threads of a consumer: its store boxes, and what it waited for
-           bar 8                    all consumers: the CTA is done
+           bar 1..                  128 threads of a consumer: its store boxes
+           bar 8                    all of the CTA: it is done
 Memory     slots: on each GPU ranks x its rows x N, of D's type, written by all
 Limits     M a multiple of the ranks; N a multiple of 16 bytes' worth; 16-bit D; A K-major; every GPU has
            as many CTAs resident as the grid, or a wait would not end
@@ -35,7 +38,7 @@ from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import TmaPipeline
 from ...collective.tile.ranked import RankedTile, RankedTiles
 from ...collective.tile.raster import grouped
-from ...collective.tile.roles import WARPGROUP, each_consumer, producer, warpgroup_index
+from ...collective.tile.roles import WARP, each_consumer, producer_warpgroup, warpgroup_index
 from ...collective.tile.rounds import STATE_WORDS, Rounds
 from ...collective.tile.sizes import OnAll
 from ...errors import ArgumentError
@@ -55,8 +58,12 @@ __all__ = ["CONFIG", "build", "counters"]
 
 CONFIG = Config(ctas=1, pdl=False)
 """A tile of 128 x 256 for two consumers."""
-ALL_CONSUMERS = 8
-"""Their named barrier."""
+WHOLE_CTA = 8
+"""Its named barrier."""
+ADDERS = 3
+"""Warps of a CTA that add."""
+ADDED_ROWS = 16
+"""Of a tile, which a warp adds up at a time."""
 _VECTOR = 8
 """16-bit elements of 16 bytes."""
 
@@ -127,17 +134,23 @@ def build(
         out = TmaStore(target, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
         ring.initialise()
         rounds = Rounds(signals, rank, state, record)
-        schedule = RankedTiles(D.shape[0], D.shape[1], tile, ranks, rank, grouped(config.group))
+        schedule = RankedTiles(D.shape[0], D.shape[1], tile, ranks, rank, grouped(config.group), in_turns=True)
         num_k_tiles, warpgroup = k_tiles(A, product.tile_k), warpgroup_index()
-        with producer(warpgroup, producer_regs):
-            produce = ring.producer_state()
-            for here in schedule.tiles():
-                row = here.owner * D.shape[0] + here.row
-                for k_tile in ptx.range(num_k_tiles):
-                    with ring.produce(produce) as stage:
-                        k = k_tile * product.tile_k
-                        ptx.tma.load(stage.a, A.tma_desc(), stage.a.coordinates(row, k), stage.full)
-                        ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
+        with producer_warpgroup(warpgroup, producer_regs):
+            with ptx.if_(ptx.special.tid.x() == 0):
+                produce = ring.producer_state()
+                for here in schedule.tiles():
+                    row = here.owner * D.shape[0] + here.row
+                    for k_tile in ptx.range(num_k_tiles):
+                        with ring.produce(produce) as stage:
+                            k = k_tile * product.tile_k
+                            ptx.tma.load(stage.a, A.tma_desc(), stage.a.coordinates(row, k), stage.full)
+                            ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
+            with ptx.if_(ptx.special.tid.x() >= WARP):
+                add_slots(slots, D, schedule, tile, rounds, config, mean)
+            ptx.bar.sync(WHOLE_CTA, config.threads)
+            with ptx.if_(ptx.special.tid.x() == 0):
+                rounds.finish()
         for me in each_consumer(warpgroup, config.consumers, consumer_regs):
             out.begin()
             state_of_ring, first = ring.consumer_state(), me * config.rows
@@ -153,12 +166,7 @@ def build(
                     scales.owner = here.owner
                 out.store(acc, me, here.row + first, here.column, at=lambda row, column: (column, row, rank))
             sent.last()
-            for here in schedule.own(me, config.consumers):
-                add_slots(slots, D, rank, here, tile, rounds, config.consumers, me, mean)
-            ptx.bar.sync(ALL_CONSUMERS, WARPGROUP * config.consumers)
-            if me == 0:
-                with ptx.if_(thread_of_warpgroup() == 0):
-                    rounds.finish()
+            ptx.bar.sync(WHOLE_CTA, config.threads)
 
     return gemm_reduce_scatter
 
@@ -226,28 +234,34 @@ class Sent:
 
 
 def add_slots(
-    slots: PeerArrays, D: ArrayHandle, rank: Register, here: RankedTile, tile: tuple[int, int], rounds: Rounds,
-    consumers: int, me: int, mean: bool,
+    slots: PeerArrays, D: ArrayHandle, schedule: RankedTiles, tile: tuple[int, int], rounds: Rounds, config: Config,
+    mean: bool,
 ) -> None:  # fmt: skip
-    """The sums of a tile of this GPU's own rows, over the ranks in their order: 128 threads, 16 bytes from each."""
-    ranks, thread = len(slots), thread_of_warpgroup()
-    with ptx.if_(thread == 0):
-        rounds.wait(here.number + ranks, ranks * consumers)
-    ptx.bar.sync(1 + me, WARPGROUP)
+    """The sums of this GPU's own rows, over the ranks in their order, tile by tile as they come: `ADDED_ROWS` rows of a
+    tile by a warp, 16 bytes from each of its lanes."""
+    ranks, thread = len(slots), ptx.special.tid.x()
+    lane, warp = thread & (WARP - 1), ptx.special.ctaid.x() * ADDERS + (thread - WARP) // WARP
     rows, columns = D.shape
-    in_row = tile[1] // _VECTOR
-    source, result = slots.pointer(rank), D.pointer()
+    in_row, pieces = tile[1] // _VECTOR, tile[0] // ADDED_ROWS
+    source, result = slots.pointer(schedule.rank), D.pointer()
     part = rows.to(u64) * columns * D.dtype.bytes
-    for piece in ptx.range(thread, tile[0] * in_row, WARPGROUP, unroll=False):
-        row, column = here.row + piece // in_row, here.column + piece % in_row * _VECTOR
-        with ptx.if_((row < rows) & (column < columns)):
-            place = (row.to(u64) * columns + column) * D.dtype.bytes
-            sums: list[Register] = []
-            for slot in range(ranks):
-                words = ptx.load(b32, ptx.addr(source + part * slot + place), vector=4)
-                values = [value for word in words for value in unpack(word, D.dtype)]
-                sums = [a + b for a, b in zip(sums, values, strict=True)] if sums else values
-            if mean:
-                sums = [each * (1 / ranks) for each in sums]
-            packed = [pack(sums[at : at + 2], D.dtype) for at in range(0, _VECTOR, 2)]
-            ptx.store(ptx.addr(result + place), RegisterArray(packed))
+    order = grouped(max(1, config.group // ranks))
+    for number in ptx.range(warp, schedule.in_part * pieces, ptx.special.nctaid.x() * ADDERS, unroll=False):
+        here = schedule.own(number // pieces, order)
+        first = here.row + number % pieces * ADDED_ROWS
+        with ptx.if_(lane == 0):
+            rounds.wait(here.number + ranks, ranks * config.consumers)
+        ptx.warp.sync()
+        for piece in ptx.range(lane, ADDED_ROWS * in_row, WARP, unroll=False):
+            row, column = first + piece // in_row, here.column + piece % in_row * _VECTOR
+            with ptx.if_((row < rows) & (column < columns)):
+                place = (row.to(u64) * columns + column) * D.dtype.bytes
+                came = [ptx.load(b32, ptx.addr(source + part * slot + place), vector=4) for slot in range(ranks)]
+                sums: list[Register] = []
+                for words in came:
+                    values = [value for word in words for value in unpack(word, D.dtype)]
+                    sums = [a + b for a, b in zip(sums, values, strict=True)] if sums else values
+                if mean:
+                    sums = [each * (1 / ranks) for each in sums]
+                packed = [pack(sums[at : at + 2], D.dtype) for at in range(0, _VECTOR, 2)]
+                ptx.store(ptx.addr(result + place), RegisterArray(packed))
