@@ -38,7 +38,10 @@ LLAMA_3_70B = {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_h
 SMALL = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 8, "num_key_value_heads": 4}
 COLUMNS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
 ROWS = ("self_attn.o_proj", "mlp.down_proj")
-TOLERANCE = 0.03
+WORSE = 1.05
+"""How much farther from a model in f32 ours may be than the plain one."""
+COMPARED = 512
+"""Tokens of a sequence that are compared: in f32, attention has no fused form and needs memory for all its scores."""
 WINDOWS, REPEATS = 7, 5
 
 
@@ -180,21 +183,36 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-def phase(
-    name: str, shape: tuple[int, ...], both: dict[str, nn.Module], call: Any, ranks: int, eager: bool = False
-) -> dict[str, Any]:
-    """One phase: the results of both models agree, then tokens a second of each."""
-    like = next(iter(both["warploom"].parameters()))
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(like.device, like.dtype)
+def inputs(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Embedded tokens of a phase, the same on all ranks."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(like.device, like.dtype)
+
+
+def in_float(model: nn.Module, call: Any, phases: list[tuple[str, tuple[int, ...]]]) -> list[Tensor]:
+    """What the model computes in f32 of the first tokens of each phase, which depend on no later ones."""
+    like, exact = next(iter(model.parameters())), copy.deepcopy(model).float()
     with torch.no_grad():
-        plain, ours = (call(each, x) for each in both.values())
-        plain = plain.full_tensor() if hasattr(plain, "full_tensor") else plain
-        away = float((plain.float() - ours.float()).norm() / plain.float().norm())
-        assert away < TOLERANCE, f"{name}: the models differ by {away:.4f}"
+        return [call(exact, inputs(size, like)[:, :COMPARED].float()) for _, size in phases]
+
+
+def phase(
+    name: str, shape: tuple[int, ...], both: dict[str, nn.Module], call: Any, right: Tensor, ranks: int,
+    eager: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """One phase: ours is no farther from `right` than the plain model, then tokens a second of each."""
+    x = inputs(shape, next(iter(both["warploom"].parameters())))
+    away = {}
+    with torch.no_grad():
+        for which, each in both.items():
+            found = call(each, x)
+            found = found.full_tensor() if hasattr(found, "full_tensor") else found
+            away[which] = float((found[:, :COMPARED].float() - right).norm() / right.norm())
+        assert away["warploom"] <= WORSE * away["plain"], f"{name}: errors against f32 are {away}"
         ready = {which: captured(lambda each=each: call(each, x), eager) for which, each in both.items()}  # type: ignore[misc]
         times = seconds(ready, ranks)
     tokens = shape[0] * shape[1]
-    return {"phase": name, "tokens": tokens, "differ": away, "ms": {key: 1e3 * each for key, each in times.items()},
+    return {"phase": name, "tokens": tokens, "error_against_f32": away,
+            "ms": {key: 1e3 * each for key, each in times.items()},
             "tokens_per_second": {key: tokens / each for key, each in times.items()}}  # fmt: skip
 
 
@@ -222,15 +240,16 @@ def main(arguments: list[str] | None = None) -> None:
             model, call, whose = build(shape, options.layers if on_gpu else 1, options.own)
     finally:
         torch.set_default_dtype(before)
-    both = models(model.eval().requires_grad_(False), ranks)
     phases = [("prefill", (1, options.prefill if on_gpu else 8, shape["hidden_size"]))]
     phases += [(f"decode {count}", (int(count), 1, shape["hidden_size"])) for count in options.decode.split(",")]
-    rows = []
-    for name, size in phases:
-        rows.append(phase(name, size, both, call, ranks, options.eager))
+    exact = in_float(model.eval().requires_grad_(False), call, phases)
+    both, rows = models(model, ranks), []
+    for (name, size), right in zip(phases, exact, strict=True):
+        rows.append(phase(name, size, both, call, right, ranks, options.eager))
         if rank == 0:
             speeds = ", ".join(f"{key} {value:,.0f}" for key, value in rows[-1]["tokens_per_second"].items())
-            print(f"{ranks} x {device.type}, {name}: tokens/s {speeds}; differ by {rows[-1]['differ']:.4f}", flush=True)
+            errors = ", ".join(f"{value:.4f}" for value in rows[-1]["error_against_f32"].values())
+            print(f"{ranks} x {device.type}, {name}: tokens/s {speeds}; errors {errors}", flush=True)
     if ranks > 1 and on_gpu:
         distributed.check()
     if rank == 0 and options.out:
