@@ -13,7 +13,7 @@ from warploom.driver import toolchain
 from warploom.errors import ArgumentError
 from warploom.kernels.hopper.description import Fusion, Product
 from warploom.kernels.hopper.free_tile import build
-from warploom.kernels.hopper.free_tile_choice import CLUSTERS, fitting, ranked, terms
+from warploom.kernels.hopper.free_tile_choice import CLUSTERS, banded, fitting, ranked, terms
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig, FreeTileGrid, named
 from warploom.kernels.hopper.names import any_config
 from warploom.operators.families import to_text
@@ -202,6 +202,32 @@ def test_parts_of_k_are_added_in_one_order_whoever_is_first():
         np.testing.assert_array_equal(result.view(np.uint16), results[0].view(np.uint16))
 
 
+# -- bands -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("band", [1, 2, 3, 50])
+@pytest.mark.parametrize("name", ["u64x40_3_p_f3_z", "s64x40_3_p_f3_z", "u64x48_3_p_n2w_f3", "s64x40_3_p_n2a_f3"])
+def test_every_tile_is_computed_once_whatever_the_band(name: str, band: int):
+    m, n, k, draw = 330, 200, 72, np.random.default_rng(3)
+    a, w = (draw.integers(-2, 3, (rows, k)).astype(ml_dtypes.bfloat16) for rows in (m, n))
+    kernel = build(Product(), replace(named(name), band=band))
+    report = kernel.emulate(a, w, machine=H200(sms=SMS))
+    np.testing.assert_array_equal(
+        report.outputs[0].astype(np.float32), rounded(a.astype(np.float32) @ w.astype(np.float32).T)
+    )
+    assert {finding.rule for finding in report.findings} <= RELAXED
+
+
+def test_bands_are_chosen_where_a_wave_loads_fewer_rows_so():
+    tile = FreeTileConfig(swapped=True, tile_m=128, tile_n=200, stages=5, persistent=True, moved=True)
+    assert banded(tile, 8192, 2048).band == 9  # 9 x 200 tokens beside 15 x 128 weights, near a square
+    assert banded(tile, 16384, 256).band == 1  # two tiles of weights: both of them for each tile of tokens
+    assert banded(tile, 1024, 16384) == tile  # six tiles of tokens: along them, a wave has all of them anyway
+    assert banded(replace(tile, persistent=False), 8192, 2048).band == 0
+    assert banded(replace(tile, tile_m=192, tile_n=96, consumers=3), 8192, 2048).band == 0  # no registers for it
+
+
 # -- what is refused -------------------------------------------------------------------------------------------------
 
 
@@ -214,6 +240,7 @@ def test_parts_of_k_are_added_in_one_order_whoever_is_first():
         ({"neighbours": 2, "persistent": True}, "2"), ({"tile_m": 0}, "0"), ({"whole": 1}, "1"),
         ({"moved": True, "consumers": 1}, "1"),
         ({"moved": True, "tile_m": 256, "tile_n": 152}, "152"),
+        ({"band": 2}, "2"), ({"band": 2, "persistent": True, "tile_m": 192, "consumers": 3}, "2"),
         ({"shared": "weights"}, "1"), ({"shared": "rows"}, "'rows'"),
         ({"shared": "tokens", "neighbours": 2, "split": 2, "tile_n": 64}, "2"),
         ({"shared": "weights", "neighbours": 4, "tile_n": 24}, "(24, 4)"),

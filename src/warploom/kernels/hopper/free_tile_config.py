@@ -48,7 +48,7 @@ SHARED = ("", "weights", "tokens")
 """What neighbours may share."""
 _NUMBERS = {
     "tile_m": 64, "tile_n": 8, "consumers": 1, "k_tiles": 1, "stages": 2, "split": 1, "neighbours": 1, "prefetch": 0,
-    "ctas_per_sm": 1,
+    "ctas_per_sm": 1, "band": 0,
 }  # fmt: skip
 NAME = re.compile(
     r"(?P<side>[su])(?P<tile_m>\d{1,6})x(?P<tile_n>\d{1,6})(?:w(?P<consumers>\d{1,6}))?(?:k(?P<k_tiles>\d{1,6}))?_(?P<stages>\d{1,6})"
@@ -88,6 +88,8 @@ class FreeTileConfig:
             emulator see that nothing else is read that nobody wrote.
         moved: the producer has a warpgroup, which gives its registers to two or three consumers (setmaxnreg): their
             parts of a tile may then be twice as large.
+        band: of a persistent kernel, which goes through bands of that many tiles of tokens, each along the weights, so
+            that tiles computed at one time share rows of both (`raster.grouped`); 0: along all the tokens.
     """
 
     family: ClassVar[str] = "free_tile"
@@ -109,6 +111,7 @@ class FreeTileConfig:
     cleared: bool = False
     moved: bool = False
     shared: str = ""
+    band: int = 0
 
     @property
     def blocks(self) -> int:
@@ -141,6 +144,11 @@ class FreeTileConfig:
         if self.moved:
             return MOST_MOVED.get(self.consumers, 0)
         return MOST_ACCUMULATORS.get(self.consumers, (0, 0))[self.persistent]
+
+    @property
+    def takes_bands(self) -> bool:
+        """Whether there are registers for `band`: three consumers have none left at their largest tiles."""
+        return self.consumers < 3
 
     @property
     def tokens(self) -> int:
@@ -258,6 +266,8 @@ class FreeTileConfig:
             (self.split == 1 or not self.persistent, "its parts of K", "1 where it is persistent", self.split),
             (self.neighbours == 1 or not self.persistent or self.shared != "", "its neighbours",
              "1 where it is persistent and nothing is shared", self.neighbours),
+            (not self.band or self.persistent, "its bands", "0 where it is not persistent", self.band),
+            (not self.band or self.takes_bands, "its bands", "0 with three consumers or more", self.band),
             (not self.shared or self.neighbours > 1, "what is shared", "2 neighbours or more", self.neighbours),
             (not self.shared or self.split == 1, "what is shared", "all of K", self.split),
             (not self.shared or self.shared_rows >= SLICE_ROWS * self.neighbours, "what is shared",

@@ -1,6 +1,7 @@
 """Which tiles a CTA of free tiles has, where they begin, and how their operands come into a stage of the ring.
 
-neighbours                    tiles follow each other along the tokens, and clusters hold what comes together
+alone                         tiles follow each other along the tokens, in bands of them where the configuration says so
+neighbours                    along the tokens, and clusters hold what comes together
 neighbours that share weights  along the tokens: a cluster's tiles have the same weights, each CTA loads a slice
 neighbours that share tokens   along the weights: likewise
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from ...collective.pipeline.tma import Stage, TmaPipeline
 from ...collective.tile.cluster import Slices, slice_boxes
 from ...collective.tile.inside import inside, least, moved
+from ...collective.tile.raster import grouped
 from ...collective.tile.stream_k import SplitKSchedule
 from ...lang import ptx
 from ...lang.tile import ArrayHandle
@@ -79,8 +81,11 @@ class Places:
         """Of tile number `tile`; a last tile begins so that it ends with the tensor. Each role calculates it for
         itself, a consumer after its products: registers are scarce."""
         config, across = self.config, self.across()
-        own_token = self._of_cluster(tile % across, "weights") * config.tokens
-        own_weight = self._of_cluster(tile // across, "tokens") * config.weights
+        along, behind = (
+            grouped(config.band)(tile, across, self.down()) if config.band else (tile % across, tile // across)
+        )
+        own_token = self._of_cluster(along, "weights") * config.tokens
+        own_weight = self._of_cluster(behind, "tokens") * config.weights
         return Here(
             moved(own_token, self.A.shape[0], config.tokens), moved(own_weight, self.W.shape[0], config.weights),
             own_token, own_weight,

@@ -1,7 +1,7 @@
 """D = A B with the rows of A on several GPUs: an all-gather and a product in one launch.
 
 Every GPU has rows of A, (M / ranks, K), and its own B, (N, K). Each pushes its rows to all others while it multiplies
-them itself; tiles of others' rows wait until the rows are there.
+them itself; tiles of others' rows wait until the rows are there, a chunk of K at a time.
 
 Roles      loader     warpgroup 0, thread 0: TMA loads; waits for rows that have to come
            pusher     warpgroup 0, warps 1 to 3: this GPU's rows to the others, 16 bytes from each lane
@@ -12,11 +12,13 @@ Roles      loader     warpgroup 0, thread 0: TMA loads; waits for rows that have
                consumer   [multiply, store ........................................................]
 
 Order      one's own rows first, then those of rank + 1 and so on; rank - 1 needs this GPU's rows first, and gets them
-           first, from the top.
+           first: the first chunk of K of all rows, then the second one. So all tiles of a part follow what comes, and
+           behind the last chunk only that chunk is left to multiply, not a whole tile.
 Scales     of the tensor, or of rows: then this GPU's travel with its rows, or are there already (`replicated`)
 Kept       with `keep` the pushing warps of all CTAs also put the rows of all ranks together, as they come
 Signals    counter r                       GPU r has read what was pushed to it       1 of GPU r for each launch
-           counter ranks + r x down + t    rows of tile t of GPU r have come          1 of each warp for each slice
+           counter ranks + (r x down + t) x CHUNKS + c    chunk c of the rows of tile t of GPU r has come, 1 for each
+                                           piece of `PIECE_ROWS` rows
            They only grow (`collective.tile.rounds`).
 Barriers   full[s], empty[s]               the ring's
            bar 1..                         128 threads of a consumer: its store boxes
@@ -28,6 +30,8 @@ Limits     rows of A contiguous, K a multiple of 16 bytes' worth; A K-major; eve
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from ...collective.epilogue.arguments import epilogue_arguments
@@ -44,6 +48,7 @@ from ...isa.dtypes import b32, f32, u32, u64
 from ...lang import Kernel, Tile, kernel, ptx
 from ...lang.peers import PeerArrays
 from ...lang.pointers import TensorMap
+from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
 from ..gemm_mainloop import ConsumerLoop
@@ -59,8 +64,10 @@ WHOLE_CTA = 8
 """Its named barrier."""
 PUSHERS = 3
 """Warps of a CTA that push."""
-SLICES = 16
-"""Pieces of a tile's rows, each pushed by one CTA: few rows are enough to keep the pushing CTAs at it."""
+CHUNKS, LEAST_CHUNK = 8, 8
+"""Of K, at most; and k-tiles of one, at least."""
+PIECE_ROWS = 4
+"""Rows of a tile that one warp pushes at a time: few, so that few rows of A are enough to keep all warps at it."""
 PUSHING_EIGHTHS = 3
 """Of the CTAs, how many push: enough to keep up with the products, few enough to leave them the memory."""
 _BYTES = 16
@@ -70,7 +77,7 @@ _UNROLL = 4
 
 def counters(rows: int, ranks: int, config: Config = CONFIG) -> int:
     """How many counters each GPU needs; `rows`: of A on each."""
-    return ranks + ranks * -(-rows // config.tile_m)
+    return ranks + ranks * -(-rows // config.tile_m) * CHUNKS
 
 
 @lru_cache(maxsize=64)
@@ -143,20 +150,27 @@ def build(
         rows, depth, columns = A.shape[1], A.shape[2], D.shape[2]
         schedule = RankedTiles(rows, columns, tile, ranks, rank, grouped(config.group))
         num_k_tiles, warpgroup = (depth + (product.tile_k - 1)) // product.tile_k, warpgroup_index()
+        chunks = Chunks.of(num_k_tiles, product.tile_k * product.a.bytes, depth * product.a.bytes)
+        arrivals = Arrivals(rounds, ranks, schedule.down, config.tile_m // PIECE_ROWS)
         with producer_warpgroup(warpgroup, producer_regs):
             with ptx.if_(ptx.special.tid.x() == 0):
                 produce = ring.producer_state()
                 for here in schedule.tiles():
-                    source, part = rows_of(A, gathered, rank, here, rounds, schedule.down)
-                    for k_tile in ptx.range(num_k_tiles):
-                        with ring.produce(produce) as stage:
-                            k = k_tile * product.tile_k
-                            load_rows(stage, source, (k, here.row, part))
-                            ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
+                    source, part, others = rows_of(A, gathered, rank, here)
+                    for chunk in ptx.range(chunks.count, unroll=False):
+                        with ptx.if_(others):
+                            arrivals.wait(here.owner, here.down, chunk)
+                            ptx.fence.proxy_async()  # the others wrote through the generic proxy
+                        for k_tile in chunks.k_tiles(chunk):
+                            with ring.produce(produce) as stage:
+                                k = k_tile * product.tile_k
+                                load_rows(stage, source, (k, here.row, part))
+                                ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
             with ptx.if_(ptx.special.tid.x() >= WARP):
-                push(A, gathered, rank, rounds, config.tile_m, schedule.down, scales)
+                pieces = Pieces(chunks, config.tile_m, schedule.down, A.shape[1], ranks, rank)
+                push(A, gathered, pieces, arrivals, scales)
                 if keep:
-                    keep_rows(args["kept"], A, gathered, rank, rounds, config.tile_m, schedule.down)
+                    keep_rows(args["kept"], A, gathered, pieces, arrivals)
             ptx.bar.sync(WHOLE_CTA, config.threads)
             with ptx.if_(ptx.special.tid.x() == 0):
                 rounds.finish()
@@ -200,22 +214,119 @@ def check(product: Product, config: Config, ranks: int) -> None:
         )
 
 
-# -- the loader ----------------------------------------------------------------------------------------------------
+# -- what travels --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Of K: how many there are, k-tiles of all and of each but the last, bytes of a row of A and of its chunk."""
+
+    count: Register
+    num_k_tiles: Register
+    of_chunk: Register
+    row_bytes: Register
+    bytes: Register
+
+    @classmethod
+    def of(cls, num_k_tiles: Register, k_tile_bytes: int, row_bytes: Register) -> Chunks:
+        """As few k-tiles in each as make no more than `CHUNKS`."""
+        eighth = (num_k_tiles + (CHUNKS - 1)) // CHUNKS
+        of_chunk = ptx.select(eighth > LEAST_CHUNK, eighth, LEAST_CHUNK)
+        return cls((num_k_tiles + of_chunk - 1) // of_chunk, num_k_tiles, of_chunk, row_bytes, of_chunk * k_tile_bytes)
+
+    def k_tiles(self, chunk: Register) -> Iterator[Register]:
+        """Of a chunk."""
+        first = chunk * self.of_chunk
+        end = first + self.of_chunk
+        yield from ptx.range(first, ptx.select(end < self.num_k_tiles, end, self.num_k_tiles))
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What has come from other GPUs: a counter for each chunk of K of the rows of each of their tiles.
+
+    pieces: of a tile's rows, each of which one warp sends. Pieces past the last row count, too.
+    """
+
+    rounds: Rounds
+    ranks: int
+    down: Register
+    pieces: int
+
+    def wait(self, owner: Register, tile: Register, chunk: Register) -> None:
+        """By one thread: until a chunk of the rows of a tile of GPU `owner` is here."""
+        self.rounds.wait(self._counter(owner, tile, chunk), self.pieces)
+
+    def add(self, to: Register, owner: Register, tile: Register, chunk: Register) -> None:
+        """By one thread: tell GPU `to` that a piece of GPU `owner` is there."""
+        self.rounds.add(to, self._counter(owner, tile, chunk))
+
+    def _counter(self, owner: Register, tile: Register, chunk: Register) -> Register:
+        counter: Register = (owner * self.down + tile) * CHUNKS + chunk + self.ranks
+        return counter
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows of a tile in a chunk of K: the first row, how many there are, where they begin, in bytes, and how many
+    bytes of each row there are."""
+
+    tile: Register
+    chunk: Register
+    first: Register
+    rows: Register
+    start: Register
+    bytes: Register
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The rows of one GPU, which each other one gets piece by piece: a chunk of K of all rows, then the next one."""
+
+    chunks: Chunks
+    tile_m: int
+    down: Register
+    rows: Register
+    ranks: int
+    rank: Register
+
+    @property
+    def number(self) -> Register:
+        """How many there are."""
+        count: Register = self.chunks.count * self.down * (self.tile_m // PIECE_ROWS)
+        return count
+
+    def of(self, number: Register) -> Piece:
+        """By its number."""
+        of_tile = self.tile_m // PIECE_ROWS
+        of_chunk = self.down * of_tile
+        chunk, inside = number // of_chunk, number % of_chunk
+        first = inside * PIECE_ROWS
+        left = ptx.select(first < self.rows, self.rows - first, 0)
+        here = ptx.select(left < PIECE_ROWS, left, PIECE_ROWS)
+        column = chunk * self.chunks.bytes
+        rest = self.chunks.row_bytes - column
+        size = ptx.select(rest < self.chunks.bytes, rest, self.chunks.bytes)
+        start = first.to(u64) * self.chunks.row_bytes + column
+        return Piece(inside // of_tile, chunk, first, here, start, size)
+
+    def rank_after(self, distance: Register) -> Register:
+        """The GPU that is so far behind this one."""
+        far = self.rank + distance
+        after: Register = ptx.select(far >= self.ranks, far - self.ranks, far)
+        return after
 
 
 def rows_of(
-    A: ArrayHandle, gathered: PeerArrays, rank: Register, here: RankedTile, rounds: Rounds, down: Register
-) -> tuple[TensorMap, Register]:
-    """The tensor that holds a tile's rows, and which of its parts they are: one's own, or what others have pushed, as
-    soon as it is there."""
+    A: ArrayHandle, gathered: PeerArrays, rank: Register, here: RankedTile
+) -> tuple[TensorMap, Register, Predicate]:
+    """The tensor that holds a tile's rows, one's own or what others have pushed; which of its parts they are; and
+    whether they are others'."""
     own, came = A.tma_desc(), gathered.tma_desc(rank)
-    others = here.owner != rank
-    with ptx.if_(others):
-        rounds.wait(here.owner * down + here.down + len(gathered), PUSHERS * SLICES)
-        ptx.fence.proxy_async()  # the others wrote through the generic proxy
+    others: Predicate = here.owner != rank
     source = TensorMap(ptx.select(others, came.register, own.register), came.array, came.box)
     source.origin = own.origin | came.origin
-    return source, ptx.select(others, here.owner, 0)
+    return source, ptx.select(others, here.owner, 0), others
 
 
 def load_rows(stage: Stage, source: TensorMap, place: tuple[Register, Register, Register]) -> None:
@@ -226,75 +337,57 @@ def load_rows(stage: Stage, source: TensorMap, place: tuple[Register, Register, 
 # -- the pusher ----------------------------------------------------------------------------------------------------
 
 
-def push(
-    A: ArrayHandle, gathered: PeerArrays, rank: Register, rounds: Rounds, tile_m: int, down: Register,
-    scales: Scales | None = None,
-) -> None:  # fmt: skip
-    """This GPU's rows to all others, tile by tile, each slice of a tile by the three warps of one CTA."""
-    ranks, rows, depth = len(gathered), A.shape[1], A.shape[2]
-    thread = ptx.special.tid.x() - WARP
-    row_bytes = depth * A.dtype.bytes
-    first_lane = (ptx.special.tid.x() & (WARP - 1)) == 0
-    slice_rows, slices = tile_m // SLICES, down * SLICES
+def push(A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals, scales: Scales | None) -> None:
+    """This GPU's rows to all others, one after the other, each piece by one warp."""
+    ranks, rank = pieces.ranks, pieces.rank
+    lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - WARP) // WARP
     pushing = (ptx.special.nctaid.x() * PUSHING_EIGHTHS + 7) // 8
-    cta = ptx.special.ctaid.x()
-    start_at = ptx.select(cta < pushing, cta, slices * (ranks - 1))
-    for number in ptx.range(start_at, slices * (ranks - 1), pushing, unroll=False):
-        turn, piece = number // slices, number % slices
-        far = rank + (ranks - 1 - turn)
-        owner = ptx.select(far >= ranks, far - ranks, far)
-        with ptx.if_(first_lane):
-            rounds.wait_for_launch(owner)
+    cta, all_of_them = ptx.special.ctaid.x(), pieces.number * (ranks - 1)
+    start_at = ptx.select(cta < pushing, warp * pushing + cta, all_of_them)
+    for number in ptx.range(start_at, all_of_them, pushing * PUSHERS, unroll=False):
+        owner = pieces.rank_after(ranks - 1 - number // pieces.number)
+        piece = pieces.of(number % pieces.number)
+        with ptx.if_(lane == 0):
+            arrivals.rounds.wait_for_launch(owner)
         ptx.warp.sync()
-        first = piece * slice_rows
-        start = first.to(u64) * row_bytes
-        left = ptx.select(first < rows, rows - first, 0)
-        here = ptx.select(left < slice_rows, left, slice_rows)
-        count = here * (row_bytes // _BYTES)
         if scales is not None:
-            scales.send(owner, first, thread, here)
-        source = A.pointer() + start
-        target = gathered.pointer(owner) + rank.to(u64) * (rows * row_bytes.to(u64)) + start
-        copy(source, target, thread, count, WARP * PUSHERS)
+            with ptx.if_(piece.chunk == 0):
+                scales.send(owner, piece.first, lane, piece.rows)
+        target = gathered.pointer(owner) + rank.to(u64) * (pieces.rows * pieces.chunks.row_bytes.to(u64))
+        copy(A.pointer(), target, piece, pieces.chunks.row_bytes, lane)
         ptx.warp.sync()
-        with ptx.if_(first_lane):
-            rounds.add(owner, rank * down + piece // SLICES + ranks)
+        with ptx.if_(lane == 0):
+            arrivals.add(owner, rank, piece.tile, piece.chunk)
 
 
-def keep_rows(
-    kept: ArrayHandle, A: ArrayHandle, gathered: PeerArrays, rank: Register, rounds: Rounds, tile_m: int, down: Register
-) -> None:
-    """The rows of all ranks into one array of this GPU, its own first, a slice by the three warps of one CTA."""
-    ranks, rows = len(gathered), A.shape[1]
-    row_bytes = A.shape[2] * A.dtype.bytes
-    thread = ptx.special.tid.x() - WARP
-    first_lane = (ptx.special.tid.x() & (WARP - 1)) == 0
-    slice_rows, slices = tile_m // SLICES, down * SLICES
-    for number in ptx.range(ptx.special.ctaid.x(), slices * ranks, ptx.special.nctaid.x(), unroll=False):
-        far, piece = rank + number // slices, number % slices
-        owner = ptx.select(far >= ranks, far - ranks, far)
-        others = owner != rank
-        with ptx.if_(first_lane & others):
-            rounds.wait(owner * down + piece // SLICES + ranks, PUSHERS * SLICES)
+def keep_rows(kept: ArrayHandle, A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals) -> None:
+    """The rows of all ranks into one array of this GPU, its own first, each piece by one warp."""
+    rank = pieces.rank
+    lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - WARP) // WARP
+    start_at = warp * ptx.special.nctaid.x() + ptx.special.ctaid.x()
+    for number in ptx.range(start_at, pieces.number * pieces.ranks, ptx.special.nctaid.x() * PUSHERS, unroll=False):
+        owner = pieces.rank_after(number // pieces.number)
+        piece, others = pieces.of(number % pieces.number), owner != rank
+        with ptx.if_((lane == 0) & others):
+            arrivals.wait(owner, piece.tile, piece.chunk)
         ptx.warp.sync()
-        first = piece * slice_rows
-        left = ptx.select(first < rows, rows - first, 0)
-        count = ptx.select(left < slice_rows, left, slice_rows) * (row_bytes // _BYTES)
-        own, start = A.pointer(), first.to(u64) * row_bytes
-        behind = owner.to(u64) * (rows * row_bytes.to(u64)) + start
-        source = ptx.select(others, gathered.pointer(rank) + behind, own + start)
-        copy(source, kept.pointer() + behind, thread, count, WARP * PUSHERS)
+        behind = owner.to(u64) * (pieces.rows * pieces.chunks.row_bytes.to(u64))
+        source = ptx.select(others, gathered.pointer(rank) + behind, A.pointer())
+        copy(source, kept.pointer() + behind, piece, pieces.chunks.row_bytes, lane)
 
 
-def copy(source: Register, target: Register, thread: Register, count: Register, threads: int) -> None:
-    """`count` vectors of 16 bytes by `threads` threads, several loads of each in front of their stores."""
-    whole = count // (threads * _UNROLL) * (threads * _UNROLL)
-    for at in ptx.range(thread, whole, threads * _UNROLL, unroll=False):
-        here = at.to(u64) * _BYTES
-        steps = [step * threads * _BYTES for step in range(_UNROLL)]
-        values = [ptx.load(b32, ptx.addr(source + here, step), vector=4) for step in steps]
-        for step, value in zip(steps, values, strict=True):
-            ptx.store(ptx.addr(target + here, step), value)
-    for at in ptx.range(whole + thread, count, threads, unroll=False):
-        here = at.to(u64) * _BYTES
-        ptx.store(ptx.addr(target + here), ptx.load(b32, ptx.addr(source + here), vector=4))
+def copy(source: Register, target: Register, piece: Piece, row_bytes: Register, lane: Register) -> None:
+    """A piece from one array to another, by a warp: 16 bytes of a lane, several loads of each in front of their
+    stores."""
+    step = WARP * _BYTES
+    for row in ptx.range(piece.rows, unroll=False):
+        start = piece.start + row.to(u64) * row_bytes
+        whole = piece.bytes // (step * _UNROLL) * (step * _UNROLL)
+        for at in ptx.range(lane * _BYTES, whole, step * _UNROLL, unroll=False):
+            here = start + at
+            values = [ptx.load(b32, ptx.addr(source + here, turn * step), vector=4) for turn in range(_UNROLL)]
+            for turn, value in enumerate(values):
+                ptx.store(ptx.addr(target + here, turn * step), value)
+        for at in ptx.range(whole + lane * _BYTES, piece.bytes, step, unroll=False):
+            here = start + at
+            ptx.store(ptx.addr(target + here), ptx.load(b32, ptx.addr(source + here), vector=4))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import ArgumentError
-from ...kernels.hopper.free_tile_choice import FEW, MOST_ROWS, of_decode, ranked, terms, waves_of
+from ...kernels.hopper.free_tile_choice import FEW, MOST_ROWS, banded, of_decode, ranked, terms, waves_of
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
@@ -96,7 +96,7 @@ class FreeTile:
             )
             if (len(chosen) < FIRST or form not in forms) and _fits(config, problem):
                 forms.add(form)
-                chosen[config] = None
+                chosen[banded(config, problem.m, problem.n, gpu.sms)] = None
         if TWICE[0] <= problem.m <= TWICE[1]:
             chosen |= {replace(config, evict_first=not config.evict_first): None for config in list(chosen)[:FIRST]}
         return list(chosen)
@@ -145,6 +145,7 @@ class FreeTile:
         """In words."""
         split = f", K in {config.split} parts" if config.split > 1 else ""
         waves = ", several waves" if config.persistent else ""
+        waves += f" in bands of {config.band}" if config.band else ""
         split += f", {config.neighbours} CTAs share {config.shared}" if config.shared else ""
         axis = "B" if config.swapped else "A"
         return (f"free tile: {config.tokens} rows of A by {config.weights} of B, {axis} on the MMA's M axis, "
