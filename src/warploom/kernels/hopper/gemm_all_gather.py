@@ -342,22 +342,23 @@ def push(A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrival
     ranks, rank = pieces.ranks, pieces.rank
     lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - WARP) // WARP
     pushing = (ptx.special.nctaid.x() * PUSHING_EIGHTHS + 7) // 8
-    cta, all_of_them = ptx.special.ctaid.x(), pieces.number * (ranks - 1)
-    start_at = ptx.select(cta < pushing, warp * pushing + cta, all_of_them)
-    for number in ptx.range(start_at, all_of_them, pushing * PUSHERS, unroll=False):
-        owner = pieces.rank_after(ranks - 1 - number // pieces.number)
-        piece = pieces.of(number % pieces.number)
+    cta = ptx.special.ctaid.x()
+    start_at = ptx.select(cta < pushing, warp * pushing + cta, pieces.number)
+    for turn in ptx.range(1, ranks, unroll=False):
+        owner = pieces.rank_after(ranks - turn)
         with ptx.if_(lane == 0):
             arrivals.rounds.wait_for_launch(owner)
         ptx.warp.sync()
-        if scales is not None:
-            with ptx.if_(piece.chunk == 0):
-                scales.send(owner, piece.first, lane, piece.rows)
         target = gathered.pointer(owner) + rank.to(u64) * (pieces.rows * pieces.chunks.row_bytes.to(u64))
-        copy(A.pointer(), target, piece, pieces.chunks.row_bytes, lane)
-        ptx.warp.sync()
-        with ptx.if_(lane == 0):
-            arrivals.add(owner, rank, piece.tile, piece.chunk)
+        for number in ptx.range(start_at, pieces.number, pushing * PUSHERS, unroll=False):
+            piece = pieces.of(number)
+            if scales is not None:
+                with ptx.if_(piece.chunk == 0):
+                    scales.send(owner, piece.first, lane, piece.rows)
+            copy(A.pointer(), target, piece, pieces.chunks.row_bytes, lane)
+            ptx.warp.sync()
+            with ptx.if_(lane == 0):
+                arrivals.add(owner, rank, piece.tile, piece.chunk)
 
 
 def keep_rows(kept: ArrayHandle, A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals) -> None:

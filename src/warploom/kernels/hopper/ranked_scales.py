@@ -18,7 +18,11 @@ from ...lang.values import Register
 from . import gemm
 from .description import Config, Fusion, Product
 
-__all__ = ["Scales", "check_end", "end_of"]
+__all__ = ["ROLE_REGS", "Scales", "check_end", "end_of"]
+
+ROLE_REGS = (72, 216)
+"""Registers of a thread of the producer's warpgroup, whose other warps copy or add rows, and of one of two consumers:
+as many in all as `gemm.ROLE_REGS`."""
 
 
 def check_end(product: Product, fusion: Fusion) -> None:
@@ -78,7 +82,7 @@ def end_of(
     fusion: Fusion, config: Config, D: ArrayHandle, args: dict[str, Any], rank: Register
 ) -> tuple[Epilogue | None, Scales | None, tuple[int, int]]:
     """What a product's end needs: its epilogue, the scales of rows, the registers of its roles."""
-    registers = gemm.role_registers(config, not fusion.empty)
+    registers = ROLE_REGS if config.consumers == 2 else gemm.role_registers(config, not fusion.empty)
     if fusion.empty:
         return None, None, registers
     scales = Scales.of(args, rank) if fusion.scales == "row" else None
