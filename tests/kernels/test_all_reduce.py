@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.kernels.peer_mutants import HAND_OVERS
 from warploom import H200
+from warploom.collective.reduce.peers import FORMS
 from warploom.collective.tile import watch
 from warploom.errors import ArgumentError, EmulationError
 from warploom.isa.dtypes import bf16, e4m3, f16
@@ -31,22 +31,22 @@ EIGHT_BITS = Product(e4m3, e4m3, bf16)
 
 
 @lru_cache
-def built(config: str | FreeTileConfig, ranks: int, two_shots: bool, product: Product = Product()):  # noqa: B008
-    return gemm_all_reduce.build(ranks, product, tile_of(config), two_shots=two_shots)
+def built(config: str | FreeTileConfig, ranks: int, form: str, product: Product = Product()):  # noqa: B008
+    return gemm_all_reduce.build(ranks, product, tile_of(config), form=form)
 
 
 def tile_of(config: str | FreeTileConfig) -> FreeTileConfig:
     return named(config) if isinstance(config, str) else config
 
 
-def run(config: str | FreeTileConfig, ranks: int, m: int, n: int, k: int, *, two_shots: bool = False,
+def run(config: str | FreeTileConfig, ranks: int, m: int, n: int, k: int, *, form: str = "one_shot",
         patience: int = PATIENT, text: str | None = None, product: Product = Product(), **options):  # fmt: skip  # noqa: B008
     """The report, the sums that are right, and the records of the waits."""
     draw = np.random.default_rng(ranks)
     a, w = ([draw.standard_normal((rows, k)).astype(product.a.numpy) for _ in range(ranks)] for rows in (m, n))
     scales = [[draw.uniform(0.5, 2, 1).astype(np.float32) for _ in range(ranks)] for _ in range(2)]
     factors = [float(x[0] * y[0]) if product.a.bits == 8 else 1.0 for x, y in zip(*scales, strict=True)]
-    memory = gemm_all_reduce.memory(m, n, ranks, tile_of(config))
+    memory = gemm_all_reduce.memory(m, n, ranks, tile_of(config), form)
 
     def zeros(words: int) -> list[np.ndarray]:
         return [np.zeros(words, np.uint32) for _ in range(ranks)]
@@ -55,7 +55,7 @@ def run(config: str | FreeTileConfig, ranks: int, m: int, n: int, k: int, *, two
     records = zeros(memory.record)
     for record in records:
         record[watch.PATIENCE] = patience
-    report = built(config, ranks, two_shots, product).emulate(
+    report = built(config, ranks, form, product).emulate(
         a, w, slots, zeros(memory.signals), zeros(memory.launches), records, *(scales if product.a.bits == 8 else []),
         rank=range(ranks), devices=ranks, machine=MACHINE, ptx=text, **options,
     )  # fmt: skip
@@ -71,10 +71,10 @@ def is_right(report, right: np.ndarray) -> bool:
 
 
 @pytest.mark.sample(2, full=5)
-@pytest.mark.parametrize("two_shots", [False, True])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_launches_are_right_and_clean_under_every_schedule(schedule: str, two_shots: bool):
-    report, right, records = run(SMALL, 3, 8, 72, 72, two_shots=two_shots, schedule=schedule, calls=3)
+def test_launches_are_right_and_clean_under_every_schedule(schedule: str, form: str):
+    report, right, records = run(SMALL, 3, 8, 72, 72, form=form, schedule=schedule, calls=3)
     assert not report.findings and is_right(report, right)
     assert not any(watch.given_up(record) for record in records)
 
@@ -93,19 +93,19 @@ CASES = {
 
 
 @pytest.mark.sample(3, full=9)
-@pytest.mark.parametrize("two_shots", [False, True])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_forms_of_the_tile_and_ragged_sizes(case: tuple, two_shots: bool):
-    report, right, _ = run(*case, two_shots=two_shots, calls=2)
+def test_forms_of_the_tile_and_ragged_sizes(case: tuple, form: str):
+    report, right, _ = run(*case, form=form, calls=2)
     assert is_right(report, right)
     assert {finding.rule for finding in report.findings} <= {"uncoalesced-access", "bank-conflict"}
 
 
 @pytest.mark.sample(2, full=4)
-@pytest.mark.parametrize("two_shots", [False, True])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", [("s64x24_3_f3", 3, 24, 72, 144), ("u64x64_3_S2_f3", 2, 64, 64, 512)], ids=str)
-def test_eight_bits_are_scaled_by_each_gpu_s_own_numbers_before_they_are_added(case: tuple, two_shots: bool):
-    report, right, _ = run(*case, two_shots=two_shots, calls=2, product=EIGHT_BITS)
+def test_eight_bits_are_scaled_by_each_gpu_s_own_numbers_before_they_are_added(case: tuple, form: str):
+    report, right, _ = run(*case, form=form, calls=2, product=EIGHT_BITS)
     assert is_right(report, right)
     assert {finding.rule for finding in report.findings} <= {"uncoalesced-access", "bank-conflict"}
 
@@ -120,50 +120,63 @@ def test_the_bits_do_not_depend_on_who_comes_first():
 
 # -- faults ----------------------------------------------------------------------------------------------------------
 
-MUTANTS = {
-    **HAND_OVERS,
+SIGNALLED = {
+    "a fence that reaches no other GPU": (r"fence\.acq_rel\.sys", "fence.acq_rel.gpu"),
+    "a signal without a fence": (r"fence\.acq_rel\.sys;", ""),
+    "an acquire of its own GPU": (r"ld\.acquire\.sys", "ld.acquire.gpu"),
+    "a wait without acquire": (r"ld\.acquire\.sys", "ld.relaxed.sys"),
     "a launch that is not counted": (r"st\.global\.u32 \[(%rd\d+)\], (%r\d+);", ""),
-    "a signal before the other threads have written": (r"(?s)(.*)bar\.sync 1, 128;(.*?red\.release\.sys)", r"\1\2"),
+    "a signal before the other threads have written": (r"(?s)(.*)bar\.sync 1, 128;(.*?fence\.acq_rel\.sys)", r"\1\2"),
 }
+FLAGGED = {
+    "words that reach no other GPU": (r"st\.relaxed\.sys", "st.relaxed.gpu"),
+    "words that are stored weakly": (r"st\.relaxed\.sys\.global", "st.global"),
+    "a look at its own GPU's words": (r"ld\.relaxed\.sys(\.global\.v2)", r"ld.relaxed.gpu\1"),
+    "a weak look": (r"ld\.relaxed\.sys(\.global\.v2)", r"ld\1"),
+    "a launch that is not counted": (r"st\.global\.u32 \[(%rd\d+)\], (%r\d+);", ""),
+    "a flag that nobody looks at": (r"(?m)^(\s*)or\.b32 (%r\d+), (%r\d+), (%r\d+);", r"\1mov.b32 \2, \3;"),
+}
+MUTANTS = [(form, *mutant) for form in ("one_shot", "two_shots") for mutant in SIGNALLED.items()]
+MUTANTS += [("flagged", *mutant) for mutant in FLAGGED.items()]
 
 
-def is_found(text: str, *, two_shots: bool, schedule: str = "lazy", seed: int = 0) -> bool:
+def is_found(text: str, *, form: str, schedule: str = "lazy", seed: int = 0) -> bool:
     """Whether launches of a small product fail, compute something else, or the sanitizer calls them an error."""
     try:
-        report, right, _ = run(
-            SMALL, 2, 8, 128, 64, two_shots=two_shots, text=text, calls=4, schedule=schedule, seed=seed
-        )
+        report, right, _ = run(SMALL, 2, 8, 128, 64, form=form, text=text, calls=4, schedule=schedule, seed=seed)
     except EmulationError:
         return True
     return not is_right(report, right) or any(finding.severity == "error" for finding in report.findings)
 
 
-@pytest.mark.sample(4, full=8)
-@pytest.mark.parametrize("two_shots", [False, True])
-@pytest.mark.parametrize("right, wrong", MUTANTS.values(), ids=MUTANTS)
-def test_a_weakened_hand_over_is_an_error(right: str, wrong: str, two_shots: bool):
-    text = built(SMALL, 2, two_shots).ptx()
-    mutant = re.sub(right, wrong, text)
+@pytest.mark.sample(6, full=18)
+@pytest.mark.parametrize("form, name, change", MUTANTS, ids=[f"{form}-{name}" for form, name, _ in MUTANTS])
+def test_a_weakened_hand_over_is_an_error(form: str, name: str, change: tuple[str, str]):
+    text = built(SMALL, 2, form).ptx()
+    mutant = re.sub(*change, text)
     assert mutant != text
-    assert any(is_found(mutant, two_shots=two_shots, schedule=each) for each in ("lazy", "starve", "random"))
+    assert any(is_found(mutant, form=form, schedule=each) for each in ("lazy", "starve", "random"))
 
 
-@pytest.mark.parametrize("two_shots", [False, True])
-def test_one_place_for_all_launches_is_found(two_shots: bool):
+@pytest.mark.parametrize("form", FORMS)
+def test_one_place_for_all_launches_is_found(form: str):
     """The GPU that is ahead writes over what the other still reads; nothing makes it wait."""
-    text = built(SMALL, 2, two_shots).ptx()
+    text = built(SMALL, 2, form).ptx()
     mutant = re.sub(r"and\.b32 (%r\d+), (%r\d+), 1;", r"and.b32 \1, \2, 0;", text)
     assert mutant != text
     tried = (("starve", 0), ("starve", 1), ("pct", 0), ("random", 0), ("lazy", 0))
-    assert any(is_found(mutant, two_shots=two_shots, schedule=schedule, seed=seed) for schedule, seed in tried)
+    assert any(is_found(mutant, form=form, schedule=schedule, seed=seed) for schedule, seed in tried)
 
 
-@pytest.mark.parametrize("two_shots", [False, True])
-def test_a_gpu_that_never_signals_is_given_up_and_named(two_shots: bool):
-    text = re.sub(r"(?m)^(.*red\.release\.sys.*), 1;", r"\1, 0;", built(SMALL, 2, two_shots).ptx())
-    _, _, records = run(SMALL, 2, 8, 64, 64, two_shots=two_shots, text=text, patience=0)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_gpu_that_never_signals_is_given_up_and_named(form: str):
+    sending = r"(?m)^.*(red|st)\.relaxed\.sys.*;$"
+    _, _, records = run(
+        SMALL, 2, 8, 64, 64, form=form, text=re.sub(sending, "", built(SMALL, 2, form).ptx()), patience=0
+    )
     waits = [wait for record in records for wait in watch.given_up(record)]
-    assert waits and all((wait.seen, wait.target) == (0, 1) for wait in waits)
+    assert waits and all(wait.target == 1 for wait in waits)
+    assert form == "flagged" or all(wait.seen == 0 for wait in waits)
     assert {wait.index % 2 for wait in watch.given_up(records[0])} == {1}
 
 
@@ -192,8 +205,18 @@ def test_what_is_chosen_sends_nothing_that_nobody_wrote(m: int, n: int):
 @pytest.mark.parametrize("m", [1, 16, 64, 128])
 def test_what_is_chosen_builds_without_spills(m: int, ranks: int):
     config = gemm_all_reduce.choose(m, 8192, 28672 // ranks, 132)
-    shots = gemm_all_reduce.two_shots(m, 8192, ranks)
-    assert gemm_all_reduce.build(ranks, Product(f16, f16, f16), config, two_shots=shots).resources().spill_stores == 0
+    form = gemm_all_reduce.form_of(m, 8192, ranks, config)
+    assert gemm_all_reduce.build(ranks, Product(f16, f16, f16), config, form=form).resources().spill_stores == 0
+
+
+def test_the_fewest_bytes_travel_with_flags_and_the_most_by_an_owner():
+    tile = FreeTileConfig(swapped=True, tile_m=64, tile_n=8, consumers=1)
+    assert [gemm_all_reduce.form_of(m, 8192, 4, tile) for m in (1, 8, 16, 64, 128)] == [
+        "flagged", "flagged", "one_shot", "one_shot", "two_shots"
+    ]  # fmt: skip
+    assert gemm_all_reduce.form_of(128, 8192, 2, tile) == "one_shot"  # one journey in any case
+    wide = FreeTileConfig(tile_m=64, tile_n=128, consumers=1)
+    assert gemm_all_reduce.form_of(1, 8192, 4, wide) == "one_shot"  # too many words for a thread to poll
 
 
 def test_a_grid_that_is_not_resident_and_memory_that_is_too_small_are_refused():

@@ -9,13 +9,19 @@ them, and are added in f32 in the order of the ranks: all GPUs get the same bits
                   GPU 0   [multiply][send to 1, 2, 3][signal] wait [add 0, 1, 2, 3][store]
                   GPU 1   [multiply][send to 2, 3, 0][signal] wait [add 0, 1, 2, 3][store]
 
+    flagged     one shot for few bytes: each word travels with the number of the launch beside it, in one store of 64
+                bits, and every thread polls its own words. No fence, no barrier and no signal is on the way.
+
+                  GPU 0   [multiply][send to 1, 2, 3] wait [add 0, 1, 2, 3][store]
+
     two shots   every tile has an owner, who alone adds it up and sends the result back: less to send where GPUs are
                 more than two, and one more journey.
 
                   owner   [multiply] . . . . . . . . . wait [add 0, 1, 2, 3][send back][signal][store]
                   others  [multiply][send to owner][signal] . . . . . . . . . . . . . . . wait [store]
 
-Signals     counter (tile part, GPU)   the sums of that GPU are there: 1 in every launch. They only grow.
+Signals     counter (tile part, GPU)   the sums of that GPU are there: 1 in every launch. They only grow. A thread that
+            signals several GPUs does so behind one fence.
 Memory      of each GPU two places for each part of a tile and each GPU, for launches in turn: a GPU is in launch n + 1
             only after it had all signals of launch n, each given by a GPU that had ended launch n - 1. So nobody waits
             before he sends.
@@ -27,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...isa.dtypes import DType, b32, f32, u32, u64
-from ...lang import ptx
+from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.peers import PeerArrays
 from ...lang.tile import ArrayHandle
@@ -36,15 +42,18 @@ from ..mma.fragment import pack, thread_of_warpgroup, unpack
 from ..tile.bounded_wait import BoundedWait
 from ..tile.roles import WARPGROUP
 
-_WORD = 4
+_WORD, _PAIR = 4, 8
 _VECTOR = 4
 PLACES = 2
 """For launches in turn."""
+FORMS = ("one_shot", "two_shots", "flagged")
+_POLLED = 32
+"""Words of 64 bits that a thread polls at a time, at most: two registers each."""
 
 
-def slot_words(accumulators: int) -> int:
+def slot_words(accumulators: int, form: str = "one_shot") -> int:
     """32-bit words of one place, for that many accumulators of a thread."""
-    return accumulators // 2 * WARPGROUP
+    return accumulators // 2 * WARPGROUP * (2 if form == "flagged" else 1)
 
 
 class PeerReduce:
@@ -59,18 +68,18 @@ class PeerReduce:
         accumulators: of a thread for one part of a tile, at most.
         dtype: in which sums travel; of 16 bits.
         all_consumers: the named barrier and the number of threads of all who call.
-        two_shots: see there.
+        form: one of `FORMS`; see there.
         scales: f32, one number each, of this GPU's product: it is multiplied by all of them before it travels.
     """
 
     def __init__(
         self, slots: PeerArrays, signals: PeerArrays, launches: ArrayHandle, record: ArrayHandle, rank: Register, *,
-        accumulators: int, dtype: DType, all_consumers: tuple[int, int], two_shots: bool = False,
+        accumulators: int, dtype: DType, all_consumers: tuple[int, int], form: str = "one_shot",
         scales: Sequence[ArrayHandle] = (),
     ) -> None:  # fmt: skip
         self.slots, self.signals, self.launches, self.rank = slots, signals, launches, rank
-        self.bounded, self.dtype, self.two_shots = BoundedWait(record), dtype, two_shots
-        self.slot_bytes = slot_words(accumulators) * _WORD
+        self.bounded, self.dtype, self.form = BoundedWait(record), dtype, form
+        self.slot_bytes = slot_words(accumulators, form) * _WORD
         self.all_consumers = all_consumers
         self.launch: Register = rank
         self.scales, self.scale = scales, rank
@@ -91,12 +100,13 @@ class PeerReduce:
         own = [value * self.scale for value in values] if self.scales else values
         mine = [pack(own[at : at + 2], self.dtype) for at in range(0, len(values), 2)]
         piece = Piece(self, part, me)
-        if self.two_shots:
-            total = self._by_owner(mine, piece)
+        others = list(self._others())
+        if self.form == "two_shots":
+            total = self._by_owner(mine, piece, others)
+        elif self.form == "flagged":
+            total = self._flagged(mine, piece, others)
         else:
-            others = list(self._others())
-            for other in others:
-                piece.send(other, mine)
+            piece.send(others, mine)
             piece.write(self.rank, mine)
             piece.wait_for(*others)
             total = piece.sums(len(mine))
@@ -122,21 +132,36 @@ class PeerReduce:
             far = self.rank + distance
             yield ptx.select(far >= ranks, far - ranks, far)
 
-    def _by_owner(self, mine: Sequence[Register], piece: Piece) -> list[Register]:
+    def _flagged(self, mine: Sequence[Register], piece: Piece, others: Sequence[Register]) -> list[Register]:
+        """The whole sums; this GPU's own words stay in registers."""
+        for other in others:
+            piece.write_flagged(other, mine)
+        at_once = max(1, _POLLED // len(mine))
+        came: list[list[Register]] = []
+        for first in range(0, len(others), at_once):
+            came += piece.read_flagged(others[first : first + at_once], len(mine))
+        total: list[Register] = []
+        for source in range(len(self.slots)):
+            words = list(mine)
+            for other, there in zip(others, came, strict=True):
+                words = [ptx.select(other == source, new, old) for new, old in zip(there, words, strict=True)]
+            values = [value for word in words for value in unpack(word, self.dtype)]
+            total = [a + b for a, b in zip(total, values, strict=True)] if total else values
+        return total
+
+    def _by_owner(self, mine: Sequence[Register], piece: Piece, others: Sequence[Register]) -> list[Register]:
         """Two shots; the whole sums, rounded as they travel, so that the owner has what the others get."""
         owner = piece.part % len(self.slots)
         result = [word.copy() for word in mine]
         with ptx.if_(owner == self.rank):
-            others = list(self._others())
             piece.write(self.rank, mine)
             piece.wait_for(*others)
             sums = piece.sums(len(mine))
             for at, word in enumerate(result):
                 pack(sums[2 * at : 2 * at + 2], self.dtype, into=word)
-            for other in others:
-                piece.send(other, result)
+            piece.send(others, result)
         with ptx.else_():
-            piece.send(owner, mine)
+            piece.send([owner], mine)
             piece.wait_for(owner)
             for word, came in zip(result, piece.read(owner, len(result)), strict=True):
                 word.set(came)
@@ -157,13 +182,16 @@ class Piece:
         place = (part * PLACES + (over.launch & 1)) * self.ranks
         self.offset = place.to(u64) * over.slot_bytes
 
-    def send(self, owner: Register, words: Sequence[Register]) -> None:
-        """Write this GPU's words to GPU `owner`, and signal them."""
-        self.write(owner, words)
+    def send(self, owners: Sequence[Register], words: Sequence[Register]) -> None:
+        """Write this GPU's words to other GPUs, and signal them: one fence for all."""
+        for owner in owners:
+            self.write(owner, words)
         ptx.bar.sync(self.barrier, WARPGROUP)
         with ptx.if_(self.thread == 0):
-            place = self.over.signals.pointer(owner) + self._counter(self.over.rank).to(u64) * u32.bytes
-            ptx.inst("red.release.sys.global.add.u32", ptx.addr(place), 1)
+            ptx.inst("fence.acq_rel.sys")
+            for owner in owners:
+                place = self.over.signals.pointer(owner) + self._counter(self.over.rank).to(u64) * u32.bytes
+                ptx.inst("red.relaxed.sys.global.add.u32", ptx.addr(place), 1)
 
     def write(self, owner: Register, words: Sequence[Register]) -> None:
         """Put this GPU's words into their place on GPU `owner`."""
@@ -172,6 +200,38 @@ class Piece:
             address = ptx.addr(target + self.thread * (count * _WORD), offset)
             some = list(words[at : at + count])
             ptx.store(address, RegisterArray(some) if count > 1 else some[0])
+
+    def write_flagged(self, owner: Register, words: Sequence[Register]) -> None:
+        """Put this GPU's words into their place on GPU `owner`, each beside the number of the launch, from 1."""
+        target, flag = self.over.slots.pointer(owner) + self._slot(self.over.rank), self.over.launch + 1
+        for at, count, offset in _pairs(len(words)):
+            pairs = [join(word, flag) for word in words[at : at + count]]
+            address = ptx.addr(target + self.thread * (count * _PAIR), offset)
+            kind = "v2.b64" if count > 1 else "b64"
+            ptx.inst(f"st.relaxed.sys.global.{kind}", address, RegisterArray(pairs) if count > 1 else pairs[0])
+
+    def read_flagged(self, sources: Sequence[Register], count: int) -> list[list[Register]]:
+        """The words that these GPUs sent here in this launch: by every thread, until its own have come."""
+        flag = self.over.launch + 1
+        start = self.over.slots.pointer(self.over.rank)
+        places = [start + self._slot(source) for source in sources]
+        pairs = [[reg.scalar(u64) for _ in range(count)] for _ in sources]
+        found = [[reg.scalar(b32) for _ in range(count)] for _ in sources]
+        missing = reg.scalar(u32)
+
+        def look() -> None:
+            for place, some in zip(places, pairs, strict=True):
+                for at, width, offset in _pairs(count):
+                    here = place + self.thread * (width * _PAIR)
+                    into = RegisterArray(some[at : at + width]) if width > 1 else some[at]
+                    ptx.inst(f"ld.relaxed.sys.global.{'v2.b64' if width > 1 else 'b64'}", into, ptx.addr(here, offset))
+            missing.set(0)
+            for some, words in zip(pairs, found, strict=True):
+                for pair, word in zip(some, words, strict=True):
+                    missing.set(missing | (split(pair, into=word) ^ flag))
+
+        self.over.bounded.until_done(look, missing, self._counter(sources[0]), flag)
+        return found
 
     def wait_for(self, *sources: Register) -> None:
         """Until these GPUs have sent theirs; then all threads of the consumer may read them."""
@@ -208,6 +268,26 @@ class Piece:
     def _counter(self, source: Register) -> Register:
         counter: Register = self.part * self.ranks + source
         return counter
+
+
+def join(word: Register, flag: Register) -> Register:
+    """A word and its flag as one of 64 bits."""
+    pair = reg.scalar(u64)
+    ptx.inst("mov.b64", pair, RegisterArray([word, flag]))
+    return pair
+
+
+def split(pair: Register, *, into: Register) -> Register:
+    """The flag of a pair; its word goes into a register."""
+    flag = reg.scalar(u32)
+    ptx.inst("mov.b64", RegisterArray([into, flag]), pair)
+    return flag
+
+
+def _pairs(count: int) -> Iterator[tuple[int, int, int]]:
+    """Words with flags, two in a vector: which is the first, how many, and the bytes of all threads before them."""
+    for at in range(0, count, 2):
+        yield at, min(2, count - at), at * WARPGROUP * _PAIR
 
 
 def _vectors(count: int) -> Iterator[tuple[int, int, int]]:

@@ -16,6 +16,8 @@ Whoever waits is one thread of its warp.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...isa.dtypes import u32, u64
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
@@ -42,16 +44,35 @@ class BoundedWait:
 
         `index`: how the record names the counter.
         """
-        seen, started = reg.scalar(u32), reg.scalar(u64, init=0)
+        seen = reg.scalar(u32)
 
-        def pending() -> Predicate:
-            short: Predicate = seen - target >= BACKWARDS
-            return short
+        def look() -> None:
+            ptx.inst("ld.acquire.sys.global.u32", seen, ptx.addr(counter))
 
+        self._poll(look, lambda: seen - target >= BACKWARDS, lambda record: self._note(record, index, seen, target))
+
+    def until_done(self, look: Callable[[], None], missing: Register, index: Register, target: Register) -> None:
+        """By any threads: until `look` leaves 0 in `missing`.
+
+        `index`, `target`: what the record says of the wait; it is one lane of those left that writes it.
+        """
+
+        def note(record: Register) -> None:
+            active = reg.scalar(u32)
+            ptx.inst("activemask.b32", active)
+            with ptx.if_((active & ptx.special.lanemask_lt()) == 0):
+                self._note(record, index, missing, target)
+
+        self._poll(look, lambda: missing != 0, note)
+
+    def _poll(
+        self, look: Callable[[], None], pending: Callable[[], Predicate], note: Callable[[Register], None]
+    ) -> None:
+        started = reg.scalar(u64, init=0)
         with ptx.loop():
             left = reg.scalar(u32, init=POLLS)
             with ptx.do_while(lambda: pending() & (left != 0)):
-                ptx.inst("ld.acquire.sys.global.u32", seen, ptx.addr(counter))
+                look()
                 left -= 1
             ptx.break_(~pending())
             now, impatient = ptx.special.globaltimer(), reg.scalar(u32)
@@ -60,7 +81,7 @@ class BoundedWait:
             ptx.inst("ld.relaxed.gpu.global.u32", impatient, ptx.addr(record))
             ptx.inst("ld.relaxed.gpu.global.u32", patience, ptx.addr(record, PATIENCE * u32.bytes))
             with ptx.if_((impatient != 0) | (now - started > patience.to(u64) * NANOSECONDS)):
-                self._note(record, index, seen, target)
+                note(record)
                 ptx.break_()
 
     def _note(self, record: Register, index: Register, seen: Register, target: Register) -> None:

@@ -111,16 +111,17 @@ def matmul_all_reduce(
         known.meet(("matmul_all_reduce", rows, depth, columns), a.device)
         return result
     config = config or gemm_all_reduce.choose(rows, columns, depth, sms_of(a.device), product)
+    form = gemm_all_reduce.form_of(rows, columns, ranks, config)
 
     def wanted() -> Wanted:
-        memory = gemm_all_reduce.memory(rows, columns, ranks, config)
+        memory = gemm_all_reduce.memory(rows, columns, ranks, config, form)
         return Wanted(
             (memory.slots,), torch.int32, memory.signals, memory.launches, memory.record, lambda index: index % ranks
         )
 
     call = ("matmul_all_reduce", rows, depth, columns, str((a.dtype, b.dtype)), config.name(), *end.name())
     exchange = known.exchange(call, a.device, wanted)
-    kernel = gemm_all_reduce.build(ranks, product, config, two_shots=gemm_all_reduce.two_shots(rows, columns, ranks))
+    kernel = gemm_all_reduce.build(ranks, product, config, form=form)
     scales = end.arguments((1,))
     kernel(a.detach(), weight.detach(), *exchange.arguments(), *scales, known.rank, out=result.detach())
     return result

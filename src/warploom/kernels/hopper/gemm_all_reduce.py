@@ -8,7 +8,7 @@ barriers and buffers these are); what a consumer would store goes to the other G
     other GPUs   . . . . . . . . . . . . . . . . . . . . . . . . . [send, signal] ......
 
 Few rows leave nothing to hide the exchange behind: all CTAs end at one time. So it is one journey, without a round of
-leave to write before it: places are two, for launches in turn.
+leave to write before it: places are two, for launches in turn. The fewest rows travel with flags, without a signal.
 Limits     as of a free tile; and all CTAs of the grid are resident at one time, or a wait would not end
 """
 
@@ -32,10 +32,13 @@ from .free_tile_choice import outside, ranked, waves_of
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid
 from .free_tile_launch import operands, traced
 
-__all__ = ["Memory", "build", "candidates", "choose", "memory", "two_shots"]
+__all__ = ["Memory", "build", "candidates", "choose", "form_of", "memory"]
 
 ONE_SHOT_BYTES = 1 << 20
 """Of D, up to which more than two GPUs send everything to all: a journey costs more than the bytes then."""
+FLAGGED_BYTES, FLAGGED_WORDS = 1 << 20, 16
+"""What each GPU sends, up to which words travel with flags, twice as many bytes without a fence or a signal; and words
+of a thread, at most."""
 _PLAIN = Fusion()
 
 
@@ -50,20 +53,24 @@ class Memory:
     record: int
 
 
-def memory(m: int, n: int, ranks: int, config: FreeTileConfig) -> Memory:
+def memory(m: int, n: int, ranks: int, config: FreeTileConfig, form: str = "one_shot") -> Memory:
     """Of D (M, N) = (m, n)."""
     tiles = -(-m // config.tokens) * -(-n // config.weights)
     pieces = tiles * (config.tile_m // BLOCK) * config.split
     ctas = -(-tiles // config.neighbours) * config.ctas
     return Memory(
-        pieces * PLACES * ranks * slot_words(_accumulators(config)), pieces * ranks, ctas,
+        pieces * PLACES * ranks * slot_words(_accumulators(config), form), pieces * ranks, ctas,
         words(ctas * -(-config.threads // 32)),
     )  # fmt: skip
 
 
-def two_shots(m: int, n: int, ranks: int) -> bool:
-    """Whether tiles go to an owner first: where GPUs are more than two and D is large."""
-    return ranks > 2 and m * n * 2 > ONE_SHOT_BYTES
+def form_of(m: int, n: int, ranks: int, config: FreeTileConfig) -> str:
+    """How sums travel: with flags where they are few; else tiles go to an owner first where GPUs are more than two and
+    D is large, and everything to all where it is not."""
+    size = m * n * 2
+    if 2 * size * (ranks - 1) <= FLAGGED_BYTES and _accumulators(config) // 2 <= FLAGGED_WORDS:
+        return "flagged"
+    return "two_shots" if ranks > 2 and size > ONE_SHOT_BYTES else "one_shot"
 
 
 @lru_cache(maxsize=256)
@@ -93,12 +100,13 @@ def build(
     product: Product = Product(),  # noqa: B008 - frozen
     config: FreeTileConfig = FreeTileConfig(),  # noqa: B008
     *,
-    two_shots: bool = False,
+    form: str = "one_shot",
 ) -> Kernel:
     """The kernel for a group of `ranks` GPUs; called as
     kernel(a, w, slots, signals, launches, record, rank, out=d), with a (M, K), w (N, K), d (M, N), slots and signals of
     each GPU, and sizes by `memory`. Operands of eight bits have scale_a and scale_b behind `record`, f32, one number of
-    this GPU each: its part of the sum is scaled before it is rounded and sent.
+    this GPU each: its part of the sum is scaled before it is rounded and sent. form: how sums travel, one of
+    `collective.reduce.peers.FORMS`, the same as the sizes are for.
     Raises ArgumentError where the configuration does not fit.
     """
     config.check(product)
@@ -123,7 +131,7 @@ def build(
         over = PeerReduce(
             given["slots"], given["signals"], given["launches"], given["record"], given["rank"],
             accumulators=_accumulators(config), dtype=product.out,
-            all_consumers=(ALL_CONSUMERS, 128 * config.consumers), two_shots=two_shots,
+            all_consumers=(ALL_CONSUMERS, 128 * config.consumers), form=form,
             scales=[given[name] for name in ("scale_a", "scale_b") if name in given],
         )  # fmt: skip
         run(parts, over)
