@@ -17,6 +17,7 @@ from warploom.errors import ArgumentError, EmulationError
 from warploom.isa.dtypes import bf16, f32
 from warploom.kernels.hopper import gemm_all_gather, gemm_reduce_scatter
 from warploom.kernels.hopper.description import Config, Product
+from warploom.kernels.hopper.ranked_tile import choose
 
 CONFIG = Config(ctas=1, pdl=False, tile_m=128, tile_n=64, stages=3)
 MACHINE = H200(sms=2)
@@ -109,6 +110,26 @@ def test_odd_sizes_and_numbers_of_gpus(kind, ranks, rows, n, k):
     posed, report = run(kind, ranks, rows, n, k)
     assert not report.findings
     assert posed.worst(report.outputs[0]) < ROUNDING
+
+
+@pytest.mark.sample(1, full=4)
+@pytest.mark.parametrize("sms", [2, 8])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_rows_come_in_chunks_of_k_to_one_gpu_after_the_other_or_to_all_at_one_time(ranks: int, sms: int):
+    """The order depends on whether all tiles run at one time. K has three chunks, of which the last one is short."""
+    posed = problem("all-gather", ranks, 144, 64, 1104)
+    report = built("all-gather", ranks).emulate(*posed.arguments, devices=ranks, machine=H200(sms=sms), calls=2)
+    assert not report.findings
+    assert posed.worst(report.outputs[0]) < ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("size", "columns"), [((2048, 2048), 256), ((512, 7168), 224), ((4096, 1280), 256), ((128, 64), 256)]
+)
+def test_the_tile_fills_the_waves(size: tuple[int, int], columns: int):
+    config = choose(*size, 4, 132)
+    assert (config.tile_n, config.stages) == (columns, 4)
+    config.check(Product())
 
 
 @pytest.mark.full

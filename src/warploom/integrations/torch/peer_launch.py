@@ -17,7 +17,7 @@ from ...collective.tile import watch
 from ...collective.tile.rounds import STATE_WORDS
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa import dtypes
-from ...kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
+from ...kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter, ranked_tile
 from ...kernels.hopper.description import Config, Fusion, Product
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from .peer_end import PLAIN, End
@@ -36,12 +36,13 @@ def all_gather_matmul(
     ranks, (rows, depth), columns = known.ranks, a.shape, b.shape[1]
     fusion, replicated = end.fusion(a, b, rows, ranks * rows)
     travel = fusion.scales == "row" and not replicated
+    config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device))
 
     def wanted() -> Wanted:
-        counters = gemm_all_gather.counters(rows, ranks)
+        counters = gemm_all_gather.counters(rows, ranks, config)
         of_rank = (counters - ranks) // ranks
         return Wanted(
-            (ranks, rows, depth), a.dtype, counters, STATE_WORDS, _record(gemm_all_gather.CONFIG, a.device),
+            (ranks, rows, depth), a.dtype, counters, STATE_WORDS, _record(config, a.device),
             lambda index: index if index < ranks else (index - ranks) // of_rank, ranks,
             (((ranks, rows), torch.float32),) if travel else (),
         )  # fmt: skip
@@ -52,7 +53,7 @@ def all_gather_matmul(
         known.meet(call, a.device)
         return result
     exchange = known.exchange(call, a.device, wanted)
-    kernel = gemm_all_gather.build(ranks, product, fusion=fusion, replicated=replicated, keep=kept is not None)
+    kernel = gemm_all_gather.build(ranks, product, config, fusion=fusion, replicated=replicated, keep=kept is not None)
     more = [*exchange.more, *end.arguments((ranks, rows) if replicated else (-1,))]
     if kept is not None:
         more.append(kept.view(ranks, rows, depth))
@@ -77,10 +78,12 @@ def matmul_reduce_scatter(
     rows, columns = a.shape[0] // ranks, b.shape[1]
     fusion, _ = end.fusion(a, b, a.shape[0], a.shape[0])
 
+    config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device))
+
     def wanted() -> Wanted:
-        counters = gemm_reduce_scatter.counters(rows, columns, ranks)
+        counters = gemm_reduce_scatter.counters(rows, columns, ranks, config)
         return Wanted(
-            (ranks, rows, columns), end.out(a), counters, STATE_WORDS, _record(gemm_reduce_scatter.CONFIG, a.device),
+            (ranks, rows, columns), end.out(a), counters, STATE_WORDS, _record(config, a.device),
             lambda index: index if index < ranks else None, ranks,
         )  # fmt: skip
 
@@ -90,7 +93,7 @@ def matmul_reduce_scatter(
         known.meet(call, a.device)
         return result
     exchange = known.exchange(call, a.device, wanted)
-    kernel = gemm_reduce_scatter.build(ranks, product, fusion=fusion, mean=mean)
+    kernel = gemm_reduce_scatter.build(ranks, product, config, fusion, mean=mean)
     more = end.arguments((ranks, rows))
     kernel(a.detach(), weight.detach(), *exchange.arguments(), *more, known.rank, out=result.detach())
     return result

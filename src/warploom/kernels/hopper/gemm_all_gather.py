@@ -12,8 +12,8 @@ Roles      loader     warpgroup 0, thread 0: TMA loads; waits for rows that have
                consumer   [multiply, store ........................................................]
 
 Order      one's own rows first, then those of rank + 1 and so on; rank - 1 needs this GPU's rows first, and gets them
-           first: the first chunk of K of all rows, then the second one. So all tiles of a part follow what comes, and
-           behind the last chunk only that chunk is left to multiply, not a whole tile.
+           first: the first chunk of K of all rows, then the second one (`pushed_rows`). So all tiles of a part follow
+           what comes, and behind the last chunk only that chunk is left to multiply, not a whole tile.
 Scales     of the tensor, or of rows: then this GPU's travel with its rows, or are there already (`replicated`)
 Kept       with `keep` the pushing warps of all CTAs also put the rows of all ranks together, as they come
 Signals    counter r                       GPU r has read what was pushed to it       1 of GPU r for each launch
@@ -30,8 +30,6 @@ Limits     rows of A contiguous, K a multiple of 16 bytes' worth; A K-major; eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ...collective.epilogue.arguments import epilogue_arguments
@@ -44,7 +42,7 @@ from ...collective.tile.roles import WARP, each_consumer, producer_warpgroup, wa
 from ...collective.tile.rounds import STATE_WORDS, Rounds
 from ...collective.tile.sizes import OnAll
 from ...errors import ArgumentError
-from ...isa.dtypes import b32, f32, u32, u64
+from ...isa.dtypes import f32, u32
 from ...lang import Kernel, Tile, kernel, ptx
 from ...lang.peers import PeerArrays
 from ...lang.pointers import TensorMap
@@ -54,25 +52,15 @@ from ...lang.values import Register
 from ..gemm_mainloop import ConsumerLoop
 from . import gemm
 from .description import Config, Fusion, Product
-from .ranked_scales import Scales, check_end, end_of
+from .pushed_rows import CHUNKS, PIECE_ROWS, Arrivals, Chunks, Pieces, keep_rows, push
+from .ranked_scales import check_end, end_of
+from .ranked_tile import CONFIG
 
 __all__ = ["CONFIG", "build", "counters"]
 
-CONFIG = Config(ctas=1, pdl=False)
-"""A tile of 128 x 256 for two consumers."""
 WHOLE_CTA = 8
-"""Its named barrier."""
-PUSHERS = 3
-"""Warps of a CTA that push."""
-CHUNKS, LEAST_CHUNK = 8, 8
-"""Of K, at most; and k-tiles of one, at least."""
-PIECE_ROWS = 4
-"""Rows of a tile that one warp pushes at a time: few, so that few rows of A are enough to keep all warps at it."""
-PUSHING_EIGHTHS = 3
-"""Of the CTAs, how many push: enough to keep up with the products, few enough to leave them the memory."""
+"""The named barrier of a whole CTA."""
 _BYTES = 16
-_UNROLL = 4
-"""Vectors of a lane that are on their way at a time."""
 
 
 def counters(rows: int, ranks: int, config: Config = CONFIG) -> int:
@@ -168,7 +156,8 @@ def build(
                                 ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
             with ptx.if_(ptx.special.tid.x() >= WARP):
                 pieces = Pieces(chunks, config.tile_m, schedule.down, A.shape[1], ranks, rank)
-                push(A, gathered, pieces, arrivals, scales)
+                together = schedule.in_part * ranks <= ptx.special.nctaid.x()
+                push(A, gathered, pieces, arrivals, scales, together)
                 if keep:
                     keep_rows(args["kept"], A, gathered, pieces, arrivals)
             ptx.bar.sync(WHOLE_CTA, config.threads)
@@ -214,107 +203,7 @@ def check(product: Product, config: Config, ranks: int) -> None:
         )
 
 
-# -- what travels --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Chunks:
-    """Of K: how many there are, k-tiles of all and of each but the last, bytes of a row of A and of its chunk."""
-
-    count: Register
-    num_k_tiles: Register
-    of_chunk: Register
-    row_bytes: Register
-    bytes: Register
-
-    @classmethod
-    def of(cls, num_k_tiles: Register, k_tile_bytes: int, row_bytes: Register) -> Chunks:
-        """As few k-tiles in each as make no more than `CHUNKS`."""
-        eighth = (num_k_tiles + (CHUNKS - 1)) // CHUNKS
-        of_chunk = ptx.select(eighth > LEAST_CHUNK, eighth, LEAST_CHUNK)
-        return cls((num_k_tiles + of_chunk - 1) // of_chunk, num_k_tiles, of_chunk, row_bytes, of_chunk * k_tile_bytes)
-
-    def k_tiles(self, chunk: Register) -> Iterator[Register]:
-        """Of a chunk."""
-        first = chunk * self.of_chunk
-        end = first + self.of_chunk
-        yield from ptx.range(first, ptx.select(end < self.num_k_tiles, end, self.num_k_tiles))
-
-
-@dataclass(frozen=True)
-class Arrivals:
-    """What has come from other GPUs: a counter for each chunk of K of the rows of each of their tiles.
-
-    pieces: of a tile's rows, each of which one warp sends. Pieces past the last row count, too.
-    """
-
-    rounds: Rounds
-    ranks: int
-    down: Register
-    pieces: int
-
-    def wait(self, owner: Register, tile: Register, chunk: Register) -> None:
-        """By one thread: until a chunk of the rows of a tile of GPU `owner` is here."""
-        self.rounds.wait(self._counter(owner, tile, chunk), self.pieces)
-
-    def add(self, to: Register, owner: Register, tile: Register, chunk: Register) -> None:
-        """By one thread: tell GPU `to` that a piece of GPU `owner` is there."""
-        self.rounds.add(to, self._counter(owner, tile, chunk))
-
-    def _counter(self, owner: Register, tile: Register, chunk: Register) -> Register:
-        counter: Register = (owner * self.down + tile) * CHUNKS + chunk + self.ranks
-        return counter
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Some rows of a tile in a chunk of K: the first row, how many there are, where they begin, in bytes, and how many
-    bytes of each row there are."""
-
-    tile: Register
-    chunk: Register
-    first: Register
-    rows: Register
-    start: Register
-    bytes: Register
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """The rows of one GPU, which each other one gets piece by piece: a chunk of K of all rows, then the next one."""
-
-    chunks: Chunks
-    tile_m: int
-    down: Register
-    rows: Register
-    ranks: int
-    rank: Register
-
-    @property
-    def number(self) -> Register:
-        """How many there are."""
-        count: Register = self.chunks.count * self.down * (self.tile_m // PIECE_ROWS)
-        return count
-
-    def of(self, number: Register) -> Piece:
-        """By its number."""
-        of_tile = self.tile_m // PIECE_ROWS
-        of_chunk = self.down * of_tile
-        chunk, inside = number // of_chunk, number % of_chunk
-        first = inside * PIECE_ROWS
-        left = ptx.select(first < self.rows, self.rows - first, 0)
-        here = ptx.select(left < PIECE_ROWS, left, PIECE_ROWS)
-        column = chunk * self.chunks.bytes
-        rest = self.chunks.row_bytes - column
-        size = ptx.select(rest < self.chunks.bytes, rest, self.chunks.bytes)
-        start = first.to(u64) * self.chunks.row_bytes + column
-        return Piece(inside // of_tile, chunk, first, here, start, size)
-
-    def rank_after(self, distance: Register) -> Register:
-        """The GPU that is so far behind this one."""
-        far = self.rank + distance
-        after: Register = ptx.select(far >= self.ranks, far - self.ranks, far)
-        return after
+# -- the loader ----------------------------------------------------------------------------------------------------
 
 
 def rows_of(
@@ -332,63 +221,3 @@ def rows_of(
 def load_rows(stage: Stage, source: TensorMap, place: tuple[Register, Register, Register]) -> None:
     """A tile of A; `place` is (k, row, part)."""
     ptx.tma.load(stage.a, source, place, stage.full)
-
-
-# -- the pusher ----------------------------------------------------------------------------------------------------
-
-
-def push(A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals, scales: Scales | None) -> None:
-    """This GPU's rows to all others, one after the other, each piece by one warp."""
-    ranks, rank = pieces.ranks, pieces.rank
-    lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - WARP) // WARP
-    pushing = (ptx.special.nctaid.x() * PUSHING_EIGHTHS + 7) // 8
-    cta = ptx.special.ctaid.x()
-    start_at = ptx.select(cta < pushing, warp * pushing + cta, pieces.number)
-    for turn in ptx.range(1, ranks, unroll=False):
-        owner = pieces.rank_after(ranks - turn)
-        with ptx.if_(lane == 0):
-            arrivals.rounds.wait_for_launch(owner)
-        ptx.warp.sync()
-        target = gathered.pointer(owner) + rank.to(u64) * (pieces.rows * pieces.chunks.row_bytes.to(u64))
-        for number in ptx.range(start_at, pieces.number, pushing * PUSHERS, unroll=False):
-            piece = pieces.of(number)
-            if scales is not None:
-                with ptx.if_(piece.chunk == 0):
-                    scales.send(owner, piece.first, lane, piece.rows)
-            copy(A.pointer(), target, piece, pieces.chunks.row_bytes, lane)
-            ptx.warp.sync()
-            with ptx.if_(lane == 0):
-                arrivals.add(owner, rank, piece.tile, piece.chunk)
-
-
-def keep_rows(kept: ArrayHandle, A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals) -> None:
-    """The rows of all ranks into one array of this GPU, its own first, each piece by one warp."""
-    rank = pieces.rank
-    lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - WARP) // WARP
-    start_at = warp * ptx.special.nctaid.x() + ptx.special.ctaid.x()
-    for number in ptx.range(start_at, pieces.number * pieces.ranks, ptx.special.nctaid.x() * PUSHERS, unroll=False):
-        owner = pieces.rank_after(number // pieces.number)
-        piece, others = pieces.of(number % pieces.number), owner != rank
-        with ptx.if_((lane == 0) & others):
-            arrivals.wait(owner, piece.tile, piece.chunk)
-        ptx.warp.sync()
-        behind = owner.to(u64) * (pieces.rows * pieces.chunks.row_bytes.to(u64))
-        source = ptx.select(others, gathered.pointer(rank) + behind, A.pointer())
-        copy(source, kept.pointer() + behind, piece, pieces.chunks.row_bytes, lane)
-
-
-def copy(source: Register, target: Register, piece: Piece, row_bytes: Register, lane: Register) -> None:
-    """A piece from one array to another, by a warp: 16 bytes of a lane, several loads of each in front of their
-    stores."""
-    step = WARP * _BYTES
-    for row in ptx.range(piece.rows, unroll=False):
-        start = piece.start + row.to(u64) * row_bytes
-        whole = piece.bytes // (step * _UNROLL) * (step * _UNROLL)
-        for at in ptx.range(lane * _BYTES, whole, step * _UNROLL, unroll=False):
-            here = start + at
-            values = [ptx.load(b32, ptx.addr(source + here, turn * step), vector=4) for turn in range(_UNROLL)]
-            for turn, value in enumerate(values):
-                ptx.store(ptx.addr(target + here, turn * step), value)
-        for at in ptx.range(whole + lane * _BYTES, piece.bytes, step, unroll=False):
-            here = start + at
-            ptx.store(ptx.addr(target + here), ptx.load(b32, ptx.addr(source + here), vector=4))

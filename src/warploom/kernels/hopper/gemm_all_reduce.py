@@ -36,7 +36,7 @@ __all__ = ["Memory", "build", "candidates", "choose", "form_of", "memory"]
 
 ONE_SHOT_BYTES = 1 << 20
 """Of D, up to which more than two GPUs send everything to all: a journey costs more than the bytes then."""
-FLAGGED_BYTES, FLAGGED_WORDS = 1 << 20, 16
+FLAGGED_BYTES, FLAGGED_WORDS = 1 << 21, 16
 """What each GPU sends, up to which words travel with flags, twice as many bytes without a fence or a signal; and words
 of a thread, at most."""
 _PLAIN = Fusion()

@@ -53,11 +53,10 @@ from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
 from .description import Config, Fusion, Product
 from .ranked_scales import check_end, end_of
+from .ranked_tile import CONFIG
 
 __all__ = ["CONFIG", "build", "counters"]
 
-CONFIG = Config(ctas=1, pdl=False)
-"""A tile of 128 x 256 for two consumers."""
 WHOLE_CTA = 8
 """Its named barrier."""
 ADDERS = 3

@@ -1,0 +1,201 @@
+"""Rows of A on their way to other GPUs, piece by piece, and how the others know what has come.
+
+A piece is a few rows of a tile in a chunk of K; one warp copies it, 16 bytes from each lane, and counts it in the
+memory of the GPU that it went to. A tile may be multiplied as far as the chunks of its rows are whole.
+
+    order    to one GPU after the other, each time all rows of a chunk and then the next chunk; where all tiles run at
+             one time (`together`), a chunk to each of the GPUs, and then the next chunk: they wait for all parts then
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...collective.tile.roles import WARP
+from ...collective.tile.rounds import Rounds
+from ...isa.dtypes import b32, u64
+from ...lang import ptx
+from ...lang.peers import PeerArrays
+from ...lang.predicate import Predicate
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from .ranked_scales import Scales
+
+__all__ = ["CHUNKS", "PIECE_ROWS", "Arrivals", "Chunks", "Pieces", "keep_rows", "push"]
+
+PUSHERS = 3
+"""Warps of a CTA that push."""
+CHUNKS, LEAST_CHUNK = 8, 8
+"""Of K, at most; and k-tiles of one, at least."""
+PIECE_ROWS = 4
+"""Rows of a tile that one warp pushes at a time: few, so that few rows of A are enough to keep all warps at it."""
+PUSHING_EIGHTHS = {2: 3}
+MOST_EIGHTHS = 5
+"""Of the CTAs, how many push, to one other GPU and to several: enough to keep up with the products, few enough to leave
+them the memory."""
+_BYTES = 16
+_UNROLL = 4
+"""Vectors of a lane that are on their way at a time."""
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Of K: how many there are, k-tiles of all and of each but the last, bytes of a row of A and of its chunk."""
+
+    count: Register
+    num_k_tiles: Register
+    of_chunk: Register
+    row_bytes: Register
+    bytes: Register
+
+    @classmethod
+    def of(cls, num_k_tiles: Register, k_tile_bytes: int, row_bytes: Register) -> Chunks:
+        """As few k-tiles in each as make no more than `CHUNKS`."""
+        eighth = (num_k_tiles + (CHUNKS - 1)) // CHUNKS
+        of_chunk = ptx.select(eighth > LEAST_CHUNK, eighth, LEAST_CHUNK)
+        return cls((num_k_tiles + of_chunk - 1) // of_chunk, num_k_tiles, of_chunk, row_bytes, of_chunk * k_tile_bytes)
+
+    def k_tiles(self, chunk: Register) -> Iterator[Register]:
+        """Of a chunk."""
+        first = chunk * self.of_chunk
+        end = first + self.of_chunk
+        yield from ptx.range(first, ptx.select(end < self.num_k_tiles, end, self.num_k_tiles))
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What has come from other GPUs: a counter for each chunk of K of the rows of each of their tiles.
+
+    pieces: of a tile's rows, each of which one warp sends. Pieces past the last row count, too.
+    """
+
+    rounds: Rounds
+    ranks: int
+    down: Register
+    pieces: int
+
+    def wait(self, owner: Register, tile: Register, chunk: Register) -> None:
+        """By one thread: until a chunk of the rows of a tile of GPU `owner` is here."""
+        self.rounds.wait(self._counter(owner, tile, chunk), self.pieces)
+
+    def add(self, to: Register, owner: Register, tile: Register, chunk: Register) -> None:
+        """By one thread: tell GPU `to` that a piece of GPU `owner` is there."""
+        self.rounds.add(to, self._counter(owner, tile, chunk))
+
+    def _counter(self, owner: Register, tile: Register, chunk: Register) -> Register:
+        counter: Register = (owner * self.down + tile) * CHUNKS + chunk + self.ranks
+        return counter
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows of a tile in a chunk of K: the first row, how many there are, where they begin, in bytes, and how many
+    bytes of each row there are."""
+
+    tile: Register
+    chunk: Register
+    first: Register
+    rows: Register
+    start: Register
+    bytes: Register
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The rows of one GPU, which each other one gets piece by piece: a chunk of K of all rows, then the next one."""
+
+    chunks: Chunks
+    tile_m: int
+    down: Register
+    rows: Register
+    ranks: int
+    rank: Register
+
+    @property
+    def number(self) -> Register:
+        """How many there are."""
+        count: Register = self.chunks.count * self.down * (self.tile_m // PIECE_ROWS)
+        return count
+
+    def of(self, number: Register) -> Piece:
+        """By its number."""
+        of_tile = self.tile_m // PIECE_ROWS
+        of_chunk = self.down * of_tile
+        chunk, inside = number // of_chunk, number % of_chunk
+        first = inside * PIECE_ROWS
+        left = ptx.select(first < self.rows, self.rows - first, 0)
+        here = ptx.select(left < PIECE_ROWS, left, PIECE_ROWS)
+        column = chunk * self.chunks.bytes
+        rest = self.chunks.row_bytes - column
+        size = ptx.select(rest < self.chunks.bytes, rest, self.chunks.bytes)
+        start = first.to(u64) * self.chunks.row_bytes + column
+        return Piece(inside // of_tile, chunk, first, here, start, size)
+
+    def rank_after(self, distance: Register) -> Register:
+        """The GPU that is so far behind this one."""
+        far = self.rank + distance
+        after: Register = ptx.select(far >= self.ranks, far - self.ranks, far)
+        return after
+
+
+def push(
+    A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals, scales: Scales | None, together: Predicate
+) -> None:
+    """This GPU's rows to all others, each piece by one warp, in the order that `together` says; see the module."""
+    ranks, rank = pieces.ranks, pieces.rank
+    lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - WARP) // WARP
+    pushing = (ptx.special.nctaid.x() * PUSHING_EIGHTHS.get(ranks, MOST_EIGHTHS) + 7) // 8
+    cta = ptx.special.ctaid.x()
+    start_at = ptx.select(cta < pushing, warp * pushing + cta, pieces.number)
+    rounds = ptx.select(together, pieces.chunks.count, 1)
+    of_round = pieces.number // rounds
+    for turn in ptx.range(rounds * (ranks - 1), unroll=False):
+        first = turn // (ranks - 1) * of_round
+        owner = pieces.rank_after(ranks - 1 - turn % (ranks - 1))
+        with ptx.if_(lane == 0):
+            arrivals.rounds.wait_for_launch(owner)
+        ptx.warp.sync()
+        target = gathered.pointer(owner) + rank.to(u64) * (pieces.rows * pieces.chunks.row_bytes.to(u64))
+        for number in ptx.range(first + start_at, first + of_round, pushing * PUSHERS, unroll=False):
+            piece = pieces.of(number)
+            if scales is not None:
+                with ptx.if_(piece.chunk == 0):
+                    scales.send(owner, piece.first, lane, piece.rows)
+            copy(A.pointer(), target, piece, pieces.chunks.row_bytes, lane)
+            ptx.warp.sync()
+            with ptx.if_(lane == 0):
+                arrivals.add(owner, rank, piece.tile, piece.chunk)
+
+
+def keep_rows(kept: ArrayHandle, A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals) -> None:
+    """The rows of all ranks into one array of this GPU, its own first, each piece by one warp."""
+    rank = pieces.rank
+    lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - WARP) // WARP
+    start_at = warp * ptx.special.nctaid.x() + ptx.special.ctaid.x()
+    for number in ptx.range(start_at, pieces.number * pieces.ranks, ptx.special.nctaid.x() * PUSHERS, unroll=False):
+        owner = pieces.rank_after(number // pieces.number)
+        piece, others = pieces.of(number % pieces.number), owner != rank
+        with ptx.if_((lane == 0) & others):
+            arrivals.wait(owner, piece.tile, piece.chunk)
+        ptx.warp.sync()
+        behind = owner.to(u64) * (pieces.rows * pieces.chunks.row_bytes.to(u64))
+        source = ptx.select(others, gathered.pointer(rank) + behind, A.pointer())
+        copy(source, kept.pointer() + behind, piece, pieces.chunks.row_bytes, lane)
+
+
+def copy(source: Register, target: Register, piece: Piece, row_bytes: Register, lane: Register) -> None:
+    """A piece from one array to another, by a warp: 16 bytes of a lane, several loads of each in front of their
+    stores."""
+    step = WARP * _BYTES
+    for row in ptx.range(piece.rows, unroll=False):
+        start = piece.start + row.to(u64) * row_bytes
+        whole = piece.bytes // (step * _UNROLL) * (step * _UNROLL)
+        for at in ptx.range(lane * _BYTES, whole, step * _UNROLL, unroll=False):
+            here = start + at
+            values = [ptx.load(b32, ptx.addr(source + here, turn * step), vector=4) for turn in range(_UNROLL)]
+            for turn, value in enumerate(values):
+                ptx.store(ptx.addr(target + here, turn * step), value)
+        for at in ptx.range(whole + lane * _BYTES, piece.bytes, step, unroll=False):
+            here = start + at
+            ptx.store(ptx.addr(target + here), ptx.load(b32, ptx.addr(source + here), vector=4))
