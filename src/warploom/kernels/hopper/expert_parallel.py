@@ -60,7 +60,7 @@ from ...lang.values import Register
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
 from .description import RING_BARRIERS, SHARED_BYTES, TILE_K_BYTES, Config, Fusion, Product
-from .gemm_all_gather import copy
+from .pushed_rows import copy
 
 __all__ = ["CONFIG", "Memory", "build", "memory"]
 

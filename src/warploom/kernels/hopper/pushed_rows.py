@@ -22,7 +22,7 @@ from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .ranked_scales import Scales
 
-__all__ = ["CHUNKS", "PIECE_ROWS", "Arrivals", "Chunks", "Pieces", "keep_rows", "push"]
+__all__ = ["CHUNKS", "PIECE_ROWS", "Arrivals", "Chunks", "Pieces", "copy", "keep_rows", "push"]
 
 PUSHERS = 3
 """Warps of a CTA that push."""
@@ -162,7 +162,7 @@ def push(
             if scales is not None:
                 with ptx.if_(piece.chunk == 0):
                     scales.send(owner, piece.first, lane, piece.rows)
-            copy(A.pointer(), target, piece, pieces.chunks.row_bytes, lane)
+            copy_piece(A.pointer(), target, piece, pieces.chunks.row_bytes, lane)
             ptx.warp.sync()
             with ptx.if_(lane == 0):
                 arrivals.add(owner, rank, piece.tile, piece.chunk)
@@ -181,21 +181,25 @@ def keep_rows(kept: ArrayHandle, A: ArrayHandle, gathered: PeerArrays, pieces: P
         ptx.warp.sync()
         behind = owner.to(u64) * (pieces.rows * pieces.chunks.row_bytes.to(u64))
         source = ptx.select(others, gathered.pointer(rank) + behind, A.pointer())
-        copy(source, kept.pointer() + behind, piece, pieces.chunks.row_bytes, lane)
+        copy_piece(source, kept.pointer() + behind, piece, pieces.chunks.row_bytes, lane)
 
 
-def copy(source: Register, target: Register, piece: Piece, row_bytes: Register, lane: Register) -> None:
-    """A piece from one array to another, by a warp: 16 bytes of a lane, several loads of each in front of their
-    stores."""
-    step = WARP * _BYTES
+def copy_piece(source: Register, target: Register, piece: Piece, row_bytes: Register, lane: Register) -> None:
+    """A piece from one array to another, by a warp."""
     for row in ptx.range(piece.rows, unroll=False):
         start = piece.start + row.to(u64) * row_bytes
-        whole = piece.bytes // (step * _UNROLL) * (step * _UNROLL)
-        for at in ptx.range(lane * _BYTES, whole, step * _UNROLL, unroll=False):
-            here = start + at
-            values = [ptx.load(b32, ptx.addr(source + here, turn * step), vector=4) for turn in range(_UNROLL)]
-            for turn, value in enumerate(values):
-                ptx.store(ptx.addr(target + here, turn * step), value)
-        for at in ptx.range(whole + lane * _BYTES, piece.bytes, step, unroll=False):
-            here = start + at
-            ptx.store(ptx.addr(target + here), ptx.load(b32, ptx.addr(source + here), vector=4))
+        copy(source + start, target + start, lane, piece.bytes // _BYTES, WARP)
+
+
+def copy(source: Register, target: Register, thread: Register, count: Register, threads: int) -> None:
+    """`count` vectors of 16 bytes by `threads` threads, several loads of each in front of their stores."""
+    whole = count // (threads * _UNROLL) * (threads * _UNROLL)
+    for at in ptx.range(thread, whole, threads * _UNROLL, unroll=False):
+        here = at.to(u64) * _BYTES
+        steps = [step * threads * _BYTES for step in range(_UNROLL)]
+        values = [ptx.load(b32, ptx.addr(source + here, step), vector=4) for step in steps]
+        for step, value in zip(steps, values, strict=True):
+            ptx.store(ptx.addr(target + here, step), value)
+    for at in ptx.range(whole + thread, count, threads, unroll=False):
+        here = at.to(u64) * _BYTES
+        ptx.store(ptx.addr(target + here), ptx.load(b32, ptx.addr(source + here), vector=4))
