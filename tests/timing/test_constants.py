@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,13 +21,23 @@ def _measured(name: str, field: str) -> float:
 
 
 CONSTANTS = H200.constants()
+KNOWN = SimpleNamespace(**{name: one.value for name, one in H200.values.items()})
 COMPUTED = {name: one for name, one in CONSTANTS.items() if one.source.split(":")[0] not in ("published", "fitted")}
 
 
 @pytest.mark.parametrize("name", COMPUTED)
 def test_a_constant_is_what_its_measurement_says(name):
-    value = eval(COMPUTED[name].source, {"m": _measured})
+    value = eval(COMPUTED[name].source, {"m": _measured, "c": KNOWN})
     assert COMPUTED[name].value == pytest.approx(value, rel=0.02)
+
+
+def test_no_source_repeats_the_value_of_another_constant():
+    """Of values with at least three digits that are not sizes: 9158, 119.7."""
+    told = {f"{one.value:g}" for one in H200.values.values() if one.value % 16}
+    told = {value for value in told if len(value.replace(".", "").lstrip("0")) > 2}
+    numbers = re.compile(r"(?<![\w.])\d[\d.]*")
+    repeated = {name: found for name, one in COMPUTED.items() if (found := told & set(numbers.findall(one.source)))}
+    assert not repeated
 
 
 def test_few_constants_are_fitted():

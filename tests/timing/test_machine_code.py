@@ -7,8 +7,9 @@ from warploom.driver import toolchain
 from warploom.isa.dtypes import f32, u64
 from warploom.lang import Tile, kernel, ptx, reg, smem
 from warploom.runtime.on_clock import predict, record
-from warploom.timing import machine_code
+from warploom.timing import H200, machine_code
 from warploom.timing.instructions import Facts
+from warploom.timing.runs import cost_of
 
 needs_tools = pytest.mark.skipif(
     not (toolchain.ptxas() and toolchain.find("nvdisasm")), reason="ptxas or nvdisasm is missing"
@@ -90,8 +91,10 @@ def test_neighbouring_words_that_ptxas_loads_together_pass_the_memory_pipe_once(
         ptx.store(ptx.addr(y), total)
 
     recording, _ = record(program, np.zeros(64, np.float32), out=np.zeros(1, np.float32))
-    loads = [dict(one.machine).get("lsu", 0.0) for one in recording.pcs if one.opcode.startswith("ld.shared")]
-    assert (len(loads), sum(loads)) == (16, 4.0)
+    loads = [dict(one.machine) for one in recording.pcs if one.opcode.startswith("ld.shared")]
+    assert (len(loads), sum(one.get("LDS.128", 0.0) for one in loads)) == (16, 4.0)
+    run = next(one for one in recording.runs if sum(a is not None and a.space == "shared" for a in one.accesses) == 16)
+    assert cost_of(run, recording.pcs, H200).wavefronts == 4 * 2, "a pass fills one register of all lanes, or two alike"
 
 
 def test_without_a_disassembler_the_ptx_is_counted_and_the_prediction_says_so(monkeypatch):

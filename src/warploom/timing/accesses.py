@@ -7,6 +7,8 @@ which sectors a cluster touches for the first time.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from ..emulator.machine.counters import bank_conflicts, global_sectors
 from ..emulator.machine.places import Lanes
 from .caches import Cache
 from .occupancy import L2_BYTES
-from .recording import Access, Recording
+from .recording import Access, Recording, Run
 
 if TYPE_CHECKING:
     from ..emulator.machine.frame import Frame
@@ -26,6 +28,10 @@ FROM_DRAM = 64
 """DRAM is read in pairs of sectors."""
 PAST_L1 = {"cg", "cv", "volatile", "relaxed", "acquire", "mmio"}
 """Words of a load that the first-level cache does not serve."""
+COMMON_BYTES = 128 << 10
+"""Of an array that a first-level cache keeps whole beside what CTAs read for themselves: half of it, at most."""
+WHOLE = 0.9
+"""An array of which one cluster reads so much is one that all clusters read."""
 
 
 class Accesses:
@@ -38,11 +44,15 @@ class Accesses:
         """Sectors and boxes that the cluster has read or written."""
         self._indices: dict[Access, int] = {}
         self._patterns: dict[Any, tuple[float, float]] = {}
+        self._shared: dict[Any, tuple[float, bool]] = {}
         self._caches: dict[int, Cache] = {}
         self._second: Cache | None = None
         self._dirty: set[int] = set()
         self._pairs: set[int] = set()
         self._regions: dict[Any, int] = {}
+        self._asked: dict[int, tuple[float, ...]] = {}
+        """By small region: bytes asked of L2, of DRAM for the first time, and of what L2 may have lost."""
+        self._written: set[int] = set()
 
     def made(self, frame: Frame, how: str, place: Lanes) -> int:
         """The index of what each warp of a frame asks; how: "reads", "writes" or "updates"."""
@@ -50,13 +60,16 @@ class Accesses:
         address = place.index.astype(np.int64) * place.size
         share = len(np.unique(place.lanes >> 5))
         if place.space.startswith("shared"):
-            wavefronts = self._wavefronts(place.lanes, address, size)
-            return self._index(Access("shared", how != "reads", wavefronts / share, updates=how == "updates"))
+            wavefronts, paired = self._wavefronts(place.lanes, address, size, how == "reads")
+            return self._index(
+                Access("shared", how != "reads", wavefronts / share, updates=how == "updates", paired=paired)
+            )
         wavefronts, sectors = self._requests(place.lanes, address, size)
         missed, distant, evicted = self._missed(frame, place, address, size, how)
+        common = self._small(frame, place, how)
         return self._index(Access(
             place.space, how != "reads", wavefronts / share, sectors / share, round(missed / share, 1),
-            round(distant / share, 1), how == "updates", round(evicted / share, 1),
+            round(distant / share, 1), how == "updates", round(evicted / share, 1), common=common,
         ))  # fmt: skip
 
     def _index(self, access: Access) -> int:
@@ -66,19 +79,26 @@ class Accesses:
             self.known.append(access)
         return index
 
-    def _wavefronts(self, lanes: np.ndarray, address: np.ndarray, size: int) -> float:
-        """Passes of a shared-memory request: as many as its bytes need, and those that conflicts add."""
-        key = (size, (address - (int(address[0]) & -LINE)).tobytes(), lanes.tobytes())
-        found = self._patterns.get(key)
+    def _wavefronts(self, lanes: np.ndarray, address: np.ndarray, size: int, reads: bool) -> tuple[float, bool]:
+        """Passes of a shared-memory request, and whether it is paired: as many passes as its bytes and conflicts need.
+
+        A load fills a register of all lanes in a pass, or two where lanes are paired: so NVIDIA's engineers say (forum
+        of developers, "Unexpected shared memory bank conflict"), for cc 7.x.
+        """
+        key = (size, reads, (address - (int(address[0]) & -LINE)).tobytes(), lanes.tobytes())
+        found = self._shared.get(key)
         if found is None:
+            paired = reads and _paired(lanes, address)
             words = np.unique((lanes >> 5) << 40 | address >> 2).size * max(size // 4, 1)
             least = -(-min(words, lanes.size * max(size // 4, 1)) // 32)
-            found = self._patterns[key] = float(least + bank_conflicts(lanes, address, size)), 0.0
-        return found[0]
+            if reads:
+                least = max(least, len(np.unique(lanes >> 5)) * (size // 4) // (2 if paired else 1))
+            found = self._shared[key] = float(least + bank_conflicts(lanes, address, size)), paired
+        return found
 
     def _requests(self, lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[float, float]:
         """(lines of 128 bytes that the warps' requests touch, sectors)."""
-        key = ("g", size, (address - (int(address[0]) & -LINE)).tobytes(), lanes.tobytes())
+        key = (size, (address - (int(address[0]) & -LINE)).tobytes(), lanes.tobytes())
         found = self._patterns.get(key)
         if found is None:
             _, sectors = global_sectors(lanes, address, size)
@@ -92,13 +112,14 @@ class Accesses:
         """Sectors that are not in the first-level cache; those of them that the cluster touches for the first time, and
         those that it has read, but that its share of L2 has lost since."""
         recording = self._recording
-        number = self._regions.setdefault(place.region, len(self._regions))
+        number = self._number(place)
         sectors = set((np.unique(address >> 5) + (number << 40)).tolist())
         if size > SECTOR:
             sectors |= {one + 1 for one in sectors}
         new = sectors - self.touched
         self.touched |= new
         if how != "reads":
+            self._written.add(number)
             dirty = sectors - self._dirty
             self._dirty |= dirty
             recording.dirty += SECTOR * len(dirty)
@@ -108,7 +129,8 @@ class Accesses:
             recording.written += place.lanes.size * size if how == "writes" else 0
             return float(len(sectors)), 0.0, 0.0
         distant = float(len(new))
-        recording.distant += self._from_dram(new)
+        first = self._from_dram(new)
+        recording.distant += first
         missed = len(sectors) if _past_first_level(frame) else self._cache(frame.cta).missed(sectors)
         if self._second is None:
             self._second = Cache(self._second_sectors())
@@ -116,7 +138,48 @@ class Accesses:
         recording.evicted += SECTOR * evicted
         recording.fetched += SECTOR * missed
         recording.received += SECTOR * missed
+        if place.region.size <= COMMON_BYTES:
+            known = self._asked.get(number, (0.0, 0.0, 0.0))
+            new_ones = SECTOR * missed, first, SECTOR * evicted
+            self._asked[number] = tuple(one + more for one, more in zip(known, new_ones, strict=True))
         return float(missed), distant, evicted
+
+    def _number(self, place: Lanes) -> int:
+        return self._regions.setdefault(place.region, len(self._regions) + 1)
+
+    def _small(self, frame: Frame, place: Lanes, how: str) -> int:
+        """The number of a small array that is read by way of the first-level cache; 0 for others."""
+        small = how == "reads" and place.space == "global" and place.region.size <= COMMON_BYTES
+        return self._number(place) if small and not _past_first_level(frame) else 0
+
+    def share_common(self, runs: Sequence[Run]) -> None:
+        """Let the CTAs that an SM runs one after the other find small arrays that they all read in its first level."""
+        machine = self._machine
+        turns = -(-math.prod(machine.grid) // machine.model.sms)
+        common = self._common()
+        if turns < 2 or not common:
+            return
+        share = 1.0 / turns
+        for number in common:
+            fetched, distant, evicted = (one * (1.0 - share) for one in self._asked[number])
+            self._recording.fetched -= fetched
+            self._recording.received -= fetched
+            self._recording.distant -= distant
+            self._recording.evicted -= evicted
+        for run in runs:
+            if any(one is not None and one.common in common for one in run.accesses):
+                run.accesses = tuple(
+                    one.kept(share) if one is not None and one.common in common else one for one in run.accesses
+                )
+
+    def _common(self) -> set[int]:
+        """Small arrays of which one cluster reads all, and that nobody writes."""
+        read: Counter[int] = Counter(one >> 40 for one in self.touched if isinstance(one, int))
+        sizes = {number: region.size for region, number in self._regions.items()}
+        return {
+            number for number in self._asked.keys() - self._written
+            if read[number] * SECTOR >= WHOLE * sizes[number]
+        }  # fmt: skip
 
     def copied(self, lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[int, float, float]:
         """Of a copy that lanes start: lines of 128 bytes, bytes of its sectors, and bytes that DRAM is read for.
@@ -158,6 +221,17 @@ class Accesses:
         """Sectors of the first-level cache that a CTA has: what shared memory leaves, divided among residents."""
         shared, residents = self._machine.code.shared_size, self._residents()
         return max(1, ((256 << 10) - residents * shared) // residents // SECTOR)
+
+
+def _paired(lanes: np.ndarray, address: np.ndarray) -> bool:
+    """Whether each lane asks for what its neighbour asks for, or each for what the one after its neighbour does."""
+    asked = np.full((int(lanes.max()) | 31) + 1, -1, np.int64)
+    asked[lanes] = address
+    for distance in (1, 2):
+        other = asked[np.arange(asked.size) ^ distance]
+        if np.all((asked == other) | (asked < 0) | (other < 0)):
+            return True
+    return False
 
 
 def _past_first_level(frame: Frame) -> bool:

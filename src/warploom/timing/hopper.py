@@ -1,7 +1,8 @@
 """The H200's constants, each with the measurement it comes from.
 
-A source is an expression over `m(name, field)`, a row of benchmarks/results/nvidia-h200/microbenchmarks.json; the test
-computes it again. What no microbenchmark gives is "published" or "fitted", and a test keeps the fitted ones few.
+A source is an expression over `m(name, field)`, a row of benchmarks/results/nvidia-h200/microbenchmarks.json, and over
+`c.name`, another constant; the test computes it again. What no microbenchmark gives is "published" or "fitted", and a
+test keeps the fitted ones few.
 """
 
 from __future__ import annotations
@@ -76,11 +77,11 @@ MEMORY: Mapping[str, Constant] = {
     "l2_own_bytes_per_ns": _c(9158.0, 'm("power.product.own", "tb_per_s") * 1000'),
     "in_step_bytes": _c(13107200.0, 'm("rate.product.stages8.ctas132", "repetitions") * 8 * 16384'),
     "drifting_bytes": _c(52428800.0, 'm("rate.product.long400.ctas132", "repetitions") * 8 * 16384'),
-    "drifting_share": _c(0.5486, '(m("rate.product.long400.ctas132", "bytes_per_ns_all") - 9158) '
-                                 '/ (m("rate.product.stages8.ctas132", "bytes_per_ns_all") - 9158)'),
+    "drifting_share": _c(0.5486, '(m("rate.product.long400.ctas132", "bytes_per_ns_all") - c.l2_own_bytes_per_ns) '
+                                 '/ (m("rate.product.stages8.ctas132", "bytes_per_ns_all") - c.l2_own_bytes_per_ns)'),
     "drifted_bytes": _c(546.7e6, 'm("power.product", "ms") * m("power.product", "tb_per_s") * 1e9 / 132'),
-    "drifted_share": _c(0.2135, '(m("power.product", "tb_per_s") * 1000 - 9158) '
-                                '/ (m("rate.product.stages8.ctas132", "bytes_per_ns_all") - 9158)'),
+    "drifted_share": _c(0.2135, '(m("power.product", "tb_per_s") * 1000 - c.l2_own_bytes_per_ns) '
+                                '/ (m("rate.product.stages8.ctas132", "bytes_per_ns_all") - c.l2_own_bytes_per_ns)'),
     "l2_across2_bytes_per_ns": _c(13577.9, 'm("rate.product.across2.long100", "bytes_per_ns_all")'),
     "l2_across4_bytes_per_ns": _c(14902.8, 'm("rate.product.across4.long100", "bytes_per_ns_all")'),
     "l2_across12_bytes_per_ns": _c(13003.0, 'm("rate.product.stages8.ctas132", "bytes_per_ns_all")'),
@@ -104,11 +105,12 @@ MEMORY: Mapping[str, Constant] = {
     "store_latency": _c(150.0, 'm("latency.tma_store.done.rows64", "clocks") '
                                '- m("rate.tma_store.rows64.ctas1", "clocks")'),
     "written_bytes_per_ns": _c(7228.0, 'm("rate.stg.words.ctas528", "bytes_per_ns") * 4 * 132'),
+    "written_lines_per_ns": _c(74.75, 'm("rate.stg.lines.ctas528", "bytes_per_ns_all") / 4'),
     "update_store_ratio": _c(2.173, 'm("rate.stg.words.ctas528", "bytes_per_ns") * 528 '
                                     '/ (m("rate.red.lines.ctas528", "bytes_per_ns_all") * 8)'),
     "update_line_ns": _c(0.646, 'm("rate.red.same.ctas132", "ns") / 8 / 132'),
     "dram_crowding": _c(0.207, '(16384 / m("rate.dram.read.one_cta", "bytes_per_ns") / m("latency.ldg.dram", "ns") - 1)'
-                               ' * (4635 / (132 * m("rate.dram.read.one_cta", "bytes_per_ns")) - 1)'),
+                               ' * (c.dram_bytes_per_ns / (132 * m("rate.dram.read.one_cta", "bytes_per_ns")) - 1)'),
     "store_queue_bytes": _c(16384.0, "published: none; the stores of a warp that wait in the memory pipe"),
 }  # fmt: skip
 """Memory: clocks of the SM's pipe for a wavefront (of loads and stores), latencies, rates.
@@ -138,7 +140,7 @@ SYNCHRONISATION: Mapping[str, Constant] = {
     "mbarrier_wait": _clocks(43.5, "latency.mbarrier.ping_pong", " / 4"),
     "remote_bytes_per_ns": _c(33.5, '32768 / (64 * (m("rate.st_async.w8.cluster2.ctas132", "clocks") '
                               '+ m("rate.st_async.w8.cluster2.ctas2", "clocks") '
-                              '- m("rate.st_async.w4.cluster2.ctas2", "clocks"))) * 1.98'),
+                              '- m("rate.st_async.w4.cluster2.ctas2", "clocks"))) * c.nominal_ghz'),
     "remote_arrive": _c(94.4, 'm("latency.mbarrier.remote_relaxed", "clocks") / 2 '
                               '- m("latency.mbarrier.ping_pong", "clocks") / 4'),
     "bar": _clocks(16.5, "latency.bar_sync.w1"),
@@ -152,51 +154,60 @@ SYNCHRONISATION: Mapping[str, Constant] = {
     "cta_every": _c(155.7, '(m("launch.rate.threads256", "us") - m("launch.one_cta", "us")) / 256 * 1980'),
     "cluster_cta_every": _c(196.5, '(m("launch.rate.cluster4", "us") - m("launch.one_cta", "us")) / 256 * 1980'),
     "warp_every": _c(7.21, '(m("launch.rate.threads1024", "us") - m("launch.one_cta", "us")) / 256 * 1980 / 32'),
-    "launch_us": _c(0.6873, 'm("launch.spin", "us") - (5000 + 451.8) / 1980'),
-    "launch_pdl_us": _c(0.3604, 'm("launch.pdl.late", "us") - (5000 + 451.8) / 1980'),
+    "launch_us": _c(0.6873, 'm("launch.spin", "us") - (5000 + c.cta_start) / 1980'),
+    "launch_pdl_us": _c(0.3604, 'm("launch.pdl.late", "us") - (5000 + c.cta_start) / 1980'),
 }  # fmt: skip
 
 FOUR_ROWS = "fitted: base + energy x (clock / 1.8)^exponent to the rows power.wgmma.n256.ctas33, 66, 99 and 132"
 
 POWER: Mapping[str, Constant] = {
     "cap_watts": _c(700.0, "published: H200 SXM data sheet"),
-    "burst_watts": _c(856.0, '119.7 + 0.842 * m("power.wgmma.n256.ctas132", "tflops") '
+    "burst_watts": _c(856.0, 'c.base_watts + c.mma_pj_per_flop * m("power.wgmma.n256.ctas132", "tflops") '
                             '* m("burst.wgmma.n256.ctas132", "clock_mhz") / m("power.wgmma.n256.ctas132", "clock_mhz") '
-                            '* (m("burst.wgmma.n256.ctas132", "clock_mhz") / 1800) ** 1.9'),
+                            '* (m("burst.wgmma.n256.ctas132", "clock_mhz") / 1800) ** c.voltage_exponent'),
     "base_watts": _c(119.7, FOUR_ROWS),
     "mma_pj_per_flop": _c(0.842, FOUR_ROWS),
-    "mma_zeros_pj_per_flop": _c(0.1742, '(m("power.wgmma.n256.zeros", "watts") - 119.7) '
-                                         '/ m("power.wgmma.n256.zeros", "tflops") * (1.8 / 1.755) ** 1.9'),
-    "narrow_energy_ratio": _c(0.5378, '(m("power.wgmma.e4m3.n256", "watts") - 119.7) '
+    "mma_zeros_pj_per_flop": _c(0.1742, '(m("power.wgmma.n256.zeros", "watts") - c.base_watts) '
+                                         '/ m("power.wgmma.n256.zeros", "tflops") * (c.tensor_ghz / c.tensor_full_ghz) '
+                                         '** c.voltage_exponent'),
+    "narrow_energy_ratio": _c(0.5378, '(m("power.wgmma.e4m3.n256", "watts") - c.base_watts) '
                               '/ m("power.wgmma.e4m3.n256", "tflops")'
-                              ' / 0.842 * (1.8 / m("power.wgmma.e4m3.n256", "clock_mhz") * 1000) ** 1.9'),
-    "register_energy_ratio": _c(0.9128, '(m("power.wgmma.n256.rs", "watts") - 119.7) '
-                                '/ m("power.wgmma.n256.rs", "tflops") / 0.842 '
-                                '* (1.8 / m("power.wgmma.n256.rs", "clock_mhz") * 1000) ** 1.9'),
-    "sparse_energy_ratio": _c(1.26, '((m("power.wgmma_sp.bf16.n192", "watts") - 119.7) '
+                              ' / c.mma_pj_per_flop '
+                              '* (1.8 / m("power.wgmma.e4m3.n256", "clock_mhz") * 1000) ** c.voltage_exponent'),
+    "register_energy_ratio": _c(0.9128, '(m("power.wgmma.n256.rs", "watts") - c.base_watts) '
+                                '/ m("power.wgmma.n256.rs", "tflops") / c.mma_pj_per_flop '
+                                '* (1.8 / m("power.wgmma.n256.rs", "clock_mhz") * 1000) ** c.voltage_exponent'),
+    "sparse_energy_ratio": _c(1.26, '((m("power.wgmma_sp.bf16.n192", "watts") - c.base_watts) '
                              '/ m("power.wgmma_sp.bf16.n192", "tflops") '
-                             '* (1800 / m("power.wgmma_sp.bf16.n192", "clock_mhz")) ** 1.9 '
-                             '+ (m("power.wgmma_sp.bf16.n256", "watts") - 119.7) '
+                             '* (1800 / m("power.wgmma_sp.bf16.n192", "clock_mhz")) ** c.voltage_exponent '
+                             '+ (m("power.wgmma_sp.bf16.n256", "watts") - c.base_watts) '
                              '/ m("power.wgmma_sp.bf16.n256", "tflops") '
-                             '* (1800 / m("power.wgmma_sp.bf16.n256", "clock_mhz")) ** 1.9) / 2 / 0.842'),
-    "mma_f64_pj_per_flop": _c(6.93, '(m("power.mma_f64", "watts") - 119.7) / m("power.mma_f64", "tflops") '
-                             '* (1800 / m("power.mma_f64", "clock_mhz")) ** 1.9'),
-    "mma_sync_pj_per_flop": _c(0.9877, '(m("power.mma_sync", "watts") - 119.7) / m("power.mma_sync", "tflops") '
-                                      '* (1800 / m("power.mma_sync", "clock_mhz")) ** 1.9'),
-    "instruction_nj": _c(0.2165, '(m("power.alu", "watts") - 119.7) * m("power.alu", "clocks") '
-                                '/ (132 * m("power.alu", "clock_mhz") / 1000) * (1.8 / 1.98) ** 1.9'),
-    "mufu_nj": _c(0.75, '((m("power.chaos.exponentials", "watts") - 119.7) '
+                             '* (1800 / m("power.wgmma_sp.bf16.n256", "clock_mhz")) ** c.voltage_exponent) '
+                             '/ 2 / c.mma_pj_per_flop'),
+    "mma_f64_pj_per_flop": _c(6.93, '(m("power.mma_f64", "watts") - c.base_watts) / m("power.mma_f64", "tflops") '
+                             '* (1800 / m("power.mma_f64", "clock_mhz")) ** c.voltage_exponent'),
+    "mma_sync_pj_per_flop": _c(0.9877, '(m("power.mma_sync", "watts") - c.base_watts) / m("power.mma_sync", "tflops") '
+                                      '* (1800 / m("power.mma_sync", "clock_mhz")) ** c.voltage_exponent'),
+    "instruction_nj": _c(0.2165, '(m("power.alu", "watts") - c.base_watts) * m("power.alu", "clocks") '
+                                '/ (132 * m("power.alu", "clock_mhz") / 1000) '
+                                '* (c.tensor_ghz / c.nominal_ghz) ** c.voltage_exponent'),
+    "mufu_nj": _c(0.75, '((m("power.chaos.exponentials", "watts") - c.base_watts) '
                         '* m("power.chaos.exponentials", "clocks") * 4 '
-                        '- (m("power.chaos.floats", "watts") - 119.7) * m("power.chaos.floats", "clocks") * 3) '
-                        '/ (132 * 1.98) * (1.8 / 1.98) ** 1.9'),
-    "shared_watts_per_tb": _c(3.37, '(m("power.lds128", "watts") - 119.7) / m("power.lds128", "tb_per_s") * 2 '
-                                   '* (1.8 / 1.98) ** 1.9'),
-    "fill_watts_per_tb": _c(28.68, '((m("power.tma.l2", "watts") - 119.7) / m("power.tma.l2", "tb_per_s") '
-                                  '+ (m("power.product.own", "watts") - 119.7) / m("power.product.own", "tb_per_s") '
-                                  '+ (m("power.product", "watts") - 119.7) / m("power.product", "tb_per_s")) / 3'),
-    "dram_watts_per_tb": _c(61.5, '(m("power.dram.read", "watts") - 119.7) / m("power.dram.read", "tb_per_s") - 28.68'),
-    "stored_watts_per_tb": _c(23.6, '2 * (m("power.dram.copy", "watts") - 119.7) / m("power.dram.copy", "tb_per_s") '
-                                    '- (m("power.dram.read", "watts") - 119.7) / m("power.dram.read", "tb_per_s")'),
+                        '- (m("power.chaos.floats", "watts") - c.base_watts) * m("power.chaos.floats", "clocks") * 3) '
+                        '/ (132 * c.nominal_ghz) * (c.tensor_ghz / c.nominal_ghz) ** c.voltage_exponent'),
+    "shared_watts_per_tb": _c(3.37, '(m("power.lds128", "watts") - c.base_watts) / m("power.lds128", "tb_per_s") * 2 '
+                                   '* (c.tensor_ghz / c.nominal_ghz) ** c.voltage_exponent'),
+    "fill_watts_per_tb": _c(28.68, '((m("power.tma.l2", "watts") - c.base_watts) / m("power.tma.l2", "tb_per_s") '
+                                  '+ (m("power.product.own", "watts") - c.base_watts) '
+                                  '/ m("power.product.own", "tb_per_s") '
+                                  '+ (m("power.product", "watts") - c.base_watts) '
+                                  '/ m("power.product", "tb_per_s")) / 3'),
+    "dram_watts_per_tb": _c(61.5, '(m("power.dram.read", "watts") - c.base_watts) / m("power.dram.read", "tb_per_s") '
+                                  '- c.fill_watts_per_tb'),
+    "stored_watts_per_tb": _c(23.6, '2 * (m("power.dram.copy", "watts") - c.base_watts) '
+                                    '/ m("power.dram.copy", "tb_per_s") '
+                                    '- (m("power.dram.read", "watts") - c.base_watts) '
+                                    '/ m("power.dram.read", "tb_per_s")'),
     "voltage_exponent": _c(1.9, FOUR_ROWS),
     "tensor_ghz": _c(1.8, 'm("power.wgmma.n256.ctas33", "clock_mhz") / 1000'),
     "tensor_full_ghz": _c(1.755, 'm("power.wgmma.n256.zeros", "clock_mhz") / 1000'),

@@ -19,6 +19,9 @@ from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, FP64, HALF, LSU, M
 Slots = tuple[tuple[str, float], ...]
 """(pipe, machine instructions) of one execution of a PTX instruction."""
 IMAD = "imad"
+WIDE: Mapping[str, int] = {"LDS.64": 2, "LDS.128": 4}
+"""Loads from shared memory that are told apart from their pipe's others, with the registers that they fill: ptxas makes
+them of loads of one register, too."""
 OUTSIDE = -1
 """The loop of what is in none."""
 _GUARD = re.compile(r"^@!?U?P\w+\s+")
@@ -107,9 +110,12 @@ def _read(code: Sequence[tuple[str, int]]) -> list[_Machine]:
     last = next((at for at in range(len(texts) - 1, -1, -1) if "EXIT" in texts[at][0]), len(texts))
     made = []
     for at, (text, line) in enumerate(texts[: last + 1]):
-        word = _GUARD.sub("", text).split()[0].split(".")[0].rstrip(";")
+        first = _GUARD.sub("", text).split()[0].rstrip(";").split(".")
+        word = first[0]
         loop = next((begin for begin, end in ordered if begin <= at <= end), OUTSIDE)
-        made.append(_Machine(PIPE.get(word, CONTROL if not word.startswith("U") else ""), line, loop))
+        pipe = PIPE.get(word, CONTROL if not word.startswith("U") else "")
+        wide = f"{word}.{first[-1]}"
+        made.append(_Machine(wide if wide in WIDE else pipe, line, loop))
     return made
 
 
@@ -143,8 +149,13 @@ def _region(
     inner = [region for region in votes if region != OUTSIDE]
     region = max(inner or votes, key=lambda one: votes[one])
     numbers = [
-        sum(pipe == pcs[pc].pipe for pipe in copies[pc][region]) or len(copies[pc][region])
+        sum(_pipe_of(pipe) == pcs[pc].pipe for pipe in copies[pc][region]) or len(copies[pc][region])
         for pc in sure
         if copies[pc].get(region)
     ]
     return region, float(max(1.0, statistics.median_low(numbers)))
+
+
+def _pipe_of(kind: str) -> str:
+    """The pipe that a kind of machine instruction uses."""
+    return LSU if kind in WIDE else kind

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..emulator.engines.boxes import Box
 from ..emulator.engines.bulk import Scattered
+from ..emulator.machine.counters import bank_conflicts
 from ..emulator.machine.events import Observer, Waited
 from ..emulator.machine.operation import BRANCH
 from ..emulator.machine.places import Lanes, Rows
@@ -214,6 +215,8 @@ class Recorder(Observer):
                     lanes, address = target.lanes[read], target.origins[read].astype(np.int64)
                     rows, fetched, distant = self._memory.copied(lanes, address, target.size)
                     made.rows, made.fetched, made.distant = rows, fetched, distant
+                    place = target.index.astype(np.int64) * target.size
+                    made.conflicts = bank_conflicts(target.lanes, place, target.size)
         elif operation.bytes and made.engine not in INSIDE:
             made.fetched = made.distant = operation.bytes
         if made.stores:
@@ -318,6 +321,7 @@ class Recorder(Observer):
                 self.recording.steps[cta, warp].append((kinds.RUN, run.pcs[-1], len(self.recording.runs)))
                 self.recording.runs.append(run)
                 open_run.clear()
+        self._memory.share_common(self.recording.runs)
         operations = self.machine.code.operations
         self.recording.loops = {
             one.pc: one.targets[0]

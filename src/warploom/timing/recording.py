@@ -16,7 +16,7 @@ A warp's steps are tuples, `(kind, pc, payload)`:
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..emulator.machine.units import LOADS
@@ -35,6 +35,8 @@ class Access:
         sectors: 32-byte sectors of global memory that it touches; missed: those not in the first-level cache.
         distant: sectors that this cluster touches for the first time; evicted: that it read so long ago that others'
             have taken their place in L2, if all of the launch's do not fit.
+        common: number of a small array that it reads, which all CTAs may read; 0 for others.
+        paired: of a load from shared memory, each lane asks for what its neighbour, or the one after that, asks for.
     """
 
     space: str
@@ -45,14 +47,23 @@ class Access:
     distant: float = 0.0
     updates: bool = False
     evicted: float = 0.0
+    paired: bool = False
+    common: int = 0
 
     def joined(self, other: Access) -> Access:
         """Both, as one access of one instruction."""
         return Access(
             self.space, self.writes or other.writes, self.wavefronts + other.wavefronts, self.sectors + other.sectors,
             self.missed + other.missed, self.distant + other.distant, self.updates or other.updates,
-            self.evicted + other.evicted,
+            self.evicted + other.evicted, self.paired and other.paired,
+            self.common if self.common == other.common else 0,
         )  # fmt: skip
+
+    def kept(self, share: float) -> Access:
+        """The same access where the first-level cache has all but this share of what it asks for."""
+        return replace(
+            self, missed=self.missed * share, distant=self.distant * share, evicted=self.evicted * share, common=0
+        )
 
 
 @dataclass(slots=True)
@@ -77,6 +88,7 @@ class Operation:
         phases: to whose completion it contributes.
         distant: bytes that this cluster fetches for the first time.
         target: what it fills, for people; group: of those that were committed together, the first; -1 for none.
+        conflicts: passes through shared memory beyond those that its bytes need, of a copy by lanes.
     """
 
     engine: str
@@ -100,6 +112,7 @@ class Operation:
     target: str = ""
     text: str = ""
     group: int = -1
+    conflicts: int = 0
 
     @property
     def is_copy(self) -> bool:

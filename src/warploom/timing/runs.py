@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .constants import Hardware
 from .instructions import ALU, CONVERT, EITHER, FMA, LSU, MUFU, NONE, SERIAL, TENSOR, Facts
-from .machine_code import IMAD
+from .machine_code import IMAD, WIDE
 from .recording import Access, Run
 
 
@@ -18,6 +18,7 @@ class Cost:
         issue: slots of its scheduler; pipes: by pipe of the quarter; lsu: of the SM's memory pipe.
         chain: from its first issue to its last result that it waits for itself.
         missed, distant, stored: bytes that its loads ask of L2, of which from DRAM for the first time; that it stores.
+        lines: of 128 bytes, that its stores write to; one that several stores write to counts for each.
         late: registers that loads write and nobody here reads yet: (register, clocks after the start, bytes missed).
         needs: registers that it reads before it writes them.
         instructions, flops, wavefronts: how many it issues; of its matrix products; in shared memory.
@@ -38,6 +39,7 @@ class Cost:
     wavefronts: float
     transcendental: float = 0.0
     doubles: float = 0.0
+    lines: float = 0.0
 
 
 def cost_of(
@@ -59,7 +61,7 @@ def cost_of(
     serial = 0.0
     dram = hardware["dram_latency"] * crowding - latency["ldg"]
     pipes: dict[str, float] = {}
-    issue = slow = lsu = chain = missed = distant = stored = count = flops = doubles = shared = 0.0
+    issue = slow = lsu = chain = missed = distant = stored = count = flops = doubles = shared = lines = 0.0
     for pc, access in zip(run.pcs, run.accesses, strict=True):
         facts = pcs[pc]
         needs |= facts.reads - written
@@ -95,7 +97,11 @@ def cost_of(
         doubles += facts.flops if facts.double else 0.0
         if facts.pipe == LSU:
             wavefronts = max(1.0, access.wavefronts) if access is not None else 1.0
-            wavefronts *= min(1.0, sum(many for pipe, many in slots if pipe == LSU))  # 0: part of a neighbour's
+            loads = sum(many for pipe, many in slots if pipe == LSU or pipe in WIDE)
+            wavefronts *= min(1.0, loads)  # 0: part of a neighbour's
+            if access is not None and not access.writes:
+                filled = sum(many * WIDE[pipe] for pipe, many in slots if pipe in WIDE)
+                wavefronts = max(wavefronts, filled / (2 if access.paired else 1))
             lsu += wavefronts * hardware[_pass(facts, access)]
             if access is not None and not access.writes:
                 lsu += access.missed * hardware["missed_sector_clocks"]
@@ -104,6 +110,7 @@ def cost_of(
             if access is not None and access.space != "shared":
                 if access.writes:
                     stored += 32.0 * access.sectors * (hardware["update_store_ratio"] if access.updates else 1.0)
+                    lines += 0.0 if access.updates else access.wavefronts
                 else:
                     missed += 32.0 * access.missed
                     distant += 32.0 * access.distant
@@ -127,7 +134,7 @@ def cost_of(
     _balance(pipes)
     return Cost(
         issue, tuple(pipes.items()), lsu, chain, missed, distant, stored, tuple(loaded.items()), frozenset(needs),
-        count, flops, shared, slow, doubles,
+        count, flops, shared, slow, doubles, lines,
     )  # fmt: skip
 
 

@@ -64,6 +64,8 @@ class Chip:
         """Bytes in a clock that TMA may store."""
         self.written = min(hardware["store_bytes_per_clock"], hardware["written_bytes_per_ns"] / self.active / clock)
         """Bytes in a clock that its warps may store."""
+        self.lines = hardware["written_lines_per_ns"] / self.active / clock
+        """Lines in a clock that they may store to, be it a word of each."""
         waiting = self.dram_share if self.waiting is None else self.waiting
         self.latency = (hardware["tma_latency_ns"] + hardware["tma_dram_ns"] * min(1.0, waiting)) * clock
         """Clocks from a TMA copy's issue to its first bytes."""
@@ -160,8 +162,9 @@ class Sm:
         else:
             self.loaded = start
         if cost.stored:
-            self.store = max(self.store, start) + cost.stored / chip.written
-            end = max(end, self.store - self.hardware["store_queue_bytes"] / chip.written)
+            takes = max(cost.stored / chip.written, cost.lines / chip.lines)
+            self.store = max(self.store, start) + takes
+            end = max(end, self.store - self.hardware["store_queue_bytes"] * takes / cost.stored)
         return end
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -190,7 +193,8 @@ class Sm:
             return begin, self.store + hardware["store_read_latency"], self.store + hardware["store_latency"]
         if engine == "cp_async":
             passes = operation.rows * hardware["global_load_clocks"]
-            self.lsu = max(self.lsu, start) + passes + operation.bytes / 128 * hardware["shared_store_clocks"]
+            passes += (operation.bytes / 128 + operation.conflicts) * hardware["shared_store_clocks"]
+            self.lsu = max(self.lsu, start) + passes
             begin = self.lsu
             self.fill = max(self.fill, begin) + operation.fetched / chip.fetch
             return begin, self.fill, self.fill + hardware.latency["ldg"].value

@@ -1,0 +1,113 @@
+"""Passes through the memory pipe: registers that a load fills, lines that a store writes to, conflicts of copies, small
+arrays that all CTAs read."""
+
+import numpy as np
+import pytest
+
+from warploom.isa.dtypes import f32, u64
+from warploom.lang import Tile, kernel, ptx, reg, smem
+from warploom.runtime.on_clock import predict, record
+from warploom.timing import H200
+
+
+def _shared_loads(lane_of):
+    """A load of 16 bytes of a warp, and how its lanes find their place."""
+
+    @kernel(in_specs=(Tile(1024, f32),), out_specs=(Tile(32, f32),), grid=(1,), block=32, arch="sm_90a")
+    def program(X, Y):
+        (y,) = ptx.global_ptrs(Y)
+        words = smem.array(f32, 1024, align=16)
+        thread = ptx.special.tid.x()
+        for first in range(0, 1024, 32):
+            ptx.store(words[thread + first], 0.0, dtype=f32)
+        ptx.bar.sync(0)
+        total = reg.scalar(f32, init=0.0)
+        for value in ptx.load(f32, words[lane_of(thread) * 4], vector=4):
+            total += value
+        ptx.store(ptx.addr(y + thread.to(u64) * 4), total)
+
+    recording, _ = record(program, np.zeros(1024, np.float32), out=np.zeros(32, np.float32), registers=32)
+    accesses = [one for run in recording.runs for one in run.accesses if one and one.space == "shared"]
+    return [one.wavefronts for one in accesses if not one.writes]
+
+
+@pytest.mark.parametrize(
+    "lane_of, passes",
+    [
+        (lambda lane: lane, 4),
+        (lambda lane: lane // 32, 2),
+        (lambda lane: lane // 2, 2),
+        (lambda lane: lane % 2, 2),
+        (lambda lane: lane % 8, 4),
+        (lambda lane: lane * 2, 8),
+    ],
+    ids=["its own", "one for all", "pairs", "every other", "every eighth", "two words of a bank"],
+)
+def test_a_load_of_16_bytes_fills_a_register_in_a_pass_or_two_where_lanes_ask_in_pairs(lane_of, passes):
+    assert _shared_loads(lane_of) == [passes]
+
+
+def test_a_copy_by_lanes_meets_conflicts_in_shared_memory():
+    def copying(pitch):
+        @kernel(in_specs=(Tile(8192, f32),), out_specs=(Tile(32, f32),), grid=(1,), block=32, arch="sm_90a")
+        def program(X, Y):
+            x, y = ptx.global_ptrs(X, Y)
+            ring = smem.array(f32, 32 * pitch, align=16)
+            thread = ptx.special.tid.x()
+            ptx.cp.async_.cg(ring[thread * pitch], ptx.addr(x + (thread * 16).to(u64)))
+            ptx.cp.async_.commit_group()
+            ptx.cp.async_.wait_group(0)
+            ptx.store(ptx.addr(y + thread.to(u64) * 4), ptx.load(f32, ring[thread * pitch]))
+
+        recording, _ = record(program, np.zeros(8192, np.float32), out=np.zeros(32, np.float32), registers=32)
+        return next(one.conflicts for one in recording.operations if one.engine == "cp_async" and one.bytes)
+
+    assert (copying(4), copying(8), copying(32)) == (0, 4, 28)
+
+
+def _storing(apart):
+    """Every thread stores a word, `apart` words from its neighbour's."""
+
+    @kernel(in_specs=(Tile(1, f32),), out_specs=(Tile("N", f32),), grid=(1056,), block=256, arch="sm_90a")
+    def program(X, Y):
+        (y,) = ptx.global_ptrs(Y)
+        thread = ptx.special.ctaid.x() * 256 + ptx.special.tid.x()
+        for turn in range(16):
+            ptx.store(ptx.addr(y + ((thread + turn * (1056 * 256)) * apart).to(u64) * 4), 1.0, dtype=f32)
+
+    out = np.zeros(1056 * 256 * 16 * apart, np.float32)
+    return predict(program, np.zeros(1, np.float32), out=out, registers=16)
+
+
+def test_a_store_takes_the_chip_the_time_of_its_lines():
+    lines = 1056 * 256 * 16
+    apart = _storing(32)
+    assert apart.us > lines / H200["written_lines_per_ns"] / 1e3
+    assert _storing(1).us < apart.us / 8
+
+
+def _scaled(columns):
+    """Y = X W, a row of X for each CTA, W of a row; the same W for all, of `columns` floats."""
+
+    @kernel(
+        in_specs=(Tile("M", columns, f32), Tile(columns, f32)), out_specs=(Tile("M", columns, f32),), grid=("M",),
+        block=128, arch="sm_90a",
+    )  # fmt: skip
+    def program(X, W, Y):
+        x, w, y = ptx.global_ptrs(X, W, Y)
+        row = ptx.special.ctaid.x().to(u64) * (columns * 4)
+        for at in ptx.range(ptx.special.tid.x(), columns, 128):
+            place = at.to(u64) * 4
+            ptx.store(
+                ptx.addr(y + row + place), ptx.load(f32, ptx.addr(x + row + place)) * ptx.load(f32, ptx.addr(w + place))
+            )
+
+    return program
+
+
+@pytest.mark.parametrize("ctas, turns", [(132, 1), (132 * 8, 8)])
+def test_ctas_find_a_small_array_that_all_of_them_read_in_the_first_level_cache(ctas, turns):
+    columns = 1024
+    x, w = np.zeros((ctas, columns), np.float32), np.zeros(columns, np.float32)
+    recording, _ = record(_scaled(columns), x, w, out=np.zeros_like(x), registers=32)
+    assert recording.fetched == pytest.approx(columns * 4 * (1 + 1 / turns))
