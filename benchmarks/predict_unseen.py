@@ -2,7 +2,7 @@
 pipelines, small products, attention, texts of nvcc and Triton.
 
     python benchmarks/predict_unseen.py [--only PART …] [--out benchmarks/results/emulator/unseen.json]
-    python benchmarks/predict_unseen.py --measure [--seconds S] [--only PART …]
+    python benchmarks/predict_unseen.py --measure [--unmeasured] [--seconds S] [--only PART …]
 
 The first writes `predicted_us` for every kernel; a GPU is not used. The second, on an H200, writes `measured_us` into
 the same rows, and keeps the prediction that was there as `blind_us`. It measures by `Kernel.time`: protocol
@@ -144,6 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="parts of names")
     parser.add_argument("--measure", action="store_true", help="on the GPU")
+    parser.add_argument("--unmeasured", action="store_true", help="only kernels that have no measurement yet")
     parser.add_argument("--seconds", type=float, default=0.25, help="of each kernel on the GPU")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
@@ -151,6 +152,8 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {row["kernel"]: row for row in before["rows"]}
     known = {case.name: case for case in cases()}
     wanted = [case for case in known.values() if not options.only or any(one in case.name for one in options.only)]
+    if options.unmeasured:
+        wanted = [case for case in wanted if "measured_us" not in rows.get(case.name, {})]
     head = evidence.header("unseen", gpu="emulator")
     if options.measure:
         head = _measure(wanted, rows, options.seconds, before, partial(_write, options.out, list(known)))

@@ -13,6 +13,7 @@ from warploom.isa.dtypes import DType
 from warploom.lang import Kernel
 from warploom.runtime.program import Program
 
+GOLDEN = (5**0.5 - 1) / 2
 RANDOM = 1 << 20
 """Values drawn for an array; a larger one repeats them."""
 
@@ -23,8 +24,8 @@ class Array:
 
     Attributes:
         shape, dtype: of it.
-        fill: "normal", "zeros", "chain" (each element is the index of the next one, the whole array round), or a number
-            n: integers below n.
+        fill: "normal", "zeros", "chain" or "leaps" (each element is the index of the next one, the whole array round;
+            by leaps it is long until a line comes again), or a number n: integers below n.
     """
 
     shape: tuple[int, ...]
@@ -37,9 +38,9 @@ class Array:
 
     def made(self, zeros: bool = False) -> np.ndarray:
         """The values; integers always, since they may be indices; zeros: floats are zeros, which cost no time."""
-        if self.fill == "chain":
+        if self.fill in ("chain", "leaps"):
             count = math.prod(self.shape)
-            step = 1 + count // 3 // 2 * 2
+            step = 1 + int(count * (1 / 3 if self.fill == "chain" else GOLDEN)) // 2 * 2
             return ((np.arange(count) + step) % count).astype(self.dtype.numpy).reshape(self.shape)
         if self.fill == "zeros" or (zeros and self.fill == "normal"):
             return np.zeros(self.shape, self.dtype.numpy)

@@ -15,17 +15,18 @@ from .elementwise import MILLION
 from .rows import ROOT
 
 FOLDER = ROOT / "tests/foreign"
+OWN = ROOT / "benchmarks/unseen/ptx"
 INLINED = re.compile(r", function_name .*")
 """Of a `.loc`: it names a debug section that the texts do not have, and ptxas refuses them for that."""
 
 
 def program(
-    file: str, entry: str, arrays: tuple[tuple[Array, str], ...], grid: tuple[int, int, int], block: int,
+    file: str, entry: str, arrays: tuple[tuple[Array, str], ...], grid: tuple[int, int, int], block: tuple[int, int],
     dynamic_smem: int = 0,
 ) -> Program:  # fmt: skip
     """A text whose first parameters are arrays, each with its role, and the others scalars."""
-    text = INLINED.sub("", (FOLDER / f"{file}.ptx").read_text())
-    made = Program.from_text(text, entry=entry, grid=grid, block=(block, 1, 1), dynamic_smem=dynamic_smem)
+    text = INLINED.sub("", ((FOLDER if "/" in file else OWN) / f"{file}.ptx").read_text())
+    made = Program.from_text(text, entry=entry, grid=grid, block=(*block, 1), dynamic_smem=dynamic_smem)
     names = [parameter.name for parameter in made.parameters]
     specs = tuple(
         ArraySpec(name, array.shape, array.dtype, role) for name, (array, role) in zip(names, arrays, strict=False)
@@ -41,13 +42,15 @@ def program(
 
 def case(
     name: str, kind: str, file: str, entry: str, inputs: tuple[Array, ...], outputs: tuple[Array, ...],
-    values: tuple[Any, ...], grid: tuple[int, int, int], block: int, dynamic_smem: int = 0, flops: float = 0.0,
+    values: tuple[Any, ...], grid: tuple[int, int, int], block: int | tuple[int, int], dynamic_smem: int = 0,
+    flops: float = 0.0,
 ) -> Case:  # fmt: skip
-    """values: of the scalars, in the text's order; what is left are addresses of memory that Triton may ask for."""
+    """file: a name with a slash is of tests/foreign. values: of the scalars, in the text's order; what is left are
+    addresses of memory that Triton may ask for."""
     roles = tuple((one, "in") for one in inputs) + tuple((one, "out") for one in outputs)
 
     def build() -> Program:
-        return program(file, entry, roles, grid, block, dynamic_smem)
+        return program(file, entry, roles, grid, (block, 1) if isinstance(block, int) else block, dynamic_smem)
 
     names = [parameter.name for parameter in build().parameters][len(roles) :]
     scalars: Mapping[str, Any] = dict(zip(names, (*values, *(0 for _ in names[len(values) :])), strict=True))

@@ -195,5 +195,17 @@ def test_every_rule_that_an_error_broke_is_named_at_the_end(tmp_path: Path) -> N
 
 def test_a_command_for_python_files_says_which_commands_take_texts(tmp_path: Path) -> None:
     path = write(tmp_path, "copy", COPY, None)
-    result = run("time", path, "--predict")
+    result = run("time", EXAMPLES / "vector_add.py", "--against", f"{path}:copy")
     assert result.exit_code == 2 and "this is not a Python file" in result.stderr and "`trace`" in result.stderr
+
+
+def test_the_time_of_a_text_is_predicted_from_its_launch_description(tmp_path: Path) -> None:
+    text = EXAMPLES.parent / "tests/foreign/triton/row_softmax_sm90.ptx"
+    result = run("time", text, "--predict", "--json")
+    assert result.exit_code == 0
+    (found,) = json.loads(result.stdout)
+    assert found["us"] > 0.5 and found["kernel"] == "row_softmax"
+    assert run("time", text).exit_code == 2, "a text is not measured"
+    alone = tmp_path / "alone.ptx"
+    alone.write_text(text.read_text())
+    assert run("time", alone, "--predict").exit_code == 2, "no launch description"

@@ -4,7 +4,7 @@ arrays that all CTAs read."""
 import numpy as np
 import pytest
 
-from warploom.isa.dtypes import f32, u64
+from warploom.isa.dtypes import f32, u32, u64
 from warploom.lang import Tile, kernel, ptx, reg, smem
 from warploom.runtime.on_clock import predict, record
 from warploom.timing import H200
@@ -111,3 +111,54 @@ def test_ctas_find_a_small_array_that_all_of_them_read_in_the_first_level_cache(
     x, w = np.zeros((ctas, columns), np.float32), np.zeros(columns, np.float32)
     recording, _ = record(_scaled(columns), x, w, out=np.zeros_like(x), registers=32)
     assert recording.fetched == pytest.approx(columns * 4 * (1 + 1 / turns))
+
+
+def _counting(lines, several):
+    """Atomic additions by all threads to words of so many lines: to one word of each, or to all of them."""
+
+    @kernel(in_specs=(Tile(1, u32),), out_specs=(Tile(lines * 32, u32),), grid=(528,), block=256, arch="sm_90a")
+    def program(X, Y):
+        (y,) = ptx.global_ptrs(Y)
+        thread = ptx.special.ctaid.x() * 256 + ptx.special.tid.x()
+        for turn in range(8):
+            word = (thread + turn) % lines * 32 + ((thread // lines + turn) % 32 if several else 0)
+            ptx.inst.red.global_.add.u32(ptx.addr(y + word.to(u64) * 4), 1)
+
+    return predict(program, np.zeros(1, np.uint32), out=np.zeros(lines * 32, np.uint32), registers=16)
+
+
+def test_atomics_on_several_words_of_a_line_take_longer_turns_than_those_on_one():
+    one, all_of_them = (_counting(32, several) for several in (False, True))
+    assert all_of_them.bound == "atomics"
+    assert all_of_them.us > 3 * one.us
+
+
+def test_dram_waits_for_the_first_requests():
+    found = _storing(1)
+    read = predict(_scaled(1024), np.zeros((1056, 1024), np.float32), np.zeros(1024, np.float32), registers=32)
+    assert found.us < 1056 * 256 * 16 * 4 / H200["dram_bytes_per_ns"] / 1e3 + 2.0
+    start = (H200["cta_start"] + H200["dram_latency"]) / 1.98e3
+    assert read.us > read.dram_bytes / H200["dram_bytes_per_ns"] / 1e3 + start
+
+
+def _sums(registers_read):
+    """One chain of additions and multiplications a thread, of two registers and a number or of three registers."""
+
+    @kernel(in_specs=(Tile("N", f32),), out_specs=(Tile("N", f32),), grid=(132,), block=1024, arch="sm_90a")
+    def program(X, Y):
+        x, y = ptx.global_ptrs(X, Y)
+        place = (ptx.special.ctaid.x() * 1024 + ptx.special.tid.x()).to(u64) * 4
+        value = ptx.load(f32, ptx.addr(x + place))
+        total, third = (value * 0.5).copy(), (value * 0.25).copy()
+        for _ in range(512):
+            ptx.inst.fma.rn.f32(total, total, value, third if registers_read == 3 else 0.25)
+        ptx.store(ptx.addr(y + place), total)
+
+    x = np.zeros(132 * 1024, np.float32)
+    return predict(program, x, registers=32, clock_mhz=1980.0)
+
+
+def test_multiplications_of_two_registers_issue_every_clock():
+    two, three = (_sums(registers_read) for registers_read in (2, 3))
+    more = 8 * 512 * (H200["issue_clocks"] - 1.0)
+    assert three.clocks - two.clocks == pytest.approx(more, rel=0.1)

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..errors import ArgumentError
 from . import check, find
+from .described import described
 from .output import say, say_json
 
 
 def time(
     target: Annotated[
-        str, typer.Argument(metavar="FILE.py", help="FILE.py, FILE.py:KERNEL or MODULE:KERNEL, with an example().")
+        str,
+        typer.Argument(
+            metavar="FILE.py|FILE.ptx",
+            help="FILE.py, FILE.py:KERNEL or MODULE:KERNEL, with an example(); with --predict a text with its launch "
+            "description, too.",
+        ),
     ],
     against: Annotated[
         list[str] | None,
@@ -23,7 +30,9 @@ def time(
     ] = None,
     protocol: Annotated[str, typer.Option(help="alone, interleaved or burst.")] = "alone",
     seconds: Annotated[float, typer.Option(help="For the kernel, and for each callable.")] = 2.0,
-    launch: Annotated[str, typer.Option(help="graph or stream; a graph if torch is installed.")] = "",
+    launch: Annotated[
+        str, typer.Option(help="graph or stream, a graph if torch is installed; of a text its launch description.")
+    ] = "",
     predict: Annotated[
         bool, typer.Option("--predict", help="Predict time, clock, power and waits on an H200; no GPU is used.")
     ] = False,
@@ -33,10 +42,14 @@ def time(
 
     Example: warploom time examples/walkthrough_gemm.py --against torch:mm --protocol interleaved
     Example: warploom time examples/walkthrough_gemm.py --predict
+    Example: warploom time dump/gemm.ptx --predict
     """
     from ..runtime.benchmark.watchdog import HANG, Watchdog
 
     place, name = find.split(target)
+    if Path(place).suffix == ".ptx":
+        _predict_text(Path(place), name, Path(launch) if launch else None, predict, as_json)
+        return
     module = find.load(place)
     kernels = check.named(module, name) if name else find.kernels_of(module)
     with find.running(place, "has an example that fails"):
@@ -77,6 +90,23 @@ def _predict(runs: list[Any], place: str, as_json: bool) -> None:
             say(str(found[-1]))
     if as_json:
         say_json([each.as_dict() for each in found])
+
+
+def _predict_text(path: Path, entry: str, launch: Path | None, asked: bool, as_json: bool) -> None:
+    """What the model says about a text under its launch description."""
+    from .. import runtime
+
+    if not asked:
+        raise ArgumentError(
+            f"{path} is a text, whose time is only predicted", expected=f"warploom time {path} --predict",
+            hint="to time a text on a GPU, launch it from Python: warploom.launch, or Kernel.time of a kernel",
+        )  # fmt: skip
+    program, arguments = described(path, entry, launch, "a prediction")
+    found = runtime.predict(program, *arguments)
+    if as_json:
+        say_json([found.as_dict()])
+    else:
+        say(str(found))
 
 
 def _callable(spec: str, module: Any) -> Callable[..., object]:

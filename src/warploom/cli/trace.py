@@ -12,6 +12,7 @@ import typer
 from .. import runtime
 from ..errors import ArgumentError
 from . import check, find
+from .described import described
 from .output import say, say_json
 
 if TYPE_CHECKING:
@@ -116,23 +117,8 @@ def _rung(module: Any, size: str) -> tuple[Any, Any]:
 
 def _text(path: Path, entry: str, launch: Path | None, options: dict[str, Any]) -> Traced:
     """A PTX text under its launch description."""
-    from ..runtime import launch_file
-    from ..runtime.program import read_text
-
-    text = read_text(path)
-    own = launch_file.beside(path, entry) if entry else launch_file.beside(path)
-    description = launch or (own if own.is_file() else launch_file.beside(path))
-    if not description.is_file():
-        raise ArgumentError(
-            f"{path} has no launch description", expected=str(description), hint=f"warploom check {path} --init"
-        )
-    described = launch_file.read(description)
-    program = described.program(text, path.name)
-    if described.devices > 1:
-        raise ArgumentError(
-            "a trace is of one GPU", expected="devices = 1", got=described.devices, where=str(description)
-        )
-    return runtime.trace(program, *described.arguments(program), folders=[path.parent], **options)
+    program, arguments = described(path, entry, launch, "a trace")
+    return runtime.trace(program, *arguments, folders=[path.parent], **options)
 
 
 @contextmanager

@@ -7,8 +7,9 @@ with its start, its end and its cause. `prediction` makes a whole launch of it, 
 
 from .constants import Hardware
 from .hopper import H200
-from .prediction import Launch, Prediction, predict, replay_stopped
+from .prediction import Launch, predict, replay_stopped
 from .recorder import Recorder, recording_of
+from .result import Prediction
 from .timeline import Event, Timeline
 from .trace import Trace
 from .tracing import Traced

@@ -53,6 +53,8 @@ class Accesses:
         self._asked: dict[int, tuple[float, ...]] = {}
         """By small region: bytes asked of L2, of DRAM for the first time, and of what L2 may have lost."""
         self._written: set[int] = set()
+        self._updated: dict[int, dict[int, int]] = {}
+        """By region, a word of each line that was updated."""
 
     def made(self, frame: Frame, how: str, place: Lanes) -> int:
         """The index of what each warp of a frame asks; how: "reads", "writes" or "updates"."""
@@ -125,7 +127,7 @@ class Accesses:
             recording.dirty += SECTOR * len(dirty)
             recording.stored += SECTOR * len(sectors)
             if how == "updates":
-                recording.updates += len(np.unique((place.lanes >> 5) << 40 | address >> 7))
+                self._updates(place, address, number)
             recording.written += place.lanes.size * size if how == "writes" else 0
             return float(len(sectors)), 0.0, 0.0
         distant = float(len(new))
@@ -143,6 +145,17 @@ class Accesses:
             new_ones = SECTOR * missed, first, SECTOR * evicted
             self._asked[number] = tuple(one + more for one, more in zip(known, new_ones, strict=True))
         return float(missed), distant, evicted
+
+    def _updates(self, place: Lanes, address: np.ndarray, number: int) -> None:
+        recording = self._recording
+        recording.updates += len(np.unique((place.lanes >> 5) << 40 | address >> 7))
+        if number not in self._updated:
+            self._updated[number] = {}
+            recording.updated_bytes += place.region.size
+        words = self._updated[number]
+        if not recording.mixed:
+            for word in np.unique(address >> 2).tolist():
+                recording.mixed = recording.mixed or words.setdefault(word >> 5, word) != word
 
     def _number(self, place: Lanes) -> int:
         return self._regions.setdefault(place.region, len(self._regions) + 1)

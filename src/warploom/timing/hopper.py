@@ -109,6 +109,10 @@ MEMORY: Mapping[str, Constant] = {
     "update_store_ratio": _c(2.173, 'm("rate.stg.words.ctas528", "bytes_per_ns") * 528 '
                                     '/ (m("rate.red.lines.ctas528", "bytes_per_ns_all") * 8)'),
     "update_line_ns": _c(0.646, 'm("rate.red.same.ctas132", "ns") / 8 / 132'),
+    "update_few1_ns": _c(6.21, '1 * 128 / (m("rate.red.few1.ctas528", "bytes_per_ns_all") * 1.0)'),
+    "update_few8_ns": _c(9.62, '8 * 128 / (m("rate.red.few8.ctas528", "bytes_per_ns_all") * 8.0)'),
+    "update_few32_ns": _c(3.94, '32 * 128 / (m("rate.red.few32.ctas528", "bytes_per_ns_all") * 23.86)'),
+    "update_few128_ns": _c(4.95, '128 * 128 / (m("rate.red.few128.ctas528", "bytes_per_ns_all") * 23.86)'),
     "dram_crowding": _c(0.207, '(16384 / m("rate.dram.read.one_cta", "bytes_per_ns") / m("latency.ldg.dram", "ns") - 1)'
                                ' * (c.dram_bytes_per_ns / (132 * m("rate.dram.read.one_cta", "bytes_per_ns")) - 1)'),
     "store_queue_bytes": _c(16384.0, "published: none; the stores of a warp that wait in the memory pipe"),
@@ -119,7 +123,10 @@ Of a microbenchmark's loads from shared memory ptxas kept half: eight warps, fou
 
 `missed_sector_clocks` is what a load takes more for each sector that it asks of L2. Neither by load nor by line: the
 1024 loads of rate.ldg.pending.again4.w32, of which one in four misses a sector of its own line, take 1.23 clocks each;
-and not where another warp has asked before: those of rate.ldg.pending.w32.ctas264, two CTAs on an SM, take 1.86."""
+and not where another warp has asked before: those of rate.ldg.pending.w32.ctas264, two CTAs on an SM, take 1.86.
+
+`update_few32_ns` is what a warp's request takes a line of 32 whose words are updated in mixed order: the lanes of a
+warp ask for 23.86 lines there, and for as many of 128. Updates of one word of a line take `update_line_ns`."""
 
 TENSOR: Mapping[str, Constant] = {
     "mma_clocks_per_column": _clocks(0.5, "rate.wgmma.bf16.n256.ss.g2", " / 512"),

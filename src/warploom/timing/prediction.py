@@ -8,18 +8,18 @@ goes on at their pace.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .constants import Hardware
 from .occupancy import L2_BYTES, Occupancy, occupancy
 from .power import Work, settle
 from .recording import GRID, ISSUE, Recording, Step
 from .replay import Replay
+from .result import Prediction, largest, waits
 from .tensor import done_flops, is_sparse
 from .timeline import Timeline
 from .trace import Trace
-from .units import Chip
+from .units import Chip, between
 
 LEAST_SHARE = 0.55
 """A mean cluster does at least so much of what the first one does: one tile of two, and a little."""
@@ -27,6 +27,8 @@ STEP_BUDGET = 300_000
 """Steps of one replay, about; a long row of clusters is replayed in part."""
 CROWDING_ROUNDS, MOST_BUSY = 3, 0.9
 """How often the load of DRAM and the time that follows from it are brought together; what counts as full."""
+FEW = (1, 8, 32, 128)
+"""Lines on which atomics were measured."""
 CLOCKS_GHZ = (1.2, 1.8)
 """Clocks at which a launch is replayed; in between its time is a line over 1 / clock."""
 
@@ -53,71 +55,6 @@ class Launch:
     zeros: bool = False
     cap_watts: float = 0.0
     clock_mhz: float = 0.0
-
-
-@dataclass
-class Prediction:
-    """What `predict` gives back.
-
-    Attributes:
-        kernel; us: of one launch among many, microseconds; clocks: of the SM; clock_mhz; watts; tflops.
-        bound: the roof that is nearest, or "latency" where none is near.
-        roofs: share of the time that each unit is busy: "tensor", "issue", "memory pipe", "L2", "DRAM" and the
-            pipes "fma", "alu", "half", "mufu", "fp64" of a quarter.
-        waits: by role, share of its time that a warp waits, by what for.
-        residents: CTAs of an SM at a time; turns: clusters that a place runs.
-        counted: whose instructions were counted: "machine code", or "PTX" and why there is no machine code.
-        timeline: the replayed events, where they were asked for.
-    """
-
-    kernel: str
-    us: float
-    clocks: float
-    clock_mhz: float
-    watts: float
-    tflops: float
-    bound: str
-    roofs: dict[str, float]
-    waits: dict[str, dict[str, float]]
-    residents: int
-    turns: int
-    l2_bytes: float = 0.0
-    dram_bytes: float = 0.0
-    instructions: float = 0.0
-    counted: str = "machine code"
-    timeline: Timeline | None = field(default=None, repr=False)
-
-    def as_dict(self) -> dict[str, object]:
-        """Plain values, without the timeline."""
-        return {
-            "kernel": self.kernel, "us": round(self.us, 3), "clocks": round(self.clocks),
-            "clock_mhz": round(self.clock_mhz, 1), "watts": round(self.watts, 1), "tflops": round(self.tflops, 2),
-            "bound": self.bound, "roofs": {name: round(share, 3) for name, share in self.roofs.items()},
-            "waits": {
-                role: {what: round(share, 3) for what, share in found.items()} for role, found in self.waits.items()
-            },
-            "residents": self.residents, "turns": self.turns,
-            "l2_bytes": round(self.l2_bytes), "dram_bytes": round(self.dram_bytes),
-            "counted": self.counted,
-        }  # fmt: skip
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.kernel}: {self.us:.1f} us predicted, {self.tflops:.1f} TFLOP/s at {self.clock_mhz:.0f} MHz and "
-            f"{self.watts:.0f} W; bound by {self.bound}",
-            "  busy    " + ", ".join(f"{name} {share:.0%}" for name, share in _largest(self.roofs) if share >= 0.005),
-        ]
-        for role, found in self.waits.items():
-            shown = ", ".join(f"{what} {share:.0%}" for what, share in _largest(found) if share >= 0.005)
-            if shown:
-                lines.append(f"  waits   {role}: {shown}")
-        if not self.counted.startswith("machine"):
-            lines.append(f"  note    instructions are those of the {self.counted}")
-        return "\n".join(lines)
-
-
-def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
-    return sorted(shares.items(), key=lambda item: -item[1])
 
 
 class Predictor:
@@ -285,13 +222,24 @@ class Predictor:
         slow, fast = (self._work(one) for one in (low, high))
         slope = (slow - fast) / (1 / low - 1 / high)
         gap = self.hardware["launch_pdl_us" if self.recording.pdl else "launch_us"] * 1e-6
-        return max(fast + slope * (1 / ghz - 1 / high), self.dram_seconds, self.update_seconds) + gap
+        dram = self.dram_seconds + self._idle(ghz)
+        return max(fast + slope * (1 / ghz - 1 / high), dram, self.update_seconds) + gap
+
+    def _idle(self, ghz: float) -> float:
+        """Seconds that DRAM waits for the first CTAs' first requests, where none came while the grid in front ran."""
+        if self.early or not self.dram_bytes:
+            return 0.0
+        return (self.hardware["cta_start"] + self.hardware["dram_latency"]) / ghz * 1e-9
 
     @property
     def update_seconds(self) -> float:
-        """That the atomics on the same lines take: one warp's after the other's, in places that are hit evenly."""
-        lines = max(1.0, (self.launch.writable_bytes or math.inf) / 128)
-        return self.recording.updates * self.scale / lines * self.hardware["update_line_ns"] * 1e-9
+        """That the atomics on the same lines take: one warp's after the other's, on lines that are hit evenly."""
+        recording, hardware = self.recording, self.hardware
+        lines = max(1.0, recording.updated_bytes / 128)
+        each = hardware["update_line_ns"]
+        if recording.mixed:
+            each = between(lines, [(few, hardware[f"update_few{few}_ns"]) for few in FEW])
+        return recording.updates * self.scale / lines * each * 1e-9
 
     @property
     def dram_seconds(self) -> float:
@@ -360,11 +308,13 @@ def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Tra
         "L2": one.l2_bytes / (one.chip(ghz).network * 1e9) / seconds,
         "DRAM": one.dram_seconds / seconds,
     }
+    if one.update_seconds:
+        roofs["atomics"] = one.update_seconds / seconds
     roofs |= {pipe: clocks / max(1.0, replay.end) for pipe, clocks in replay.pipes_busy().items() if pipe != "control"}
-    bound, share = _largest(roofs)[0]
+    bound, share = largest(roofs)[0]
     prediction = Prediction(
         recording.kernel, seconds * 1e6, seconds * ghz * 1e9, ghz * 1e3, power, flops / seconds / 1e12,
-        bound if share >= 0.6 else "latency", roofs, _waits(replay), one.room.residents, one.room.turns,
+        bound if share >= 0.6 else "latency", roofs, waits(replay), one.room.residents, one.room.turns,
         one.l2_bytes, work.dram + work.stored, work.instructions,
     )  # fmt: skip
     if recording.uncounted:
@@ -382,13 +332,3 @@ def replay_stopped(recording: Recording, hardware: Hardware, trace: Trace) -> Ti
     count = len(recording.clusters)
     Replay(recording, hardware, one.chip(ghz), residents=count, instances=count, trace=trace).run()
     return one.timeline(trace, ghz)
-
-
-def _waits(replay: Replay) -> dict[str, dict[str, float]]:
-    """By role, the share of a warp's time that it waits, by what for."""
-    found: dict[str, dict[str, float]] = {}
-    for (role, what), clocks in replay.stalls.items():
-        whole = replay.lives.get(role, 0.0)
-        if whole:
-            found.setdefault(role, {})[what] = clocks / whole
-    return found

@@ -153,6 +153,7 @@ class Recording:
             received by SMs, sent to global memory in whole sectors, and of those what lanes and copies write.
         evicted: bytes that L2 may have lost when they are read again.
         dirty: bytes of the sectors that they write, each counted once; updates: lines that warps update by atomics.
+        updated_bytes: of the arrays that they update; mixed: whether several words of a line are updated.
         turns: of CTAs that take number after number from a queue: how many operations there were before each.
         loops: backward branches, by program counter, with their targets.
         uncounted: why the machine's instructions are not known, so that those of the PTX are counted; "" if they are.
@@ -181,6 +182,8 @@ class Recording:
     dirty: float = 0.0
     evicted: float = 0.0
     updates: float = 0.0
+    updated_bytes: float = 0.0
+    mixed: bool = False
     distant: float = 0.0
     turns: dict[int, list[int]] = field(default_factory=dict)
     loops: dict[int, int] = field(default_factory=dict)

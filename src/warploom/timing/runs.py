@@ -9,13 +9,17 @@ from .instructions import ALU, CONVERT, EITHER, FMA, LSU, MUFU, NONE, SERIAL, TE
 from .machine_code import IMAD, WIDE
 from .recording import Access, Run
 
+REGISTERS = 3
+"""That an addition or multiplication of f32 reads when it may find two of them in one bank; with fewer it takes the one
+clock of rate.ffma.w16."""
+
 
 @dataclass(slots=True)
 class Cost:
     """Of one run by one warp, in clocks.
 
     Attributes:
-        issue: slots of its scheduler; pipes: by pipe of the quarter; lsu: of the SM's memory pipe.
+        issue: of its scheduler; pipes: by pipe of the quarter; lsu: of the SM's memory pipe.
         chain: from its first issue to its last result that it waits for itself.
         missed, distant, stored: bytes that its loads ask of L2, of which from DRAM for the first time; that it stores.
         lines: of 128 bytes, that its stores write to; one that several stores write to counts for each.
@@ -81,9 +85,10 @@ def cost_of(
         if facts.pipe == NONE:
             takes = 0.0
         slots = facts.machine if facts.machine is not None else ((facts.pipe, facts.count),)
+        unhindered = facts.latency == "ffma" and len(facts.reads) < REGISTERS
         for pipe, many in slots:
             count += many
-            issue += many
+            issue += many if unhindered and pipe == FMA else many * hardware["issue_clocks"]
             slow += many if pipe == MUFU else 0.0
             if pipe == IMAD or pipe == FMA and facts.machine is None and facts.latency == "imad":
                 pipes[FMA] = pipes.get(FMA, 0.0) + many * rate["imad"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .timeline import ARRIVE, COPY, WAIT, Event, Timeline
 
 if TYPE_CHECKING:
-    from .prediction import Prediction
+    from .result import Prediction
 
 FOR_EVER = "for ever"
 

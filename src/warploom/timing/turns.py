@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from .constants import Hardware
 from .power import Work, ceiling, highest_under, watts
-from .prediction import CLOCKS_GHZ, Launch, Prediction, Predictor, predict
+from .prediction import CLOCKS_GHZ, Launch, Predictor, predict
 from .recording import Recording
+from .result import Prediction
 
 
 @dataclass(frozen=True)

@@ -140,9 +140,8 @@ class Sm:
 
     def execute(self, quarter: int, start: float, cost: Cost, chip: Chip) -> float:
         """When a run that may start at `start` has been issued and its own chain is through."""
-        slots = cost.issue * self.hardware["issue_clocks"]
-        issued = self.issue[quarter] = max(self.issue[quarter], start) + slots
-        self.issued[quarter] += slots
+        issued = self.issue[quarter] = max(self.issue[quarter], start) + cost.issue
+        self.issued[quarter] += cost.issue
         self.lsu_used += cost.lsu
         end = max(issued, start + cost.chain)
         pipes, used = self.pipes[quarter], self.used[quarter]

@@ -1,0 +1,31 @@
+"""A PTX text with the launch description that stands next to it, as commands take it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError
+from ..runtime import launch_file
+from ..runtime.program import Program, read_text
+
+
+def described(path: Path, entry: str, launch: Path | None, purpose: str) -> tuple[Program, list[Any]]:
+    """The program, and its arguments made anew. launch: the description, by default the one next to the text.
+
+    purpose: what it is wanted for, "a trace", which is of one GPU. Raises ArgumentError where there is no description.
+    """
+    text = read_text(path)
+    own = launch_file.beside(path, entry) if entry else launch_file.beside(path)
+    description = launch or (own if own.is_file() else launch_file.beside(path))
+    if not description.is_file():
+        raise ArgumentError(
+            f"{path} has no launch description", expected=str(description), hint=f"warploom check {path} --init"
+        )
+    found = launch_file.read(description)
+    program = found.program(text, path.name)
+    if found.devices > 1:
+        raise ArgumentError(
+            f"{purpose} is of one GPU", expected="devices = 1", got=found.devices, where=str(description)
+        )
+    return program, found.arguments(program)

@@ -1,0 +1,89 @@
+"""What a prediction says of a launch, for programs and for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .replay import Replay
+from .timeline import Timeline
+
+
+@dataclass
+class Prediction:
+    """What `predict` gives back.
+
+    Attributes:
+        kernel; us: of one launch among many, microseconds; clocks: of the SM; clock_mhz; watts; tflops.
+        bound: the roof that is nearest, or "latency" where none is near.
+        roofs: share of the time that each unit is busy: "tensor", "issue", "memory pipe", "L2", "DRAM", "atomics"
+            where they meet on lines, and the
+            pipes "fma", "alu", "half", "mufu", "fp64" of a quarter.
+        waits: by role, share of its time that a warp waits, by what for.
+        residents: CTAs of an SM at a time; turns: clusters that a place runs.
+        counted: whose instructions were counted: "machine code", or "PTX" and why there is no machine code.
+        timeline: the replayed events, where they were asked for.
+    """
+
+    kernel: str
+    us: float
+    clocks: float
+    clock_mhz: float
+    watts: float
+    tflops: float
+    bound: str
+    roofs: dict[str, float]
+    waits: dict[str, dict[str, float]]
+    residents: int
+    turns: int
+    l2_bytes: float = 0.0
+    dram_bytes: float = 0.0
+    instructions: float = 0.0
+    counted: str = "machine code"
+    timeline: Timeline | None = field(default=None, repr=False)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values, without the timeline."""
+        return {
+            "kernel": self.kernel, "us": round(self.us, 3), "clocks": round(self.clocks),
+            "clock_mhz": round(self.clock_mhz, 1), "watts": round(self.watts, 1), "tflops": round(self.tflops, 2),
+            "bound": self.bound, "roofs": {name: round(share, 3) for name, share in self.roofs.items()},
+            "waits": {
+                role: {what: round(share, 3) for what, share in found.items()} for role, found in self.waits.items()
+            },
+            "residents": self.residents, "turns": self.turns,
+            "l2_bytes": round(self.l2_bytes), "dram_bytes": round(self.dram_bytes),
+            "counted": self.counted,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.kernel}: {self.us:.1f} us predicted, {self._rate()} at {self.clock_mhz:.0f} MHz and "
+            f"{self.watts:.0f} W; bound by {self.bound}",
+            "  busy    " + ", ".join(f"{name} {share:.0%}" for name, share in largest(self.roofs) if share >= 0.005),
+        ]
+        for role, found in self.waits.items():
+            shown = ", ".join(f"{what} {share:.0%}" for what, share in largest(found) if share >= 0.005)
+            if shown:
+                lines.append(f"  waits   {role}: {shown}")
+        if not self.counted.startswith("machine"):
+            lines.append(f"  note    instructions are those of the {self.counted}")
+        return "\n".join(lines)
+
+    def _rate(self) -> str:
+        """Of matrix products, or where there are none, of DRAM."""
+        return f"{self.tflops:.1f} TFLOP/s" if self.tflops else f"{self.dram_bytes / self.us / 1e6:.2f} TB/s of DRAM"
+
+
+def largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(shares.items(), key=lambda item: -item[1])
+
+
+def waits(replay: Replay) -> dict[str, dict[str, float]]:
+    """By role, the share of a warp's time that it waits, by what for."""
+    found: dict[str, dict[str, float]] = {}
+    for (role, what), clocks in replay.stalls.items():
+        whole = replay.lives.get(role, 0.0)
+        if whole:
+            found.setdefault(role, {})[what] = clocks / whole
+    return found
