@@ -11,7 +11,7 @@ from typing import Any
 from warploom.lab import roofline, schedules
 
 RESULTS = Path(__file__).resolve().parent / "results"
-H200 = RESULTS / "nvidia-h200"
+H200, H100 = RESULTS / "nvidia-h200", RESULTS / "nvidia-h100"
 DOWN = (7, 8, 10, 11, 17, 18)
 """Rungs that are slower than the one below, and that one."""
 SAYS = {
@@ -111,18 +111,52 @@ def ways_to_divide(table: Table) -> list[str]:
 
 def tensor_parallel(table: Table) -> list[str]:
     """Two H200s, beside NCCL and torch's fused operators; the bound is the longer of the two parts."""
+    return _communicating(table, H200 / "tensor-parallel.json", ("all-gather", "reduce-scatter"))
+
+
+def four_gpus(table: Table) -> list[str]:
+    """The same on four H100s, eight bits and experts, too."""
+    kinds = ("all-gather", "reduce-scatter", "all-gather-e4m3", "reduce-scatter-e4m3", "experts")
+    return _communicating(table, H100 / "tensor-parallel-4.json", kinds)
+
+
+def _communicating(table: Table, path: Path, kinds: tuple[str, ...]) -> list[str]:
     cells = []
-    for row in rows_of(H200 / "tensor-parallel.json"):
-        us = row["us"]
-        if row["kind"] not in ("all-gather", "reduce-scatter"):
-            continue
-        bound, best = max(us["mm"], us["collective"]), min(us["nccl"], us["torch fused"])
-        times = (us[name] for name in ("mm", "collective", "nccl", "torch fused", "warploom"))
-        shares = f"{best / us['warploom']:.2f}", f"{bound / us['warploom']:.2f}"
-        shape = f"{row['m']} x {row['n']} x {row['k']}"
-        cells.append([row["kind"], shape, *(f"{time:,.0f}" for time in times), *shares])
+    for kind in kinds:
+        for row in rows_of(path):
+            if row["kind"] != kind:
+                continue
+            us = row["us"]
+            bound, best = max(us["mm"], us["collective"]), min(us["nccl"], us.get("torch fused", us["nccl"]))
+            names = ("mm", "collective", "nccl", "torch fused", "warploom")
+            times = (f"{us[name]:,.0f}" if name in us else "" for name in names)
+            shares = f"{best / us['warploom']:.2f}", f"{bound / us['warploom']:.2f}"
+            cells.append([row["kind"], f"{row['m']} x {row['n']} x {row['k']}", *times, *shares])
     head = ["with the product", "M x N x K", "product, us", "NCCL alone", "one after the other", "torch, fused", "ours"]
     return table([*head, "of the faster", "of the bound"], cells)
+
+
+def few_rows_of_four_gpus(table: Table) -> list[str]:
+    """Products with an all-reduce, replayed from a CUDA graph."""
+    cells = []
+    for row in rows_of(H100 / "tensor-parallel-4.json"):
+        if row["kind"] == "all-reduce":
+            us = row["us"]
+            fused = min(us["torch one-shot"], us["torch two-shot"])
+            cells.append([f"{row['m']} x {row['n']} x {row['k']}", f"{us['mm']:.1f}", f"{us['nccl']:.1f}", f"{fused:.1f}",
+                          f"{us['warploom']:.1f}", f"{us['nccl'] / us['warploom']:.2f}", f"{fused / us['warploom']:.2f}"])
+    return table(["M x N x K", "product, us", "with NCCL", "with torch's own", "ours", "of NCCL", "of torch's own"],
+                 cells)  # fmt: skip
+
+
+def llama_on_four_gpus(table: Table) -> list[str]:
+    """Eight layers of a 70B-class Llama, tokens a second."""
+    cells = []
+    for row in rows_of(H100 / "tensor-parallel-llama-4.json"):
+        plain, ours = (row["tokens_per_second"][name] for name in ("plain", "warploom"))
+        errors = (f"{row['error_against_f32'][name]:.3f}" for name in ("plain", "warploom"))
+        cells.append([row["phase"], row["tokens"], f"{plain:,.0f}", f"{ours:,.0f}", f"{ours / plain:.2f}", *errors])
+    return table(["phase", "tokens", "PyTorch and NCCL", "ours", "ratio", "its error against f32", "ours"], cells)
 
 
 def down(table: Table) -> list[str]:
@@ -193,7 +227,8 @@ def tables(table: Table) -> dict[str, Callable[[], list[str]]]:
     made = {
         "attention-bytes": attention_bytes, "attention-steps": attention_steps, "attention": attention_measured,
         "launches": launches, "strong": strong, "sizes": sizes, "dividing": ways_to_divide,
-        "tensor-parallel": tensor_parallel, "down": down, "chains": chains, "eight-bit": eight_bit,
+        "tensor-parallel": tensor_parallel, "four-gpus": four_gpus, "few-rows-of-four-gpus": few_rows_of_four_gpus,
+        "llama-on-four-gpus": llama_on_four_gpus, "down": down, "chains": chains, "eight-bit": eight_bit,
         **{f"beside-{kind}": partial(beside, kind=kind) for kind in ("rest", "sparse", "f64")},
     }  # fmt: skip
     return {name: lambda make=make: make(table) for name, make in made.items()}  # type: ignore[misc]

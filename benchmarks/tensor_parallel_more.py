@@ -1,6 +1,6 @@
 """Further products that communicate, for `benchmarks.tensor_parallel`: eight-bit operands, and experts on several GPUs.
 
-Not run yet: it needs a machine with two GPUs. Eight-bit operands have scales of the tensor; NCCL has an all-gather
+Eight-bit operands have scales of the tensor; NCCL has an all-gather
 of bytes and torch._scaled_mm, or the latter and a reduce-scatter of bf16. Experts: NCCL's side knows the routing
 beforehand, which ours does not: rows in the order of their experts, all_to_all_single, torch._grouped_mm, back the same
 way, and the weighted sum.

@@ -81,11 +81,9 @@ class Places:
         """Of tile number `tile`; a last tile begins so that it ends with the tensor. Each role calculates it for
         itself, a consumer after its products: registers are scarce."""
         config, across = self.config, self.across()
-        along, behind = (
-            grouped(config.band)(tile, across, self.down()) if config.band else (tile % across, tile // across)
-        )
-        own_token = self._of_cluster(along, "weights") * config.tokens
-        own_weight = self._of_cluster(behind, "tokens") * config.weights
+        token, weight = grouped(config.band)(tile, across, self.down()) if config.band else (None, None)
+        own_token = self._of_cluster(tile % across if token is None else token, "weights") * config.tokens
+        own_weight = self._of_cluster(tile // across if weight is None else weight, "tokens") * config.weights
         return Here(
             moved(own_token, self.A.shape[0], config.tokens), moved(own_weight, self.W.shape[0], config.weights),
             own_token, own_weight,
