@@ -192,6 +192,23 @@ def test_a_dependent_launch_has_to_wait_for_the_grid_in_front(tmp_path: Path) ->
     assert "before-grid-wait" in described(tmp_path, "", "dependent = true\n" + LAUNCH)
 
 
+@pytest.mark.parametrize("name, found", [("x", {"before-grid-wait"}), ("more", {"before-grid-wait"}), ("out", set())])
+def test_a_dependent_launch_may_read_what_the_grid_in_front_does_not_write(
+    tmp_path: Path, name: str, found: set[str]
+) -> None:
+    """The text reads `x` by a copy and `more` by ld, both behind pointers in structures, then waits, then stores."""
+    text = TEXT.replace("    ld.param.u64 %d5", "    griddepcontrol.wait;\n    ld.param.u64 %d5")
+    (tmp_path / "k.ptx").write_text(text)
+    (tmp_path / "k.launch.toml").write_text(f'dependent = ["{name}"]\n' + LAUNCH)
+    report = check_text(tmp_path / "k.ptx")
+    assert {finding.rule for finding in report.errors} == {finding.rule for finding in report.findings} == found
+
+
+def test_an_array_of_the_grid_in_front_must_be_one_of_the_launch(tmp_path: Path) -> None:
+    with refused("launch-description"):
+        described(tmp_path, "", 'dependent = ["nothing"]\n' + LAUNCH)
+
+
 def test_a_shared_array_can_be_seen_in_another_shape(tmp_path: Path) -> None:
     """`more` is the second row of `both`, whose first row is the kernel's result."""
     launch = LAUNCH.replace('"out"\nkind = "buffer"\ndtype = "u32"\nshape = [32]',

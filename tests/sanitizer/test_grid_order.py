@@ -23,11 +23,11 @@ READY = "@%first mbarrier.init.shared::cta.b64 [bar], 1;\nbar.sync 0;\n"
 FETCHED = "wait_0:\nmbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;\n@!%p0 bra wait_0;\n"
 
 
-def severities(body: str, dependent: bool) -> set[str]:
+def severities(body: str, dependent: bool, in_front: tuple[str, ...] = ()) -> set[str]:
     """Of the findings about the order of grids."""
     report = api.run(
         asm.parse(Example(body).text(), name="k.ptx"), "k", [np.zeros(2048, np.uint32)], grid=(1, 1, 1),
-        block=(128, 1, 1), watch=[Sanitizer], dependent=dependent,
+        block=(128, 1, 1), watch=[Sanitizer], dependent=dependent, written_in_front=in_front,
     )  # fmt: skip
     return {finding.severity for finding in report.findings if finding.rule == "before-grid-wait"}
 
@@ -51,3 +51,19 @@ def severities(body: str, dependent: bool) -> set[str]:
 )
 def test_severity(body: str, dependent: bool, severity: str | None) -> None:
     assert severities(body, dependent) == set((severity or "").split())
+
+
+@pytest.mark.parametrize(
+    "body, in_front, severity",
+    [
+        (READ + WAIT, "data", "error"),
+        (READ + WAIT, "weights", None),
+        (READ, "weights", None),
+        (WRITE + WAIT, "weights", "error"),
+        (WAIT + READ + WRITE, "data", None),
+        (READ + FIRST_WAITS + "bar.sync 0;\n", "data", "error"),
+        (FIRST_WAITS + "bar.sync 0;\n" + READ, "data", None),
+    ],
+)
+def test_what_the_grid_in_front_writes(body: str, in_front: str, severity: str | None) -> None:
+    assert severities(body, True, (in_front,)) == ({severity} if severity else set())

@@ -1,5 +1,5 @@
 #include "common.cuh"
-//@ grid=[2,1,1];block=[64,1,1];dependent=true
+//@ grid=[2,1,1];block=[64,1,1];dependent=["x","w"]
 //@ x f32 128 normal
 //@ y f32 128 zeros
 //@ w f32 64 normal

@@ -63,6 +63,7 @@ def run(
     watch: Sequence[Callable[[Machine], Observer]] = (),
     choose: Choose | None = None,
     dependent: bool = False,
+    written_in_front: Sequence[str] = (),
     others: Sequence[Sequence[Argument]] = (),
     owners: Mapping[int, int] = NO_OWNERS,
     calls: int = 1,
@@ -85,6 +86,7 @@ def run(
         watch: makers of the observers that see the run's events; what they find is in the report.
         choose: makes every choice of the machine, in place of the schedule; see `schedule.controlled`.
         dependent: the launch may overlap the end of the grid in front (PTX ISA 9.7.13.13), for the sanitizer.
+        written_in_front: the arrays that the grid in front writes, where that is known.
         others: the arguments of the devices after the first, each of which runs the same grid. All share one address
             space. owners: the device that holds an array, by the array's id; where left out, the first that gets it.
         calls: how often each device launches the grid, one launch after the other in its stream.
@@ -127,7 +129,7 @@ def run(
             machine.links = Links(len(machine.devices), binder.shared, policy.name, seed, machine.progress)
         machine.numerics = numerics
         machine.unwritten = unwritten
-        machine.dependent = dependent
+        machine.dependent, machine.written_in_front = dependent, frozenset(written_in_front)
         observers = [make(machine) for make in watch]
         machine.events = listen(observers)
         scheduler = (

@@ -60,7 +60,8 @@ A tensor map whose dtype is "b4x16", "b4x16_p64" or "b6x16_p32" counts packed el
 `launch_control = "random"` answers requests for clusters that have not started as `Machine.launch_control` says.
 
 For a parameter that is a pointer, "bytes" stand in global memory. `dependent = true` at the top launches the kernel
-so that it may overlap the end of the grid in front (programmatic dependent launch).
+so that it may overlap the end of the grid in front (programmatic dependent launch); `dependent = ["x"]` says as well
+which arrays that grid writes.
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ class LaunchFile:
     parameters: tuple[Mapping[str, Any], ...] = field(default=())
     guessed: bool = False
     dependent: bool = False
+    written_in_front: tuple[str, ...] = ()
     expect: tuple[Mapping[str, Any], ...] = ()
     shared: tuple[Mapping[str, Any], ...] = ()
     guesses: tuple[str, ...] = ()
@@ -148,7 +150,7 @@ class LaunchFile:
         return replace(
             program, parameters=tuple(replace(one, argument=name) for one, name in named),
             shared_parts=launch_shared.parts(text, self.shared, self.path),
-            guessed=self.path.name if self.guessed else "",
+            guessed=self.path.name if self.guessed else "", written_in_front=self.written_in_front,
         )  # fmt: skip
 
     def arguments(self, program: Program) -> list[Any]:
@@ -178,6 +180,11 @@ class LaunchFile:
         arguments = by_rank[0] if self.devices == 1 else [list(each) for each in zip(*by_rank, strict=True)]
         own = {name: [gpu.arrays[name] for gpu in gpus] for name in gpus[0].arrays}
         arrays = {name: each[0] if self.devices == 1 or name in common.arrays else each for name, each in own.items()}
+        if unknown := [name for name in self.written_in_front if name not in arrays]:
+            raise misdescribed(
+                "`dependent` names an array that the launch does not have", where=str(self.path),
+                expected=", ".join(arrays) or "arrays", got=unknown[0],
+            )  # fmt: skip
         held = [[common.arrays[name] for name, at in common.holders.items() if at == rank] for rank in
                 range(self.devices if common.holders else 0)]  # fmt: skip
         machine = {"machine": replace(for_arch(program.arch), **self.machine)} if self.machine else {}
@@ -254,6 +261,7 @@ def read(path: Path) -> LaunchFile:
         devices, calls = count_of(document.get("devices", 1), document.get("calls", 1))
     except ArgumentError as error:
         raise misdescribed(error.what, where=str(path), expected=error.expected, got=error.got) from None
+    dependent, in_front = _dependent(document.get("dependent", False), path)
     return LaunchFile(
         path=path,
         entry=document.get("entry"),
@@ -263,7 +271,8 @@ def read(path: Path) -> LaunchFile:
         dynamic_smem=_integer(document.get("dynamic_smem", 0), "dynamic_smem", path),
         parameters=tuple(parameters),
         guessed=_flag(document.get("guessed", False), "guessed", path),
-        dependent=_flag(document.get("dependent", False), "dependent", path),
+        dependent=dependent,
+        written_in_front=in_front,
         expect=tuple(expect),
         shared=tuple(shared),
         guesses=guesses(text) if document.get("guessed") else (),
@@ -332,6 +341,13 @@ def _flag(value: object, name: str, path: Path) -> bool:
     if not isinstance(value, bool):
         raise misdescribed(f"{name} is yes or no", where=str(path), expected=f"{name} = true", got=repr(value))
     return value
+
+
+def _dependent(value: object, path: Path) -> tuple[bool, tuple[str, ...]]:
+    """Whether the launch overlaps the grid in front, and the arrays that this one writes where they are named."""
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return True, tuple(value)
+    return _flag(value, "dependent", path), ()
 
 
 def _integer(value: object, name: str, path: Path) -> int:

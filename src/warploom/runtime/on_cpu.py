@@ -302,7 +302,8 @@ def launch_of(bound: Bound) -> dict[str, Any]:
     buffers = {parameter.name: parameter.source for parameter in program.parameters}
     return {
         "grid": bound.grid, "block": bound.block, "cluster": bound.cluster, "dynamic_smem": bound.dynamic_smem,
-        "dependent": program.pdl, "names": Names(program.shared_parts, program.roles, buffers, program.guessed),
+        "dependent": program.pdl, "written_in_front": program.written_in_front,
+        "names": Names(program.shared_parts, program.roles, buffers, program.guessed),
     }  # fmt: skip
 
 

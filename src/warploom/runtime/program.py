@@ -165,6 +165,7 @@ class Program:
         dynamic_smem: bytes.
         allow_spills: a build with spills, or with a note that MMAs are serialised, is taken.
         pdl: launch with programmatic stream serialisation (griddepcontrol).
+        written_in_front: the arrays that the grid in front writes, where it is known, for the sanitizer.
         check_dims: called with the sizes of a call; raises ArgumentError for sizes the kernel cannot do.
         location: file and line of the kernel, for messages.
         dims: sizes that are fixed by the text, besides those the arrays show.
@@ -192,6 +193,7 @@ class Program:
     shared_parts: tuple[SharedPart, ...] = ()
     roles: tuple[WarpRole, ...] = ()
     guessed: str = ""
+    written_in_front: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

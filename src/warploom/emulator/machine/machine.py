@@ -298,7 +298,7 @@ class Machine:
         self.events = Events()
         self.numerics, self.unwritten = "exact", POISON
         self.links: Links | None = None
-        self.dependent = False
+        self.dependent, self.written_in_front = False, frozenset[str]()
         self.tensor_maps: list[object] = []
         self.guessed, self.printed = "", list[str]()
         self.steps = 0

@@ -94,8 +94,14 @@ class GridOrder(Observer):
     def _check(self, state: ClusterState, clock: WarpClock, cta: Cta, code: Operation, name: str, writes: bool) -> None:
         if self._knows(state, clock):
             return
-        if self.context.machine.dependent and not writes:
+        machine = self.context.machine
+        in_front = name in machine.written_in_front
+        if machine.written_in_front and not in_front and not writes:
+            return  # the grid in front does not write it
+        if machine.dependent and not writes:
             self._early[code, clock] = state
+        if machine.dependent and (writes or in_front):
+            self.context.findings.raise_to_error("before-grid-wait", (code,), "")
         if not self.context.findings.seen("before-grid-wait", (code,)):
             warp = clock.me % state.per_cta
             self.context.findings.add(
@@ -105,7 +111,7 @@ class GridOrder(Observer):
                 (code,),
                 cta,
                 warp,
-                "error" if writes and self.context.machine.dependent else None,
+                "error" if machine.dependent and (writes or in_front) else None,
             )
 
     @staticmethod
