@@ -380,3 +380,21 @@ def test_a_lock_without_a_fence_loses_updates_of_strong_words(taken: bool, freei
 @pytest.mark.parametrize("schedule, seed", EXPLORED, ids=str)
 def test_a_word_that_says_itself_whose_turn_it_is_needs_no_fence(schedule: str, seed: int):
     assert rules(Example(HANDED_BACK, grid=2), schedule, seed) == set()
+
+
+TAKEN = "ld.volatile.global.u32 %r3, [%data];\n"
+ADDED = "add.u32 %r3, %r3, 1;\nst.volatile.global.u32 [%data], %r3;\n"
+COUNTS = {
+    "a load and a store": (TAKEN + ADDED, {"lost-update"}),
+    "one atomic": ("atom.relaxed.gpu.global.add.u32 %r3, [%data], 1;\n", set()),
+    "a number that was not loaded": (TAKEN + "mov.u32 %r3, 5;\n" + ADDED, set()),
+    "another word": (TAKEN + ADDED.replace("[%data]", "[%data+4]"), set()),
+    "a branch on the value": (TAKEN + "setp.gt.u32 %p3, %r3, 9;\n@%p3 bra done;\n" + ADDED, set()),
+    "a word that was looked at": (TAKEN + "setp.gt.u32 %p3, %r3, 9;\n@%p3 bra done;\n" + TAKEN + ADDED, set()),
+}
+
+
+@pytest.mark.parametrize("schedule, seed", EXPLORED, ids=str)
+@pytest.mark.parametrize("body, found", COUNTS.values(), ids=COUNTS)
+def test_two_ctas_that_add_by_a_load_and_a_store_lose_one(body: str, found: set[str], schedule: str, seed: int):
+    assert rules(Example(f"@!%first bra done;\n{body}\ndone:\n", grid=2), schedule, seed) == found

@@ -59,3 +59,45 @@ def test_a_stage_is_filled_again_by_a_lane_that_has_not_waited_for_its_reader():
     )  # fmt: skip
     assert "lane-not-waited" in rules(Example(body.format(lane=5)))
     assert rules(Example(body.format(lane=0))) == set()
+
+
+GLOBAL = """
+mov.u32 %r6, %ctaid.x;
+shl.b32 %r0, %tid, 2;
+cvt.u64.u32 %d2, %r0;
+add.u64 %d2, %d2, %data;
+setp.ne.u32 %p2, %r6, 0;
+@%p2 bra reader;
+st.global.u32 [%d2], %tid;
+bar.warp.sync -1;
+@%first st.release.gpu.global.u32 [%data+512], 77;
+bra done;
+reader:
+@!{who} bra over;
+waiting:
+ld.acquire.gpu.global.u32 %r2, [%data+512];
+setp.ne.u32 %p3, %r2, 77;
+@%p3 bra waiting;
+over:
+{then}
+{touch}
+done:
+"""
+TOUCHES = ["ld.global.u32 %r3, [%d2];", "st.global.u32 [%d2], 5;"]
+
+
+@pytest.mark.parametrize("touch", TOUCHES)
+@pytest.mark.parametrize(
+    "who, then, found",
+    [
+        ("%first", "", {"lane-not-waited"}),
+        ("%first", "bar.warp.sync -1;", set()),
+        ("%first", "bar.sync 0;", set()),
+        ("%first", "@!%first bra done;", set()),
+        ("%first", "shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;", set()),
+        ("%p2", "", set()),
+    ],
+)
+def test_a_flag_in_global_memory_is_known_to_the_lanes_that_acquired_it(who, then, touch, found):
+    body = GLOBAL.format(who=who, then=then, touch=touch)
+    assert rules(Example(body, grid=2, threads=32)) == found

@@ -30,8 +30,10 @@ from ..context import narrowest_access
 from ..happens_before.access import Flight, flights_of
 from ..happens_before.clocks import WarpClock
 from ..happens_before.flags import knows
+from ..happens_before.lanes_behind import LanesBehind
 from ..happens_before.scopes import LEVELS, needed
 from ..happens_before.state import ClusterState
+from ..held_lanes import held_between
 from ..report.findings import at
 from ..report.global_verdict import (
     APART,
@@ -50,6 +52,7 @@ from ..shadow.global_shadow import ACTOR_SHIFT, Deed, GlobalShadow, pack, unpack
 from ..shadow.shadow import distinct
 from ..shadow.storing import Storing
 from ..shadow.written_twice import NOT_COMPLETE, SAME, WrittenTwice
+from .unwaited_lanes import lanes_in, report_untold
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
@@ -135,10 +138,11 @@ class GlobalMemory(Observer):
         foreign = (before >> ACTOR_SHIFT != mine) & (before != 0)
         if not np.count_nonzero(foreign):
             return
+        ahead = state.notes(LanesBehind).ahead
         for at_warp, clock in enumerate(state.of_frame(frame)):
             of_warp = foreign if frame.warps == 1 else foreign & (lanes >> 5 == at_warp)
             for number in distinct(before[of_warp]):
-                if number in clock.settled:
+                if number in clock.settled and clock.me not in ahead:
                     continue
                 deed = unpack(number, earlier_writes)
                 missing = self._gap(state, clock, deed, frame.operation, level)
@@ -162,6 +166,8 @@ class GlobalMemory(Observer):
                     self._report_global(state, shadow, offset, deed, now, writes, missing, level)
                 elif not deed.level:
                     clock.settled.add(number)
+                    if clock.me in ahead:
+                        self._untold(state, frame, clock, deed, lanes_in(lanes, of_warp & (before == number)))
 
     def _gap(self, state: ClusterState, clock: WarpClock, deed: Deed, code: Operation, level: int) -> str:
         """What is missing between an earlier access and a generic one of this warp; "" where nothing is."""
@@ -178,6 +184,18 @@ class GlobalMemory(Observer):
             earlier = self.context.machine.code.operations[deed.pc]
             return "" if _bytes_at_once(earlier) == _bytes_at_once(code) else SIZES
         return NO_ORDER
+
+    def _untold(self, state: ClusterState, frame: Frame, clock: WarpClock, deed: Deed, lanes: int) -> None:
+        """An access by these lanes of what another cluster did: whether they have acquired what tells of it."""
+        cluster, me = divmod(deed.actor - 1, state.count)
+        if cluster == state.number or deed.asynchronous:
+            return
+        behind, code = state.notes(LanesBehind), self.context.machine.code
+        found = behind.untold_far(clock.me, lanes, cluster, me, deed.epoch)
+        if found is not None and not held_between(code, found.code.pc, frame.operation.pc):
+            did, earlier = "wrote" if deed.writes else "read", code.operations[deed.pc]
+            mask = lanes & ~found.lanes
+            report_untold(self.context, frame, clock.me % state.per_cta, mask, found, earlier, did)
 
     def _by_another_lane(self, state: ClusterState, clock: WarpClock, deed: Deed) -> bool:
         apart = self.context.flags.apart
@@ -356,8 +374,13 @@ class GlobalMemory(Observer):
             Side(actor(cta, warp), f"{does} {place}", code.text, code.instruction.location),
             Side(other, f"{did} {place}", before.text, before.instruction.location),
         )
-        severity = ERROR if missing == APART and earlier.writes and not writes else None
+        severity = ERROR if missing == APART and (earlier.writes and not writes or self._alone(earlier)) else None
         self.context.findings.add(rule, message, (code, before), cta, warp, severity, sides, place, clause)
+
+    def _alone(self, deed: Deed) -> bool:
+        """Whether nothing held the lanes of a warp together between this and the flag that one raised for all."""
+        raised = self.context.flags.apart[deed.actor].raised.get((deed.epoch, deed.pc))
+        return raised is not None and not held_between(self.context.machine.code, deed.pc, raised)
 
     def _warp_words(self, state: ClusterState, cluster: int, me: int) -> str:
         rank, warp = divmod(me, state.per_cta)

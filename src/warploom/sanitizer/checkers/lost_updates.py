@@ -7,6 +7,9 @@ may read the value from before that store, and what it stores then undoes it. Fo
     has seen, in another word, what somebody wrote there after its store of this word (the lock is free),
     loads this word once (a loop that waits for a value of it may read an older one),
     and stores it, by no atomic, while nothing orders the two stores.
+
+Without any lock it is found where two warps each store what they have computed from a load of the word just before
+(`modified_words`), and the later one has not looked at the word in any other way, as one that waits for its turn does.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from ...isa import effects
 from ..happens_before.clocks import WarpClock
 from ..happens_before.flags import FLAGS, knows
 from ..happens_before.state import ClusterState
+from ..modified_words import modified_words
 from ..report.findings import at
 from ..report.words import actor as who
 
@@ -35,11 +39,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stored:
-    """A strong store: by which warp of the grid, in which epoch of it, when."""
+    """A strong store: by which warp of the grid, in which epoch of it, when, and whether of what the word held."""
 
     actor: int = 0
     epoch: int = 0
     when: int = 0
+    modifies: bool = False
 
 
 @dataclass(eq=False)
@@ -54,11 +59,13 @@ class Loaded:
 
 @dataclass(eq=False)
 class Word:
-    """`last`: the last strong store or atomic; `writers`: when each warp last wrote it; `loads`: by warp."""
+    """`last`: the last strong store or atomic; `writers`: when each warp last wrote it; `loads`: by warp; `looked`:
+    how often each warp has loaded it or updated it."""
 
     last: Stored = field(default_factory=Stored)
     writers: dict[int, int] = field(default_factory=dict)
     loads: dict[int, Loaded] = field(default_factory=dict)
+    looked: dict[int, int] = field(default_factory=dict)
 
 
 class LostUpdates(Observer):
@@ -72,6 +79,7 @@ class LostUpdates(Observer):
         self._told: dict[tuple[int, int], int] = {}
         """(who read, who wrote) -> when the latest write was made of which the first has seen something."""
         self._now = 0
+        self._modifies = context.machine.code.fact("modified words", lambda: modified_words(context.machine.code))
 
     def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
         if place.space != "global" or not frame.operation.order.strong:
@@ -80,6 +88,8 @@ class LostUpdates(Observer):
         for clock, offset in self._each(state, frame, place):
             actor, key = state.actor(clock.me), (place.region, offset)
             word = self._words.setdefault(key, Word())
+            if how != effects.WRITES:
+                word.looked[actor] = word.looked.get(actor, 0) + 1
             if how == effects.READS:
                 self._load(word, actor, frame.operation)
             elif how == effects.WRITES:
@@ -89,7 +99,7 @@ class LostUpdates(Observer):
                     self._told[actor, writer] = max(when, self._told.get((actor, writer), 0))
             if how != effects.READS:
                 self._now += 1
-                word.last = Stored(actor, clock.epoch, self._now)
+                word.last = Stored(actor, clock.epoch, self._now, frame.operation.pc in self._modifies)
                 word.writers[actor] = self._now
 
     @staticmethod
@@ -113,7 +123,14 @@ class LostUpdates(Observer):
         self, state: ClusterState, frame: Frame, clock: WarpClock, word: Word, actor: int, key: tuple[Region, int]
     ) -> None:
         loaded = word.loads.pop(actor, None)
-        if loaded is None or loaded.store is not word.last or not loaded.told or loaded.times > 1:
+        if loaded is None or loaded.store is not word.last or loaded.times > 1:
+            return
+        blindly = (
+            loaded.store.modifies
+            and self._modifies.get(frame.operation.pc) == loaded.code.pc
+            and word.looked.get(actor) == 1
+        )
+        if not loaded.told and not blindly:
             return
         if knows(clock, state, loaded.store.actor, loaded.store.epoch):
             return
@@ -123,8 +140,12 @@ class LostUpdates(Observer):
         where = f"`{key[0].name}` at byte {key[1]}"
         self.context.findings.add(
             "lost-update",
-            f"{who(frame.cta, warp)} loads {where} with {at(loaded.code)} and stores it with {at(code)}; it has seen "
-            "in another word that the warp which stored it before is past that, and nothing orders the two: it may "
-            "have loaded an older value",
+            f"{who(frame.cta, warp)} loads {where} with {at(loaded.code)} and stores it with {at(code)}; "
+            + (
+                "it has seen in another word that the warp which stored it before is past that, and nothing orders the "
+                "two: it may have loaded an older value"
+                if loaded.told
+                else "another warp did so before, and nothing orders the two: both may have loaded the same value"
+            ),
             (code, loaded.code), frame.cta, warp, address=where,
         )  # fmt: skip

@@ -385,8 +385,8 @@ class SharedMemory(Observer):
             where = np.arange(granules.start, granules.stop) if isinstance(granules, slice) else granules
             if self._storing.changes_nothing(np.broadcast_to(where, hits.shape)[hits], shadow.granule):
                 missing = "same value"
-        conflict = Conflict(state, shadow.region, earlier, now, missing)
-        rule, severity, clause = classify(conflict, self.context.guessed)
+        conflict = Conflict(state, shadow.region, earlier, now, missing, view.parts.get(earlier.me, ()))
+        rule, severity, clause = classify(conflict, self.context)
         codes = (now.code, earlier.code)
         if self.context.findings.seen(rule, codes):
             return

@@ -1,7 +1,8 @@
-"""Lanes that touch shared memory whose mbarrier only other lanes of their warp have waited for.
+"""Lanes that touch memory whose mbarrier, or flag in global memory, only other lanes of their warp have waited for.
 
 What a wait makes known is known to the threads that wait (PTX ISA 9.7.13.15.16, 8.9.5). Instructions of a whole warp
-(ldmatrix, wgmma) are not looked at: their lanes come together.
+(ldmatrix, wgmma) are not looked at: their lanes come together. Of global memory only what another cluster did counts,
+and `GlobalMemory`, which knows of that, asks here.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class UnwaitedLanes(Observer):
                 or (earlier.me == clock.me and not earlier.bit)
             ):
                 continue
-            mask = _mask(lanes, last == number)
+            mask = lanes_in(lanes, last == number)
             found = behind.untold(clock.me, mask, earlier.me, earlier.epoch, earlier.bit)
             if found is not None:
                 self._report(state, frame, clock, mask & ~found.lanes, found, earlier.code, "wrote")
@@ -78,7 +79,7 @@ class UnwaitedLanes(Observer):
             latest = int(epochs.max(initial=0))
             if me == clock.me or not latest:
                 continue
-            mask = _mask(lanes, epochs == latest)
+            mask = lanes_in(lanes, epochs == latest)
             found = behind.untold(clock.me, mask, me, latest, 0)
             if found is not None:
                 code = self.context.machine.code.operations[int(shadow.codes[row][granules][epochs == latest].flat[0])]
@@ -87,22 +88,29 @@ class UnwaitedLanes(Observer):
     def _report(
         self, state: ClusterState, frame: Frame, clock: WarpClock, mask: int, wait: Ahead, earlier: Operation, did: str
     ) -> None:
-        codes = (frame.operation, wait.code)
-        if self.context.findings.seen("lane-not-waited", codes):
-            return
-        warp, lane = clock.me % state.per_cta, (mask & -mask).bit_length() - 1
-        self.context.findings.add(
-            "lane-not-waited",
-            f"{actor(frame.cta, warp)} touches with {at(frame.operation)}, in lane {lane}, what {at(earlier)} {did}; "
-            f"only other lanes of the warp have waited for that with {at(wait.code)}, and no bar.warp.sync or other "
-            "barrier that both passed stands in between",
-            codes,
-            frame.cta,
-            warp,
-        )
+        report_untold(self.context, frame, clock.me % state.per_cta, mask, wait, earlier, did)
 
 
-def _mask(lanes: np.ndarray, which: np.ndarray) -> int:
+def report_untold(
+    context: Context, frame: Frame, warp: int, mask: int, wait: Ahead, earlier: Operation, did: str
+) -> None:
+    """These lanes of a warp touch what an earlier instruction did, and have gone round the wait for it."""
+    codes = (frame.operation, wait.code)
+    if context.findings.seen("lane-not-waited", codes):
+        return
+    lane = (mask & -mask).bit_length() - 1
+    context.findings.add(
+        "lane-not-waited",
+        f"{actor(frame.cta, warp)} touches with {at(frame.operation)}, in lane {lane}, what {at(earlier)} {did}; "
+        f"only other lanes of the warp have waited for that with {at(wait.code)}, and no bar.warp.sync or other "
+        "barrier that both passed stands in between",
+        codes,
+        frame.cta,
+        warp,
+    )
+
+
+def lanes_in(lanes: np.ndarray, which: np.ndarray) -> int:
     """The lanes with a granule in question, as a mask."""
     some = which.any(axis=0) if which.ndim > 1 else which
     return int(np.bitwise_or.reduce(np.left_shift(1, lanes[some] & 31), initial=0))

@@ -26,7 +26,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .lanes_apart import EVERYTHING, WHOLE, LanesApart, Part, Parts
+from .lanes_apart import EVERYTHING, PLACES, WHOLE, LanesApart, Part, Parts
 from .scopes import LEVELS
 
 FULL = 0xFFFFFFFF
@@ -186,7 +186,7 @@ class WarpClock(HasFronts):
     Attributes:
         me: its component; epoch: the value that it has there.
         lanes: lanes that accessed memory since the warp's threads last met; floor: the epoch in which they met.
-        touched: these accesses, as the masks of lanes that made them -> latest epoch.
+        touched: these accesses, as the masks of lanes that made them -> latest epoch; made: by instruction, likewise.
         in_turn: lanes that last went through one address by an atomic, in lane order, and the epoch before it.
         fenced: lanes that executed a fence.proxy.async (for shared memory) and have accessed nothing since.
         used: the epoch of its latest access.
@@ -199,7 +199,7 @@ class WarpClock(HasFronts):
 
     __slots__ = (
         "after_grid", "apart", "carried", "epoch", "far", "fenced", "fences", "floor", "fresh", "fronts", "heard",
-        "in_turn", "known", "lanes", "me", "parts", "pending", "pending_fences", "published",
+        "in_turn", "known", "lanes", "made", "me", "parts", "pending", "pending_fences", "published",
         "published_scope", "settled", "touched", "used", "version",
     )  # fmt: skip
 
@@ -213,6 +213,7 @@ class WarpClock(HasFronts):
         self.carried = 0
         self.lanes = 0
         self.touched: dict[int, int] = {}
+        self.made: dict[int, int] = {}
         self.in_turn = (0, 0)
         self.fenced = 0
         self.used = 0
@@ -235,9 +236,12 @@ class WarpClock(HasFronts):
         self.settled: set[int] = set()
         """Accesses of global memory that were found to happen before what the warp does now."""
 
-    def touch(self, lanes: int) -> None:
-        """These lanes access memory."""
+    def touch(self, lanes: int, pc: int) -> None:
+        """These lanes access memory, by the instruction at `pc`."""
         self.lanes |= lanes
+        self.made[pc] = self.made.pop(pc, 0) | lanes
+        if len(self.made) > PLACES:
+            del self.made[next(iter(self.made))]
         self.touched[lanes] = self.used = self.epoch
         self.fenced &= ~lanes
         self.fresh = True
@@ -254,7 +258,7 @@ class WarpClock(HasFronts):
         if self.lanes or self.apart.left:
             self._step()
             self.lanes = self.fenced = 0
-            self.touched = {}
+            self.touched, self.made = {}, {}
             self.apart.cover(FULL, self.epoch)
         self.floor = self.epoch
 
@@ -264,13 +268,13 @@ class WarpClock(HasFronts):
             self._step()
             self.apart.cover(lanes, self.epoch)
 
-    def snapshot(self, lanes: int) -> Released:
-        """What a release by these lanes carries: not what the warp's other lanes did since they last met."""
+    def snapshot(self, lanes: int, pc: int = -1) -> Released:
+        """What a release by these lanes (at `pc`) carries: not what the warp's other lanes did since they last met."""
         me, epoch = self.me, self.epoch
         released = Released(self.fronts.copy(), self.known, self.carried, self.far, fences=self.fences)
         released.weak[me] = epoch
         if lanes != FULL and self.lanes:
-            released.parts = {me: (Part(lanes, epoch, int(self.p[me]), dict(self.touched)),)}
+            released.parts = {me: (Part(lanes, epoch, int(self.p[me]), dict(self.touched), dict(self.made), pc),)}
         if self.lanes & ~lanes:
             released.c[me] = reached = self._reached(lanes)
             released.p[me] = min(released.p[me], reached)
@@ -282,9 +286,9 @@ class WarpClock(HasFronts):
         heard = lanes | passed & (1 << (lanes & passed).bit_length()) - 1
         return self.floor - 1 if self.lanes & ~heard else max(epoch, self.floor - 1)
 
-    def release(self, lanes: int) -> Released:
+    def release(self, lanes: int, pc: int = -1) -> Released:
         """A snapshot, after which a new epoch begins."""
-        released = self.snapshot(lanes)
+        released = self.snapshot(lanes, pc)
         if self.apart.left:
             self.apart.cover(lanes, self.epoch)
         self._step()

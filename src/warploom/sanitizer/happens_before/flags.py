@@ -17,6 +17,7 @@ import numpy as np
 
 from .clocks import NO_FENCES, Fences, Released, WarpClock, join_far, join_fences
 from .lanes_apart import LanesApart
+from .lanes_behind import LanesBehind
 from .scopes import LEVELS, Place, needed
 from .state import ClusterState
 
@@ -98,11 +99,12 @@ class Flags:
                 continue
             mask = sum(1 << lane for lane in (lanes[here] & 31).tolist())
             actor = state.actor(clock.me)
+            alive = frame.cta.warps[frame.first_warp + at].alive
             if reads:
                 for offset in mine:
                     flag = self._flags.get((region, offset))
                     if flag is not None:
-                        self._take(state, clock, flag, me, level, sem, actor, code)
+                        self._take(state, clock, flag, me, level, sem, actor, code, mask, alive)
             if writes:
                 self._leave(state, clock, region, mine, me, level, sem, actor, code, mask, atomic)
 
@@ -110,7 +112,7 @@ class Flags:
 
     def _take(
         self, state: ClusterState, clock: WarpClock, flag: Flag, me: Place, level: int, sem: str, actor: int,
-        code: Operation,
+        code: Operation, mask: int, alive: int,
     ) -> None:  # fmt: skip
         gained: dict[int, Released] = {}
         for who, left in flag.left.items():
@@ -130,6 +132,7 @@ class Flags:
             self.hints[me, writer] = Hint(epoch, f"`{where.instruction.opcode}` releases nothing")
         for reach, seen in gained.items():
             if sem in ("acquire", "acq_rel"):
+                state.notes(LanesBehind).waited(clock, mask, alive, (flag, clock.heard), code, seen)
                 clock.acquire(seen)
             else:
                 clock.remember(seen, reach)
@@ -175,7 +178,7 @@ class Flags:
             carried = clock.published
             level = min(level, LEVELS[clock.published_scope or "gpu"])
             covered = int(carried.weak[clock.me]) if carried is not None else 0
-        if clock.apart.left and carried is not None and clock.apart.speak(covered):
+        if clock.apart.left and carried is not None and clock.apart.speak(covered, code.pc):
             self.apart[actor] = clock.apart
         fences = clock.fences
         if carried is None and not fences and len(offsets) > HINTED:

@@ -17,6 +17,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+PLACES = 64
+"""Instructions of a warp that are kept of what its lanes did to shared memory since they met."""
 MOST = 256
 """Accesses of a warp that are kept; what is older is forgotten."""
 EVERYTHING = np.iinfo(np.int32).max
@@ -33,12 +35,15 @@ class Part:
     Attributes:
         lanes: who released, as a mask; epoch: in which; p: what was carried of the warp's own accesses.
         touched: accesses of the warp since its threads last met, as the masks of lanes that made them -> latest epoch.
+        made: the same by their instructions: pc -> mask; pc: the instruction that releases, -1 where it is none.
     """
 
     lanes: int
     epoch: int
     p: int
     touched: dict[int, int]
+    made: dict[int, int] = field(default_factory=dict)
+    pc: int = -1
 
     def covered(self, parts: Sequence[Part]) -> bool:
         """Whether those who made these accesses have all released since, each for itself."""
@@ -63,10 +68,12 @@ class LanesApart:
     Attributes:
         left: accesses since the lanes met -> the lanes (a mask) that made them and have released nothing since.
         spoken_for: accesses by lanes for which another one raised a flag -> the epoch in which they were covered.
+        raised: the instruction (pc) that raised it.
     """
 
     left: dict[Key, int] = field(default_factory=dict)
     spoken_for: dict[Key, int | None] = field(default_factory=dict)
+    raised: dict[Key, int] = field(default_factory=dict)
 
     def touch(self, lanes: int, epoch: int, pc: int) -> None:
         """These lanes access global memory."""
@@ -85,13 +92,15 @@ class LanesApart:
             if key in self.spoken_for:
                 self.spoken_for[key] = epoch
 
-    def speak(self, until: int) -> bool:
-        """A lane raises a flag for all that was done up to an epoch. Whether it speaks for others."""
+    def speak(self, until: int, pc: int) -> bool:
+        """A lane raises a flag (at `pc`) for all that was done up to an epoch. Whether it speaks for others."""
         others = [key for key in self.left if key[0] <= until]
         for key in others:
             self.spoken_for.setdefault(key, None)
+            self.raised.setdefault(key, pc)
             if len(self.spoken_for) > MOST:
-                del self.spoken_for[next(iter(self.spoken_for))]
+                oldest = next(iter(self.spoken_for))
+                del self.spoken_for[oldest], self.raised[oldest]
         return bool(others)
 
     def uncovered(self, epoch: int, pc: int, known: int) -> bool:

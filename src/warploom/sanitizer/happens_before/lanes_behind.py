@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .clocks import Front, Released, WarpClock
+from .clocks import Far, Front, Released, WarpClock
 
 if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
@@ -20,7 +20,8 @@ MOST = 16
 
 @dataclass(eq=False, slots=True)
 class Ahead:
-    """A wait by some lanes: the mask of lanes that have passed it, what the warp knew before, and what it told."""
+    """A wait by some lanes, or a load of theirs that acquires a flag in global memory: the mask of lanes that have
+    passed it, what the warp knew before (`far`: of other clusters), and what it told."""
 
     lanes: int
     phase: tuple[object, int]
@@ -28,6 +29,7 @@ class Ahead:
     c: Front
     known: int
     told: Released
+    far: Far
 
     def told_of(self, me: int, epoch: int, bit: int) -> bool:
         """Whether the wait told of an operation (its bit), or of a warp up to an epoch."""
@@ -36,6 +38,16 @@ class Ahead:
     def news(self, me: int, epoch: int, bit: int) -> bool:
         """Whether the warp did not know of that before."""
         return bool(not self.known & bit if bit else self.c[me] < epoch)
+
+    def told_far(self, cluster: int, me: int, epoch: int) -> bool:
+        """Whether it told of a warp of another cluster up to an epoch."""
+        reach = self.told.far.get(cluster)
+        return reach is not None and bool(epoch <= reach.c[me])
+
+    def news_far(self, cluster: int, me: int, epoch: int) -> bool:
+        """Whether the warp did not know of that before."""
+        reach = self.far.get(cluster)
+        return reach is None or bool(reach.c[me] < epoch)
 
 
 @dataclass(eq=False)
@@ -56,7 +68,7 @@ class LanesBehind:
                     return
         if some is not None or alive & ~lanes:
             kept = self.ahead.setdefault(clock.me, [])
-            kept.append(Ahead(lanes, phase, code, clock.c.copy(), clock.known, told))
+            kept.append(Ahead(lanes, phase, code, clock.c.copy(), clock.known, told, clock.far))
             del kept[:-MOST]
 
     def met(self, clock: WarpClock, lanes: int | None = None) -> None:
@@ -79,3 +91,10 @@ class LanesBehind:
         for one in some:
             lanes &= ~one.lanes
         return some[0] if some and lanes and some[0].news(warp, epoch, bit) else None
+
+    def untold_far(self, me: int, lanes: int, cluster: int, warp: int, epoch: int) -> Ahead | None:
+        """As `untold`, of an access by a warp of another cluster."""
+        some = [one for one in self.ahead.get(me, ()) if one.told_far(cluster, warp, epoch)]
+        for one in some:
+            lanes &= ~one.lanes
+        return some[0] if some and lanes and some[0].news_far(cluster, warp, epoch) else None

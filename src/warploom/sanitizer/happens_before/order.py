@@ -85,7 +85,7 @@ class Entry(Observer):
                 released.known |= state.issued.get((commit.family, clock.me, None), 0)
             return released
         ((clock, mask),) = state.clocks_of(issuer)
-        released = clock.release(mask)
+        released = clock.release(mask, issuer.operation.pc)
         if commit is not None:  # of one thread: what its operations came after is over when they are
             released.known |= state.issued.get((commit.family, clock.me, issuer.lane), 0)
         return released
@@ -95,7 +95,7 @@ class Entry(Observer):
             return
         state = self.context.state(what.cta)
         clock = state.clock_of(by)
-        clock.touch(1 << (by.lane or 0) % 32)
+        clock.touch(1 << (by.lane or 0) % 32, by.operation.pc)
         access = state.generic(clock, by.frame.cta, by.operation, True, False, BARRIER)
         record = BarrierRecord(PhaseRecord.empty(state.count), PhaseRecord.empty(state.count), access)
         what.mark = record
@@ -121,7 +121,7 @@ class Order(Observer):
         if shared:
             for clock, mask in zip(state.of_frame(frame), lane_masks(frame, place.lanes), strict=True):
                 if mask:
-                    clock.touch(mask)
+                    clock.touch(mask, frame.operation.pc)
         elif place.space == "global":
             pc, weak = frame.operation.pc, not frame.operation.order.strong
             for clock, mask in zip(state.of_frame(frame), lane_masks(frame, place.lanes), strict=True):
@@ -153,7 +153,7 @@ class Order(Observer):
                 if atomic and (order.releases or clock.published is not None):
                     clock.in_turn = mask, clock.epoch
                 if writes:
-                    carried = clock.release(mask) if order.releases else clock.published
+                    carried = clock.release(mask, frame.operation.pc) if order.releases else clock.published
                     if carried is not None:
                         if before is None or not atomic:
                             state.places[place.region, offset] = carried.copy()
@@ -263,7 +263,7 @@ class Order(Observer):
         for clock, mask in state.active(frame):
             for record in state.unfenced.get(clock.me, ()) if of_cluster else ():
                 record.met = clock.epoch if record.met is None else record.met
-            released = clock.release(mask)
+            released = clock.release(mask, frame.operation.pc)
             if relaxed:
                 released = released.only_operations()
             if on.mark is None:
@@ -302,7 +302,7 @@ class Order(Observer):
             self._release(phase, operation.mark, by, by.frame.cta is not barrier.cta)
             return
         for clock, mask in clocks:  # lanes that execute it together release together
-            self._release(phase, clock.release(mask), by, False)
+            self._release(phase, clock.release(mask, by.operation.pc), by, False)
 
     @staticmethod
     def _release(phase: PhaseRecord, released: Released, by: Issuer, remote: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,14 +10,16 @@ from ...emulator.diagnosis.phases import history
 from ...emulator.machine import shared_address as shared
 from ...emulator.machine.mbarrier import mbarriers_of
 from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access
+from ..happens_before.lanes_apart import Part
 from ..happens_before.state import ClusterState
+from ..held_lanes import held_between
 from ..rules import ERROR, RULES, WARNING
 from .findings import at
 from .words import who
 
 if TYPE_CHECKING:
     from ...emulator.machine.memory import Region
-    from ...emulator.machine.operation import Operation
+    from ..context import Context
 
 GUESS = RULES["unordered-first-guess"]
 Verdict = "tuple[str, str | None, str]"
@@ -26,17 +28,21 @@ Verdict = "tuple[str, str | None, str]"
 
 @dataclass(frozen=True, eq=False)
 class Conflict:
-    """Two accesses of the same bytes that are not ordered; `missing` says what stands between them not."""
+    """Two accesses of the same bytes that are not ordered; `missing` says what stands between them not.
+
+    `parts`: releases by some lanes of the earlier one's warp that the later one has acquired.
+    """
 
     state: ClusterState
     region: Region
     earlier: Access
     now: Access
     missing: str
+    parts: Sequence[Part] = ()
 
 
-def classify(conflict: Conflict, guessed: Callable[[Operation, Operation], bool]) -> tuple[str, str | None, str]:
-    """The rule that a conflict breaks. guessed: see `Context.guessed`."""
+def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str]:
+    """The rule that a conflict breaks."""
     earlier, now, missing = conflict.earlier, conflict.now, conflict.missing
     if earlier.proxy == BARRIER:
         return (
@@ -63,14 +69,30 @@ def classify(conflict: Conflict, guessed: Callable[[Operation, Operation], bool]
             )
         return (
             "warp-synchronous",
-            ERROR if earlier.writes and not now.writes and GENERIC == earlier.proxy == now.proxy else None,
+            ERROR if _handed_over(earlier, now) or _spoken_for(conflict, context) else None,
             f"all that orders the two is that another thread of warp {earlier.warp} signalled later, or a warpgroup "
             "MMA that the warp took part in is done: neither says that this access is",
         )
     load, write = (now, earlier) if earlier.writes else (earlier, now)
-    if write.writes and not load.writes and load.proxy == write.proxy == GENERIC and guessed(load.code, write.code):
+    generic = load.proxy == write.proxy == GENERIC
+    if write.writes and not load.writes and generic and context.guessed(load.code, write.code):
         return GUESS.id, None, GUESS.clause
     return "data-race", None, "nothing orders the two: no barrier, no wait, no release that the other acquires"
+
+
+def _handed_over(earlier: Access, now: Access) -> bool:
+    """Whether a thread reads what another one wrote."""
+    return earlier.writes and not now.writes and earlier.proxy == now.proxy == GENERIC
+
+
+def _spoken_for(conflict: Conflict, context: Context) -> bool:
+    """Whether other lanes than the one that signalled made the earlier access, and nothing held them together in
+    between: neither a meeting nor an instruction of the whole warp, which published kernels rely on."""
+    earlier = conflict.earlier
+    part = min((one for one in conflict.parts if one.epoch >= earlier.epoch), key=lambda one: one.epoch, default=None)
+    if part is None or part.pc < 0 or earlier.proxy != GENERIC or not part.made.get(earlier.code.pc, 0) & ~part.lanes:
+        return False
+    return not held_between(context.machine.code, earlier.code.pc, part.pc)
 
 
 def _by_what_is_missing(missing: str) -> tuple[str, str | None, str] | None:

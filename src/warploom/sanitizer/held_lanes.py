@@ -1,0 +1,43 @@
+"""Instructions that a warp executes together, between one that its lanes execute and one by which a lane signals.
+
+bar.warp.sync orders the lanes' accesses. shfl.sync, mma.sync, ldmatrix, wgmma and the like order nothing, but all lanes
+have issued what stands in front when one of them goes on (PTX ISA 9.7.9.6, 9.7.15.1), and published kernels rely on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..emulator.machine.image import Image
+from .undefined_reads import successors
+
+
+def held_between(code: Image, first: int, second: int) -> bool:
+    """Whether an instruction of the whole warp stands on some way from one place (pc) to another, or is the first."""
+    return code.fact(("held between", first, second), lambda: _held(code, first, second))
+
+
+def _held(code: Image, first: int, second: int) -> bool:
+    operations = code.operations
+    if operations[first].converged:
+        return True
+    onward: dict[int, list[int]] = {one.pc: list(successors(one, len(operations))) for one in operations}
+    back: dict[int, list[int]] = {}
+    for here, following in onward.items():
+        for there in following:
+            back.setdefault(there, []).append(here)
+    ends = {first, second}
+    between = _reached(onward, onward[first], ends) & _reached(back, back.get(second, ()), ends)
+    return any(operations[pc].converged for pc in between)
+
+
+def _reached(edges: dict[int, list[int]], start: Iterable[int], ends: set[int]) -> set[int]:
+    """The places that edges lead to without going on over these ends."""
+    todo, seen = list(start), set[int]()
+    while todo:
+        here = todo.pop()
+        if here in seen or here in ends:
+            continue
+        seen.add(here)
+        todo += edges.get(here, ())
+    return seen

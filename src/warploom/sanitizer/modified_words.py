@@ -1,0 +1,59 @@
+"""Stores of a value that was computed from what the same address held a few instructions before.
+
+    ld.volatile.global.u32 %r1, [%rd1];
+    add.s32 %r2, %r1, 1;
+    st.volatile.global.u32 [%rd1], %r2;
+
+Load and store stand in one run of instructions without branches, so the store does not depend on what was loaded but by
+its value: no thread has looked whether it may store.
+"""
+
+from __future__ import annotations
+
+from ..asm.nodes import Address
+from ..emulator.machine.image import Image
+from ..emulator.machine.operation import PLAIN, Operation
+from .undefined_reads import Row, collect, read_and_written
+
+
+def modified_words(code: Image) -> dict[int, int]:
+    """The places (pc) of such stores -> those of the loads."""
+    entered = {target for operation in code.operations for target in operation.targets}
+    found = {}
+    for operation in code.operations:
+        if operation.instruction.modifiers[0] == "st" and operation.kind == PLAIN:
+            load = _loaded_for(code, operation, entered)
+            if load is not None:
+                found[operation.pc] = load
+    return found
+
+
+def _loaded_for(code: Image, store: Operation, entered: set[int]) -> int | None:
+    place = _address(store)
+    if place is None:
+        return None
+    wanted = _rows(store, store.instruction.operands[-1])
+    base = _rows(store, place)
+    for pc in range(store.pc - 1, -1, -1):
+        operation = code.operations[pc]
+        if pc + 1 in entered or operation.kind != PLAIN or operation.guard >= 0:
+            return None
+        read, written = read_and_written(operation)
+        if wanted.isdisjoint(written):
+            if not base.isdisjoint(written):
+                return None
+        elif operation.instruction.modifiers[0] == "ld":
+            return pc if _address(operation) == place else None
+        else:
+            wanted = wanted.difference(written).union(row for row, _ in read)
+    return None
+
+
+def _address(operation: Operation) -> Address | None:
+    return next((one for one in operation.instruction.operands if isinstance(one, Address)), None)
+
+
+def _rows(operation: Operation, operand: object) -> set[Row]:
+    named: list[tuple[Row, str]] = []
+    collect(operation.scope, operand, named)  # type: ignore[arg-type]
+    return {row for row, _ in named}
