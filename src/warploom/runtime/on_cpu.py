@@ -62,6 +62,7 @@ def emulate(
     devices: int = 1,
     calls: int = 1,
     held: Held = (),
+    judge: Callable[..., None] | None = None,
     **scalars: Any,
 ) -> Report:
     """Emulate one launch of a kernel, a PTX text or the file of one; on several GPUs that share an address space too.
@@ -85,6 +86,7 @@ def emulate(
         calls: launches one after the other in the stream of each GPU, with the same arguments: what one leaves in
             memory (a flag that nobody resets) the next one finds.
         held: arrays of a text, by the rank of the GPU that holds them, where that is not the first to be passed them.
+        judge: with "explore", called with the outputs after each run; a run for which it raises AssertionError fails.
 
     The report's `outputs` are the out arrays of a kernel, in the caller's framework (with several devices, of each a
     list by rank); of a text, its arrays. Raises
@@ -106,7 +108,7 @@ def emulate(
         )
     return run(
         call, views, shape, machine, check=check, schedule=schedule, seed=seed, max_steps=max_steps, numerics=numerics,
-        watch=watch, runs=bound, others=others, calls=launches, held=held,
+        watch=watch, runs=bound, others=others, calls=launches, held=held, judge=judge,
     )  # fmt: skip
 
 
@@ -126,6 +128,7 @@ def run(
     others: Sequence[Looked] = (),
     calls: int = 1,
     held: Held = (),
+    judge: Callable[..., None] | None = None,
 ) -> Report:
     """Emulate a call that has been looked at; `others`: those of further devices."""
     from ..emulator import api
@@ -206,6 +209,29 @@ def run(
         report = launch(values, most, on_progress, None, pair, watch if last else None)
         return settled(report, lambda: launch(before, most, None, None, pair, unwritten=OTHER_BYTES))
 
+    def tried_with(schedule: str, seed: int) -> Report:
+        """One run of an exploration. On copies, but where the outputs are judged: that may look at the arrays."""
+        pair = (schedule, seed)
+        if judge is None:
+            return judged(all_values(bounds, True, held), bar, pair)
+        hosts = [array.host for one in bounds for array in one.views if array.host is not None]
+        before = [host.copy() for host in hosts]
+        try:
+            report = judged(all_values(bounds, held=held), bar, pair)
+            judge(*(outputs() if program.arrays else report.outputs))
+        finally:
+            for host, values in zip(hosts, before, strict=True):
+                host[...] = values
+        return report
+
+    def outputs() -> tuple[Any, ...]:
+        """The out arrays of a kernel, in the caller's framework."""
+        given: list[tuple[Any, ...]] = [
+            tuple(_given_back(value, looked[1]) for value in outs)
+            for looked, (_, outs) in zip(everyone, completed, strict=True)
+        ]
+        return given[0] if len(given) == 1 else tuple(zip(*given, strict=True))
+
     most = settings.max_steps if max_steps is None else max_steps
     usual = ("lazy", seed) if schedule in (EXPLORE, EXHAUSTIVE) else (schedule, seed)
 
@@ -224,7 +250,7 @@ def run(
         started, pair = time.perf_counter(), usual
         tried: tuple[tuple[str, int], ...] = ()
         if schedule == EXPLORE:
-            found = explore(lambda *pair: judged(all_values(bounds, True, held), bar, pair))
+            found = explore(tried_with)
             pair, tried = found.failing or usual, found.tried
         interleavings = None
         if schedule == EXHAUSTIVE:
@@ -249,11 +275,7 @@ def run(
         if tried or interleavings is not None:
             report.seconds = time.perf_counter() - started  # of all runs
     if program.arrays:
-        given: list[tuple[Any, ...]] = [
-            tuple(_given_back(value, looked[1]) for value in outs)
-            for looked, (_, outs) in zip(everyone, completed, strict=True)
-        ]
-        report.outputs = given[0] if len(given) == 1 else tuple(zip(*given, strict=True))  # type: ignore[arg-type]
+        report.outputs = outputs()  # type: ignore[assignment]
     return report
 
 

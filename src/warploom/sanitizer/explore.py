@@ -27,16 +27,16 @@ class Exploration:
 
 
 def explore(run: Callable[[str, int], Report], pairs: Sequence[tuple[str, int]] = EXPLORED) -> Exploration:
-    """Try the pairs in order until one fails: an error of the machine or an error-level finding.
+    """Try the pairs in order until one fails: an error of the machine, an error-level finding or a wrong result.
 
-    `run(schedule, seed)` emulates on fresh copies of the arguments.
+    `run(schedule, seed)` emulates on fresh copies of the arguments; it raises AssertionError where a result is wrong.
     """
     tried: list[tuple[str, int]] = []
     for schedule, seed in pairs:
         tried.append((schedule, seed))
         try:
             failed = not run(schedule, seed).ok
-        except EmulationError:
+        except (AssertionError, EmulationError):
             failed = True
         if failed:
             return Exploration(tuple(tried), (schedule, seed))

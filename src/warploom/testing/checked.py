@@ -180,7 +180,7 @@ def check_emulated(
     """
     schedule, seed = options.get("schedule", "lazy"), options.get("seed", 0)
     try:
-        report = emulate(what, *arguments, check=True, **options)
+        report = emulate(what, *arguments, check=True, judge=check, **options)
     except EmulationError as error:
         if error.hint is None and not program.dynamic_smem and launch_file.has_extern_shared(program.text):
             error.hint = "the text has .extern .shared memory and the launch gives it 0 bytes: dynamic_smem"
