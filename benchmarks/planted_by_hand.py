@@ -1,6 +1,8 @@
-"""Kernels with bugs planted by hand (`planted/by_hand/*.cu`), and what `warploom check` says of each.
+"""Kernels with bugs planted by hand (`planted/by_hand*/*.cu`), and what `warploom check` says of each.
 
-    python -m benchmarks.planted_by_hand [--json FILE] [--only PATTERN]
+    python -m benchmarks.planted_by_hand [--json FILE] [--set by_hand|by_hand_second] [--only PATTERN]
+
+The second set was written when the first one had been mended. With --set and --json the other set's rows are kept.
 
 `-DBUG=n` compiles a kernel with its n-th bug: `B(n, right, wrong)` chooses between statements, `E` between expressions.
 Lines that begin with `//@` describe the launch: `key=value;…` for its head, `name type shape fill key=value …` for a
@@ -24,7 +26,8 @@ from typing import Any
 from tests.foreign.compile_cuda import find_nvcc
 from warploom.testing import check_text
 
-FOLDER = Path(__file__).parent / "planted" / "by_hand"
+FOLDER = Path(__file__).parent / "planted"
+SETS = ("by_hand", "by_hand_second")
 SCHEDULES = (("lazy", 0), ("eager", 0), ("random", 1), ("starve", 2), ("pct", 3))
 STEPS = 3_000_000
 HARMLESS = {
@@ -107,7 +110,7 @@ def judged(source: Path, out: Path) -> list[dict[str, Any]]:
         own.update(others)
     rows = []
     for bug in sorted({int(one) for pair in re.findall(r"\b[BE]\((\d+)|BUG == (\d+)", text) for one in pair if one}):
-        row: dict[str, Any] = {"kernel": source.stem, "bug": bug}
+        row: dict[str, Any] = {"set": source.parent.name, "kernel": source.stem, "bug": bug}
         errors, others = rules(path := compiled(source, bug, out), description)
         new = sorted(set(others) - own)
         if errors:
@@ -126,17 +129,31 @@ def judged(source: Path, out: Path) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--set", choices=SETS, help="all where left out")
     parser.add_argument("--only", default="*")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as out:
-        sources = [one for one in sorted(FOLDER.glob("*.cu")) if fnmatch(one.stem, given.only)]
+        chosen = (given.set,) if given.set else SETS
+        sources = [
+            one for name in chosen for one in sorted((FOLDER / name).glob("*.cu")) if fnmatch(one.stem, given.only)
+        ]
         rows = [row for source in sources for row in judged(source, Path(out))]
-    counts = Counter(row["outcome"] for row in rows)
-    print(dict(counts))
+    print(dict(Counter(row["outcome"] for row in rows)))
     if given.json:
-        command = f"python -m benchmarks.planted_by_hand --json {given.json}"
-        data = {"command": command, "kernels": len(sources), "counts": dict(sorted(counts.items())), "bugs": rows}
-        given.json.write_text(json.dumps(data, indent=1) + "\n")
+        if given.set and given.json.is_file():
+            rows += [row for row in json.loads(given.json.read_text())["bugs"] if row["set"] != given.set]
+            rows.sort(key=lambda row: SETS.index(row["set"]))
+        given.json.write_text(json.dumps(summed_up(rows, given.json), indent=1) + "\n")
+
+
+def summed_up(rows: list[dict[str, Any]], path: Path) -> dict[str, Any]:
+    """The rows, with what they come to for each set."""
+    sets = {}
+    for name in dict.fromkeys(row["set"] for row in rows):
+        of_set = [row for row in rows if row["set"] == name]
+        counts = Counter(row["outcome"] for row in of_set)
+        sets[name] = {"kernels": len({row["kernel"] for row in of_set}), "counts": dict(sorted(counts.items()))}
+    return {"command": f"python -m benchmarks.planted_by_hand --json {path}", "sets": sets, "bugs": rows}
 
 
 if __name__ == "__main__":
