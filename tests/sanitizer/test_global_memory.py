@@ -398,3 +398,47 @@ COUNTS = {
 @pytest.mark.parametrize("body, found", COUNTS.values(), ids=COUNTS)
 def test_two_ctas_that_add_by_a_load_and_a_store_lose_one(body: str, found: set[str], schedule: str, seed: int):
     assert rules(Example(f"@!%first bra done;\n{body}\ndone:\n", grid=2), schedule, seed) == found
+
+
+LAST_OF_TWO = """
+mov.u32 %r6, %ctaid.x;
+mad.lo.u32 %r0, %r6, 64, %tid;
+shl.b32 %r0, %r0, 2;
+cvt.u64.u32 %d2, %r0;
+add.u64 %d2, %d2, %data;
+st.global.u32 [%d2], %tid;
+BEFORE
+bar.sync 0;
+@%first atom.relaxed.gpu.global.add.u32 %r2, [%data+4096], 1;
+@%first st.shared.u32 [tile], %r2;
+bar.sync 0;
+ld.shared.u32 %r2, [tile];
+setp.ne.u32 %p2, %r2, 1025;
+@%p2 bra done;
+BEHIND
+ld.global.u32 %r3, [%data+160];
+ld.global.u32 %r4, [%data+416];
+done:
+"""
+"""The second CTA to count reads what warps 1 of both have written. The word of the counter is 1024 before."""
+
+
+@pytest.mark.parametrize("schedule, seed", EXPLORED, ids=str)
+@pytest.mark.parametrize(
+    "before, behind, ordered",
+    [
+        ("membar.gl;", "membar.gl;", True),
+        ("fence.sc.gpu;", "fence.sc.sys;", True),
+        ("membar.gl;", "", False),
+        ("", "membar.gl;", False),
+        ("fence.acq_rel.gpu;", "fence.acq_rel.gpu;", False),
+        ("membar.cta;", "membar.gl;", False),
+        ("@%first membar.gl;", "membar.gl;", False),
+    ],
+)
+def test_fences_of_all_threads_order_them_over_one_threads_atomic(before, behind, ordered, schedule, seed):
+    """Each thread has fences.sc of its own, and one thread of each CTA counts: a fence behind the barrier comes after
+    the fences in front of what that thread has observed."""
+    body = LAST_OF_TWO.replace("BEFORE", before).replace("BEHIND", behind)
+    found = rules(Example(body, threads=64, grid=2), schedule, seed)
+    assert found == set() if ordered else found & {"global-data-race", "global-hand-off"}

@@ -114,7 +114,7 @@ class LostUpdates(Observer):
         store, before = word.last, word.loads.get(actor)
         if store.actor in (0, actor):
             word.loads.pop(actor, None)
-        elif before is not None and before.store is store:
+        elif before is not None and before.store is store and before.code is code:
             before.times += 1
         else:
             word.loads[actor] = Loaded(store, code, self._told.get((actor, store.actor), 0) > store.when)

@@ -14,7 +14,8 @@ accesses, and `carried` what p is for those of the generic side (cp.async).
 
 A fence.sc orders more than its own thread's writes. Of two of them, the one comes first behind which a write is
 observed in front of the other, also one of a thread met since: the order of all fences.sc cannot contradict causality
-(8.9.3, 8.9.4, 8.10.2). So a clock knows what such fences covered, too (`fences`), and hands it on.
+(8.9.3, 8.9.4, 8.10.2). So a clock knows what such fences covered, too (`fences`), and hands it on; likewise what fences
+stood in front of a write that was observed (`pending_fences`), since a fence.sc of a thread met after that comes later.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class Released(HasFronts):
     Attributes:
         fronts, known, carried, far: see the module's docstring.
         parts: of warps whose threads released apart, what each of them did.
-        fences: what fences.sc before the release covered.
+        fences: what fences.sc before the release covered; ahead: those in front of writes that were observed before it.
     """
 
     fronts: Fronts
@@ -134,6 +135,7 @@ class Released(HasFronts):
     far: Far = field(default_factory=lambda: NOBODY)
     parts: Parts = field(default_factory=lambda: WHOLE)
     fences: Fences = field(default_factory=lambda: NO_FENCES)
+    ahead: Fences = field(default_factory=lambda: NO_FENCES)
 
     @classmethod
     def nothing(cls, warps: int) -> Released:
@@ -144,7 +146,7 @@ class Released(HasFronts):
         self.known |= other.known
         self.carried |= other.carried
         self.far = join_far(self.far, other.far)
-        self.fences = join_fences(self.fences, other.fences)
+        self.fences, self.ahead = join_fences(self.fences, other.fences), join_fences(self.ahead, other.ahead)
         if other.parts:
             self._put_together(other.parts)
 
@@ -160,7 +162,9 @@ class Released(HasFronts):
         self.parts = parts
 
     def copy(self) -> Released:
-        return Released(self.fronts.copy(), self.known, self.carried, self.far, self.parts, self.fences)
+        return Released(
+            self.fronts.copy(), self.known, self.carried, self.far, self.parts, self.fences, self.ahead
+        )
 
     def without_fences(self) -> Released:
         return Released(self.fronts, self.known, self.carried, self.far, self.parts)
@@ -271,7 +275,8 @@ class WarpClock(HasFronts):
     def snapshot(self, lanes: int, pc: int = -1) -> Released:
         """What a release by these lanes (at `pc`) carries: not what the warp's other lanes did since they last met."""
         me, epoch = self.me, self.epoch
-        released = Released(self.fronts.copy(), self.known, self.carried, self.far, fences=self.fences)
+        fences, ahead = self.fences, self.pending_fences
+        released = Released(self.fronts.copy(), self.known, self.carried, self.far, fences=fences, ahead=ahead)
         released.weak[me] = epoch
         if lanes != FULL and self.lanes:
             released.parts = {me: (Part(lanes, epoch, int(self.p[me]), dict(self.touched), dict(self.made), pc),)}
@@ -302,6 +307,7 @@ class WarpClock(HasFronts):
         if released.far:
             self.far = join_far(self.far, released.far)
         self.fences = join_fences(self.fences, released.fences)
+        self.pending_fences = join_fences(self.pending_fences, released.ahead)
         if released.parts:
             self.parts = {**self.parts, **released.parts}
         self.known |= released.known

@@ -145,8 +145,11 @@ class Flags:
         if who.cluster == me.cluster:
             return released
         far = join_far(released.far, {who.cluster: released.reach()})
-        fences = {level: Flags._seen_from(state, one, who, me) for level, one in released.fences.items()}
-        return replace(Released.nothing(state.count), far=far, fences=fences)
+        fences, ahead = (
+            {level: Flags._seen_from(state, one, who, me) for level, one in some.items()}
+            for some in (released.fences, released.ahead)
+        )
+        return replace(Released.nothing(state.count), far=far, fences=fences, ahead=ahead)
 
     def _hint_all(self, state: ClusterState, left: Left, who: Place, me: Place, reason: str) -> None:
         for warp, epoch in enumerate(left.released.weak):
