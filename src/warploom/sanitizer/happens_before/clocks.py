@@ -162,9 +162,7 @@ class Released(HasFronts):
         self.parts = parts
 
     def copy(self) -> Released:
-        return Released(
-            self.fronts.copy(), self.known, self.carried, self.far, self.parts, self.fences, self.ahead
-        )
+        return Released(self.fronts.copy(), self.known, self.carried, self.far, self.parts, self.fences, self.ahead)
 
     def without_fences(self) -> Released:
         return Released(self.fronts, self.known, self.carried, self.far, self.parts)
