@@ -44,6 +44,7 @@ HARMLESS = {
     ("warpred", 5): "other words are written than are read",
     ("lookback", 4): "not executed: the block in front has always its prefix",
     ("named", 5): "the loading warp has waited for both stages when it fills the second of them",
+    ("twowg", 6): "nobody waits for what is released in the last two rounds",
     ("lane0", 4): "any lane may arrive behind the meeting of its warp",
 }
 """Changes that leave the kernel as right as before, in its launch."""

@@ -396,3 +396,28 @@ def test_lanes_meet_before_one_of_them_starts_a_copy(before: str, copy: str, sch
     for meet, races in (("", True), (MEET, False), ("bar.sync 0;\n", False)):
         assert ("lane-race" in rules(Example(before + meet + copy, threads=32), schedule, seed)) is races
     assert rules(Example(before + MEET + copy, threads=32), schedule, seed) <= {"generic-access-before-async-write"}
+
+
+LOOPED = """
+mov.u32 %r5, 0;
+again:
+MET
+st.shared.u32 [%r1], %tid;
+bar.warp.sync -1;
+xor.b32 %r2, %r1, 4;
+ld.shared.u32 %r3, [%r2];
+add.u32 %r5, %r5, 1;
+setp.lt.u32 %p2, %r5, 3;
+@%p2 bra again;
+"""
+
+
+@pytest.mark.parametrize(
+    ("met", "severity"),
+    [("", "error"), (SHUFFLE, "warning"), ("@%p2 " + SHUFFLE, "error"), (MEET, None)],
+)
+def test_a_shuffle_at_the_head_of_a_loop_holds_the_lanes_of_its_end(met: str, severity: str | None):
+    """The read of a round stands behind the write of the next one in the text, and a shuffle on the way between them."""
+    body = OWN + "setp.ne.u32 %p2, %tid, 99;\n" + LOOPED.replace("MET", met)
+    found = [one.severity for one in findings(Example(body, threads=32)) if one.rule == "lane-race"]
+    assert found == ([severity] if severity else [])

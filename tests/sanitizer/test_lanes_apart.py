@@ -154,3 +154,45 @@ add.u32 %r1, %r1, %r0;
 """
     found = {(finding.rule, finding.severity) for finding in findings(Example(body)) if finding.rule == RULE}
     assert found == ({(RULE, severity)} if severity else set())
+
+
+ACROSS = """
+@%first mbarrier.init.shared::cta.b64 [bar], 1;
+shl.b32 %r0, %tid, 2;
+mov.u32 %r1, tile;
+add.u32 %r1, %r1, %r0;
+st.shared.u32 [%r1], %tid;
+barrier.cluster.arrive.release.aligned;
+barrier.cluster.wait.acquire.aligned;
+setp.eq.u32 %p2, %rank, 0;
+@%p2 bra writer;
+ld.shared.u32 %r2, [%r1];
+BETWEEN
+mov.u32 %r3, bar;
+mapa.shared::cluster.u32 %r3, %r3, 0;
+@%first mbarrier.arrive.SEM.cluster.shared::cluster.b64 _, [%r3];
+bra done;
+writer:
+wait_0:
+mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p0, [bar], 0;
+@!%p0 bra wait_0;
+mapa.shared::cluster.u32 %r3, %r1, 1;
+st.shared::cluster.u32 [%r3], %tid;
+done:
+barrier.cluster.arrive.release.aligned;
+barrier.cluster.wait.acquire.aligned;
+"""
+
+
+@pytest.mark.parametrize(
+    "between, sem, found",
+    [
+        (SYNC, "release", set()),
+        ("", "release", {(RULE, "error")}),
+        (SHUFFLE, "release", {("hand-off-scope", "warning")}),
+        (SYNC, "relaxed", {("hand-off-scope", "warning"), ("remote-arrival-scope", "warning")}),
+    ],
+)
+def test_one_lane_tells_another_cta_for_its_warp(between: str, sem: str, found: set[tuple[str, str]]) -> None:
+    body = ACROSS.replace("BETWEEN", between).replace("SEM", sem)
+    assert {(one.rule, one.severity) for one in findings(Example(body, threads=32, cluster=2))} == found

@@ -101,3 +101,11 @@ TOUCHES = ["ld.global.u32 %r3, [%d2];", "st.global.u32 [%d2], 5;"]
 def test_a_flag_in_global_memory_is_known_to_the_lanes_that_acquired_it(who, then, touch, found):
     body = GLOBAL.format(who=who, then=then, touch=touch)
     assert rules(Example(body, grid=2, threads=32)) == found
+
+
+def test_lanes_that_pass_a_barrier_apart_know_what_the_one_that_waited_brought():
+    """barrier.sync: thread 0 comes from its wait when the others have long been there."""
+    then = "barrier.sync 0;"
+    assert rules(Example(GLOBAL.format(who="%first", then=then, touch=TOUCHES[0]), grid=2, threads=32)) == set()
+    others = waits(1, "barrier.sync 0;\n")
+    assert rules(Example(others)) == set()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..emulator.machine.image import Image
+from ..emulator.machine.operation import Operation
+from ..isa.effects import Meets
 from .undefined_reads import successors
 
 
@@ -29,6 +31,31 @@ def _held(code: Image, first: int, second: int) -> bool:
     ends = {first, second}
     between = _reached(onward, onward[first], ends) & _reached(back, back.get(second, ()), ends)
     return any(operations[pc].converged for pc in between)
+
+
+def always_held(code: Image, first: int, second: int) -> Operation | None:
+    """The shuffle, vote or reduction of the whole warp that every way from one place to another leads over."""
+    return code.fact(("always held", first, second), lambda: _always_held(code, first, second))
+
+
+def _always_held(code: Image, first: int, second: int) -> Operation | None:
+    operations, found = code.operations, None
+    todo, seen = list(successors(operations[first], len(operations))), set[int]()
+    while todo:
+        here = todo.pop()
+        if here == second:
+            return None
+        if here in seen:
+            continue
+        seen.add(here)
+        operation = operations[here]
+        if operation.instruction.guard is None and any(
+            isinstance(effect, Meets) and effect.kind == "lanes" for effect in operation.effects
+        ):
+            found = operation
+        else:
+            todo += successors(operation, len(operations))
+    return found
 
 
 def _reached(edges: dict[int, list[int]], start: Iterable[int], ends: set[int]) -> set[int]:

@@ -13,6 +13,7 @@ from .layout import Layouts
 from .lost_updates import LostUpdates
 from .matrix_registers import MatrixRegisters
 from .mbarriers import MBarriers
+from .named_barriers import NamedBarriers
 from .peer_flags import PeerFlags
 from .performance import Performance
 from .register_pool import RegisterPool
@@ -26,8 +27,8 @@ from .undefined_registers import UndefinedRegisters
 from .unwaited_lanes import UnwaitedLanes
 
 CHECKERS = (
-    Text, UndefinedRegisters, Clusters, MBarriers, GridOrder, TensorMaps, InsideWarp, UnwaitedLanes, ArrayBounds,
-    SharedMemory, Layouts, SwizzleBases, PeerFlags, GlobalMemory, LostUpdates, MatrixRegisters, TensorCells,
-    TensorUnits, Groups, Exits, RegisterPool, Performance,
+    Text, UndefinedRegisters, Clusters, MBarriers, NamedBarriers, GridOrder, TensorMaps, InsideWarp, UnwaitedLanes,
+    ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags, GlobalMemory, LostUpdates, MatrixRegisters,
+    TensorCells, TensorUnits, Groups, Exits, RegisterPool, Performance,
 )  # fmt: skip
 """Causes before consequences; those of lanes before the checker that owns the shadows, `Layouts` after it."""

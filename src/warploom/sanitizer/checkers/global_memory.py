@@ -46,13 +46,13 @@ from ..report.global_verdict import (
     SIZES,
     verdict,
 )
+from ..report.unwaited import lanes_in, report_untold
 from ..report.words import actor
 from ..rules import ERROR
 from ..shadow.global_shadow import ACTOR_SHIFT, Deed, GlobalShadow, pack, unpack
 from ..shadow.shadow import distinct
 from ..shadow.storing import Storing
 from ..shadow.written_twice import NOT_COMPLETE, SAME, WrittenTwice
-from .unwaited_lanes import lanes_in, report_untold
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation

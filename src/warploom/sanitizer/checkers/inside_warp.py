@@ -25,6 +25,7 @@ from ..happens_before.clocks import FULL, Released, WarpClock
 from ..happens_before.journal import WARP, Entry, Journals, Landed, Passed
 from ..happens_before.scopes import LEVELS
 from ..happens_before.state import ClusterState, record_of
+from ..held_lanes import always_held
 from ..report.findings import at
 from ..report.words import actor
 from ..rules import WARNING
@@ -336,12 +337,13 @@ class InsideWarp(Observer):
         )  # fmt: skip
 
     def _held_together(self, earlier: Operation, later: Operation) -> Operation | None:
-        """A shuffle, vote or reduction of the whole warp between two instructions: the first has been issued for all
-        lanes when the second is, and cooperative groups rely on that for reads."""
-        between = self.context.machine.code.operations[earlier.pc + 1 : later.pc]
+        """A shuffle, vote or reduction of the whole warp between two instructions, in the text or on every way: the
+        first has been issued for all lanes when the second is, and cooperative groups rely on that for reads."""
+        code = self.context.machine.code
+        between = code.operations[earlier.pc + 1 : later.pc]
         meets = (one for one in between if one.instruction.guard is None for effect in one.effects
                  if isinstance(effect, effects.Meets) and effect.kind == "lanes")  # fmt: skip
-        return next(meets, None)
+        return next(meets, None) or always_held(code, earlier.pc, later.pc)
 
     def _add(
         self, frame: Frame, warp: int, codes: tuple[Operation, ...], what: str, severity: str | None = None,

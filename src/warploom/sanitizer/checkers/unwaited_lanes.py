@@ -16,8 +16,7 @@ from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import BARRIER
 from ..happens_before.lanes_behind import Ahead, LanesBehind
-from ..report.findings import at
-from ..report.words import actor
+from ..report.unwaited import lanes_in, report_untold
 from ..shadow.shadow import distinct
 
 if TYPE_CHECKING:
@@ -89,28 +88,3 @@ class UnwaitedLanes(Observer):
         self, state: ClusterState, frame: Frame, clock: WarpClock, mask: int, wait: Ahead, earlier: Operation, did: str
     ) -> None:
         report_untold(self.context, frame, clock.me % state.per_cta, mask, wait, earlier, did)
-
-
-def report_untold(
-    context: Context, frame: Frame, warp: int, mask: int, wait: Ahead, earlier: Operation, did: str
-) -> None:
-    """These lanes of a warp touch what an earlier instruction did, and have gone round the wait for it."""
-    codes = (frame.operation, wait.code)
-    if context.findings.seen("lane-not-waited", codes):
-        return
-    lane = (mask & -mask).bit_length() - 1
-    context.findings.add(
-        "lane-not-waited",
-        f"{actor(frame.cta, warp)} touches with {at(frame.operation)}, in lane {lane}, what {at(earlier)} {did}; "
-        f"only other lanes of the warp have waited for that with {at(wait.code)}, and no bar.warp.sync or other "
-        "barrier that both passed stands in between",
-        codes,
-        frame.cta,
-        warp,
-    )
-
-
-def lanes_in(lanes: np.ndarray, which: np.ndarray) -> int:
-    """The lanes with a granule in question, as a mask."""
-    some = which.any(axis=0) if which.ndim > 1 else which
-    return int(np.bitwise_or.reduce(np.left_shift(1, lanes[some] & 31), initial=0))

@@ -277,7 +277,7 @@ class Order(Observer):
         for number, (clock, mask) in enumerate(zip(state.of_frame(frame), masks, strict=True)):
             if meeting.mark is not None:
                 clock.acquire(meeting.mark)
-            state.notes(LanesBehind).met(clock, mask)
+            state.notes(LanesBehind).heard(clock, mask)  # of all who arrived, lanes of its own warp too
             if not frame.cta.warps[frame.first_warp + number].alive & ~mask:
                 clock.meet()
                 state.notes(LanesBehind).met(clock)

@@ -60,7 +60,8 @@ def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str
     if missing == "fence":
         return _fence(earlier, now)
     if missing == "weak":
-        if earlier.cta is not now.cta:
+        by_one = _spoken_for(conflict, context)
+        if earlier.cta is not now.cta and not by_one:
             return (
                 "hand-off-scope",
                 WARNING if now.writes and not earlier.writes else None,  # what was read has been read
@@ -69,7 +70,7 @@ def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str
             )
         return (
             "warp-synchronous",
-            ERROR if _handed_over(earlier, now) or _spoken_for(conflict, context) else None,
+            ERROR if _handed_over(earlier, now) or by_one else None,
             f"all that orders the two is that another thread of warp {earlier.warp} signalled later, or a warpgroup "
             "MMA that the warp took part in is done: neither says that this access is",
         )

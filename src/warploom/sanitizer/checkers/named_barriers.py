@@ -1,0 +1,84 @@
+"""Named barriers that groups of warps use one after the other, with nothing between them.
+
+A barrier counts who comes (PTX ISA 9.7.13.1): if the warps of the next use may come before the last use is complete,
+they can be counted in place of others, and either group goes on too early or for ever waits. So whoever comes to a new
+use must know of all arrivals of the one before: it was among them and waited, or has been told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...emulator.machine.events import Meeting, Observer
+from ...emulator.machine.mbarrier import Event, MBarrier
+from ...emulator.ops.barriers import Round
+from ..report.findings import at
+from ..report.words import actor
+
+if TYPE_CHECKING:
+    from ...emulator.machine.machine import Cta
+    from ...emulator.machine.operation import Operation
+    from ..context import Context
+
+
+class Uses:
+    """Of one barrier: its present use, and the epochs in which warps arrived at it and at the one before (0: not)."""
+
+    def __init__(self, warps: int) -> None:
+        self.round: Meeting | None = None
+        self.code: Operation | None = None
+        self.now = np.zeros(warps, np.int32)
+        self.before = np.zeros(warps, np.int32)
+
+    def begin(self, use: Meeting) -> None:
+        self.round, self.before = use, self.now
+        self.now = np.zeros_like(self.before)
+
+
+@dataclass(eq=False)
+class UsesOfCluster:
+    """By the rank of the CTA and the barrier's number."""
+
+    by_barrier: dict[tuple[int, int], Uses] = field(default_factory=dict)
+
+
+class NamedBarriers(Observer):
+    """See the module's docstring."""
+
+    rules = ("barrier-reused-too-early",)
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+        if not isinstance(on, Round):
+            return
+        frame = event.by.frame
+        state = self.context.state(frame.cta)
+        every, key = state.notes(UsesOfCluster).by_barrier, (frame.cta.rank, on.number)
+        uses = every.get(key)
+        if uses is None:
+            uses = every[key] = Uses(state.count)
+        if uses.round is not on:
+            uses.begin(on)
+        for clock, _ in state.active(frame):
+            unknown = np.flatnonzero(clock.weak < uses.before)
+            unknown = unknown[unknown != clock.me]
+            if unknown.size and uses.code is not None:
+                self._report(frame.cta, clock.me % state.per_cta, int(unknown[0]) % state.per_cta, on.number,
+                             (frame.operation, uses.code))  # fmt: skip
+            uses.now[clock.me] = clock.epoch
+        uses.code = frame.operation
+
+    def _report(self, cta: Cta, warp: int, other: int, number: int, codes: tuple[Operation, ...]) -> None:
+        if self.context.findings.seen("barrier-reused-too-early", codes):
+            return
+        self.context.findings.add(
+            "barrier-reused-too-early",
+            f"{actor(cta, warp)} comes to barrier {number} with {at(codes[0])} and does not know that warp {other} "
+            f"came to its last use with {at(codes[1])}: it may be counted there in the place of another",
+            codes, cta, warp,
+        )  # fmt: skip
