@@ -417,7 +417,39 @@ setp.lt.u32 %p2, %r5, 3;
     [("", "error"), (SHUFFLE, "warning"), ("@%p2 " + SHUFFLE, "error"), (MEET, None)],
 )
 def test_a_shuffle_at_the_head_of_a_loop_holds_the_lanes_of_its_end(met: str, severity: str | None):
-    """The read of a round stands behind the write of the next one in the text, and a shuffle on the way between them."""
+    """The read of a round stands behind the write of the next one in the text, and a shuffle on the way."""
     body = OWN + "setp.ne.u32 %p2, %tid, 99;\n" + LOOPED.replace("MET", met)
     found = [one.severity for one in findings(Example(body, threads=32)) if one.rule == "lane-race"]
     assert found == ([severity] if severity else [])
+
+
+SUM = """
+cvt.rn.f32.u32 %f1, %tid;
+add.f32 %f1, %f1, 0f3F99999A;
+mul.f32 %f2, %f1, %f1;
+shfl.sync.bfly.b32 %f3, %f2, 16, 31, -1;
+fma.rn.f32 %f4, %f1, %f1, %f3;
+LEVELS
+st.shared.f32 [tile], %f4;
+bar.sync 0;
+ld.shared.f32 %f5, [tile];
+"""
+
+
+def levels(*distances: int) -> str:
+    one = "shfl.sync.bfly.b32 %f3, %f4, {}, 31, -1;\nadd.f32 %f4, %f4, %f3;\n"
+    return "".join(one.format(distance) for distance in distances)
+
+
+@pytest.mark.parametrize(
+    ("distances", "found"), [((8, 4, 2, 1), set()), ((8, 4, 2), {"lane-race"}), ((8, 4, 2, 2), {"lane-race"})]
+)
+def test_lanes_may_store_their_sums_at_one_place_though_they_are_rounded_differently(distances, found):
+    """1.2 and more, squared: the first sum of a lane is not its partner's, since one of the products is not rounded."""
+    assert rules(Example(SUM.replace("LEVELS", levels(*distances)), threads=32)) == found
+
+
+@pytest.mark.parametrize(("start", "found"), [("%r8", {"same-value-race"}), ("%tid", {"data-race"})])
+def test_warps_with_the_same_numbers_may_store_their_sums_at_one_place(start: str, found: set[str]):
+    body = OWN + SUM.replace("LEVELS", levels(8, 4, 2, 1)).replace("f32.u32 %f1, %tid", f"f32.u32 %f1, {start}")
+    assert rules(Example(body, threads=64)) == found

@@ -20,6 +20,7 @@ from .bind import Bound, Shape, bind
 from .devices import Looked, calls_of, count_of
 from .dispatch import Call, complete, named_views, place
 from .host_values import Held, Values, all_values
+from .loose_reads import unused_reads
 from .machine import Machine, for_arch
 from .program import HasProgram, Program, program_of
 from .progress import Progress
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ..emulator.machine.machine import Machine as EmulatedMachine
     from ..emulator.program.code import Codes
     from ..emulator.schedule.controlled import Choose
+    from ..sanitizer.loose_reads import Reads
 
 _wrong_device = partial(ArgumentError, code="wrong-device")
 
@@ -136,7 +138,7 @@ def run(
     from ..emulator.machine.machine import POISON
     from ..emulator.machine.model import Model
     from ..emulator.schedule import exhaustive
-    from ..sanitizer import Sanitizer, explore
+    from ..sanitizer import SPOILS, Sanitizer, SpoiledReads, explore
 
     program = call.program
     _check_options(machine, seed, max_steps, numerics)
@@ -169,7 +171,11 @@ def run(
         launch_control=target.launch_control,
     )
     settings = config.emulator
-    sanitizer = partial(Sanitizer, strict=settings.strict)
+    sanitizers: list[Sanitizer] = []
+
+    def sanitizer(machine: EmulatedMachine) -> Sanitizer:
+        sanitizers[:] = [Sanitizer(machine, strict=settings.strict)]
+        return sanitizers[0]
 
     def launch(
         values: Values,
@@ -180,7 +186,9 @@ def run(
         watch: Callable[[EmulatedMachine], Observer] | None = None,
         choose: Choose | None = None,
         unwritten: bytes = POISON,
+        spoiled: tuple[Reads, tuple[int, int]] | None = None,
     ) -> Report:
+        spoil = partial(SpoiledReads, reads=spoiled[0], spoil=spoiled[1]) if spoiled else None
         return api.run(
             codes,
             program.entry,
@@ -195,7 +203,7 @@ def run(
             on_progress=on_progress,
             max_clusters=clusters,
             choose=choose,
-            watch=[maker for maker in (sanitizer if check else None, watch) if maker is not None],
+            watch=[maker for maker in (sanitizer if check else None, watch, spoil) if maker is not None],
             others=values.of_each[1:],
             owners=values.owners,
             calls=calls,
@@ -205,9 +213,15 @@ def run(
     def judged(
         values: Values, on_progress: Callable[[int, int], None] | None, pair: tuple[str, int], last: bool = False
     ) -> Report:
-        before = all_values(bounds, True, held) if check else values
+        copies = [all_values(bounds, True, held) if check else values for _ in range(1 + len(SPOILS))]
         report = launch(values, most, on_progress, None, pair, watch if last else None)
-        return settled(report, lambda: launch(before, most, None, None, pair, unwritten=OTHER_BYTES))
+        reads = sanitizers[0].loose_reads() if check else {}
+        report = settled(report, lambda: launch(copies[-1], most, None, None, pair, unwritten=OTHER_BYTES))
+        again = (
+            launch(spare, most, None, None, pair, spoiled=(reads, spoil))
+            for spare, spoil in zip(copies, SPOILS, strict=False)
+        )
+        return unused_reads(report, reads, again)
 
     def tried_with(schedule: str, seed: int) -> Report:
         """One run of an exploration. On copies, but where the outputs are judged: that may look at the arrays."""

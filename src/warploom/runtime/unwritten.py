@@ -31,9 +31,14 @@ def settled(report: Report, again: Callable[[], Report]) -> Report:
         other = again()
     except EmulationError:
         return report
-    if all(
-        np.ascontiguousarray(mine).tobytes() == np.ascontiguousarray(theirs).tobytes()
-        for mine, theirs in zip(report.outputs, other.outputs, strict=True)
-    ):
+    if same_arrays(report, other):
         report.findings = rest
     return report
+
+
+def same_arrays(first: Report, second: Report) -> bool:
+    """Whether two runs have left the same bytes."""
+    return all(
+        np.ascontiguousarray(mine).tobytes() == np.ascontiguousarray(theirs).tobytes()
+        for mine, theirs in zip(first.outputs, second.outputs, strict=True)
+    )

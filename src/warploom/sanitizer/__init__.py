@@ -6,7 +6,8 @@ give the right result. `checkers` judge, `happens_before` knows the order, `shad
 """
 
 from .explore import EXPLORED, explore
+from .loose_reads import SPOILS, SpoiledReads
 from .rules import RULES, Rule
 from .sanitizer import Sanitizer
 
-__all__ = ["EXPLORED", "RULES", "Rule", "Sanitizer", "explore"]
+__all__ = ["EXPLORED", "RULES", "SPOILS", "Rule", "Sanitizer", "SpoiledReads", "explore"]

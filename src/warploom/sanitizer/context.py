@@ -11,6 +11,8 @@ from .happens_before.clocks import Far, Reach, join_far
 from .happens_before.flags import Flags
 from .happens_before.scopes import Place
 from .happens_before.state import ClusterState
+from .lane_sums import lane_sums
+from .loose_reads import LooseReads
 from .report.findings import Findings
 from .unchecked_waits import unchecked_waits
 
@@ -29,6 +31,8 @@ class Context:
         flags: what warps of different CTAs learn of each other through global memory.
         unchecked: the places (pc) of waits whose result nobody looks at.
         guesses: the places of plain loads whose value a compare-and-swap verifies.
+        sums: stores of sums over the lanes of a warp, see `lane_sums`.
+        loose: loads of global memory that race with a store.
         indices: %ctaid of the CTAs of each cluster, by the cluster's number; kept when the cluster is over.
         devices, calls: the GPU of each cluster and the number of its launch there, likewise.
     """
@@ -40,6 +44,8 @@ class Context:
         self.flags = Flags()
         self.unchecked = machine.code.fact("unchecked waits", lambda: unchecked_waits(machine.code))
         self.guesses = machine.code.fact("first guesses", lambda: first_guesses(machine.code))
+        self.sums = machine.code.fact("lane sums", lambda: lane_sums(machine.code))
+        self.loose = LooseReads()
         self.indices: list[tuple[tuple[int, int, int], ...]] = []
         self.devices: list[int] = []
         self.calls: list[int] = []

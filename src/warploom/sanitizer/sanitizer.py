@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..emulator.machine.finding import Finding
     from ..emulator.machine.image import Image
     from ..emulator.machine.machine import Machine
+    from .loose_reads import Reads
 
 
 class Sanitizer(Observer):
@@ -34,6 +35,10 @@ class Sanitizer(Observer):
     def listeners(self) -> Iterable[Observer]:
         heard = (checker for checker in self.checkers if not getattr(checker, "idle", False))
         return (Entry(self.context), *heard, Order(self.context))
+
+    def loose_reads(self) -> Reads:
+        """The loads of global memory that race with a store; none where another race was found."""
+        return self.context.loose.reads()
 
     def report(self) -> list[Finding]:
         """All findings, errors first."""

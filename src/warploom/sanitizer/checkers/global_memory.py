@@ -86,7 +86,7 @@ class GlobalMemory(Observer):
 
     def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
         if place.space == "global" and how != "changes":
-            self._storing = Storing(place, values) if values is not None else None
+            self._storing = Storing.of(place, values, self.context.sums.get(frame.operation.pc, 0))
             self._generic(frame, how, place)
 
     def _generic(self, frame: Frame, how: str, place: Lanes) -> None:
@@ -358,6 +358,8 @@ class GlobalMemory(Observer):
         cta, warp, code = now
         before = self.context.machine.code.operations[earlier.pc]
         rule, clause = verdict(self.context, state, earlier, now, missing, writes)
+        if rule == "global-data-race":
+            self.context.loose.note(self.context.indices, state, earlier, now, writes, missing == NO_ORDER)
         if self.context.findings.seen(rule, (code, before)):
             return
         cluster, me = divmod(earlier.actor - 1, state.count)

@@ -71,7 +71,7 @@ class SharedMemory(Observer):
         if shadow is None:
             return
         writes, strong = how != effects.READS, frame.operation.order.strong
-        self._storing = Storing(place, values) if values is not None else None
+        self._storing = Storing.of(place, values, self.context.sums.get(frame.operation.pc, 0))
         granules = shadow.elements(place.index, place.size, place.count)
         view = state.view(frame)
         suspect = False

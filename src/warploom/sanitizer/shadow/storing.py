@@ -11,12 +11,22 @@ if TYPE_CHECKING:
     from ...emulator.machine.places import Lanes
 
 
+WARP = 32
+
+
 @dataclass(frozen=True, eq=False)
 class Storing:
-    """`values`: (count, lanes of the frame), about to be written to a place."""
+    """`values`: (count, lanes of the frame), about to be written to a place; `summed`: bits of lane numbers over which
+    they are sums that may differ by rounding, see `lane_sums`."""
 
     place: Lanes
     values: np.ndarray
+    summed: int = 0
+
+    @classmethod
+    def of(cls, place: Lanes, values: np.ndarray | None, summed: int) -> Storing | None:
+        """None for what stores nothing."""
+        return cls(place, values, summed) if values is not None else None
 
     def changes_nothing(self, granules: np.ndarray, granule: int) -> bool:
         """Whether what it writes to these granules is what they hold, and lanes that meet there write the same."""
@@ -29,6 +39,16 @@ class Storing:
         order = np.argsort(at, kind="stable")
         differ = (at[order][1:] == at[order][:-1]) & (new[order][1:] != new[order][:-1])
         if differ.any():
-            return False
+            return self.summed == WARP - 1 and self._same_sums(
+                at, new, np.broadcast_to(place.lanes, chosen.shape)[chosen]
+            )
         met = np.unique(at).size < at.size  # several lanes write one place: what it held before is not in question
         return bool(met or (place.region.as_type(np.dtype(f"u{place.size}"))[at] == new).all())
+
+    @staticmethod
+    def _same_sums(at: np.ndarray, new: np.ndarray, lanes: np.ndarray) -> bool:
+        """Whether the warps that store at one place hold the same sums, each rounded in the same ways."""
+        stored: dict[int, dict[int, set[int]]] = {}
+        for place, value, warp in zip(at.tolist(), new.tolist(), (lanes // WARP).tolist(), strict=True):
+            stored.setdefault(place, {}).setdefault(warp, set()).add(value)
+        return all(len({frozenset(values) for values in warps.values()}) == 1 for warps in stored.values())

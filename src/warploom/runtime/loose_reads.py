@@ -1,0 +1,38 @@
+"""Loads that race with a store, where nothing that the kernel leaves in memory depends on what they load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..errors import EmulationError
+from .unwritten import same_arrays
+
+if TYPE_CHECKING:
+    from ..emulator.diagnosis.report import Report
+    from ..sanitizer.loose_reads import Reads
+
+RULE = "global-data-race"
+UNUSED = "nothing that the kernel stores depends on what was read: another value there leaves the same arrays"
+
+
+def unused_reads(report: Report, reads: Reads, again: Iterable[Report]) -> Report:
+    """The report with warnings in place of errors if that is so.
+
+    reads: empty where a race is not one of a load that came before or after a store; again: runs with other values in
+    these loads, each made when it is asked for.
+    """
+    racing = [finding for finding in report.findings if finding.rule == RULE and finding.severity == "error"]
+    if not racing or not reads:
+        return report
+    try:
+        unused = all(same_arrays(report, other) for other in again)
+    except EmulationError:
+        return report
+    if unused:
+        milder = [replace(one, severity="warning", notes=(*one.notes, ("but", UNUSED))) for one in racing]
+        rest = [finding for finding in report.findings if finding not in racing]
+        errors = sum(finding.severity == "error" for finding in rest)
+        report.findings = [*rest[:errors], *milder, *rest[errors:]]
+    return report

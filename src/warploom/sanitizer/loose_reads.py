@@ -1,0 +1,83 @@
+"""Loads that race with stores of other warps, and a run in which they load something else.
+
+Where a tile has fewer elements than a CTA has threads, compilers let several warps load the same elements, and one of
+them store them (Triton's kernels that work in place). The load of the others races with the store, and nobody uses
+what it gives. While the kernel runs that does not show, so it runs again with other values in these registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ..emulator.machine.events import Observer
+from .undefined_reads import read_and_written
+
+if TYPE_CHECKING:
+    from ..emulator.machine.frame import Frame
+    from ..emulator.machine.machine import Cta, Machine
+    from ..emulator.machine.operation import Operation
+    from .happens_before.state import ClusterState
+    from .shadow.global_shadow import Deed
+
+Indices: TypeAlias = "tuple[int, int, int]"
+Reads: TypeAlias = "Mapping[int, frozenset[tuple[Indices, int]]]"
+"""The places (pc) of loads -> the warps that make them, by %ctaid and number."""
+SPOILS = ((0xFFFF, 0x3C5A), (0, 0))
+"""What becomes of each half of a register: bits that are kept, bits that change. The first changes signs and exponents,
+the second leaves zero: a flag that is set may be tested either way."""
+
+
+class LooseReads:
+    """Who makes such loads in a run."""
+
+    def __init__(self) -> None:
+        self._reads: dict[int, set[tuple[Indices, int]]] = {}
+        self._other_races = False
+
+    def note(
+        self, indices: Sequence[Sequence[Indices]], state: ClusterState, earlier: Deed,
+        now: tuple[Cta, int, Operation], writes: bool, unordered: bool,
+    ) -> None:  # fmt: skip
+        """A race of an access (CTA, warp, instruction) with an earlier one; `indices`: %ctaid by cluster and rank."""
+        cta, warp, code = now
+        if earlier.writes == writes or earlier.asynchronous or earlier.level or code.order.strong or not unordered:
+            self._other_races = True
+        elif earlier.writes:
+            self._reads.setdefault(code.pc, set()).add((cta.index, warp))
+        else:
+            cluster, me = divmod(earlier.actor - 1, state.count)
+            rank, theirs = divmod(me, state.per_cta)
+            self._reads.setdefault(earlier.pc, set()).add((indices[cluster][rank], theirs))
+
+    def reads(self) -> Reads:
+        """These loads; none where other races were found too."""
+        return {} if self._other_races else {pc: frozenset(warps) for pc, warps in self._reads.items()}
+
+
+class SpoiledReads(Observer):
+    """Lets these warps load other values than memory holds."""
+
+    def __init__(self, machine: Machine, reads: Reads, spoil: tuple[int, int]) -> None:
+        self._kept, self._change = spoil
+        for pc, warps in reads.items():
+            operation = machine.code.operations[pc]
+            machine.code.wrap(operation, self._spoiled(operation, operation.step, warps))  # type: ignore[arg-type]
+
+    def _spoiled(
+        self, operation: Operation, step: Callable[[Any], Any], warps: frozenset[tuple[Indices, int]]
+    ) -> Callable[[Any], Any]:
+        _, rows = read_and_written(operation)
+
+        def load(frame: Frame) -> Any:
+            result = step(frame)
+            ours = [(frame.cta.index, frame.first_warp + at) in warps for at in range(frame.warps)]
+            lanes = np.repeat(np.asarray(ours), 32) & np.asarray(frame.mask)
+            for bits, index in rows if lanes.any() else ():
+                columns = frame.registers.banks[bits][index][frame.columns].view(np.uint16).reshape(frame.lanes, -1)
+                columns[lanes] = columns[lanes] & self._kept ^ self._change
+            return result
+
+        return load
