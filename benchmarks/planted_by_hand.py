@@ -2,7 +2,8 @@
 
     python -m benchmarks.planted_by_hand [--json FILE] [--set by_hand|by_hand_second] [--only PATTERN]
 
-The second set was written when the first one had been mended. With --set and --json the other set's rows are kept.
+The second set was written when the first one had been mended. With --set and --json the other set's rows are kept;
+`at_first` is what a bug's outcome was when it was run for the first time, before rules were mended.
 
 `-DBUG=n` compiles a kernel with its n-th bug: `B(n, right, wrong)` chooses between statements, `E` between expressions.
 Lines that begin with `//@` describe the launch: `key=value;…` for its head, `name type shape fill key=value …` for a
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,6 @@ HARMLESS = {
     ("tmatile", 6): "both branches come to a barrier",
     ("warpred", 5): "other words are written than are read",
     ("lookback", 4): "not executed: the block in front has always its prefix",
-    ("named", 5): "the loading warp has waited for both stages when it fills the second of them",
     ("twowg", 6): "nobody waits for what is released in the last two rounds",
     ("lane0", 4): "any lane may arrive behind the meeting of its warp",
 }
@@ -142,10 +143,20 @@ def main() -> None:
         rows = [row for source in sources for row in judged(source, Path(out))]
     print(dict(Counter(row["outcome"] for row in rows)))
     if given.json:
-        if given.set and given.json.is_file():
-            rows += [row for row in json.loads(given.json.read_text())["bugs"] if row["set"] != given.set]
-            rows.sort(key=lambda row: SETS.index(row["set"]))
+        if given.json.is_file():
+            rows = joined(rows, json.loads(given.json.read_text())["bugs"], chosen)
         given.json.write_text(json.dumps(summed_up(rows, given.json), indent=1) + "\n")
+
+
+def joined(rows: list[dict[str, Any]], before: list[dict[str, Any]], chosen: Sequence[str]) -> list[dict[str, Any]]:
+    """New rows, with the outcome of the first time where it was another, and the old rows of other sets."""
+    first = {(row["kernel"], row["bug"]): row.get("at_first", row["outcome"]) for row in before}
+    for row in rows:
+        was = first.get((row["kernel"], row["bug"]), row["outcome"])
+        if was != row["outcome"]:
+            row["at_first"] = was
+    rows = rows + [row for row in before if row["set"] not in chosen]
+    return sorted(rows, key=lambda row: SETS.index(row["set"]))
 
 
 def summed_up(rows: list[dict[str, Any]], path: Path) -> dict[str, Any]:
