@@ -14,7 +14,7 @@ from warploom.isa.instructions.schema import Form, Match
 FORMS = (
     Form("add.float", "add{.ftz}.f32", ">d:f32, a:f32, b:f32"),
     Form("add.int", "add.type", ">d:type, a:type, b:type", {"type": "s32 u32 u64"}),
-    Form("mov", "mov.type", ">d:type, a:type", {"type": "b32 b64 u64 f32 pred"}),
+    Form("mov", "mov.type", ">d:type, a:type&any", {"type": "b32 b64 u64 f32 pred"}),
     Form("mov.pack", "mov.b64", ">d:b64, a:b32*2"),
     Form("mov.unpack", "mov.b64", ">d:b32*2, a:b64!"),
     Form("ld", "ld.global{.vec}.type", ">d:type*vec, [a@global]", {"vec": "v2 v4", "type": "u8 u32 f32"}),

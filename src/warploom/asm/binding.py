@@ -34,7 +34,6 @@ from .nodes import (
     TensorAddress,
     Vector,
 )
-from .places import BARE_ADDRESSES, expected_operands, takes_name
 from .printer import instruction_text, operand_text
 
 MatchFunction = Callable[[str], tuple[Match, ...]]
@@ -174,7 +173,7 @@ class _Binder:
             raise _Misfit(
                 0,
                 f"`{self.instruction.opcode}` has {span} operand{'' if span == '1' else 's'}, not {len(given)}",
-                expected_operands(self.match),
+                self.match.operand_words,
             )
         found: dict[str, Operand] = {}
         for index, (spec, operand) in enumerate(zip(specs, given, strict=False)):
@@ -225,7 +224,7 @@ class _Binder:
     # -- addresses -----------------------------------------------------------------------------------------------
 
     def _address(self, spec: OperandSpec, operand: Operand) -> Address:
-        bare = self.match.form.key.startswith(BARE_ADDRESSES) and not getattr(operand, "negated", False)
+        bare = self.match.form.bare and not getattr(operand, "negated", False)
         if bare and isinstance(operand, (Register, Symbol)):
             operand = Address(Register(operand.name), operand.offset if isinstance(operand, Symbol) else 0)
         elif not isinstance(operand, Address):
@@ -332,7 +331,7 @@ class _Binder:
             self._fail(f"{self._place(spec)} is not a register", f"a .{type_name} register", operand)
 
     def _name(self, spec: OperandSpec, operand: Operand, access: str, register_only: bool) -> None:
-        if access != "read" or register_only or not takes_name(self.match, spec):
+        if access != "read" or register_only or not spec.variables:
             what = f"{self._place(spec)} is the address of a variable"
             self._fail(what, "a register", operand, "take the address with mov first")
 

@@ -16,6 +16,7 @@ from ..isa.arch import Arch
 from ..isa.instructions import table
 from ..isa.instructions.schema import Match, OperandSpec
 from ..isa.special_registers import SPECIAL_REGISTERS
+from . import widths
 from .binding import Bound, bind
 from .forms import constants_of, form_of
 from .heads import limits, target_of, version_text
@@ -38,7 +39,6 @@ from .nodes import (
     TensorAddress,
     Vector,
 )
-from .places import name_misfit, spaces, takes_32_bits, takes_name
 from .printer import operand_text
 from .scopes import Scope, block_scope, fill, function_scope, module_scope
 
@@ -186,7 +186,7 @@ class _Verifier:
             elif spec is not None and spec.kind in ("any", "symbol"):
                 self._names(operand, scope, instruction, free=True)
             else:
-                free = spec is not None and takes_name(bound.match, spec)
+                free = spec is not None and spec.variables != ""
                 self._names(operand, scope, instruction, free)
                 if free and spec is not None:
                     self._name_as_value(operand, spec, bound.match, scope, instruction)
@@ -331,7 +331,7 @@ class _Verifier:
             meaning = scope.find(one.name) if isinstance(one, (Register, Symbol)) else None
             if meaning is None or meaning.kind in ("register", "special"):
                 continue
-            expected = name_misfit(row, spec, meaning.kind, meaning.space, self._number)
+            expected = widths.name_misfit(row, spec, meaning.kind, meaning.space, self._number)
             if expected is not None:
                 what = f"`{operand_text(one)}` is a {meaning.kind} that `{instruction.opcode}` cannot take"
                 self._note(what, where=instruction.location, expected=expected, got=operand_text(one),
@@ -358,7 +358,7 @@ class _Verifier:
             what = f"`{operand.base.name}` is a {kind}, not an address"
             self._note(what, where=where, expected="a register", got=got)
         narrow = meaning.kind == "register" and meaning.type[1:] == "32"
-        if narrow and spec.kind == "address" and not takes_32_bits(row, space, self._number):
+        if narrow and spec.kind == "address" and not row.takes_32_bits(space, self._number):
             self._note(
                 f"`{operand.base.name}` is a 32-bit register and the address is {space or 'generic'}",
                 where=where,
@@ -366,7 +366,7 @@ class _Verifier:
                 got=operand_text(operand),
                 code="wrong-operands",
             )
-        wanted = spaces(row, space)
+        wanted = row.reaches(space)
         if meaning.kind == "variable" and wanted and meaning.space not in wanted:
             name, wanted_words = operand.base.name, " or .".join(wanted)
             self._note(

@@ -1,7 +1,8 @@
-"""Which register, and which constant, stands where an instruction names a type.
+"""Which register, constant and name stands where an instruction names a type.
 
-PTX ISA 6.1 (compatible types), 9.4.1 (registers wider than the type), 4.5 (constants); that ptxas takes no constant
-for 16-bit floats, and only `.b` registers for the packed and alternate floating-point types, was tried with 13.0.
+PTX ISA 6.1 (compatible types), 6.6 (addresses of variables), 9.4.1 (registers wider than the type), 4.5 (constants);
+that ptxas takes no constant for 16-bit floats, and only `.b` registers for the packed and alternate floating-point
+types, was tried with 13.0.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..isa import dtypes
+from ..isa.arch import NO_32_BIT_ADDRESSES
 from ..isa.dtypes import Kind
+from ..isa.instructions.schema import Match, OperandSpec
 from .nodes import Float, Integer
 
 _PLAIN_FLOATS = {"f16", "f32", "f64"}
@@ -91,3 +94,23 @@ def constant_misfit(constant: Integer | Float, needed: str) -> str | None:
     if wanted.kind is not Kind.BITS:
         return "an integer constant"
     return None if wanted.bits == constant.bits else f"a constant of {wanted.bits} bits"
+
+
+def name_misfit(row: Match, spec: OperandSpec, kind: str, space: str, target: int) -> str | None:
+    """What should stand in the place of a name that an operand is, or None where it fits.
+
+    Args:
+        kind, space: what the name means: a "variable" and its state space, a "function", a "label".
+        target: the number of the target.
+    """
+    own = row.variables_of(spec)
+    wanted = dtypes.ALL[row.type_of(spec)]
+    if kind == "label":
+        return "the name of a variable or a function"
+    if own != "any":
+        return None if kind == "variable" and space == own else f"a .{own} variable"
+    if not (wanted.is_integer or wanted.kind is Kind.BITS):
+        return f"a .{wanted.name} register"
+    if space == "global" and wanted.bits == 32 and target >= NO_32_BIT_ADDRESSES:
+        return "64 bits for the address of a .global variable"
+    return None

@@ -25,6 +25,7 @@ _COPIES: dict[str, Any] = {
         Access(WRITES, "dst", "shared", at=RUN),
     ),
     "noun": "cp.async",
+    "narrow": True,
 }
 """The copy is made by the generic proxy, for each thread its own bytes."""
 _DONE = "group:cp_async"
@@ -70,7 +71,7 @@ FORMS: tuple[Form, ...] = (
     Form(
         "cp_async.mbarrier_arrive", "cp.async.mbarrier.arrive{.noinc}{.space}.b64", "[a]",
         {"space": "shared shared::cta"}, arch="sm_80", ptx=(7, 0), needs={"shared::cta": ("sm_80", (7, 8))},
-        section="9.7.13.15.15", noun="arrival of cp.async",
+        section="9.7.13.15.15", noun="arrival of cp.async", narrow=True,
         effects=(
             Commits("cp_async", covers="all", signals=Arrives("a")),
             Announces("a", pending=1, when=Choice("noinc", True, {"noinc": False})),

@@ -64,17 +64,17 @@ def loads(
 ) -> dict[str, Any]:
     """What a copy into shared memory does, whose bytes complete on an mbarrier of each receiver."""
     target = Access(how, "dst", "shared", ASYNC, footprint, at=RUN, rank=rank, returns=False)
-    return {"effects": (Starts("tma", (Bytes("mbar", barrier),)), source, target), "noun": "bulk copy"}
+    return {"effects": (Starts("tma", (Bytes("mbar", barrier),)), source, target), "noun": "bulk copy", "narrow": True}
 
 
 def stores(source: Access, target: Access) -> dict[str, Any]:
     """What a copy out of shared memory does, which its thread commits to a bulk group."""
-    return {"effects": (Starts("tma", (Group("bulk"),)), source, target), "noun": "bulk store"}
+    return {"effects": (Starts("tma", (Group("bulk"),)), source, target), "noun": "bulk store", "narrow": True}
 
 
 def through_map(made: dict[str, Any]) -> dict[str, Any]:
     """The same through a tensor map, which the tensormap proxy reads."""
-    return {**made, "effects": (*made["effects"], _MAP)}
+    return {**made, "effects": (*made["effects"], _MAP), "bare": True}
 
 
 def with_hint(key: str, opcode: str, operands: str, tail: str = "", **rest: Any) -> tuple[Form, Form]:
@@ -133,7 +133,7 @@ _PLAIN = (
     ),
     *with_hint(
         "bulk.prefetch", "cp.async.bulk.prefetch.L2.global", "[src@global], size:u32", **SM90, section="9.7.9.25.4.3",
-        example="cp.async.bulk.prefetch.L2.global [%rd0], %r1;",
+        example="cp.async.bulk.prefetch.L2.global [%rd0], %r1;", narrow=True,
     ),
 )  # fmt: skip
 
@@ -248,7 +248,7 @@ _GROUPS = (
 _OBJECT = "tensormap"
 _TARGETS = "sm_90a sm_100f sm_101f sm_110f sm_120f"
 _REPLACE: dict[str, Any] = {
-    "arch": _TARGETS, "ptx": (8, 3), "section": "9.7.9.28", "effects": (Changes(_OBJECT, "a"),),
+    "arch": _TARGETS, "ptx": (8, 3), "section": "9.7.9.28", "effects": (Changes(_OBJECT, "a"),), "narrow": True,
 }  # fmt: skip
 _SPACES = {"space": "global shared::cta"}
 
@@ -303,7 +303,7 @@ _MAPS = (
         "tensormap.cp_fenceproxy",
         "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope.sync.aligned",
         "[dst@global], [src@shared], size:imm", {"scope": "cta cluster gpu sys"}, arch="sm_90", ptx=(8, 3),
-        section="9.7.13.16", converged="warp",
+        section="9.7.13.16", converged="warp", narrow=True,
         effects=(
             Access(READS, "src", "shared", footprint="object128", lanes="any"),
             Changes(_OBJECT, "dst"),
@@ -327,7 +327,7 @@ def _vector_width(modifiers: Modifiers) -> str | None:
 def _remote(how: str, order: Order = WEAK) -> dict[str, Any]:
     """What st.async and red.async do: their one element arrives later, by the generic proxy."""
     target = Access(how, "a", "shared", footprint="value", order=order, at=RUN, rank="any", returns=False)
-    return {"effects": (Starts("remote", (Bytes("mbar"),)), target), "noun": "asynchronous store"}
+    return {"effects": (Starts("remote", (Bytes("mbar"),)), target), "noun": "asynchronous store", "narrow": True}
 
 
 def _async_reduction(modifiers: Modifiers) -> str | None:
@@ -360,20 +360,20 @@ _REMOTE_STORES = (
         "async_store.global", "st.async{.mmio}.release.scope{.global}.type", "[a], b:type",
         {"scope": "gpu sys", "type": "b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64"}, arch="sm_100", ptx=(8, 7),
         section="9.7.9.12", effects=(Access(WRITES, "a", "global", order=Order("release", Choice("scope"))),),
-        example="st.async.release.gpu.global.b32 [%rd0], %r1;",
+        example="st.async.release.gpu.global.b32 [%rd0], %r1;", narrow=True,
     ),
     Form(
         "async_store.global_reduce", "red.async{.mmio}.release.scope{.global}.op.type", "[a], b:type",
         {"scope": "gpu sys", "op": OPERATIONS, "type": "u32 s32 u64 b32"}, arch="sm_100", ptx=(8, 7),
         check=_async_reduction, section="9.7.13.7",
         effects=(Access(UPDATES, "a", "global", order=Order("release", Choice("scope")), returns=False),),
-        example="red.async.release.gpu.global.add.u32 [%rd0], %r1;",
+        example="red.async.release.gpu.global.add.u32 [%rd0], %r1;", narrow=True,
     ),
     Form(
         "async_store.fill", "st.bulk{.weak}{.space}", "[a], size:b64~, value:imm", {"space": "shared::cta"},
         arch="sm_100", ptx=(8, 6), section="9.7.9.13", ranges={"value": (range(1), "0: nothing else is filled in")},
         effects=(Access(WRITES, "a", "shared", footprint="bytes"),),
-        example="st.bulk.weak.shared::cta [%rd0], %rd1, 0;",
+        example="st.bulk.weak.shared::cta [%rd0], %rd1, 0;", narrow=True,
     ),
 )  # fmt: skip
 

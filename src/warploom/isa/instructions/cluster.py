@@ -25,11 +25,11 @@ FORMS: tuple[Form, ...] = (
         effects=(Meets("cluster", part="wait", order=Order("acquire", "cluster")),),
     ),
     Form(
-        "cluster.mapa", "mapa{.shared::cluster}.type", ">d:type, a:type, b:u32", _WIDTHS,
+        "cluster.mapa", "mapa{.shared::cluster}.type", ">d:type, a:type&shared, b:u32", _WIDTHS,
         arch="sm_90", ptx=(7, 8), section="9.7.9.23", example="mapa.shared::cluster.u32 %r0, %r1, %r2;",
     ),
     Form(
-        "cluster.getctarank", "getctarank{.shared::cluster}.type", ">d:u32, a:type", _WIDTHS,
+        "cluster.getctarank", "getctarank{.shared::cluster}.type", ">d:u32, a:type&shared", _WIDTHS,
         arch="sm_90", ptx=(7, 8), section="9.7.9.24", example="getctarank.shared::cluster.u32 %r0, %r1;",
     ),
     Form(

@@ -68,6 +68,6 @@ FORMS: tuple[Form, ...] = (
         {"scope": _SCOPES}, arch="sm_90", ptx=(8, 3), section=_SECTION,
         effects=(Fences("proxy:tensormap", direction="acquire", order=Order("acquire", Choice("scope")), object="a"),),
         ranges={"size": (range(128, 129), "128")},
-        example="fence.proxy.tensormap::generic.acquire.gpu [%rd0], 128;",
+        example="fence.proxy.tensormap::generic.acquire.gpu [%rd0], 128;", narrow=True, reaches=(),
     ),
 )  # fmt: skip

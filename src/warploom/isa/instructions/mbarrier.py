@@ -28,6 +28,7 @@ _LATER = {
 _RELEASE = Order(Choice("sem", "release"), Choice("scope", "cta"))
 _ACQUIRE = Order(Choice("sem", "acquire"), Choice("scope", "cta"))
 _OBJECT = "mbarrier"
+_HERE: dict[str, Any] = {"reaches": ("shared",)}
 _COUNTS = {"count": (range(1, 1 << 64), "1 or more")}
 
 
@@ -44,7 +45,7 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
     key = f"mbarrier.{what}"
     base = f"mbarrier.{what}"
     common: dict[str, Any] = {
-        "needs": _LATER, "check": _together, "section": section,
+        "needs": _LATER, "check": _together, "section": section, **_HERE,
     }  # fmt: skip
 
     def arrives(remote: bool = False, **fields: Any) -> dict[str, Any]:
@@ -88,7 +89,7 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
 def _waits(what: str, arch: str, ptx: tuple[int, int], hint: str) -> tuple[Form, ...]:
     """The rows of `test_wait` and `try_wait`: by state and by parity."""
     common: dict[str, Any] = {
-        "arch": arch, "needs": _LATER, "check": _together, "section": "9.7.13.15.16",
+        "arch": arch, "needs": _LATER, "check": _together, "section": "9.7.13.15.16", **_HERE,
         "effects": (Waits("phase", "a", order=_ACQUIRE, may_fail=True),),
     }  # fmt: skip
     return (
@@ -108,22 +109,23 @@ FORMS: tuple[Form, ...] = (
     Form(
         "mbarrier.init", "mbarrier.init{.space}.b64", "[a], count:u32", _OWN,
         arch="sm_80", ptx=(7, 0), needs=_LATER, section="9.7.13.15.9", effects=(Makes(_OBJECT, "a", Operand("count")),),
+        **_HERE,
     ),
     Form(
         "mbarrier.inval", "mbarrier.inval{.space}.b64", "[a]", _OWN,
-        arch="sm_80", ptx=(7, 0), needs=_LATER, section="9.7.13.15.10", effects=(Unmakes(_OBJECT, "a"),),
+        arch="sm_80", ptx=(7, 0), needs=_LATER, section="9.7.13.15.10", effects=(Unmakes(_OBJECT, "a"),), **_HERE,
     ),
     Form(
         "mbarrier.expect_tx", "mbarrier.expect_tx{.sem}{.scope}{.space}.b64", "[a], tx:u32",
         {"sem": "relaxed", "scope": "cta cluster", **_ANY},
         arch="sm_90", ptx=(8, 0), check=_together, section="9.7.13.15.11",
-        effects=(Announces("a", Operand("tx"), rank="any"),),
+        effects=(Announces("a", Operand("tx"), rank="any"),), **_HERE,
     ),
     Form(
         "mbarrier.complete_tx", "mbarrier.complete_tx{.sem}{.scope}{.space}.b64", "[a], tx:u32",
         {"sem": "relaxed", "scope": "cta cluster", **_ANY},
         arch="sm_90", ptx=(8, 0), check=_together, section="9.7.13.15.12",
-        effects=(Announces("a", Operand("tx"), rank="any", completes=True),),
+        effects=(Announces("a", Operand("tx"), rank="any", completes=True),), **_HERE,
     ),
     *_arrivals("arrive", "9.7.13.15.13"),
     *_arrivals("arrive_drop", "9.7.13.15.14"),

@@ -203,7 +203,7 @@ def _is_64_bit(modifiers: Modifiers) -> str | None:
 def _addresses() -> list[Form]:
     slots = {"space": _WINDOWS, "type": "u64 u32"}
     return [
-        Form("cvta.from", "cvta.space.type", ">d:type, a:type", slots, ptx=(2, 0), needs=_WINDOW_NEEDS,
+        Form("cvta.from", "cvta.space.type", ">d:type, a:type&space", slots, ptx=(2, 0), needs=_WINDOW_NEEDS,
              check=_is_64_bit, section="9.7.9.20"),
         Form("cvta.to", "cvta.to.space.type", ">d:type, a:type", slots, ptx=(2, 0), needs=_WINDOW_NEEDS,
              check=_is_64_bit, section="9.7.9.20"),
@@ -227,7 +227,7 @@ def _cache_control() -> list[Form]:
              section="9.7.9.15"),
         Form("prefetch.uniform", "prefetchu.L1", "[a@generic]", ptx=(2, 0), section="9.7.9.15"),
         Form("prefetch.tensormap", "prefetch{.space}.tensormap", "[a]", {"space": "const param"}, arch="sm_90",
-             ptx=(8, 0), section="9.7.9.15", example="prefetch.tensormap [%rd0];"),
+             ptx=(8, 0), section="9.7.9.15", example="prefetch.tensormap [%rd0];", narrow=True),
         Form("applypriority", "applypriority{.space}.L2::evict_normal", "[a], size:imm", {"space": "global"},
              arch="sm_80", ptx=(7, 4), section="9.7.9.16",
              ranges=_LINE, example="applypriority.global.L2::evict_normal [%rd0], 128;"),
@@ -236,7 +236,7 @@ def _cache_control() -> list[Form]:
         Form("createpolicy.fractional", "createpolicy.fractional.primary{.secondary}.b64", ">d:b64~, fraction:f32?",
              primary, **policy),
         Form("createpolicy.range", "createpolicy.range{.space}.primary{.secondary}.b64",
-             ">d:b64~, [a], primary_size:u32, total_size:u32", {**primary, "space": "global"}, **policy),
+             ">d:b64~, [a], primary_size:u32, total_size:u32", {**primary, "space": "global"}, **policy, narrow=True),
         Form("createpolicy.convert", "createpolicy.cvt.L2.b64", ">d:b64~, property:b64~", **policy),
     ]  # fmt: skip
 

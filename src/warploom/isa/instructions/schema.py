@@ -14,6 +14,8 @@ The operand pattern lists operands in their order:
     a:f32!       a register, no constant
     a:b32=       a register declared of that very type
     a:b32~       an integer: no register declared as a float, no floating-point constant
+    a:b32&shared a register, or the address of a variable of that state space, which may be a slot (`&space`);
+                 `&any` for any space
     n:imm        a constant
     p:pred       a predicate, which may be negated where it is read
     d:b32*4      four of them in braces;  d:type*vec  as many as slot `vec` says (v2, v4; none: one, no braces);
@@ -34,6 +36,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from .. import dtypes
+from ..arch import NO_32_BIT_ADDRESSES
 from ..effects import Effect, resolved
 
 Modifiers = Mapping[str, str | None]
@@ -56,6 +59,7 @@ class OperandSpec:
         optional: whether it may be left out.
         exact: whether a register must be declared of the type, rather than of one that fits it.
         integral: whether no float may stand there, though the type names bits only.
+        variables: the state space (or its slot, or "any") whose variables may stand there by name; "" for none.
         second: the operand after the bar of a pair.
     """
 
@@ -68,11 +72,13 @@ class OperandSpec:
     optional: bool = False
     exact: bool = False
     integral: bool = False
+    variables: str = ""
     second: OperandSpec | None = None
 
 
 _OPERAND = re.compile(
-    r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>[!=~]?)(\*(?P<length>\w+))?)?(?P<optional>\??)$"
+    r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>[!=~]?)(\*(?P<length>\w+))?"
+    r"(&(?P<variables>\w+))?)?(?P<optional>\??)$"
 )
 _ADDRESS = re.compile(r"\s*(?P<name>\w+)(@(?P<space>\w+(::\w+)?)(:(?P<type>\w+))?)?\s*$")
 _KINDS = {"imm": "immediate", "label": "label", "symbol": "symbol", "sink": "sink", "any": "any"}
@@ -111,6 +117,7 @@ def parse_operand(text: str) -> OperandSpec:
         optional=bool(found["optional"]),
         exact=found["register"] == "=",
         integral=found["register"] == "~",
+        variables=found["variables"] or "",
     )
 
 
@@ -163,6 +170,9 @@ class Form:
         ranges: for single constant operands, (the values ptxas or the ISA allows, the same in words).
         unit: the matrix unit that it uses: "mma" (of a warp), or its family's name.
         noun: what it starts, in a sentence: "TMA load".
+        reaches: the state spaces whose variables its generic addresses may name; () for any.
+        narrow: whether 32 bits may hold its generic and global addresses where others take 64 (isa.arch).
+        bare: whether its addresses may stand without brackets, and mean the same.
     """
 
     key: str
@@ -181,6 +191,9 @@ class Form:
     ranges: Mapping[str, tuple[Container[int], str]] = field(default_factory=dict)
     unit: str = ""
     noun: str = ""
+    reaches: tuple[str, ...] = ("global", "shared", "local")
+    narrow: bool = False
+    bare: bool = False
 
     @cached_property
     def operands(self) -> tuple[OperandSpec, ...]:
@@ -278,3 +291,33 @@ class Match:
             return self.form.lengths[length](self.modifiers)
         chosen = self.modifiers.get(length)
         return int(chosen.removeprefix("v")) if chosen else None
+
+    def variables_of(self, operand: OperandSpec) -> str:
+        """The state space whose variables may stand for the operand, or "any"; "" for none."""
+        if operand.variables in self.form.slots:
+            return (self.modifiers[operand.variables] or "").split("::")[0]
+        return operand.variables
+
+    def reaches(self, space: str) -> tuple[str, ...]:
+        """The state spaces whose variables an address in this space may name; () for any."""
+        return self.form.reaches if space in ("", "generic") else (space.split("::")[0],)
+
+    def takes_32_bits(self, space: str, target: int) -> bool:
+        """Whether an address in this space may stand in a 32-bit register."""
+        return self.form.narrow or target < NO_32_BIT_ADDRESSES or space not in ("", "generic", "global")
+
+    @property
+    def operand_words(self) -> str:
+        """The operands as text for messages: `d, a, b`."""
+        parts = []
+        for spec in self.form.operands:
+            text = f"{spec.name}|{spec.second.name}" if spec.second else spec.name
+            if spec.kind == "address":
+                text = f"[{text}]"
+            elif spec.kind == "tensor_address":
+                text = f"[{text}, {{coordinates}}]"
+            length = self.length_of(spec)
+            if length is not None:
+                text = f"{{{length} of {text}}}"
+            parts.append(f"({text})" if spec.optional else text)
+        return ", ".join(parts) or "no operand"

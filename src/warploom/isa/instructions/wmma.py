@@ -21,10 +21,12 @@ _UNIT: dict[str, Any] = {"unit": "mma", "converged": "warp", "noun": "wmma.mma"}
 _LOADS: dict[str, Any] = {
     "converged": "warp",
     "effects": (Access(READS, "p", STATE_SPACE, footprint="fragment", lanes="any"),),
+    "narrow": True,
 }
 _STORES: dict[str, Any] = {
     "converged": "warp",
     "effects": (Access(WRITES, "p", STATE_SPACE, footprint="fragment", lanes="any"),),
+    "narrow": True,
 }
 _LAYOUTS = {"alayout": "row col", "blayout": "row col"}
 
