@@ -1,0 +1,3 @@
+"""The former place of `examples/hopper/sparse.py`."""
+
+raise ImportError("warploom.kernels.hopper.sparse is examples/hopper/sparse.py now, outside the wheel")
