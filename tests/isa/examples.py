@@ -14,8 +14,7 @@ from functools import cache
 
 from warploom.isa import dtypes
 from warploom.isa.dtypes import Kind
-from warploom.isa.instructions.schema import Form, Match, Modifiers, OperandSpec
-from warploom.isa.instructions.table import spellings
+from warploom.isa.instructions.schema import Form, Match, Modifiers, OperandSpec, Slot
 
 REGISTERS_PER_TYPE = 144
 LABEL = "L0"
@@ -133,22 +132,33 @@ def instruction_text(match: Match, opcode: str, optional: bool = False) -> str:
     return f"{opcode} {', '.join(operands)};" if operands else f"{opcode};"
 
 
+def _choices(slot: Slot) -> tuple[str | None, ...]:
+    """What may stand in a slot; None for nothing."""
+    if slot.regex is not None:
+        return (None,) if slot.optional else ()
+    return (None, *slot.choices) if slot.optional else slot.choices
+
+
+def _legal(form: Form) -> Iterator[tuple[str, Modifiers]]:
+    """The first 20,000 opcodes of a row whose modifiers may be combined, and what each slot took."""
+    names = [slot.name for slot in form.modifier_slots]
+    every = itertools.product(*map(_choices, form.modifier_slots))
+    for words in itertools.islice(every, 20_000):
+        modifiers = dict(zip(names, words, strict=True))
+        if not (form.check and form.check(modifiers)):
+            yield ".".join([form.base, *filter(None, words)]), modifiers
+
+
 def opcodes(form: Form, most: int = _VARIANTS) -> Iterator[tuple[str, Modifiers]]:
     """Opcodes of a row that show every choice of every slot at least once; all of them where they are few."""
-    known = spellings(form, 20_000)
-    legal = []
-    for opcode in known:
-        modifiers = form.match(tuple(opcode.split(".")[1:]))
-        if modifiers is not None and not (form.check and form.check(modifiers)):
-            legal.append((opcode, modifiers))
+    legal = list(_legal(form))
     if len(legal) <= most:
         yield from legal
         return
     shown: set[tuple[str, str | None]] = set()
     for opcode, modifiers in legal:
-        new = set(modifiers.items()) - shown
-        if new:
-            shown |= new
+        if not modifiers.items() <= shown:
+            shown |= modifiers.items()
             yield opcode, modifiers
 
 
