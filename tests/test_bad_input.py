@@ -409,7 +409,7 @@ def test_a_failed_trace_leaves_the_next_one_alone():
     def fails() -> None:
         raise KeyError("mine")
 
-    with pytest.raises(KeyError, match="mine"):
+    with pytest.raises(KeyError):
         one_output(fails).ptx()
     assert one_output(nothing).emulate(np.ones(1, np.uint32)).outputs[0][0] == 0
 

@@ -9,10 +9,11 @@ import pytest
 
 import warploom
 from tests.emulator.ptx_text import emulate
+from tests.errors import refused
 from tests.examples.test_examples import NAMES, cases
 from tests.runtime.kernels import PROGRAM
 from warploom import Tile, kernel, ptx, reg
-from warploom.errors import DeadlockError, EmulationError, UnsupportedInstructionError
+from warploom.errors import DeadlockError
 from warploom.runtime import Caller
 from warploom.types import u32, u64
 
@@ -120,7 +121,7 @@ def launch(body: str, **options) -> np.ndarray:
     ids=["nothing", "half a warp", "a plain load", "a shuffle", "the rest of its warp waits"],
 )
 def test_a_loop_that_comes_back_to_where_it_was_is_a_deadlock(body, schedule):
-    with pytest.raises(DeadlockError, match="for ever"):
+    with pytest.raises(DeadlockError):
         launch(body, schedule=schedule)
 
 
@@ -166,15 +167,15 @@ def test_a_variable_may_hold_the_address_of_another():
 
 
 @pytest.mark.parametrize(
-    "before, body, error, words",
+    "before, body, code",
     [
-        (".func f() { call f; ret; }", "call f;", EmulationError, "f calls itself"),
-        (".extern .func f();", "call f;", UnsupportedInstructionError, "f has no body"),
-        (".func f(.reg .b32 a) { ret; }", "call f;", EmulationError, "1 arguments and is called with 0"),
+        (".func f() { call f; ret; }", "call f;", "emulation"),
+        (".extern .func f();", "call f;", "unsupported-instruction"),
+        (".func f(.reg .b32 a) { ret; }", "call f;", "emulation"),
     ],
 )
-def test_what_the_emulator_cannot_do_is_an_error_and_no_wrong_number(before, body, error, words):
-    with pytest.raises(error, match=words):
+def test_what_the_emulator_cannot_do_is_an_error_and_no_wrong_number(before, body, code):
+    with refused(code):
         launch(body, before=before)
 
 

@@ -128,7 +128,7 @@ def test_the_rooms_know_no_kernel_and_no_operation():
         ring = TmaPipeline(stages=2, consumers=1, name="keys", k=smem.wgmma_tile(bf16, (64, 64), stages=2))
         stage = ring.stage(ring.consumer_state())
         assert stage.k.bytes == ring.stage_bytes == 64 * 64 * 2
-        with pytest.raises(AttributeError, match="only k"):
+        with pytest.raises(AttributeError):
             _ = stage.a
 
     traced(body).ptx()

@@ -17,7 +17,7 @@ from tests.errors import refused
 from warploom.driver import cache, folder_lock
 from warploom.driver import compile as compiler
 from warploom.driver.folder_lock import locked
-from warploom.errors import ArgumentError, CacheWarning
+from warploom.errors import CacheWarning
 from warploom.settings import config, from_environment
 
 pytestmark = pytest.mark.usefixtures("needs_ptxas")
@@ -287,7 +287,7 @@ def test_what_a_killed_process_left_half_written_goes(cache_dir, add_text):
 
 @pytest.mark.parametrize("size", [0, -1, float("nan"), float("inf"), "64", True])
 def test_a_size_that_is_none_is_refused(size):
-    with pytest.raises(ArgumentError, match="config.cache_mb"), config.override(cache_mb=size):
+    with refused("argument", got=repr(size)), config.override(cache_mb=size):
         pass
 
 

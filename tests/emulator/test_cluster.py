@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -124,8 +126,9 @@ def test_a_deadlock_at_the_cluster_barrier_names_the_missing_warps():
     bar.sync 1, 64;
     end:
     """
-    with pytest.raises(DeadlockError, match="the cluster barrier, phase 0; not there: CTA rank 1 warp 1"):
+    with pytest.raises(DeadlockError) as caught:
         emulate(body, threads=64, grid=2, cluster=2)
+    assert any(wait.reason.endswith("CTA rank 1 warp 1") for wait in caught.value.waits)
 
 
 # -- registers ---------------------------------------------------------------------------------------------------
@@ -155,8 +158,10 @@ def test_consumers_get_the_registers_that_the_producer_gives_back(low, high, sch
 
 
 def test_more_registers_than_the_pool_has_is_a_deadlock_that_says_so():
-    with pytest.raises(DeadlockError, match=r"needs 2304 more \(168 to 240 a thread\), and the CTA's pool has 256"):
+    with pytest.raises(DeadlockError) as caught:
         emulate(ROLES.format(low=40, high=240), np.zeros(384, np.uint32), threads=384, directives=BOUND)
+    (waits,) = caught.value.waits
+    assert re.findall(r"\d+", waits.reason)[-4:] == ["2304", "168", "240", "256"]
 
 
 def test_maxnreg_says_how_many_registers_a_thread_starts_with():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tests.emulator.ptx_text import emulate
+from tests.errors import refused
 from warploom.emulator.machine.counters import Counters, bank_conflicts, global_sectors
-from warploom.errors import InvalidOperandError, MisalignedError, OutOfBoundsError
+from warploom.errors import MisalignedError, OutOfBoundsError
 
 LANE = "cvt.u64.u32 %rd10, %r0;"
 """%rd10: the lane as a 64-bit number."""
@@ -290,8 +291,9 @@ def test_an_access_past_the_end_names_buffer_instruction_thread_and_line():
 
 def test_the_line_of_a_loc_directive_is_named():
     data = np.zeros(1, np.float32)
-    with pytest.raises(OutOfBoundsError, match=r"kernel\.py:41"):
+    with refused("out-of-bounds") as caught:
         emulate(".loc 1 41 0\n ld.global.f32 %f1, [%rd0+64];", data, before='.file 1 "kernel.py"')
+    assert "kernel.py:41" in str(caught.value)
 
 
 def test_a_misaligned_vector_names_the_lane_and_by_how_much():
@@ -310,7 +312,7 @@ def test_shared_memory_ends(store):
 
 
 def test_local_memory_ends():
-    with pytest.raises(OutOfBoundsError, match="local memory"):
+    with refused("out-of-bounds"):
         emulate(".local .align 4 .b8 own[16]; st.local.u32 [own+16], %r0;")
 
 
@@ -321,7 +323,7 @@ def test_a_guarded_lane_accesses_nothing():
 
 
 def test_a_constant_cannot_be_written():
-    with pytest.raises(InvalidOperandError, match="fixed is read-only"):
+    with refused("invalid-operand"):
         body = "cvta.const.u64 %rd20, fixed; st.u32 [%rd20], %r0;"
         emulate(body, before=".const .align 4 .u32 fixed[2] = {3, 4};")
 

@@ -170,8 +170,9 @@ def test_lanes_that_never_come_are_a_deadlock_that_names_them():
         bar.warp.sync 0xffffffff;
     DONE:
     """
-    with pytest.raises(DeadlockError, match="lane 5"):
+    with pytest.raises(DeadlockError) as caught:
         on_lanes(body, np.zeros(32, np.uint32))
+    assert any("lane 5" in wait.reason for wait in caught.value.waits)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_an_array_whose_last_dimension_is_strided_is_refused():
 
 
 def test_a_type_tma_does_not_move_is_refused():
-    with pytest.raises(ArgumentTypeError, match="pred"):
+    with pytest.raises(ArgumentTypeError):
         replace(GOOD, dtype=dtypes.pred).validate()
 
 

@@ -65,9 +65,9 @@ def test_known_layers_of_known_models():
     ],
 )  # fmt: skip
 def test_a_malformed_entry_is_named_with_its_field(change: dict[str, object], field: str, tmp_path: Path):
-    with pytest.raises(ArgumentError, match=field) as caught:
+    with refused("catalogue") as caught:
         catalogue.load(written(tmp_path, GOOD, {**GOOD, "name": "b", **change}))
-    assert "'b'" in str(caught.value) or "number 1" in str(caught.value)
+    assert field in caught.value.what and ("'b'" in caught.value.what or "number 1" in caught.value.what)
 
 
 def test_two_models_of_one_name_are_refused(tmp_path: Path):

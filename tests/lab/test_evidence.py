@@ -49,21 +49,21 @@ def test_a_kernel_is_built_again_from_its_recipe() -> None:
 
 
 @pytest.mark.parametrize(
-    "data, says",
+    "data, got",
     [
-        ({"builder": "os:system", "arguments": ["true"]}, "outside of the package"),
-        ({"builder": "warploom.kernels.gone:build", "arguments": []}, "no longer fits"),
+        ({"builder": "os:system", "arguments": ["true"]}, "os:system"),
+        ({"builder": "warploom.kernels.gone:build", "arguments": []}, None),
         ({"builder": "warploom.kernels.hopper.gemm:build", "arguments": [
-            {"class": "warploom.kernels.hopper.description:Product", "colour": "blue"}]}, "no longer fits"),
+            {"class": "warploom.kernels.hopper.description:Product", "colour": "blue"}]}, None),
     ],
 )  # fmt: skip
-def test_a_recipe_that_cannot_be_followed_says_why(data: dict[str, Any], says: str) -> None:
-    with pytest.raises(ArgumentError, match=says):
+def test_a_recipe_that_cannot_be_followed_says_why(data: dict[str, Any], got: str | None) -> None:
+    with refused("argument", got=got):
         recipe.rebuild(data)
 
 
 def test_what_is_no_data_is_no_part_of_a_recipe() -> None:
-    with pytest.raises(ArgumentError, match="cannot be part"):
+    with refused("argument"):
         recipe.encode(lambda: None)
 
 
@@ -156,7 +156,7 @@ def test_a_second_run_adds_rows_and_takes_the_place_of_those_about_the_same(tmp_
 
 @pytest.mark.parametrize("other", [{"gpu": "NVIDIA H100"}, {"suite": "llm-bf16"}])
 def test_runs_of_another_gpu_or_suite_do_not_go_into_one_file(other: dict[str, str]) -> None:
-    with pytest.raises(ArgumentError, match="differ in"):
+    with refused("argument", got=next(iter(other.values()))):
         evidence.added({**HEAD, "rows": []}, {**HEAD, **other}, [])
 
 
@@ -164,7 +164,7 @@ def test_runs_of_another_gpu_or_suite_do_not_go_into_one_file(other: dict[str, s
 def test_a_file_that_is_no_evidence_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
-    with pytest.raises(ArgumentError, match=r"x\.json"):
+    with pytest.raises(ArgumentError):
         evidence.read(path)
 
 
@@ -201,7 +201,7 @@ def test_a_return_under_a_condition_counts_only_where_it_happens() -> None:
 
 
 def test_a_text_without_the_entry_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="no entry `g`"):
+    with refused("argument"):
         clock.instrumented(".entry f() { ret; }", "g")
 
 

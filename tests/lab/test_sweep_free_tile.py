@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import free_tile_candidates
 from benchmarks import sweep_free_tile as sweep
-from warploom.errors import ArgumentError
+from tests.errors import refused
 from warploom.kernels.hopper.free_tile_choice import waves_of
 from warploom.kernels.hopper.names import any_config
 from warploom.lab import operands
@@ -121,7 +121,7 @@ def test_a_wrong_kernel_is_not_timed_and_one_that_hung_is_left_out(made: sweep.S
 def test_a_list_of_hung_kernels_that_is_none_is_refused(text: str, tmp_path: Path):
     assert sweep.hung_before(tmp_path) == frozenset()
     (tmp_path / sweep.HUNG).write_text(text)
-    with pytest.raises(ArgumentError, match="hung.json"):
+    with refused("argument"):
         sweep.hung_before(tmp_path)
 
 
@@ -133,7 +133,7 @@ def test_lines_that_are_no_points_are_passed_over(tmp_path: Path):
 @pytest.mark.parametrize("rows", ["", "5", "1:", "a:b", "1:2:3", "-1:4"])
 def test_rows_that_are_none_are_refused(rows: str):
     options = argparse.Namespace(dtype="bf16", scales="", shapes="", rows=rows, seed=1, count=2)
-    with pytest.raises(ArgumentError, match="rows"):
+    with refused("argument", got=rows):
         sweep.problems_of(options)
 
 

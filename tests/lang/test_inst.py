@@ -98,19 +98,19 @@ def test_the_error_names_line_and_nearest_spelling():
     with pytest.raises(VerificationError) as caught:
         make(body).ptx()
     assert caught.value.where.line == line_of("no such word", __file__)
-    assert "mad.lo.u32" in str(caught.value)
+    assert "mad.lo.u32" in caught.value.hint
 
 
 def test_a_bare_register_in_place_of_an_address_says_ptx_addr():
     with refused("trace", got="Register(%rd1: u64)") as caught:
         make(lambda: ptx.inst.st.global_.u32(reg.scalar(u64), reg.scalar(u32))).ptx()
-    assert "ptx.addr" in str(caught.value)
+    assert "ptx.addr" in caught.value.hint
 
 
 def test_half_constants_say_how_to_make_them():
     with refused("trace", got="1.0") as caught:
         make(lambda: ptx.inst.add.bf16(reg.scalar(bf16), reg.scalar(bf16), 1.0)).ptx()
-    assert "reg.scalar(bf16, init=1.0)" in str(caught.value)
+    assert "reg.scalar(bf16, init=1.0)" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_an_instruction_the_target_lacks_is_refused_while_tracing(arch, call):
 
 
 def test_the_plain_target_is_told_from_the_specific_one():
-    with pytest.raises(VerificationError) as caught:
+    with refused("verification", got="arch='sm_90'") as caught:
         make(lambda: ptx.wgmma.fence(), arch="sm_90").ptx()
-    assert "sm_90a" in str(caught.value)
+    assert "sm_90a" in str(caught.value.expected)
 
 
 def test_parameters_cannot_be_overwritten():

@@ -162,7 +162,7 @@ def test_an_exception_in_the_body_leaves_no_trace_behind():
     def body():
         raise ValueError("mine")
 
-    with pytest.raises(ValueError, match="mine"):
+    with pytest.raises(ValueError):
         make(body).ptx()
     with refused("outside-kernel"):
         reg.scalar(u32)
@@ -299,9 +299,9 @@ def test_a_missing_tensor_map_says_how_to_get_one():
     def subject(A, C):
         A.tma_desc()
 
-    with pytest.raises(TraceError, match="no tensor map") as caught:
+    with refused("trace") as caught:
         subject.ptx()
-    assert "box" in str(caught.value)
+    assert "box" in (caught.value.hint or "")
 
 
 def test_an_array_has_a_tensor_map_for_each_box_it_is_moved_in():

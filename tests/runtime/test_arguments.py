@@ -126,9 +126,9 @@ def test_a_misaligned_gpu_address_that_tma_cannot_take_is_refused_by_name():
 
 def test_a_size_the_kernel_cannot_do_is_its_own_error():
     def refuse(dims):
-        raise ArgumentError(f"K = {dims['K']} is too deep")
+        raise ArgumentError("this K is too deep", got=dims["K"])
 
-    with pytest.raises(ArgumentError, match="K = 64 is too deep"):
+    with refused("argument", got="64"):
         bound(gemm(check_dims=refuse), *arrays())
 
 
