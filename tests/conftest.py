@@ -2,6 +2,8 @@
 
 Every run draws the same random numbers, so that it gives the same verdict. `--explore SEED` (`make test-slow`) lets
 hypothesis draw others; the last lines of the run name the seed, and the same seed draws the same examples.
+
+`--without torch,jax` (`make test`) tests as if they were not installed: the run is the same, and as short, everywhere.
 """
 
 from __future__ import annotations
@@ -25,14 +27,21 @@ NO_GPU = "no GPU here"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--explore", metavar="SEED", help="draw other examples in property tests: those of this seed")
+    parser.addoption("--without", metavar="PACKAGES", default="", help="test as if these were not installed: torch,jax")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose what hypothesis draws, and a folder for builds that is not the user's."""
+    """Choose what hypothesis draws, what counts as not installed, and a folder for builds that is not the user's."""
+    for name in _left_out(config):
+        sys.modules[name] = None  # importing it raises ModuleNotFoundError
     if importlib.util.find_spec("hypothesis"):  # a machine with a GPU may do without it
         _choose_examples(config)
     os.environ.setdefault("WARPLOOM_CACHE_DIR", str(Path(str(config.rootpath), ".pytest_cache", "warploom")))
+
+
+def _left_out(config: pytest.Config) -> list[str]:
+    return [name for name in config.getoption("without").split(",") if name]
 
 
 def _choose_examples(config: pytest.Config) -> None:
@@ -51,8 +60,8 @@ def _the_same_numbers_every_time() -> None:
     """A test that draws from a global generator gets the same numbers, whichever tests ran before it."""
     random.seed(0)
     np.random.seed(0)
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -86,8 +95,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         skipped[_cause(reason)] += 1
-    missing = [name for name in OPTIONAL if importlib.util.find_spec(name) is None]
-    causes = {f"{name} is not installed": count for name in missing if (count := skipped.pop(name, 0))}
+    without = _left_out(config)
+    missing = [name for name in OPTIONAL if name in without or importlib.util.find_spec(name) is None]
+    why = {name: "left out by --without" if name in without else "not installed" for name in missing}
+    causes = {f"{name} is {why[name]}": count for name in missing if (count := skipped.pop(name, 0))}
     if skipped[NO_GPU]:
         causes[NO_GPU] = skipped[NO_GPU]
     del skipped[NO_GPU]
@@ -97,7 +108,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         for cause, count in sorted(causes.items()):
             terminalreporter.line(f"{cause}: {count} skipped")
         if missing:
-            terminalreporter.line("`make test-all` installs torch and jax; triton needs a GPU")
+            terminalreporter.line("`make test-all` installs torch and jax, and tests with them; triton needs a GPU")
 
 
 def _cause(reason: str) -> str:
