@@ -1,10 +1,11 @@
 """Sweeps too long for every run: a sample in `make test`, more in `make test-all`, the rest in `make test-slow`.
 
     @pytest.mark.sample(6)              6 of the cases in `make test`, the rest in `make test-all`
-    @pytest.mark.sample(6, full=20)     14 more in `make test-all`, the rest in `make test-slow`
+    @pytest.mark.sample(6, full=20)     a quarter of 14 more in `make test-all`, the rest in `make test-slow`
+    @pytest.mark.sample(6, all=20)      20 of them in `make test-all`, the rest in `make test-slow`
 
-Of what the mark leaves to `make test-all`, every fourth case runs there and the rest in `make test-slow`: so it stays
-within a quarter of an hour on two cores.
+`sample(6)` is `sample(6, full=as many as there are)`: of what it leaves out, every fourth case runs in `make test-all`,
+which so stays within a quarter of an hour on two cores. `sample(0, all=1)` runs nothing in `make test`.
 
 A sample is the same in every run. It holds as many different values of each parameter as it can, so that a sample as
 large as the longest axis holds each value once. Cases that are marked `full` or `slow` anyway are left as they are.
@@ -46,11 +47,10 @@ def thin(items: Sequence[pytest.Item]) -> None:
             sweeps[item.path, item.cls, item.originalname].append(item)
     for sweep in sweeps.values():
         mark = sweep[0].get_closest_marker("sample")
-        quick, full = mark.args[0], mark.kwargs.get("full")
         cases = {item.name: [repr(value) for value in item.callspec.params.values()] for item in sweep}
+        quick, most = mark.args[0], min(mark.kwargs.get("full", len(cases)), len(cases))
         tested = set(sample(cases, quick))
-        most = len(cases) if full is None else min(full, len(cases))
-        tested_by_all = set(sample(cases, quick + -(-max(most - quick, 0) // SHARE)))
+        tested_by_all = set(sample(cases, mark.kwargs.get("all", quick + -(-max(most - quick, 0) // SHARE))))
         for item in sweep:
             if item.name not in tested_by_all:
                 item.add_marker(SLOW)

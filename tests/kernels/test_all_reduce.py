@@ -92,7 +92,7 @@ CASES = {
 }
 
 
-@pytest.mark.sample(3, full=9)
+@pytest.mark.sample(2, all=5)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_forms_of_the_tile_and_ragged_sizes(case: tuple, form: str):
@@ -101,7 +101,7 @@ def test_forms_of_the_tile_and_ragged_sizes(case: tuple, form: str):
     assert {finding.rule for finding in report.findings} <= {"uncoalesced-access", "bank-conflict"}
 
 
-@pytest.mark.sample(2, full=4)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", [("s64x24_3_f3", 3, 24, 72, 144), ("u64x64_3_S2_f3", 2, 64, 64, 512)], ids=str)
 def test_eight_bits_are_scaled_by_each_gpu_s_own_numbers_before_they_are_added(case: tuple, form: str):
@@ -149,7 +149,7 @@ def is_found(text: str, *, form: str, schedule: str = "lazy", seed: int = 0) -> 
     return not is_right(report, right) or any(finding.severity == "error" for finding in report.findings)
 
 
-@pytest.mark.sample(6, full=18)
+@pytest.mark.sample(2, all=5)
 @pytest.mark.parametrize("form, name, change", MUTANTS, ids=[f"{form}-{name}" for form, name, _ in MUTANTS])
 def test_a_weakened_hand_over_is_an_error(form: str, name: str, change: tuple[str, str]):
     text = built(SMALL, 2, form).ptx()
@@ -200,7 +200,7 @@ def test_what_is_chosen_sends_nothing_that_nobody_wrote(m: int, n: int):
     assert not [finding for finding in report.findings if finding.severity != "performance"]
 
 
-@pytest.mark.sample(3, full=4)
+@pytest.mark.sample(1, all=4)
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 @pytest.mark.parametrize("m", [1, 16, 64, 128])
 def test_what_is_chosen_builds_without_spills(m: int, ranks: int):

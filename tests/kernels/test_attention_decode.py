@@ -33,7 +33,7 @@ def assert_right(cache: Cache, error: float = ERROR, **how) -> None:
     np.testing.assert_allclose(lse[finite], sums[finite], rtol=LSE_ERROR, atol=LSE_ERROR)
 
 
-@pytest.mark.sample(8, full=16)
+@pytest.mark.sample(5, all=10)
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve", "pct"])
 @pytest.mark.parametrize("lengths", [(1,), (63, 65), (64, 0, 1), (129, 300)], ids=str)
 @pytest.mark.parametrize("page", [0, 16, 64])
@@ -53,7 +53,7 @@ CHOSEN = {
 """Keys of a multiprocessor, of a page; narrow."""
 
 
-@pytest.mark.sample(6, full=12)
+@pytest.mark.sample(3, all=8)
 @pytest.mark.parametrize("schedule", ["random", "eager", "lazy", "starve", "pct"])
 @pytest.mark.parametrize("lengths", [(65, 0, 3), (129,), (1, 127)], ids=str)
 @pytest.mark.parametrize("tokens, page, narrow", CHOSEN.values(), ids=CHOSEN)
@@ -66,26 +66,26 @@ def test_what_is_chosen_for_heads_of_128_is_right_and_clean_at_short_ragged_leng
     assert_right(cache, schedule=schedule)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("page", [1, 5, 48, 64, 200])
 def test_pages_of_any_size(page: int):
     assert_right(Cache((70, 3), page=page, heads=(2, 1)))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1, all=4)
 @pytest.mark.parametrize("queries, heads", [(1, (1, 1)), (3, (4, 2)), (5, (4, 1)), (16, (3, 1)), (2, (40, 1))])
 @pytest.mark.parametrize("causal", [True, False])
 def test_one_to_sixteen_tokens_of_any_number_of_heads(queries: int, heads: tuple[int, int], causal: bool):
     assert_right(Cache((70, 2), queries, heads, options={"causal": causal}))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("dim", [(8, 8), (40, 72), (96, 96), (128, 128), (192, 128), (256, 256)])
 def test_head_dimensions_that_are_not_whole_panels_too(dim: tuple[int, int]):
     assert_right(Cache((70,), heads=(2, 1), dim=dim))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize(
     "options",
     [{"window": 20}, {"window": 0}, {"window": 1000}, {"sinks": np.array([0.5, -np.inf], np.float32)},
@@ -109,7 +109,7 @@ SCALES = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize(
     "cache",
     [Cache((130, 33), narrow=True), Cache((130, 33), narrow=True, options=SCALES),
@@ -219,7 +219,7 @@ FASTER = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(9, full=27)
+@pytest.mark.sample(5, all=14)
 @pytest.mark.parametrize("schedule", ["random", "eager", "lazy", "starve", "pct"])
 @pytest.mark.parametrize("page", [16, 1, 0])
 @pytest.mark.parametrize("changes", FASTER.values(), ids=FASTER)

@@ -31,7 +31,7 @@ def assert_right(found) -> None:
     assert found.lse_error <= LSE_ERROR
 
 
-@pytest.mark.sample(6, full=12)
+@pytest.mark.sample(4, all=8)
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve", "pct"])
 @pytest.mark.parametrize("queries, keys", [(1, 1), (1, 65), (63, 129), (64, 64), (65, 63), (129, 129), (129, 200)])
 @pytest.mark.parametrize("causal", [False, True])
@@ -133,7 +133,7 @@ def test_nan_spreads_to_the_rows_that_see_it(bad: str):
     assert wrong.all() if bad == "k" else wrong[5] and wrong.sum() == 1
 
 
-@pytest.mark.sample(2, full=4)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 @pytest.mark.parametrize("above", [False, True])
 def test_the_chosen_configurations_build_without_spills_and_serialised_products(head_dim: int, above: bool):

@@ -132,7 +132,7 @@ def faults(report) -> list:
 USUAL = {"ranks": 2, "tokens": [11, 7], "experts": 4, "topk": 2}
 
 
-@pytest.mark.sample(2, full=5)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_two_launches_are_right_and_clean_under_every_schedule(schedule):
     case = Case(**USUAL)
@@ -154,7 +154,7 @@ CASES = {
 }
 
 
-@pytest.mark.sample(2, full=8)
+@pytest.mark.sample(1, all=4)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("schedule", ["lazy", "random"])
 def test_ragged_routings(case, schedule):
@@ -164,6 +164,7 @@ def test_ragged_routings(case, schedule):
     assert posed.is_right(report)
 
 
+@pytest.mark.full
 def test_the_tile_of_two_consumers_and_narrow_columns():
     posed = Case(2, [130, 9], 2, 1, "random", n=80, config=TWO_CONSUMERS)
     report, _ = posed.run(calls=2)
@@ -222,7 +223,7 @@ def is_found(text: str, schedule: str, seed: int) -> bool:
     return not case.is_right(report) or any(finding.severity == "error" for finding in report.findings)
 
 
-@pytest.mark.sample(2, full=7)
+@pytest.mark.sample(1, all=4)
 @pytest.mark.parametrize("right, wrong", MUTANTS.values(), ids=MUTANTS)
 def test_a_weakened_hand_over_is_an_error(right: str, wrong: str):
     text = built(2, 2).ptx()
@@ -239,7 +240,7 @@ def test_a_gpu_that_tells_no_counts_is_given_up_and_named():
         assert waits and all(wait.seen == 0 < wait.target for wait in waits)
 
 
-@pytest.mark.sample(1, full=2)
+@pytest.mark.sample(0, all=2)
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 @pytest.mark.parametrize("topk", [1, 8])
 def test_the_configuration_that_is_used_builds_without_spills(ranks, topk):

@@ -31,7 +31,7 @@ def bound(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a.shape[1] * EPSILON * (np.abs(a) @ np.abs(b).T)
 
 
-@pytest.mark.sample(2, full=8)
+@pytest.mark.sample(1, all=4)
 @pytest.mark.parametrize("schedule, seed", SCHEDULES)
 @CONFIGS
 def test_it_is_right_and_clean_under_every_schedule(config: Config, schedule: str, seed: int):
@@ -67,6 +67,7 @@ def test_what_it_cannot_do_is_refused():
         build(replace(SMALL, warps=(4, 2)))
 
 
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize(
     "rule, line",
     [("cp-async-not-waited", r".*cp\.async\.wait_group.*\n"), ("data-race", r".*bar\.sync.*\n")],
@@ -94,6 +95,7 @@ def test_it_is_built_without_spills_and_remarks_and_its_instruction_is_one_of_th
         assert set(re.findall(r"DMMA[.\w]*", build().sass())) == {"DMMA.16x8x16"}
 
 
+@pytest.mark.full
 def test_the_clock_counts_flops_of_f64_at_the_published_rate():
     a, b = (np.zeros((n, 2048)) for n in (2112, 2048))
     found = build().predict(a, b)

@@ -18,7 +18,7 @@ from warploom.runtime.machine import H200
 SMALL = f64.Config(tile_m=64, tile_n=32, warps=(4, 2), stages=2)
 
 
-@pytest.mark.sample(2, full=8)
+@pytest.mark.sample(1, all=4)
 @pytest.mark.parametrize("schedule, seed", SCHEDULES)
 @pytest.mark.parametrize("config", [ROLES, SMALL, replace(SMALL, stages=3)], ids=["shipped", "two", "three"])
 def test_it_is_clean_under_every_schedule_and_gives_the_bits_of_the_kernel_without_roles(
@@ -83,6 +83,7 @@ def test_it_is_built_without_spills_and_remarks():
     assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
 
 
+@pytest.mark.full
 def test_the_clock_sees_the_tensor_core_wait_less():
     a, b = (np.zeros((n, 2048)) for n in (2112, 2048))
     assert build().predict(a, b).clocks < 0.95 * f64.build().predict(a, b).clocks  # the clock frequency falls

@@ -54,7 +54,7 @@ def contiguous(sizes: list[int]) -> tuple[list[int], list[int], int]:
 SIZES = [[100, 0, 70, 128, 1], [0, 0, 3], [64] * 40, [500], [0], [1] * 33]
 
 
-@pytest.mark.sample(6, full=10)
+@pytest.mark.sample(4, all=7)
 @pytest.mark.parametrize("schedule", ["lazy", "random"])
 @pytest.mark.parametrize("config", [SMALL, ONE_CONSUMER], ids=Config.name)
 @pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: f"{len(sizes)} groups")
@@ -68,6 +68,7 @@ def test_rooms_that_are_partly_filled(config: Config):
     check(config, begins, [begin + filled for begin, filled in zip(begins, (5, 128, 0, 77), strict=True)], 512, 64, 64)
 
 
+@pytest.mark.full
 @given(sizes=st.lists(st.integers(0, 200), min_size=1, max_size=9), n=st.integers(1, 20), k=st.integers(1, 20))
 @settings(max_examples=5)
 def test_any_groups(sizes: list[int], n: int, k: int):
@@ -96,6 +97,7 @@ def test_it_is_built_without_spills_and_remarks(config: Config):
         assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
 
 
+@pytest.mark.sample(1, all=2)
 @pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
 @pytest.mark.parametrize(
     "config", [SMALL_GROUPS, pytest.param(CONFIG, marks=pytest.mark.slow), MEDIUM_GROUPS], ids=Config.name

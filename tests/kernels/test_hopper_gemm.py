@@ -72,14 +72,14 @@ def test_it_is_right_and_clean(config: Config, m: int, n: int, k: int):
     assert run(config, m, n, k)[1] < BOUND
 
 
-@pytest.mark.sample(1, full=2)
+@pytest.mark.sample(0, all=2)
 @pytest.mark.parametrize("form", SMALL)
 def test_schedules_do_not_change_a_bit(form: str):
     results = [run(SMALL[form], 900, 136, 264, schedule=s, seed=seed)[0] for s, seed in (("eager", 0), ("random", 3))]
     np.testing.assert_array_equal(results[0], results[1])
 
 
-@pytest.mark.sample(5, full=10)
+@pytest.mark.sample(3, all=7)
 @pytest.mark.parametrize("k", [64, 72, 328])
 @pytest.mark.parametrize("tiles", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("form", ["tail", "staggered tail"])
@@ -88,7 +88,7 @@ def test_the_tail_is_split_for_any_number_of_tiles(form: str, tiles: int, k: int
     assert run(config, tiles * config.cluster_tile[0], 64, k)[1] < BOUND
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3, all=8)
 @pytest.mark.parametrize("majors", ["MN K", "K MN", "MN MN"])
 @pytest.mark.parametrize("form", ["cooperative", "a shared", "ping_pong", "staggered", "tail"])
 def test_operands_may_be_contiguous_in_either_dimension(form: str, majors: str):
@@ -96,7 +96,7 @@ def test_operands_may_be_contiguous_in_either_dimension(form: str, majors: str):
     assert run(SMALL[form], 600, 136, 136, Product(a_major=a_major, b_major=b_major))[1] < BOUND
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3, all=6)
 @pytest.mark.parametrize("form", ["cooperative", "ping_pong", "staggered"])
 @pytest.mark.parametrize("types", [(e4m3, e4m3), (e5m2, e4m3), (f16, f16), (tf32, tf32)], ids=str)
 def test_every_type_the_tensor_core_has(form: str, types: tuple[DType, DType]):
@@ -135,7 +135,7 @@ LARGE = [
 ]  # fmt: skip
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2, all=5)
 @pytest.mark.parametrize("config", LARGE, ids=Config.name)
 def test_large_tiles_are_built_without_spills_and_remarks(config: Config):
     if toolchain.ptxas() is None:

@@ -75,7 +75,7 @@ def test_it_is_right_and_clean(rung: Rung):
         assert error < (2.5e-3 if rung.out is bf16 else 1e-6)
 
 
-@pytest.mark.sample(3, full=10)
+@pytest.mark.sample(2, all=5)
 @pytest.mark.parametrize("schedule, seed", [("eager", 0), ("random", 1)])
 @ALL_RUNGS
 def test_every_schedule_gives_the_same_bits(rung: Rung, schedule: str, seed: int):
@@ -83,7 +83,7 @@ def test_every_schedule_gives_the_same_bits(rung: Rung, schedule: str, seed: int
         np.testing.assert_array_equal(emulated(rung, shape, schedule, seed), emulated(rung, shape))
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5, all=12)
 @ALL_RUNGS
 def test_sums_that_are_exact_come_out_exact(rung: Rung):
     m, n, k = shapes(rung)[-1]
@@ -214,7 +214,7 @@ OTHER_CONFIGURATIONS = [
 ]
 
 
-@pytest.mark.sample(3, full=5)
+@pytest.mark.sample(1, all=4)
 @pytest.mark.parametrize("which, options", OTHER_CONFIGURATIONS, ids=lambda value: str(value).replace(" ", ""))
 def test_other_tiles_stages_and_clusters_are_right_and_assemble_too(which: str, options: dict):
     rung = find(which)
@@ -232,7 +232,7 @@ def test_other_tiles_stages_and_clusters_are_right_and_assemble_too(which: str, 
         assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0, all=2)
 @pytest.mark.parametrize(
     "m, n, k", [(1, 8, 8), (8, 8, 512), (129, 264, 72), pytest.param(512, 512, 8, marks=pytest.mark.slow)]
 )

@@ -76,7 +76,7 @@ CONFIGURATIONS = [
 NAMED = pytest.mark.parametrize("config", CONFIGURATIONS, ids=SmallMConfig.name)
 
 
-@pytest.mark.sample(8, full=14)
+@pytest.mark.sample(5, all=10)
 @pytest.mark.parametrize("shape, schedule, seed", [(SHAPES[0], "lazy", 0), *((SHAPES[1], *pair) for pair in SCHEDULES)])
 @NAMED
 def test_sums_come_out_exact_and_clean_under_every_schedule(config: SmallMConfig, shape, schedule: str, seed: int):
@@ -94,7 +94,7 @@ def test_all_operand_types(product: Product):
     np.testing.assert_array_equal(result, (a @ w.T).astype(NUMPY[product.out]).astype(np.float32))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("m, n, k", [(3, 64, 1032), (8, 330, 200), (20, 190, 456), (1, 40, 64)])
 def test_streamed_tiles_are_shared_by_as_many_as_have_stages_of_them(m: int, n: int, k: int):
     """One tile for four CTAs; six for four; three, with three tiles of tokens; fewer stages than CTAs."""
@@ -112,6 +112,7 @@ def test_many_tokens(tokens: int, wide: bool):
         np.testing.assert_array_equal(result, a @ w.T)
 
 
+@pytest.mark.sample(2, all=3)
 @pytest.mark.parametrize("config", [replace(SMALL, rows=128), replace(SMALL, split_by="stream"),
                                     replace(SMALL, split=2)], ids=SmallMConfig.name)  # fmt: skip
 def test_wide_stores_are_right_under_every_schedule(config: SmallMConfig):
@@ -298,6 +299,7 @@ def test_every_choice_fits_the_machine_and_fills_it(dtype: DType):
         assert in_one_wave or config.split in (1, MOST_IN_CLUSTER)
 
 
+@pytest.mark.sample(2, all=3)
 @pytest.mark.parametrize("m, n, k", [(1, 512, 1024), (20, 200, 264), (40, 100, 2048)])
 def test_what_is_chosen_is_right(m: int, n: int, k: int):
     config = choose(m, n, k, H200().sms)
@@ -305,6 +307,7 @@ def test_what_is_chosen_is_right(m: int, n: int, k: int):
     np.testing.assert_array_equal(result, (a @ w.T).astype(ml_dtypes.bfloat16).astype(np.float32))
 
 
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("dtype", [bf16, e4m3], ids=str)
 def test_chosen_kernels_assemble_without_spills_and_remarks(dtype: DType):
     if toolchain.ptxas() is None:

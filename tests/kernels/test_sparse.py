@@ -89,7 +89,7 @@ def test_what_cannot_be_compressed_or_built_is_said():
 # -- the product -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(3, full=8)
+@pytest.mark.sample(2, all=5)
 @pytest.mark.parametrize("schedule, seed", SCHEDULES)
 @pytest.mark.parametrize("config", [SMALL, PAIR, Config()], ids=["one", "two", "shipped"])
 def test_it_is_exact_and_clean_under_every_schedule(config: Config, schedule: str, seed: int):
@@ -152,6 +152,7 @@ def findings(kernel: Kernel, **options: Any) -> set[str]:
     return found
 
 
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize(
     "rule, line, by",
     [
@@ -184,6 +185,7 @@ def _nothing(self: Metadata, state: Any) -> None:
     pass
 
 
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize(
     "rule, changes",
     [

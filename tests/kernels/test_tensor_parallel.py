@@ -181,7 +181,7 @@ def is_found(kind: str, text: str, schedule: str = "lazy", seed: int = 0) -> boo
     return any(finding.severity == "error" for finding in report.findings)
 
 
-@pytest.mark.sample(4, full=11)
+@pytest.mark.sample(2, all=6)
 @pytest.mark.parametrize(("kind", "right", "wrong"), MUTANTS)
 def test_a_signal_that_is_weakened_is_an_error(kind, right, wrong):
     text = built(kind, 2).ptx()
@@ -189,7 +189,7 @@ def test_a_signal_that_is_weakened_is_an_error(kind, right, wrong):
     assert is_found(kind, text.replace(right, wrong))
 
 
-@pytest.mark.sample(1, full=1)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("kind", MODULES)
 def test_waiting_for_the_launch_before_this_one_cannot_be_left_out(kind):
     """Without it a GPU that is ahead writes over what a slow one still reads; any wait for a flag, left out alike."""
@@ -208,6 +208,7 @@ def impatient(text: str) -> list[str]:
     return found
 
 
+@pytest.mark.sample(2, all=6)
 @pytest.mark.parametrize("kind", MODULES)
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_the_measured_configuration_builds_without_spills(kind, ranks):

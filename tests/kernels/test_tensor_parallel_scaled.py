@@ -116,7 +116,7 @@ def is_right(report, right: list[np.ndarray]) -> bool:
     )
 
 
-@pytest.mark.sample(2, full=5)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("fusion", [TENSOR, ROW], ids=["tensor", "row"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_an_all_gather_with_scales_is_right_and_clean_under_every_schedule(schedule, fusion):
@@ -125,7 +125,7 @@ def test_an_all_gather_with_scales_is_right_and_clean_under_every_schedule(sched
     assert is_right(report, right)
 
 
-@pytest.mark.sample(2, full=5)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("fusion", [TENSOR, ROW], ids=["tensor", "row"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_reduce_scatter_with_scales_is_right_and_clean_under_every_schedule(schedule, fusion):
@@ -137,7 +137,7 @@ def test_a_reduce_scatter_with_scales_is_right_and_clean_under_every_schedule(sc
 ODD = [(3, 16, 16, 16), (2, 1, 80, 400), (4, 130, 64, 128)]
 
 
-@pytest.mark.sample(2, full=6)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("fusion", [TENSOR, ROW], ids=["tensor", "row"])
 @pytest.mark.parametrize("sizes", ODD)
 def test_odd_sizes_and_numbers_of_gpus_with_scales(sizes, fusion):
@@ -179,7 +179,7 @@ def test_sums_can_be_divided_by_the_ranks(ranks):
 MUTANTS = [*HAND_OVERS.values(), ("fence.proxy.async;", "")]
 
 
-@pytest.mark.sample(2, full=5)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize(("right", "wrong"), MUTANTS)
 def test_a_weakened_signal_of_scales_and_kept_rows_is_an_error(right, wrong):
     text = built("all-gather", 2, ROW, replicated=False, keep=True).ptx()
@@ -203,6 +203,7 @@ def test_ends_that_do_not_travel_are_refused():
                 module.build(2, PRODUCT, CONFIG, fusion)
 
 
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("kind", MODULES)
 @pytest.mark.parametrize("fusion", [TENSOR, ROW], ids=["tensor", "row"])
 def test_the_configuration_that_is_used_builds_without_spills(kind, fusion):
