@@ -28,13 +28,14 @@ BASE_EXTRA := $(if $(GPU),[gpu],$(EMPTY))
 DEV_EXTRA := [dev$(if $(GPU),$(COMMA)gpu)]
 ALIVE := $(BIN)/python tools/alive.py
 PYTEST := $(ALIVE) $(BIN)/python -m pytest -q -n $(JOBS)
+STYLE = $(BIN)/ruff check . && $(BIN)/ruff format --check .
 # The seed of a run that draws other examples; a function, so that it is drawn once and only where it is used.
 SEED ?= $(eval SEED := $(shell date +%s))$(SEED)
 # At a terminal pip shows what it downloads; elsewhere it is silent, and alive.py says that it still runs.
 INSTALL = if [ -t 1 ]; then quiet=; else quiet=-qq; fi; $(ALIVE) $(PIP) $$quiet install
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow lint docs clean
+.PHONY: help demo test test-all test-slow lint types quick docs clean
 
 help:
 	@sed -n '3,10s/^#   /  /p' Makefile
@@ -42,8 +43,14 @@ help:
 demo: $(VENV)/.base
 	@$(BIN)/python -m warploom demo
 
-test: lint
-	@echo "testing each rule, row and kernel once: about seven minutes on two quiet cores ..."
+test: $(VENV)/.dev
+	@echo "checking the style (ruff) ..."
+	@$(STYLE)
+	@$(MAKE) --no-print-directory -j 2 types quick
+
+# mypy has one core only, so the tests begin beside it.
+quick: $(VENV)/.dev
+	@echo "testing each rule, row and kernel once: about five minutes on two quiet cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow and not full" --without torch,jax,triton,transformers
 
 test-all: $(VENV)/.all lint
@@ -56,8 +63,10 @@ test-slow: $(VENV)/.dev
 
 lint: $(VENV)/.dev
 	@echo "checking the style (ruff) ..."
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
+	@$(STYLE)
+	@$(MAKE) --no-print-directory types
+
+types: $(VENV)/.dev
 	@echo "checking the types (mypy) ..."
 	@$(ALIVE) $(BIN)/mypy
 	@echo "checking the layers (import-linter) ..."

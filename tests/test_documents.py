@@ -210,6 +210,7 @@ def test_the_page_names_every_variable_that_is_read() -> None:
 FIGURE = re.compile(r"\d+(?:\.\d+)?\s*(?:TFLOP|%|µs|us|ms|MB|GB|x as fast|times as fast)")
 
 
+@pytest.mark.full  # `render` builds each kernel that a table has, to see which are older than their figures
 def test_the_figures_in_the_documents_are_those_of_the_files() -> None:
     done = subprocess.run([sys.executable, "benchmarks/render.py", "--check"], cwd=ROOT)
     assert done.returncode == 0, "run python benchmarks/render.py"
