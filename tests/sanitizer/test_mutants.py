@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from benchmarks.mutant_zoo import chosen, counts, run
-from benchmarks.zoo import Healthy, Sites, judge, subjects
+from benchmarks.zoo import Healthy, Sites, judge, subject, subjects
 from benchmarks.zoo.equivalents import EQUIVALENT
 from benchmarks.zoo.judge import RIGHT
 from benchmarks.zoo.mutate import mutants
@@ -32,7 +32,7 @@ def missed(picked: dict[str, list[int]], part: int) -> list[str]:
     ]
 
 
-@pytest.mark.sample(2, full=3)
+@pytest.mark.sample(1, all=3)
 @in_parts
 def test_a_sample_of_all_mutants_is_found(part: int):
     assert missed(chosen(have(), SAMPLE), part) == []
@@ -48,10 +48,11 @@ def test_every_kind_of_mutation_has_its_rules():
     assert set(RIGHT) == {mutation.kind for mutation in MUTATIONS} | set(ORDERS)
 
 
+@pytest.mark.full
 def test_at_most_a_tenth_is_equivalent_and_every_entry_of_the_list_names_some_mutant():
     named, equivalent = set(), 0
-    for name, subject in subjects().items():
-        for mutant in mutants(subject.module):
+    for name, each in subjects().items():
+        for mutant in mutants(each.module):
             fits = [
                 entry
                 for entry in EQUIVALENT
@@ -65,17 +66,17 @@ def test_at_most_a_tenth_is_equivalent_and_every_entry_of_the_list_names_some_mu
 
 def test_a_finding_at_another_place_does_not_count():
     """The fence of one box left out: the store of another box is not what it guards."""
-    subject = subjects()["r19_stmatrix"]
-    fences = [mutant for mutant in mutants(subject.module, ["drop-proxy-fence"])]
-    sites = Sites(subject)
-    assert judge(subject, fences[1], sites, Healthy(subject)).outcome == "found"
+    r19 = subject("r19_stmatrix")
+    fences = [mutant for mutant in mutants(r19.module, ["drop-proxy-fence"])]
+    sites = Sites(r19)
+    assert judge(r19, fences[1], sites, Healthy(r19)).outcome == "found"
     stores = [i.ptx_line for i in sites.code if "global.shared" in i.opcode]
     assert stores[1] in sites.of(fences[1])
     assert stores[3] not in sites.of(fences[1])
 
 
 def test_a_dependent_launch_without_its_wait_is_found_though_the_text_does_not_speak_of_it():
-    subject = subjects()["walkthrough"]
-    (mutant,) = mutants(subject.module, ["drop-grid-wait"])
-    assert subject.program.pdl and "griddepcontrol" not in mutant.module.to_text()
-    assert judge(subject, mutant, Sites(subject), Healthy(subject)).rule == "before-grid-wait"
+    walk = subject("walkthrough")
+    (mutant,) = mutants(walk.module, ["drop-grid-wait"])
+    assert walk.program.pdl and "griddepcontrol" not in mutant.module.to_text()
+    assert judge(walk, mutant, Sites(walk), Healthy(walk)).rule == "before-grid-wait"
