@@ -83,7 +83,7 @@ class _Verifier:
         return self.found
 
     def _note(self, what: str, where: SourceLocation | None = None, **parts: str | None) -> None:
-        self.found.append(VerificationError(what, where=where, **parts))  # type: ignore[arg-type]
+        self.found.append(VerificationError(what, where=where, **parts))
 
     # -- the instruction table -----------------------------------------------------------------------------------
 

@@ -161,7 +161,7 @@ def decode(problem: DecodeProblem, device: str, seed: int) -> AttentionOperands:
         k, v = (array.to(torch.float8_e4m3fn) for array in (k, v))
     lengths = torch.tensor(problem.lengths, dtype=torch.int32, device=device)
     lse = torch.empty(q.shape[:3], device=device)
-    return AttentionOperands(q, k, v, torch.empty_like(q), lse, lengths=lengths, pages=pages)  # type: ignore[arg-type]
+    return AttentionOperands(q, k, v, torch.empty_like(q), lse, lengths=lengths, pages=pages)
 
 
 # -- exact results ---------------------------------------------------------------------------------------------------

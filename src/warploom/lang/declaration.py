@@ -70,4 +70,4 @@ def triple(function: Callable[..., None], what: str, value: int | Sequence[int])
     sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise misdeclared(f"{what} is not one to three positive Python ints", where=where(function), got=repr(value))
-    return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
+    return (*sizes, 1, 1)[:3]

@@ -226,7 +226,7 @@ def overlap(a: ArrayView, b: ArrayView) -> bool:
 def three(values: Sequence[int], what: str) -> tuple[int, int, int]:
     """(x,), (x, y) or (x, y, z) as three positive ints. Raises ArgumentTypeError for what is not a whole number."""
     try:
-        sizes = [index(value) for value in (values if isinstance(values, (tuple, list)) else (values,))]  # type: ignore[arg-type]
+        sizes = [index(value) for value in (values if isinstance(values, (tuple, list)) else (values,))]
     except TypeError:
         raise _wrong_sizes(f"{what} is not a tuple of integers", expected="(x, y, z)", got=repr(values)) from None
     if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):

@@ -41,7 +41,7 @@ class Rounds:
 
     def launch(self) -> Register:
         """The number of this launch, from 0."""
-        return ptx.load(u32, ptx.addr(self.state.pointer()))  # type: ignore[no-any-return]
+        return ptx.load(u32, ptx.addr(self.state.pointer()))
 
     def add(self, owner: Register | int, index: Register) -> None:
         """By one thread: add 1 to a counter of GPU `owner`."""

@@ -161,7 +161,7 @@ class Routing:
 
     def expert(self, entry: Register) -> Register:
         """Of an entry; no expert if it is not less than `experts`."""
-        return ptx.load(u32, ptx.addr(self.ids.pointer() + entry.to(u64) * u32.bytes))  # type: ignore[no-any-return]
+        return ptx.load(u32, ptx.addr(self.ids.pointer() + entry.to(u64) * u32.bytes))
 
     def turn(self, expert: Register) -> Register:
         """When an expert has its turn; see the module's docstring."""
@@ -170,7 +170,7 @@ class Routing:
 
     def sent(self) -> Register:
         """Rows that this GPU sends, to itself too."""
-        return ptx.load(u32, self.begin[self.experts])  # type: ignore[no-any-return]
+        return ptx.load(u32, self.begin[self.experts])
 
     def target(self, turn: Register, expert: Register) -> Register:
         """The row that number `turn` of `order` gets on its expert's GPU."""
@@ -180,19 +180,19 @@ class Routing:
     def first_row(self, expert: Register) -> Register:
         """Where an expert's rows begin on its GPU."""
         first = expert // self.local * self.local
-        return (ptx.load(u32, self.tiles[expert]) - ptx.load(u32, self.tiles[first])) * self.tile_m  # type: ignore[no-any-return]
+        return (ptx.load(u32, self.tiles[expert]) - ptx.load(u32, self.tiles[first])) * self.tile_m
 
     def rows(self, expert: Register) -> Register:
         """Of an expert, from all GPUs."""
-        return ptx.load(u32, self.total[expert])  # type: ignore[no-any-return]
+        return ptx.load(u32, self.total[expert])
 
     def rows_of_tiles(self, expert: Register) -> Register:
         """How many tiles cover an expert's rows."""
-        return ptx.load(u32, self.tiles[expert + 1]) - ptx.load(u32, self.tiles[expert])  # type: ignore[no-any-return]
+        return ptx.load(u32, self.tiles[expert + 1]) - ptx.load(u32, self.tiles[expert])
 
     def has_rows(self, source: Register, expert: Register) -> Predicate:
         """Whether GPU `source` has rows for an expert."""
-        return (ptx.load(u32, self.whose[expert]) >> source & 1) != 0  # type: ignore[no-any-return]
+        return (ptx.load(u32, self.whose[expert]) >> source & 1) != 0
 
     # -- details -----------------------------------------------------------------------------------------------------
 

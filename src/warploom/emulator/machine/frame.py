@@ -78,7 +78,7 @@ class Frame:
 
     def write(self, slot: int, value: np.ndarray | np.generic) -> None:
         """Write a register where the mask is set."""
-        np.copyto(self.values[slot], value, where=self.mask, casting="unsafe")  # type: ignore[arg-type]
+        np.copyto(self.values[slot], value, where=self.mask, casting="unsafe")
 
     # -- errors --------------------------------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ def frame_of(cta: Cta, first_warp: int, warps: int) -> Frame:
     found = cta.frames.get(key)
     if found is None:
         found = cta.frames[key] = Frame(cta.machine, cta, cta.registers, first_warp, warps)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 @dataclass(eq=False, slots=True)

@@ -75,7 +75,7 @@ class Image:
         """What follows from the text alone, found when it is first asked for under this key."""
         if key not in self._facts:
             self._facts[key] = find()
-        return self._facts[key]  # type: ignore[no-any-return]
+        return self._facts[key]
 
     def wrap(self, operation: Operation, step: Callable[[Any], Any]) -> None:
         """Let an operation do this for the rest of the run."""

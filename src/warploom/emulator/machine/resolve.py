@@ -74,7 +74,7 @@ def pattern_of(frame: Accessor, space: str, address: np.ndarray) -> Pattern:
     found = frame.operation.patterns.get(space)
     if found is None or found.raw != raw:
         found = frame.operation.patterns[space] = Pattern.of(relative, raw)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def resolve(
@@ -183,10 +183,10 @@ def _several_buffers(
         allocation = frame.machine.memory.find(int(address[at]))
         if allocation is None or int(address[at]) + size * count > allocation.end:
             _outside_global(frame, lanes, address, at, size * count)
-        same = rest & (address >= allocation.base) & (address + size * count <= allocation.end)  # type: ignore[union-attr]
-        _check_writable(frame, allocation, writes, int(lanes[at]))  # type: ignore[arg-type]
-        index = (address[same] - allocation.base) >> shift  # type: ignore[union-attr]
-        parts.append((lanes[same], allocation.region, index, "global"))  # type: ignore[union-attr]
+        same = rest & (address >= allocation.base) & (address + size * count <= allocation.end)
+        _check_writable(frame, allocation, writes, int(lanes[at]))
+        index = (address[same] - allocation.base) >> shift
+        parts.append((lanes[same], allocation.region, index, "global"))
         rest &= ~same
     return parts
 

@@ -37,7 +37,7 @@ class Slot(Generic[R]):
         found = owner.slots.get(self)
         if found is None:
             found = owner.slots[self] = self.make(owner)
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 def digest(owner: HasSlots) -> tuple[tuple[str, Hashable], ...]:

@@ -37,7 +37,7 @@ def _owners(fragment: Fragment, units: int) -> np.ndarray:
     rest, place = np.divmod(fragment.owner, fragment.per_register)
     register, thread = np.divmod(rest, fragment.threads)
     unit = np.arange(units)[:, None, None]
-    return ((register * units + unit) * fragment.threads + thread) * fragment.per_register + place  # type: ignore[no-any-return]
+    return ((register * units + unit) * fragment.threads + thread) * fragment.per_register + place
 
 
 @cache

@@ -140,7 +140,7 @@ def select(d: Decode) -> Step:
 
     def step(frame: Frame) -> None:
         v = frame.values
-        np.copyto(v[out], np.where(c(frame), v[a], v[b]), where=frame.mask)  # type: ignore[arg-type]
+        np.copyto(v[out], np.where(c(frame), v[a], v[b]), where=frame.mask)
 
     return step
 

@@ -27,14 +27,14 @@ def write32(frame: Frame, out: int, result: np.ndarray) -> None:
     """Write singles with canonical NaNs."""
     if np.count_nonzero(result != result):
         result = np.where(result != result, NAN32, result)
-    np.copyto(frame.values[out], result, where=frame.mask)  # type: ignore[arg-type]
+    np.copyto(frame.values[out], result, where=frame.mask)
 
 
 def canonical(frame: Frame, target: np.ndarray) -> None:
     """Make the NaNs of a register just written canonical."""
     bad = target != target
     if np.count_nonzero(bad):
-        np.copyto(target, NAN32, where=bad & frame.mask)  # type: ignore[operator]
+        np.copyto(target, NAN32, where=bad & frame.mask)
 
 
 def step32(d: Decode, names: str, function: Function) -> Step:
@@ -65,7 +65,7 @@ def ufunc32(d: Decode, operation: np.ufunc) -> Step:
         operation(v[a], v[b], out=target, where=frame.mask)
         bad = target != target
         if np.count_nonzero(bad):
-            np.copyto(target, NAN32, where=bad & frame.mask)  # type: ignore[operator]
+            np.copyto(target, NAN32, where=bad & frame.mask)
 
     return step
 
@@ -110,7 +110,7 @@ def multiply_add32(d: Decode) -> Step:
             result = fma32(v[a], v[b], v[c])
         if np.count_nonzero(result != result):
             result = np.where(result != result, NAN32, result)
-        np.copyto(v[out], result, where=frame.mask)  # type: ignore[arg-type]
+        np.copyto(v[out], result, where=frame.mask)
 
     return step
 
@@ -142,7 +142,7 @@ def sign(d: Decode) -> Step:
         result = operation(x)
         if np.count_nonzero(x != x):
             result = np.where(x != x, NAN32 if single else x * x.dtype.type(1), result)
-        np.copyto(v[out], result, where=frame.mask)  # type: ignore[arg-type]
+        np.copyto(v[out], result, where=frame.mask)
 
     return step
 

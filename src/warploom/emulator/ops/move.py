@@ -23,14 +23,14 @@ def move(d: Decode) -> Step:
         read, target = d.predicate("a"), d.destination("d")
 
         def inverted(frame: Frame) -> None:
-            np.copyto(frame.values[target], read(frame), where=frame.mask)  # type: ignore[arg-type]
+            np.copyto(frame.values[target], read(frame), where=frame.mask)
 
         return inverted
     a, out = d.source("a"), d.destination("d")
 
     def step(frame: Frame) -> None:
         v = frame.values
-        np.copyto(v[out], v[a], where=frame.mask)  # type: ignore[arg-type]
+        np.copyto(v[out], v[a], where=frame.mask)
 
     return step
 
@@ -61,7 +61,7 @@ def pack(d: Decode) -> Step:
         # Parts have a bank of their own, so that writing one never changes another.
         fields = v[out].view(kind.numpy).reshape(frame.lanes, count)
         for index, part in enumerate(parts):
-            np.copyto(fields[:, index], v[part], where=frame.mask)  # type: ignore[arg-type]
+            np.copyto(fields[:, index], v[part], where=frame.mask)
 
     return step
 
@@ -75,7 +75,7 @@ def unpack(d: Decode) -> Step:
         v = frame.values
         fields = spread(frame, a).view(kind.numpy).reshape(frame.lanes, count)
         for index, part in enumerate(parts):
-            np.copyto(v[part], fields[:, index], where=frame.mask)  # type: ignore[arg-type]
+            np.copyto(v[part], fields[:, index], where=frame.mask)
 
     return step
 

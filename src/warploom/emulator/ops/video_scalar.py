@@ -82,7 +82,7 @@ def _operation(d: Decode, kind: str) -> Pair:
         "max": max,
         "shl": lambda a, b: _with_sign(a << (min(b, 32) if clamp else b & 31), 64),
         "shr": lambda a, b: a >> (min(b, 32) if clamp else b & 31),
-        "set": lambda a, b: int(compared(a, b)),  # type: ignore[misc, call-overload, arg-type]
+        "set": lambda a, b: int(compared(a, b)),  # type: ignore[misc, arg-type]
     }
     return plain[kind]
 

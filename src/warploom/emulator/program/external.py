@@ -88,7 +88,7 @@ Read = Callable[[int, np.dtype], np.generic]
 
 def _reader(frame: Frame, lane: int) -> Read:
     def read(address: int, dtype: np.dtype) -> np.generic:
-        return frame.load("generic", np.full(frame.lanes, address, np.uint64), dtype)[0, lane]  # type: ignore[no-any-return]
+        return frame.load("generic", np.full(frame.lanes, address, np.uint64), dtype)[0, lane]
 
     return read
 

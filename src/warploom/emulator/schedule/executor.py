@@ -62,7 +62,7 @@ class Runner:
                 hear(frame)
             if operation.guard >= 0:
                 wanted = values[operation.guard]
-                mask = ~wanted if operation.guard_negated else wanted  # type: ignore[operator]
+                mask = ~wanted if operation.guard_negated else wanted
                 if base is not True:
                     mask = mask & base
                 chosen = int(np.count_nonzero(mask))

@@ -116,7 +116,7 @@ def scaled_matmul_all_reduce(
     refuse_gradients({"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b})
     if torch.compiler.is_compiling():
         name = name_of(group)
-        return torch.ops.warploom.scaled_matmul_all_reduce(a, b, scale_a, scale_b, name, out_dtype)  # type: ignore[no-any-return]
+        return torch.ops.warploom.scaled_matmul_all_reduce(a, b, scale_a, scale_b, name, out_dtype)
     end = End(scale_a, scale_b, out_dtype=out_dtype)
     return peer_launch.matmul_all_reduce(ranks_of(group), a, b, end=end)
 
@@ -158,11 +158,11 @@ def _call(what: str, a: Tensor, b: Tensor, group: Any, out: Tensor | None, **opt
     traced = torch.compiler.is_compiling()
     wanted = torch.is_grad_enabled() and isinstance(a, Tensor) and (a.requires_grad or b.requires_grad)
     if (traced or wanted) and out is None and not options:
-        return getattr(torch.ops.warploom, what)(a, b, name_of(group))  # type: ignore[no-any-return]
+        return getattr(torch.ops.warploom, what)(a, b, name_of(group))
     return LAUNCHES[what](ranks_of(group), a, b, out, **options)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@torch.compiler.assume_constant_result
 def name_of(group: Any) -> str:
     """The name of a process group, which operators are given."""
     return ranks_of(group).name

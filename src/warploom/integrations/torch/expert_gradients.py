@@ -63,7 +63,7 @@ def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def _experts(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, group: str, capacity: int) -> Tensor:
-    return torch.ops.warploom.experts_matmul(x, experts, weights, w, group, capacity)  # type: ignore[no-any-return]
+    return torch.ops.warploom.experts_matmul(x, experts, weights, w, group, capacity)
 
 
 def of_w(x: Tensor, dz: Tensor, experts: Tensor, group: str, local: int) -> Tensor:

@@ -61,11 +61,11 @@ def experts_matmul(
         refuse_gradients({"x": x, "weights": weights, "w": w})
     options = (capacity, activation, scale_x, scale_w)
     if out is None and (wanted or torch.compiler.is_compiling()):
-        return torch.ops.warploom.experts_matmul(x, experts, weights, w, _name(group), *options)  # type: ignore[no-any-return]
+        return torch.ops.warploom.experts_matmul(x, experts, weights, w, _name(group), *options)
     return peer_experts.experts_matmul(ranks_of(group), x, experts, weights, w, *options, out)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@torch.compiler.assume_constant_result
 def _name(group: Any) -> str:
     return ranks_of(group).name
 

@@ -21,12 +21,12 @@ def together(x: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
     """The results of several linear layers of one input: one product where their weights follow each other in memory
     (`pack`), whose results are columns of one array."""
     if not torch.compiler.is_compiling() and all(usable(layer, x) for layer in layers):
-        weight = joined([layer.weight for layer in layers])  # type: ignore[misc]
+        weight = joined([layer.weight for layer in layers])
         biases = [layer.bias for layer in layers]
-        bias = joined(biases) if all(each is not None for each in biases) else None  # type: ignore[arg-type]
+        bias = joined(biases) if all(each is not None for each in biases) else None
         if weight is not None and (bias is not None or all(each is None for each in biases)):
             whole = linear(x, weight, bias)
-            return whole.split([layer.weight.shape[0] for layer in layers], dim=-1)  # type: ignore[union-attr,misc]
+            return whole.split([layer.weight.shape[0] for layer in layers], dim=-1)
     return tuple(layer(x) for layer in layers)
 
 
@@ -36,23 +36,23 @@ def gated(activation: nn.Module, gate: nn.Module, up: nn.Module | None, x: Tenso
     if name is not None and usable(gate, x) and (up is None or usable(up, x)):
         if up is not None:
             return linear(x, gate.weight, gate.bias, activation=name, gate=linear(x, up.weight, up.bias))
-        middle = gate.weight.shape[0] // 2  # type: ignore[union-attr,operator]
+        middle = gate.weight.shape[0] // 2
         if gate.bias is None:
-            other = linear(x, gate.weight[middle:])  # type: ignore[index]
-            return linear(x, gate.weight[:middle], activation=name, gate=other)  # type: ignore[index]
+            other = linear(x, gate.weight[middle:])
+            return linear(x, gate.weight[:middle], activation=name, gate=other)
     if up is not None:
-        return activation(gate(x)) * up(x)  # type: ignore[no-any-return]
+        return activation(gate(x)) * up(x)
     first, second = gate(x).chunk(2, dim=-1)
-    return second * activation(first)  # type: ignore[no-any-return]
+    return second * activation(first)
 
 
 def project(layer: nn.Module, x: Tensor, residual: Tensor | None) -> Tensor:
     """layer(x), and a residual added."""
     if residual is None:
-        return layer(x)  # type: ignore[no-any-return]
-    if usable(layer, x) and residual.dtype is x.dtype and residual.shape == (*x.shape[:-1], layer.weight.shape[0]):  # type: ignore[union-attr,misc]
+        return layer(x)
+    if usable(layer, x) and residual.dtype is x.dtype and residual.shape == (*x.shape[:-1], layer.weight.shape[0]):
         return linear(x, layer.weight, layer.bias, residual=residual)
-    return residual + layer(x)  # type: ignore[no-any-return]
+    return residual + layer(x)
 
 
 def onto(residual: Tensor, part: nn.Module, *given: Any, **named: Any) -> Any:
@@ -80,8 +80,8 @@ def norm(self: Any, x: Tensor) -> Tensor:
     weight, eps = self.weight, self._warploom_eps
     if x.dtype in SIXTEEN and weight.dtype is x.dtype and not torch.compiler.is_compiling() and not wanted(x, weight):
         if x.shape[-1] % 8 == 0 and 0 < x.shape[-1] <= MOST_COLUMNS and x.is_contiguous() and x.device == weight.device:
-            return rms_norm(x, weight, getattr(self, eps), round_first=True)  # type: ignore[no-any-return]
-    return super(type(self), self).forward(x)  # type: ignore[no-any-return]
+            return rms_norm(x, weight, getattr(self, eps), round_first=True)
+    return super(type(self), self).forward(x)
 
 
 # -- what can be fused ---------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def exact(input: Tensor) -> bool:
     return tf32_forbidden()
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@torch.compiler.assume_constant_result
 def tf32_forbidden() -> bool:
     """Whether torch may not round products to tf32; a compiled graph is guarded by that setting anyway."""
     return torch.get_float32_matmul_precision() == "highest"

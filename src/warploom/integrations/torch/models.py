@@ -119,7 +119,7 @@ def fuse(model: nn.Module) -> None:
             pieces.pack([getattr(module, name) for name in names])
         for child in module.children() if found is not None and found.gated else ():
             if not isinstance(child, Linear) and (name := pieces.recognised(child)) is not None:
-                child._warploom_activation = name  # type: ignore[assignment]
+                child._warploom_activation = name
 
 
 def _compiled(module: nn.Module) -> bool:

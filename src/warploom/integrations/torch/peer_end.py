@@ -79,7 +79,7 @@ class End:
         found = []
         if self.scale_a is not None and self.scale_b is not None:
             of_a = self.scale_a.detach().contiguous()
-            found = [of_a.view(1 if of_a.numel() == 1 else rows), self.scale_b.detach().contiguous().view(-1)]  # type: ignore[arg-type]
+            found = [of_a.view(1 if of_a.numel() == 1 else rows), self.scale_b.detach().contiguous().view(-1)]
         return found + ([] if self.bias is None else [self.bias.detach().contiguous().view(-1)])
 
 

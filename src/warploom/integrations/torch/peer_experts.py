@@ -55,7 +55,7 @@ def experts_matmul(
         )  # fmt: skip
     given = (x.detach(), experts, weights.detach())
     if not tokens:  # the others' tokens may need this rank's experts
-        given = tuple(each.new_zeros(1, each.shape[1]) for each in given)  # type: ignore[assignment]
+        given = tuple(each.new_zeros(1, each.shape[1]) for each in given)
         scales = [each.new_zeros(1) if at == 0 else each for at, each in enumerate(scales)]
     counts, sources, returned = exchange.more
     state, order = exchange.state[: needed.state], exchange.state[needed.state :]

@@ -32,7 +32,7 @@ def sharded(*tensors: Tensor | None) -> bool:
     return True
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@torch.compiler.assume_constant_result
 def _registered() -> bool:
     """A tracer calls this, and does not trace it."""
     _register()
@@ -62,7 +62,7 @@ def _register() -> None:
     from torch.distributed.tensor import Partial, Replicate, Shard
     from torch.distributed.tensor.experimental import register_sharding
 
-    @register_sharding(torch.ops.warploom.matmul.default)  # type: ignore[untyped-decorator]
+    @register_sharding(torch.ops.warploom.matmul.default)
     def matmul(a: Any, b: Any, *rest: Any, **options: Any) -> list[tuple[list[Any], list[Any]]]:
         rank = max(len(a.shape), len(b.shape))
         rows, columns = len(a.shape) - 2, len(b.shape) - 1

@@ -71,7 +71,7 @@ def fused_all_gather_matmul(
     Bs, name = _list("Bs", Bs), _name(group_name)
     if _gradient_wanted(A, *Bs):
         return _gathered_with_gradient(A, Bs, gather_dim, name, return_A)
-    return _call("fused_all_gather_matmul", A, Bs, gather_dim, name, return_A=return_A)  # type: ignore[no-any-return]
+    return _call("fused_all_gather_matmul", A, Bs, gather_dim, name, return_A=return_A)
 
 
 def fused_matmul_reduce_scatter(A: Tensor, B: Tensor, reduce_op: str, scatter_dim: int, group_name: Any) -> Tensor:
@@ -82,7 +82,7 @@ def fused_matmul_reduce_scatter(A: Tensor, B: Tensor, reduce_op: str, scatter_di
     name = _name(group_name)
     if _gradient_wanted(A, B):
         return _scattered_with_gradient(A, B, reduce_op, scatter_dim, name)
-    return _call("fused_matmul_reduce_scatter", A, B, reduce_op, scatter_dim, name)  # type: ignore[no-any-return]
+    return _call("fused_matmul_reduce_scatter", A, B, reduce_op, scatter_dim, name)
 
 
 def fused_all_gather_scaled_matmul(
@@ -105,7 +105,7 @@ def fused_all_gather_scaled_matmul(
         if len(_list(name, some)) != len(_list("Bs", Bs)):
             raise ArgumentError(f"`{name}` are not as many as `Bs`", expected=len(Bs), got=len(some))
     refuse_gradients({"A": A, "A_scale": A_scale, **{f"B_scales[{at}]": each for at, each in enumerate(B_scales)}})
-    return _call(  # type: ignore[no-any-return]
+    return _call(
         "fused_all_gather_scaled_matmul", A, list(Bs), A_scale, list(B_scales), gather_dim, _name(group_name),
         list(biases), list(result_scales), list(out_dtypes), list(use_fast_accum),
     )  # fmt: skip
@@ -128,7 +128,7 @@ def fused_scaled_matmul_reduce_scatter(
     Raises ArgumentError, ArgumentTypeError, PeerError.
     """
     refuse_gradients({"A": A, "A_scale": A_scale, "B_scale": B_scale})
-    return _call(  # type: ignore[no-any-return]
+    return _call(
         "fused_scaled_matmul_reduce_scatter", A, B, A_scale, B_scale, reduce_op, orig_scatter_dim,
         scatter_dim_after_maybe_reshape, _name(group_name), None if output_shape is None else list(output_shape), bias,
         result_scale, out_dtype, use_fast_accum,
@@ -242,7 +242,7 @@ def _scattered_with_gradient(A: Tensor, B: Tensor, reduce_op: str, dim: int, gro
     found = torch.ops.warploom.matmul_reduce_scatter(_flat(A, dim), B, group)
     if reduce_op == "avg":
         found = found / ranks
-    return found.view(A.shape[dim] // ranks, *A.movedim(dim, 0).shape[1:-1], -1).movedim(0, dim)  # type: ignore[no-any-return]
+    return found.view(A.shape[dim] // ranks, *A.movedim(dim, 0).shape[1:-1], -1).movedim(0, dim)
 
 
 def _check_scatter(A: Tensor, reduce_op: str, dim: int, ranks: int) -> None:
@@ -294,7 +294,7 @@ def _call(what: str, *arguments: Any, **options: Any) -> Any:
     return _RUN[what](*arguments, **options)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@torch.compiler.assume_constant_result
 def _name(group: Any) -> str:
     return ranks_of(group).name
 

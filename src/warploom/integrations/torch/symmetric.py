@@ -253,7 +253,7 @@ def rows_of_all(x: Tensor, group: str, *, autograd: bool = False) -> Tensor:
     end = "_autograd" if autograd else ""
     names = (f"all_gather_single{end}", f"all_gather_tensor{end}")
     gather = next(getattr(collectives, name) for name in names if hasattr(collectives, name))
-    return collectives.wait_tensor(gather(x, 0, group))  # type: ignore[no-any-return]
+    return collectives.wait_tensor(gather(x, 0, group))
 
 
 def _captured() -> bool:

@@ -180,7 +180,7 @@ def computable(query: Tensor, key: Tensor, value: Tensor, scaling: Any) -> bool:
 
 def _watched() -> bool:
     """Whether a tracer, a transform or a mode is to see the operators that run: it cannot see a kernel."""
-    transformed: bool = torch._C._are_functorch_transforms_active()  # type: ignore[attr-defined]
+    transformed: bool = torch._C._are_functorch_transforms_active()
     return transformed or torch._C._len_torch_dispatch_stack() > 0 or bool(torch.jit.is_tracing())
 
 

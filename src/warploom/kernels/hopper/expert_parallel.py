@@ -369,7 +369,7 @@ def combine(
     """The sums of this GPU's tokens, each by one warp, as soon as its experts are done."""
 
     def number(of: ArrayHandle, at: Register) -> Register:
-        return ptx.load(f32, ptx.addr(of.pointer() + at.to(u64) * f32.bytes))  # type: ignore[no-any-return]
+        return ptx.load(f32, ptx.addr(of.pointer() + at.to(u64) * f32.bytes))
 
     warp, warps, lane = _movers()
     pieces, topk, here = Y.shape[1] // _VECTOR, route.topk, returned.pointer(route.rank)

@@ -149,7 +149,7 @@ class Parts:
 
     def number(self, tile: Register, block: int) -> Register:
         """Of this CTA's part of a block of 64 rows of a tile, among all of them."""
-        return (tile * (self.config.tile_m // BLOCK) + block) * self.config.split + self.k.part  # type: ignore[no-any-return]
+        return (tile * (self.config.tile_m // BLOCK) + block) * self.config.split + self.k.part
 
 
 # -- roles ---------------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class BarrierRecord:
 
 
 def record_of(barrier: MBarrier) -> BarrierRecord:
-    return barrier.mark  # type: ignore[no-any-return]
+    return barrier.mark
 
 
 @dataclass(eq=False, slots=True)

@@ -72,7 +72,7 @@ class Shadow:
             return []
         epochs = self.epochs[: len(self.warps), granules]
         every = tuple(range(1, epochs.ndim))
-        return np.maximum.reduce(epochs, axis=every, initial=0).tolist()  # type: ignore[no-any-return]
+        return np.maximum.reduce(epochs, axis=every, initial=0).tolist()
 
     def elements(self, index: np.ndarray, size: int, count: int) -> np.ndarray:
         """The granules of `count` elements of `size` bytes from each index on: (parts, lanes), or (lanes,)."""
