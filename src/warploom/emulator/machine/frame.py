@@ -19,7 +19,7 @@ from .machine import Cta, Machine
 from .memory import Region
 from .operation import Operation
 from .places import Lanes
-from .registers import WARP, RegisterFile
+from .registers import WARP, Mask, RegisterFile
 from .resolve import pattern_of, resolve
 
 
@@ -28,7 +28,7 @@ class Frame:
 
     Attributes:
         values: slot number -> (lanes,) array view of the register, or a NumPy scalar for a constant.
-        mask: True, or a (lanes,) bool array: the lanes that execute (activity and guard).
+        mask: the lanes that execute (activity and guard).
         lanes, first_warp, warps, columns: which warps, and their columns in the register file.
         operation: what is being executed.
     """
@@ -47,7 +47,7 @@ class Frame:
         self.lanes = warps * WARP
         self.columns = slice(first_warp * WARP, (first_warp + warps) * WARP)
         self.values: Mapping[int, Any] = registers.window(first_warp, warps)
-        self.mask: np.ndarray | bool = True
+        self.mask: Mask = True
         self.operation: Operation = None  # type: ignore[assignment]
         self.lane_index = np.arange(self.lanes)
 
@@ -60,12 +60,12 @@ class Frame:
     @property
     def active(self) -> np.ndarray:
         """The mask as a (lanes,) bool array."""
-        return np.ones(self.lanes, np.bool_) if self.mask is True else self.mask  # type: ignore[return-value]
+        return np.ones(self.lanes, np.bool_) if self.mask is True else self.mask
 
     @property
     def active_lanes(self) -> np.ndarray:
         """Indices of the lanes that execute."""
-        return self.lane_index if self.mask is True else self.mask.nonzero()[0]  # type: ignore[union-attr]
+        return self.lane_index if self.mask is True else self.mask.nonzero()[0]
 
     @property
     def lane_mask(self) -> int:
@@ -98,9 +98,9 @@ class Frame:
         tx, ty, tz = self.cta.thread_index(thread)
         return f"{text}, thread ({tx}, {ty}, {tz}), warp {thread // WARP} lane {thread % WARP}"
 
-    def error(self, kind: type[EmulationError], what: str, lane: int | None = None, **parts: object) -> NoReturn:
+    def error(self, kind: type[EmulationError], what: str, lane: int | None = None, **parts: Any) -> NoReturn:
         """Raise an error of this instruction; `parts` are expected, got, consequence, hint."""
-        error = kind(what, where=self.where(lane), **parts)  # type: ignore[arg-type]
+        error = kind(what, where=self.where(lane), **parts)
         error.location = self.instruction.location
         raise error
 
@@ -194,7 +194,7 @@ class Frame:
             address = address.astype(np.int64)
         if self.mask is True:
             return self.lane_index, address.view(np.int64)
-        lanes = self.mask.nonzero()[0]  # type: ignore[union-attr]
+        lanes = self.mask.nonzero()[0]
         return lanes, address[lanes].view(np.int64)
 
     def peer(self, rank: int, lane: int | None = None) -> Cta:
@@ -272,8 +272,8 @@ class Issuer:
         role = self.frame.machine.code.role(self.frame.first_warp + (self.lane or 0) // 32)
         return f"{role}, {who}" if role else who
 
-    def error(self, kind: type[EmulationError], what: str, **parts: object) -> NoReturn:
+    def error(self, kind: type[EmulationError], what: str, **parts: Any) -> NoReturn:
         """Raise an error of the issuing instruction, also long after it ran."""
-        error = kind(what, where=self.where(), **parts)  # type: ignore[arg-type]
+        error = kind(what, where=self.where(), **parts)
         error.location = self.operation.instruction.location
         raise error

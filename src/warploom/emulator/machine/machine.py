@@ -20,7 +20,7 @@ from .links import Links
 from .listeners import Events
 from .memory import Allocation, GlobalMemory, Region
 from .model import Model
-from .registers import WARP, RegisterFile
+from .registers import WARP, Mask, RegisterFile
 from .slots import Slot
 from .special_values import SPECIAL
 from .symbols import warps_named
@@ -58,7 +58,7 @@ class Fragment:
     pc: int
     lanes: int
     wait: Wait | None = None
-    wait_mask: np.ndarray | bool = True
+    wait_mask: Mask = True
     seen_progress: int = -1
     masks: np.ndarray | None = None
 

@@ -7,12 +7,15 @@ type it computes in. Consecutive warps that execute together see a window of col
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from ...isa.dtypes import DType, b128
 
 WARP = 32
+Mask = np.ndarray | Literal[True]
+"""Lanes that execute: all of them, or those set in a (lanes,) bool array."""
 BANKS: dict[int, np.dtype] = {
     1: np.dtype(np.bool_),
     16: np.dtype(np.uint16),

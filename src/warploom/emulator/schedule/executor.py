@@ -16,6 +16,7 @@ from ..machine.frame import Frame, frame_of
 from ..machine.machine import FULL, Cta, Fragment, Machine, Warp, lanes_of
 from ..machine.operation import BRANCH, INDEXED_BRANCH, MANY, PLAIN, WARPGROUP, WHOLE, Operation
 from ..machine.registers import WARP as WARP_SIZE
+from ..machine.registers import Mask
 from ..machine.wait import Wait
 from .convergence import who_executes
 from .fragments import Group, divide, merge
@@ -42,9 +43,7 @@ class Runner:
         count = len(group.fragments)
         frame = frame_of(cta, group.first, count)
         whole = all(fragment.lanes == FULL for fragment in group.fragments)
-        base: np.ndarray | bool = (
-            True if whole else np.concatenate([lanes_of(fragment.lanes) for fragment in group.fragments])
-        )
+        base: Mask = True if whole else np.concatenate([lanes_of(fragment.lanes) for fragment in group.fragments])
         lanes = frame.lanes if whole else int(np.count_nonzero(base))
         warp = cta.warps[group.first]
         divided = len(warp.fragments) > 1  # then it is the only warp of the group
@@ -128,7 +127,7 @@ class Runner:
         for at, fragment in enumerate(group.fragments):
             warp = cta.warps[group.first + at]
             part = frame if len(group.fragments) == 1 else frame_of(cta, warp.index, 1)
-            mask = outer if outer is True else outer[at * WARP_SIZE : (at + 1) * WARP_SIZE]  # type: ignore[index]
+            mask = outer if outer is True else outer[at * WARP_SIZE : (at + 1) * WARP_SIZE]
             part.operation = operation
             fragment.pc = pc
             if mask is not True:
@@ -185,7 +184,7 @@ class Runner:
             self._block(fragment, wait, frame.mask)
         return False
 
-    def _block(self, fragment: Fragment, wait: Wait, mask: np.ndarray | bool) -> None:
+    def _block(self, fragment: Fragment, wait: Wait, mask: Mask) -> None:
         fragment.wait, fragment.wait_mask = wait, mask
         fragment.seen_progress = self.machine.progress_count if wait.spins else self.machine.signals
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ...emulator.machine.events import Observer
-from ...emulator.machine.registers import WARP
+from ...emulator.machine.registers import WARP, Mask
 from ...emulator.ops.warp import source_lanes
 from ..report.findings import at
 from ..report.words import actor
@@ -107,9 +107,7 @@ class UndefinedRegisters(Observer):
         source, _ = source_lanes(step.mode, *(value.reshape(shape) for value in values))
         return (np.take_along_axis(moved, source, axis=1) | _spread(by | to)).reshape(-1)
 
-    def _report(
-        self, frame: Frame, numbers: Sequence[int], what: str, marks: np.ndarray, mask: np.ndarray | bool
-    ) -> None:
+    def _report(self, frame: Frame, numbers: Sequence[int], what: str, marks: np.ndarray, mask: Mask) -> None:
         for number in numbers:
             bad = (marks[number] != 0) & mask
             if not bad.any() or self.context.findings.seen(RULE, (frame.operation,)):

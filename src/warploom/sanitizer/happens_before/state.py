@@ -202,7 +202,7 @@ class ClusterState:
             return self.active(by.frame)
         first = by.lane // WARP * WARP
         mask = by.frame.mask
-        lanes = FULL if mask is True else mask_of(mask[first : first + WARP])  # type: ignore[index]
+        lanes = FULL if mask is True else mask_of(mask[first : first + WARP])
         return [(self.clock_of(by), lanes)]
 
     def exits_of(self, rank: int) -> list[Released]:

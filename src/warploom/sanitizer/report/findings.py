@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...emulator.machine.finding import Finding, Side
@@ -22,7 +24,8 @@ class Findings:
     """Collects findings, each once for each rule and pair of instructions."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, object, object], dict[str, object]] = {}
+        self._found: dict[tuple[str, object, object], Finding] = {}
+        self._again: Counter[tuple[str, object, object]] = Counter()
         self.heard: Callable[[str, str, Cta | None, int | None], None] | None = None
         """Is told of each new finding at once: its rule, its message, and who ran the instruction."""
 
@@ -47,28 +50,29 @@ class Findings:
         """
         key = self.key(rule, codes)
         if key in self._found:
-            self._found[key]["count"] += 1  # type: ignore[operator]
+            self._again[key] += 1
         elif len(self._found) < LIMIT:
-            self._found[key] = {
-                "message": message, "codes": codes, "cta": cta.index if cta else None, "warp": warp,
-                "severity": severity or RULES[rule].severity, "count": 1, "address": address, "missing": missing,
-                "history": history, "fix": fix or RULES[rule].fix, "sides": sides or sides_of(codes, cta, warp),
-            }  # fmt: skip
+            self._found[key] = Finding(
+                rule, message, severity or RULES[rule].severity, locations=tuple(dict.fromkeys(map(place, codes))),
+                cta=cta.index if cta else None, warp=warp, sides=sides or sides_of(codes, cta, warp), address=address,
+                missing=missing, history=history, fix=fix or RULES[rule].fix,
+            )  # fmt: skip
             if self.heard is not None:
                 self.heard(rule, message, cta, warp)
 
     def seen(self, rule: str, codes: tuple[Operation, ...]) -> bool:
         """Whether it is known already; counts it if so. Spares the making of its message."""
-        found = self._found.get(self.key(rule, codes))
-        if found is not None:
-            found["count"] += 1  # type: ignore[operator]
-        return found is not None
+        key = self.key(rule, codes)
+        known = key in self._found
+        self._again[key] += known
+        return known
 
     def raise_to_error(self, rule: str, codes: tuple[Operation, ...], more: str = "") -> None:
         """Make a finding an error that came in as a warning, and say more of it."""
-        found = self._found.get(self.key(rule, codes))
-        if found is not None and found["severity"] != "error":
-            found["severity"], found["message"] = "error", f"{found['message']}{more}"
+        key = self.key(rule, codes)
+        found = self._found.get(key)
+        if found is not None and found.severity != "error":
+            self._found[key] = replace(found, severity="error", message=f"{found.message}{more}")
 
     @staticmethod
     def key(rule: str, codes: tuple[Operation, ...]) -> tuple[str, object, object]:
@@ -79,28 +83,14 @@ class Findings:
     def as_list(self) -> list[Finding]:
         """What was found, errors first, then in the order met; see `causes` for what is left out."""
         order = {"error": 0, "warning": 1, "performance": 2}
-        made = [self._finding(rule, found) for (rule, _, _), found in self._found.items()]
+        made = [_told(found, 1 + self._again[key]) for key, found in self._found.items()]
         return causes(sorted(made, key=lambda finding: order[finding.severity]))
 
-    @staticmethod
-    def _finding(rule: str, found: dict[str, object]) -> Finding:
-        count = found["count"]
-        times = f" ({count} times)" if count != 1 else ""
-        return Finding(
-            rule=rule,
-            message=f"{found['message']}{times}\n  fix: {found['fix']}",
-            severity=str(found["severity"]),
-            locations=tuple(dict.fromkeys(place(code) for code in found["codes"])),  # type: ignore[attr-defined]
-            cta=found["cta"],  # type: ignore[arg-type]
-            warp=found["warp"],  # type: ignore[arg-type]
-            summary=str(found["message"]),
-            sides=found["sides"],  # type: ignore[arg-type]
-            address=str(found["address"]),
-            missing=str(found["missing"]),
-            history=found["history"],  # type: ignore[arg-type]
-            fix=str(found["fix"]),
-            count=count,  # type: ignore[arg-type]
-        )
+
+def _told(found: Finding, count: int) -> Finding:
+    times = f" ({count} times)" if count != 1 else ""
+    message = f"{found.message}{times}\n  fix: {found.fix}"
+    return replace(found, message=message, summary=found.message, count=count)
 
 
 def sides_of(codes: tuple[Operation, ...], cta: Cta | None, warp: int | None) -> tuple[Side, ...]:
