@@ -151,6 +151,7 @@ def commands() -> list[object]:
     ]
 
 
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("line", commands())
 def test_a_command_runs_as_it_stands(line: str) -> None:
     first, *words = shlex.split(line)

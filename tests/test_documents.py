@@ -166,7 +166,7 @@ ANYWHERE, ON_A_GPU = (
 LONG = ("ladder --emulate", "warm ")
 
 
-@pytest.mark.sample(5, all=13)
+@pytest.mark.sample(3, all=13)
 @pytest.mark.parametrize(
     "line",
     [pytest.param(line, marks=pytest.mark.slow if any(word in line for word in LONG) else ()) for line in ANYWHERE],

@@ -45,6 +45,7 @@ def run(fusion: Fusion, out, m: int, n: int, tile_n: int, **options) -> None:
         assert abs(float(subject.given["amax"][0]) - largest) <= off
 
 
+@pytest.mark.sample(8, all=16)
 @pytest.mark.parametrize("name", STEPS)
 def test_every_step(name: str):
     run(STEPS[name], bf16, 90, 104, 72)

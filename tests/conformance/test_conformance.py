@@ -25,7 +25,7 @@ def recorded() -> recording.Recording | None:
     return recording.load()
 
 
-@pytest.mark.sample(500, full=600)
+@pytest.mark.sample(300, all=525)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_emulator_gives_the_bits_of_the_gpu(case):
     asm.check(asm.parse(case.text(), name=case.name))

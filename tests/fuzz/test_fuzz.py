@@ -28,9 +28,11 @@ def decoded(raw: bytes) -> str:
     return raw.decode(errors="replace")
 
 
-def test_the_texts_are_sound_before_they_are_changed() -> None:
+@pytest.mark.sample(1, all=4)
+@pytest.mark.parametrize("part", range(4))
+def test_the_texts_are_sound_before_they_are_changed(part: int) -> None:
     """What is mutated runs or stops with an error of the emulator: it is not refused from the start."""
-    assert {run(text) for text in texts()} == {"ran", "stopped"}
+    assert {run(text) for text in texts()[part::4]} == {"ran", "stopped"}
 
 
 def test_a_copy_of_no_bytes_touches_nothing() -> None:

@@ -105,7 +105,7 @@ def test_head_dimensions(head_dim, value_dim):
     assert max(errors) <= ERROR
 
 
-@pytest.mark.sample(1, full=1)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_they_build_without_spills_and_serialised_products(head_dim):
     of = Attention(head_dim=head_dim, value_dim=head_dim, above=True)

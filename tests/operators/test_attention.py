@@ -246,7 +246,7 @@ def test_scales_of_sixteen_bits_and_gradients_of_eight_are_refused():
 
 
 @pytest.mark.parametrize("causal, window", [(True, None), (False, (40, 3))])
-@pytest.mark.sample(1, full=1)
+@pytest.mark.sample(0, all=1)
 def test_gradients_of_sequences_are_those_of_each_alone(causal, window):
     from tests.kernels.test_attention_backward import exact as formula
 

@@ -206,6 +206,7 @@ for _ in range(2):
 # -- few rows ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3, all=6)
 @pytest.mark.parametrize(
     ("types", "layouts", "size", "split"),
     [

@@ -178,6 +178,7 @@ def test_scales_of_blocks_and_precise_sums_are_exact_to_f32(m, n, k):
         warploom.matmul(qx[:, :96], qw.T[:96], accumulate="precise")
 
 
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("a_along_m", [True, False])
 @pytest.mark.parametrize("b_along_k", [True, False])
 def test_scales_of_blocks_are_read_where_they_lie(a_along_m, b_along_k):

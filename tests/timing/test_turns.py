@@ -16,6 +16,7 @@ def recorded():
     return [record(find(name).build(), a, b) for name in ("multistage", "tma_store")]
 
 
+@pytest.mark.full
 def test_one_launch_by_itself_runs_at_its_own_clock(recorded):
     recording, launch = recorded[0]
     alone = predict(recording, H200, launch)
