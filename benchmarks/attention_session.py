@@ -21,7 +21,7 @@ from warploom.lab.bench import ratios
 from warploom.lab.contender import Beat, Contender, Prepared
 from warploom.lab.gpu_stage import compared
 from warploom.lab.plans import meant
-from warploom.lab.problem import Work
+from warploom.lab.work import Work
 from warploom.runtime.benchmark import protocols
 from warploom.runtime.benchmark.gpu import Gpu
 from warploom.runtime.benchmark.power import PowerMeter, driver_version

@@ -30,8 +30,7 @@ from benchmarks.sweep_free_tile import CUBLAS, LIBRARY
 from warploom.errors import ArgumentError
 from warploom.kernels.hopper.names import any_config
 from warploom.lab import evidence
-from warploom.lab.problem import Problem
-from warploom.lab.through_library import library_problem
+from warploom.lab.work import GemmWork
 from warploom.operators.families import estimate
 from warploom.operators.families.correction import FEATURES, MOST, considered, numbers
 from warploom.operators.families.trees import Trees
@@ -52,7 +51,7 @@ class Group:
     """What was timed of one product: names, estimates, features, times, which the library considers, and cuBLAS's
     time."""
 
-    problem: Problem
+    problem: GemmWork
     names: list[str]
     estimates: np.ndarray
     features: np.ndarray
@@ -80,9 +79,9 @@ def middle(values: Sequence[float]) -> float:
 def groups(points: Sequence[Mapping[str, Any]]) -> list[Group]:
     """The products of a sweep of which two configurations or more were timed, from all its runs. Times of runs are
     brought together by the median of what both have timed: cuBLAS at least."""
-    found: dict[Problem, dict[str, float]] = {}
+    found: dict[GemmWork, dict[str, float]] = {}
     for point in points:
-        problem = Problem(point["m"], point["n"], point["k"], dtype=point["dtype"], scales=point.get("scales", ""))
+        problem = GemmWork(point["m"], point["n"], point["k"], dtype=point["dtype"], scales=point.get("scales", ""))
         times = {name: us for name, us in timed(point).items() if name != LIBRARY}
         if CUBLAS not in times:
             continue
@@ -111,8 +110,8 @@ def noise(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _group(problem: Problem, times: Mapping[str, float], cublas: float) -> Group:
-    asked = library_problem(problem)
+def _group(problem: GemmWork, times: Mapping[str, float], cublas: float) -> Group:
+    asked = problem.posed
     names, estimates, rows, thought_of = [], [], [], []
     for name in times:
         try:

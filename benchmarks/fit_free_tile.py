@@ -24,8 +24,8 @@ from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.hopper.names import any_config
 from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.lab import evidence
-from warploom.lab.problem import Problem
 from warploom.lab.warploom_contender import product_of
+from warploom.lab.work import GemmWork
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results/nvidia-h200"
 SWEEP, MODEL = RESULTS / "sweep-free-tile.json", RESULTS / "free-tile-model.json"
@@ -61,7 +61,7 @@ PRIOR = 0.01
 class Group:
     """The timed tiles of one product."""
 
-    problem: Problem
+    problem: GemmWork
     names: list[str]
     features: Features
     times: np.ndarray
@@ -74,7 +74,7 @@ def groups(points: Sequence[Mapping[str, Any]], sms: int = 132) -> list[Group]:
     for point in points:
         if point.get("run", 0) not in RUNS:
             continue
-        problem = Problem(point["m"], point["n"], point["k"], dtype=point["dtype"], scales=point.get("scales", ""))
+        problem = GemmWork(point["m"], point["n"], point["k"], dtype=point["dtype"], scales=point.get("scales", ""))
         times = {name: point["final_us"].get(name, us) for name, us in point["us"].items()}
         names, rows = [], []
         for name in times:

@@ -9,9 +9,8 @@ from warploom.kernels.hopper import free_tile_choice
 from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.hopper.small_m_config import SmallMConfig
-from warploom.lab.problem import Problem
-from warploom.lab.through_library import library_problem
 from warploom.lab.warploom_contender import product_of
+from warploom.lab.work import GemmWork
 from warploom.operators.families import ranked as ranked_by_model
 from warploom.operators.families.hopper_large import hopper
 from warploom.operators.select import ranking
@@ -27,15 +26,15 @@ DECODE_ROWS, STREAM_ROWS = 64, 256
 AnyConfig = FreeTileConfig | SmallMConfig | Config
 
 
-def chosen_first(problem: Problem, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
+def chosen_first(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
     """The library's own first, in its order: what a fit that is to choose among them has to have seen."""
-    return [config for config, _ in ranking(library_problem(problem), replace(EMULATED, sms=sms))[:most]]
+    return [config for config, _ in ranking(problem.posed, replace(EMULATED, sms=sms))[:most]]
 
 
-def pairs(problem: Problem, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
+def pairs(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
     """The library's own first, and pairs of CTAs that share an operand: of its first tile, then the model's first, half
     of them in one wave or none."""
-    asked = library_problem(problem)
+    asked = problem.posed
     ours = [config for config, _ in ranking(asked, replace(EMULATED, sms=sms))]
     chosen: dict[AnyConfig, None] = dict.fromkeys(ours[: max(2, most // 4)])
     sizes, product = (problem.m, problem.n, problem.k), product_of(problem)
@@ -54,7 +53,7 @@ def pairs(problem: Problem, sms: int = free_tile_choice.SMS, most: int = MOST_CA
     return list(chosen)[:most]
 
 
-def candidates(problem: Problem, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
+def candidates(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
     """The configurations worth timing: the model's first ones, the first of each form, and variants of the very first.
 
     The first of each form are for the fit: a model that only saw its own favourites would never learn of others.
@@ -76,7 +75,7 @@ def candidates(problem: Problem, sms: int = free_tile_choice.SMS, most: int = MO
     return list(chosen)[:most]
 
 
-def _free(problem: Problem, sms: int, count: int) -> list[FreeTileConfig]:
+def _free(problem: GemmWork, sms: int, count: int) -> list[FreeTileConfig]:
     """The model's first of each form, the fastest first."""
     ranked = free_tile_choice.ranked(problem.m, problem.n, problem.k, product_of(problem), sms)
     first: dict[tuple[object, ...], FreeTileConfig] = {}
@@ -86,9 +85,9 @@ def _free(problem: Problem, sms: int, count: int) -> list[FreeTileConfig]:
     return list(first.values())[:count]
 
 
-def _large(problem: Problem, count: int) -> list[Config]:
+def _large(problem: GemmWork, count: int) -> list[Config]:
     """The large kernels' first by their own model, one of a tile."""
-    asked = library_problem(problem)
+    asked = problem.posed
     first: dict[tuple[object, ...], Config] = {}
     for config, _ in ranked_by_model(list(hopper(asked, EMULATED)), asked, EMULATED):
         first.setdefault((config.kernel_schedule, config.tile_m, config.tile_n), config)
@@ -99,7 +98,7 @@ def _form(config: FreeTileConfig) -> tuple[object, ...]:
     return config.swapped, config.tile_m, config.split, config.persistent, config.neighbours
 
 
-def _variants(problem: Problem, best: FreeTileConfig) -> Iterator[AnyConfig]:
+def _variants(problem: GemmWork, best: FreeTileConfig) -> Iterator[AnyConfig]:
     """Of the model's first: with the promise of constant weights; with neighbours together; for few rows, decode."""
     if problem.m <= DECODE_ROWS:
         yield replace(best, constant_weights=True)
@@ -111,12 +110,12 @@ def _variants(problem: Problem, best: FreeTileConfig) -> Iterator[AnyConfig]:
         for rows in (64, 128) if problem.m > DECODE_ROWS else (64,):
             streamed = SmallMConfig(tokens=tokens, rows=rows, k_tiles=1, split_by="stream", prefetch=3)
             yield replace(streamed, wide=problem.m > 16 and problem.n % 8 == 0).filled()
-    asked = library_problem(problem)
+    asked = problem.posed
     wide = [each for each in hopper(asked, EMULATED) if each.tile_m >= 128]
     yield from [config for config, _ in ranked_by_model(wide, asked, EMULATED)[:2]] if problem.m > DECODE_ROWS else []
 
 
-def _decodes(problem: Problem) -> Iterator[SmallMConfig]:
+def _decodes(problem: GemmWork) -> Iterator[SmallMConfig]:
     """Tiles of 64 weights and all tokens, split so that one wave of CTAs is as full as it gets."""
     tiles = -(-problem.n // 64)
     for per_sm in (1, 2):

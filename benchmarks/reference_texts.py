@@ -39,9 +39,9 @@ from warploom.lab.contender import COMPILE_S, Beat, Contender, Prepared
 from warploom.lab.gpu_stage import GpuStage, compared
 from warploom.lab.operands import Operands
 from warploom.lab.plans import Plan
-from warploom.lab.problem import Problem
 from warploom.lab.roofline import grouped
 from warploom.lab.suites import Suite
+from warploom.lab.work import GemmWork
 from warploom.operators import select
 from warploom.operators.spec.gpu import EMULATED, gpu_of
 from warploom.runtime import Program, build, emulate, on_gpu
@@ -98,15 +98,15 @@ class Duel:
     def kernel(self) -> Large | Decode:
         return TEXTS[self.text]
 
-    def problem(self, shape: tuple[int, int, int]) -> Problem:
+    def problem(self, shape: tuple[int, int, int]) -> GemmWork:
         """The product of a shape in the text's types, with its scales."""
         if isinstance(self.kernel, Decode):
-            return Problem(*shape)
+            return GemmWork(*shape)
         scales = {"none": "", "tensor": "tensor", "block": "block128"}[self.kernel.scales]
-        return Problem(*shape, dtype="e4m3" if scales else "bf16", scales=scales)
+        return GemmWork(*shape, dtype="e4m3" if scales else "bf16", scales=scales)
 
     @property
-    def small(self) -> Problem:
+    def small(self) -> GemmWork:
         """One tile of a cluster and few steps of k: what the emulator does in a second."""
         kernel = self.kernel
         if isinstance(kernel, Decode):
@@ -151,7 +151,7 @@ class Reference(Contender):
     def __init__(self, kernel: Large | Decode) -> None:
         self.kernel = kernel
 
-    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         beat(f"{self.kernel.name}, building", COMPILE_S)
         program = self.program(problem, multiprocessors(sets[0].a))
         facts: dict[str, Any] = {"text": self.kernel.name, "pdl": program.pdl}
@@ -163,7 +163,7 @@ class Reference(Contender):
         calls = [laid_out(program, self.arguments(problem, o), beat) for o in sets]
         return Prepared(calls, self.kernel.name, f"g{GROUP}" if isinstance(self.kernel, Large) else "", facts)
 
-    def program(self, problem: Problem, sms: int) -> Program:
+    def program(self, problem: GemmWork, sms: int) -> Program:
         """The text with its launch: as many clusters as the GPU holds, but no more than there are tiles."""
         kernel = self.kernel
         if isinstance(kernel, Decode):
@@ -171,7 +171,7 @@ class Reference(Contender):
         clusters = min(sms // (kernel.cluster[0] * kernel.cluster[1]), len(kernel.tiles(problem.m, problem.n)))
         return kernel.program(**kernel.launch(clusters))
 
-    def arguments(self, problem: Problem, o: Operands) -> list[Any]:
+    def arguments(self, problem: GemmWork, o: Operands) -> list[Any]:
         """The parameters for a set of operands; factors that a tile has behind the last row are ones."""
         if isinstance(self.kernel, Decode):
             return self.kernel.arguments(o.a, o.b, o.out)
@@ -190,10 +190,10 @@ class Ours(Contender):
 
     dtypes, scales = Reference.dtypes, Reference.scales
 
-    def __init__(self, name: str, text: str, config: Callable[[Problem], Config | SmallMConfig]) -> None:
+    def __init__(self, name: str, text: str, config: Callable[[GemmWork], Config | SmallMConfig]) -> None:
         self.name, self.text, self.config = name, text, config
 
-    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         beat(f"{self.name}, building", COMPILE_S)
         config = self.config(problem)
         prepared = through_library.prepare(problem, sets, pinned=config)
@@ -209,7 +209,7 @@ class Chosen(Ours):
         super().__init__(CHOSEN, duel.text, lambda problem: chosen(duel, problem))
         self.duel = duel
 
-    def missing(self, problem: Problem | None = None) -> str | None:
+    def missing(self, problem: GemmWork | None = None) -> str | None:
         reason = super().missing(problem)
         if reason is None and problem is not None:
             both = [text_of(problem, config(self.duel, problem)) for config in (same_idea, chosen)]
@@ -218,25 +218,25 @@ class Chosen(Ours):
         return reason
 
 
-def same_idea(duel: Duel, problem: Problem) -> Config | SmallMConfig:
+def same_idea(duel: Duel, problem: GemmWork) -> Config | SmallMConfig:
     """Our configuration of the text's idea."""
     config = any_config(duel.config)
     return config if isinstance(config, SmallMConfig) else replace(config, pdl=duel.kernel.pdl)
 
 
-def chosen(duel: Duel, problem: Problem) -> Any:
+def chosen(duel: Duel, problem: GemmWork) -> Any:
     """The library's configuration on this GPU, or the one it has for an H200; weights are constant where the text's
     are."""
     import torch
 
     gpu = gpu_of(0) if torch.cuda.is_available() else EMULATED
-    config = operators.choose(through_library.library_problem(problem), gpu).config
+    config = operators.choose(problem.posed, gpu).config
     return select.promised(config) if isinstance(duel.kernel, Decode) else config
 
 
-def text_of(problem: Problem, config: Any) -> str:
+def text_of(problem: GemmWork, config: Any) -> str:
     """The PTX of a configuration."""
-    return select.kernel_of(through_library.library_problem(problem), config).ptx()
+    return select.kernel_of(problem.posed, config).ptx()
 
 
 def multiprocessors(array: Any) -> int:
@@ -291,10 +291,10 @@ class Pretended(AbstractContextManager[None]):
     def idle(self, seconds: float) -> None:
         self._time += seconds
 
-    def operands(self, problem: Problem, data: str) -> list[Operands]:
+    def operands(self, problem: GemmWork, data: str) -> list[Operands]:
         return operands.make(problem, data, sets=1, device="cpu")
 
-    def check(self, problem: Problem, sets: Sequence[Operands], prepared: Prepared) -> tuple[float, bool]:
+    def check(self, problem: GemmWork, sets: Sequence[Operands], prepared: Prepared) -> tuple[float, bool]:
         return compared(operands.reference(problem, sets[0]), sets, prepared, lambda: None)
 
     def ready(self, prepared: Prepared, launch: str, count: int) -> tuple[Callable[[], object], int]:

@@ -38,9 +38,9 @@ from warploom.lab.bench import Stage
 from warploom.lab.contender import Prepared
 from warploom.lab.contenders import find
 from warploom.lab.operands import Operands
-from warploom.lab.problem import Problem, parse_shapes
-from warploom.lab.through_library import call_of, chosen_config, library_problem
+from warploom.lab.through_library import call_of, chosen_config
 from warploom.lab.warploom_contender import product_of
+from warploom.lab.work import GemmWork, parse_shapes
 from warploom.operators import kernel_cache, select
 from warploom.operators.spec.gpu import gpu_of
 from warploom.runtime import on_gpu
@@ -76,10 +76,10 @@ def built(product: Product, fusion: Fusion, config: AnyConfig, arch: str) -> byt
         return f"{type(error).__name__}: {error.what}"
 
 
-def warmed(problem: Problem, arch: str) -> str:
+def warmed(problem: GemmWork, arch: str) -> str:
     """In a process of its own: what `warploom.matmul` will run for a problem comes into the cache; "" or why not."""
     try:
-        asked = library_problem(problem)
+        asked = problem.posed
         program = kernel_cache.program_of(asked, select.choose(asked).config, keep=True)
         on_gpu.build(program, on_gpu.target_for(program, arch))
     except WarploomError as error:
@@ -96,7 +96,7 @@ class Built:
 
 
 def build_all(
-    problems: Sequence[Problem], configs: Mapping[AnyConfig, Problem], arch: str, workers: int,
+    problems: Sequence[GemmWork], configs: Mapping[AnyConfig, GemmWork], arch: str, workers: int,
     say: Callable[[str], None] = print,
 ) -> Built:  # fmt: skip
     """Build every configuration (for a problem that has it), and what the library chooses, in parallel."""
@@ -128,7 +128,7 @@ def _keep(made: Built, config: AnyConfig, result: bytes | str) -> None:
         made.refused[config.name()] = result
 
 
-def fusion_of(problem: Problem) -> Fusion:
+def fusion_of(problem: GemmWork) -> Fusion:
     """What the kernel does besides: the scales of eight-bit operands."""
     return Fusion(scales=problem.scales or None)
 
@@ -152,7 +152,7 @@ class Sweep:
     most: int = MOST_CANDIDATES
     candidates: Callable[..., list[AnyConfig]] = candidates
 
-    def point(self, problem: Problem) -> dict[str, Any]:
+    def point(self, problem: GemmWork) -> dict[str, Any]:
         """One product: every contender checked and timed."""
         self.beat(f"operands of {problem.shape}", 120.0)
         sets = self.stage.operands(problem, "normal")
@@ -179,19 +179,19 @@ class Sweep:
         self.stage.release()
         return found
 
-    def _expected(self, config: FreeTileConfig, problem: Problem) -> float:
+    def _expected(self, config: FreeTileConfig, problem: GemmWork) -> float:
         sizes = problem.m, problem.n, problem.k
         return free_tile_choice.terms(config, *sizes, product_of(problem), self.sms).total
 
     def _timed(
-        self, problem: Problem, calls: Mapping[str, Any], per: Mapping[str, int], how: Mapping[str, Any]
+        self, problem: GemmWork, calls: Mapping[str, Any], per: Mapping[str, int], how: Mapping[str, Any]
     ) -> dict[str, float]:
         """Microseconds of a call of each."""
         watch = lambda name, counting: self.beat(f"{name} {problem.shape}")  # noqa: E731
         spreads = protocols.interleaved(calls, self.stage.timer, watch=watch, **how)
         return {name: spread.median / per[name] * 1e6 for name, spread in spreads.items()}
 
-    def _prepared(self, problem: Problem, sets: Sequence[Operands]) -> tuple[dict[str, Prepared], dict[str, str]]:
+    def _prepared(self, problem: GemmWork, sets: Sequence[Operands]) -> tuple[dict[str, Prepared], dict[str, str]]:
         """The contenders whose result is right, and what is wrong with the others."""
         found: dict[str, Prepared] = {}
         wrong: dict[str, str] = {}
@@ -220,7 +220,7 @@ class Sweep:
         return found, wrong
 
 
-def _rival(problem: Problem) -> str:
+def _rival(problem: GemmWork) -> str:
     return {"": "cublas", "tensor": "scaled-mm", "row": "scaled-mm-row"}[problem.scales]
 
 
@@ -246,7 +246,7 @@ def _own(program: Program, config: AnyConfig, sets: Sequence[Operands], sms: int
     return Prepared([one(o) for o in sets], "free_tile", config.name())
 
 
-def library(problem: Problem, sets: Sequence[Operands]) -> Prepared:
+def library(problem: GemmWork, sets: Sequence[Operands]) -> Prepared:
     """`warploom.matmul` as users call it."""
     return Prepared([call_of(problem, o) for o in sets], "matmul", chosen_config(problem, gpu_of(0)).name())
 
@@ -288,7 +288,7 @@ def identity(point: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def run(
-    sweep: Sweep, problems: Sequence[Problem], folder: Path, seconds: float, now: Callable[[], float] = time.monotonic,
+    sweep: Sweep, problems: Sequence[GemmWork], folder: Path, seconds: float, now: Callable[[], float] = time.monotonic,
     say: Callable[[str], None] = print,
 ) -> int:  # fmt: skip
     """Measure what `folder` does not have yet, until the time is over. Gives back how many products were measured."""
@@ -311,7 +311,7 @@ def run(
     return count
 
 
-def _line(problem: Problem, point: Mapping[str, Any]) -> str:
+def _line(problem: GemmWork, point: Mapping[str, Any]) -> str:
     final = point["final_us"]
     ours = {name: us for name, us in final.items() if name not in (CUBLAS, LIBRARY)}
     if CUBLAS not in final or not ours:
@@ -322,9 +322,9 @@ def _line(problem: Problem, point: Mapping[str, Any]) -> str:
             f"{library_ratio:.3f}, wrong {len(point['wrong'])}")  # fmt: skip
 
 
-def problems_of(options: argparse.Namespace) -> tuple[Problem, ...]:
+def problems_of(options: argparse.Namespace) -> tuple[GemmWork, ...]:
     """The products: given ones first, then drawn ones."""
-    like = Problem(1, 1, 1, dtype=options.dtype, scales=options.scales)
+    like = GemmWork(1, 1, 1, dtype=options.dtype, scales=options.scales)
     given = parse_shapes(options.shapes, like) if options.shapes else ()
     least, _, most = options.rows.partition(":")
     if not (least.isdecimal() and most.isdecimal()):

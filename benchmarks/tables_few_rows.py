@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from benchmarks.tables_rows import Result, Row, mark, mean_and_least, named, peer_of, table
-from warploom.lab.problem import Problem
+from warploom.lab.work import GemmWork
 
 READ_CEILING = 4.71e12
 """Bytes a second."""
@@ -61,7 +61,7 @@ class Few:
         if way not in self.rows:
             return None
         row = self.rows[way]
-        problem = Problem(row["m"], row["n"], row["k"], row["dtype"], row["out"])
+        problem = GemmWork(row["m"], row["n"], row["k"], row["dtype"], row["out"])
         return problem.bytes / (row["us"]["median"] * 1e-6) / READ_CEILING
 
 

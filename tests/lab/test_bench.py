@@ -15,8 +15,8 @@ from warploom.lab import bench, contender, contenders, evidence, plans, roofline
 from warploom.lab.bench import Bench
 from warploom.lab.contender import Contender, Prepared
 from warploom.lab.plans import Plan
-from warploom.lab.problem import Problem, parse_shapes
 from warploom.lab.suites import SUITES, skewed
+from warploom.lab.work import GemmWork, parse_shapes
 from warploom.runtime.benchmark import protocols
 from warploom.runtime.benchmark.clock import ClockReading
 from warploom.runtime.benchmark.power import PowerMeter
@@ -135,11 +135,11 @@ def test_power_is_kept_for_whoever_ran() -> None:
 
 
 def test_flops_and_bytes_of_a_problem() -> None:
-    assert Problem(2, 3, 5).flops == 60
-    assert Problem(2, 3, 5).bytes == 2 * (10 + 15 + 6)
-    assert Problem(2, 3, 5, dtype="e4m3", out="f32").bytes == 10 + 15 + 24
-    assert Problem(2, 3, 5, kind="swiglu").flops == 120
-    assert Problem(4, 3, 5, kind="grouped", rows=(1, 3)).bytes == 2 * (20 + 2 * 15 + 12)
+    assert GemmWork(2, 3, 5).flops == 60
+    assert GemmWork(2, 3, 5).bytes == 2 * (10 + 15 + 6)
+    assert GemmWork(2, 3, 5, dtype="e4m3", out="f32").bytes == 10 + 15 + 24
+    assert GemmWork(2, 3, 5, kind="swiglu").flops == 120
+    assert GemmWork(4, 3, 5, kind="grouped", rows=(1, 3)).bytes == 2 * (20 + 2 * 15 + 12)
 
 
 def test_every_suite_names_problems_and_contenders_that_exist() -> None:
@@ -155,7 +155,7 @@ def test_every_suite_names_problems_and_contenders_that_exist() -> None:
                 if problem.kind in each.kinds and problem.dtype in each.dtypes and problem.scales in each.scales
             ]  # fmt: skip
             assert takes, f"{suite.name}: nobody to be compared with at {problem.shape}"
-            assert suite.name in of_attention or isinstance(problem, Problem)
+            assert suite.name in of_attention or isinstance(problem, GemmWork)
 
 
 def test_the_skewed_experts_are_the_same_every_time_and_some_are_empty() -> None:
@@ -165,14 +165,14 @@ def test_the_skewed_experts_are_the_same_every_time_and_some_are_empty() -> None
 
 
 def test_shapes_are_read_from_text() -> None:
-    like = Problem(1, 1, 1, dtype="e4m3", scales="row")
+    like = GemmWork(1, 1, 1, dtype="e4m3", scales="row")
     assert parse_shapes("8x16x32, 4X4X4", like) == (replace(like, m=8, n=16, k=32), replace(like, m=4, n=4, k=4))
 
 
 @pytest.mark.parametrize("text", ["8x16", "8x16xk", "0x1x1", "8*8*8", ""])
 def test_what_is_no_shape_is_refused(text: str) -> None:
     with refused("argument", expected="MxNxK, as in 4096x4096x4096,512x8192x8192"):
-        parse_shapes(text, Problem(1, 1, 1))
+        parse_shapes(text, GemmWork(1, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_plan_without_words_is_the_suites_own() -> None:
     plan = plans.plan("square")
     assert [each.name for each in plan.contenders] == ["warploom", "cublas", "cublaslt-best", "triton"]
     assert plan.protocols == ("alone", "interleaved", "burst")
-    assert plan.problems[0] == Problem(8192, 8192, 8192)
+    assert plan.problems[0] == GemmWork(8192, 8192, 8192)
     assert [each.name for each in plans.plan("square", against="none").contenders] == ["warploom"]
 
 
@@ -213,10 +213,14 @@ def test_a_contender_that_is_not_installed_is_named_as_missing(name: str, monkey
 
 def test_a_contender_says_which_problems_it_does_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contender, "installed", lambda package: True)
-    assert contenders.find("cublas").missing(Problem(8, 8, 8, dtype="e4m3", scales="tensor")) == "it does not take e4m3"
-    assert contenders.find("scaled-mm").missing(Problem(8, 8, 8, dtype="e4m3", scales="row")) == "it takes other scales"
-    assert contenders.find("cublas").missing(Problem(8, 8, 8, kind="gelu")) == "it has no gelu"
-    assert contenders.find("cublas").missing(Problem(8, 8, 8)) is None
+    assert (
+        contenders.find("cublas").missing(GemmWork(8, 8, 8, dtype="e4m3", scales="tensor")) == "it does not take e4m3"
+    )
+    assert (
+        contenders.find("scaled-mm").missing(GemmWork(8, 8, 8, dtype="e4m3", scales="row")) == "it takes other scales"
+    )
+    assert contenders.find("cublas").missing(GemmWork(8, 8, 8, kind="gelu")) == "it has no gelu"
+    assert contenders.find("cublas").missing(GemmWork(8, 8, 8)) is None
 
 
 def test_the_fastest_proposal_is_the_one_with_the_least_median() -> None:
@@ -268,10 +272,10 @@ class Pretended(Contender):
     def __init__(self, name: str, seconds: float, error: float = 1e-3, fails: str = "", absent: str = "") -> None:
         self.name, self.seconds, self.error, self.fails, self.absent = name, seconds, error, fails, absent
 
-    def missing(self, problem: Problem | None = None) -> str | None:
+    def missing(self, problem: GemmWork | None = None) -> str | None:
         return self.absent or super().missing(problem)
 
-    def prepare(self, problem: Problem, sets: Sequence[Any], beat: Any) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Any], beat: Any) -> Prepared:
         if self.fails:
             raise RuntimeError(self.fails)
         return Prepared([taking(self.name, self.seconds)], "kernel of " + self.name, "tile", {"error": self.error})
@@ -284,10 +288,10 @@ class PretendedStage:
         self.timer = Clock()
         self.released = 0
 
-    def operands(self, problem: Problem, data: str) -> list[Any]:
+    def operands(self, problem: GemmWork, data: str) -> list[Any]:
         return [object()]
 
-    def check(self, problem: Problem, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
+    def check(self, problem: GemmWork, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
         error = prepared.facts.pop("error")
         return error, error < 0.01
 

@@ -12,7 +12,7 @@ import pytest
 from tests.errors import refused
 from warploom.errors import ArgumentError
 from warploom.lab import catalogue
-from warploom.lab.problem import Problem
+from warploom.lab.work import GemmWork
 
 GOOD: dict[str, Any] = {
     "name": "a", "kind": "dense", "hidden": 256, "intermediate": 512, "heads": 4, "kv_heads": 2, "head_dim": 64,
@@ -107,7 +107,7 @@ def test_every_drawn_operand_can_be_addressed_in_every_direction():
         inner = {"tn": problem.k, "nn": problem.k * problem.n, "nt": problem.m * problem.n}[problem.layout]
         assert inner % 8 == 0
     assert {problem.layout for problem in catalogue.draw(1, 60, layouts=("weight-gradient",))} == {"nt"}
-    assert all(p.dtype == "e4m3" for p in catalogue.draw(1, 5, like=Problem(1, 1, 1, dtype="e4m3", scales="row")))
+    assert all(p.dtype == "e4m3" for p in catalogue.draw(1, 5, like=GemmWork(1, 1, 1, dtype="e4m3", scales="row")))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from warploom.errors import DriverError  # noqa: E402
 from warploom.lab import cublaslt, operands  # noqa: E402
-from warploom.lab.problem import Problem  # noqa: E402
+from warploom.lab.work import GemmWork  # noqa: E402
 
 TORCH = {0: torch.float32, 2: torch.float16, 14: torch.bfloat16, 28: torch.float8_e4m3fn}
 
@@ -90,16 +90,16 @@ class Pretended:
         return stored.reshape(columns, rows).T.double()
 
 
-def prepared(problem: Problem, **options: Any) -> tuple[Any, Pretended, Any]:
+def prepared(problem: GemmWork, **options: Any) -> tuple[Any, Pretended, Any]:
     (one,) = operands.make(problem, device="cpu")
     arrays = [x for x in (one.a, one.b, one.out, one.scale_a, one.scale_b) if x is not None]
     pretended = Pretended({x.data_ptr(): x for x in arrays}, **options)
     return one, pretended, cublaslt.Matmul(cublaslt.CublasLt(pretended), problem, one)
 
 
-@pytest.mark.parametrize("problem", [Problem(40, 48, 64), Problem(40, 48, 64, dtype="e4m3", scales="tensor"),
-                                     Problem(24, 16, 8, dtype="f16", out="f16")], ids=lambda p: p.dtype)  # fmt: skip
-def test_a_row_major_product_is_asked_for_in_columns(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("problem", [GemmWork(40, 48, 64), GemmWork(40, 48, 64, dtype="e4m3", scales="tensor"),
+                                     GemmWork(24, 16, 8, dtype="f16", out="f16")], ids=lambda p: p.dtype)  # fmt: skip
+def test_a_row_major_product_is_asked_for_in_columns(problem: GemmWork, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cublaslt, "current_stream", lambda: 0)
     one, pretended, matmul = prepared(problem)
     one.out.fill_(float("nan"))
@@ -111,7 +111,7 @@ def test_a_row_major_product_is_asked_for_in_columns(problem: Problem, monkeypat
 
 
 def test_proposals_that_cublaslt_marks_as_unusable_are_left_out() -> None:
-    _, _, matmul = prepared(Problem(40, 48, 64), states=(1, 0, 1, 0))
+    _, _, matmul = prepared(GemmWork(40, 48, 64), states=(1, 0, 1, 0))
     assert [proposal.algorithm.data[0] for proposal in matmul.proposals] == [51, 53]
 
 
@@ -124,6 +124,6 @@ def test_a_call_that_fails_is_an_error_with_the_functions_name() -> None:
         def cublasLtMatmulAlgoGetHeuristic(self, *arguments: Any) -> int:  # noqa: N802
             return 15
 
-    (one,) = operands.make(Problem(40, 48, 64), device="cpu")
+    (one,) = operands.make(GemmWork(40, 48, 64), device="cpu")
     with pytest.raises(DriverError):
-        cublaslt.Matmul(cublaslt.CublasLt(Failing({})), Problem(40, 48, 64), one)
+        cublaslt.Matmul(cublaslt.CublasLt(Failing({})), GemmWork(40, 48, 64), one)

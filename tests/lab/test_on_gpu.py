@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from warploom.lab import bench, contenders, plans
-from warploom.lab.problem import Problem
+from warploom.lab.work import GemmWork
 
 pytestmark = pytest.mark.gpu
 TEXTS = Path(__file__).resolve().parents[1] / "foreign" / "reference"
@@ -121,4 +121,4 @@ def test_a_rung_is_measured_in_a_process_of_its_own(stage: Any, rung: int, tmp_p
 def test_a_problem_of_one_row_is_no_special_case(stage: Any) -> None:
     results = run(stage, "decode", "1x1024x2048", "cublas")
     assert [each for each in results.failed if each["provider"] == "cublas"] == []
-    assert Problem(1, 1024, 2048).shape in {f"{row['m']}x{row['n']}x{row['k']}" for row in results.rows}
+    assert GemmWork(1, 1024, 2048).shape in {f"{row['m']}x{row['n']}x{row['k']}" for row in results.rows}

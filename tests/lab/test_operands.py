@@ -10,25 +10,25 @@ torch = pytest.importorskip("torch")
 
 from warploom.driver import toolchain  # noqa: E402
 from warploom.lab import contender, contenders, operands  # noqa: E402
-from warploom.lab.problem import Problem  # noqa: E402
 from warploom.lab.warploom_contender import Warploom  # noqa: E402
+from warploom.lab.work import GemmWork  # noqa: E402
 
 NO_BEAT: Any = lambda who, seconds=0.0: None  # noqa: E731
 PROBLEMS = [
-    Problem(40, 48, 64),
-    Problem(40, 48, 64, out="f32"),
-    Problem(40, 48, 64, kind="gelu"),
-    Problem(40, 48, 64, kind="swiglu"),
-    Problem(44, 16, 32, kind="grouped", rows=(4, 0, 40)),
-    Problem(40, 48, 64, dtype="e4m3", scales="tensor"),
-    Problem(40, 48, 64, dtype="e4m3", scales="row"),
-    Problem(40, 256, 384, dtype="e4m3", scales="block128"),
-    Problem(44, 16, 32, dtype="e4m3", scales="row", kind="grouped", rows=(4, 0, 40)),
+    GemmWork(40, 48, 64),
+    GemmWork(40, 48, 64, out="f32"),
+    GemmWork(40, 48, 64, kind="gelu"),
+    GemmWork(40, 48, 64, kind="swiglu"),
+    GemmWork(44, 16, 32, kind="grouped", rows=(4, 0, 40)),
+    GemmWork(40, 48, 64, dtype="e4m3", scales="tensor"),
+    GemmWork(40, 48, 64, dtype="e4m3", scales="row"),
+    GemmWork(40, 256, 384, dtype="e4m3", scales="block128"),
+    GemmWork(44, 16, 32, dtype="e4m3", scales="row", kind="grouped", rows=(4, 0, 40)),
 ]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: f"{problem.shape} {problem.dtype} {problem.out}")
-def test_the_exact_result_of_the_stored_operands_rounded_once_is_right_and_a_wrong_element_is_not(problem: Problem):
+def test_the_exact_result_of_the_stored_operands_rounded_once_is_right_and_a_wrong_element_is_not(problem: GemmWork):
     (one,) = operands.make(problem, device="cpu")
     exact = operands.reference(problem, one)
     out = exact.exact.to(one.out.dtype)
@@ -42,7 +42,7 @@ def test_the_exact_result_of_the_stored_operands_rounded_once_is_right_and_a_wro
 
 
 def test_the_reference_is_what_plain_torch_says_in_f64():
-    problem = Problem(24, 32, 40)
+    problem = GemmWork(24, 32, 40)
     (one,) = operands.make(problem, device="cpu")
     torch.testing.assert_close(operands.reference(problem, one).exact, one.a.double() @ one.b.double().T)
 
@@ -61,12 +61,12 @@ def test_quantised_operands_stand_for_the_values_they_came_from(scales: str, sha
 
 @pytest.mark.parametrize("data, values", [("zeros", {0.0}), ("small-int", {-2.0, -1.0, 0.0, 1.0, 2.0})])
 def test_other_data_than_normal_is_what_it_says(data: str, values: set[float]):
-    (one,) = operands.make(Problem(64, 64, 64), data, device="cpu")
+    (one,) = operands.make(GemmWork(64, 64, 64), data, device="cpu")
     assert set(one.a.float().unique().tolist()) == values
 
 
 def test_small_problems_rotate_through_more_than_the_cache_holds():
-    small, large = Problem(2048, 2048, 2048), Problem(8192, 8192, 8192)
+    small, large = GemmWork(2048, 2048, 2048), GemmWork(8192, 8192, 8192)
     assert operands.sets_of(small) * small.bytes > 200e6
     assert operands.sets_of(large) == 1
 
@@ -74,13 +74,13 @@ def test_small_problems_rotate_through_more_than_the_cache_holds():
 @pytest.mark.parametrize(
     "name, problem",
     [
-        ("cublas", Problem(40, 48, 64)),
-        ("loop", Problem(44, 16, 32, kind="grouped", rows=(4, 0, 40))),
-        ("torch-eager", Problem(40, 48, 64, kind="gelu")),
-        ("torch-eager", Problem(40, 48, 64, kind="swiglu")),
+        ("cublas", GemmWork(40, 48, 64)),
+        ("loop", GemmWork(44, 16, 32, kind="grouped", rows=(4, 0, 40))),
+        ("torch-eager", GemmWork(40, 48, 64, kind="gelu")),
+        ("torch-eager", GemmWork(40, 48, 64, kind="swiglu")),
     ],
 )
-def test_a_contender_computes_what_the_reference_says(name: str, problem: Problem):
+def test_a_contender_computes_what_the_reference_says(name: str, problem: GemmWork):
     sets = operands.make(problem, sets=2, device="cpu")
     prepared = contenders.find(name).prepare(problem, sets, NO_BEAT)
     for one, call in zip(sets, prepared.calls, strict=True):
@@ -92,7 +92,7 @@ def test_a_contender_computes_what_the_reference_says(name: str, problem: Proble
 
 @pytest.mark.sample(3, full=5)
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: f"{problem.shape} {problem.dtype} {problem.out}")
-def test_ours_through_the_library_computes_every_kind(problem: Problem):
+def test_ours_through_the_library_computes_every_kind(problem: GemmWork):
     sets = operands.make(problem, device="cpu")
     prepared = Warploom().prepare(problem, sets, NO_BEAT)
     sets[0].out.fill_(float("nan"))
@@ -104,7 +104,7 @@ def test_ours_through_the_library_computes_every_kind(problem: Problem):
 def test_a_grouped_product_s_row_names_its_kernel():
     if toolchain.ptxas() is None:
         pytest.skip("no ptxas here")
-    problem = Problem(44, 16, 32, dtype="e4m3", scales="row", kind="grouped", rows=(4, 0, 40))
+    problem = GemmWork(44, 16, 32, dtype="e4m3", scales="row", kind="grouped", rows=(4, 0, 40))
     prepared = Warploom().prepare(problem, operands.make(problem, device="cpu"), NO_BEAT)
     name = "hopper_large:tile_m=64,tile_n=128,consumers=1,stages=8,ctas=1"
     assert (prepared.kernel, prepared.config) == ("hopper_grouped", name)
@@ -113,7 +113,7 @@ def test_a_grouped_product_s_row_names_its_kernel():
 
 @pytest.mark.parametrize("kind", ["gelu", "swiglu"])
 def test_rounding_every_intermediate_is_right_and_a_rounding_to_fewer_bits_is_not(kind: str):
-    problem = Problem(256, 256, 512, kind=kind)
+    problem = GemmWork(256, 256, 512, kind=kind)
     (one,) = operands.make(problem, device="cpu")
     exact = operands.reference(problem, one)
     linear, a = torch.nn.functional.linear, one.a.float()
@@ -133,7 +133,7 @@ def test_ours_with_a_pinned_kernel_computes_it_and_tells_how_it_is_built(config:
         pytest.skip("no ptxas here")
     from warploom.lab import evidence, recipe
 
-    problem = Problem(200, 136, 72)
+    problem = GemmWork(200, 136, 72)
     sets = operands.make(problem, device="cpu")
     prepared = Warploom(config).prepare(problem, sets, NO_BEAT)
     prepared.calls[0]()
@@ -144,7 +144,7 @@ def test_ours_with_a_pinned_kernel_computes_it_and_tells_how_it_is_built(config:
 
 
 def test_a_rung_is_no_fused_product_but_a_pinned_configuration_may_be():
-    fused, scaled = Problem(8, 8, 8, kind="gelu"), Problem(8, 8, 16, dtype="e4m3", scales="row")
+    fused, scaled = GemmWork(8, 8, 8, kind="gelu"), GemmWork(8, 8, 16, dtype="e4m3", scales="row")
     assert Warploom("rung:8").missing(fused) == "a rung is a plain product"
     for problem in (fused, scaled):
         assert Warploom("ping_pong_128x128x5_g8").missing(problem) is None

@@ -19,7 +19,6 @@ from warploom import operators  # noqa: E402
 from warploom.kernels.hopper.small_m_config import SmallMConfig  # noqa: E402
 from warploom.lab import evidence, operands  # noqa: E402
 from warploom.lab.roofline import grouped  # noqa: E402
-from warploom.lab.through_library import library_problem  # noqa: E402
 from warploom.runtime import TensorMap  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +40,7 @@ def test_every_text_is_timed() -> None:
 def test_the_kernel_of_the_same_idea_has_the_texts_tile_cluster_threads_and_shared_memory(duel: program.Duel) -> None:
     """Shared memory is that of stages and store boxes; barriers and factors of a tile take less than a box."""
     kernel, config = duel.kernel, program.same_idea(duel, duel.problem(duel.shapes[0]))
-    product = library_problem(duel.problem(duel.shapes[0])).product
+    product = duel.problem(duel.shapes[0]).posed.product
     if isinstance(config, SmallMConfig):
         assert (config.tokens, config.rows, config.split, config.threads) == (kernel.rows, 64, kernel.split, 160)
         bytes_ = config.shared_bytes()
@@ -66,7 +65,7 @@ def test_ours_is_launched_dependently_where_the_readme_says_that_the_text_is(due
 def test_at_every_shape_the_text_fills_the_gpu_and_ours_fits(duel: program.Duel) -> None:
     for shape in duel.shapes:
         problem = duel.problem(shape)
-        operators.choose(library_problem(problem), pinned=program.same_idea(duel, problem))
+        operators.choose(problem.posed, pinned=program.same_idea(duel, problem))
         grid = program.Reference(duel.kernel).program(problem, SMS).grid
         assert grid == ((problem.n // 64 * duel.kernel.split, 1, 1) if "decode" in duel.text else (SMS, 1, 1))
 

@@ -16,7 +16,7 @@ from warploom.cli import app
 from warploom.errors import ArgumentError
 from warploom.lab import contenders, gpu_stage, plans, sample
 from warploom.lab.contender import Contender, Prepared
-from warploom.lab.problem import Problem
+from warploom.lab.work import GemmWork
 
 SLOW_ABOVE = 100
 """Rows above which ours pretends to lose."""
@@ -28,10 +28,10 @@ class Pretending(Contender):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def missing(self, problem: Problem | None = None) -> str | None:
+    def missing(self, problem: GemmWork | None = None) -> str | None:
         return None
 
-    def prepare(self, problem: Problem, sets: Sequence[Any], beat: Any) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Any], beat: Any) -> Prepared:
         ours = self.name == "warploom"
         factor = 1.0 if not ours else 1.25 if problem.m > SLOW_ABOVE else 0.8
         call: Any = lambda: None  # noqa: E731
@@ -64,13 +64,13 @@ class Stage(AbstractContextManager[None]):
     def now(self) -> float:
         return 0.0
 
-    def operands(self, problem: Problem, data: str) -> list[Any]:
+    def operands(self, problem: GemmWork, data: str) -> list[Any]:
         self.count += 1
         if self.count > Stage.breaks:
             raise KeyboardInterrupt
         return []
 
-    def check(self, problem: Problem, sets: Any, prepared: Prepared) -> tuple[float, bool]:
+    def check(self, problem: GemmWork, sets: Any, prepared: Prepared) -> tuple[float, bool]:
         return 0.0, True
 
     def ready(self, calls: Sequence[Any], launch: str, count: int) -> tuple[Callable[[], object], int]:

@@ -18,11 +18,11 @@ from warploom.kernels.hopper.names import any_config
 from warploom.lab import operands
 from warploom.lab.contender import Prepared
 from warploom.lab.gpu_stage import compared
-from warploom.lab.problem import Problem
 from warploom.lab.warploom_contender import product_of
+from warploom.lab.work import GemmWork
 
 torch = pytest.importorskip("torch")
-TINY = (Problem(9, 72, 128), Problem(70, 40, 64))
+TINY = (GemmWork(9, 72, 128), GemmWork(70, 40, 64))
 SMS = 4
 
 
@@ -44,10 +44,10 @@ class Pretended:
 
     timer = Clock()
 
-    def operands(self, problem: Problem, data: str) -> list[Any]:
+    def operands(self, problem: GemmWork, data: str) -> list[Any]:
         return operands.make(problem, data, 1, device="cpu")
 
-    def check(self, problem: Problem, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
+    def check(self, problem: GemmWork, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
         return compared(operands.reference(problem, sets[0]), sets, prepared, lambda: None)
 
     def ready(self, calls: Sequence[Any], launch: str, count: int) -> tuple[Callable[[], object], int]:
@@ -63,7 +63,7 @@ class Halved(Pretended):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def check(self, problem: Problem, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
+    def check(self, problem: GemmWork, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
         if prepared.config == self.name:
             whole = prepared.calls[0]
 
@@ -138,7 +138,7 @@ def test_rows_that_are_none_are_refused(rows: str):
 
 
 def test_the_first_of_every_form_is_among_the_candidates():
-    chosen = sweep.candidates(Problem(256, 6144, 4096), 132)
+    chosen = sweep.candidates(GemmWork(256, 6144, 4096), 132)
     assert len(chosen) <= free_tile_candidates.MOST_CANDIDATES
     assert {any_config("u128x96_8_n2_f3").name()} <= {config.name() for config in chosen}
     assert {True, False} == {config.swapped for config in chosen if hasattr(config, "swapped")}
@@ -146,7 +146,7 @@ def test_the_first_of_every_form_is_among_the_candidates():
 
 @pytest.mark.parametrize("shape", [(1063, 1152, 4304), (162, 12288, 4096), (260, 73728, 4608), (4135, 5120, 12800)])
 def test_pairs_are_timed_beside_what_the_library_chooses(shape: tuple[int, int, int]):
-    problem = Problem(*shape)
+    problem = GemmWork(*shape)
     chosen = free_tile_candidates.pairs(problem, 132, 12)
     ours, asked = free_tile_candidates.chosen_first(problem, 132, 1), product_of(problem)
     assert len(chosen) == len(set(chosen)) == 12 and chosen[0] == ours[0]

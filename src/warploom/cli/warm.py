@@ -70,14 +70,13 @@ def asked(what: str, rows: str, dtype: str, scales: str, shards: int, fused: boo
 
     from ..collective.epilogue.spec import Fusion
     from ..lab import catalogue
-    from ..lab.problem import Problem as Sizes
-    from ..lab.problem import parse_shapes
+    from ..lab.work import GemmWork, parse_shapes
     from ..operators.spec.problem import Problem
     from ..operators.spec.validation import check_together
 
     fusion = Fusion(scales=scales or None)
     if what[:1].isdigit():
-        sizes = [(each.m, each.n, each.k, fusion) for each in parse_shapes(what, Sizes(1, 1, 1))]
+        sizes = [(each.m, each.n, each.k, fusion) for each in parse_shapes(what, GemmWork(1, 1, 1))]
     else:
         sizes = [
             (m, layer.n, layer.k, each)

@@ -21,8 +21,8 @@ from .attention_operands import AttentionOperands, widened
 from .attention_problem import DECODE, FORWARD, AttentionWork, DecodeProblem, ForwardProblem
 from .contender import COMPILE_S, Beat, Contender, Prepared
 from .evidence import facts
-from .problem import Work
 from .recipe import recipe
+from .work import Work
 
 BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION"}
 """Of torch.nn.attention.SDPBackend."""

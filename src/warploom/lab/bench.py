@@ -26,8 +26,8 @@ from ..runtime.benchmark.watchdog import Watchdog
 from ..runtime.program import Program
 from .contender import Contender, Prepared
 from .plans import Plan
-from .problem import Work
 from .warploom_contender import Warploom
+from .work import Work
 
 PREPARE_S = 120.0
 CLOCK_S = 0.5

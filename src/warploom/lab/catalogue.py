@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
-from .problem import LAYOUTS, Problem
+from .work import LAYOUTS, GemmWork
 
 FILE = Path(__file__).with_name("models.json")
 KINDS = ("dense", "moe", "vision", "speech")
@@ -186,9 +186,9 @@ def layers_of(name: str, shards: int = 1) -> list[Layer]:
 
 
 def draw(
-    seed: int, count: int, models: Sequence[Model] | None = None, *, like: Problem | None = None,
+    seed: int, count: int, models: Sequence[Model] | None = None, *, like: GemmWork | None = None,
     layouts: Sequence[str] = ("forward",), least: int = 1, most: int = MOST_ROWS,
-) -> tuple[Problem, ...]:  # fmt: skip
+) -> tuple[GemmWork, ...]:  # fmt: skip
     """So many different products, the same for the same seed.
 
     Args:
@@ -210,9 +210,9 @@ def draw(
         raise ArgumentError(f"unknown layout {unknown[0]!r}", expected=", ".join(LAYOUTS), got=repr(unknown[0]))
     if not layouts:
         raise ArgumentError("a sample has a layout", expected=", ".join(LAYOUTS), got="none")
-    generator, like = random.Random(seed), like or Problem(1, 1, 1)
+    generator, like = random.Random(seed), like or GemmWork(1, 1, 1)
     by_model = [list(model.layers()) for model in models or load()]
-    found: dict[Problem, None] = {}
+    found: dict[GemmWork, None] = {}
     missed = 0
     while missed < _PATIENCE:
         missed += 1
@@ -233,7 +233,7 @@ def _rows(generator: random.Random, least: int, most: int) -> int:
     return rounded if generator.random() < 0.5 and rounded >= least else rows
 
 
-def _product(layer: Layer, rows: int, layout: str, like: Problem) -> Problem | None:
+def _product(layer: Layer, rows: int, layout: str, like: GemmWork) -> GemmWork | None:
     """The product of a layer in a direction; None where TMA cannot address one of its operands."""
     sizes = {"forward": (rows, layer.n, layer.k), "input-gradient": (rows, layer.k, layer.n),
              "weight-gradient": (layer.n, layer.k, rows)}[layout]  # fmt: skip

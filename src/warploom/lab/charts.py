@@ -108,12 +108,12 @@ def steps(rows: Sequence[Mapping[str, Any]], path: Path, title: str, value: str,
 
 def intensity(row: Mapping[str, Any]) -> float:
     """FLOP for each byte of the operands and the result."""
-    from .problem import Problem
+    from .work import GemmWork
 
     if "flops" in row:
         return float(row["flops"] / row["bytes"])
 
-    problem = Problem(row["m"], row["n"], row["k"], row["dtype"], row.get("out", "bf16"))
+    problem = GemmWork(row["m"], row["n"], row["k"], row["dtype"], row.get("out", "bf16"))
     return problem.flops / problem.bytes
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .problem import Work
+from .work import Work
 
 Beat = Callable[[str, float], None]
 """Tells the watchdog what goes on, and for how many seconds it may."""

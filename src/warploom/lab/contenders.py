@@ -11,7 +11,7 @@ from ..runtime.benchmark.gpu import CudaTimer
 from .attention_contenders import OwnBf16, TorchAttention
 from .contender import COMPILE_S, Beat, Contender, Prepared
 from .operands import Operands
-from .problem import Problem, Work
+from .work import GemmWork, Work
 
 MOST_LAUNCHES = 500
 """Of one configuration while the fastest is looked for."""
@@ -25,7 +25,7 @@ class Cublas(Contender):
 
     name = "cublas"
 
-    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         import torch
 
         def one(o: Operands) -> Callable[[], object]:
@@ -45,7 +45,7 @@ class ScaledMm(Contender):
         self.scales = ("row", "tensor") if scales == "row" else (scales,)
         self._own = scales
 
-    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         import torch
 
         def one(o: Operands) -> Callable[[], object]:
@@ -80,7 +80,7 @@ class CublasLtBest(Contender):
                 return "torch has loaded no libcublasLt"
         return reason
 
-    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         from . import cublaslt
 
         library = cublaslt.CublasLt(cublaslt.path() or "")
@@ -116,7 +116,7 @@ class Triton(Contender):
     dtypes = ("bf16", "f16", "e4m3")
     scales = ("", "tensor")
 
-    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         import torch
 
         from . import triton_matmul as ours
@@ -155,7 +155,7 @@ class TorchFused(Contender):
         self.name = "torch-compile" if compiled else "torch-eager"
         self._compiled = compiled
 
-    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         import torch
         import torch.nn.functional as F  # noqa: N812
 
@@ -191,7 +191,7 @@ class Loop(Contender):
     dtypes = ("bf16", "f16", "e4m3")
     scales = ("", "row")
 
-    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         import torch
 
         spans, first = [], 0
@@ -233,7 +233,7 @@ class TorchGrouped(Contender):
                 return f"torch {torch.__version__} has no _grouped_mm"
         return reason
 
-    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         import torch
 
         def one(o: Operands) -> Callable[[], None]:
@@ -264,7 +264,7 @@ class DeepGemm(Contender):
     dtypes = ("bf16", "e4m3")
     scales = ("", "block128")
 
-    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         import deep_gemm  # type: ignore[import-not-found]
 
         beat(f"{self.name}, compiling", COMPILE_S)
@@ -285,7 +285,7 @@ class Quack(Contender):
     needs = "quack"
     dtypes = ("bf16", "f16")
 
-    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         from quack.gemm_interface import gemm  # type: ignore[import-not-found]
 
         beat(f"{self.name}, compiling and tuning", COMPILE_S)

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import DriverError
 from .operands import Operands
-from .problem import Problem
+from .work import GemmWork
 
 MOST = 12
 WORKSPACE = 32 << 20
@@ -95,7 +95,7 @@ def current_stream() -> int:
 class Matmul:
     """One product: its description and the algorithms that cublasLt proposes for it, best guess first."""
 
-    def __init__(self, library: CublasLt, problem: Problem, operands: Operands) -> None:
+    def __init__(self, library: CublasLt, problem: GemmWork, operands: Operands) -> None:
         import torch
 
         self._library = library

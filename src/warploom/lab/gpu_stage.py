@@ -16,7 +16,7 @@ from . import attention_operands, operands, roofline
 from .attention_operands import AttentionReference
 from .contender import Prepared, result
 from .operands import Reference
-from .problem import Problem, Work
+from .work import GemmWork, Work
 
 _HOST_ROUNDS, _HOST_PASSES = 40, 15
 
@@ -73,7 +73,7 @@ class GpuStage(Gpu):
         self._no_grad.__exit__(*error)
 
     def operands(self, problem: Work, data: str) -> list[Any]:
-        if isinstance(problem, Problem):
+        if isinstance(problem, GemmWork):
             return operands.make(problem, data, operands.sets_of(problem))
         return attention_operands.make(problem)  # type: ignore[arg-type]
 
@@ -82,7 +82,7 @@ class GpuStage(Gpu):
         exact = self._references.get(id(first))
         if exact is None:
             self._references.clear()
-            made: Any = operands if isinstance(problem, Problem) else attention_operands
+            made: Any = operands if isinstance(problem, GemmWork) else attention_operands
             exact = self._references[id(first)] = made.reference(problem, first)
         return compared(exact, sets, prepared, self._torch.cuda.synchronize)
 

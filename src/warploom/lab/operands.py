@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .problem import Problem, Work
+from .work import GemmWork, Work
 
 ROTATED_BYTES = 260_000_000
 """Sets of operands are made until they are this large together: four times the L2 of an H200."""
@@ -56,7 +56,7 @@ def sets_of(problem: Work) -> int:
     return max(1, min(MOST_SETS, -(-ROTATED_BYTES // max(problem.bytes, 1))))
 
 
-def make(problem: Problem, data: str = "normal", sets: int = 1, device: str = "cuda", seed: int = 0) -> list[Operands]:
+def make(problem: GemmWork, data: str = "normal", sets: int = 1, device: str = "cuda", seed: int = 0) -> list[Operands]:
     """So many sets of operands. data: "normal", "zeros" or "small-int" (-2 to 2, whose sums are exact)."""
     import torch
 
@@ -148,7 +148,7 @@ class Reference:
         facts: what else an evidence row says about the result that was looked at last.
     """
 
-    problem: Problem
+    problem: GemmWork
     rows: Any
     exact: Any
     slack: Any
@@ -178,7 +178,7 @@ class Reference:
         return {"bf16": 2**-7, "f16": 2**-10, "f32": 2**-22}[self.problem.out]
 
 
-def reference(problem: Problem, operands: Operands) -> Reference:
+def reference(problem: GemmWork, operands: Operands) -> Reference:
     """The exact result of a set of operands.
 
     An element may differ from it by one unit in the last place of D, and by 2 (K / k) 2^-23 |A||B|, k being what one
@@ -239,7 +239,7 @@ def reference(problem: Problem, operands: Operands) -> Reference:
     return made
 
 
-def wide_mean(operands: Operands, problem: Problem) -> float:
+def wide_mean(operands: Operands, problem: GemmWork) -> float:
     """Mean magnitude of B."""
     if problem.rows:
         first = operands.scale_b[0] if operands.scale_b is not None else None

@@ -13,9 +13,9 @@ from . import contenders as known
 from .attention_contenders import WarploomAttention
 from .contender import Contender
 from .operands import DATA
-from .problem import Problem, Work, parse_shapes
 from .suites import Suite, find
 from .warploom_contender import Warploom
+from .work import GemmWork, Work, parse_shapes
 
 P = TypeVar("P", bound=Work)
 
@@ -80,13 +80,15 @@ def plan(
     names = [word.strip() for word in against.split(",") if word.strip()] or list(chosen.against)
     others = [] if names == ["none"] else [known.find(name) for name in names if name != "warploom"]
     first = chosen.problems[0]
-    of_attention = not isinstance(first, Problem)
+    of_attention = not isinstance(first, GemmWork)
     if of_attention and data != "normal":
         raise ArgumentError("problems of attention say by their names what data they have",
                             expected="normal; --only finds a name", got=repr(data))  # fmt: skip
     problems: tuple[Work, ...] = chosen.problems
     if shapes:
-        problems = parse_shapes(shapes, first) if isinstance(first, Problem) else attention_problem.parse(shapes, first)
+        problems = (
+            parse_shapes(shapes, first) if isinstance(first, GemmWork) else attention_problem.parse(shapes, first)
+        )
     problems = named(problems, only)
     ours = WarploomAttention if of_attention else Warploom
     mine = [ours(config) for config in configs or chosen.configs]

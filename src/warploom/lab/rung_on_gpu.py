@@ -21,8 +21,8 @@ from .evidence import facts
 from .gpu_stage import GpuStage
 from .ladder_runner import facts_of
 from .operands import Operands
-from .problem import Problem
 from .recipe import recipe
+from .work import GemmWork
 
 RAGGED = ((64, 64, 64), (200, 328, 136), (1000, 1048, 520), (384, 640, 4096))
 CUBLAS = "cublas"
@@ -30,7 +30,7 @@ SLOW_US, SLOW_ROUNDS = 100_000, 3
 """A rung without tensor cores takes seconds where others take a millisecond; it varies little, so a few rounds do."""
 
 
-def arrays(rung: Rung, problem: Problem, data: str) -> Operands:
+def arrays(rung: Rung, problem: GemmWork, data: str) -> Operands:
     """Operands as the rung takes them: B (K, N) where its layout is NN."""
     (made,) = operands.make(problem, data, 1)
     if rung.layout == "NN":
@@ -38,7 +38,7 @@ def arrays(rung: Rung, problem: Problem, data: str) -> Operands:
     return made
 
 
-def error_of(rung: Rung, problem: Problem, o: Operands, kernel: Any) -> float:
+def error_of(rung: Rung, problem: GemmWork, o: Operands, kernel: Any) -> float:
     """Relative error of a call. Ends the process with a sentence where an element is wrong."""
     o.out.fill_(float("nan"))
     kernel(o.a, o.b, out=o.out)
@@ -61,9 +61,9 @@ def measure(rung: Rung, size: int, seconds: float, data: str, stage: GpuStage) -
         watchdog.beat("building", 120)
         kernel = rung.build()
         for shape in RAGGED:
-            problem = Problem(*shape, dtype=rung.dtype.name, out=rung.out.name)
+            problem = GemmWork(*shape, dtype=rung.dtype.name, out=rung.out.name)
             error_of(rung, problem, arrays(rung, problem, "normal"), kernel)
-        problem = Problem(size, size, size, dtype=rung.dtype.name, out=rung.out.name)
+        problem = GemmWork(size, size, size, dtype=rung.dtype.name, out=rung.out.name)
         watchdog.beat(f"{size} x {size} x {size}", 120)
         o = arrays(rung, problem, data)
         error = error_of(rung, problem, o, kernel)

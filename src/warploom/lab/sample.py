@@ -10,8 +10,8 @@ from typing import Any
 from ..errors import ArgumentError
 from . import catalogue
 from .plans import Plan
-from .problem import SCALES, Problem, Work
 from .suites import Suite
+from .work import SCALES, GemmWork, Work
 
 NAME = "sample"
 LOSS = 0.985
@@ -39,7 +39,7 @@ def suite(
                             expected=", ".join(filter(None, SCALES)) if eight else "none")  # fmt: skip
     if eight and tuple(layouts) != ("forward",):
         raise ArgumentError("eight-bit operands are contiguous in k", expected="forward", got=", ".join(layouts))
-    like = Problem(1, 1, 1, dtype=dtype, scales=scales)
+    like = GemmWork(1, 1, 1, dtype=dtype, scales=scales)
     problems = catalogue.draw(seed, count, like=like, layouts=layouts)
     return Suite(NAME, f"sample-{'fp8' if eight else dtype}", problems, (_AGAINST[scales],))
 

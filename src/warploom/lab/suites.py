@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import ArgumentError
 from .attention_problem import DECODES, FORWARDS, AttentionWork
-from .problem import Problem
+from .work import GemmWork
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Suite:
 
     name: str
     file: str
-    problems: tuple[Problem, ...] | tuple[AttentionWork, ...]
+    problems: tuple[GemmWork, ...] | tuple[AttentionWork, ...]
     against: tuple[str, ...]
     protocols: tuple[str, ...] = ("interleaved",)
     method: str = "products"
@@ -36,8 +36,8 @@ class Suite:
     configs: tuple[str, ...] = ("",)
 
 
-def _bf16(*shapes: tuple[int, int, int]) -> tuple[Problem, ...]:
-    return tuple(Problem(*shape) for shape in shapes)
+def _bf16(*shapes: tuple[int, int, int]) -> tuple[GemmWork, ...]:
+    return tuple(GemmWork(*shape) for shape in shapes)
 
 
 SQUARE = ((8192, 8192, 8192), (6144, 6144, 6144), (4096, 4096, 4096), (2048, 2048, 2048), (16384, 8192, 8192))
@@ -55,8 +55,8 @@ FP8 = ((8192, 8192, 8192), (4096, 4096, 4096), (4096, 14336, 4096), (4096, 4096,
 FUSED = ((4096, 4096, 4096), (4096, 14336, 4096))
 
 
-def _fp8(shapes: tuple[tuple[int, int, int], ...], scales: str) -> tuple[Problem, ...]:
-    return tuple(Problem(*shape, dtype="e4m3", scales=scales) for shape in shapes)
+def _fp8(shapes: tuple[tuple[int, int, int], ...], scales: str) -> tuple[GemmWork, ...]:
+    return tuple(GemmWork(*shape, dtype="e4m3", scales=scales) for shape in shapes)
 
 
 def skewed(experts: int, most: int) -> tuple[int, ...]:
@@ -65,9 +65,11 @@ def skewed(experts: int, most: int) -> tuple[int, ...]:
     return tuple(round(most * draw.random() ** 2) if draw.random() > 0.1 else 0 for _ in range(experts))
 
 
-def _grouped(dtype: str, scales: str) -> tuple[Problem, ...]:
+def _grouped(dtype: str, scales: str) -> tuple[GemmWork, ...]:
     rows = ((512,) * 8, (64,) * 64, skewed(64, 512))
-    return tuple(Problem(sum(each), 4096, 7168, dtype=dtype, kind="grouped", scales=scales, rows=each) for each in rows)
+    return tuple(
+        GemmWork(sum(each), 4096, 7168, dtype=dtype, kind="grouped", scales=scales, rows=each) for each in rows
+    )
 
 
 SUITES: dict[str, Suite] = {
@@ -86,9 +88,9 @@ SUITES: dict[str, Suite] = {
               ("alone", "interleaved")),
         Suite("grouped", "grouped", (*_grouped("bf16", ""), *_grouped("e4m3", "row")), ("loop", "torch-grouped"),
               launch="stream"),
-        Suite("fused", "fused", tuple(Problem(*shape, kind=kind) for kind in ("gelu", "swiglu") for shape in FUSED),
+        Suite("fused", "fused", tuple(GemmWork(*shape, kind=kind) for kind in ("gelu", "swiglu") for shape in FUSED),
               ("torch-eager", "torch-compile")),
-        Suite("overhead", "overhead", (Problem(256, 256, 256), Problem(256, 256, 256, dtype="e4m3", scales="tensor")),
+        Suite("overhead", "overhead", (GemmWork(256, 256, 256), GemmWork(256, 256, 256, dtype="e4m3", scales="tensor")),
               ("cublas", "scaled-mm", "triton"), method="host", launch="stream"),
         Suite("attention", "attention", FORWARDS, ("cudnn", "flash", "own-bf16"), ("alone", "interleaved"),
               launch="stream"),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import operators
-from ..errors import ArgumentError, WarploomError
+from ..errors import WarploomError
 from ..isa import dtypes
 from ..kernels.hopper import block_scaled, free_tile, grouped, grouped_config, small_m
 from ..kernels.hopper import gemm as large
@@ -22,12 +22,12 @@ from ..operators.spec.gpu import EMULATED, Gpu, gpu_of
 from .contender import Prepared
 from .evidence import facts
 from .operands import Operands
-from .problem import Problem
 from .recipe import recipe
+from .work import GemmWork
 
 
 def prepare(
-    problem: Problem, sets: Sequence[Operands], pdl: bool | None = None, constant_weights: bool = False,
+    problem: GemmWork, sets: Sequence[Operands], pdl: bool | None = None, constant_weights: bool = False,
     pinned: Config | SmallMConfig | FreeTileConfig | None = None,
 ) -> Prepared:  # fmt: skip
     """Calls through the library. Raises what the library raises.
@@ -55,7 +55,7 @@ def prepare(
     return Prepared(calls, kernel, config.name(), found, program if plain else None, arguments)
 
 
-def grouped_products(problem: Problem, sets: Sequence[Operands], pdl: bool | None, pinned: Any = None) -> Prepared:
+def grouped_products(problem: GemmWork, sets: Sequence[Operands], pdl: bool | None, pinned: Any = None) -> Prepared:
     """Calls of `grouped_matmul`."""
     config = pinned or grouped_config.choose(problem.m, len(problem.rows), problem.n, gpu(sets).sms)
     if pdl is not None:
@@ -73,9 +73,9 @@ def gpu(sets: Sequence[Operands]) -> Gpu:
     return EMULATED if sets[0].a.device.type == "cpu" else gpu_of(sets[0].a.device.index)
 
 
-def chosen_config(problem: Problem, where: Gpu) -> Any:
+def chosen_config(problem: GemmWork, where: Gpu) -> Any:
     """The configuration that the library runs for a problem on a GPU."""
-    return operators.choose(library_problem(problem), where).config
+    return operators.choose(problem.posed, where).config
 
 
 def changed_config(config: Any, pdl: bool | None, constant_weights: bool) -> Any:
@@ -86,9 +86,9 @@ def changed_config(config: Any, pdl: bool | None, constant_weights: bool) -> Any
     return select.promised(config) if constant_weights else config
 
 
-def built(problem: Problem, config: Any) -> tuple[dict[str, Any], Any]:
+def built(problem: GemmWork, config: Any) -> tuple[dict[str, Any], Any]:
     """(facts of the kernel of a configuration, its program)."""
-    asked = library_problem(problem)
+    asked = problem.posed
     kernel = select.kernel_of(asked, config)
     if asked.promoted:
         return facts(kernel, recipe(block_scaled.build, asked.product, config)), kernel.program()
@@ -96,21 +96,7 @@ def built(problem: Problem, config: Any) -> tuple[dict[str, Any], Any]:
     return facts(kernel, recipe(builders[type(config)], asked.product, config, asked.fusion)), kernel.program()
 
 
-def library_problem(problem: Problem) -> operators.Problem:
-    """The problem as the library names it. Raises ArgumentError for a kind it has no kernel for."""
-    if problem.kind == "grouped":
-        raise ArgumentError("a grouped product is not a problem for matmul", hint="grouped_products")
-    fusion = Fusion(scales=problem.scales or None)
-    if problem.kind == "gelu":
-        fusion = replace(fusion, bias="column", bias_dtype=getattr(dtypes, problem.out), activation="gelu")
-    elif problem.kind == "swiglu":  # the second of its two launches
-        fusion = replace(fusion, activation="silu", gate=True)
-    return operators.Problem.of(
-        problem.m, problem.n, problem.k, problem.dtype, out=problem.out, layout=problem.layout, fusion=fusion
-    )
-
-
-def call_of(problem: Problem, o: Operands, config: Any = None) -> Callable[[], object]:
+def call_of(problem: GemmWork, o: Operands, config: Any = None) -> Callable[[], object]:
     """One call of the public function that does this problem; config: instead of what the library chooses."""
     if problem.kind == "gemm":
         b = o.b.T

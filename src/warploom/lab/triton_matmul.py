@@ -14,7 +14,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .operands import Operands
-from .problem import Problem
+from .work import GemmWork
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,12 @@ def product(
             d_map.store([row, column], total.to(OUT))
 
 
-def configs(problem: Problem) -> tuple[Config, ...]:
+def configs(problem: GemmWork) -> tuple[Config, ...]:
     """What is tried for a problem."""
     return SMALL_CONFIGS if problem.m <= 64 else CONFIGS
 
 
-def caller(problem: Problem, operands: Operands, config: Config, sms: int) -> Callable[[], Any]:
+def caller(problem: GemmWork, operands: Operands, config: Config, sms: int) -> Callable[[], Any]:
     """A call of one configuration; its first call compiles. sms: multiprocessors of the GPU."""
     tile_k = config.k_bytes // operands.a.element_size()
     maps = [

@@ -24,14 +24,14 @@ from ..lang import Kernel
 from .contender import COMPILE_S, Beat, Contender, Prepared
 from .evidence import facts
 from .operands import Operands
-from .problem import Problem, Work
 from .recipe import recipe
+from .work import GemmWork, Work
 
 CONSTANT_WEIGHTS = "constant-weights"
 NO_PDL = "no-pdl"
 
 
-def product_of(problem: Problem) -> Product:
+def product_of(problem: GemmWork) -> Product:
     """The Hopper GEMM's product of a problem."""
     a = getattr(dtypes, problem.dtype)
     return Product(a, a, getattr(dtypes, problem.out))
@@ -69,7 +69,7 @@ class Warploom(Contender):
             return "a rung launches as its file says"
         return None
 
-    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+    def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         beat(f"{self.name}, building", COMPILE_S)
         if self.config.startswith("rung:"):
             rung = self._rung()

@@ -1,6 +1,7 @@
-"""A problem to be timed: what is computed, on which types, and how much work that is.
+"""Work to be timed: what is computed, on which types, and how much that is.
 
-Everything here is data; nothing needs a GPU or a framework.
+A row of evidence is of one `Work`: a product here, attention in `attention_problem`. What the library is asked then is
+an `operators.Problem`, which `GemmWork.posed` gives. Everything here is data; nothing needs a GPU or a framework.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
+from ..collective.epilogue.spec import Fusion
 from ..errors import ArgumentError
 from ..isa import dtypes
+from ..operators.spec.problem import Problem
 
 KINDS = ("gemm", "gelu", "swiglu", "grouped")
 SCALES = ("", "tensor", "row", "block128")
@@ -54,7 +57,7 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True)
-class Problem:
+class GemmWork:
     """D (M, N) = A (M, K) times B (N, K) transposed, all row-major, and what else is asked of it.
 
     Attributes:
@@ -102,6 +105,18 @@ class Problem:
         experts = [f"{len(self.rows)} experts" + ("" if len(set(self.rows)) == 1 else ", skewed")] if self.rows else []
         return " ".join([f"{self.m}x{self.n}x{self.k}", *extra, *experts])
 
+    @property
+    def posed(self) -> Problem:
+        """What `matmul` or `linear` is asked. Raises ArgumentError for a kind that is no call of either."""
+        if self.kind == "grouped":
+            raise ArgumentError("a grouped product is not a problem for matmul", hint="grouped_products")
+        fusion = Fusion(scales=self.scales or None)
+        if self.kind == "gelu":
+            fusion = replace(fusion, bias="column", bias_dtype=dtypes.of(self.out), activation="gelu")
+        elif self.kind == "swiglu":  # the second of its two launches
+            fusion = replace(fusion, activation="silu", gate=True)
+        return Problem.of(self.m, self.n, self.k, self.dtype, out=self.out, layout=self.layout, fusion=fusion)
+
     def rates(self, seconds: float) -> dict[str, Any]:
         """None: a row has the FLOP of every problem anyway."""
         return {}
@@ -117,7 +132,7 @@ class Problem:
         return values
 
 
-def parse_shapes(text: str, like: Problem) -> tuple[Problem, ...]:
+def parse_shapes(text: str, like: GemmWork) -> tuple[GemmWork, ...]:
     """The problems of "4096x4096x4096,512x8192x8192", else like `like`. Raises ArgumentError for other texts."""
     found = []
     for word in text.split(","):
