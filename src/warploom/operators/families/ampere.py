@@ -12,6 +12,7 @@ from ...kernels.hopper.fields import check_fields, to_words
 from ..spec.gpu import HOPPER, Gpu
 from ..spec.problem import Problem
 from .estimate import Estimate
+from .family import KernelFamily
 
 TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (32, 64))
 TILE_K = 64
@@ -66,11 +67,10 @@ class AmpereConfig:
                                 expected=f"{limit} bytes of shared memory and 1024 threads")  # fmt: skip
 
 
-class Ampere:
+class Ampere(KernelFamily):
     """`kernels.ladder.r06_ampere_multistage`."""
 
     name, arch, config = "ampere", "sm_80", AmpereConfig
-    unproven = ""
 
     def takes(self, problem: Problem) -> bool:
         """Products of bf16 with a result of bf16 or f32, whatever is done to it afterwards, but for array scales."""
@@ -88,18 +88,6 @@ class Ampere:
         """The rung's own tile, the one that was timed (on an H200), where every multiprocessor gets one."""
         tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
         return config == AmpereConfig() and tiles >= gpu.sms
-
-    def fits(self, config: AmpereConfig, problem: Problem) -> bool:
-        """Whether a kernel can be built for a problem."""
-        try:
-            config.check()
-        except ArgumentError:
-            return False
-        return True
-
-    def check(self, config: AmpereConfig, problem: Problem) -> None:
-        """Raise ArgumentError where a pinned configuration cannot be built."""
-        config.check()
 
     def estimate(self, config: AmpereConfig, problem: Problem, gpu: Gpu) -> Estimate:
         """The longer of multiplying and filling on the busiest multiprocessor, or memory's time."""
@@ -122,14 +110,6 @@ class Ampere:
             rounds * bytes_ / (time * MHZ), 0.0, MHZ, bound, ASSUMED,
         )  # fmt: skip
 
-    def promised(self, config: AmpereConfig) -> AmpereConfig:
-        """The same: the promise of constant weights is of no use here."""
-        return config
-
-    def tile(self, config: AmpereConfig) -> tuple[Any, ...] | None:
-        """None: `tune` times each."""
-        return None
-
     def build(self, problem: Problem, config: AmpereConfig, overhang: bool) -> Any:
         """The kernel; its rows of D are of its own memory where they are not whole 16 bytes."""
         from ...kernels.ladder import r06_ampere_multistage as rung
@@ -138,11 +118,6 @@ class Ampere:
         warps = config.warps_m, config.warps_n
         return rung.build(rung.Config(config.tile_m, config.tile_n, TILE_K, config.stages, warps, out))
 
-    def per_tile(self, config: Any, problem: Problem) -> dict[str, int]:
-        """Nothing is said."""
-        return {}
-
     def describe(self, config: AmpereConfig) -> str:
-        """In words."""
         return (f"Ampere: tiles of {config.tile_m} x {config.tile_n}, {config.stages} stages, "
                 f"{config.warps_m} x {config.warps_n} warps; nothing is fused")  # fmt: skip

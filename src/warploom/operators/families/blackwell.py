@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...collective.epilogue.spec import TILE_K_BYTES
-from ...errors import ArgumentError
 from ...isa import arch as arches
 from ...isa.dtypes import s8
 from ...kernels.blackwell.description import BESIDE, COLUMNS, MOST_TOKENS, ROWS, TARGET, Config, SmallMConfig
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .estimate import Estimate
+from .family import KernelFamily
 
 TILES = ((256, 256), (256, 192), (256, 128), (256, 64), (128, 256), (128, 128), (128, 64), (128, 32))
 MOST_STAGES = 8
@@ -29,7 +29,7 @@ STEP_BYTES, CELL_BYTES = 32, 4
 ASSUMED = "a B200's data sheet; no kernel was timed on such a GPU, nor run on one by the authors"
 
 
-class OfBlackwell:
+class OfBlackwell(KernelFamily):
     """What both families have in common."""
 
     arch = TARGET
@@ -38,26 +38,6 @@ class OfBlackwell:
     def takes(self, problem: Problem) -> bool:
         """Everything but sums that are promoted: scales of blocks of 128 are not the unit's own."""
         return not problem.promoted
-
-    def goes_first(self, config: Any, problem: Problem, gpu: Gpu) -> bool:
-        """Never: nothing was read."""
-        return False
-
-    def fits(self, config: Any, problem: Problem) -> bool:
-        """Whether a kernel can be built for a problem."""
-        try:
-            config.check(problem.product, problem.fusion)
-        except ArgumentError:
-            return False
-        return True
-
-    def check(self, config: Any, problem: Problem) -> None:
-        """Raise ArgumentError where a pinned configuration cannot be built."""
-        config.check(problem.product, problem.fusion)
-
-    def promised(self, config: Any) -> Any:
-        """The same: the promise of constant weights is of no use here."""
-        return config
 
 
 class Blackwell(OfBlackwell):
@@ -120,7 +100,6 @@ class Blackwell(OfBlackwell):
         }
 
     def describe(self, config: Config) -> str:
-        """In words."""
         pair = "pairs of CTAs, " if config.group == 2 else ""
         return (
             f"Blackwell: {pair}tiles of {config.tile_m} x {config.tile_n}, {config.stages} stages, {config.buffers} "
@@ -164,22 +143,13 @@ class BlackwellSmallM(OfBlackwell):
             "memory" if memory > busy else "fill" if fill > tensor else "tensor cores", ASSUMED,
         )  # fmt: skip
 
-    def tile(self, config: SmallMConfig) -> tuple[Any, ...] | None:
-        """None: `tune` times all of them."""
-        return None
-
     def build(self, problem: Problem, config: SmallMConfig, overhang: bool) -> Any:
         """The kernel; it stores by elements, so `overhang` does not matter."""
         from ...kernels.blackwell import small_m
 
         return small_m.build(config, problem.product, problem.fusion)
 
-    def per_tile(self, config: SmallMConfig, problem: Problem) -> dict[str, int]:
-        """Nothing is said."""
-        return {}
-
     def describe(self, config: SmallMConfig) -> str:
-        """In words."""
         split = f", K in {config.split} parts" if config.split > 1 else ""
         tile = f"{config.tokens} rows of A by {ROWS} of B, {config.stages} stages{split}"
         return f"Blackwell, few rows: {tile}; {self.unproven}"

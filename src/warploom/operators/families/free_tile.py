@@ -12,6 +12,7 @@ from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .estimate import MOST_MHZ, Estimate
+from .family import KernelFamily
 
 FIRST, MOST, WITHIN = 6, 32, 1.6
 """Limits of the candidates: how many of those the model expects to be fastest; how many in all, with the first of each
@@ -63,11 +64,10 @@ def _fits(config: FreeTileConfig, problem: Problem) -> bool:
     )
 
 
-class FreeTile:
+class FreeTile(KernelFamily):
     """`kernels.hopper.free_tile`."""
 
     name, arch, config = "free_tile", "sm_90a", FreeTileConfig
-    unproven = ""
 
     def takes(self, problem: Problem) -> bool:
         """Everything but sums that are promoted."""
@@ -107,11 +107,9 @@ class FreeTile:
         return True
 
     def fits(self, config: FreeTileConfig, problem: Problem) -> bool:
-        """Whether a kernel can be built without spills."""
         return _fits(config, problem) and (problem.n % 8 == 0 or not config.whole)
 
     def check(self, config: FreeTileConfig, problem: Problem) -> None:
-        """Raise ArgumentError where a pinned configuration cannot be built for a problem."""
         config.check(problem.product, problem.fusion)
         if config.whole and problem.n % 8:
             raise ArgumentError(
@@ -120,11 +118,9 @@ class FreeTile:
             )  # fmt: skip
 
     def estimate(self, config: FreeTileConfig, problem: Problem, gpu: Gpu) -> Estimate:
-        """Of one product."""
         return estimate(config, problem, gpu)
 
     def promised(self, config: FreeTileConfig) -> FreeTileConfig:
-        """The configuration with the promise of constant weights, where it is of use."""
         return replace(config, constant_weights=config.pdl)
 
     def tile(self, config: FreeTileConfig) -> tuple[Any, ...] | None:
@@ -137,12 +133,7 @@ class FreeTile:
 
         return free_tile.build(problem.product, config, problem.fusion)
 
-    def per_tile(self, config: Any, problem: Problem) -> dict[str, int]:
-        """Nothing is said."""
-        return {}
-
     def describe(self, config: FreeTileConfig) -> str:
-        """In words."""
         split = f", K in {config.split} parts" if config.split > 1 else ""
         waves = ", several waves" if config.persistent else ""
         waves += f" in bands of {config.band}" if config.band else ""

@@ -18,6 +18,7 @@ from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from ..views import round_up
 from .estimate import FILL_BYTES, MEMORY, MOST_MHZ, TENSOR_TILE, Estimate, narrowness
+from .family import KernelFamily
 from .free_tile import computes
 
 MOST_STAGES = 8
@@ -283,11 +284,10 @@ def _best(problem: Problem, gpu: Gpu) -> list[Config]:
     return list(found.values())[:MOST_BESIDE]
 
 
-class HopperLarge:
+class HopperLarge(KernelFamily):
     """Tiles, clusters and rings of `kernels.hopper.gemm`."""
 
     name, arch, config = "hopper_large", "sm_90a", Config
-    unproven = ""
 
     def takes(self, problem: Problem) -> bool:
         """Everything but sums that are promoted."""
@@ -305,19 +305,12 @@ class HopperLarge:
         return problem.m <= MOST_ROWS and not computes(problem) and config in _whole_waves(problem, gpu)
 
     def fits(self, config: Config, problem: Problem) -> bool:
-        """Whether a kernel can be built without spills."""
         return fits(config, problem.product, problem.fusion)
 
-    def check(self, config: Config, problem: Problem) -> None:
-        """Raise ArgumentError where a pinned configuration cannot be built for a problem."""
-        config.check(problem.product, problem.fusion)
-
     def estimate(self, config: Config, problem: Problem, gpu: Gpu) -> Estimate:
-        """Of one product."""
         return estimate(config, problem, gpu)
 
     def promised(self, config: Config) -> Config:
-        """The configuration with the promise of constant weights, where it is of use."""
         return replace(config, constant_weights=config.pdl and config.ctas == 1)
 
     def tile(self, config: Config) -> tuple[Any, ...]:
@@ -330,12 +323,7 @@ class HopperLarge:
 
         return gemm.build(problem.product, config, problem.fusion, **({"overhang": True} if overhang else {}))
 
-    def per_tile(self, config: Any, problem: Problem) -> dict[str, int]:
-        """Nothing is said."""
-        return {}
-
     def describe(self, config: Config) -> str:
-        """In words."""
         pair = f", pairs of CTAs share {config.multicast.upper()}" if config.ctas == 2 else ""
         tail = ", the last wave's tiles by two CTAs each" if config.split_tail else ""
         form = config.kernel_schedule.replace("_", "-")

@@ -14,6 +14,7 @@ from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from ..views import round_up
 from .estimate import FILL_BYTES, MEMORY, MOST_MHZ, TENSOR_TILE, Estimate, narrowness
+from .family import KernelFamily
 from .free_tile import computes, like_a_tile
 from .free_tile import estimate as free_tile_estimate
 
@@ -35,11 +36,10 @@ SM_MEMORY = 0.052e6
 """Bytes per microsecond that one multiprocessor can take alone."""
 
 
-class SmallM:
+class SmallM(KernelFamily):
     """`kernels.hopper.decode`."""
 
     name, arch, config = "small_m", "sm_90a", SmallMConfig
-    unproven = ""
 
     def takes(self, problem: Problem) -> bool:
         """Everything but sums that are promoted."""
@@ -105,11 +105,9 @@ class SmallM:
         return like_a_tile(config, problem) if computes(problem) else problem.m <= FIRST_ROWS
 
     def fits(self, config: SmallMConfig, problem: Problem) -> bool:
-        """Whether a kernel can be built."""
         return config._problem(problem.product, problem.fusion) is None
 
     def check(self, config: SmallMConfig, problem: Problem) -> None:
-        """Raise ArgumentError where a pinned configuration cannot be built for a problem."""
         config.check(problem.product, problem.fusion)
         if config.wide and problem.n % 8:
             raise ArgumentError(
@@ -144,12 +142,7 @@ class SmallM:
         )  # fmt: skip
 
     def promised(self, config: SmallMConfig) -> SmallMConfig:
-        """The configuration with the promise of constant weights, where it is of use."""
         return replace(config, constant_weights=config.pdl)
-
-    def tile(self, config: SmallMConfig) -> tuple[Any, ...] | None:
-        """None: `tune` times all of them."""
-        return None
 
     def build(self, problem: Problem, config: SmallMConfig, overhang: bool) -> Any:
         """The kernel; it stores by elements, so `overhang` does not matter."""
@@ -157,11 +150,6 @@ class SmallM:
 
         return small_m.build(problem.product, config, problem.fusion)
 
-    def per_tile(self, config: Any, problem: Problem) -> dict[str, int]:
-        """Nothing is said."""
-        return {}
-
     def describe(self, config: SmallMConfig) -> str:
-        """In words."""
         split = f", K in {config.split} parts" if config.split > 1 else ""
         return f"small M: {config.tokens} rows of A by {config.rows} of B, {config.stages} stages{split}"
