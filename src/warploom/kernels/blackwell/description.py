@@ -10,7 +10,7 @@ from ...collective.tile.sizes import EPILOGUE_WARPS, ROLE_THREADS
 from ...errors import ArgumentError
 from ...isa import arch
 from ...isa.dtypes import s8
-from ..hopper.fields import check_fields, name_of
+from ..hopper.fields import Configuration, check_fields
 
 TARGET = "sm_100a"
 ROWS = 128
@@ -25,7 +25,7 @@ what aligning the ring costs."""
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Configuration):
     """Tile in elements; tile_m is 128, or 256 for pairs of CTAs; stages of the ring; accumulators in tensor memory."""
 
     family: ClassVar[str] = "blackwell"
@@ -68,10 +68,6 @@ class Config:
         """Bytes of shared memory of a CTA, whatever the product."""
         return self.stages * self.stage_bytes + BESIDE
 
-    def name(self) -> str:
-        """As tables show it."""
-        return name_of(self)
-
     def workspace(self, m: int, n: int, sms: int) -> int:
         """Bytes of global memory that a launch needs besides its arrays: none."""
         return 0
@@ -110,7 +106,7 @@ def choose_grouped(rows: int, groups: int) -> Config:
 
 
 @dataclass(frozen=True)
-class SmallMConfig:
+class SmallMConfig(Configuration):
     """Rows of A in a tile, CTAs of a cluster that divide K, stages of the ring; 128 rows of B."""
 
     family: ClassVar[str] = "blackwell_small_m"
@@ -136,10 +132,6 @@ class SmallMConfig:
     def shared_bytes(self, *of: object) -> int:
         """Bytes of shared memory of a CTA: the ring, and sums of the other CTAs of the cluster."""
         return self.stages * self.stage_bytes + self.tokens * ROWS * 4 * (self.split > 1) + BESIDE
-
-    def name(self) -> str:
-        """As tables show it."""
-        return name_of(self)
 
     def workspace(self, m: int, n: int, sms: int) -> int:
         """Bytes of global memory that a launch needs besides its arrays: none."""

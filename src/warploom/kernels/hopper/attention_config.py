@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3
 from .description import SHARED_BYTES
-from .fields import check_fields, name_of
+from .fields import Configuration, check_fields
 
 QUERY_ROWS = 64
 """Queries of a consumer warpgroup."""
@@ -143,7 +143,7 @@ class Attention(Padded):
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Configuration):
     """How a kernel is tiled.
 
     Attributes:
@@ -170,10 +170,6 @@ class Config:
     renewed: bool = False
 
     family: ClassVar[str] = "attention"
-
-    def name(self) -> str:
-        """As tables show it."""
-        return name_of(self)
 
     def check(self, of: Attention) -> None:
         """Raise ArgumentError where no kernel can be built of it, whatever memory and registers there are."""

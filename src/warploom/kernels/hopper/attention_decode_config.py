@@ -18,7 +18,7 @@ from ...isa.dtypes import DType, bf16, e4m3, f16
 from ...isa.launch import registers_for
 from .attention_config import RESERVE_BYTES, Padded
 from .description import SHARED_BYTES
-from .fields import check_fields, name_of
+from .fields import Configuration, check_fields
 
 ROWS = 16
 """Rows of a warp: the m of mma.sync."""
@@ -88,7 +88,7 @@ class Decode(Padded):
 
 
 @dataclass(frozen=True)
-class DecodeConfig:
+class DecodeConfig(Configuration):
     """How a kernel is tiled.
 
     Attributes:
@@ -128,10 +128,6 @@ class DecodeConfig:
     constant_lengths: bool = False
 
     family: ClassVar[str] = "attention_decode"
-
-    def name(self) -> str:
-        """As tables show it."""
-        return name_of(self)
 
     def check(self, page: int | None = None, of: Decode | None = None) -> None:
         """Raise ArgumentError where no kernel can be built of it, none that reads pages of so many keys, or none whose

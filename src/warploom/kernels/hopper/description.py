@@ -17,7 +17,7 @@ from ...collective.tile.sizes import cluster_tile, fits
 from ...errors import ArgumentError
 from ...isa import arch
 from ...isa.instructions.wgmma import FLOAT_N
-from .fields import check_fields, name_of
+from .fields import Configuration, check_fields
 
 SHARED_BYTES = arch.get("sm_90a").shared_per_cta
 """Shared memory that a CTA may have."""
@@ -46,7 +46,7 @@ _PLAIN = Fusion()
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Configuration):
     """How a product is computed.
 
     Attributes:
@@ -106,10 +106,6 @@ class Config:
     def cluster_tile(self) -> tuple[int, int]:
         """Rows and columns that the CTAs of a cluster compute at one time."""
         return cluster_tile((self.tile_m, self.tile_n), self.ctas, self.multicast)
-
-    def name(self) -> str:
-        """As tables show it: "hopper_large:tile_n=192,stages=5"; fields at their defaults are left out."""
-        return name_of(self)
 
     def shared_bytes(self, product: Product, fusion: Fusion = _PLAIN) -> int:
         """Bytes of shared memory: the ring and its barriers (rounded up), the store boxes, a second array's boxes where

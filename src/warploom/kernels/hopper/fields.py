@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ...errors import ArgumentError
 
@@ -44,9 +44,14 @@ def check_fields(
 # -- as text -------------------------------------------------------------------------------------------------------
 
 
-def name_of(config: Any) -> str:
-    """A configuration as tables show it and `config=` takes it: "small_m:tokens=16,stages=5"."""
-    return f"{config.family}:{to_words(config)}"
+class Configuration:
+    """What the configurations of all kernels have: a family, and a name made of fields."""
+
+    family: ClassVar[str]
+
+    def name(self) -> str:
+        """As tables show it and `config=` takes it, without fields at their defaults: "small_m:tokens=16,stages=5"."""
+        return f"{self.family}:{to_words(self)}"
 
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}

@@ -16,7 +16,7 @@ from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16
 from ...isa.instructions.wgmma import FLOAT_N
 from .description import ACTIVATIONS, SHARED_BYTES, TILE_K_BYTES, Fusion, Product
-from .fields import check_fields, name_of
+from .fields import Configuration, check_fields
 
 OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
 OUTPUTS: tuple[DType, ...] = (bf16, f16)
@@ -58,7 +58,7 @@ NAME = re.compile(
 
 
 @dataclass(frozen=True)
-class FreeTileConfig:
+class FreeTileConfig(Configuration):
     """How D = A Wᵀ is tiled.
 
     Attributes:
@@ -222,10 +222,6 @@ class FreeTileConfig:
         free = room(self.ctas_per_sm) - (one.shared_bytes() - 2 * self.stage_bytes if self.persistent else
                                          self.exchange_bytes + BARRIER_BYTES)  # fmt: skip
         return replace(self, stages=max(2, min(MOST_STAGES, free // self.stage_bytes)))
-
-    def name(self) -> str:
-        """As tables show it: "free_tile:tile_n=80,stages=12"; fields at their defaults are left out."""
-        return name_of(self)
 
     def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError where no kernel can be built from this."""

@@ -16,7 +16,7 @@ from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
 from ...isa.instructions.wgmma import FLOAT_N
 from .description import SHARED_BYTES, TILE_K_BYTES, Fusion, Product
-from .fields import check_fields, name_of
+from .fields import Configuration, check_fields
 
 OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
 OUTPUTS: tuple[DType, ...] = (bf16, f16, f32)
@@ -48,7 +48,7 @@ MOST_PARTS = 8
 
 
 @dataclass(frozen=True)
-class SmallMConfig:
+class SmallMConfig(Configuration):
     """How D = A Wᵀ with few rows of A is computed.
 
     Attributes:
@@ -163,10 +163,6 @@ class SmallMConfig:
         tiles = self.tiles(m, n)
         blocks = 2 * self.ctas(n, sms) * -(-m // self.tokens) if self.streamed else tiles * self.split
         return (blocks * self.groups, GROUP_ROWS * self.tokens), tiles * self.groups
-
-    def name(self) -> str:
-        """As tables show it: "small_m:tokens=16,split=2"; fields at their defaults are left out."""
-        return name_of(self)
 
     def filled(self) -> SmallMConfig:
         """The same with as many stages as shared memory holds."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ...errors import ArgumentError
 from ...isa import arch as arches
 from ...isa.dtypes import bf16, f32
-from ...kernels.hopper.fields import check_fields, to_words
+from ...kernels.hopper.fields import Configuration, check_fields
 from ..spec.gpu import HOPPER, Gpu
 from ..spec.problem import Problem
 from .estimate import Estimate
@@ -28,9 +28,10 @@ REGISTERS = 100
 
 
 @dataclass(frozen=True)
-class AmpereConfig:
+class AmpereConfig(Configuration):
     """Tile in elements, stages of TILE_K, and warps along both sides of the tile."""
 
+    family: ClassVar[str] = "ampere"
     tile_m: int = 128
     tile_n: int = 128
     stages: int = 3
@@ -51,10 +52,6 @@ class AmpereConfig:
         """Bytes of shared memory, whatever the product."""
         return self.stages * (self.tile_m + self.tile_n) * TILE_K * bf16.bytes
 
-    def name(self) -> str:
-        """As tables show it."""
-        return f"{Ampere.name}:{to_words(self)}"
-
     def check(self, *of: Any) -> None:
         """Raise ArgumentError where no kernel can be built from this, whatever the product."""
         check_fields(self, {"tile_m": PART, "tile_n": PART, "stages": 2, "warps_m": 1, "warps_n": 1}, (), {})
@@ -70,7 +67,7 @@ class AmpereConfig:
 class Ampere(KernelFamily):
     """`kernels.ladder.r06_ampere_multistage`."""
 
-    name, arch, config = "ampere", "sm_80", AmpereConfig
+    name, arch, config = AmpereConfig.family, "sm_80", AmpereConfig
 
     def takes(self, problem: Problem) -> bool:
         """Products of bf16 with a result of bf16 or f32, whatever is done to it afterwards, but for array scales."""
