@@ -37,7 +37,7 @@ class WarploomAttention(Contender):
     kinds = (FORWARD, DECODE)
 
     def __init__(self, config: str = "") -> None:
-        """Raises ArgumentError for a text that is no fields."""
+        """Raises ArgumentError for a text that does not name fields."""
         self.fields = fields_of(config) if config else {}
         self.name = f"warploom:{config}" if config else "warploom"
 

@@ -107,7 +107,7 @@ class GemmWork:
 
     @property
     def posed(self) -> Problem:
-        """What `matmul` or `linear` is asked. Raises ArgumentError for a kind that is no call of either."""
+        """What `matmul` or `linear` is asked. Raises ArgumentError for a kind that neither computes."""
         if self.kind == "grouped":
             raise ArgumentError("a grouped product is not a problem for matmul", hint="grouped_products")
         fusion = Fusion(scales=self.scales or None)

@@ -40,7 +40,7 @@ def _shared(trace: Trace, address: Any, what: str) -> Any:
 
 
 def _of_rank(rank: int) -> Callable[..., None]:
-    """`Bulk.tensor` for arrays of so many dimensions, as the instruction is named."""
+    """`Bulk.tensor` for arrays of that many dimensions, as the instruction is named."""
 
     def tensor(self: Bulk, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None,
                cache_hint: Any = None, pred: Predicate | None = None) -> None:  # fmt: skip

@@ -94,7 +94,7 @@ def _rows(path: Path) -> dict[str, Any]:
         rows = json.loads(path.read_text())["choices"]
         if isinstance(rows, dict):
             return rows
-        reason = "its choices are no object"
+        reason = "its choices are not an object"
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -56,7 +56,7 @@ has for itself has one more dimension in front, the rank: `value = "A.sum(0)"` i
 A tensor map whose dtype is "b4x16", "b4x16_p64" or "b6x16_p32" counts packed elements of an array of bytes.
 `[[shared]]` names arrays inside of shared memory, see `launch_shared`.
 
-`multiprocessors = 2` at the top emulates a GPU with so many, so that a grid does not fit at once, and
+`multiprocessors = 2` at the top emulates a GPU of that size, so that a grid does not fit at once, and
 `launch_control = "random"` answers requests for clusters that have not started as `Machine.launch_control` says.
 
 For a parameter that is a pointer, "bytes" stand in global memory. `dependent = true` at the top launches the kernel

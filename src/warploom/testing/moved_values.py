@@ -21,7 +21,7 @@ CHUNKS = (8, 4, 16)
 
 
 def moved(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray) -> str:
-    """What moved where, in words; "" where the wrong values are no others' right ones. Arrays of two dimensions."""
+    """What moved where in arrays of two dimensions, in words; "" if the wrong values are not right elsewhere."""
     if got.size > MOST:
         return ""
     for rows, columns in sizes(got.shape):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..emulator.machine.mbarrier import Event, MBarrier
 
 UNROLLED, MOST_UNROLLED = 4, 40
-"""ptxas makes one turn of so many of a loop whose body has at most so many instructions and no barrier; a run ends
+"""ptxas makes one turn of this many of a loop whose body has at most this many instructions and no barrier; a run ends
 there, so that what it loads is on its way together, and a loop's turns become the same run."""
 INSIDE = (REMOTE.engine, TENSOR_MEMORY.engine, UMMA.engine)
 """Engines whose bytes L2 does not see."""

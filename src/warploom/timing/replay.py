@@ -106,7 +106,7 @@ class Flying:
 class Replay:
     """Runs `instances` copies of the recorded clusters, as many at a time as `residents` allow.
 
-    places: among which the grid's clusters are handed out: this one gets one of so many, and where they differ, the
+    places: among which the grid's clusters are handed out: this one gets its share, and where they differ, the
     recorded ones stand for the grid's beginning, which goes on like that.
     ghz: clock of the SMs; what L2 and DRAM do is in nanoseconds, and so takes fewer clocks where it is low.
     """

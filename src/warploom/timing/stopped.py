@@ -33,7 +33,7 @@ def add_open_waits(recorder: Recorder) -> None:
 
 
 def _phase(recorder: Recorder, cta: Cta, fragment: Fragment) -> int:
-    """The phase that threads wait for; one of its own for what is no mbarrier."""
+    """The phase that threads wait for; one of its own for what is not an mbarrier."""
     wait = fragment.wait
     assert wait is not None
     barriers = [one for one, _ in wait.about() if isinstance(one, MBarrier)] if wait.about is not None else []

@@ -124,7 +124,7 @@ def round_to(x: np.ndarray, target: Format, mode: str = "rn", saturate: bool = F
 def round_stochastically(x: np.ndarray, target: Format, random: np.ndarray, bits: int, saturate: bool) -> np.ndarray:
     """Doubles rounded to a narrower format, away from zero with the probability of what is cut off, as doubles.
 
-    The uppermost `bits` bits of what is cut off and the random number of so many bits are added, and the carry is added
+    The uppermost `bits` bits of what is cut off and the random number of as many bits are added, and the carry is added
     to what is kept (PTX ISA 9.7.9.21, "stochastic rounding"). Past the greatest value as `round_to` with "rn".
     """
     _, exponent = np.frexp(x)

@@ -173,7 +173,7 @@ def cluster_wait(d: Decode) -> Step:
 
 
 NO_RANK = 255
-"""The highest rank that an address has room for; no cluster has so many CTAs."""
+"""The highest rank that an address has room for; no cluster has that many CTAs."""
 
 
 @HANDLERS.add("cluster.mapa")

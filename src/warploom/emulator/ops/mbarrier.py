@@ -122,7 +122,7 @@ def arrive(d: Decode) -> Step:
 
 
 def _same_count(frame: Frame, count: int, lanes: np.ndarray) -> int:
-    """How often each lane arrives, once if no operand says it; 0 if they differ, or for what is no count."""
+    """How often each lane arrives, once if no operand says it; 0 if they differ, or for what is not a count."""
     if count < 0:
         return 1
     values = frame.values[count]

@@ -151,7 +151,7 @@ class Runner:
         return went_on and len(cta.warps[group.first].fragments) == 1
 
     def _by_neighbours(self, group: Group, operation: Operation, counts: Sequence[int]) -> bool:
-        """Run an instruction for so many warps at a time, all of whose threads come to it. Whether all went on."""
+        """Run an instruction for a number of warps at a time, all of whose threads come to it. Whether all went on."""
         cta, at, went_on = group.cta, 0, True
         for count in counts:
             part = frame_of(cta, group.first + at, count)

@@ -77,7 +77,7 @@ def refuse_outputs(out: Any, lse: Any, config: Any) -> None:
 
 
 def check_tensors(arrays: Mapping[str, Any]) -> None:
-    """Raise ArgumentTypeError for what is no tensor."""
+    """Raise ArgumentTypeError for what is not a tensor."""
     for name, array in arrays.items():
         if not isinstance(array, Tensor):
             raise ArgumentTypeError(f"argument `{name}` is not a torch tensor", expected="torch tensors, all of them",

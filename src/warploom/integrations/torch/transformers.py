@@ -187,7 +187,7 @@ def _watched() -> bool:
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None, causal: bool
 ) -> Tensor | None:
-    """The result where a kernel has it; None for masks that are no prefix."""
+    """The result where a kernel has it; None for masks that are not a prefix."""
     batch, _, rows, _ = query.shape
     lengths = getattr(mask, LENGTHS, None)
     if lengths is not None and mask is not None and mask.shape != (batch, 1, rows, key.shape[2]):
@@ -200,7 +200,7 @@ def _attend(
         return found
     if mask is not None:
         return None
-    if causal and rows > 1:  # of a static cache that was empty, what is behind the last token is no key yet
+    if causal and rows > 1:  # of a static cache that was empty, what is behind the last token is not a key yet
         key, value = key[:, :, :rows], value[:, :, :rows]
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
     named = "top-left" if causal and rows > 1 else False

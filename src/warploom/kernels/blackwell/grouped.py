@@ -9,7 +9,7 @@ Roles      load       warp 0, one thread    k-tiles of A, and of the group's mat
            epilogue   warps 4 to 7          rows before the group's end
 Barriers   as of `specialised`
 Buffers    the ring; 2 x tile_n columns of tensor memory; rows of tiles before each group, 4 KiB
-Limits     1024 groups; N and K multiples of 16 bytes' worth; tiles of one CTA, since a pair's 256 rows seldom are one
+Limits     1024 groups; N and K multiples of 16 bytes' worth; tiles of one CTA, since a pair's 256 rows are rarely one
            group's
 Numbers    assembled and emulated, not run on hardware by the authors
 """

@@ -130,8 +130,8 @@ class DecodeConfig(Configuration):
     family: ClassVar[str] = "attention_decode"
 
     def check(self, page: int | None = None, of: Decode | None = None) -> None:
-        """Raise ArgumentError where no kernel can be built of it, none that reads pages of so many keys, or none whose
-        warps share out the panels of `of`."""
+        """Raise ArgumentError where no kernel can be built of it, none that reads pages of that many keys, or none
+        whose warps share out the panels of `of`."""
         numbers = {"blocks": 1, "keys": WARP_KEYS, "copy_rows": 1, "stages": 1, "value_steps": 1}
         numbers |= {"loaders": 1, "several": 1, "together": 1, "exchanged": 1, "residents": 1}
         check_fields(self, numbers, ("pdl", "early", "ahead", "constant_lengths"), {})

@@ -322,7 +322,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "float": _as_float, "int": _as_integer, "long": _as_integer, "bool": as_truth, "to": _converted,
     "where": lambda x, condition, other: where(condition, x, other),
 }  # fmt: skip
-"""Methods of torch's tensors that are no functions of torch, or take their arguments in another order."""
+"""Methods of torch's tensors that torch does not have as functions, or that take their arguments in another order."""
 OPERATORS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "eq", "ne", "lt", "le", "gt", "ge")
 } | {
