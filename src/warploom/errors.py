@@ -234,9 +234,9 @@ class DeadlockError(EmulationError):
     waits: tuple[Any, ...] = ()
     """`blocked` as values: who, reason, missing, came, location."""
 
-    def __init__(self, what: str, *, blocked: tuple[str, ...] = (), **rest: object) -> None:
+    def __init__(self, what: str, *, blocked: tuple[str, ...] = (), **rest: Any) -> None:
         self.blocked = blocked
-        super().__init__(what, **rest)  # type: ignore[arg-type]
+        super().__init__(what, **rest)
 
     def __str__(self) -> str:
         text = super().__str__()

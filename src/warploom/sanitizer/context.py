@@ -119,7 +119,7 @@ def _narrowest(code: Image, space: str, writes_only: bool) -> int:
         for access in effects.accesses(operation.effects, effects.ISSUE):
             concerns = access.space in ("", space) and not (writes_only and access.how == effects.READS)
             if concerns and access.footprint == "lanes":
-                smallest = min(smallest, operation.bound.match.access_bytes)  # type: ignore[union-attr]
+                smallest = min(smallest, operation.row.access_bytes)
         for access in effects.accesses(operation.effects, effects.RUN):
             if access.space == space and access.footprint == "masked_bytes":
                 smallest = 1

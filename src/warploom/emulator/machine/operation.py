@@ -13,6 +13,7 @@ from ...asm.binding import Bound
 from ...asm.nodes import Instruction
 from ...asm.printer import instruction_text
 from ...isa.effects import Effect, Order, own_order
+from ...isa.instructions.schema import Match
 from .scopes import Scope
 
 PLAIN, BRANCH, EXIT, INDEXED_BRANCH = range(4)
@@ -64,6 +65,12 @@ class Operation:
     @property
     def text(self) -> str:
         return instruction_text(self.instruction)
+
+    @property
+    def row(self) -> Match:
+        """Its row of the instruction table and what the slots took; calls of functions have none."""
+        assert self.bound is not None
+        return self.bound.match
 
     @property
     def effects(self) -> tuple[Effect, ...]:

@@ -395,4 +395,4 @@ class GlobalMemory(Observer):
 
 def _bytes_at_once(code: Operation) -> int:
     """Bytes that a strong access is one access of: strong ones race unless they overlap completely (8.7.2)."""
-    return int(code.bound.match.element_bytes)  # type: ignore[union-attr]
+    return code.row.element_bytes

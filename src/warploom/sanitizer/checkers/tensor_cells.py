@@ -66,7 +66,7 @@ class Notes:
 
 def kind_of(flight: Flight) -> str:
     """MMA, COPY, SHIFT, LOAD or STORE."""
-    return flight.code.bound.match.form.key.split(".")[1].split("_")[0]  # type: ignore[union-attr]
+    return flight.code.row.form.key.split(".")[1].split("_")[0]
 
 
 class TensorCells(Observer):
@@ -185,7 +185,7 @@ class TensorCells(Observer):
             return UNLISTED if now.writes and (earlier.writes or same) else UNORDERED
         if pair in ((COPY, MMA), (SHIFT, MMA), (MMA, SHIFT), (SHIFT, SHIFT)):
             return ISSUED
-        if pair == (SHIFT, COPY) and second.code.bound.match.modifiers["shape"] == "4x256b":  # type: ignore[union-attr]
+        if pair == (SHIFT, COPY) and second.code.row.modifiers["shape"] == "4x256b":
             return ISSUED
         if pair == (MMA, COPY) and not earlier.writes:
             return UNLISTED if same else UNORDERED
