@@ -116,8 +116,7 @@ def build(
 
     x (capacity, K), ids (capacity, topk) s32, weights (capacity, topk) f32: the first `tokens` rows are filled, which
     may be another number on each GPU, or none. w (experts / ranks x N, K): this GPU's matrices,
-    below each other. An id that is not an expert's adds nothing. y (capacity, N): rows from `tokens` on are not
-    written.
+    below each other. Other ids than experts' add nothing. y (capacity, N): rows from `tokens` on are not written.
     The others: `memory(...)` of the most tokens that any GPU may have; record: `watch.words(...)` of this GPU.
     activation: f, of every element of the product; see `Fusion`.
     Of eight bits, scale_x (capacity,) and scale_w (experts,) of all GPUs' experts follow `record`, both f32.
