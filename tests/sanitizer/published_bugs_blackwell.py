@@ -77,6 +77,16 @@ setp.eq.u32 %p5, %rank, 0;
 and.pred %p5, %p5, %first;
 @%p5 tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [bar], %h0;
 """
+_SHIFT = """
+tcgen05.st.sync.aligned.32x32b.x8.b32 [%r8], {%tid, %tid, %tid, %tid, %tid, %tid, %tid, %tid};
+tcgen05.wait::st.sync.aligned;
+barrier.cluster.arrive.aligned;
+barrier.cluster.wait.aligned;
+setp.eq.u32 %p5, %rank, 0;
+and.pred %p5, %p5, %first;
+@%p5 tcgen05.shift.cta_group::2.down [%r8];
+"""
+"""Something of the pair that a commit tells of."""
 _H0 = ".reg .b16 %h0;\n"
 _PAIR = _H0 + INIT + CLUSTER_SYNC + PAIR_ALLOC
 _PAIR_DONE = CLUSTER_SYNC + PAIR_FREE
@@ -130,7 +140,7 @@ BUGS: tuple[Bug, ...] = (
             "https://github.com/facebookexperimental/triton/pull/1105",
         ),
         Blackwell(_PAIR + CLUSTER_SYNC + PAIR_FREE + PAIR_COMMIT, cluster=2),
-        Blackwell(_PAIR + PAIR_COMMIT + wait(scope=".acquire.cluster") + _PAIR_DONE, cluster=2),
+        Blackwell(_PAIR + _SHIFT + PAIR_COMMIT + wait(scope=".acquire.cluster") + _PAIR_DONE, cluster=2),
     ),
     Bug(
         "an exit with a request for a cluster on its way",

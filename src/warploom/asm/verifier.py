@@ -18,6 +18,7 @@ from ..isa.instructions.schema import Match, OperandSpec
 from ..isa.special_registers import SPECIAL_REGISTERS
 from . import widths
 from .binding import Bound, bind
+from .cta_groups import mixed_groups
 from .forms import constants_of, form_of
 from .heads import limits, target_of, version_text
 from .immediates import depends_on_constants, out_of_range
@@ -118,6 +119,7 @@ class _Verifier:
         scope = function_scope(function, self.scope)
         self.near = None
         self._block(function.body, scope, fill(scope, function.body), function.name)
+        self.found += mixed_groups(function)
 
     # -- statements ----------------------------------------------------------------------------------------------
 

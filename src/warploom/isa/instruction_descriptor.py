@@ -281,6 +281,8 @@ def wrong_shape(descriptor: InstructionDescriptor, group: int = 1, ws: bool = Fa
         words = [str(n) for n in columns]
         told = f"{words[0]} to {words[-1]} in steps of {columns.step}" if isinstance(columns, range) else None
         return f"n of {of}", told or ", ".join(words), str(descriptor.n)
+    if kind == "f16" and descriptor.d == "f16" and (descriptor.a, descriptor.b) != ("f16", "f16"):
+        return f"type of D of {of}", "f32, or A and B of f16", f"f16 from {descriptor.a} and {descriptor.b}"
     if descriptor.wide_k and (descriptor.sparse or (group == 2 and descriptor.m != 256)):
         return f"k of {of}", "96 for dense products of 128 rows, of a pair 256", f"96, m {descriptor.m}"
     if descriptor.mn_major_b and kind in ("f8f6f4", "i8", "mxf8f6f4") and descriptor.n % (16 * group):

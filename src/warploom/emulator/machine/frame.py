@@ -251,6 +251,11 @@ class Issuer:
         """Linear thread number in its CTA."""
         return self.frame.thread(self.lane or 0)
 
+    @property
+    def lane_of_warp(self) -> int | None:
+        """The lane within its own warp: a frame may hold several warps, and later fewer. None for whole warps."""
+        return None if self.lane is None else self.lane % WARP
+
     def where(self) -> str:
         """Instruction, CTA and thread, as text. The frame may have moved on, so its operation is put back for that."""
         now = self.frame.operation

@@ -60,6 +60,16 @@ class Cells:
         """The cells, (lanes, columns) uint32; a copy where lanes are listed."""
         return cells_of(self.region)[self.lanes, self.columns]
 
+    def meets(self, other: Cells) -> bool:
+        """Whether a cell is in both."""
+        if self.region is not other.region:
+            return False
+        if self.columns.start >= other.columns.stop or other.columns.start >= self.columns.stop:
+            return False
+        mine, theirs = np.zeros(LANES, np.bool_), np.zeros(LANES, np.bool_)
+        mine[self.lanes] = theirs[other.lanes] = True
+        return bool((mine & theirs).any())
+
     def put(self, values: np.ndarray | np.generic) -> None:
         cells_of(self.region)[self.lanes, self.columns] = values
 

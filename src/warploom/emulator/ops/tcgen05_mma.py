@@ -73,6 +73,11 @@ class Multiply:
             what = plan(self.kind, bits, self.group, self.metadata is not None, self.stationary)
         except (InvalidOperandError, UnsupportedInstructionError) as error:
             frame.error(type(error), error.what, lane, expected=error.expected, got=error.got)
+        if self.moves_a and what.rows != 128:
+            frame.error(
+                InvalidOperandError, f".ashift moves the rows of an A of {what.of.m} rows", lane,
+                expected="128 rows of each CTA",
+            )  # fmt: skip
         cta = frame.cta
         ctas = [cta] if self.group == 1 else [cta.cluster.ctas[cta.rank & ~1], cta.cluster.ctas[cta.rank | 1]]
         column, base = _address(frame, self.d, lane)
@@ -90,6 +95,7 @@ class Multiply:
         sources += metadata
         scales = self._factor_cells(frame, ctas, what, lane)
         sources += [cells for side in scales for cells in side]
+        _check_apart(frame, targets, sources, lane)
         unit, key = umma.unit_of(ctas[0]), (column, base, what.of.m, what.of.n)
         kept, zeros = self._kept_rows(frame, lane, what), self._zero_columns(frame, lane, what)
         chain = unit.accumulators.get(key)
@@ -291,6 +297,20 @@ def _address(frame: Frame, operand: AddressOperand, lane: int) -> tuple[int, int
     """Column and lane of an address in tensor memory."""
     value = int(operand.compute(frame)[lane]) & 0xFFFFFFFF
     return value & COLUMN_MASK, value >> LANE_SHIFT & 0x3FFF
+
+
+def _check_apart(frame: Frame, targets: list[Cells], sources: list[object], lane: int) -> None:
+    """D may not lie over what the same product reads from tensor memory besides D."""
+    for source in sources:
+        over = next((each for each in targets if isinstance(source, Cells) and each.meets(source)), None)
+        if over is not None and isinstance(source, Cells):
+            frame.error(
+                InvalidOperandError, f"matrix D of {frame.instruction.opcode} lies over its operands in tensor memory",
+                lane, expected="columns of its own for D",
+                got=f"D in columns {over.columns.start} to {over.columns.stop - 1}, A, its metadata or scale factors "
+                f"in {source.columns.start} to {source.columns.stop - 1}",
+                consequence="the product reads what it has written itself",
+            )  # fmt: skip
 
 
 def _places(frame: Frame, what: Plan, metadata: list[Cells], lane: int) -> np.ndarray:

@@ -20,7 +20,9 @@ from .register_pool import RegisterPool
 from .shared_memory import SharedMemory
 from .swizzle_bases import SwizzleBases
 from .tensor_cells import TensorCells
+from .tensor_collectors import TensorCollectors
 from .tensor_maps import TensorMaps
+from .tensor_shapes import TensorShapes
 from .tensor_units import TensorUnits
 from .text import Text
 from .undefined_registers import UndefinedRegisters
@@ -29,6 +31,6 @@ from .unwaited_lanes import UnwaitedLanes
 CHECKERS = (
     Text, UndefinedRegisters, Clusters, MBarriers, NamedBarriers, GridOrder, TensorMaps, InsideWarp, UnwaitedLanes,
     ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags, GlobalMemory, LostUpdates, MatrixRegisters,
-    TensorCells, TensorUnits, Groups, Exits, RegisterPool, Performance,
+    TensorCells, TensorUnits, TensorCollectors, TensorShapes, Groups, Exits, RegisterPool, Performance,
 )  # fmt: skip
 """Causes before consequences; those of lanes before the checker that owns the shadows, `Layouts` after it."""

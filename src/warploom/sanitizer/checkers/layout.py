@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 WIDEST = 128
 """Bytes of a row of the widest swizzle (PTX ISA 5.5.7)."""
+COPIED = "source"
+"""Name of what tcgen05.cp reads: factors in any order that their atoms have."""
 OTHER_BOX = -1
 """In place of a tag, where an operand goes on in another box than its first."""
 TAG_BITS = 16
@@ -52,8 +54,8 @@ class Layouts(Observer):
         """Tags of an operand that were found right, less the first of them, by the width of its box and the place of
         its first chunk there."""
         self._asked = any(
-            operation.bound is not None and operation.bound.match.form.converged == "warpgroup"
-            for operation in context.machine.code.operations
+            form.converged == "warpgroup" or form.key.startswith("tcgen05.mma")
+            for form in (one.bound.match.form for one in context.machine.code.operations if one.bound is not None)
         )
 
     def issued(self, operation: AsyncOperation) -> None:
@@ -62,7 +64,7 @@ class Layouts(Observer):
         for flight in flights_of(operation):
             shadows = self.context.state(flight.cta).shadows
             for source in operation.sources:
-                if isinstance(source, OperandPlace):
+                if isinstance(source, OperandPlace) and source.name != COPIED:
                     self._check(shadows[source.region], source, operation.issuer.frame)
             for target in operation.targets:
                 shadow = shadows.get(getattr(target, "region", None))  # type: ignore[arg-type]
@@ -103,10 +105,10 @@ class Layouts(Observer):
         pattern[pattern >> TAG_BITS != 0] = OTHER_BOX
         inside = self._of_first_box(pattern)
         rows, columns = inside // width, inside % width
-        if inside.size == 0 or _affine(rows, columns):
+        if inside.size == 0 or _affine(rows, columns, width):
             self._right[key, width, start] = steps
         else:
-            self._mismatch(place, flight, rows, columns, frame)
+            self._mismatch(place, flight, rows, columns, width, frame)
 
     # -- cp.async --------------------------------------------------------------------------------------------------
 
@@ -157,13 +159,13 @@ class Layouts(Observer):
         return pattern[np.ix_(rows, columns)] if part.all() else pattern[:0]
 
     def _mismatch(
-        self, place: OperandPlace, flight: Flight, rows: np.ndarray, columns: np.ndarray, frame: Frame
+        self, place: OperandPlace, flight: Flight, rows: np.ndarray, columns: np.ndarray, width: int, frame: Frame
     ) -> None:
         copy = flight.code
         codes = (frame.operation, copy)
         if self.context.findings.seen("layout-mismatch", codes):
             return
-        wanted_row, wanted_column = _expected(rows, columns)
+        wanted_row, wanted_column = _expected(rows, columns, width)
         wrong = (rows != wanted_row) | (columns != wanted_column)
         r, c = (int(index[0]) for index in np.nonzero(wrong))
         self.context.findings.add(
@@ -178,16 +180,20 @@ class Layouts(Observer):
         )
 
 
-def _expected(rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where chunks should be if the first steps went on: box row by operand row, box chunk by operand column."""
+def _expected(rows: np.ndarray, columns: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where chunks should be if the first steps went on: box row by operand row, box chunk by operand column.
+
+    Where a row of the box is one chunk (`width` 1: the layout without swizzle), the operand's columns are rows, too.
+    """
     r, c = np.indices(rows.shape)[0], np.indices(rows.shape)[1]
     step_r = int(rows[1, 0] - rows[0, 0]) if rows.shape[0] > 1 else 0
     step_c = int(columns[0, 1] - columns[0, 0]) if rows.shape[1] > 1 else 0
-    return int(rows[0, 0]) + r * step_r, int(columns[0, 0]) + c * step_c
+    across = int(rows[0, 1] - rows[0, 0]) if width == 1 and rows.shape[1] > 1 else 0
+    return int(rows[0, 0]) + r * step_r + c * across, int(columns[0, 0]) + c * step_c
 
 
-def _affine(rows: np.ndarray, columns: np.ndarray) -> bool:
-    wanted_row, wanted_column = _expected(rows, columns)
+def _affine(rows: np.ndarray, columns: np.ndarray, width: int) -> bool:
+    wanted_row, wanted_column = _expected(rows, columns, width)
     return bool((rows == wanted_row).all() and (columns == wanted_column).all())
 
 

@@ -142,7 +142,7 @@ class TensorCells(Observer):
         for number in state.readers.sets[old]:
             other = state.accesses[number].flight
             assert other is not None
-            same = other.me == new.me and other.operation.issuer.lane == new.operation.issuer.lane
+            same = other.me == new.me and other.operation.issuer.lane_of_warp == new.operation.issuer.lane_of_warp
             if not (same and kind_of(other) == kind_of(new) and other.operation.pipeline == new.operation.pipeline):
                 kept.append(number)
         return state.readers.number(tuple(kept))
@@ -171,7 +171,7 @@ class TensorCells(Observer):
         first, second = earlier.flight, now.flight
         assert first is not None and second is not None
         by, then = first.operation.issuer, second.operation.issuer
-        same = first.me == second.me and by.lane == then.lane
+        same = first.me == second.me and by.lane_of_warp == then.lane_of_warp
         if not same and view.c[first.me] < state.notes(Notes).issued[first]:
             return UNORDERED
         if not earlier.writes and 0 <= first.used <= view.c[first.me]:

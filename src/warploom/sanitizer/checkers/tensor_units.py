@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...emulator.engines.matrix_operands import OperandPlace
 from ...emulator.machine.events import Observer
 from ...emulator.machine.registers import WARP
-from ...emulator.machine.tensor_memory import Cells, Columns, peer_of, tensor_memory_of
+from ...emulator.machine.tensor_memory import Columns, peer_of, tensor_memory_of
 from ...isa import effects
 from ..happens_before.access import Flight, flights_of
 from ..report.findings import at
@@ -35,23 +34,11 @@ class Notes:
         threads: (CTA's rank, thread) -> its latest operation that a commit covers.
         allocated: columns -> the component of the warp that allocated them, and its epoch then.
         last: CTA's rank -> its latest allocation.
-        kept: (CTA's rank, collector) -> the operand that a product has left in it.
     """
 
     threads: dict[tuple[int, int], Flight] = field(default_factory=dict)
     allocated: dict[Columns, tuple[int, int]] = field(default_factory=dict)
     last: dict[int, Columns] = field(default_factory=dict)
-    kept: dict[tuple[int, str], tuple[object, ...]] = field(default_factory=dict)
-
-
-def _operand(operation: AsyncOperation, name: str) -> tuple[object, ...]:
-    """Where a product reads A or B: shared memory by descriptor, tensor memory by cells."""
-    shared = tuple((id(each.region), id(each.map)) for each in operation.sources
-                   if isinstance(each, OperandPlace) and each.name == name)  # fmt: skip
-    if shared or name != "a":
-        return shared
-    first = next(each for each in operation.sources if isinstance(each, Cells))
-    return id(first.region), first.columns.start
 
 
 class TensorUnits(Observer):
@@ -59,7 +46,7 @@ class TensorUnits(Observer):
 
     rules = (
         "commit-by-another-thread", "product-by-several-lanes", "columns-not-freed", "growing-allocation",
-        "pair-frees-before-peer-has-columns", "collector-without-fill",
+        "pair-frees-before-peer-has-columns", "empty-multicast-commit",
     )  # fmt: skip
     only_with = "tcgen05"
 
@@ -75,10 +62,6 @@ class TensorUnits(Observer):
         commit = next((one for one in code.effects if isinstance(one, effects.Commits)), None)
         if commit is not None and commit.signals is not None and issuer.lane is not None:
             self._commits(state, notes, issuer)
-        word = code.bound.match.modifiers.get("collector") if code.bound is not None else None
-        if word:
-            _, collector, use = str(word).split("::")
-            self._collected(state, notes, operation, collector, use)
         for flight in flights_of(operation):
             if any(isinstance(how, effects.Signalled) for how in flight.starts.tracked):
                 warps = issuer.frame.active_lanes // WARP  # a frame may hold several
@@ -87,30 +70,13 @@ class TensorUnits(Observer):
                     self._several(lanes, flight)
                 notes.threads[flight.cta.rank, issuer.thread] = flight
 
-    def _collected(
-        self, state: ClusterState, notes: Notes, operation: AsyncOperation, collector: str, use: str
-    ) -> None:
-        """What a product takes from a collector is what the product before has left there."""
-        issuer = operation.issuer
-        key, operand = (issuer.frame.cta.rank, collector), _operand(operation, collector[0])
-        codes = (issuer.operation,)
-        if use in ("use", "lastuse") and notes.kept.get(key) != operand:
-            if not self.context.findings.seen("collector-without-fill", codes):
-                holds = "holds another operand" if key in notes.kept else "holds nothing"
-                self.context.findings.add(
-                    "collector-without-fill",
-                    f"{at(issuer.operation)} takes {collector[0].upper()} from collector {collector}, which {holds}",
-                    codes, issuer.frame.cta, issuer.frame.first_warp,
-                )  # fmt: skip
-        if use == "fill":
-            notes.kept[key] = operand
-        elif use != "use":
-            notes.kept.pop(key, None)
-
     def _commits(self, state: ClusterState, notes: Notes, issuer: Issuer) -> None:
         """A commit tells of its own thread's operations, and of nothing where that has none."""
         cta = issuer.frame.cta
-        if (cta.rank, issuer.thread) in notes.threads:
+        mine = notes.threads.get((cta.rank, issuer.thread))
+        if mine is None or mine.done & state.clock_of(issuer).known:
+            self._nothing_to_tell(issuer)
+        if mine is not None:
             return
         others = [(thread, flight) for (rank, thread), flight in notes.threads.items() if rank == cta.rank]
         open_ones = [(thread, flight) for thread, flight in others if not flight.done & state.clock_of(issuer).known]
@@ -124,6 +90,19 @@ class TensorUnits(Observer):
                 f"{issuer.who()} of {cta.describe()} commits with {at(issuer.operation)} and has issued nothing: the "
                 f"barrier is told at once. {at(flight.code)} was issued by thread {thread}",
                 codes, cta, issuer.thread // 32,
+            )  # fmt: skip
+
+    def _nothing_to_tell(self, issuer: Issuer) -> None:
+        """A pair's commit behind which nothing is under way: the other CTA may not be told."""
+        code = issuer.operation
+        if code.bound is None or not code.bound.match.form.key.endswith("multicast"):
+            return
+        if not self.context.findings.seen("empty-multicast-commit", (code,)):
+            self.context.findings.add(
+                "empty-multicast-commit",
+                f"{issuer.who()} of {issuer.frame.cta.describe()} commits with {at(code)}, and all that it has issued "
+                "is done, as it knows",
+                (code,), issuer.frame.cta, issuer.thread // 32,
             )  # fmt: skip
 
     def _several(self, lanes: int, flight: Flight) -> None:

@@ -113,7 +113,7 @@ def in_order(earlier: Flight | None, later: Flight) -> bool:
     """Whether a wait that proves the later operation done proves the earlier one done."""
     if earlier is None or earlier.me != later.me or earlier.family != later.family:
         return False
-    return earlier.operation.issuer.lane == later.operation.issuer.lane
+    return earlier.operation.issuer.lane_of_warp == later.operation.issuer.lane_of_warp
 
 
 def writing_proxy(flight: Flight) -> str:

@@ -87,7 +87,7 @@ class Entry(Observer):
         ((clock, mask),) = state.clocks_of(issuer)
         released = clock.release(mask, issuer.operation.pc)
         if commit is not None:  # of one thread: what its operations came after is over when they are
-            released.known |= state.issued.get((commit.family, clock.me, issuer.lane), 0)
+            released.known |= state.issued.get((commit.family, clock.me, issuer.lane_of_warp), 0)
         return released
 
     def made(self, kind: str, what: object, by: Issuer) -> None:

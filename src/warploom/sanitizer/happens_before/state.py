@@ -241,7 +241,7 @@ class ClusterState:
     def note_issued(self, flight: Flight) -> None:
         """A commit by its thread (or, of an operation of a whole warp, by its warp) will cover the operation."""
         if flight.committed_in:
-            lane = flight.operation.issuer.lane if flight.starts.parts == "lane" else None
+            lane = flight.operation.issuer.lane_of_warp if flight.starts.parts == "lane" else None
             key = (flight.committed_in, flight.me, lane)
             self.issued[key] = self.issued.get(key, 0) | flight.all
 
@@ -253,7 +253,7 @@ class ClusterState:
             for one in effects.accesses(flight.code.effects, effects.RUN)
         )
         bit = flight.done if writes else flight.read
-        lane = flight.operation.issuer.lane
+        lane = flight.operation.issuer.lane_of_warp
         self.accesses.append(
             Access(proxy, writes, flight.cta, flight.warp, flight.me, 0, flight.code, strong, bit, flight, lane)
         )

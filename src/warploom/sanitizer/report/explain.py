@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...emulator.diagnosis.phases import history
+from ...emulator.engines.matrix_operands import OperandPlace
 from ...emulator.machine import shared_address as shared
 from ...emulator.machine.mbarrier import mbarriers_of
 from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access
@@ -124,6 +125,13 @@ def _pending(conflict: Conflict) -> tuple[str, str | None, str]:
                 None,
                 "the warpgroup MMA may still be reading: who let the bytes be overwritten had not waited for its "
                 "group before it said so",
+            )
+        if any(isinstance(source, OperandPlace) for source in earlier.flight.operation.sources):
+            return (
+                "operand-overwritten",
+                None,
+                "the matrix unit may still be reading: who let the bytes be overwritten had not waited for the "
+                "mbarrier of a tcgen05.commit behind the operation",
             )
         return (
             "store-source-overwritten",

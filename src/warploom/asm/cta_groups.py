@@ -1,0 +1,30 @@
+"""Whether a function uses tcgen05 for one CTA and for a pair, which ptxas refuses. Copies by TMA do not count."""
+
+from __future__ import annotations
+
+from ..errors import VerificationError
+from .nodes import Function, Instruction, walk
+
+_WORD = "cta_group::"
+
+
+def mixed_groups(function: Function) -> list[VerificationError]:
+    """The first instruction of another group than the first; nothing where there is none."""
+    first: tuple[str, Instruction] | None = None
+    for statement in walk(function.body or ()):
+        if not isinstance(statement, Instruction) or not statement.opcode.startswith("tcgen05."):
+            continue
+        group = next((word for word in statement.opcode.split(".") if word.startswith(_WORD)), None)
+        if group is None:
+            continue
+        if first is None:
+            first = group, statement
+        elif first[0] != group:
+            return [
+                VerificationError(
+                    f"{function.name} uses tcgen05 with .{first[0]} and with .{group}", where=statement.location,
+                    expected=f".{first[0]} everywhere, as `{first[1].opcode}` has it first",
+                    got=f"`{statement.opcode}`", consequence="ptxas refuses the kernel",
+                )
+            ]  # fmt: skip
+    return []

@@ -1,0 +1,104 @@
+"""What products of tcgen05 take from a collector is what an earlier one has left there. PTX ISA 9.7.16.10.9."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...emulator.engines.matrix_operands import OperandPlace
+from ...emulator.machine.events import Observer
+from ...emulator.machine.tensor_memory import Cells
+from ..report.findings import at
+from ..shadow.places import granules_of
+
+if TYPE_CHECKING:
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ..context import Context
+    from ..happens_before.access import Flight
+    from ..happens_before.state import ClusterState
+
+
+@dataclass(eq=False)
+class Kept:
+    """An operand that a product has left in a collector.
+
+    Attributes:
+        place: where it was read; writes: of each of its granules in shared memory, the number of its last write.
+        cells: where it stands in tensor memory; stale: whether they have been written since.
+    """
+
+    place: tuple[object, ...]
+    writes: tuple[np.ndarray, ...]
+    cells: tuple[Cells, ...] = ()
+    stale: bool = False
+
+
+@dataclass(eq=False)
+class Notes:
+    """Of a cluster: (CTA's rank, collector) -> what it holds."""
+
+    kept: dict[tuple[int, str], Kept] = field(default_factory=dict)
+
+
+class TensorCollectors(Observer):
+    """See the module's docstring. Comes behind the checker that owns the shadows."""
+
+    rules = ("collector-without-fill",)
+    only_with = "tcgen05"
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._operands: dict[int, tuple[object, np.ndarray]] = {}
+
+    def issued(self, operation: AsyncOperation) -> None:
+        issuer = operation.issuer
+        code, state = issuer.operation, self.context.state(issuer.frame.cta)
+        kept = state.notes(Notes).kept
+        word = code.bound.match.modifiers.get("collector") if code.bound is not None else None
+        if word and isinstance(operation.mark, tuple):
+            _, collector, use = str(word).split("::")
+            key = (issuer.frame.cta.rank, collector)
+            now = self._operand(state, operation, collector[0], operation.mark[0])
+            before = kept.get(key)
+            if use in ("use", "lastuse"):
+                self._check(operation, collector, before, now)
+            if use == "fill":
+                kept[key] = now
+            elif use != "use":
+                kept.pop(key, None)
+        for one in kept.values():
+            if one.cells and not one.stale:
+                one.stale = any(isinstance(into, Cells) and into.meets(cells)
+                                for into in operation.targets for cells in one.cells)  # fmt: skip
+
+    def _operand(self, state: ClusterState, operation: AsyncOperation, name: str, flight: Flight) -> Kept:
+        """Where a product reads A or B: shared memory by descriptor, tensor memory by cells."""
+        shared = [one for one in operation.sources if isinstance(one, OperandPlace) and one.name == name]
+        if shared or name != "a":
+            writes = []
+            for one in shared:
+                shadow = state.shadows[one.region]
+                writes.append(shadow.last[granules_of(shadow, one, flight, self._operands)].copy())
+            return Kept(tuple((id(one.region), id(one.map)) for one in shared), tuple(writes))
+        first = next(one for one in operation.sources if isinstance(one, Cells))
+        return Kept((id(first.region), first.columns.start), (), (first,))
+
+    def _check(self, operation: AsyncOperation, collector: str, before: Kept | None, now: Kept) -> None:
+        if before is None:
+            holds = "which holds nothing"
+        elif before.place != now.place:
+            holds = "which holds another operand"
+        elif before.stale or any(not np.array_equal(*pair) for pair in zip(before.writes, now.writes, strict=True)):
+            holds = "and the operand has been written to since the product that filled it"
+        else:
+            return
+        issuer = operation.issuer
+        codes = (issuer.operation,)
+        if not self.context.findings.seen("collector-without-fill", codes):
+            self.context.findings.add(
+                "collector-without-fill",
+                f"{at(issuer.operation)} takes {collector[0].upper()} from collector {collector}, {holds}",
+                codes, issuer.frame.cta, issuer.frame.first_warp,
+            )  # fmt: skip
