@@ -11,6 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.nn.attention.flex_attention import and_masks, noop_mask, or_masks  # noqa: E402
+
 from warploom.errors import ArgumentError, ArgumentTypeError, TraceError  # noqa: E402
 from warploom.isa.dtypes import f32, s32  # noqa: E402
 from warploom.lang import Tile, kernel, ptx  # noqa: E402
@@ -20,6 +22,14 @@ THREADS = 64
 NUMBERS, BYTES = torch.arange(5.0) - 1.5, (torch.arange(THREADS) // 9).to(torch.uint8)
 TABLE = torch.arange(2.0 * THREADS).reshape(2, THREADS)
 HEADS = torch.tensor([0.5, 3.0])
+
+
+def causal(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return i >= j
+
+
+def even(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return (i + j * 3) % 2 == 0
 
 
 def computed(function: Any) -> Any:
@@ -71,6 +81,13 @@ SAME = {
     "operators as functions": lambda s, b, h, i, j: torch.add(s, 1) + torch.eq(i, j + 1) * torch.remainder(i, 4),
     "negative indices": lambda s, b, h, i, j: NUMBERS[-1] + NUMBERS[i % 5 - 5] + TABLE[-1, i - j],
     "an index after the other": lambda s, b, h, i, j: TABLE[b][i] + TABLE[h][j] * 2 + len(TABLE) + TABLE.size(1),
+    "constants": lambda s, b, h, i, j: (
+        torch.ones_like(s) * i + torch.zeros_like(i) + torch.full_like(s, 2.5) * j + i.new_full((), 3) * s
+        + s.new_zeros(()) + torch.zeros((), dtype=s.dtype) + b.new_ones((), dtype=torch.bool) * (i > j)
+    ),
+    "constants of a type": lambda s, b, h, i, j: torch.ones_like(i, dtype=s.dtype) / 2 + torch.full_like(s, 1.5, dtype=i.dtype),
+    "masks of torch": lambda s, b, h, i, j: and_masks(causal, or_masks(even, noop_mask))(b, h, i, j) * s
+    + or_masks(causal, even)(b, h, i, j),
     "bytes are numbers": lambda s, b, h, i, j: BYTES[i] + (BYTES[i] == BYTES[j]) * 100,
 }  # fmt: skip
 

@@ -24,6 +24,7 @@ from ...isa.dtypes import ALL, DType, f32, pred, s32, u8, u64
 from ...lang import ptx, reg
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
+from . import attention_constants  # noqa: F401 - fills FUNCTIONS
 from .attention_values import FUNCTIONS, Value, as_truth, scaled, slope_of, trace_error, where
 
 

@@ -271,8 +271,10 @@ class Value:
 
     # -- torch's methods and functions -----------------------------------------------------------------------------
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Functions of torch as methods: `(i - j).abs()`."""
+    def __getattr__(self, name: str) -> Any:
+        """Functions of torch as methods: `(i - j).abs()`; what a tensor says of itself."""
+        if name in ATTRIBUTES:
+            return ATTRIBUTES[name](self)
         if name.startswith("_") or name not in FUNCTIONS | METHODS:
             raise AttributeError(
                 f"a value inside the kernel has no method {name!r}, only {', '.join(sorted(FUNCTIONS | METHODS))}"
@@ -294,11 +296,13 @@ class Value:
         return FUNCTIONS[name](*args, **(named or {}))
 
 
-def _converted(x: Value, dtype: Any) -> Value:
+def converted(x: Value, dtype: Any) -> Value:
     """As another type of torch."""
     name = str(dtype).removeprefix("torch.")
     if name not in _CONVERSIONS:
         raise trace_error("a value inside the kernel has no such type", ", ".join(_CONVERSIONS), name)
+    if isinstance(x.held, (bool, int, float)):
+        return Value(float(x.held) if name == "float32" else bool(x.held) if name == "bool" else int(x.held))
     return _CONVERSIONS[name](x)
 
 
@@ -319,10 +323,12 @@ _CONVERSIONS: dict[str, Callable[[Value], Value]] = {
     "float32": _as_float, "int32": _as_integer, "int64": _as_integer, "bool": as_truth,
 }  # fmt: skip
 METHODS: dict[str, Callable[..., Any]] = {
-    "float": _as_float, "int": _as_integer, "long": _as_integer, "bool": as_truth, "to": _converted,
+    "float": _as_float, "int": _as_integer, "long": _as_integer, "bool": as_truth, "to": converted,
     "where": lambda x, condition, other: where(condition, x, other),
 }  # fmt: skip
 """Methods of torch's tensors that torch does not have as functions, or that take their arguments in another order."""
+ATTRIBUTES: dict[str, Callable[[Value], Any]] = {}
+"""What a value says of itself: `attention_constants` fills it, and adds methods that make constants."""
 OPERATORS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "eq", "ne", "lt", "le", "gt", "ge")
 } | {

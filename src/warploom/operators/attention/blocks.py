@@ -13,6 +13,7 @@ from typing import Any
 
 from ...errors import ArgumentError, ArgumentTypeError
 from ...runtime.arrays import ArrayView, view
+from .limits import check_countable
 
 PARTS = ("kv_num_blocks", "kv_indices", "BLOCK_SIZE")
 """By which a block mask is known: torch.nn.attention.flex_attention.BlockMask."""
@@ -57,6 +58,11 @@ def tile_lists(mask: Any, rows: int, size: int, queries: int, keys: int) -> dict
             expected=f"blocks of multiples of {rows} x {size}", got=f"{height} x {width}",
             hint="blocks of multiples of 64 x 64 fit; or give the mask its mask_mod",
         )  # fmt: skip
+    batch, heads = mask.kv_indices.shape[:2]
+    check_countable(
+        "tiles in the lists of this block mask", batch * heads * -(-queries // rows) * -(-keys // size),
+        "larger blocks, or one mask for all batches and heads, make fewer",
+    )  # fmt: skip
     with torch.no_grad():
         kinds = _kinds(torch, mask)
         seen, full = kinds > 0, kinds == FULL

@@ -23,6 +23,7 @@ from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import bf16, f16, f32, pred, s8, s16, s32, s64, u8
 from ...kernels.hopper.attention_functions import Function
 from ...runtime.arrays import ArrayView, is_array, view
+from .limits import ELEMENTS, check_countable
 
 PARAMETERS = {
     "score_mod": ("score", "batch", "head", "query", "key"), "mask_mod": ("batch", "head", "query", "key"),
@@ -99,9 +100,10 @@ class _Reader:
         code, names = function.__code__, _names(function)
         self.parts += [code.co_code.hex(), repr(_constants(code)), repr(sorted(names))]
         try:
-            cells = [self._kept(cell.cell_contents, names) for cell in function.__closure__ or ()]
+            contents = [cell.cell_contents for cell in function.__closure__ or ()]
         except ValueError:
             raise ArgumentError(f"`{self.name}` captures a variable without a value", got=code.co_freevars) from None
+        cells = [self._kept(content, names) for content in contents]
         used = [name for name in sorted(names) if name in function.__globals__]
         named = {name: self._kept(function.__globals__[name], names) for name in used}
         defaults = self._kept(function.__defaults__ or (), names)
@@ -179,6 +181,9 @@ class _Reader:
                     f"`{self.name}` captures an array that is not contiguous", got=found.describe(),
                     hint="call .contiguous()", code="wrong-layout"
                 )  # fmt: skip
+            check_countable(
+                f"elements in an array that `{self.name}` captures", found.size, "capture parts of it", ELEMENTS
+            )
             if not found.size:
                 raise ArgumentError(f"`{self.name}` captures an array without elements", got=found.describe())
             self.views.append(found)

@@ -23,6 +23,7 @@ from ..spec.problem import TMA_BYTES
 from ..views import restrided
 from .blocks import check_block_mask, function_of
 from .captured import captured
+from .limits import check_lengths, within
 from .scales import check_scales, positive
 
 LAYOUTS = {"bhsd": (0, 2, 1, 3), "bshd": (0, 1, 2, 3)}
@@ -101,7 +102,7 @@ def read(
     check_sinks(seen, heads)
     check_scales(seen, numbers or {}, _scale_shapes(batch, heads, views["k"].shape[2]), ("q", "k", "v"))
     views |= {name: seen[name] for name in RANKS if name in seen}
-    edges = _edges(causal, window, queries, keys)
+    edges = _edges(causal, window, queries, keys, queries + keys)
     if block_mask is not None:
         if edges != (None, None) or mask_mod is not None:
             raise ArgumentError(
@@ -111,7 +112,7 @@ def read(
         check_block_mask(block_mask, views["q"].shape, keys, views["q"].place)
         mask_mod = function_of(block_mask)
     of = _subject(views, edges, softcap)
-    begin = section(of, of.above, keys, heads, views["k"].shape[2])
+    begin = min(section(of, of.above, keys, heads, views["k"].shape[2]), max(1, batch * heads))
     found = numbers_of(of, edges, scale, softcap) | {"section": begin}
     found = _scaled(of, found, numbers or {})
     if score_mod is not None or mask_mod is not None:
@@ -144,11 +145,12 @@ def read_varlen(
     check_scales(seen, numbers or {}, _scale_shapes(1, heads, views["k"].shape[2]), ("q", "k", "v"))
     views |= {name: seen[name] for name in RANKS if name in seen}
     views |= _sequences(seen, rows, views["k"].shape[1])
-    edges = _edges(causal, window, 0, 0)
+    edges = _edges(causal, window, 0, 0, rows + views["k"].shape[1])
     of = replace(_subject(views, edges, softcap), varlen=True)
     count = views["cu_seqlens_q"].shape[0]
     length = longest or max(1, views["k"].shape[1] // max(1, count))
-    found = numbers_of(of, edges, scale, softcap) | {"section": section(of, True, length, heads, views["k"].shape[2])}
+    begin = min(section(of, True, length, heads, views["k"].shape[2]), max(1, heads))
+    found = numbers_of(of, edges, scale, softcap) | {"section": begin}
     return Request(of, views, _scaled(of, found, numbers or {}), "thd", (rows, heads, of.value_dim), (1, heads, rows))
 
 
@@ -353,6 +355,7 @@ def check_sizes(
                 "query heads are shared out evenly among key heads", expected="a multiple of the key heads",
                 got=f"{q[2]} query heads, {k[2]} key heads",
             )  # fmt: skip
+    check_lengths({"q": q[1], "k": k[1]})
     for name, dim in (("q and k", q[3]), ("v", v[3])):
         if not fits_head(dim, views["q"].dtype.bytes):
             raise ArgumentError(
@@ -369,10 +372,10 @@ def check_sizes(
             )  # fmt: skip
 
 
-def _edges(causal: bool | str, window: Any, queries: int, keys: int) -> tuple[int | None, int | None]:
-    """(first, last): query i sees keys i + first to i + last; None where there is no such edge."""
+def _edges(causal: bool | str, window: Any, queries: int, keys: int, rows: int) -> tuple[int | None, int | None]:
+    """(first, last): query i sees keys i + first to i + last; None where there is no such edge. rows: of q and k."""
     offset = 0 if causal == "top-left" else keys - queries
-    left, right = window_of(window, bool(causal))
+    left, right = (within(edge, rows) for edge in window_of(window, bool(causal)))
     if causal:
         right = 0 if right is None else min(right, 0)
     return (None if left is None else offset - left), (None if right is None else offset + right)
