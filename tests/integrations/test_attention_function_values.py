@@ -85,7 +85,9 @@ SAME = {
         torch.ones_like(s) * i + torch.zeros_like(i) + torch.full_like(s, 2.5) * j + i.new_full((), 3) * s
         + s.new_zeros(()) + torch.zeros((), dtype=s.dtype) + b.new_ones((), dtype=torch.bool) * (i > j)
     ),
-    "constants of a type": lambda s, b, h, i, j: torch.ones_like(i, dtype=s.dtype) / 2 + torch.full_like(s, 1.5, dtype=i.dtype),
+    "constants of a type": lambda s, b, h, i, j: (
+        torch.ones_like(i, dtype=s.dtype) / 2 + torch.full_like(s, 1.5, dtype=i.dtype)
+    ),
     "masks of torch": lambda s, b, h, i, j: and_masks(causal, or_masks(even, noop_mask))(b, h, i, j) * s
     + or_masks(causal, even)(b, h, i, j),
     "bytes are numbers": lambda s, b, h, i, j: BYTES[i] + (BYTES[i] == BYTES[j]) * 100,

@@ -79,12 +79,14 @@ class Run:
 def run(
     of: Attention, q: Any, k: Any, v: Any, config: Config | None = None, *, last: int | None = None,
     first: int | None = None, cap: float | None = None, sinks: Any = None, scales: Any = None, sms: int = 2,
-    **how: Any,
+    section_: int | None = None, **how: Any,
 ) -> Run:  # fmt: skip
-    """Emulate a kernel on arrays (B, S, H, D). `scales`: of the heads of q, k and v, (B, H), (B, G) and (B, G)."""
+    """Emulate a kernel on arrays (B, S, H, D). `scales`: of the heads of q, k and v, (B, H), (B, G) and (B, G).
+    `section_`: heads that are computed next to each other, where they are to be fewer."""
     scale = of.head_dim**-0.5
     numbers: dict[str, Any] = {
-        "scale": (cap or scale) * LOG2_E, "section": section(of, of.above, k.shape[1], q.shape[2], k.shape[2]),
+        "scale": (cap or scale) * LOG2_E,
+        "section": section_ or section(of, of.above, k.shape[1], q.shape[2], k.shape[2]),
         **({"inner": scale / cap} if cap is not None else {}),
         **({"v_factor": 1.0} if of.narrow and not of.scaled else {}),
         **({"last": last} if last is not None else {}), **({"first": first} if first is not None else {}),

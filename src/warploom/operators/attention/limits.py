@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ...errors import ArgumentError
 
 LONGEST = (1 << 29) - 1
-"""Queries, or keys, of a launch: a row, its tile, the difference of both lengths and a window as wide as both fit s32."""
+"""Queries, or keys, of a launch: a row, its tile, the difference of both lengths and a window of both fit s32."""
 COUNTABLE = 1 << 32
 """Numbers of u32."""
 ELEMENTS = (1 << 31) - 1
