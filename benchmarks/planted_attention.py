@@ -40,7 +40,16 @@ SECONDS = 300
 SCHEDULES = ("lazy", "random", "eager", "starve")
 STOPPED = ("TraceError", "TimeoutError")
 """What ends a process whose kernel cannot be built, or does not end."""
-HARMLESS: dict[tuple[str, str], str] = {}
+_OWN_ROWS = (
+    "the memory is where this warpgroup alone had an A operand; each warp writes the 16 rows that its own products "
+    "alone have read, and has waited for them"
+)
+HARMLESS: dict[tuple[str, str], str] = {
+    ("forward", "WholeStore: no meeting before it writes"): _OWN_ROWS,
+    ("backward", "dK: WholeStore without its first meeting"): _OWN_ROWS,
+    ("decode", "a warp's lanes do not meet before one lets go"): "behind the last ldmatrix the warp executes mma.sync "
+    "together, which needs what was read",
+}
 """Changes that leave the kernels as right as before."""
 
 

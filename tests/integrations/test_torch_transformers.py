@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import pytest
@@ -261,3 +262,51 @@ with torch.no_grad():
 """
     subprocess.run([sys.executable, "-c", program], check=True)
     assert torch.equal(torch.load(tmp_path / "found"), expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "family, more, told",
+    [
+        ("Llama", {}, None), ("Mistral", {"sliding_window": 6}, "sliding_window=6"),
+        ("Gemma2", {"head_dim": 16}, "eager"), ("Llama", {"attn_implementation": "eager"}, "eager"),
+        ("Qwen2", {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}, "sliding_window=5"),
+        ("Qwen2", {}, None),
+    ],
+)  # fmt: skip
+def test_convert_says_which_attention_stays_torchs_and_why(family, more, told):
+    model = made(family, **more)
+    before = model.config._attn_implementation
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warploom.torch.convert(model)
+    lines = [line for each in caught for line in str(each.message).splitlines() if "attention of" in line]
+    assert [told in line for line in lines] == ([] if told is None else [True])
+    assert model.config._attn_implementation == (before if told == "eager" else ours.NAME)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen3", "Starcoder2", "Phi3"])
+@pytest.mark.parametrize("how", [{}, {"cache_implementation": "static"}, {"prefill_chunk_size": 4}], ids=str)
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.sample(1, full=4)
+def test_what_is_generated_is_what_the_model_itself_generates(family, how, padded, calls):
+    more = {"sliding_window": 6} if family in ("Mistral", "Starcoder2", "Phi3") else {}
+    model = made(family, **more)
+    for weight in model.parameters():
+        if weight.dim() == 2:
+            weight.mul_(4)  # scores and logits that differ
+    tokens = torch.randint(3, 64, (2, 9))
+    hidden = torch.ones_like(tokens)
+    if padded:
+        tokens[0, :3], hidden[0, :3] = 0, 0
+    options = {"max_new_tokens": 4, "do_sample": False, "output_logits": True, "return_dict_in_generate": True, **how}
+    mine, plain, exact = (
+        each.generate(tokens, attention_mask=hidden, eos_token_id=-1, **options)
+        for each in (attending(model), model, copy.deepcopy(model).float())
+    )
+    for step in range(4):
+        known = (mine.sequences == exact.sequences)[:, : 9 + step].all(1)
+        known &= (plain.sequences == exact.sequences)[:, : 9 + step].all(1)
+        assert known.any()
+        assert close(*(each.logits[step][known] for each in (mine, plain, exact)))

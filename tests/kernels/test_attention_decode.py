@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +16,7 @@ from tests.kernels.decode_cases import Cache
 from warploom.errors import ArgumentError, ArgumentTypeError, CostLimitError
 from warploom.kernels.hopper import attention_decode
 from warploom.kernels.hopper.attention_decode_config import DECODE_RESERVE_BYTES, Decode, decode_config
+from warploom.operators import workspace
 from warploom.operators.attention import decode
 from warploom.operators.kernel_cache import from_bytes, to_bytes
 from warploom.types import f16
@@ -64,6 +66,26 @@ def test_what_is_chosen_for_heads_of_128_is_right_and_clean_at_short_ragged_leng
     options = {"config": config, "constant_lengths": schedule == "pct"}
     cache = Cache(lengths, heads=(2, 1), dim=(128, 128), page=page, narrow=narrow, options=options)
     assert_right(cache, schedule=schedule)
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_parts_are_added_up_in_as_many_rounds_as_it_takes(together: int):
+    config = replace(decode_config(Decode(head_dim=64, value_dim=64), 2, None, 100), together=together)
+    assert_right(Cache((190,), heads=(2, 1), options={"config": config}))
+
+
+def test_counters_are_zero_after_every_launch(monkeypatch):
+    kept: dict[str, Any] = {}
+
+    def of_stream(name: str, *how: Any) -> Any:
+        return kept.setdefault(name, workspace.of_stream(name, *how))
+
+    monkeypatch.setattr(decode, "of_stream", of_stream)
+    config = decode_config(Decode(head_dim=64, value_dim=64), 2, None, 100)
+    for _ in range(2):
+        assert_right(Cache((190, 70), heads=(4, 2), options={"config": config}))
+        assert kept["decode counters"].host.shape[0] == 4 and not kept["decode counters"].host.any()
+    assert kept["decode"].host.any(), "CTAs share a head"
 
 
 @pytest.mark.sample(1, all=3)

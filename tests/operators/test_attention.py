@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ import pytest
 import warploom
 from tests.kernels.attention_cases import reference
 from warploom.errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError
+from warploom.operators import workspace
+from warploom.operators.attention import calls
 
 D = 64
 SCALE = D**-0.5
@@ -56,6 +60,19 @@ def test_a_query_sees_the_keys_of_its_mask(options, mask):
     wanted = exact(q * np.asarray(2, q.dtype), k, v) if mask is None else exact(q, k, v, **mask)
     assert_close(found, wanted[0])
     np.testing.assert_allclose(lse, wanted[1], rtol=1e-5, atol=1e-5)
+
+
+def test_the_queue_is_as_it_was_after_every_launch(monkeypatch):
+    kept: dict[str, Any] = {}
+
+    def of_stream(name: str, *how: Any) -> Any:
+        return kept.setdefault(name, workspace.of_stream(name, *how))
+
+    monkeypatch.setattr(calls, "of_stream", of_stream)
+    q, k, v = given(300, 40, (3, 1))
+    for _ in range(2):
+        assert_close(warploom.attention(q, k, v), exact(q, k, v)[0])
+        assert not kept["attention"].host.any()
 
 
 def test_both_layouts_are_the_same_numbers():

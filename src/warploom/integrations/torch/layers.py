@@ -68,7 +68,8 @@ def convert(
     follow each other in memory), a gate and a residual are applied in the kernel of the product, and a norm is one
     kernel. It holds for 16-bit calls without a gradient; others do what the text says. `fused(model)` lists them.
     Models of `transformers` that attend by SDPA attend by this library (`attn_implementation` "warploom"): a prefill,
-    or a step of decoding, by one kernel on Hopper.
+    or a step of decoding, by one kernel on Hopper. Padding, windows and everything else are SDPA's as before, and a
+    model with another attention (of sinks or a softcap, say) keeps it.
     Sums that a kernel keeps in f32 are rounded once, where the text of the model rounds each step.
 
     Raises ArgumentTypeError for what is not a module.
@@ -91,12 +92,10 @@ def convert(
                 )
     if fuse:
         fuse_modules(model)
-        transformers.use(model)
+        kept |= {f"attention of {name}": reason for name, reason in transformers.use(model).items()}
     if kept:
         listing = "\n".join(f"  {name}: {reason}" for name, reason in kept.items())
-        warnings.warn(
-            f"convert left {len(kept)} linear layers as they are:\n{listing}", ConversionWarning, stacklevel=2
-        )
+        warnings.warn(f"convert leaves to torch, some of it or all:\n{listing}", ConversionWarning, stacklevel=2)
     return model
 
 

@@ -58,15 +58,40 @@ def _registered() -> Registered:
     return Registered()
 
 
-def use(model: nn.Module) -> None:
-    """Let the models of `transformers` in a model attend by this library, where they attend by SDPA."""
-    if register():
-        for _, part in _models(model):
-            settable = getattr(part, "_can_set_attn_implementation", None)
-            fits = part.config._attn_implementation == REPLACED and (settable is None or settable())
-            if fits and not _asks_for_sdpa(part):
-                part.set_attn_implementation({"": NAME})  # only its own, not that of a model inside it
-                part._warploom_registered = Registered()
+def use(model: nn.Module) -> dict[str, str]:
+    """Let the models of `transformers` in a model attend by this library, where they attend by SDPA.
+
+    Gives, by a model's name, why its attention or some of its layers' stays torch's; one for each configuration.
+    """
+    said: dict[int, tuple[str, str]] = {}
+    for name, part in _models(model) if register() else ():
+        reason = _unfit(part)
+        if not reason and part.config._attn_implementation == REPLACED:
+            part.set_attn_implementation({"": NAME})  # only its own, not that of a model inside it
+            part._warploom_registered = Registered()
+        if reason := reason or _torchs(part.config):
+            said.setdefault(id(part.config), (name or type(part).__name__, reason))
+    return dict(said.values())
+
+
+def _unfit(part: Any) -> str:
+    """Why the attention of a model cannot be this library's; "" where it can."""
+    settable, found = getattr(part, "_can_set_attn_implementation", None), part.config._attn_implementation
+    if found not in (REPLACED, NAME):
+        return f'its attention is {found!r}: only "{REPLACED}" computes the same as a kernel here'
+    if settable is not None and not settable():
+        return "its class lets nobody choose its attention"
+    return f'its text asks whether its attention is "{REPLACED}"' if _asks_for_sdpa(part) else ""
+
+
+def _torchs(config: Any) -> str:
+    """Which layers of a model attend by SDPA although the model attends by this library; "" where none do."""
+    kinds = getattr(config, "layer_types", None) or ("sliding",)
+    for kind, attribute in (("sliding", "sliding_window"), ("chunked", "attention_chunk_size")):
+        width = getattr(config, attribute, None)
+        if isinstance(width, int) and any(each.startswith(kind) for each in kinds):
+            return f"its layers with {attribute}={width} attend by SDPA where there are more keys"
+    return ""
 
 
 def used(model: nn.Module) -> list[str]:
