@@ -89,9 +89,9 @@ def test_counters_are_zero_after_every_launch(monkeypatch):
 
 
 @pytest.mark.sample(1, all=3)
-@pytest.mark.parametrize("page", [1, 5, 48, 64, 200])
-def test_pages_of_any_size(page: int):
-    assert_right(Cache((70, 3), page=page, heads=(2, 1)))
+@pytest.mark.parametrize("page", [1, 5, 16, 17, 48, 64, 200, 256])
+def test_pages_of_any_size_and_lengths_at_their_edges(page: int):
+    assert_right(Cache((70, 3, 0, 1, page - 1, page, page + 1), page=page, heads=(2, 1)))
 
 
 @pytest.mark.sample(1, all=4)
@@ -99,6 +99,11 @@ def test_pages_of_any_size(page: int):
 @pytest.mark.parametrize("causal", [True, False])
 def test_one_to_sixteen_tokens_of_any_number_of_heads(queries: int, heads: tuple[int, int], causal: bool):
     assert_right(Cache((70, 2), queries, heads, options={"causal": causal}))
+
+
+@pytest.mark.parametrize("lengths", [(64, 80), (16, 32)])
+def test_the_diagonal_is_masked_where_a_warps_last_keys_are_the_last_ones(lengths: tuple[int, ...]):
+    assert_right(Cache(lengths, 5, (4, 1)))
 
 
 @pytest.mark.sample(1, all=3)

@@ -298,6 +298,7 @@ def _cases(family: str) -> dict[str, Case]:
                 "pages": (Cache((129, 300, 0), page=16, heads=(2, 1), options={"config": _decode_config(16)}),),
                 "odd pages": (Cache((70, 3), page=5, heads=(2, 1)),),
                 "tokens": (Cache((70, 2), 5, (4, 1)),),
+                "tokens at edges": (Cache((64, 80), 5, (4, 1)),),
                 "two blocks": (Cache((70, 40), 5, (10, 2)),),
                 "window": (Cache((140, 1), 2, (2, 1), options={"window": 20}),),
                 "sinks": (Cache((140, 1), 2, (2, 1), options={"sinks": np.array([300, -2.5], np.float32)}),),
