@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from tests.integrations.torch_ranks import begin, end, spawn  # noqa: E402
+from warploom.errors import ArgumentTypeError  # noqa: E402
 
 pytestmark = pytest.mark.full
 WIDTH, HIDDEN, ROWS = 32, 64, 8
@@ -28,9 +31,42 @@ class Block(nn.Module):
         return x + self.down(nn.functional.silu(self.up(self.norm(x))))
 
 
-def model():
+class RootMeanSquare(nn.Module):
+    """A norm that `convert` makes one kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+        self.eps = 1e-6
+
+    def forward(self, hidden_states):
+        input_dtype = hidden_states.dtype
+        hidden_states = hidden_states.to(torch.float32)
+        variance = hidden_states.pow(2).mean(-1, keepdim=True)
+        hidden_states = hidden_states * torch.rsqrt(variance + self.eps)
+        return self.weight * hidden_states.to(input_dtype)
+
+
+class Gated(nn.Module):
+    """As the decoders of `transformers` have it: `convert` puts `gate` and `up` behind each other in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = RootMeanSquare()
+        self.gate, self.up = (nn.Linear(WIDTH, HIDDEN, bias=False) for _ in range(2))
+        self.down = nn.Linear(HIDDEN, WIDTH, bias=False)
+
+    def forward(self, x):
+        residual = x
+        x = self.norm(x)
+        gate, up = self.gate(x), self.up(x)
+        x = self.down(nn.functional.silu(gate) * up)
+        return residual + x
+
+
+def model(kind):
     torch.manual_seed(3)
-    return Block().to(torch.bfloat16)
+    return kind().to(torch.bfloat16)
 
 
 def split(block, mesh, how):
@@ -42,18 +78,34 @@ def split(block, mesh, how):
         parallelize_module,
     )
 
+    columns = [name for name in ("gate", "up") if hasattr(block, name)]
     if how == "columns and rows":
-        return parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        plan = {name: ColwiseParallel() for name in columns}
+        return parallelize_module(block, mesh, plan | {"down": RowwiseParallel()})
     if how == "sequence":
         plan = {
             "norm": SequenceParallel(),
-            "up": ColwiseParallel(input_layouts=Shard(1)),
+            **{name: ColwiseParallel(input_layouts=Shard(1)) for name in columns},
             "down": RowwiseParallel(output_layouts=Shard(1)),
         }
         return parallelize_module(block, mesh, plan)
     from torch.distributed.fsdp import fully_shard
 
     return fully_shard(block, mesh=mesh)
+
+
+def mixed(mesh) -> str:
+    """The code of the error where a tensor of one rank meets one of all."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    import warploom.torch
+
+    x = distribute_tensor(torch.ones(4, WIDTH).bfloat16(), mesh, [Shard(0)])
+    try:
+        warploom.torch.linear(x, torch.ones(8, WIDTH).bfloat16())
+    except ArgumentTypeError as error:
+        return error.code
+    return "none"
 
 
 def worker(rank, world, port, folder):
@@ -63,33 +115,41 @@ def worker(rank, world, port, folder):
     import warploom.torch
 
     mesh = init_device_mesh("cpu", (world,))
-    lines = []
-    for how in ("columns and rows", "sequence", "fsdp"):
-        expected, block = model(), model()
+    lines = [mixed(mesh)]
+    for how, kind, first in itertools.product(("columns and rows", "sequence", "fsdp"), (Block, Gated), (True, False)):
+        expected, block = model(kind), model(kind)
         x = torch.randn(1, ROWS, WIDTH, generator=torch.Generator().manual_seed(5)).to(torch.bfloat16)
         right = expected(x)
         right.float().square().sum().backward()
-        block = split(warploom.torch.convert(block), mesh, how)
+        if first:
+            block = split(warploom.torch.convert(block), mesh, how)
+        else:
+            block = warploom.torch.convert(split(block, mesh, how))
         mine = slice(rank * ROWS // world, (rank + 1) * ROWS // world) if how == "sequence" else slice(None)
+        with torch.no_grad():  # what `convert` fuses is fused here, if at all
+            again = block(x[:, mine])
         y = block(x[:, mine])
         y.float().square().sum().backward()
         whole = y.full_tensor() if hasattr(y, "full_tensor") else y
         right = right.detach()[:, mine].float()
         worst = float((whole.detach().float() - right).abs().max() / right.abs().max())
+        again = again.full_tensor() if hasattr(again, "full_tensor") else again
+        worst = max(worst, float((again.float() - right).abs().max() / right.abs().max()))
         for name, parameter in block.named_parameters():
             gradient = parameter.grad.full_tensor() if hasattr(parameter.grad, "full_tensor") else parameter.grad
             wanted = expected.get_parameter(name).grad
             away = float((gradient.float() - wanted.float()).abs().max() / wanted.float().abs().max())
             worst = max(worst, away)
         layers = warploom.torch.converted(block)
-        lines.append(f"{how}|{worst}|{','.join(layers)}")
+        lines.append(f"{how} {kind.__name__} {first}|{worst}|{','.join(layers)}")
     end(folder, rank, lines)
 
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_a_split_model_computes_what_the_whole_one_does_and_keeps_our_layers(world, tmp_path):
-    for lines in spawn(worker, world, tmp_path):
+    for code, *lines in spawn(worker, world, tmp_path):
+        assert code == "mixed-tensors" and len(lines) == 12
         for line in lines:
             how, worst, layers = line.split("|")
             assert float(worst) < TOLERANCE, how
-            assert layers == "up,down"
+            assert layers == ("gate,up,down" if "Gated" in how else "up,down")

@@ -39,7 +39,7 @@ from .arguments import (
 from .attention import attend as attend  # `operators` looks it up here
 from .attention_varlen import attend_varlen as attend_varlen
 from .custom_operator import NAMESPACE, define
-from .sharding import sharded, sums_apart
+from .sharding import check_all_sharded, sharded, sums_apart
 
 __all__ = ["linear", "matmul"]
 
@@ -169,9 +169,12 @@ OUT_SCHEMA = (
 def operator(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
     """A call of `warploom::matmul`. Raises ArgumentTypeError for what the operators do not know."""
     check_sizes(a, b)
-    if sharded(a, b) and options.get("bias") is not None and sums_apart(a, b, options):
-        bias = options["bias"]
-        return operator(a, b, {name: value for name, value in options.items() if name != "bias"}) + bias
+    if sharded(a, b):
+        if not torch.compiler.is_compiling():
+            check_all_sharded({"a": a, "b": b, **options})
+        if options.get("bias") is not None and sums_apart(a, b, options):
+            bias = options["bias"]
+            return operator(a, b, {name: value for name, value in options.items() if name != "bias"}) + bias
     given = settled(options)
     for name in given:
         if name in BY_NAME and not BY_NAME[name].in_graph:

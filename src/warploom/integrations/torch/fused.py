@@ -1,7 +1,7 @@
 """What a rewritten `forward` calls (`forward`): products together, gated, with a residual, and the norm.
 
-Each looks at the layers and tensors of the call. Where they are this library's, of 16 bits, without hooks, and no
-gradient is wanted, one kernel does it; everywhere else exactly what the text of the model said is done.
+Each looks at the layers and tensors of the call. Where they are this library's, of 16 bits, without hooks, whole on one
+device, and no gradient is wanted, one kernel does it; everywhere else exactly what the text of the model said is done.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from ...operators.norm import MOST_COLUMNS, rms_norm
 from ...operators.spec.activations import ACTIVATIONS
 from ..torch import linear
 from .arguments import SIXTEEN
+
+PLAIN = (Tensor, nn.Parameter)
+"""Tensors whose memory is theirs: not those split over ranks, quantised or wrapped, which have classes of their own."""
 
 
 def together(x: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
@@ -50,7 +53,8 @@ def project(layer: nn.Module, x: Tensor, residual: Tensor | None) -> Tensor:
     """layer(x), and a residual added."""
     if residual is None:
         return layer(x)
-    if usable(layer, x) and residual.dtype is x.dtype and residual.shape == (*x.shape[:-1], layer.weight.shape[0]):
+    fits = type(residual) in PLAIN and residual.dtype is x.dtype
+    if fits and usable(layer, x) and residual.shape == (*x.shape[:-1], layer.weight.shape[0]):
         return linear(x, layer.weight, layer.bias, residual=residual)
     return residual + layer(x)
 
@@ -78,7 +82,8 @@ def onto_through(residual: Tensor, between: nn.Module, part: nn.Module, *given: 
 def norm(self: Any, x: Tensor) -> Tensor:
     """The `forward` of a norm whose text is one of `layers.NORMS`."""
     weight, eps = self.weight, self._warploom_eps
-    if x.dtype in SIXTEEN and weight.dtype is x.dtype and not torch.compiler.is_compiling() and not wanted(x, weight):
+    ours = type(x) in PLAIN and type(weight) in PLAIN and x.dtype in SIXTEEN and weight.dtype is x.dtype
+    if ours and not torch.compiler.is_compiling() and not wanted(x, weight):
         if x.shape[-1] % 8 == 0 and 0 < x.shape[-1] <= MOST_COLUMNS and x.is_contiguous() and x.device == weight.device:
             return rms_norm(x, weight, getattr(self, eps), round_first=True)
     return super(type(self), self).forward(x)
@@ -94,6 +99,8 @@ def usable(layer: nn.Module, x: Tensor) -> bool:
     if type(layer) is not Linear or hooked(layer):
         return False
     weight = layer.weight
+    if type(x) not in PLAIN or type(weight) not in PLAIN:
+        return False
     if x.dtype not in SIXTEEN or weight.dtype is not x.dtype or torch.is_autocast_enabled(x.device.type):
         return False
     return not wanted(x, weight)
@@ -130,7 +137,7 @@ def pack(layers: list[nn.Module]) -> bool:
     done = False
     for name in ("weight", "bias"):
         parts = [getattr(layer, name) for layer in layers]
-        if any(part is None for part in parts) or joined(parts) is not None:
+        if any(type(part) not in PLAIN for part in parts) or joined(parts) is not None:
             continue
         alike = {(part.dtype, part.device, part.shape[1:], part.requires_grad) for part in parts}
         if len(alike) > 1 or any(part.is_meta or not part.is_contiguous() for part in parts):

@@ -23,6 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...errors import ArgumentTypeError
+
 
 def sharded(*tensors: Tensor | None) -> bool:
     """Whether one of them is a DTensor; their sharding rules are registered when the first one comes."""
@@ -30,6 +32,22 @@ def sharded(*tensors: Tensor | None) -> bool:
         return False
     _registered()
     return True
+
+
+def check_all_sharded(tensors: Mapping[str, Any]) -> None:
+    """Raise ArgumentTypeError where some are DTensors and others, of more than one number, are a rank's own."""
+    from torch.distributed.tensor import DTensor
+
+    own = [name for name, each in tensors.items()
+           if isinstance(each, Tensor) and not isinstance(each, DTensor) and each.numel() > 1]  # fmt: skip
+    if own:
+        raise ArgumentTypeError(
+            f"{', '.join(f'`{name}`' for name in own)} is a tensor of this rank alone, and others are DTensors",
+            expected="all of them DTensors of one mesh, or none",
+            got={name: tuple(tensors[name].shape) for name in own},
+            consequence="nobody knows whether each rank has a part of it, or the whole", code="mixed-tensors",
+            hint="distribute_tensor(tensor, mesh, [Replicate()]), or `.to_local()` of the others",
+        )  # fmt: skip
 
 
 @torch.compiler.assume_constant_result

@@ -25,11 +25,10 @@ from ...kernels.hopper.attention_decode_config import MOST_ROWS
 from ...operators.attention import calls
 from ...operators.attention.decode import attention_decode
 from .attention import has_kernel, runs_on
-from .fused import wanted
+from .fused import PLAIN, wanted
 
 NAME = "warploom"
 REPLACED = "sdpa"
-PLAIN = (Tensor, nn.Parameter)
 LENGTHS = "_warploom_lengths"
 """The attribute of a mask that holds how many keys each sequence has, the queries' own the last of them."""
 OTHERWISE = ("position_bias", "s_aux", "softcap", "head_mask", "output_attentions")
