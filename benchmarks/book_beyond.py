@@ -143,8 +143,17 @@ def few_rows_of_four_gpus(table: Table) -> list[str]:
         if row["kind"] == "all-reduce":
             us = row["us"]
             fused = min(us["torch one-shot"], us["torch two-shot"])
-            cells.append([f"{row['m']} x {row['n']} x {row['k']}", f"{us['mm']:.1f}", f"{us['nccl']:.1f}", f"{fused:.1f}",
-                          f"{us['warploom']:.1f}", f"{us['nccl'] / us['warploom']:.2f}", f"{fused / us['warploom']:.2f}"])
+            cells.append(
+                [
+                    f"{row['m']} x {row['n']} x {row['k']}",
+                    f"{us['mm']:.1f}",
+                    f"{us['nccl']:.1f}",
+                    f"{fused:.1f}",
+                    f"{us['warploom']:.1f}",
+                    f"{us['nccl'] / us['warploom']:.2f}",
+                    f"{fused / us['warploom']:.2f}",
+                ]
+            )
     return table(["M x N x K", "product, us", "with NCCL", "with torch's own", "ours", "of NCCL", "of torch's own"],
                  cells)  # fmt: skip
 

@@ -46,7 +46,7 @@ DEEP = 656
 """K: six k-tiles, so that the ring of three stages turns over."""
 LONGER = 3
 """Times the steps of the slowest schedule, after which a mutant is taken to hang."""
-ONE_SHOT, TWO_SHOTS = "all-reduce, one shot", "all-reduce, two shots"
+ONE_SHOT, TWO_SHOTS, FLAGGED = (f"all-reduce, {form}" for form in ("one shot", "two shots", "flagged"))
 SUMMED = "s128x8w2_2_p_f3"
 """The tile of the all-reduce: two consumers, several tiles of a CTA."""
 POLL = "ld.acquire.sys.global.u32"
@@ -59,7 +59,7 @@ OWN_RESULT = "the last stores are to this GPU's own result, complete when the ke
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *(
         (name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA)
-        for name in ("expert parallel", "all-gather", "reduce-scatter", ONE_SHOT, TWO_SHOTS)
+        for name in ("expert parallel", "all-gather", "reduce-scatter", ONE_SHOT, TWO_SHOTS, FLAGGED)
     ),
     *((ONE_SHOT, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (3, 8)),
     *((TWO_SHOTS, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (5, 12)),
@@ -80,8 +80,15 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
 # -- what can be wrong with signals between GPUs ---------------------------------------------------------------------
 
 
+SENT, FENCE = ("red.release.sys", "red.relaxed.sys", "st.relaxed.sys"), "fence.acq_rel.sys"
+
+
 def _signal(instruction: Instruction) -> bool:
-    return instruction.opcode.startswith(("red.release.sys", POLL))
+    return instruction.opcode.startswith((*SENT, FENCE, POLL, "ld.relaxed.sys.global.v2", "ld.relaxed.sys.global.b64"))
+
+
+def _ordering(instruction: Instruction) -> bool:
+    return instruction.opcode.startswith(("red.release.sys", FENCE, POLL, "atom.acq_rel"))
 
 
 def _reaching(instruction: Instruction, facts: Facts) -> list[Rewrite]:
@@ -90,6 +97,8 @@ def _reaching(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 def _unordered(instruction: Instruction, facts: Facts) -> list[Rewrite]:
     opcode = instruction.opcode
+    if opcode.startswith(FENCE):
+        return [()]
     for order in ("acq_rel", "release", "acquire"):
         opcode = opcode.replace(order, "relaxed")
     return [(replace(instruction, opcode=opcode),)]
@@ -110,8 +119,8 @@ def _seen(body: tuple[Statement, ...], at: int) -> tuple[Statement, ...] | None:
 
 PEER_MUTATIONS = (
     Mutation("signal-of-own-gpu", _signal, _reaching),
-    Mutation("signal-without-order", lambda i: _signal(i) or i.opcode.startswith("atom.acq_rel"), _unordered),
-    Mutation("drop-signal", lambda i: i.opcode.startswith("red.release.sys"), lambda i, facts: [()]),
+    Mutation("signal-without-order", _ordering, _unordered),
+    Mutation("drop-signal", lambda i: i.opcode.startswith(SENT), lambda i, facts: [()]),
 )
 PEER_ORDERS = {"wait-sees-at-once": ("the poll sees what it waits for", _seen)}
 
@@ -144,10 +153,10 @@ def subjects() -> dict[str, Peers]:
     def moe(*case: Any, n: int = experts.N) -> Callable[..., tuple[Any, list[np.ndarray]]]:
         return lambda **options: experts.Case(*case, n=n).run(calls=2, **options)
 
-    def summed(two_shots: bool) -> Callable[..., tuple[Any, list[np.ndarray]]]:
+    def summed(form: str) -> Callable[..., tuple[Any, list[np.ndarray]]]:
         def run(**options: Any) -> tuple[Any, list[np.ndarray]]:
             sizes = (8, 5 * 128, 200)  # a CTA of four has two tiles; the ring of two stages turns over
-            report, _, records = all_reduce.run(SUMMED, 2, *sizes, two_shots=two_shots, calls=4, **options)
+            report, _, records = all_reduce.run(SUMMED, 2, *sizes, form=form, calls=4, **options)
             return report, records
 
         return run
@@ -167,8 +176,8 @@ def subjects() -> dict[str, Peers]:
         "all-gather": Peers(_module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True)), gathers),
         "reduce-scatter": Peers(_module(scaled.built("reduce-scatter", 2, scaled.ROW, mean=False)), (scatter,)),
         **{
-            name: Peers(_module(all_reduce.built(SUMMED, 2, shots)), (summed(shots),))
-            for name, shots in ((ONE_SHOT, False), (TWO_SHOTS, True))
+            name: Peers(_module(all_reduce.built(SUMMED, 2, form)), (summed(form),))
+            for name, form in ((ONE_SHOT, "one_shot"), (TWO_SHOTS, "two_shots"), (FLAGGED, "flagged"))
         },
     }
 

@@ -48,7 +48,7 @@ class Emulated:
         monkeypatch.setattr(expert_parallel, "memory", lambda *sizes: memory(*sizes[:4], SMALL_EXPERTS))
         monkeypatch.setattr(expert_parallel, "build", partial(self._built, build))
         monkeypatch.setattr(gemm_all_reduce, "build", partial(self._built, gemm_all_reduce.build))
-        monkeypatch.setattr(peer_launch, "on_gpu", lambda name, tensor: None)
+        monkeypatch.setattr(peer_launch, "by_collectives", lambda known, a: False)
         monkeypatch.setattr(peer_launch, "sms_of", lambda device: MACHINE.sms)
         monkeypatch.setattr(symmetric, "make", self._make)
         for module in (symm_mem, distributed, experts):
@@ -239,9 +239,11 @@ def test_eight_bit_tokens_go_to_experts_with_scales(group):
     assert near(found[0], rows * (weights[0][:, 0] * scale_x[0] * scale_w[expert])[:, None])
 
 
-def test_an_all_reduce_of_eight_bits_has_each_rank_s_scales(group):
+@pytest.mark.parametrize("rows", [False, True])
+def test_an_all_reduce_of_eight_bits_has_each_rank_s_scales(group, rows):
     a, b = (each(lambda seed, n=n: normal(n, 256, dtype=E4M3, seed=seed)) for n in (64, 64))
-    scale_a, scale_b = (each(lambda seed, n=n: positive(1, seed=seed + n)) for n in (0, 5))
+    shapes = ((64, 1), (1, 64)) if rows else ((1,), (1,))
+    scale_a, scale_b = (each(lambda seed, s=shape: positive(*s, seed=seed + 5 * len(s))) for shape in shapes)
     found = group.call(lambda x, w, s, t: distributed.scaled_matmul_all_reduce(x, w.mT, s, t), a, b, scale_a, scale_b)
     right = sum((x.float() @ w.float().mT) * s * t for x, w, s, t in zip(a, b, scale_a, scale_b, strict=True))
     assert torch.equal(*found) and found[0].dtype is BF16 and near(found[0], right)
@@ -334,8 +336,8 @@ REFUSED = {
         normal(1, 64, 64),
         out=normal(16, 64),
     ),
-    "scales of rows in an all-reduce": lambda a, b: distributed.scaled_matmul_all_reduce(
-        a.to(E4M3), b.mT.to(E4M3).mT, positive(16, 1), positive(1, 64)
+    "a scale of rows beside one of a tensor": lambda a, b: distributed.scaled_matmul_all_reduce(
+        a.to(E4M3), b.mT.to(E4M3).mT, positive(16, 1), positive(1)
     ),
     "experts of eight bits without scales": lambda a, b: distributed.experts_matmul(
         a.to(E4M3), torch.zeros(16, 1, dtype=torch.int32), positive(16, 1), normal(1, 64, 64).to(E4M3)

@@ -31,8 +31,11 @@ EIGHT_BITS = Product(e4m3, e4m3, bf16)
 
 
 @lru_cache
-def built(config: str | FreeTileConfig, ranks: int, form: str, product: Product = Product()):  # noqa: B008
-    return gemm_all_reduce.build(ranks, product, tile_of(config), form=form)
+def built(
+    config: str | FreeTileConfig, ranks: int, form: str, product: Product = Product(),  # noqa: B008
+    scales: str | None = None,
+):  # fmt: skip
+    return gemm_all_reduce.build(ranks, product, tile_of(config), form=form, scales=scales)
 
 
 def tile_of(config: str | FreeTileConfig) -> FreeTileConfig:
@@ -40,12 +43,14 @@ def tile_of(config: str | FreeTileConfig) -> FreeTileConfig:
 
 
 def run(config: str | FreeTileConfig, ranks: int, m: int, n: int, k: int, *, form: str = "one_shot",
-        patience: int = PATIENT, text: str | None = None, product: Product = Product(), **options):  # fmt: skip  # noqa: B008
+        patience: int = PATIENT, text: str | None = None, product: Product = Product(),  # noqa: B008
+        scaled: str | None = None, **options):  # fmt: skip
     """The report, the sums that are right, and the records of the waits."""
     draw = np.random.default_rng(ranks)
     a, w = ([draw.standard_normal((rows, k)).astype(product.a.numpy) for _ in range(ranks)] for rows in (m, n))
-    scales = [[draw.uniform(0.5, 2, 1).astype(np.float32) for _ in range(ranks)] for _ in range(2)]
-    factors = [float(x[0] * y[0]) if product.a.bits == 8 else 1.0 for x, y in zip(*scales, strict=True)]
+    counts = (m, n) if scaled == "row" else (1, 1)
+    scales = [[draw.uniform(0.5, 2, count).astype(np.float32) for _ in range(ranks)] for count in counts]
+    factors = [x[:, None] * y if scaled else 1.0 for x, y in zip(*scales, strict=True)]
     memory = gemm_all_reduce.memory(m, n, ranks, tile_of(config), form)
 
     def zeros(words: int) -> list[np.ndarray]:
@@ -55,8 +60,8 @@ def run(config: str | FreeTileConfig, ranks: int, m: int, n: int, k: int, *, for
     records = zeros(memory.record)
     for record in records:
         record[watch.PATIENCE] = patience
-    report = built(config, ranks, form, product).emulate(
-        a, w, slots, zeros(memory.signals), zeros(memory.launches), records, *(scales if product.a.bits == 8 else []),
+    report = built(config, ranks, form, product, scaled).emulate(
+        a, w, slots, zeros(memory.signals), zeros(memory.launches), records, *(scales if scaled else []),
         rank=range(ranks), devices=ranks, machine=MACHINE, ptx=text, **options,
     )  # fmt: skip
     parts = [x.astype(np.float32) @ y.astype(np.float32).T * by for x, y, by in zip(a, w, factors, strict=True)]
@@ -101,11 +106,21 @@ def test_forms_of_the_tile_and_ragged_sizes(case: tuple, form: str):
     assert {finding.rule for finding in report.findings} <= {"uncoalesced-access", "bank-conflict"}
 
 
-@pytest.mark.sample(1, all=3)
+SCALED = {
+    "weights on m, three GPUs": ("s64x24_3_f3", 3, 24, 72, 144),
+    "K in two parts": ("u64x64_3_S2_f3", 2, 64, 64, 512),
+    "two blocks of a consumer, moved": ("u128x40_3_f2", 2, 150, 40, 144),
+    "several tiles of a CTA": ("u64x24_3_p_f3", 2, 70, 104, 128),
+    "rows that are no whole vectors": ("s64x8_2_1_f3_z", 2, 5, 67, 128),
+}
+
+
+@pytest.mark.sample(2, all=6)
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("case", [("s64x24_3_f3", 3, 24, 72, 144), ("u64x64_3_S2_f3", 2, 64, 64, 512)], ids=str)
-def test_eight_bits_are_scaled_by_each_gpu_s_own_numbers_before_they_are_added(case: tuple, form: str):
-    report, right, _ = run(*case, form=form, calls=2, product=EIGHT_BITS)
+@pytest.mark.parametrize("scaled", ["tensor", "row"])
+@pytest.mark.parametrize("case", SCALED.values(), ids=SCALED)
+def test_eight_bits_are_scaled_by_each_gpu_s_own_numbers_before_they_are_added(case: tuple, scaled: str, form: str):
+    report, right, _ = run(*case, form=form, calls=2, product=EIGHT_BITS, scaled=scaled)
     assert is_right(report, right)
     assert {finding.rule for finding in report.findings} <= {"uncoalesced-access", "bank-conflict"}
 
@@ -203,10 +218,12 @@ def test_what_is_chosen_sends_nothing_that_nobody_wrote(m: int, n: int):
 @pytest.mark.sample(1, all=4)
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 @pytest.mark.parametrize("m", [1, 16, 64, 128])
-def test_what_is_chosen_builds_without_spills(m: int, ranks: int):
-    config = gemm_all_reduce.choose(m, 8192, 28672 // ranks, 132)
+@pytest.mark.parametrize("product, scales", [(Product(f16, f16, f16), None), (EIGHT_BITS, "row")])
+def test_what_is_chosen_builds_without_spills(m: int, ranks: int, product: Product, scales: str | None):
+    config = gemm_all_reduce.choose(m, 8192, 28672 // ranks, 132, product, scales)
     form = gemm_all_reduce.form_of(m, 8192, ranks, config)
-    assert gemm_all_reduce.build(ranks, Product(f16, f16, f16), config, form=form).resources().spill_stores == 0
+    kernel = gemm_all_reduce.build(ranks, product, config, form=form, scales=scales)
+    assert kernel.resources().spill_stores == 0
 
 
 def test_the_fewest_bytes_travel_with_flags_and_the_most_by_an_owner():

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...isa.dtypes import DType, b32, f32, u32, u64
+from ...isa.dtypes import DType, b32, u32, u64
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.peers import PeerArrays
@@ -69,27 +69,21 @@ class PeerReduce:
         dtype: in which sums travel; of 16 bits.
         all_consumers: the named barrier and the number of threads of all who call.
         form: one of `FORMS`; see there.
-        scales: f32, one number each, of this GPU's product: it is multiplied by all of them before it travels.
     """
 
     def __init__(
         self, slots: PeerArrays, signals: PeerArrays, launches: ArrayHandle, record: ArrayHandle, rank: Register, *,
         accumulators: int, dtype: DType, all_consumers: tuple[int, int], form: str = "one_shot",
-        scales: Sequence[ArrayHandle] = (),
     ) -> None:  # fmt: skip
         self.slots, self.signals, self.launches, self.rank = slots, signals, launches, rank
         self.bounded, self.dtype, self.form = BoundedWait(record), dtype, form
         self.slot_bytes = slot_words(accumulators, form) * _WORD
         self.all_consumers = all_consumers
         self.launch: Register = rank
-        self.scales, self.scale = scales, rank
 
     def begin(self) -> None:
         """By all threads that will call `combine`, when the kernel in front has ended."""
         self.launch = ptx.load(u32, ptx.addr(self._launch()))
-        for at, array in enumerate(self.scales):
-            loaded = ptx.load(f32, ptx.addr(array.pointer()))
-            self.scale = self.scale * loaded if at else loaded
 
     def combine(self, acc: RegisterArray, complete: range, part: Register, me: int) -> None:
         """Add up the accumulators `complete` over all GPUs; by all threads of consumer `me`.
@@ -97,8 +91,7 @@ class PeerReduce:
         part: number of what they are a part of, among all of the grid; the same on all GPUs.
         """
         values = acc[complete.start : complete.stop]
-        own = [value * self.scale for value in values] if self.scales else values
-        mine = [pack(own[at : at + 2], self.dtype) for at in range(0, len(values), 2)]
+        mine = [pack(values[at : at + 2], self.dtype) for at in range(0, len(values), 2)]
         piece = Piece(self, part, me)
         others = list(self._others())
         if self.form == "two_shots":

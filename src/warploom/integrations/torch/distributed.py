@@ -108,7 +108,7 @@ def scaled_matmul_all_reduce(
 
     Args:
         a: (M, K / ranks), contiguous; e4m3 or e5m2. b: (K / ranks, N), the transpose of a contiguous weight, so too.
-        scale_a, scale_b: one f32 number each, of this rank.
+        scale_a, scale_b: f32, of this rank: one number each, or one for each row of A and each column of B.
         out_dtype: bf16, the default, or f16; parts travel in it.
 
     No gradient. Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.

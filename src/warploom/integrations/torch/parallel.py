@@ -31,6 +31,8 @@ from .symmetric import rows_of_all
 
 __all__ = ["ColwiseParallel", "RowwiseParallel"]
 
+FEATURES = 8
+"""A rank's part of a layer has multiples of these, in and out: TMA moves whole 16 bytes."""
 FEW_ROWS = 256
 """Rows up to which a product is summed over the ranks in its own launch: then no more is sent than has to travel."""
 
@@ -74,9 +76,10 @@ class ColwiseLinear(_Split):
         """This rank's columns."""
         if not self.sequence:
             return super().forward(_Shared.apply(input, self.group) if torch.is_grad_enabled() else input)
-        y = all_gather_matmul(_rows(input), self.weight.mT, self.group)
+        x, weight = autocast(input, self.weight)
+        y = all_gather_matmul(_rows(x), weight.mT, self.group)
         y = y.view(*input.shape[:-2], -1, y.shape[-1])
-        return y if self.bias is None else y + self.bias
+        return y if self.bias is None else y + self.bias.to(y.dtype)
 
 
 class RowwiseLinear(_Split):
@@ -84,7 +87,8 @@ class RowwiseLinear(_Split):
 
     def forward(self, input: Tensor) -> Tensor:
         """The sum over the ranks, or this rank's rows of it."""
-        x, weight = (_rows(input) if self.sequence else input.flatten(0, -2).contiguous()), self.weight.mT
+        x, weight = autocast(input, self.weight)
+        x, weight = (_rows(x) if self.sequence else x.flatten(0, -2).contiguous()), weight.mT
         if self.sequence:
             y = matmul_reduce_scatter(x, weight, self.group)
         elif x.shape[0] <= FEW_ROWS or x.shape[0] % self.ranks:
@@ -94,7 +98,8 @@ class RowwiseLinear(_Split):
         y = y.view(*input.shape[:-2], -1, y.shape[-1]) if self.sequence else y.view(*input.shape[:-1], y.shape[-1])
         if self.bias is None:
             return y
-        return y + (_Shared.apply(self.bias, self.group) if self.sequence and torch.is_grad_enabled() else self.bias)
+        bias = _Shared.apply(self.bias, self.group) if self.sequence and torch.is_grad_enabled() else self.bias
+        return y + bias.to(y.dtype)
 
 
 class _Shared(torch.autograd.Function):
@@ -123,6 +128,15 @@ class _Whole(torch.autograd.Function):
         return grads[0][ctx.rank * ctx.rows : (ctx.rank + 1) * ctx.rows], None
 
 
+def autocast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the type that autocast asks for, as a linear layer of torch multiplies under it."""
+    kind = x.device.type
+    if not torch.is_autocast_enabled(kind):
+        return x, weight
+    wanted = torch.get_autocast_dtype(kind)
+    return x.to(wanted), weight.to(wanted)
+
+
 def _split(module: nn.Module, mesh: Any, kind: type[_Split], axis: int, sequence: bool) -> nn.Module:
     """Keep this rank's part of a layer, in place. Raises ArgumentError, ArgumentTypeError."""
     if type(module) not in (nn.Linear, Linear):
@@ -133,6 +147,15 @@ def _split(module: nn.Module, mesh: Any, kind: type[_Split], axis: int, sequence
         raise ArgumentError(
             f"the {('output', 'input')[axis]} features of a layer cannot be split evenly",
             expected=f"a multiple of {ranks}, the ranks of the mesh", got=module.weight.shape[axis],
+            code="wrong-shape",
+        )  # fmt: skip
+    sizes = [size // (ranks if at == axis else 1) for at, size in enumerate(module.weight.shape)]
+    if any(size % FEATURES for size in sizes):
+        raise ArgumentError(
+            "a rank's part of a layer has features that are not whole 16 bytes of bf16 or f16", code="wrong-layout",
+            expected=f"multiples of {FEATURES} out and in", got=tuple(sizes),
+            consequence="no kernel that communicates could multiply by it",
+            hint="leave this layer to torch's own style",
         )  # fmt: skip
 
     def mine(parameter: nn.Parameter) -> nn.Parameter:

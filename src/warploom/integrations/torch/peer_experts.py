@@ -10,7 +10,8 @@ from ...collective.tile.sizes import MOST_EXPERTS
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa import dtypes
 from ...kernels.hopper import expert_parallel
-from ...kernels.hopper.description import Product
+from ...kernels.hopper.description import Fusion, Product
+from . import peer_collectives as collectives
 from . import peer_launch
 from .peer_launch import EIGHT_BITS
 from .symmetric import Group, Wanted
@@ -27,6 +28,7 @@ def experts_matmul(
     """The weighted sums over each token's experts; see `distributed.experts_matmul`."""
     product = _check(x, experts, weights, w)
     scales = _scales(product, x, known.ranks * w.shape[0], scale_x, scale_w)
+    Fusion(activation=activation).check(product.out)
     kind = out_dtype(x)
     ranks, (tokens, depth), topk, (local, columns, _) = known.ranks, x.shape, experts.shape[1], w.shape
     capacity = tokens if capacity is None else capacity
@@ -46,13 +48,16 @@ def experts_matmul(
         )  # fmt: skip
 
     call = ("experts_matmul", capacity, depth, columns, topk, local, str((x.dtype, w.dtype)), activation)
-    exchange = known.exchange(call, x.device, wanted)
     result = x.new_empty(tokens, columns, dtype=kind) if out is None else out
     if result.shape != (tokens, columns) or result.dtype is not kind or not result.is_contiguous():
         raise ArgumentError(
             "`out` does not fit", expected=f"contiguous {(tokens, columns)} of {kind}",
             got=f"{tuple(result.shape)} {result.dtype}",
         )  # fmt: skip
+    if peer_launch.by_collectives(known, x):
+        collectives.meet(known, call)
+        return collectives.experts_matmul(known, x, experts, weights, w.detach(), capacity, activation, scales, result)
+    exchange = known.exchange(call, x.device, wanted)
     given = (x.detach(), experts, weights.detach())
     if not tokens:  # the others' tokens may need this rank's experts
         given = tuple(each.new_zeros(1, each.shape[1]) for each in given)
@@ -98,7 +103,7 @@ def _check(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor) -> Product:
             raise ArgumentTypeError(
                 f"`{name}` has another number of dimensions", expected=f"a tensor of {rank}", got=tensor
             )
-        peer_launch.on_gpu(name, tensor)
+        peer_launch.check_device(name, tensor)
         if not tensor.is_contiguous():
             raise ArgumentError(
                 f"`{name}` is not contiguous", expected="a contiguous tensor", got=tensor.stride(), code="wrong-layout"
@@ -123,7 +128,8 @@ def _check(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor) -> Product:
     of_k = _VECTOR_BYTES // x.element_size()
     if x.shape[1] % of_k or w.shape[1] % _VECTOR:
         raise ArgumentError(
-            "K or N is not whole 16 bytes", expected=f"multiples of {of_k} and {_VECTOR}", got=tuple(w.shape[:0:-1])
-        )
+            "K or N is not whole 16 bytes", expected=f"multiples of {of_k} and {_VECTOR}", got=tuple(w.shape[:0:-1]),
+            code="wrong-layout",
+        )  # fmt: skip
     kinds = {**_TYPES, **EIGHT_BITS}
     return Product(kinds[x.dtype], kinds[w.dtype], kinds[out_dtype(x)])

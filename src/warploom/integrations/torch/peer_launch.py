@@ -18,8 +18,9 @@ from ...collective.tile.rounds import STATE_WORDS
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa import dtypes
 from ...kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter, ranked_tile
-from ...kernels.hopper.description import Config, Fusion, Product
+from ...kernels.hopper.description import Config, Product
 from ...kernels.hopper.free_tile_config import FreeTileConfig
+from . import peer_collectives as collectives
 from .peer_end import PLAIN, End
 from .symmetric import Group, Wanted, group_of
 
@@ -52,6 +53,9 @@ def all_gather_matmul(
     if not result.numel() and (kept is None or not kept.numel()):
         known.meet(call, a.device)
         return result
+    if by_collectives(known, a):
+        collectives.meet(known, call)
+        return collectives.all_gather_matmul(known, a, b, end, result, kept, travel=travel)
     exchange = known.exchange(call, a.device, wanted)
     kernel = gemm_all_gather.build(ranks, product, config, fusion=fusion, replicated=replicated, keep=kept is not None)
     more = [*exchange.more, *end.arguments((ranks, rows) if replicated else (-1,))]
@@ -73,7 +77,7 @@ def matmul_reduce_scatter(
     if a.shape[0] % ranks:
         raise ArgumentError(
             "the rows of `a` cannot be scattered evenly", expected=f"a multiple of {ranks}, the ranks of the group",
-            got=a.shape[0],
+            got=a.shape[0], code="wrong-shape",
         )  # fmt: skip
     rows, columns = a.shape[0] // ranks, b.shape[1]
     fusion, _ = end.fusion(a, b, a.shape[0], a.shape[0])
@@ -92,6 +96,9 @@ def matmul_reduce_scatter(
     if not result.numel():
         known.meet(call, a.device)
         return result
+    if by_collectives(known, a):
+        collectives.meet(known, call)
+        return collectives.matmul_reduce_scatter(known, a, b, end, result, mean=mean)
     exchange = known.exchange(call, a.device, wanted)
     kernel = gemm_reduce_scatter.build(ranks, product, config, fusion, mean=mean)
     more = end.arguments((ranks, rows))
@@ -103,17 +110,19 @@ def matmul_all_reduce(
     known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, config: FreeTileConfig | None = None,
     end: End = PLAIN,
 ) -> Tensor:  # fmt: skip
-    """The sum over all ranks of A B, on every rank. `end`: scales of the tensors, if any."""
+    """The sum over all ranks of A B, on every rank. `end`: scales, if any; no bias."""
     product, weight = _operands(a, b, end)
     fusion, _ = end.fusion(a, b, a.shape[0], a.shape[0])
-    if fusion != Fusion(scales="tensor" if end.scale_a is not None else None):
-        raise ArgumentError("an all-reduce has scales of the tensors alone", expected="one number each", got=end.name())
+    assert end.bias is None
     (rows, depth), columns, ranks = a.shape, weight.shape[0], known.ranks
     result = _result(out, (rows, columns), a, end.out(a))
     if not result.numel():
         known.meet(("matmul_all_reduce", rows, depth, columns), a.device)
         return result
-    config = config or gemm_all_reduce.choose(rows, columns, depth, sms_of(a.device), product)
+    if by_collectives(known, a):
+        collectives.meet(known, ("matmul_all_reduce", rows, depth, columns, str((a.dtype, b.dtype)), *end.name()))
+        return collectives.matmul_all_reduce(known, a, b, end, result)
+    config = config or gemm_all_reduce.choose(rows, columns, depth, sms_of(a.device), product, fusion.scales)
     form = gemm_all_reduce.form_of(rows, columns, ranks, config)
 
     def wanted() -> Wanted:
@@ -124,9 +133,8 @@ def matmul_all_reduce(
 
     call = ("matmul_all_reduce", rows, depth, columns, str((a.dtype, b.dtype)), config.name(), *end.name())
     exchange = known.exchange(call, a.device, wanted)
-    kernel = gemm_all_reduce.build(ranks, product, config, form=form)
-    scales = end.arguments((1,))
-    kernel(a.detach(), weight.detach(), *exchange.arguments(), *scales, known.rank, out=result.detach())
+    kernel = gemm_all_reduce.build(ranks, product, config, form=form, scales=fusion.scales)
+    kernel(a.detach(), weight.detach(), *exchange.arguments(), *end.arguments((-1,)), known.rank, out=result.detach())
     return result
 
 
@@ -146,14 +154,12 @@ def ranks_of(group: Any) -> Group:
     if not dist.is_initialized():
         raise ArgumentError(
             "torch.distributed is not initialised", expected="init_process_group(...) before the call",
-            hint="start the program with torchrun",
+            hint="start the program with torchrun", code="peer-group",
         )  # fmt: skip
     known = group_of(_name_of(dist.group.WORLD if group is None else group))
     if not known.lives():  # the process group was destroyed, and another one has its name
         group_of.cache_clear()
         return ranks_of(group)
-    if known.ranks < 2:
-        raise ArgumentError("a group of one GPU has nothing to exchange", expected="2 ranks or more", got=known.ranks)
     return known
 
 
@@ -166,12 +172,12 @@ def _name_of(group: Any) -> str:
             "this rank is not in the group", expected="a call on the group's ranks alone",
             got=f"rank {dist.get_rank()} of all", code="peer-group",
         )  # fmt: skip
-    if isinstance(group, dist.ProcessGroup):
+    if isinstance(group, dist.ProcessGroup) and group in dist.distributed_c10d._world.pg_map:
         return group.group_name
     if isinstance(group, str) and group in _registered():
         return group
     raise ArgumentError(
-        "this is not a process group", code="peer-group", got=group,
+        "this is not a process group, or one that was destroyed", code="peer-group", got=group,
         expected="a process group, the name of one (`group.group_name`), or a device mesh of one dimension",
     )  # fmt: skip
 
@@ -181,12 +187,17 @@ def _registered() -> set[str]:
     return {each.group_name for each in dist.distributed_c10d._world.pg_map}
 
 
-def on_gpu(name: str, tensor: Tensor) -> None:
-    """Raise ArgumentError for a tensor of the CPU."""
-    if tensor.device.type != "cuda":
+def by_collectives(known: Group, a: Tensor) -> bool:
+    """Whether no kernel of this module is launched, and the group's collectives do what it would (`collectives`)."""
+    return known.ranks == 1 or a.device.type == "cpu"
+
+
+def check_device(name: str, tensor: Tensor) -> None:
+    """Raise ArgumentError for a tensor of another device than a GPU or the CPU."""
+    if tensor.device.type not in ("cuda", "cpu"):
         raise ArgumentError(
-            f"`{name}` is not on a GPU", expected="a CUDA tensor of this rank's GPU", got=str(tensor.device),
-            hint="kernel.emulate(..., devices=n) runs the kernels of this module on the CPU", code="wrong-device",
+            f"`{name}` is on another device", expected="a CUDA tensor of this rank's GPU, or one of the CPU",
+            got=str(tensor.device), code="wrong-device",
         )  # fmt: skip
 
 
@@ -196,7 +207,7 @@ def _operands(a: Tensor, b: Tensor, end: End = PLAIN, *, either: bool = False) -
     for name, tensor in (("a", a), ("b", b)):
         if not isinstance(tensor, Tensor) or tensor.ndim != 2:
             raise ArgumentTypeError(f"`{name}` is not a matrix", expected="a tensor of two dimensions", got=tensor)
-        on_gpu(name, tensor)
+        check_device(name, tensor)
     if b.device != a.device:
         raise ArgumentError(
             "`a` and `b` are on different devices", expected=str(a.device), got=str(b.device), code="wrong-device"
@@ -234,8 +245,9 @@ def _operands(a: Tensor, b: Tensor, end: End = PLAIN, *, either: bool = False) -
             )  # fmt: skip
     if b.shape[1] % (_VECTOR_BYTES // 2):
         raise ArgumentError(
-            "N is not a multiple of 16 bytes", expected=f"a multiple of {_VECTOR_BYTES // 2}", got=b.shape[1]
-        )
+            "N is not a multiple of 16 bytes", expected=f"a multiple of {_VECTOR_BYTES // 2}", got=b.shape[1],
+            code="wrong-layout",
+        )  # fmt: skip
     kinds = {**_TYPES, **EIGHT_BITS}
     return Product(kinds[a.dtype], kinds[b.dtype], kinds[out], b_major="MN" if straight else "K"), weight
 
@@ -249,7 +261,7 @@ def _result(out: Tensor | None, shape: tuple[int, int], like: Tensor, dtype: tor
     fits = tuple(out.shape) == shape and out.dtype is dtype and out.is_contiguous() and out.device == like.device
     if not fits:
         raise ArgumentError(
-            "`out` does not fit", expected=f"contiguous {shape} of {dtype} on {like.device}",
+            "`out` does not fit", expected=f"contiguous {shape} of {dtype} on {like.device}", code="wrong-shape",
             got=f"{tuple(out.shape)} {out.dtype} on {out.device}",
         )  # fmt: skip
     return out

@@ -252,7 +252,7 @@ def _check_scatter(A: Tensor, reduce_op: str, dim: int, ranks: int) -> None:
     if A.shape[dim] % ranks:
         raise ArgumentError(
             "the rows cannot be scattered evenly", expected=f"a multiple of {ranks}, the ranks of the group",
-            got=A.shape[dim],
+            got=A.shape[dim], code="wrong-shape",
         )  # fmt: skip
 
 
@@ -265,7 +265,7 @@ def _inner_dimension(A: Tensor, dim: int, what: str) -> None:
     if A.ndim < 2 or not 0 <= dim < A.ndim - 1:
         raise ArgumentError(
             f"nothing is {what} along this dimension: there is no kernel for it",
-            expected=f"0 to {A.ndim - 2}, rows of A of shape {tuple(A.shape)}", got=dim,
+            expected=f"0 to {A.ndim - 2}, rows of A of shape {tuple(A.shape)}", got=dim, code="wrong-shape",
         )  # fmt: skip
 
 

@@ -277,10 +277,11 @@ def multiply(parts: Parts, me: int, over: PeerReduce | None) -> None:
             leaves(parts)
             ptx.bar.sync(ALL_CONSUMERS, 128 * config.consumers)
         parts.exchange.ready()
-        store, here = Stores(parts, me, ahead), parts.places.place(tile)
+        store, here = Stores(parts, me, ahead if over is None else ahead.without_scales()), parts.places.place(tile)
         for index, block in enumerate(acc):
             for complete in parts.exchange.combine(block, me, Segment(parts.k.tile, parts.k.total)):
                 if over is not None:
+                    ahead.scale(block, complete, index)
                     over.combine(block, complete, parts.number(tile, me * config.blocks + index), me)
                 store.block(block, index, complete, here)
     if config.persistent:

@@ -10,6 +10,7 @@ elements where they follow each other in D.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from ...collective.epilogue.activations import FUNCTIONS
@@ -117,6 +118,31 @@ class Ahead:
         scale, bias = (None if lanes is None else _pair(lanes, column) for lanes in self._lanes)
         return scale, bias
 
+    def scale(self, acc: RegisterArray, complete: range, block: int) -> None:
+        """Multiply the accumulators `complete` of a block by their scales, in place: before they travel."""
+        scale_m, _ = self.along_m(block)
+        if self.factor is None and scale_m is None:
+            return
+        for group in range(complete.start, complete.stop, ACC_REGS):
+            scale_n, _ = self.along_n(group // ACC_REGS * ACC_ATOM_N)
+            for at in range(ACC_REGS):
+                half, odd = divmod(at, 2)
+                acc[group + at].set(scaled(acc[group + at], self.factor, _of(scale_m, half), _of(scale_n, odd)))
+
+    def without_scales(self) -> Ahead:
+        """What is left behind `scale`."""
+        rest = copy(self)
+        rest.factor, rest._rows, rest._lanes = None, [None, self._rows[1]], [None, self._lanes[1]]
+        return rest
+
+
+def scaled(value: Register, *factors: Register | None) -> Register:
+    """A sum times those of its scales that there are."""
+    for factor in factors:
+        if factor is not None:
+            value = value * factor
+    return value
+
 
 def _pair(lanes: Sequence[Register], column: int) -> list[Register]:
     """What two lanes loaded: those of columns 2 (l % 4) and the next of the eight from `column` on."""
@@ -203,9 +229,7 @@ class End:
     def _finished(
         self, value: Register, scale_m: Register | None, scale_n: Register | None, *bias: Register | None
     ) -> Register:
-        for factor in (self.ahead.factor, scale_m, scale_n):
-            if factor is not None:
-                value = value * factor
+        value = scaled(value, self.ahead.factor, scale_m, scale_n)
         for addend in bias:
             if addend is not None:
                 value = value + addend

@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from ...collective.epilogue.arguments import epilogue_arguments
 from ...collective.reduce.peers import PLACES, PeerReduce, slot_words
 from ...collective.tile.sizes import exchange_width, owned
 from ...collective.tile.watch import words
 from ...errors import ArgumentError
-from ...isa.dtypes import f32, u32
+from ...isa.dtypes import u32
 from ...lang import Kernel, Tile
 from ...lang.tile import Scalar
 from .description import Fusion, Product
@@ -39,7 +40,6 @@ ONE_SHOT_BYTES = 1 << 20
 FLAGGED_BYTES, FLAGGED_WORDS = 1 << 21, 16
 """What each GPU sends, up to which words travel with flags, twice as many bytes without a fence or a signal; and words
 of a thread, at most."""
-_PLAIN = Fusion()
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,24 @@ def form_of(m: int, n: int, ranks: int, config: FreeTileConfig) -> str:
 
 
 @lru_cache(maxsize=256)
-def candidates(m: int, n: int, k: int, sms: int, product: Product = Product()) -> tuple[FreeTileConfig, ...]:  # noqa: B008
+def candidates(
+    m: int, n: int, k: int, sms: int, product: Product = Product(), scales: str | None = None,  # noqa: B008
+) -> tuple[FreeTileConfig, ...]:  # fmt: skip
     """The free tiles whose grid is resident at one time, in the order of what the model expects. Those larger than the
     tensors clear what no box fills: it is multiplied, and the sums travel to the other GPUs."""
+    fusion = Fusion(scales=scales)
     return tuple(
         replace(config, cleared=outside(config, m, n) > 0) for config, _ in ranked(m, n, k, product, sms)
         if config.neighbours == 1 and (config.persistent or waves_of(config, m, n, sms) == 1)
+        and config.fits_registers(product, fusion)
     )  # fmt: skip
 
 
-def choose(m: int, n: int, k: int, sms: int, product: Product = Product()) -> FreeTileConfig:  # noqa: B008 - frozen
+def choose(
+    m: int, n: int, k: int, sms: int, product: Product = Product(), scales: str | None = None,  # noqa: B008 - frozen
+) -> FreeTileConfig:  # fmt: skip
     """The best of the `candidates`. Raises ArgumentError where there is none."""
-    found = candidates(m, n, k, sms, product)
+    found = candidates(m, n, k, sms, product, scales)
     if not found:
         raise ArgumentError(
             "no tile of this product lets all its CTAs run at one time", expected=f"fewer rows or columns, {sms} SMs",
@@ -101,15 +107,17 @@ def build(
     config: FreeTileConfig = FreeTileConfig(),  # noqa: B008
     *,
     form: str = "one_shot",
+    scales: str | None = None,
 ) -> Kernel:
     """The kernel for a group of `ranks` GPUs; called as
     kernel(a, w, slots, signals, launches, record, rank, out=d), with a (M, K), w (N, K), d (M, N), slots and signals of
-    each GPU, and sizes by `memory`. Operands of eight bits have scale_a and scale_b behind `record`, f32, one number of
-    this GPU each: its part of the sum is scaled before it is rounded and sent. form: how sums travel, one of
-    `collective.reduce.peers.FORMS`, the same as the sizes are for.
+    each GPU, and sizes by `memory`. `scales` of operands, "tensor" or "row": scale_a and scale_b stand behind `record`,
+    f32 and this GPU's own, one number each or (M,) and (N,): its part of the sum is scaled before it is rounded and
+    sent. form: how sums travel, one of `collective.reduce.peers.FORMS`, the same as the sizes are for.
     Raises ArgumentError where the configuration does not fit.
     """
-    config.check(product)
+    fusion = Fusion(scales=scales)
+    config.check(product, fusion)
     if ranks < 2:
         raise ArgumentError("sums over GPUs need some", expected="2 ranks or more", got=ranks)
     if config.shared:
@@ -121,18 +129,17 @@ def build(
         "signals": Tile("Signals", u32, peers=ranks),
         "launches": Tile("CTAs", u32, inout=True),
         "record": Tile("Record", u32, inout=True),
-        **({"scale_a": Tile(1, f32), "scale_b": Tile(1, f32)} if product.a.bits == 8 else {}),
+        **epilogue_arguments(fusion, product.out),
         "rank": Scalar(u32),
     }
 
     def gemm_all_reduce(*handles: Any) -> None:
         given = dict(zip((*names, "D"), handles, strict=True))
-        parts = Parts.make(given, product, config, _PLAIN)
+        parts = Parts.make(given, product, config, fusion)
         over = PeerReduce(
             given["slots"], given["signals"], given["launches"], given["record"], given["rank"],
             accumulators=_accumulators(config), dtype=product.out,
             all_consumers=(ALL_CONSUMERS, 128 * config.consumers), form=form,
-            scales=[given[name] for name in ("scale_a", "scale_b") if name in given],
         )  # fmt: skip
         run(parts, over)
 
