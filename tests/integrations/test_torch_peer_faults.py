@@ -102,6 +102,24 @@ def late(rank: int, ports: list[int]) -> list[str]:
     return lines
 
 
+def in_an_old_store(rank: int, ports: list[int]) -> list[str]:
+    """A group that is made anew in the store of the old one, where other calls were compared under the same names."""
+    lines: list[str] = []
+    dist.destroy_process_group()
+    store = dist.TCPStore("127.0.0.1", ports[1], 3, rank == 0)
+    with config.override(peer_timeout_s=PATIENT_S):
+        for size in (16, 32, 64):
+            dist.init_process_group("gloo", store=dist.PrefixStore(str(size), store), rank=rank, world_size=3)
+            group = distributed.ranks_of(None)
+            group.store = store  # the same for all of them, as torchrun's is
+            if rank == 2:
+                time.sleep(SHORT_S / 4)  # the others look first
+            lines.append(attempt("product", size))
+            dist.barrier()
+            dist.destroy_process_group()
+    return lines
+
+
 def compared(rank: int, ports: list[int]) -> list[str]:
     """Calls that all ranks know, made in another order by one of them."""
     lines = [attempt("product", 8), attempt("product", 16)]
@@ -167,6 +185,10 @@ def test_who_comes_late_is_told_who_has_left_and_does_not_go_on_alone(tmp_path):
     assert found == {
         0: ["peer-timeout [2]", "made"], 1: ["peer-timeout [2]", "made"], 2: ["peer-timeout [0]", "made"],
     }  # fmt: skip
+
+
+def test_a_group_made_anew_does_not_read_what_the_old_one_has_left_in_the_store(tmp_path):
+    assert run(in_an_old_store, tmp_path) == {rank: ["made"] * 3 for rank in range(3)}
 
 
 def test_known_calls_in_another_order_are_refused_where_every_call_is_compared(tmp_path):

@@ -14,7 +14,6 @@ next call says which ranks it waited for.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,10 +26,9 @@ from torch import Tensor
 from ...collective.tile import watch
 from ...errors import ArgumentError, DriverError, PeerError
 from ...settings import config as settings
+from . import peer_meeting
 
 _WORD = torch.int32
-_SOONEST_S = 0.002
-"""Between two looks into the store."""
 _LEFT = "left"
 """What a rank leaves in place of its call when it has given up waiting for the others."""
 
@@ -91,7 +89,7 @@ class Group:
         self.store = _get_process_group_store(self.process_group)
         self.calls: dict[Any, Exchange] = {}
         self.met: set[Any] = set()
-        self.generation = self.agreed = 0
+        self.meeting, self.agreed = "", 0
 
     def lives(self) -> bool:
         """Whether the name still means the same process group."""
@@ -103,16 +101,11 @@ class Group:
 
     def agree(self, call: tuple[object, ...]) -> None:
         """Compare a new call with those of the other ranks. Raises ArgumentError, PeerError."""
-        keys = self._keys(self.agreed)
-        self.agreed += 1
         try:
-            self.store.set(keys[self.rank], repr(call))
-            missing = self._missing(keys)
-            if missing:  # who comes later must not go on alone
-                self.store.set(keys[self.rank], _LEFT)
-            others = [] if missing else [self.store.get(key).decode() for key in keys]
-            if self.agreed > 1 and others:  # all have come here, and read what was before
-                self.store.delete_key(self._keys(self.agreed - 2)[self.rank])
+            others: list[str] = []
+            missing = self._meet()
+            if not missing:
+                others, missing = self._compare(repr(call))
         except RuntimeError as error:  # of torch.distributed
             raise PeerError(
                 f"the group's store did not answer when {call[0]} was compared", consequence="nothing was launched",
@@ -138,19 +131,39 @@ class Group:
                 consequence="they would wait for each other's tiles; nothing was launched",
             )  # fmt: skip
 
+    def _compare(self, call: str) -> tuple[list[str], list[int]]:
+        """What all ranks call; or those that did not come."""
+        keys = self._keys(self.agreed)
+        self.agreed += 1
+        self.store.set(keys[self.rank], call)
+        missing = self._missing(keys)
+        if missing:  # who comes later must not go on alone
+            self.store.set(keys[self.rank], _LEFT)
+            return [], missing
+        others = [self.store.get(key).decode() for key in keys]
+        if self.agreed > 1:  # all have come here, and read what was before
+            self.store.delete_key(self._keys(self.agreed - 2)[self.rank])
+        return others, []
+
     def _keys(self, number: int) -> list[str]:
         """Of the ranks in the store, for a comparison."""
-        return [f"warploom/{self.name}/{self.generation}/{number}/{rank}" for rank in range(self.ranks)]
+        return [f"warploom/{self.name}/{self.meeting}/{number}/{rank}" for rank in range(self.ranks)]
+
+    def _meet(self) -> list[int]:
+        """Before the first comparison; the ranks that did not come."""
+        if self.meeting:
+            return []
+        self.meeting, missing = peer_meeting.meet(
+            self.store, f"warploom/{self.name}", self.rank, self.ranks, settings.peer_timeout_s
+        )
+        return missing
 
     def _missing(self, keys: Sequence[str]) -> list[int]:
         """The ranks that have not come when the group's patience ends."""
-        end, pause = time.monotonic() + settings.peer_timeout_s, _SOONEST_S
-        while not self.store.check(list(keys)):
-            if time.monotonic() > end:
-                return [rank for rank, key in enumerate(keys) if not self.store.check([key])]
-            time.sleep(pause)
-            pause = min(2 * pause, 0.1)
-        return []
+        for _ in peer_meeting.pauses(settings.peer_timeout_s):
+            if self.store.check(list(keys)):
+                return []
+        return [rank for rank, key in enumerate(keys) if not self.store.check([key])]
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -207,7 +220,7 @@ class Group:
         """Give all memory back, and begin anew."""
         self.calls.clear()
         self.met.clear()
-        self.generation, self.agreed = self.generation + 1, 0
+        self.meeting, self.agreed = "", 0
 
 
 @lru_cache(maxsize=64)
