@@ -157,7 +157,9 @@ class CompilerFallbackWarning(UserWarning):
 
 
 class CacheWarning(UserWarning):
-    """The cache on disk cannot be used (read-only, full, damaged); the build goes on without it."""
+    """The cache on disk cannot be used (read-only, full, damaged); the work goes on without it."""
+
+    code = "cache"
 
 
 class OtherKernelWarning(UserWarning):

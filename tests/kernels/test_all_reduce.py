@@ -125,12 +125,25 @@ def test_eight_bits_are_scaled_by_each_gpu_s_own_numbers_before_they_are_added(c
     assert {finding.rule for finding in report.findings} <= {"uncoalesced-access", "bank-conflict"}
 
 
-def test_the_bits_do_not_depend_on_who_comes_first():
-    bits = {
-        run(SMALL, 3, 8, 64, 64, schedule=schedule, seed=seed)[0].outputs[0][0].tobytes()
+ALWAYS = {
+    "one tile of each GPU": (SMALL, 3, 8, 64, 64),
+    "K in two parts": ("u64x64_3_S2_f3", 2, 64, 64, 320),
+    "K in more parts than it has stages": ("s64x40_3_S3_f1", 3, 40, 64, 128),
+    "several tiles of a CTA": ("u64x24_3_p_f3", 2, 70, 104, 64),
+    "a last tile that was moved": ("u128x40_3_f2", 2, 150, 40, 72),
+}
+
+
+@pytest.mark.sample(3, full=10)
+@pytest.mark.parametrize("two_shots", [False, True])
+@pytest.mark.parametrize("case", ALWAYS.values(), ids=ALWAYS)
+def test_the_bits_do_not_depend_on_who_comes_first(case: tuple, two_shots: bool):
+    found = [
+        run(*case, two_shots=two_shots, schedule=schedule, seed=seed)
         for schedule, seed in (("lazy", 0), ("random", 1), ("starve", 2), ("pct", 3))
-    }
-    assert len(bits) == 1
+    ]
+    assert len({report.outputs[0][0].tobytes() for report, *_ in found}) == 1
+    assert is_right(*found[0][:2])
 
 
 # -- faults ----------------------------------------------------------------------------------------------------------

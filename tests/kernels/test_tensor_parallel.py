@@ -144,13 +144,27 @@ def test_b_may_be_contiguous_along_its_columns(kind):
     assert posed.worst(report.outputs[0]) < ROUNDING
 
 
+ALWAYS = {
+    "three GPUs": (3, 16, 96, 72, MACHINE),
+    "more CTAs than tiles": (2, 16, 64, 200, H200(sms=8)),
+    "one tile, one row, one k-tile": (2, 1, 8, 64, H200(sms=1)),
+    "more tiles than CTAs": (2, 300, 136, 64, H200(sms=1)),
+}
+
+
 @pytest.mark.full
-def test_slots_are_added_in_the_order_of_the_ranks_whoever_comes_first():
-    bits = {
-        run("reduce-scatter", 3, rows=16, schedule=schedule, seed=seed)[1].outputs[0][0].tobytes()
-        for schedule, seed in (("lazy", 0), ("random", 1), ("starve", 2), ("pct", 3))
-    }
-    assert len(bits) == 1
+@pytest.mark.parametrize("case", ALWAYS.values(), ids=ALWAYS)
+def test_slots_are_added_in_the_order_of_the_ranks_whoever_comes_first(case):
+    *sizes, machine = case
+    found = []
+    for schedule, seed in (("lazy", 0), ("random", 1), ("starve", 2), ("pct", 3)):
+        posed = problem("reduce-scatter", *sizes)
+        report = built("reduce-scatter", sizes[0]).emulate(
+            *posed.arguments, devices=sizes[0], machine=machine, schedule=schedule, seed=seed, calls=2
+        )
+        assert not report.findings and posed.worst(report.outputs[0]) < ROUNDING
+        found.append([each.tobytes() for each in report.outputs[0]])
+    assert all(each == found[0] for each in found)
 
 
 MUTANTS = [

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +30,7 @@ from warploom.operators.warm import warm
 from warploom.runtime.machine import H200
 
 UNKNOWN = replace(EMULATED, name="a GPU without a table")
+PATIENCE_S = 120
 EVERYTHING = Fusion(True, None, "column", bf16, "silu", True, True)
 
 
@@ -133,6 +139,31 @@ def test_kernels_built_ahead_in_other_processes_are_those_of_a_first_call(tmp_pa
             config = choose(problem, EMULATED).config
             kept = kernel_cache.program_of(problem, config, keep=True)
             assert statements(kept.text) == statements(kernel_of(problem, config).program().text)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("to_all", [False, True])
+def test_an_interrupted_warm_ends_at_once_and_goes_on_later(tmp_path, to_all):
+    """Ctrl-C at a terminal reaches every process, `kill -INT` the first one alone."""
+    sizes = ",".join(f"{16 * at}x{512 * at}x1024" for at in range(1, 25))
+    begun = subprocess.Popen(
+        [sys.executable, "-m", "warploom", "warm", sizes, "--workers", "2"], stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "WARPLOOM_CACHE_DIR": str(tmp_path)}, start_new_session=True,
+    )  # fmt: skip
+
+    def kept():
+        return [path for path in tmp_path.glob("cubin/*/*") if path.is_file()]
+
+    end = time.monotonic() + PATIENCE_S
+    while not kept() and begun.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    (os.killpg if to_all else os.kill)(begun.pid, signal.SIGINT)
+    _, said = begun.communicate(timeout=PATIENCE_S)
+    assert begun.returncode == 130 and "Traceback" not in said and kept()
+    with warploom.config.override(cache_dir=tmp_path):
+        problems = [Problem.of(16 * at, 512 * at, 1024) for at in range(1, 25)]
+        found = warm(problems, EMULATED, workers=0, progress=False)
+        assert not found.failed and found.built < found.kernels
 
 
 def statements(text: str) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -284,9 +286,32 @@ def test_a_full_disk_loses_no_choice_of_this_process_and_leaves_no_file(cache, m
 
     monkeypatch.setattr("warploom.operators.tuned.os.replace", full)
     with pytest.warns(CacheWarning, match="No space left"):
-        tune(problem, gpu=gpu, progress=False, timer=pretended({other.name(): 10.0}))
+        found = tune(problem, gpu=gpu, progress=False, timer=pretended({other.name(): 10.0}))
+    assert found.kept == "" and CacheWarning.code == "cache"
     assert choose(problem, gpu).config == other
     assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs limits on the sizes of files")
+def test_a_disk_that_is_full_in_the_middle_of_a_table_keeps_what_was_there(cache):
+    import resource
+
+    problem, gpu = Problem.of(4096, 4096, 4096), replace(UNKNOWN, driver="13.0")
+    first, other = (ranking(problem, gpu)[at][0] for at in (1, 2))
+    table = tables()
+    path = table.keep(gpu, str(cache), key_of(problem), first, {"time_us": 1.0})
+    before = path.read_bytes()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limit[1]))
+    try:
+        with pytest.warns(CacheWarning):
+            assert table.keep(gpu, str(cache), key_of(problem), other, {"time_us": 0.5}) is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == before and [each for each in path.parent.iterdir()] == [path]
+    assert choose(problem, gpu).config == other
 
 
 def test_two_processes_that_tune_keep_both_choices(cache):

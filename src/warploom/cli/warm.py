@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ..collective.epilogue.spec import Fusion
     from ..operators.spec.problem import Problem
 
+INTERRUPTED = 130
+"""The exit status of a command that Ctrl-C ended, as shells have it."""
 ROWS = "1,16,64,256,1024,8192"
 
 
@@ -46,7 +48,11 @@ def warm(
         gpu = EMULATED
     if workers < 0:
         raise ArgumentError("nobody would build", expected="--workers of at least 0", got=workers)
-    found = build(asked(what, rows, dtype, scales, shards, fused), gpu, workers=workers or None)
+    try:
+        found = build(asked(what, rows, dtype, scales, shards, fused), gpu, workers=workers or None)
+    except KeyboardInterrupt:
+        typer.echo("interrupted: what was built is in the cache, and the same command goes on from there", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     if as_json:
         say_json({"gpu": asdict(gpu), **asdict(found)})
     else:

@@ -62,7 +62,7 @@ class Tuned:
         best: the fastest configuration.
         times_us: median of each, by name, the fastest first.
         failed: candidates that could not be built or launched, with the reason.
-        kept: file in which the choice is; "" where the cache is off.
+        kept: file in which the choice is; "" where the cache is off, or its disk full.
     """
 
     problem: Timed
@@ -156,7 +156,7 @@ def settled(
     kept = ""
     if settings.cache_dir is not None:
         data = {"time_us": round(times[best], 3), "model_time_us": round(times.get(before, times[best]), 3)}
-        kept = str(tables().keep(where, str(settings.cache_dir), key, best, data))
+        kept = str(tables().keep(where, str(settings.cache_dir), key, best, data) or "")
     named = {config.name(): times[config] for config in order}
     return Tuned(problem, where, before, best, named, failed, kept)
 

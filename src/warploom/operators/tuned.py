@@ -55,24 +55,27 @@ class Tables:
                 self._read[path] = _load(path)
             return self._read[path]
 
-    def keep(self, gpu: Gpu, folder: str, key: str, config: Any, timed: dict[str, Any]) -> Path:
-        """Remember the fastest configuration of what `key` names, on disk and here. The file is replaced as a whole, by
-        one process at a time; what a full or read-only disk does not take is remembered here, with a CacheWarning.
+    def keep(self, gpu: Gpu, folder: str, key: str, config: Any, timed: dict[str, Any]) -> Path | None:
+        """Remember the fastest configuration of what `key` names, on disk and here; the file that has it. That is
+        replaced as a whole, by one process at a time; what a full or read-only disk does not take is remembered here,
+        with a CacheWarning, and in no file.
         """
         path, row = self.path(gpu, folder), {"config": to_text(config), **timed}
+        written: Path | None = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with locked(path.parent):
                 rows = {**_rows(path), key: row}
                 _replace(path, {"gpu": asdict(gpu), "warploom": __version__, "choices": rows})
         except OSError as error:
+            written = None
             warnings.warn(f"the choice could not be written to {path}: {error}; it holds in this process", CacheWarning,
                           stacklevel=3)  # fmt: skip
         with self._lock:
             found = _load(path)
             self._read[path] = {**self._read.get(path, {}), **found, key: config}
             self.version += 1
-        return path
+        return written
 
 
 def _replace(path: Path, content: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ process finds it (`kernel_cache`, `driver.cache`). It needs ptxas, not a GPU.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -51,7 +52,8 @@ def warm(problems: Iterable[Problem], gpu: Gpu, *, workers: int | None = None, p
         workers: processes; as many as the machine has cores by default; 0: in this one.
         progress: show a bar on stderr.
 
-    Raises ArgumentError where the cache is off, and for a product that no kernel computes.
+    Raises ArgumentError where the cache is off, and for a product that no kernel computes. Interrupted, it ends its
+    processes; what was built stays, and the next call goes on from there.
     """
     folder = settings.cache_dir
     if folder is None:
@@ -82,12 +84,23 @@ def _results(jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[tuple[Pr
         return
     left = dict(enumerate(jobs))
     try:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            for number, result in _submitted(pool, left):
-                yield left.pop(number)[0], result
+        with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_leave_interrupts) as pool:
+            try:
+                for number, result in _submitted(pool, left):
+                    yield left.pop(number)[0], result
+            except BaseException:  # interrupted: what waits is not begun, and what is half built is nowhere
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in list((pool._processes or {}).values()):
+                    process.terminate()
+                raise
     except BrokenProcessPool:  # killed, for lack of memory say: one after the other needs less
         for job in list(left.values()):
             yield job[0], _build(*job)
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C at a terminal reaches all processes: the first one ends the others, which would hang in their queue."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _submitted(pool: Executor, jobs: dict[int, tuple[Any, ...]]) -> Iterable[tuple[int, tuple[bool, str]]]:
