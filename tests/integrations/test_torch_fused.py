@@ -12,7 +12,7 @@ nn = torch.nn
 
 import warploom.torch  # noqa: E402
 from warploom.integrations.torch import fused as torch_fused  # noqa: E402
-from warploom.integrations.torch.models import eps_of_norm  # noqa: E402
+from warploom.integrations.torch.norms import norm_of  # noqa: E402
 from warploom.operators.norm import rms_norm  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -237,7 +237,129 @@ def test_a_norm_of_another_text_is_not_taken_for_one():
             states = states * torch.rsqrt(square + self.epsilon)
             return self.weight * states.to(kind)
 
-    assert eps_of_norm(Norm) == "epsilon" and eps_of_norm(Centred) is None
+    assert norm_of(Norm).eps == "epsilon" and norm_of(Norm).round_first and norm_of(Centred) is None
+
+
+class OffsetNorm(nn.Module):
+    """As the Gemma models have it: in a method, the factor kept as what is added to 1, rounded once."""
+
+    def __init__(self, width, eps=1e-5):
+        super().__init__()
+        self.eps, self.weight = eps, nn.Parameter(torch.randn(width) / 4)
+
+    def _norm(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+
+    def forward(self, x):
+        output = self._norm(x.float())
+        output = output * (1.0 + self.weight.float())
+        return output.type_as(x)
+
+
+class OnceRounded(OffsetNorm):
+    def forward(self, hidden_states):
+        input_dtype = hidden_states.dtype
+        hidden_states = hidden_states.to(torch.float32)
+        variance = hidden_states.pow(2).mean(-1, keepdim=True)
+        hidden_states = hidden_states * torch.rsqrt(variance + self.eps)
+        return (self.weight * hidden_states).to(input_dtype)
+
+
+class CentredNorm(OffsetNorm):
+    def forward(self, hidden_states):
+        input_dtype = hidden_states.dtype
+        hidden_states = hidden_states.to(torch.float32)
+        mean = hidden_states.mean(-1, keepdim=True)
+        variance = (hidden_states - mean).pow(2).mean(-1, keepdim=True)
+        hidden_states = (hidden_states - mean) * torch.rsqrt(variance + self.eps)
+        hidden_states = self.weight.to(torch.float32) * hidden_states
+        return hidden_states.to(input_dtype)
+
+
+class OtherMethod(OffsetNorm):
+    """The same forward as `OffsetNorm`; the method is another one."""
+
+    def _norm(self, x):
+        return x * torch.rsqrt(x.abs().mean(-1, keepdim=True) + self.eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", [OffsetNorm, OnceRounded, CentredNorm])
+@torch.no_grad()
+def test_norms_of_other_texts_are_one_kernel_and_give_the_same_values(kind, dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(kind(520)).to(dtype)
+    ours = warploom.torch.convert(copy.deepcopy(model))
+    assert warploom.torch.fused(ours) == {"0": ("norm",)}
+    x = (3 * torch.randn(2, 5, 520) + 1).to(dtype)
+    found, right = ours(x), model(x)
+    exact = copy.deepcopy(model).double()
+    assert (found != right).float().mean() < 0.01  # what lies between two numbers may go either way
+    assert far(found.double(), right.double()) <= torch.finfo(dtype).eps
+    assert far(ours(x[..., :].transpose(0, 1)), right.transpose(0, 1)) <= torch.finfo(dtype).eps
+    assert exact(x.double()).shape == found.shape
+
+
+@torch.no_grad()
+def test_a_method_of_another_text_is_not_taken_for_the_known_one():
+    assert norm_of(OffsetNorm).unit_offset and norm_of(CentredNorm).centred
+    assert norm_of(OtherMethod) is None
+
+
+@torch.no_grad()
+def test_a_weight_of_another_shape_than_a_row_does_what_the_text_says():
+    ours = warploom.torch.convert(nn.Sequential(CentredNorm(16)).bfloat16())
+    ours[0].weight = nn.Parameter(torch.randn(4, 16).bfloat16())  # of each head
+    x = torch.randn(3, 4, 16).bfloat16()
+    plain = CentredNorm(16)
+    plain.weight = ours[0].weight
+    assert torch.equal(ours(x), plain(x))
+
+
+class Multiplied(nn.Module):
+    """Two parts whose results are multiplied by a number before they are added, as the Granite models have it."""
+
+    def __init__(self, factor, bias=False):
+        super().__init__()
+        self.first = Last(bias)
+        self.residual_multiplier = factor
+
+    def forward(self, x):
+        residual = x
+        hidden = self.first(x)
+        hidden = residual + hidden * self.residual_multiplier
+        return hidden
+
+
+class Last(nn.Module):
+    def __init__(self, bias):
+        super().__init__()
+        self.layer = nn.Linear(HIDDEN, HIDDEN, bias=bias)
+
+    def forward(self, x):
+        x = self.layer(x)
+        return x
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("factor", [0.22, 1, torch.tensor(0.5)])
+def test_a_factor_of_what_is_added_to_a_residual_is_applied_in_the_product(factor, bias, monkeypatch):
+    torch.manual_seed(0)
+    model = Multiplied(factor, bias).bfloat16()
+    ours = warploom.torch.convert(copy.deepcopy(model))
+    assert warploom.torch.fused(ours) == {"": ("residual",), "first": ("adds a residual to its result",)}
+    calls = []
+    linear = torch_fused.linear
+    watched = lambda *given, **named: calls.append(named) or linear(*given, **named)  # noqa: E731
+    monkeypatch.setattr(torch_fused, "linear", watched)
+    x = torch.randn(3, HIDDEN).bfloat16()
+    exact = copy.deepcopy(model).float()(x.float())
+    with torch.no_grad():
+        assert far(ours(x).float(), exact) <= max(1.5 * far(model(x).float(), exact), 2**-8)
+    fused = not isinstance(factor, torch.Tensor) and (factor == 1 or not bias)
+    assert [named.get("alpha", 1.0) for named in calls] == ([float(factor)] if fused else [])
+    ours(x).float().sum().backward()
+    assert ours.first.layer.weight.grad is not None and len(calls) == fused
 
 
 # -- the norm --------------------------------------------------------------------------------------------------------
@@ -275,7 +397,7 @@ SIZES = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_atte
 
 @pytest.mark.full
 @pytest.mark.parametrize("family, together", [("Llama", True), ("Qwen2", True), ("Qwen3", True), ("Mistral", True),
-                                              ("Phi3", False)])  # fmt: skip
+                                              ("Phi3", False), ("Granite", True), ("Gemma", True)])  # fmt: skip
 @torch.no_grad()
 def test_the_decoders_of_transformers_are_fused(family, together):
     transformers = pytest.importorskip("transformers")

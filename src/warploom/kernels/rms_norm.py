@@ -1,12 +1,15 @@
 """Rows divided by their root mean square: y = x / sqrt(mean(x²) + eps) * weight.
 
+Forms      `centred`: the mean of x is subtracted from it first (a layer norm without a bias). `unit_offset`: the factor
+           is weight + 1, as the Gemma models keep it.
+
 Idea       A row is read once and stays in registers: each thread has `chunks` pieces of 16 bytes of it. Squares are
            added by shuffles, and across the warps of a row through shared memory.
 Roles      all warps alike: 1 warp for a short row (8 rows in a CTA), 8 warps for a long one
 Rounding   sums, mean and quotient in f32. `rounded`: the quotient is rounded to x's type before it is multiplied by the
            weight, as the language models of Hugging Face do; else once, at the end.
 Barriers   bar 0      8 warps: their sums are written
-Buffers    sums       f32, one of each warp
+Buffers    sums       f32, one of each warp; centred, another one for the means
 Limits     rows of whole 16-byte pieces, at most `MOST_CHUNKS` x 256 x 8 elements
 """
 
@@ -39,7 +42,10 @@ def shape_of(columns: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=64)
-def build(dtype: DType = bf16, warps: int = 8, chunks: int = 2, rounded: bool = True) -> Kernel:
+def build(
+    dtype: DType = bf16, warps: int = 8, chunks: int = 2, rounded: bool = True, centred: bool = False,
+    unit_offset: bool = False,
+) -> Kernel:  # fmt: skip
     """Y (R, C) from X (R, C), W (C) and the number EPS; 16-bit floats. See the module for the arguments."""
     rows_of_cta, lanes = WARPS // warps, warps * WARP
 
@@ -62,10 +68,12 @@ def build(dtype: DType = bf16, warps: int = 8, chunks: int = 2, rounded: bool = 
         source = X.pointer() + row.to(u64) * X.row_stride() * dtype.bytes
         target = Y.pointer() + row.to(u64) * Y.row_stride() * dtype.bytes
         values = [words(source, piece, there) for piece, there in zip(pieces, inside, strict=True)]
+        middle = mean_of(values, columns, dtype, warps) if centred else None
         total = reg.scalar(f32, init=0.0)
-        for word in (word for found in values for word in found):
-            for value in unpack(word, dtype):
-                ptx.inst.fma.rn.f32(total, value, value, total)
+        for found, there in zip(values, inside, strict=True):
+            for value in (value for word in found for value in unpack(word, dtype)):
+                away = value if middle is None else ptx.select(there, value - middle, 0.0)
+                ptx.inst.fma.rn.f32(total, away, away, total)
         over_the_warp(total, ptx.inst.add.rn.f32)
         if warps > 1:
             total = over_the_warps(total, warps)
@@ -74,7 +82,10 @@ def build(dtype: DType = bf16, warps: int = 8, chunks: int = 2, rounded: bool = 
         ptx.inst.rsqrt.approx.f32(scale, mean)
         for found, piece, there in zip(values, pieces, inside, strict=True):
             weights = words(W.pointer(), piece, there)
-            made = [finished(word, weight, scale, dtype, rounded) for word, weight in zip(found, weights, strict=True)]
+            made = [
+                finished(word, weight, scale, dtype, rounded, middle, unit_offset)
+                for word, weight in zip(found, weights, strict=True)
+            ]
             ptx.store(ptx.addr(target + piece.to(u64) * 16), RegisterArray(made), pred=there)
 
     return rms_norm
@@ -88,12 +99,28 @@ def words(start: Register, piece: Register, there: Predicate) -> list[Register]:
     return found
 
 
-def finished(word: Register, weight: Register, scale: Register, dtype: DType, rounded: bool) -> Register:
+def mean_of(values: list[list[Register]], columns: Register, dtype: DType, warps: int) -> Register:
+    """Of a row whose elements the threads have; zeros outside."""
+    total = reg.scalar(f32, init=0.0)
+    for word in (word for found in values for word in found):
+        for value in unpack(word, dtype):
+            ptx.inst.add.rn.f32(total, total, value)
+    over_the_warp(total, ptx.inst.add.rn.f32)
+    if warps > 1:
+        total = over_the_warps(total, warps, name="means")
+    return total / columns.to(f32)
+
+
+def finished(
+    word: Register, weight: Register, scale: Register, dtype: DType, rounded: bool, middle: Register | None,
+    unit_offset: bool,
+) -> Register:  # fmt: skip
     """Two elements of the result."""
-    pair = [value * scale for value in unpack(word, dtype)]
+    pair = [(value if middle is None else value - middle) * scale for value in unpack(word, dtype)]
     if rounded:
         pair = list(unpack(pack(pair, dtype), dtype))
-    return pack([value * factor for value, factor in zip(pair, unpack(weight, dtype), strict=True)], dtype)
+    factors = [factor + 1.0 if unit_offset else factor for factor in unpack(weight, dtype)]
+    return pack([value * factor for value, factor in zip(pair, factors, strict=True)], dtype)
 
 
 def over_the_warp(value: Register, combine: Callable[..., object]) -> None:
@@ -104,9 +131,9 @@ def over_the_warp(value: Register, combine: Callable[..., object]) -> None:
         combine(value, value, other)
 
 
-def over_the_warps(value: Register, warps: int) -> Register:
+def over_the_warps(value: Register, warps: int, name: str = "sums") -> Register:
     """The sum over all warps of the CTA."""
-    sums = smem.array(f32, warps, name="sums")
+    sums = smem.array(f32, warps, name=name)
     thread = ptx.special.tid.x()
     ptx.store(sums[thread >> 5], value, pred=thread & (WARP - 1) == 0)
     ptx.bar.sync(0)

@@ -14,7 +14,10 @@ from ..runtime.caller import Caller
 MOST_COLUMNS = MOST_CHUNKS * WARPS * WARP * PIECE
 
 
-def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, out: Any = None, round_first: bool = False) -> Any:
+def rms_norm(
+    x: Any, weight: Any, eps: float = 1e-6, *, out: Any = None, round_first: bool = False, centred: bool = False,
+    unit_offset: bool = False,
+) -> Any:  # fmt: skip
     """x / sqrt(mean(x²) + eps) * weight, over the last dimension, in one kernel.
 
     Args:
@@ -24,6 +27,8 @@ def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, out: Any = None, round_f
         out: (…, C), x's type and shape.
         round_first: the quotient is rounded to x's type before it is multiplied by the weight, as in the language
             models of Hugging Face; else the result is rounded once, as in `torch.nn.functional.rms_norm`.
+        centred: the mean of x is subtracted from it first: a layer norm without a bias.
+        unit_offset: the factor is weight + 1.
 
     CUDA arrays run on their GPU, on the caller's stream; NumPy arrays and CPU tensors in the emulator. No gradient.
     Raises ArgumentError for sizes, ArgumentTypeError for types.
@@ -37,7 +42,7 @@ def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, out: Any = None, round_f
     if 0 in shape:
         return x.copy() if out is None and hasattr(x, "copy") else x if out is None else out
     warps, chunks = shape_of(shape[-1])
-    call = _caller(view(x, "x").dtype, warps, chunks, bool(round_first))
+    call = _caller(view(x, "x").dtype, warps, chunks, bool(round_first), bool(centred), bool(unit_offset))
     if out is None:
         return call(flat, weight, float(eps)).reshape(shape)
     call(flat, weight, float(eps), out=out.reshape(flat.shape))
@@ -60,5 +65,5 @@ def why_not(x: Any, weight: Any) -> ArgumentError | ArgumentTypeError | None:
 
 
 @lru_cache(maxsize=64)
-def _caller(dtype: DType, warps: int, chunks: int, rounded: bool) -> Caller:
-    return Caller(build(dtype, warps, chunks, rounded))
+def _caller(dtype: DType, warps: int, chunks: int, rounded: bool, centred: bool, unit_offset: bool) -> Caller:
+    return Caller(build(dtype, warps, chunks, rounded, centred, unit_offset))

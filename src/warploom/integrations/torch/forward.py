@@ -8,6 +8,7 @@
 
     h, _ = self.self_attn(h, mask=m)
     h = residual + h                       ->   h, _ = fused.onto(residual, self.self_attn, h, mask=m)
+                                                (residual + h * self.factor: fused.onto_scaled)
 
     h = self.o_proj(h)                     ->   h = fused.project(self.o_proj, h, residual_)
     return h, weights                           (and `forward` takes residual_=None)
@@ -257,10 +258,12 @@ def _add(function: ast.FunctionDef, found: Rewritten) -> None:
         while index + 1 < len(body):
             first, second = body[index], body[index + 1]
             other = _sum(second)
-            if other is not None and (call := _of_part(first, other[0])) is not None:
-                through = [] if other[2] is None else [attribute(other[2])]
-                call.args = [ast.Name(other[1], ast.Load()), *through, call.func, *call.args]
-                call.func = ast.Attribute(attribute(HELPERS), "onto_through" if through else "onto", ast.Load())
+            if other is not None and (call := _of_part(first, other.result)) is not None:
+                between = other.through or other.times
+                name = "onto_through" if other.through else "onto_scaled" if other.times else "onto"
+                more = [attribute(between)] if between else []
+                call.args = [ast.Name(other.residual, ast.Load()), *more, call.func, *call.args]
+                call.func = ast.Attribute(attribute(HELPERS), name, ast.Load())
                 del body[index + 1]
                 found.added += 1
             index += 1
@@ -274,18 +277,38 @@ def _bodies(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
                 yield value
 
 
-def _sum(statement: ast.stmt) -> tuple[str, str, str | None] | None:
-    """(h, residual, None) of h = residual + h; (h, residual, name) of h = residual + self.name(h)."""
+@dataclass(frozen=True)
+class _Sum:
+    """h = residual + h; `through`: self.through(h); `times`: h * self.times."""
+
+    result: str
+    residual: str
+    through: str | None = None
+    times: str | None = None
+
+
+def _sum(statement: ast.stmt) -> _Sum | None:
+    """What a statement adds; None where it is no such sum."""
     if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
         return None
     target, value = statement.targets[0], statement.value
     if not (isinstance(target, ast.Name) and isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)):
         return None
     for own, other in ((value.left, value.right), (value.right, value.left)):
-        through = applied(own)
-        name = own if through is None else through[1]
+        through, times = applied(own), _scaled(own)
+        name = through[1] if through is not None else times[1] if times is not None else own
         if isinstance(name, ast.Name) and isinstance(other, ast.Name) and name.id == target.id != other.id:
-            return target.id, other.id, None if through is None else through[0]
+            return _Sum(target.id, other.id, through and through[0], times and times[0])
+    return None
+
+
+def _scaled(node: ast.expr) -> tuple[str, ast.expr] | None:
+    """(name, x) of x * self.name."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)):
+        return None
+    for x, factor in ((node.left, node.right), (node.right, node.left)):
+        if (name := layer_of(factor)) is not None and isinstance(x, ast.Name):
+            return name, x
     return None
 
 

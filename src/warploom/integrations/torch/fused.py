@@ -6,7 +6,7 @@ device, and no gradient is wanted, one kernel does it; everywhere else exactly w
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -49,14 +49,22 @@ def gated(activation: nn.Module, gate: nn.Module, up: nn.Module | None, x: Tenso
     return second * activation(first)
 
 
-def project(layer: nn.Module, x: Tensor, residual: Tensor | None) -> Tensor:
-    """layer(x), and a residual added."""
+def project(layer: nn.Module, x: Tensor, residual: Tensor | Scaled | None) -> Tensor:
+    """layer(x), and a residual added; `Scaled`: to a multiple of it."""
     if residual is None:
         return layer(x)
-    fits = type(residual) in PLAIN and residual.dtype is x.dtype
-    if fits and usable(layer, x) and residual.shape == (*x.shape[:-1], layer.weight.shape[0]):
-        return linear(x, layer.weight, layer.bias, residual=residual)
-    return residual + layer(x)
+    to, by = residual if isinstance(residual, Scaled) else (residual, 1.0)
+    fits = type(to) in PLAIN and to.dtype is x.dtype and (by == 1.0 or getattr(layer, "bias", None) is None)
+    if fits and usable(layer, x) and to.shape == (*x.shape[:-1], layer.weight.shape[0]):
+        return linear(x, layer.weight, layer.bias, residual=to, **({} if by == 1.0 else {"alpha": by}))
+    return to + (layer(x) if by == 1.0 else layer(x) * by)
+
+
+class Scaled(NamedTuple):
+    """A residual, and the factor of what is added to it."""
+
+    to: Tensor
+    by: float
 
 
 def onto(residual: Tensor, part: nn.Module, *given: Any, **named: Any) -> Any:
@@ -67,6 +75,17 @@ def onto(residual: Tensor, part: nn.Module, *given: Any, **named: Any) -> Any:
     if isinstance(result, tuple):
         return residual + result[0], *result[1:]
     return residual + result
+
+
+def onto_scaled(residual: Tensor, factor: Any, part: nn.Module, *given: Any, **named: Any) -> Any:
+    """The same, where the result is multiplied by a number before it is added."""
+    number = type(factor) in (int, float)
+    if number and getattr(part, "_warploom_takes_residual", False) and not hooked(part):
+        return part(*given, residual_=Scaled(residual, float(factor)), **named)
+    result = part(*given, **named)
+    if isinstance(result, tuple):
+        return residual + result[0] * factor, *result[1:]
+    return residual + result * factor
 
 
 def onto_through(residual: Tensor, between: nn.Module, part: nn.Module, *given: Any, **named: Any) -> Any:
@@ -80,12 +99,16 @@ def onto_through(residual: Tensor, between: nn.Module, part: nn.Module, *given: 
 
 
 def norm(self: Any, x: Tensor) -> Tensor:
-    """The `forward` of a norm whose text is one of `layers.NORMS`."""
-    weight, eps = self.weight, self._warploom_eps
+    """The `forward` of a norm whose text is one of `norms.TEXTS`."""
+    weight, what = self.weight, self._warploom_norm
     ours = type(x) in PLAIN and type(weight) in PLAIN and x.dtype in SIXTEEN and weight.dtype is x.dtype
     if ours and not torch.compiler.is_compiling() and not wanted(x, weight):
-        if x.shape[-1] % 8 == 0 and 0 < x.shape[-1] <= MOST_COLUMNS and x.is_contiguous() and x.device == weight.device:
-            return rms_norm(x, weight, getattr(self, eps), round_first=True)
+        fits = x.shape[-1] % 8 == 0 and 0 < x.shape[-1] <= MOST_COLUMNS and weight.shape == x.shape[-1:]
+        if fits and x.is_contiguous() and x.device == weight.device:
+            return rms_norm(
+                x, weight, getattr(self, what.eps), round_first=what.round_first, centred=what.centred,
+                unit_offset=what.unit_offset,
+            )  # fmt: skip
     return super(type(self), self).forward(x)
 
 

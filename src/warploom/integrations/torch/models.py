@@ -6,8 +6,6 @@ is the same; one that is a norm of a known text, too. What a forward does when a
 
 from __future__ import annotations
 
-import ast
-import re
 import sys
 from functools import lru_cache
 from typing import Any
@@ -16,13 +14,8 @@ from torch import nn
 
 from . import fused as pieces
 from . import transformers, wrapped
-from .forward import HELPERS, Rewritten, parsed, rewrite
-
-NORMS = (
-    "v0 = v1.dtype; v1 = v1.to(torch.float32); v2 = v1.pow(2).mean(-1, keepdim=True); "
-    "v1 = v1 * torch.rsqrt(v2 + self.EPS); return self.weight * v1.to(v0)",
-)
-"""Texts of norms that round the quotient before they multiply it by the weight; EPS is any name."""
+from .forward import HELPERS, Rewritten, rewrite
+from .norms import Norm, norm_of
 
 
 class Fused:
@@ -32,6 +25,7 @@ class Fused:
     _warploom_base: type[nn.Module]
     _warploom_linears: frozenset[str] = frozenset()
     _warploom_found: Rewritten | None = None
+    _warploom_norm: Norm | None = None
     _warploom_takes_residual = False
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -52,9 +46,9 @@ def _made(base: Any, linears: frozenset[str]) -> nn.Module:
 @lru_cache(maxsize=1024)
 def fused_class(base: Any, linears: frozenset[str]) -> type[nn.Module] | None:
     """The subclass of a class of modules, whose attributes `linears` are linear layers; None where nothing is fused."""
-    eps = eps_of_norm(base)
-    if eps is not None:
-        return _subclass(base, linears, pieces.norm, {"_warploom_eps": eps}, [])
+    norm = norm_of(base)
+    if norm is not None:
+        return _subclass(base, linears, pieces.norm, {"_warploom_norm": norm}, [])
     outside = wrapped.layers(base.forward)
     text = outside.pop()
     found = rewrite(text, linears, residual=all(map(wrapped.passes_on, outside)))
@@ -76,31 +70,6 @@ def _subclass(base: Any, linears: frozenset[str], forward: Any, members: dict[st
     return made if wrapped.alike(wrapped.layers(made.forward)[:-1], outside) else None
 
 
-def eps_of_norm(base: type[nn.Module]) -> str | None:
-    """The attribute with the epsilon of a norm whose text is known; None for other classes."""
-    tree = parsed(base.forward)
-    if tree is None:
-        return None
-    function = tree.body[0]
-    assert isinstance(function, ast.FunctionDef)
-    if len(function.args.args) != 2 or function.args.vararg or function.args.kwarg or function.args.kwonlyargs:
-        return None
-    body = function.body
-    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-        body = body[1:]
-    numbered: dict[str, str] = {}
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and node.id not in ("self", "torch"):
-                node.id = numbered.setdefault(node.id, f"v{len(numbered)}")
-    text = "; ".join(map(ast.unparse, body)).replace(".float()", ".to(torch.float32)")
-    for known in NORMS:
-        found = re.fullmatch(re.escape(known).replace("EPS", r"(\w+)"), text)
-        if found:
-            return found[1]
-    return None
-
-
 def fuse(model: nn.Module) -> None:
     """Make every module of a model that has something to fuse one of a fused class, in place."""
     from .layers import Linear
@@ -111,7 +80,7 @@ def fuse(model: nn.Module) -> None:
         linears = frozenset(name for name, child in module.named_children() if type(child) is Linear)
         of: Any = type(module)
         kind: Any = fused_class(of, linears)
-        if kind is None or (kind._warploom_found is None and not hasattr(module, kind._warploom_eps)):
+        if kind is None or not _complete(module, kind._warploom_norm):
             continue
         module.__class__ = kind
         found: Rewritten | None = kind._warploom_found
@@ -120,6 +89,11 @@ def fuse(model: nn.Module) -> None:
         for child in module.children() if found is not None and found.gated else ():
             if not isinstance(child, Linear) and (name := pieces.recognised(child)) is not None:
                 child._warploom_activation = name
+
+
+def _complete(module: nn.Module, norm: Norm | None) -> bool:
+    """Whether a module has what the text of its norm names."""
+    return norm is None or (hasattr(module, norm.eps) and getattr(module, "weight", None) is not None)
 
 
 def _compiled(module: nn.Module) -> bool:
