@@ -3,9 +3,9 @@
 from .integrations.torch import distributed, linear, matmul
 from .integrations.torch.attention import flex_attention, scaled_dot_product_attention
 from .integrations.torch.compile import backend, register
-from .integrations.torch.layers import ConversionWarning, Linear, convert, converted, fused
+from .integrations.torch.layers import ConversionWarning, Linear, convert, converted, fused, unfused
 
 __all__ = ["ConversionWarning", "Linear", "backend", "convert", "converted", "distributed", "flex_attention", "fused",
-           "linear", "matmul", "scaled_dot_product_attention"]  # fmt: skip
+           "linear", "matmul", "scaled_dot_product_attention", "unfused"]  # fmt: skip
 
 register()

@@ -18,11 +18,14 @@ from torch import Tensor
 from ...errors import ArgumentTypeError
 from ..torch import linear
 from . import transformers
+from .left import unfused
 from .models import fuse as fuse_modules
 from .models import fused
 
-__all__ = ["ConversionWarning", "Linear", "convert", "converted", "fused"]
+__all__ = ["ConversionWarning", "Linear", "convert", "converted", "fused", "unfused"]
 
+MOST_NAMES = 4
+"""With the same reason, that a warning lists one by one."""
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -53,7 +56,7 @@ def tf32_forbidden() -> bool:
 
 
 class ConversionWarning(UserWarning):
-    """Layers that `convert` left as they are, with the reason of each."""
+    """Layers that `convert` left as they are, and norms and experts that it did not fuse, with the reason of each."""
 
 
 def convert(
@@ -62,7 +65,8 @@ def convert(
     """Make every `nn.Linear` of a model a `Linear` of this library, in place; gives back the model.
 
     Parameters, hooks and names stay, so optimizers and state dicts do too. `skip(name, layer)` may keep a layer. What
-    is left out, and why, is said in one ConversionWarning; `converted(model)` lists what was replaced.
+    is left out, and why, is said in one ConversionWarning; `converted(model)` lists what was replaced, `fused(model)`
+    what was fused, `unfused(model)` which norms and experts were not, and why.
 
     fuse: where the text of a module's forward shows it, layers of one input become one product (their weights then
     follow each other in memory), a gate and a residual are applied in the kernel of the product, and a norm is one
@@ -92,11 +96,26 @@ def convert(
                 )
     if fuse:
         fuse_modules(model)
-        kept |= {f"attention of {name}": reason for name, reason in transformers.use(model).items()}
-    if kept:
-        listing = "\n".join(f"  {name}: {reason}" for name, reason in kept.items())
-        warnings.warn(f"convert leaves to torch, some of it or all:\n{listing}", ConversionWarning, stacklevel=2)
+    parts = [(f"convert left {len(kept)} linear layers as they are", kept)]
+    if fuse:
+        attention = {f"attention of {name}": reason for name, reason in transformers.use(model).items()}
+        parts += [("convert left to torch, some of it or all", attention), ("convert fused nothing of", unfused(model))]
+    said = "
+".join(f"{head}:
+{_listed(some)}" for head, some in parts if some)
+    if said:
+        warnings.warn(said, ConversionWarning, stacklevel=2)
     return model
+
+
+def _listed(reasons: dict[str, str]) -> str:
+    """A line for each reason: of many names the first, and how many there are."""
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names.setdefault(reason, []).append(name or "the model itself")
+    short = {reason: some if len(some) <= MOST_NAMES else [some[0], f"{len(some) - 1} more"]
+             for reason, some in names.items()}  # fmt: skip
+    return "\n".join(f"  {', '.join(some)}: {reason}" for reason, some in short.items())
 
 
 def converted(model: torch.nn.Module) -> list[str]:

@@ -14,6 +14,7 @@ from torch import nn
 
 from . import fused as pieces
 from . import transformers, wrapped
+from . import transformers_experts as experts
 from .forward import HELPERS, Rewritten, rewrite
 from .norms import Norm, norm_of
 
@@ -103,8 +104,9 @@ def _compiled(module: nn.Module) -> bool:
 
 def fused(model: nn.Module) -> dict[str, tuple[str, ...]]:
     """What is fused in which module of a converted model, by its name: "together q_proj, k_proj, v_proj", "gate",
-    "residual", "adds a residual to its result", "norm"; "attention" of a model of `transformers`."""
+    "residual", "adds a residual to its result", "norm"; of a model of `transformers` "attention", and "experts"."""
     said = {name: _said(module) for name, module in model.named_modules() if isinstance(module, Fused)}
+    said |= {name: ("experts",) for name, module in experts.experts_of(model).items() if experts.used(module)}
     return {name: ("attention",) for name in transformers.used(model)} | said
 
 

@@ -24,6 +24,7 @@ from ...collective.tile.sizes import MOST_GROUPS
 from ...kernels.hopper.attention_decode_config import MOST_ROWS
 from ...operators.attention import calls
 from ...operators.attention.decode import attention_decode
+from . import transformers_experts as experts
 from .attention import has_kernel, runs_on
 from .fused import PLAIN, wanted
 
@@ -42,6 +43,7 @@ def register() -> bool:
         return False
     package.AttentionInterface.register(NAME, attend)
     package.AttentionMaskInterface.register(NAME, mask)
+    experts.register()
     return True
 
 
@@ -58,12 +60,15 @@ def _registered() -> Registered:
 
 
 def use(model: nn.Module) -> dict[str, str]:
-    """Let the models of `transformers` in a model attend by this library, where they attend by SDPA.
+    """Let the models of `transformers` in a model attend by this library, where they attend by SDPA, and multiply
+    experts by it, where they do so by `grouped_mm`.
 
     Gives, by a model's name, why its attention or some of its layers' stays torch's; one for each configuration.
     """
     said: dict[int, tuple[str, str]] = {}
     for name, part in _models(model) if register() else ():
+        if experts.use(part):
+            part._warploom_registered = Registered()
         reason = _unfit(part)
         if not reason and part.config._attn_implementation == REPLACED:
             part.set_attn_implementation({"": NAME})  # only its own, not that of a model inside it
