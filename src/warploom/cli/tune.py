@@ -10,6 +10,7 @@ import typer
 from ..errors import ArgumentError
 from .output import say, say_json
 from .product import Described, asked, described
+from .warm import INTERRUPTED
 
 if TYPE_CHECKING:
     from ..operators.tune import Tuned
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 def tune(
     given: Described,
     top: Annotated[int, typer.Option(help="How many candidates are timed.")] = 10,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Time products of public models, and fit the choice to this GPU.")
+    ] = False,
+    count: Annotated[int, typer.Option(help="fit: how many products.")] = 40,
+    seed: Annotated[int, typer.Option(help="fit: of the draw of products.")] = 0,
     device: Annotated[int, typer.Option(help="Number of the GPU.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -27,9 +33,14 @@ def tune(
     Example: warploom tune 4096 14336 4096 --bias --activation silu
 
     Example: warploom tune --attention 4x16x4096x128 --causal
+
+    Example: warploom tune --fit --count 60
     """
     if top < 1:
         raise ArgumentError("nothing would be timed", expected="--top of at least 1", got=top)
+    if fit:
+        _fit(given, count, seed, device, as_json)
+        return
     found: Tuned
     if given.attention:
         from ..lab.attention_explanation import problem_of
@@ -57,3 +68,24 @@ def tune(
         )  # fmt: skip
         return
     say(found.text())
+
+
+def _fit(given: Described, count: int, seed: int, device: int, as_json: bool) -> None:
+    """Fit the choice to this GPU."""
+    from ..lab.catalogue import draw
+    from ..lab.problem import Problem as Sizes
+    from ..operators.recalibrate import recalibrate
+
+    if given.sizes or given.attention:
+        raise ArgumentError("a fit draws its products from the catalogue", expected="no M N K and no --attention",
+                            got=" ".join(map(str, given.sizes)) or given.attention)  # fmt: skip
+    drawn = draw(seed, count, like=Sizes(1, 1, 1, dtype=given.dtype, scales=given.scales))
+    try:
+        found = recalibrate([asked(given, each.m, each.n, each.k) for each in drawn], device=device)
+    except KeyboardInterrupt:
+        typer.echo("interrupted: what was timed is kept, and the same command goes on from there", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        say_json(asdict(found))
+    else:
+        say(found.text())

@@ -3,7 +3,7 @@
     pinned   config= of the call
     tuned    timed here before (`warploom tune`, or config.autotune): kept on disk per GPU, driver and package version
     shipped  timed by the package's authors: operators/tables/<gpu>.json
-    model    arithmetic: the families' candidates, ranked
+    model    arithmetic: the families' candidates, ranked; by what `warploom tune --fit` has found here, if anything
 
 A choice is remembered in the process; asking again is one look-up.
 """
@@ -17,6 +17,7 @@ from typing import Any
 from ..errors import ArgumentError, ArgumentTypeError
 from ..settings import config as settings
 from .families import Estimate, candidates, estimate, family_of, from_text, ranked
+from .fitted import applied
 from .spec.gpu import BLACKWELL, EMULATED, HOPPER, Gpu, check_gpu
 from .spec.problem import TMA_BYTES, Problem
 from .tuned import key_of, tables
@@ -107,7 +108,7 @@ def ranking(problem: Problem, gpu: Gpu = EMULATED) -> list[tuple[Any, Estimate]]
             "no kernel of the package computes this", expected="see docs/matmul.md for what there is",
             got=problem.describe(),
         )  # fmt: skip
-    return ranked(found, problem, gpu)
+    return applied(ranked(found, problem, gpu), problem, gpu)
 
 
 def kernel_of(problem: Problem, config: Any) -> Any:

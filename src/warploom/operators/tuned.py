@@ -66,7 +66,7 @@ class Tables:
             path.parent.mkdir(parents=True, exist_ok=True)
             with locked(path.parent):
                 rows = {**_rows(path), key: row}
-                _replace(path, {"gpu": asdict(gpu), "warploom": __version__, "choices": rows})
+                replace_file(path, {"gpu": asdict(gpu), "warploom": __version__, "choices": rows})
         except OSError as error:
             written = None
             warnings.warn(f"the choice could not be written to {path}: {error}; it holds in this process", CacheWarning,
@@ -78,7 +78,7 @@ class Tables:
         return written
 
 
-def _replace(path: Path, content: dict[str, Any]) -> None:
+def replace_file(path: Path, content: dict[str, Any]) -> None:
     """Write a file under another name and rename it; nothing is left of it where that fails."""
     handle, temporary = tempfile.mkstemp(prefix=".tuned-", dir=path.parent)
     try:
