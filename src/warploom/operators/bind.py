@@ -55,6 +55,7 @@ class Binder:
         self.request, self.program, self.config, self.gpu, self.stream = request, program, config, gpu, stream
         self.copied = False
         self._copies: dict[tuple[str, int], ArrayView] = {}
+        self._adds_in_place = any(spec.over == "C" for spec in program.arrays)
         self._mapped = {spec.name for spec in program.arrays if spec.order == "rows"}  # rows begin at whole 16 bytes
 
     def bind(self, a: ArrayView, b: ArrayView, out: ArrayView, index: tuple[int, ...]) -> Binding:
@@ -80,6 +81,13 @@ class Binder:
             if name in ("c", "gate", "out"):
                 whole = out if name == "out" else item(getattr(request, name), index)
                 found[name] = self._matrix(whole, name, spec.order, spec.name in self._mapped)
+                if (
+                    name == "c"
+                    and request.in_place
+                    and not self._adds_in_place
+                    and found[name].pointer == whole.pointer
+                ):
+                    found[name] = self._copied(whole, name, spec.name in self._mapped)
             arrays.append(found[name])
             names.append(name)
         numbers = {parameter.source: getattr(request, parameter.source) for parameter in self.program.scalars}
@@ -115,6 +123,11 @@ class Binder:
         if mapped and rows_addressable(array):
             why = f"its rows are not whole {TMA_BYTES}-byte pieces, which is what TMA stores"
         self._announce(name, why, array)
+        return self._copied(array, name, mapped)
+
+    def _copied(self, array: ArrayView, name: str, mapped: bool) -> ArrayView:
+        """A new array for an (M, N) one, with its elements unless it is the output."""
+        self.copied = True
         if mapped:
             copy = padded_like(array, array.shape, array.dtype)
         else:

@@ -67,7 +67,7 @@ def run(request: Request, out: Any, stream: Any = None) -> Outcome:
     announce(family)
     make = AmpereBinder if isinstance(choice.config, AmpereConfig) else Binder
     outcome = compute(request, make(request, program, choice.config, gpu, stream), out, stream)
-    if family.unproven:
+    if family.unproven and not request.in_place:  # what was added to is gone
         check_first(request, choice.config, request.out or _as_problem(view(outcome.result, "out"), problem))
     return outcome
 

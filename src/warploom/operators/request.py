@@ -17,7 +17,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType, f32, tf32
 from ..runtime.arrays import ArrayView, view
-from ..runtime.validate import overlap
+from ..runtime.validate import overlap, same_memory
 from .spec.arguments import ACCUMULATE, ARRAYS
 from .spec.problem import Problem, product_of
 from .spec.scales import as_float, read_scales, with_majors
@@ -62,6 +62,11 @@ class Request:
     def said(self, name: str) -> str:
         """What the caller calls an array of the call."""
         return {"a": "x", "b": "weight"}.get(name, name) if self.called == "linear" else name
+
+    @property
+    def in_place(self) -> bool:
+        """Whether C is the very memory of the result: a product is added to what is there, as gradients are."""
+        return self.c is not None and self.out is not None and same_memory(self.c, self.out)
 
     @property
     def named(self) -> list[tuple[str, ArrayView]]:
@@ -343,11 +348,11 @@ def _no_aliasing(request: Request) -> None:
     if out is None:
         return
     for name, array in request.named:
-        if name == "out" or not overlap(out, array):
+        if name == "out" or not overlap(out, array) or name == "c" and request.in_place:
             continue
         raise ArgumentError(
             f"`out` and `{request.said(name)}` overlap in memory",
-            expected="an `out` of its own",
+            expected="an `out` of its own" + (", or `c` at the very place of `out`" if name == "c" else ""),
             got=f"{out.describe()} and {array.describe()}",
             consequence=f"the kernel would read values of `{request.said(name)}` that it has already overwritten",
             code="overlap",
