@@ -100,9 +100,7 @@ def convert(
     if fuse:
         attention = {f"attention of {name}": reason for name, reason in transformers.use(model).items()}
         parts += [("convert left to torch, some of it or all", attention), ("convert fused nothing of", unfused(model))]
-    said = "
-".join(f"{head}:
-{_listed(some)}" for head, some in parts if some)
+    said = "\n".join(f"{head}:\n{_listed(some)}" for head, some in parts if some)
     if said:
         warnings.warn(said, ConversionWarning, stacklevel=2)
     return model
