@@ -73,13 +73,13 @@ def tune(
 def _fit(given: Described, count: int, seed: int, device: int, as_json: bool) -> None:
     """Fit the choice to this GPU."""
     from ..lab.catalogue import draw
-    from ..lab.problem import Problem as Sizes
+    from ..lab.work import GemmWork
     from ..operators.recalibrate import recalibrate
 
     if given.sizes or given.attention:
         raise ArgumentError("a fit draws its products from the catalogue", expected="no M N K and no --attention",
                             got=" ".join(map(str, given.sizes)) or given.attention)  # fmt: skip
-    drawn = draw(seed, count, like=Sizes(1, 1, 1, dtype=given.dtype, scales=given.scales))
+    drawn = draw(seed, count, like=GemmWork(1, 1, 1, dtype=given.dtype, scales=given.scales))
     try:
         found = recalibrate([asked(given, each.m, each.n, each.k) for each in drawn], device=device)
     except KeyboardInterrupt:
