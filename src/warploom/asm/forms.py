@@ -30,11 +30,12 @@ def form_of(instruction: Instruction, types: Types) -> tuple[Any, ...] | None:
 
 
 def constants_of(instruction: Instruction) -> tuple[Any, ...]:
-    """The constants among the operands, which tell apart instructions of one form."""
+    """The constants among the operands, in braces too, which tell apart instructions of one form."""
     return tuple(
         [
             operand.value if type(operand) is Integer else operand
-            for operand in instruction.operands
+            for given in instruction.operands
+            for operand in (given.elements if type(given) is Vector else (given,))
             if type(operand) is Integer or type(operand) is Float
         ]
     )

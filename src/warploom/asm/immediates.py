@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..isa.instructions.schema import Form, Match
 from .constants import number
-from .nodes import Float, Integer, Operand
+from .nodes import Float, Integer, Operand, Vector
 
 NAMED_BARRIERS = range(16)
 """Barriers of a CTA (PTX ISA 9.7.13.1)."""
@@ -34,8 +34,17 @@ def depends_on_constants(row: Match) -> bool:
 
 def in_ranges(form: Form, operands: Mapping[str, Operand]) -> bool:
     """Whether the constant operands are in the row's own `ranges`."""
-    found = ((operands.get(name), allowed) for name, (allowed, _) in form.ranges.items())
+    found = ((_part(operands, name), allowed) for name, (allowed, _) in form.ranges.items())
     return all(not isinstance(operand, Integer) or operand.value in allowed for operand, allowed in found)
+
+
+def _part(operands: Mapping[str, Operand], name: str) -> Operand | None:
+    """An operand, or of one in braces the element whose number stands behind a dot: "ids.1"."""
+    name, _, number_ = name.partition(".")
+    operand = operands.get(name)
+    if not number_ or not isinstance(operand, Vector):
+        return operand
+    return operand.elements[int(number_)] if int(number_) < len(operand.elements) else None
 
 
 def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str, str, float]]:
@@ -43,7 +52,7 @@ def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str
     base, modifiers, key = row.form.base, row.modifiers, row.form.key
 
     def constant(name: str) -> int | None:
-        operand = operands.get(name)
+        operand = _part(operands, name)
         return operand.value if isinstance(operand, Integer) else None
 
     def within(name: str, what: str, allowed: Sequence[int], expected: str) -> Iterator[tuple[str, str, int]]:

@@ -1,13 +1,14 @@
 """Tensor maps in emulated memory: binding one to an array, its 128 bytes, changing them, checking them before use.
 
 The 128 bytes hold all fields in an encoding of our own, so that programs may copy a map, change it with
-tensormap.replace and pass it from any memory. PTX ISA 5.5.8 (tensor-map), 9.7.9.28 (tensormap.replace).
+tensormap.replace and pass it from any memory. Those of a tiled map are in the first 64 bytes, as they are on the chip:
+CuTe DSL's kernels copy no more. PTX ISA 5.5.8 (tensor-map), 9.7.9.28 (tensormap.replace).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -27,8 +28,14 @@ from ...isa.tensor_elements import PACKED, element_of
 from ...isa.tensor_map import INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, OOB_FILLS, SWIZZLES, TensorMapSpec
 from ..machine.frame import Issuer
 
-_MAGIC = 0x70616D5F6D6F6F6C  # "loom_map"
-_LAYOUT = struct.Struct("<QQ6B2x5I4Q5H5B4x1B3h3hB")
+_MAGIC = 0x70616D6C  # "lmap"
+_HEAD = struct.Struct("<IQ5I")
+"""The magic number, the address and the extents; behind them the strides, and what `_BITS` lists."""
+_STRIDE_BYTES, _BITS_BYTES = 5, 12
+_BITS = (4, 6, 4, 2, 2, 2, 10, 11, 9, 9, 9, *(4,) * 5, 2, 3)
+"""Widths of rank, type, swizzle, interleave, fill, promotion, box, element strides, mode and atom."""
+_CORNERS = struct.Struct("<6h")
+_TILED_BYTES = 64
 _ATOMS = (
     Swizzle.B128.value, Swizzle.B128_ATOM_32B.value, Swizzle.B128_ATOM_32B_FLIP_8B.value, Swizzle.B128_ATOM_64B.value
 )  # fmt: skip
@@ -95,49 +102,85 @@ def encode(bound: BoundMap) -> bytes:
     spec = bound.spec
     rank = spec.rank
     steps = spec.element_strides or (1,) * rank
-    filled = _LAYOUT.pack(
-        _MAGIC,
-        bound.address,
-        rank,
-        _DTYPE_NAMES.index(spec.dtype.name),
-        SWIZZLES.index(spec.swizzle),
-        INTERLEAVES.index(spec.interleave),
-        OOB_FILLS.index(spec.oob_fill),
-        L2_PROMOTIONS.index(spec.l2_promotion),
-        *_padded((extent - 1 for extent in spec.dims), 5, 0xFFFFFFFF),
-        *_padded(spec.strides, 4, 0xFFFFFFFFFFFFFFFF),
-        *_padded(spec.box, 5, 0xFFFF),
-        *_padded(steps, 5, 0xFF),
-        *_pixel_fields(spec.pixels),
-        _ATOMS.index(spec.swizzle) if spec.swizzle in _ATOMS else 0,
+    return _pack(
+        [
+            bound.address,
+            rank,
+            _DTYPE_NAMES.index(spec.dtype.name),
+            SWIZZLES.index(spec.swizzle),
+            INTERLEAVES.index(spec.interleave),
+            OOB_FILLS.index(spec.oob_fill),
+            L2_PROMOTIONS.index(spec.l2_promotion),
+            *_padded((extent - 1 for extent in spec.dims), 5),
+            *_padded(spec.strides, 4),
+            *_padded(spec.box, 5),
+            *_padded(steps, 5),
+            *_pixel_fields(spec.pixels),
+            _ATOMS.index(spec.swizzle) if spec.swizzle in _ATOMS else 0,
+        ]
     )
-    return filled.ljust(MAP_BYTES, b"\0")
 
 
-_ZERO_MAP = _LAYOUT.pack(_MAGIC, 0, 1, _DTYPE_NAMES.index("u8"), *(0,) * 31).ljust(MAP_BYTES, b"\0")
+def _pack(fields: list[int]) -> bytes:
+    """Raises struct.error, OverflowError or ValueError for a value that its field cannot hold."""
+    address, *small = fields[:7]
+    dims, strides, boxes, pixels, atom = fields[7:12], fields[12:16], fields[16:26], fields[26:33], fields[33]
+    bits = 0
+    for width, value in zip(reversed(_BITS), reversed([*small, *boxes, pixels[0], atom]), strict=True):
+        if not 0 <= value < 1 << width:
+            raise ValueError
+        bits = bits << width | value
+    packed = b"".join(stride.to_bytes(_STRIDE_BYTES, "little") for stride in strides)
+    tiled = _HEAD.pack(_MAGIC, address, *dims) + packed + bits.to_bytes(_BITS_BYTES, "little")
+    return (tiled + _CORNERS.pack(*pixels[1:])).ljust(MAP_BYTES, b"\0")
+
+
+def _unpack(raw: bytes) -> list[int] | None:
+    """What `_pack` packed; None where these bytes are something else."""
+    magic, address, *dims = _HEAD.unpack_from(raw)
+    if magic != _MAGIC:
+        return None
+    at = _HEAD.size
+    strides = [
+        int.from_bytes(raw[at + _STRIDE_BYTES * number : at + _STRIDE_BYTES * (number + 1)], "little")
+        for number in range(4)
+    ]
+    bits, values = int.from_bytes(raw[_TILED_BYTES - _BITS_BYTES : _TILED_BYTES], "little"), []
+    for width in _BITS:
+        values.append(bits & (1 << width) - 1)
+        bits >>= width
+    *small, mode, atom = values
+    corners = _CORNERS.unpack_from(raw, _TILED_BYTES) if mode else (0,) * 6
+    return [address, *small[:6], *dims, *strides, *small[6:], mode, *corners, atom]
+
+
+_ZERO_MAP = _pack([0, 1, _DTYPE_NAMES.index("u8"), *(0,) * 31])
 """A map of rank 1, extent 1 and box 0: rank and extents are held less one."""
 
 
 @lru_cache(maxsize=1024)
 def decode(raw: bytes) -> BoundMap | None:
     """The map that 128 bytes hold, or None where they hold none."""
-    fields = _LAYOUT.unpack_from(raw)
-    if fields[0] != _MAGIC or not 1 <= fields[2] <= 5 or fields[3] >= len(_DTYPE_NAMES):
+    fields = _unpack(raw)
+    if fields is None or not 1 <= fields[1] <= 5:
         return None
-    rank = fields[2]
+    tables = (_DTYPE_NAMES, SWIZZLES, INTERLEAVES, OOB_FILLS, L2_PROMOTIONS)
+    if any(code >= len(table) for code, table in zip(fields[2:7], tables, strict=True)):
+        return None
+    rank = fields[1]
     spec = TensorMapSpec(
-        dtype=element_of(_DTYPE_NAMES[fields[3]]),
-        dims=tuple(extent + 1 for extent in fields[8 : 8 + rank]),
-        strides=tuple(fields[13 : 13 + rank - 1]),
-        box=tuple(fields[17 : 17 + (2 if fields[27] else rank)]),
-        element_strides=tuple(fields[22 : 22 + rank]),
-        swizzle=SWIZZLES[fields[4]],
-        interleave=INTERLEAVES[fields[5]],
-        oob_fill=OOB_FILLS[fields[6]],
-        l2_promotion=L2_PROMOTIONS[fields[7]],
-        pixels=_pixel_box(fields[27:34], rank),
+        dtype=element_of(_DTYPE_NAMES[fields[2]]),
+        dims=tuple(extent + 1 for extent in fields[7 : 7 + rank]),
+        strides=tuple(fields[12 : 12 + rank - 1]),
+        box=tuple(fields[16 : 16 + (2 if fields[26] else rank)]),
+        element_strides=tuple(fields[21 : 21 + rank]),
+        swizzle=SWIZZLES[fields[3]],
+        interleave=INTERLEAVES[fields[4]],
+        oob_fill=OOB_FILLS[fields[5]],
+        l2_promotion=L2_PROMOTIONS[fields[6]],
+        pixels=_pixel_box(fields[26:33], rank),
     )
-    return BoundMap(spec, fields[1])
+    return BoundMap(spec, fields[0])
 
 
 def replace_field(raw: bytes, field: str, index: int, value: int) -> bytes | None:
@@ -148,36 +191,36 @@ def replace_field(raw: bytes, field: str, index: int, value: int) -> bytes | Non
     """
     if raw.count(0) == MAP_BYTES:
         raw = _ZERO_MAP
-    if decode(raw) is None:
+    fields = _unpack(raw)
+    if fields is None or decode(raw) is None:
         return None
-    fields = list(_LAYOUT.unpack_from(raw))
-    first = {"global_dim": 8, "global_stride": 13, "box_dim": 17, "element_stride": 22}
+    first = {"global_dim": 7, "global_stride": 12, "box_dim": 16, "element_stride": 21}
     if field == "global_address":
-        fields[1] = value
+        fields[0] = value
     elif field == "rank":
-        fields[2] = value + 1  # the field counts from zero
+        fields[1] = value + 1  # the field counts from zero
     elif field in first:
         if not 0 <= index < (4 if field == "global_stride" else 5):
             return None
         fields[first[field] + index] = value - 1 if field == "global_dim" else value
     elif field == "swizzle_mode" and value < 4:
-        fields[4] = SWIZZLES.index(_ATOMS[fields[34]]) if value == _WIDEST else value
+        fields[3] = SWIZZLES.index(_ATOMS[fields[33]]) if value == _WIDEST else value
     elif field == "swizzle_atomicity":
-        fields[34] = value
-        if fields[4] >= _WIDEST:
-            fields[4] = SWIZZLES.index(_ATOMS[value])
+        fields[33] = value
+        if fields[3] >= _WIDEST:
+            fields[3] = SWIZZLES.index(_ATOMS[value])
     elif field == "interleave_layout":
-        fields[5] = value
+        fields[4] = value
     elif field == "fill_mode":
-        fields[6] = value
+        fields[5] = value
     elif field == "elemtype":
         bound = decode(raw)
-        fields[3] = _DTYPE_NAMES.index(bound.spec.with_mode(field, value).dtype.name)  # type: ignore[union-attr]
+        fields[2] = _DTYPE_NAMES.index(bound.spec.with_mode(field, value).dtype.name)  # type: ignore[union-attr]
     else:
         return None
     try:
-        return _LAYOUT.pack(*fields).ljust(MAP_BYTES, b"\0")
-    except struct.error:
+        return _pack(fields)
+    except (struct.error, OverflowError, ValueError):
         return None
 
 
@@ -244,8 +287,8 @@ def _problem(spec: TensorMapSpec) -> ArgumentError | ArgumentTypeError | None:
     return None
 
 
-def _padded(values: object, count: int, limit: int) -> list[int]:
-    listed = [int(value) & limit for value in values]  # type: ignore[attr-defined]
+def _padded(values: Iterable[int], count: int) -> list[int]:
+    listed = list(values)
     return listed + [0] * (count - len(listed))
 
 

@@ -3,7 +3,7 @@
 Half of A is stored, k counts all of it, and `meta` says which half: four bits for each group of neighbours along k. How
 many of four neighbouring threads are asked for it (one, two or all four) follows from the type and k, and `sel` says
 which: the last word of a row's key. `.sp` takes a group's two places in either order, `.sp::ordered_metadata` in
-ascending order alone. (Sums in f16 of eight-bit products only sm_120a has, and no row.)
+ascending order alone. (Sums in f16 of eight-bit products only sm_120a has: with a kind, `mma_kinds`.)
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from . import (
     memory,
     misc,
     mma,
+    mma_kinds,
     mma_sparse,
     move,
     multimem,
@@ -48,7 +49,7 @@ FAMILIES = (
     integer, floating, packed, video, logic, compare, convert, convert_narrow, move,
     memory, multimem, atomics, warp, control, misc,
     barriers, mbarrier, async_copy, bulk_copy, tensor_modes, fences, cluster,
-    matrix, mma, mma_sparse, wmma, wgmma, tcgen05, tcgen05_mma, launch_control,
+    matrix, mma, mma_sparse, mma_kinds, wmma, wgmma, tcgen05, tcgen05_mma, launch_control,
 )  # fmt: skip
 """The modules that hold rows, in the order of the ISA's chapters."""
 

@@ -16,7 +16,7 @@ from .table import match, rows_of
 
 FILE = Path(__file__).parent / "operation_names.toml"
 """Opcodes whose first words name the operation."""
-_MOST_MOVED = 11
+_MOST_MOVED = 14
 _ROLES = {
     **dict.fromkeys((*dtypes.ALL, "b1", "s2", "u2", "s4", "u4"), "type"),
     **dict.fromkeys(("global", "shared", "shared::cta", "shared::cluster"), "space"),
