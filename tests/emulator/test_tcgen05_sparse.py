@@ -166,6 +166,18 @@ def test_four_bits_that_mean_nothing_are_refused():
     assert "row 17" in caught.value.what and "0x5" in caught.value.what
 
 
+def test_four_bits_over_zeros_do_not_matter():
+    """CUTLASS's compressor leaves 0 for a group of zeros."""
+    a, b = (np.ones((rows, 64), NUMPY["bf16"]) for rows in (128, 32))
+    _, stored, cells = stored_and_metadata(a, bf16, 1, False)
+    cells[17, 0] &= ~np.uint32(0xF)
+    stored[17, :2] = 0
+    got = sparse_kernel(128, 32, bf16, f32).emulate(stored, b, cells).outputs[-1]
+    expected = np.full((128, 32), 32.0)
+    expected[17] = 30
+    np.testing.assert_array_equal(got, expected)
+
+
 def test_metadata_that_nobody_wrote_are_found():
     """The machine cannot run them: four ones mean nothing. The sanitizer has said why."""
     a, b = (np.ones((rows, 64), NUMPY["bf16"]) for rows in (128, 32))

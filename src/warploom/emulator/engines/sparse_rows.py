@@ -21,24 +21,35 @@ PLACES_OF_TF32 = (0x4, 0xE)
 """The first of two elements, the second: both of its halves."""
 ASCENDING = (0x4, 0x8, 0xC, 0x9, 0xD, 0xE)
 """`PLACES` of which the first is in front of the second."""
+_WHOLE = ("s8", "u8")
 ANY_ORDER = (*ASCENDING, 0x1, 0x2, 0x3, 0x6, 0x7, 0xB)
 
 
-def nibbles(cells: np.ndarray, of: InstructionDescriptor, rows: int) -> np.ndarray:
-    """The metadata of a CTA's rows, (rows, groups); `cells`: those of the lanes that the rows have.
+def nibbles(cells: np.ndarray, of: InstructionDescriptor, rows: int, stored: np.ndarray) -> np.ndarray:
+    """The metadata of a CTA's rows, (rows, groups); `cells`: those of the lanes that the rows have; `stored`: of A.
 
     Raises InvalidOperandError for four bits that mean nothing.
     """
     lanes, columns, shifts = metadata_bits(of.kind, rows)
     found = np.asarray(cells[lanes, columns] >> shifts & np.uint32(15), np.uint8)
-    return meaningful(found, of.kind == "tf32")
+    zeros = stored == 0 if of.a in _WHOLE else values(stored, of.a) == 0
+    nothing = zeros.reshape(*found.shape, -1).all(-1)
+    return meaningful(found, of.kind == "tf32", nothing=nothing)
 
 
-def meaningful(found: np.ndarray, one_of_two: bool, orders: tuple[int, ...] = PLACES) -> np.ndarray:
+def meaningful(
+    found: np.ndarray, one_of_two: bool, orders: tuple[int, ...] = PLACES, nothing: np.ndarray | None = None
+) -> np.ndarray:
     """Metadata, (rows, groups); orders: what a group of more than two may have. Raises InvalidOperandError for four
-    bits that mean nothing."""
+    bits that mean nothing.
+
+    nothing: groups of which only zeros are stored. Their four bits do not matter: CUTLASS's compressor leaves 0 there.
+    """
     legal = PLACES_OF_TF32 if one_of_two else orders
     bad = ~np.isin(found, legal)
+    if nothing is not None:
+        found = np.where(bad & nothing, np.uint8(legal[0]), found)
+        bad &= ~nothing
     if bad.any():
         row, group = (int(at[0]) for at in np.nonzero(bad))
         raise InvalidOperandError(
@@ -79,7 +90,7 @@ def finite(bits: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _wild(bits: np.ndarray, kind: str) -> np.ndarray:
-    return np.zeros(bits.shape, np.bool_) if kind in ("s8", "u8") else ~np.isfinite(values(bits, kind))
+    return np.zeros(bits.shape, np.bool_) if kind in _WHOLE else ~np.isfinite(values(bits, kind))
 
 
 def unbounded(

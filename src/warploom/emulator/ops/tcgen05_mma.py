@@ -117,7 +117,7 @@ class Multiply:
             if late:
                 _spoil(what, targets, kept)
             stored = from_cells(what, a_cells) if a_cells else rows_of(ctas, what.a, a_bits, what.of.a, what.packed)
-            where = _places(frame, what, metadata, lane) if metadata else None
+            where = _places(frame, what, metadata, lane, stored) if metadata else None
             right = rows_of(ctas, what.b, b_bits, what.of.b, what.packed)
             held[:] = [
                 stored if where is None else sparse_rows.dense(stored, where, what.of.k),
@@ -313,12 +313,13 @@ def _check_apart(frame: Frame, targets: list[Cells], sources: list[object], lane
             )  # fmt: skip
 
 
-def _places(frame: Frame, what: Plan, metadata: list[Cells], lane: int) -> np.ndarray:
+def _places(frame: Frame, what: Plan, metadata: list[Cells], lane: int, stored: np.ndarray) -> np.ndarray:
     """Where the stored elements of a sparse A belong, (m, k / 2)."""
     found = []
-    for cells in metadata:
+    for number, cells in enumerate(metadata):
+        mine = stored[number * what.rows : (number + 1) * what.rows]
         try:
-            found.append(sparse_rows.nibbles(cells.view, what.of, what.rows))
+            found.append(sparse_rows.nibbles(cells.view, what.of, what.rows, mine))
         except InvalidOperandError as error:
             frame.error(InvalidOperandError, error.what, lane, expected=error.expected)
     return sparse_rows.places(np.concatenate(found), what.of)
