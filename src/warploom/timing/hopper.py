@@ -88,6 +88,13 @@ MEMORY: Mapping[str, Constant] = {
     "l2_across33_bytes_per_ns": _c(11675.1, 'm("rate.product.across33.long100", "bytes_per_ns_all")'),
     "l2_across66_bytes_per_ns": _c(9825.0, 'm("rate.product.across66.long100", "bytes_per_ns_all")'),
     "l2_across132_bytes_per_ns": _c(8234.4, 'm("rate.product.across132.long100", "bytes_per_ns_all")'),
+    "short_bytes": _c(1572864.0, 'm("rate.product.long12.ctas132", "repetitions") * 8 * 16384'),
+    "l2_short_across2_bytes_per_ns": _c(13187.1, 'm("rate.product.across2.long12", "bytes_per_ns_all")'),
+    "l2_short_across4_bytes_per_ns": _c(17873.5, 'm("rate.product.across4.long12", "bytes_per_ns_all")'),
+    "l2_short_across12_bytes_per_ns": _c(14043.4, 'm("rate.product.long12.ctas132", "bytes_per_ns_all")'),
+    "l2_short_across33_bytes_per_ns": _c(11225.0, 'm("rate.product.across33.long12", "bytes_per_ns_all")'),
+    "l2_short_across66_bytes_per_ns": _c(10201.4, 'm("rate.product.across66.long12", "bytes_per_ns_all")'),
+    "l2_short_across132_bytes_per_ns": _c(7788.8, 'm("rate.product.across132.long12", "bytes_per_ns_all")'),
     "queue_sharpness": _c(3.0, "fitted: how far two queues in a row fall short of the slower one"),
     "dram_bytes_per_ns": _c(4635.0, 'm("power.dram.read", "tb_per_s") * 1000'),
     "dram_turn_ns_per_byte": _c(7.32e-5, '2 / m("power.dram.copy", "tb_per_s") / 1000 '

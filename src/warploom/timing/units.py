@@ -89,11 +89,15 @@ class Chip:
         """Bytes in a nanosecond that L2 and its network give to all SMs, in the mean over the launch.
 
         SMs that share what they read begin in step, and one reading of a line serves several of them: how many, says
-        the shape of the wave. They drift apart, until each reads for itself.
+        the shape of the wave, and how long they are at it. They drift apart, until each reads for itself.
         """
         hardware, own = self.hardware, self.hardware["l2_own_bytes_per_ns"]
-        in_step = between(self.across, [(wide, hardware[f"l2_across{wide}_bytes_per_ns"]) for wide in ACROSS])
+        short, in_step = (
+            between(self.across, [(wide, hardware[f"l2_{length}across{wide}_bytes_per_ns"]) for wide in ACROSS])
+            for length in ("short_", "")
+        )
         lengths = (
+            (hardware["short_bytes"], (short - own) / (in_step - own)),
             (hardware["in_step_bytes"], 1.0),
             (hardware["drifting_bytes"], hardware["drifting_share"]),
             (hardware["drifted_bytes"], hardware["drifted_share"]),
