@@ -1,5 +1,5 @@
 // Paints rows on the canvas. What is narrower than a pixel is painted as shares of classes, taken from running sums,
-// so that a frame costs the same however many events it shows.
+// so that a frame costs the same however many events it shows; and as one picture for all lanes, not bar by bar.
 
 const GAP = 7, HEAD = 26, SLOT = 20, SERIES = 34, AXIS = 24, PINS = 20;
 const SHARES = 8;  // shades of a colour, by how much of a pixel is taken
@@ -20,7 +20,8 @@ class Painter {
     this.own = Object.fromEntries(
       ["paper", "band", "line", "ink", "soft", "arrow", "chosen", "found", "error", "warning", "performance", "area", "area-soft"]
         .map((name) => [name, read(`--${name}`)]));
-    this.shares = this.fill.map((colour) => Array.from({ length: SHARES + 1 }, (_, at) => mixed(colour, read("--paper"), at / SHARES)));
+    this.shares = this.fill.map((colour) => Uint32Array.from({ length: SHARES + 1 }, (_, at) => mixed(colour, read("--paper"), at / SHARES)));
+    this.areas = ["area", "area-soft"].map((name) => mixed(this.own[name], this.own.paper, 1));
     this.font = read("--font");
   }
 
@@ -45,11 +46,12 @@ class Painter {
     context.font = `11px ${this.font}`;
     context.textBaseline = "middle";
     this.grid();
-    for (const row of view.rows) {
-      const y = row.y - view.top;
-      if (y + row.height < AXIS || y > this.height) continue;
-      this.row(row, y);
-    }
+    const shown = view.rows.filter((row) => row.y + row.height - view.top >= AXIS && row.y - view.top <= this.height);
+    const lines = (row) => (row.series ? row.height : row.lanes.length);
+    this.sheet ??= new Sheet();
+    this.sheet.clear(Math.ceil(this.width), shown.reduce((sum, row) => sum + lines(row), 0));
+    for (const row of shown) this.row(row, row.y - view.top);
+    this.sheet.paint(context);
     this.arrows();
     this.chosen();
     this.axis();
@@ -106,18 +108,10 @@ class Painter {
     const from = view.from / scale, to = view.to / scale, perPixel = (to - from) / this.width;
     const thin = lane.style === THIN, height = lane.height - (thin || lane.style === PLAIN ? 0 : 1);
     let at = firstAbove(lane.reach, from);
-    const last = starts.length;
-    let pending = -1, pendingFrom = 0, pendingTo = 0, pendingShare = 0;
-    const flush = () => {
-      if (pending < 0) return;
-      context.fillStyle = this.shares[pending][pendingShare];
-      context.fillRect(pendingFrom, y, pendingTo - pendingFrom, height);
-      pending = -1;
-    };
+    const last = starts.length, pixels = this.sheet.lines(1, y, height);
     while (at < last && starts[at] < to) {
       const x0 = (starts[at] - from) / perPixel, x1 = (ends[at] - from) / perPixel;
       if (x1 - x0 >= 1.5) {
-        flush();
         this.bar(lane, at, Math.max(x0, -2), Math.min(x1, this.width + 2), y, height);
         at++;
         continue;
@@ -126,21 +120,12 @@ class Painter {
       let next = at + 1;
       if (next < last && starts[next] < edge) next = nextAbove(starts, edge, next);
       if (next - 1 > at && ends[next - 1] - starts[next - 1] >= 1.5 * perPixel) next--;  // only the last can reach further
-      let best = lane.classes[0], most = -1, all = 0;
-      for (const one of lane.classes) {
-        const clocks = lane.sums[one][next] - lane.sums[one][at];
-        all += clocks;
-        if (clocks > most) { most = clocks; best = one; }
-      }
-      const share = Math.max(2, Math.min(SHARES, Math.round((all / perPixel) * SHARES)));
-      if (best === pending && share === pendingShare && pixel <= pendingTo) pendingTo = pixel + 1;
-      else {
-        flush();
-        [pending, pendingFrom, pendingTo, pendingShare] = [best, pixel, pixel + 1, share];
+      if (pixel >= 0) {
+        const all = lane.most(at, next);
+        pixels[pixel] = this.shares[lane.mostly][Math.max(2, Math.min(SHARES, Math.round((all / perPixel) * SHARES)))];
       }
       at = next;
     }
-    flush();
     if (lane.arrivals && lane.arrivals.length) this.arrivals(lane, y);
   }
 
@@ -233,24 +218,20 @@ class Painter {
     const { context, view } = this, scale = view.scale(row.launch), height = row.height;
     context.fillStyle = this.own.band;
     context.fillRect(0, y, this.width, height);
-    const colours = [this.own.area, this.own["area-soft"]], perPixel = (view.to - view.from) / this.width / scale;
-    const base = new Float64Array(Math.ceil(this.width) + 1);
-    row.series.forEach((one, number) => {
-      context.fillStyle = colours[number];
-      let x = 0, run = 0, top = -1, bottom = -1;
-      const draw = () => { if (top > bottom && bottom >= 0) context.fillRect(run, y + height - top, x - run, top - bottom); };
-      const { steps } = one, start = view.from / scale, scaled = height / (row.most || 1) / perPixel;
+    const perPixel = (view.to - view.from) / this.width / scale, wide = Math.ceil(this.width);
+    const base = new Float64Array(wide), pixels = this.sheet.lines(height, y, height);
+    row.series.forEach(({ steps }, number) => {
+      const colour = this.areas[number], start = view.from / scale, scaled = height / (row.most || 1) / perPixel;
       let index = firstAbove(steps.times, start), before = steps.until(start, index);
-      for (let at = 0; x < this.width; x++, at++) {
+      for (let x = 0; x < wide; x++) {
         const edge = start + (x + 1) * perPixel;
         index = nextAbove(steps.times, edge, index);
-        const integral = steps.until(edge, index), value = (integral - before) * scaled;
+        const integral = steps.until(edge, index), low = Math.round(base[x]);
+        base[x] += (integral - before) * scaled;
         before = integral;
-        const low = Math.round(base[at] * 2) / 2, high = Math.round(Math.min(height, base[at] + value) * 2) / 2;
-        if (high !== top || low !== bottom) { draw(); run = x; top = high; bottom = low; }
-        base[at] += value;
+        const high = Math.round(Math.min(height, base[x]));
+        for (let line = height - high; line < height - low; line++) pixels[line * wide + x] = colour;
       }
-      draw();
     });
     if (row.outline) {
       context.strokeStyle = this.own.soft;
@@ -347,11 +328,46 @@ class Painter {
   }
 }
 
-// `colour` laid over `paper` with an opacity; both #rrggbb.
+// A picture of lines that are stretched onto the canvas: one for a lane, as many as it is high for an area.
+class Sheet {
+  constructor() { this.canvas = new OffscreenCanvas(1, 1); }
+
+  clear(width, height) {
+    const { canvas } = this, most = Math.max(1, height);
+    if (canvas.width !== width || canvas.height < most) {
+      canvas.width = Math.max(1, width);
+      canvas.height = most;
+      this.context = canvas.getContext("2d");
+      this.image = this.context.createImageData(canvas.width, most);
+      this.pixels = new Uint32Array(this.image.data.buffer);
+    }
+    this.pixels.fill(0);
+    this.used = 0;
+    this.places = [];
+  }
+
+  // So many lines to be shown from `y` on, `height` high: their pixels, ABGR, 0 where nothing is.
+  lines(count, y, height) {
+    const from = this.used, { width } = this.canvas;
+    this.used += count;
+    this.places.push([from, count, y, height]);
+    return this.pixels.subarray(from * width, this.used * width);
+  }
+
+  paint(context) {
+    const { width } = this.canvas;
+    if (!this.used) return;
+    this.context.putImageData(this.image, 0, 0, 0, 0, width, this.used);
+    context.imageSmoothingEnabled = false;
+    for (const [from, count, y, height] of this.places) context.drawImage(this.canvas, 0, from, width, count, 0, y, width, height);
+  }
+}
+
+// `colour` laid over `paper` with an opacity, both #rrggbb: as a pixel, ABGR.
 function mixed(colour, paper, opacity) {
   const part = (text, at) => parseInt(text.slice(at, at + 2), 16);
   const one = (at) => Math.round(part(paper, at) + (part(colour, at) - part(paper, at)) * opacity);
-  return `rgb(${one(1)},${one(3)},${one(5)})`;
+  return ((255 << 24) | (one(5) << 16) | (one(3) << 8) | one(1)) >>> 0;
 }
 
 // Round times about 110 pixels apart.

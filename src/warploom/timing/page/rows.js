@@ -7,28 +7,49 @@ const LANES = 12;  // of overlapping events that are drawn below each other; mor
 
 const PLAIN = 0, THIN = 1, PHASES = 2, FLIGHT = 3;  // how a lane is painted
 
+const BLOCK = 32;  // events whose sums are kept; single ones are added up
+
 class Lane {
   // spans: where a bar stands for several events, {start, end, events} in place of each event.
   constructor(launch, events, height, style, spans = null) {
-    Object.assign(this, { launch, height, style, spans, y: 0 });
-    const ids = (this.ids = Int32Array.from(events)), count = ids.length;
-    this.starts = new Float64Array(count);
-    this.ends = new Float64Array(count);
-    this.reach = new Float64Array(count);  // the latest end up to an index: ends in order, for searches
-    this.sums = CLASSES.map(() => null);  // clocks of each class of events before an index
-    const shown = new Set();
-    for (let at = 0; at < count; at++) shown.add(classOf(launch, ids[at]));
-    for (const one of shown) this.sums[one] = new Float64Array(count + 1);
-    for (let at = 0; at < count; at++) {
-      this.starts[at] = spans ? spans[at].start : launch.start[ids[at]];
-      this.ends[at] = spans ? spans[at].end : launch.end[ids[at]];
-      this.reach[at] = Math.max(this.ends[at], at ? this.reach[at - 1] : 0);
-      const own = classOf(launch, ids[at]);
-      for (const one of shown) {
-        this.sums[one][at + 1] = this.sums[one][at] + (one === own ? this.ends[at] - this.starts[at] : 0);
-      }
+    Object.assign(this, { launch, events, height, style, spans, y: 0, mostly: 0 });
+  }
+
+  get ids() { return this.built.ids; }
+  get starts() { return this.built.starts; }
+  get ends() { return this.built.ends; }
+  get reach() { return this.built.reach; }  // the latest end up to an index: ends in order, for searches
+
+  // Columns of the lane, made when it is looked at for the first time.
+  get built() {
+    if (this.columns) return this.columns;
+    const { launch, spans } = this, ids = new Int32Array(this.events), count = ids.length, classes = classesOf(launch);
+    const starts = new Float64Array(count), ends = new Float64Array(count), reach = new Float64Array(count), own = new Uint8Array(count);
+    const sums = CLASSES.map(() => null), blocks = Math.floor(count / BLOCK) + 1;  // clocks of each class before a block
+    for (let at = 0, latest = 0; at < count; at++) {
+      const event = ids[at], start = (starts[at] = spans ? spans[at].start : launch.start[event]);
+      const end = (ends[at] = spans ? spans[at].end : launch.end[event]), one = (own[at] = classes[event]);
+      reach[at] = latest = end > latest ? end : latest;
+      const block = Math.floor(at / BLOCK) + 1, kept = (sums[one] ??= new Float64Array(blocks));
+      if (block < blocks) kept[block] += end - start;
     }
-    this.classes = [...shown];
+    const shown = [...sums.keys()].filter((one) => sums[one]);
+    for (const one of shown) for (let block = 1; block < blocks; block++) sums[one][block] += sums[one][block - 1];
+    return (this.columns = { ids, starts, ends, reach, own, sums, shown, found: new Float64Array(CLASSES.length) });
+  }
+
+  // Clocks of the events in [from, to); `mostly` is then the class that has most of them.
+  most(from, to) {
+    const { starts, ends, own, sums, shown, found } = this.built;
+    if (to - from === 1) { this.mostly = own[from]; return ends[from] - starts[from]; }
+    const first = Math.ceil(from / BLOCK), last = Math.floor(to / BLOCK);
+    for (const one of shown) found[one] = last > first ? sums[one][last] - sums[one][first] : 0;
+    const before = last > first ? first * BLOCK : to;
+    for (let at = from; at < before; at++) found[own[at]] += ends[at] - starts[at];
+    if (last > first) for (let at = last * BLOCK; at < to; at++) found[own[at]] += ends[at] - starts[at];
+    let all = 0, best = -1;
+    for (const one of shown) { all += found[one]; if (found[one] > best) { best = found[one]; this.mostly = one; } }
+    return all;
   }
 }
 
@@ -53,6 +74,14 @@ function classOf(launch, event) {
   return launch.head.barriers[launch.barrier[event]] ? CLASS["wait-meeting"] : CLASS["wait-group"];
 }
 
+// The class of each event.
+function classesOf(launch) {
+  if (launch.classes) return launch.classes;
+  const found = new Uint8Array(launch.count);
+  for (let event = 0; event < launch.count; event++) found[event] = classOf(launch, event);
+  return (launch.classes = found);
+}
+
 function waitClassOf(words) {
   if (words.endsWith("for ever")) return CLASS["wait-ever"];
   if (words === "wait for load") return CLASS["wait-load"];
@@ -61,20 +90,21 @@ function waitClassOf(words) {
 
 // Slots: CTA -> number of its slot on its SM; CTAs that do not overlap in time share one.
 function slotsOf(launch) {
-  const first = new Map(), last = new Map();
+  const { cta, start, end } = launch, ctas = launch.count ? cta.reduce((most, one) => (one > most ? one : most), 0) + 1 : 0;
+  const first = new Float64Array(ctas).fill(-1), last = new Float64Array(ctas);
   for (let at = 0; at < launch.count; at++) {
-    const cta = launch.cta[at];
-    if (!first.has(cta)) first.set(cta, launch.start[at]);
-    last.set(cta, Math.max(last.get(cta) ?? 0, launch.end[at]));
+    const one = cta[at];
+    if (first[one] < 0) first[one] = start[at];
+    if (end[at] > last[one]) last[one] = end[at];
   }
   const free = new Map(), slots = new Map();
-  for (const cta of [...first.keys()].sort((a, b) => first.get(a) - first.get(b) || a - b)) {
+  for (const cta of [...first.keys()].filter((one) => first[one] >= 0).sort((a, b) => first[a] - first[b] || a - b)) {
     const sm = launch.head.sm[cta] ?? 0, ends = free.get(sm) ?? [];
-    let slot = ends.findIndex((end) => end <= first.get(cta));
+    let slot = ends.findIndex((end) => end <= first[cta]);
     if (slot < 0) slot = ends.length;
-    ends[slot] = last.get(cta);
+    ends[slot] = last[cta];
     free.set(sm, ends);
-    slots.set(cta, { sm, slot, start: first.get(cta), end: last.get(cta) });
+    slots.set(cta, { sm, slot, start: first[cta], end: last[cta] });
   }
   return slots;
 }
@@ -178,6 +208,7 @@ function warpRows(launch, group, key, where) {
     row.collapsed = () => order.map((warp, at) => warpLane(launch, group, warp, at ? 3 : 20, at ? THIN : PLAIN));
     row.expanded = () => [...order].sort((a, b) => a - b).map((warp) => warpLane(launch, group, warp, 16, PLAIN));
     row.lanes = row.collapsed();
+    row.isOpen = false;
     return row;
   });
 }
@@ -185,7 +216,7 @@ function warpRows(launch, group, key, where) {
 function warpLane(launch, group, warp, height, style) {
   const lane = new Lane(launch, group.warps.get(warp), height, style);
   lane.warp = warp;
-  lane.arrivals = Int32Array.from(group.arrivals.get(warp) ?? []);
+  lane.arrivals = new Int32Array(group.arrivals.get(warp) ?? []);
   return lane;
 }
 

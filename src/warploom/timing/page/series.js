@@ -4,24 +4,28 @@
 // that the mean over a pixel costs two searches however many steps lie in it.
 
 class Series {
-  constructor(changes) {  // time, by how much, time, by how much, ...; in any order
-    const order = new Uint32Array(changes.length / 2).map((_, at) => 2 * at).sort((a, b) => changes[a] - changes[b]);
-    const times = [], values = [];
-    let value = 0;
-    for (const at of order) {
-      const time = changes[at];
-      value += changes[at + 1];
-      if (times.length && time - times[times.length - 1] < 1e-9) values[values.length - 1] = value;
-      else { times.push(time); values.push(value); }
+  // made: gives [time, by how much, time, by how much, ...] in any order; asked when the series is looked at.
+  constructor(made) { this.made = made; }
+
+  get times() { return this.built.times; }
+  get values() { return this.built.values; }
+  get sums() { return this.built.sums; }
+  get most() { return this.built.most; }
+
+  get built() {
+    if (this.columns) return this.columns;
+    const changes = inOrder(this.made()), times = new Float64Array(changes.length / 2), values = new Float64Array(times.length);
+    let value = 0, last = -1, most = 0;
+    for (let at = 0; at < changes.length; at += 2) {
+      if (last < 0 || changes[at] - times[last] >= 1e-9) times[++last] = changes[at];
+      values[last] = value += changes[at + 1];
     }
-    this.times = Float64Array.from(times);
-    this.values = Float64Array.from(values);
-    this.sums = new Float64Array(times.length);
-    this.most = 0;
-    for (let at = 0; at < times.length; at++) {
-      if (at) this.sums[at] = this.sums[at - 1] + values[at - 1] * (times[at] - times[at - 1]);
-      if (values[at] > this.most) this.most = values[at];
+    const count = last + 1, sums = new Float64Array(count);
+    for (let at = 0; at < count; at++) {
+      if (at) sums[at] = sums[at - 1] + values[at - 1] * (times[at] - times[at - 1]);
+      if (values[at] > most) most = values[at];
     }
+    return (this.columns = { times: times.subarray(0, count), values: values.subarray(0, count), sums, most });
   }
 
   at(time) {
@@ -39,6 +43,26 @@ class Series {
   mean(from, to) {
     return to > from ? (this.integral(to) - this.integral(from)) / (to - from) : this.at(from);
   }
+}
+
+// Changes by time. Beginnings and ends come in pairs, and each of the two are nearly in order: they are merged.
+function inOrder(changes) {
+  const pairs = changes.length / 4, begins = new Uint32Array(Math.ceil(pairs)), ends = new Uint32Array(Math.floor(pairs));
+  for (let at = 0; at < begins.length; at++) begins[at] = 4 * at;
+  for (let at = 0; at < ends.length; at++) ends[at] = 4 * at + 2;
+  const sorted = (order) => {
+    for (let at = 1; at < order.length; at++) if (changes[order[at]] < changes[order[at - 1]]) return order.sort((a, b) => changes[a] - changes[b]);
+    return order;
+  };
+  sorted(begins);
+  sorted(ends);
+  const found = new Float64Array(changes.length);
+  for (let at = 0, one = 0, other = 0; at < found.length; at += 2) {
+    const from = other >= ends.length || (one < begins.length && changes[begins[one]] <= changes[ends[other]]) ? begins[one++] : ends[other++];
+    found[at] = changes[from];
+    found[at + 1] = changes[from + 1];
+  }
+  return found;
 }
 
 // Stages of a slot: [first copy's start, bytes complete, released, bytes], each buffer that copies fill once.
@@ -94,8 +118,8 @@ function seriesRows(launch, group, where) {
   const { fills, buffers } = fillsOf(launch, group);
   if (!fills.length) return [];
   group.fills = fills;
-  const filled = new Series(fills.flatMap((one) => [one.full, 1, one.until, -1]));
-  const coming = new Series(fills.flatMap((one) => [one.start, 1, one.full, -1]));
+  const filled = new Series(() => fills.flatMap((one) => [one.full, 1, one.until, -1]));
+  const coming = new Series(() => fills.flatMap((one) => [one.start, 1, one.full, -1]));
   return [{
     kind: "series", launch, title: "Stages filled", where, lanes: [], most: buffers, unit: `of ${buffers}`, digits: 0,
     series: [{ steps: filled, name: "filled" }, { steps: coming, name: "arriving" }],
@@ -105,46 +129,38 @@ function seriesRows(launch, group, where) {
 // Rows of an SM: what of its shared and tensor memory is taken, and how busy its tensor pipe is.
 function chipRows(launch, sm, groups) {
   const several = new Set([...groups.values()].map((group) => group.sm)).size > 1, where = several ? ` (SM ${sm})` : "";
-  const rows = [], taken = [], held = [], coming = [], KIB = 1024;
+  const rows = [], taken = [], KIB = 1024, mine = [...groups.values()].filter((group) => group.sm === sm);
   for (const [, one] of launch.slots) {
     if (one.sm === sm) taken.push(one.start, launch.head.sharedBytes / KIB, one.end, -launch.head.sharedBytes / KIB);
   }
-  for (const group of groups.values()) {
-    if (group.sm !== sm) continue;
-    const fills = group.fills ?? [];
-    for (const one of fills) {
-      held.push(one.full, one.bytes / KIB, one.until, -one.bytes / KIB);
-      coming.push(one.start, one.bytes / KIB, one.full, -one.bytes / KIB);
-    }
-    for (const event of group.copies) {
-      if (launch.phase[event] >= 0) continue;
-      coming.push(launch.start[event], launch.bytes[event] / KIB, launch.end[event], -launch.bytes[event] / KIB);
-    }
-  }
+  const held = () => mine.flatMap(({ fills = [] }) => fills.flatMap((one) => [one.full, one.bytes / KIB, one.until, -one.bytes / KIB]));
+  const coming = () => mine.flatMap(({ fills = [], copies }) => [
+    ...fills.flatMap((one) => [one.start, one.bytes / KIB, one.full, -one.bytes / KIB]),
+    ...copies.filter((event) => launch.phase[event] < 0)
+      .flatMap((event) => [launch.start[event], launch.bytes[event] / KIB, launch.end[event], -launch.bytes[event] / KIB]),
+  ]);
   if (launch.head.sharedBytes) {
-    const outline = new Series(taken);
+    const outline = new Series(() => taken);
     rows.push({
       kind: "series", launch, title: "Shared memory", where, lanes: [], most: outline.most, unit: "KiB", digits: 0,
       outline: { steps: outline, name: "allocated" },
       series: [{ steps: new Series(held), name: "filled" }, { steps: new Series(coming), name: "arriving" }],
     });
   }
-  const columns = [];
-  for (let event = 0; event < launch.count; event++) {
-    if (launch.kind[event] === COLUMNS && (launch.head.sm[launch.cta[event]] ?? 0) === sm) columns.push(launch.start[event], launch.bytes[event] / 512);
-  }
+  const columns = mine.flatMap((group) => [...group.arrivals.values()].flatMap((events) => events.filter((event) => launch.kind[event] === COLUMNS)
+    .flatMap((event) => [launch.start[event], launch.bytes[event] / 512])));
   if (columns.length) {
     rows.push({
       kind: "series", launch, title: "Tensor memory", where, lanes: [], most: 512, unit: "columns", digits: 0,
-      series: [{ steps: new Series(columns), name: "allocated" }],
+      series: [{ steps: new Series(() => columns), name: "allocated" }],
     });
   }
   const busy = tensorOf(launch, sm);
   if (busy.length) {
-    const steps = new Series(busy);
+    const steps = new Series(() => busy);
     launch.tensor ??= steps;
     rows.push({
-      kind: "series", launch, title: "Tensor pipe busy", where, lanes: [], most: Math.max(100, steps.most), unit: "%", digits: 0,
+      kind: "series", launch, title: "Tensor pipe busy", where, lanes: [], get most() { return Math.max(100, steps.most); }, unit: "%", digits: 0,
       series: [{ steps, name: "busy" }],
     });
   }
@@ -153,11 +169,11 @@ function chipRows(launch, sm, groups) {
 
 // Percent of an SM's tensor pipe: a warpgroup's product takes all of it, a warp's that of its quarter.
 function tensorOf(launch, sm) {
-  const changes = [];
+  const { busyFor, busyFrom, start, kind, cta, slots, head } = launch, changes = [];
   for (let event = 0; event < launch.count; event++) {
-    if (!launch.busyFor[event] || (launch.head.sm[launch.cta[event]] ?? 0) !== sm) continue;
-    const [from, to] = busyOf(launch, event), share = launch.kind[event] === MATRIX ? 100 : 25;
-    changes.push(from, share, to, -share);
+    if (!busyFor[event] || slots.get(cta[event]).sm !== sm) continue;
+    const from = start[event] + busyFrom[event] / head.ticks, share = kind[event] === MATRIX ? 100 : 25;
+    changes.push(from, share, from + busyFor[event] / head.ticks, -share);
   }
   return changes;
 }

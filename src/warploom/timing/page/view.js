@@ -58,7 +58,7 @@ class View {
       map = this.lanesOf[launch.number] = { lanes: [], of: new Int16Array(launch.count).fill(-1) };
       for (const row of this.sections[launch.number]) for (const lane of row.lanes) {
         const number = map.lanes.push(lane) - 1;
-        for (const one of lane.ids) map.of[one] = number;
+        for (const one of lane.events) map.of[one] = number;
         for (const span of lane.spans ?? []) for (const one of span.events) map.of[one] = number;
         if (lane.arrivals) for (const one of lane.arrivals) map.of[one] = number;
       }
