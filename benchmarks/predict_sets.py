@@ -1,0 +1,293 @@
+"""The sets of kernels that were measured, each kernel with what `predict.py` needs to predict it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from warploom.isa.dtypes import ALL
+from warploom.kernels.ladder import find
+from warploom.lab.recipe import rebuild
+from warploom.runtime.on_clock import record
+from warploom.timing import H200, Launch
+from warploom.timing.recording import Recording
+
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results/nvidia-h200"
+TRIVIAL_TFLOPS = {"bf16": 680.0, "f16": 680.0, "e4m3": 1330.0, "f32": 40.0}
+TRIVIAL_TBYTES, TRIVIAL_START_US = 4.71, 2.2
+FREE_TILE = re.compile(r"[us]\d+x\d")
+Recorded = tuple[Recording, Launch]
+FEW_ROWS = 512
+"""Up to this many, the trivial rule counts bytes."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A kernel on a shape that was measured.
+
+    Attributes:
+        part: the set it belongs to; kernel, shape, dtype: names for people.
+        measured_us, measured_mhz: the latter 0 where the kernel did not count its clock.
+        record: makes the recording, or those of several launches one after the other.
+        protocol: of the measurement; zeros: its data; flops: where they are not 2 m n k; cap_watts: of its protocol.
+        turns: a name that kernels share which were measured in turns, and so at one clock.
+    """
+
+    part: str
+    kernel: str
+    shape: tuple[int, int, int]
+    dtype: str
+    measured_us: float
+    record: Callable[[], Recorded | list[Recorded]] = field(repr=False)
+    measured_mhz: float = 0.0
+    protocol: str = "alone"
+    zeros: bool = False
+    sha: str = ""
+    flops: float = 0.0
+    cap_watts: float = 0.0
+    turns: str = ""
+
+    def trivial_us(self) -> float:
+        if self.flops:
+            return self.flops / TRIVIAL_TFLOPS[self.dtype] / 1e6
+        m, n, k = self.shape
+        if min(m, n) > FEW_ROWS:
+            return 2 * m * n * k / TRIVIAL_TFLOPS[self.dtype] / 1e6
+        size = ALL[self.dtype].bytes
+        return (size * (m * k + n * k) + 2 * m * n) / TRIVIAL_TBYTES / 1e6 + TRIVIAL_START_US
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    return list(json.loads((RESULTS / f"{name}.json").read_text())["rows"])
+
+
+def zeros_for(kernel: Any, sizes: dict[str, int]) -> list[np.ndarray]:
+    """The kernel's inputs, of zeros; a size that nobody names is 1."""
+    specs = list(kernel.in_specs.values()) if isinstance(kernel.in_specs, dict) else list(kernel.in_specs)
+    made: list[np.ndarray] = []
+    for spec in specs:
+        if not hasattr(spec, "shape") or spec.workspace:
+            continue
+        shape = tuple(sizes.get(one, 1) if isinstance(one, str) else one for one in spec.shape)
+        made.append(np.zeros(shape, spec.dtype.numpy))
+    return made
+
+
+def outputs_for(kernel: Any, sizes: dict[str, int]) -> tuple[np.ndarray, ...]:
+    specs = list(kernel.out_specs.values()) if isinstance(kernel.out_specs, dict) else list(kernel.out_specs)
+    shapes = [tuple(sizes.get(one, 1) if isinstance(one, str) else one for one in spec.shape) for spec in specs]
+    return tuple(np.zeros(shape, spec.dtype.numpy) for shape, spec in zip(shapes, specs, strict=True))
+
+
+# -- sets ----------------------------------------------------------------------------------------------------------
+
+
+def ladder(name: str, part: str, zeros: bool = False) -> Iterator[Point]:
+    """Rungs, under the protocol alone."""
+    for row in rows_of(name):
+        if row.get("provider") == "cublas" or row["protocol"] != "alone":
+            continue
+        m, n, k = row["m"], row["n"], row["k"]
+
+        def recorded(row: dict[str, Any] = row, m: int = m, n: int = n, k: int = k) -> tuple[Recording, Launch]:
+            rung = find(row["rung"])
+            b = (n, k) if rung.layout == "TN" else (k, n)
+            arrays = [np.zeros(shape, rung.dtype.numpy) for shape in ((m, k), b)]
+            return record(rung.build(), *arrays, registers=row["registers"])
+
+        yield Point(part, row["kernel"], (m, n, k), row["dtype"], row["us"]["median"], recorded,
+                    row.get("kernel_clock_mhz", 0.0), zeros=zeros, sha=row["ptx_sha256"])  # fmt: skip
+
+
+def spread(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """So many of them, from first to last; 0: all."""
+    return [rows[at * len(rows) // most] for at in range(most)] if most and len(rows) > most else rows
+
+
+def built(name: str, part: str, protocol: str, wanted: Callable[[dict[str, Any]], bool] = lambda row: True,
+          most: int = 0) -> Iterator[Point]:  # fmt: skip
+    """Rows with a recipe."""
+    rows = [
+        row for row in rows_of(name)
+        if row.get("provider", "") == "warploom" and row.get("protocol") == protocol and "build" in row and wanted(row)
+    ]  # fmt: skip
+    for row in spread(rows, most):
+        m, n, k = row["m"], row["n"], row["k"]
+
+        def recorded(row: dict[str, Any] = row, m: int = m, n: int = n, k: int = k) -> tuple[Recording, Launch]:
+            kernel = rebuild(row["build"])
+            sizes = {"M": m, "N": n, "K": k, "Blocks": -(-k // 128), "ColumnBlocks": -(-n // 128)}
+            if isinstance(row.get("rows"), list):
+                groups = len(row["rows"])
+                sizes |= {"Rows": m, "AllN": n * groups, "Groups": groups}
+            arrays = zeros_for(kernel, sizes)
+            if isinstance(row.get("rows"), list):
+                arrays[2][:] = np.cumsum(row["rows"])
+            return record(kernel, *arrays, out=outputs_for(kernel, sizes), registers=row["registers"])
+
+        yield Point(part, f"{row['kernel']} {row.get('config', '')}".strip(), (m, n, k), row["dtype"],
+                    row["us"]["median"], recorded, row.get("kernel_clock_mhz", 0.0), protocol,
+                    sha=row.get("ptx_sha256", ""),
+                    cap_watts=H200["burst_watts"] if protocol == "burst" else 0.0)  # fmt: skip
+
+
+def texts() -> Iterator[Point]:
+    """The hand-written texts."""
+    import reference_texts as duels
+
+    for row in rows_of("reference-texts"):
+        if row["provider"] != "reference" or row["protocol"] != "alone":
+            continue
+        m, n, k = row["m"], row["n"], row["k"]
+
+        def recorded(row: dict[str, Any] = row, m: int = m, n: int = n, k: int = k) -> tuple[Recording, Launch]:
+            import torch
+
+            duel = next(one for one in duels.DUELS if one.text == row["text"])
+            contender, problem = duels.Reference(duel.kernel), duel.problem((m, n, k))
+            program = contender.program(problem, H200.sms)
+            dtype = getattr(torch, "bfloat16" if row["dtype"] == "bf16" else "float8_e4m3fn")
+            a, b = (torch.zeros(shape, dtype=torch.bfloat16).to(dtype) for shape in ((m, k), (n, k)))
+            blocks = (m, -(-k // 128)), (-(-n // 128), -(-k // 128))
+            scales = [torch.ones(shape) for shape in (blocks if problem.scales.startswith("block") else ((1,), (1,)))]
+            operands = duels.Operands(a, b, torch.zeros(m, n, dtype=torch.bfloat16), *scales)
+            return record(program, *contender.arguments(problem, operands), registers=row.get("registers", 168))
+
+        yield Point("reference texts", row["text"], (m, n, k), row["dtype"], row["us"]["median"], recorded,
+                    sha=row.get("text_sha256", ""))  # fmt: skip
+
+
+def attention(most: int) -> Iterator[Point]:
+    """Attention forward, its data normal. The shape is (queries of all heads, keys that one sees at most, head_dim)."""
+    from warploom.kernels.hopper.attention_config import section
+    from warploom.lab.attention_contenders import subject
+    from warploom.lab.attention_problem import ForwardProblem
+
+    rows = [
+        row for row in rows_of("attention")
+        if row["provider"] == "warploom" and row["protocol"] == "alone" and row["data"] == "normal"
+    ]  # fmt: skip
+    for row in spread(rows, most):
+        words = row["case"].split()
+        value_dim = int(words[0].partition("/")[2] or 0)
+        group = int(words[words.index("group") + 1]) if "group" in words else 1
+        window = (1024, 0) if "window" in words else None
+        case = ForwardProblem(
+            row["head_dim"], row["length"], row["causal"], row["dtype"], value_dim, group, window=window
+        )
+
+        def recorded(row: dict[str, Any] = row, case: ForwardProblem = case) -> tuple[Recording, Launch]:
+            kernel = rebuild(row["build"])
+            b, h, n, _ = case.sizes
+            sizes = {"B": b, "S": n, "T": n, "H": h, "G": h // case.group, "N": 1}
+            numbers: dict[str, Any] = {"scale": 1.0, "section": 1}
+            if case.causal or case.window:
+                of = subject(case)
+                numbers |= {"section": section(of, True, n, h, h // case.group), "last": 0}
+            if case.window:
+                numbers["first"] = -case.window[0]
+            return record(
+                kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes), registers=row["registers"], **numbers
+            )
+
+        queries = case.sizes[0] * case.sizes[1] * case.sizes[2]
+        yield Point("attention", row["case"], (queries, case.length, case.head_dim), row["dtype"],
+                    row["us"]["median"], recorded, sha=row["ptx_sha256"], flops=case.flops)  # fmt: skip
+
+
+def attention_backward() -> Iterator[Point]:
+    """The gradients of attention: a sum for each row, dQ, and dK with dV, three launches one after the other.
+
+    Where blocks see different numbers of keys, all of a head's are recorded, which takes too long for the suite's.
+    """
+    from warploom.kernels.hopper import attention_backward_keys, attention_backward_queries
+    from warploom.kernels.hopper.attention_backward import build_rows
+    from warploom.lab.attention_contenders import subject
+    from warploom.lab.attention_problem import ForwardProblem
+
+    for row in rows_of("attention-backward"):
+        case = ForwardProblem(row["head_dim"], row["length"], row["causal"], row["dtype"])
+        if row["provider"] != "warploom":
+            continue
+
+        def recorded(case: ForwardProblem = case) -> list[Recorded]:
+            (b, h, n, _), of = case.sizes, subject(case)
+            if case.causal and n > LONGEST_CAUSAL:
+                raise ValueError(f"blocks of {n} keys differ: to record all of a head takes too long")
+            sizes = {"B": b, "S": n, "T": n, "H": h, "G": h, "P": n, "N": 1}
+            found = [build_rows(of.dtype, of.value_dim, True), attention_backward_queries.build(of),
+                     attention_backward_keys.build(of)]  # fmt: skip
+            numbers = {"scale": 1.0, "factor": 1.0} | ({"last": 0} if case.causal else {})
+            made = []
+            for kernel in found:
+                scalars = {parameter.source for parameter in kernel.program().scalars}
+                wanted = {name: number for name, number in numbers.items() if name in scalars}
+                blocks = kernel.grid({**sizes}, H200)[0] if case.causal and wanted else 1
+                made.append(record(kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes),
+                                   clusters=blocks, **wanted))  # fmt: skip
+            return made
+
+        queries = case.sizes[0] * case.sizes[1] * case.sizes[2]
+        yield Point("attention backward", row["case"], (queries, case.length, case.head_dim), row["dtype"],
+                    row["us"]["median"], recorded, sha=row["ptx_sha256"], flops=2.5 * case.flops)  # fmt: skip
+
+
+LONGEST_CAUSAL = 2048
+
+
+def sampled(most: int) -> Iterator[Point]:
+    """Shapes drawn at random, which no constant has seen."""
+    for name in ("sample-bf16", "sample-bf16-seed-101"):
+        yield from built(name, "sampled", "interleaved", most=most)
+
+
+def within(shapes: int = 6, most: int = 7) -> Iterator[Point]:
+    """Configurations of free tiles on the same shape."""
+    from warploom.kernels.hopper.free_tile import build
+    from warploom.kernels.hopper.free_tile_config import named
+
+    rows = rows_of("sweep-free-tile")
+    for at in range(shapes):
+        row = rows[at * len(rows) // shapes]
+        m, n, k = row["m"], row["n"], row["k"]
+        for config in [name for name in sorted(row["us"]) if FREE_TILE.match(name)][:most]:
+
+            def recorded(config: str = config, m: int = m, n: int = n, k: int = k) -> tuple[Recording, Launch]:
+                kernel, sizes = build(config=named(config)), {"M": m, "N": n, "K": k}
+                return record(kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes))
+
+            yield Point("within a shape", config, (m, n, k), row["dtype"], row["us"][config], recorded,
+                        protocol="interleaved", turns=row_name(row))  # fmt: skip
+
+
+def row_name(row: dict[str, Any]) -> str:
+    return f"{row['m']}x{row['n']}x{row['k']} of run {row['run']}"
+
+
+def points(most: int) -> dict[str, Callable[[], Iterator[Point]]]:
+    """The sets by name. most: points of a long one."""
+    return {
+        "ladder 8192": lambda: ladder("ladder", "ladder 8192"),
+        "ladder 4096": lambda: ladder("ladder-4096", "ladder 4096"),
+        "zeros": lambda: ladder("ladder-zeros", "zeros", zeros=True),
+        "small M": lambda: built("decode", "small M", "interleaved", most=most),
+        "few rows": lambda: built("few-rows", "few rows", "interleaved", most=most),
+        "fp8": lambda: built("fp8", "fp8", "alone", lambda row: "block" not in row.get("scales", ""), most=most),
+        "block scaled": lambda: built("fp8", "block scaled", "alone", lambda row: "block" in row.get("scales", "")),
+        "grouped": lambda: built("grouped", "grouped", "interleaved"),
+        "square": lambda: built("square-bf16", "square", "alone", most=most),
+        "llm": lambda: built("llm-bf16", "llm", "alone", most=most),
+        "small K": lambda: built("small-k-bf16", "small K", "alone", most=most),
+        "reference texts": texts,
+        "attention": lambda: attention(most),
+        "attention backward": attention_backward,
+        "burst": lambda: built("square-bf16", "burst", "burst"),
+        "sampled": lambda: sampled(most),
+        "within a shape": within,
+    }
