@@ -1,11 +1,12 @@
 """Predict what has been measured since the model was made, and keep the first prediction beside every later one.
 
-    python benchmarks/predict_blind.py MEASURED.json … [--every N] [--only WORDS …]
+    python benchmarks/predict_blind.py MEASURED.json … [--every N] [--only WORDS …] [--again]
                                        [--out benchmarks/results/emulator/blind.json]
 
 MEASURED: evidence of `benchmarks.attention`, `benchmarks.attention_decode` or `benchmarks.beside`, this package's
 kernels by the protocol alone. A row has `measured_us`, `predicted_us` by the model as it is, and `blind_us`: what the
-model said before anybody had seen the measurement, which stays. A kernel that is new to --out is predicted blind now.
+model said before anybody had seen the measurement, which stays. A kernel that is new to --out is predicted blind now;
+with --again none is, and those that --out has are predicted once more.
 """
 
 from __future__ import annotations
@@ -163,6 +164,7 @@ def main() -> None:
     parser.add_argument("measured", nargs="+", type=Path)
     parser.add_argument("--every", type=int, default=1, help="of a file's rows, each Nth")
     parser.add_argument("--only", nargs="*", default=[], help="parts of names")
+    parser.add_argument("--again", action="store_true", help="only kernels that --out has")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     before = json.loads(options.out.read_text()) if options.out.exists() else {"rows": [], "measured_on": {}}
@@ -175,6 +177,8 @@ def main() -> None:
             {kind: machine(run) for kind, run in told["runs"].items()} if "runs" in told else machine(told)
         )
         wanted = [one for one in found(path) if not options.only or any(part in one.name for part in options.only)]
+        if options.again:
+            wanted = [one for one in wanted if one.name in rows]
         for one in wanted[:: options.every]:
             started = time.perf_counter()
             prediction = one.predicted()
