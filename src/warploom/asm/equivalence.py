@@ -7,8 +7,9 @@ instruction after them, and leaves out what does nothing: declarations, comments
 from __future__ import annotations
 
 import struct
+from collections import ChainMap
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..isa import dtypes
@@ -26,26 +27,16 @@ def normal_form(module: nodes.Module, entry: str) -> list[Line]:
     return _Normal(module, function).lines()
 
 
-@dataclass
-class _Scope:
-    parent: _Scope | None
-    names: dict[str, Any] = field(default_factory=dict)
-
-    def find(self, name: str) -> Any:
-        scope: _Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.parent
-        return None
-
-
 @dataclass(eq=False)
 class _Thing:
     """What a name stands for: `says` is what its declaration says about it, but for the name."""
 
     kind: str
     says: Any = ()
+
+
+_Scope = ChainMap[str, _Thing]
+"""The names of a block, and behind them those of the blocks around it."""
 
 
 class _Normal:
@@ -58,17 +49,17 @@ class _Normal:
 
     def lines(self) -> list[Line]:
         """The head, then the body."""
-        outside = _Scope(None)
+        outside = _Scope()
         for item in self.module.items:
             if isinstance(item, nodes.Variable):
-                outside.names.setdefault(item.name, _variable(item))
+                outside.setdefault(item.name, _variable(item))
             elif isinstance(item, nodes.Function):
-                outside.names.setdefault(item.name, _Thing("function", item.name))
-        scope = _Scope(outside)
+                outside.setdefault(item.name, _Thing("function", item.name))
+        scope = outside.new_child()
         parameters = []
         for number, parameter in enumerate(self.function.parameters):
             thing = _Thing("parameter", number)
-            scope.names[parameter.name] = thing
+            scope[parameter.name] = thing
             parameters.append((parameter.type, parameter.dims, parameter.align))
         self._flatten(self.function.body or (), scope)
         directives = sorted((each.name, each.text.replace(" ", "")) for each in self.function.directives)
@@ -79,16 +70,16 @@ class _Normal:
         for each in statements:
             if isinstance(each, nodes.RegisterDeclaration):
                 for name in _names(each):
-                    scope.names[name] = _Thing("register", dtypes.ALL[each.type].register_bits)
+                    scope[name] = _Thing("register", dtypes.ALL[each.type].register_bits)
             elif isinstance(each, nodes.Variable):
-                scope.names[each.name] = _variable(each)
+                scope[each.name] = _variable(each)
             elif isinstance(each, nodes.Label):
-                scope.names[each.name] = _Thing("label")
+                scope[each.name] = _Thing("label")
         for each in statements:
             if isinstance(each, nodes.Block):
-                self._flatten(each.statements, _Scope(scope))
+                self._flatten(each.statements, scope.new_child())
             elif isinstance(each, nodes.Label):
-                self.places[id(scope.names[each.name])] = len(self.flat)
+                self.places[id(scope[each.name])] = len(self.flat)
             elif isinstance(each, nodes.Instruction) or (isinstance(each, nodes.Directive) and each.name != "file"):
                 self.flat.append((each, scope))
 
@@ -129,7 +120,7 @@ class _Normal:
 
     def _name(self, name: str, scope: _Scope) -> Any:
         """How a name is written: by kind and number; a label by where it leads."""
-        thing = scope.find(name)
+        thing = scope.get(name)
         if thing is None:
             return name if name in SPECIAL_REGISTERS else ("?", name)
         if thing.kind == "label":
