@@ -57,25 +57,18 @@ def halves(d: Decode, names: str, function: Function, exact: bool = False, flush
     return step
 
 
-@HANDLERS.add("add.f16", "add.bf16")
-def add(d: Decode) -> Step:
-    return halves(d, "ab", add_odd)
+# The product of two halves is exact in double precision; tanh and ex2 are the double precision value rounded once,
+# within the ISA's bounds, not bit for bit what hardware gives.
+_ROUNDED: dict[str, tuple[Function, str]] = {
+    "add": (add_odd, "ab"), "sub": (lambda a, b: add_odd(a, -b), "ab"), "mul": (np.multiply, "ab"),
+    "fma": (lambda a, b, c: add_odd(a * b, c), "abc"), "tanh": (np.tanh, "a"), "ex2": (np.exp2, "a"),
+}  # fmt: skip
 
 
-@HANDLERS.add("sub.f16", "sub.bf16")
-def subtract(d: Decode) -> Step:
-    return halves(d, "ab", lambda a, b: add_odd(a, -b))
-
-
-@HANDLERS.add("mul.f16", "mul.bf16")
-def multiply(d: Decode) -> Step:
-    return halves(d, "ab", np.multiply)
-
-
-@HANDLERS.add("fma.f16", "fma.relu.f16", "fma.bf16")
-def multiply_add(d: Decode) -> Step:
-    """The product of two halves is exact in double precision."""
-    return halves(d, "abc", lambda a, b, c: add_odd(a * b, c))
+@HANDLERS.add("fma.relu.f16", *(f"{name}.{kind}" for name in _ROUNDED for kind in ("f16", "bf16")))
+def rounded(d: Decode) -> Step:
+    function, names = _ROUNDED[d.match.form.base]
+    return halves(d, names, function)
 
 
 @HANDLERS.add(*(f"{name}.{kind}" for name in ("min", "max", "min.xorsign", "max.xorsign") for kind in ("f16", "bf16")))
@@ -90,9 +83,3 @@ def minmax(d: Decode) -> Step:
 def sign(d: Decode) -> Step:
     operation = {"neg": np.negative, "abs": np.absolute}[d.match.form.base]
     return halves(d, "a", operation, exact=True)
-
-
-@HANDLERS.add("tanh.f16", "tanh.bf16", "ex2.f16", "ex2.bf16")
-def approximate(d: Decode) -> Step:
-    """The double precision value rounded once: within the ISA's bounds, not bit for bit what hardware gives."""
-    return halves(d, "a", {"tanh": np.tanh, "ex2": np.exp2}[d.match.form.base])

@@ -52,34 +52,16 @@ def computed(d: Decode, names: str, function: Callable[..., Any], out: str = "d"
     return step
 
 
-@HANDLERS.add("add.integer")
-def add(d: Decode) -> Step:
-    return elementwise(d, np.add, "a", "b")
+_OF_NUMPY: dict[str, tuple[np.ufunc, str]] = {
+    "add": (np.add, "ab"), "sub": (np.subtract, "ab"), "min": (np.minimum, "ab"), "max": (np.maximum, "ab"),
+    "abs": (np.absolute, "a"), "neg": (np.negative, "a"),
+}  # fmt: skip
 
 
-@HANDLERS.add("sub.integer")
-def subtract(d: Decode) -> Step:
-    return elementwise(d, np.subtract, "a", "b")
-
-
-@HANDLERS.add("abs.integer")
-def absolute(d: Decode) -> Step:
-    return elementwise(d, np.absolute, "a")
-
-
-@HANDLERS.add("neg.integer")
-def negate(d: Decode) -> Step:
-    return elementwise(d, np.negative, "a")
-
-
-@HANDLERS.add("min.integer")
-def minimum(d: Decode) -> Step:
-    return elementwise(d, np.minimum, "a", "b")
-
-
-@HANDLERS.add("max.integer")
-def maximum(d: Decode) -> Step:
-    return elementwise(d, np.maximum, "a", "b")
+@HANDLERS.add(*(f"{name}.integer" for name in _OF_NUMPY))
+def of_numpy(d: Decode) -> Step:
+    function, names = _OF_NUMPY[d.match.form.base]
+    return elementwise(d, function, *names)
 
 
 def clamp32(x: np.ndarray) -> np.ndarray:
