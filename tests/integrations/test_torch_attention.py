@@ -204,3 +204,24 @@ def test_functions_that_cannot_become_part_of_a_kernel_are_refused(options):
     q, k, v, _ = (x.detach() for x in given())
     with pytest.raises(warploom.errors.WarploomError):
         warploom.attention(q, k, v, **options)
+
+
+ENDS = torch.tensor([0, 7, 20], dtype=torch.int32)
+TWICE = {
+    "attention": lambda q, k, v: warploom.attention(q, k, v, causal=True),
+    "functions": lambda q, k, v: warploom.attention(q, k, v, score_mod=lambda s, b, h, i, j: s * 0.5),
+    "varlen": lambda q, k, v: warploom.attention_varlen(
+        *(x[0].transpose(0, 1) for x in (q, k, v)), ENDS, ENDS, causal=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_second_derivative_is_refused_and_not_zero(name: str) -> None:
+    q, k, v = (torch.randn(1, 1, 20, 64).bfloat16().requires_grad_() for _ in range(3))
+    (first,) = torch.autograd.grad(TWICE[name](q, k, v).float().pow(2).sum(), q, create_graph=True)
+    plain = TWICE[name](*(x.detach().requires_grad_() for x in (q, k, v)))
+    plain.float().pow(2).sum().backward()
+    assert first.requires_grad and first.abs().sum() > 0
+    with refused("argument"):
+        (first.float().pow(2).sum() + q.float().sum()).backward()

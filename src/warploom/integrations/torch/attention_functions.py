@@ -10,6 +10,7 @@ from torch import Tensor
 from ...operators.attention import calls, gradients
 from ...operators.attention.captured import captured
 from ...operators.dispatch_hook import refuse_gradients
+from .custom_operator import Once
 
 
 @torch.compiler.disable
@@ -50,4 +51,7 @@ class _Modified(torch.autograd.Function):
         with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
             found = gradients.gradients({"q": q, "k": k, "v": v}, out, lse, grad, **ctx.options)
             sunk = None if sinks is None else sunken(sinks, lse, found.delta)
-        return found.dq, found.dk, found.dv, sunk, None, None
+        made = [found.dq, found.dk, found.dv, sunk]
+        if torch.is_grad_enabled():  # a graph of the gradient is wanted
+            made = [None if each is None else Once.apply(each, grad, q, k, v) for each in made]
+        return *made, None, None

@@ -1,4 +1,4 @@
-"""PyTorch: one operator of this library, as `torch.library` knows it."""
+"""PyTorch: one operator of this library, as `torch.library` knows it, and gradients that have none themselves."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from ...errors import ArgumentError
 
 NAMESPACE = "warploom"
 DEVICES = ("CPU", "CUDA")
@@ -33,8 +35,26 @@ def define(
 
 def define_both(forward: tuple[Any, ...], backward: tuple[Any, ...]) -> torch.library.Library:
     """Define an operator and that of its gradient, each by the arguments of `define` behind the library; the library
-    object that is returned must stay."""
+    object that is returned must stay. The gradient has none: torch would take it for zero."""
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
-    for each in (forward, backward):
-        define(library, *each)
+    define(library, *forward)
+    define(library, *backward, refuse_second, lambda *_, **__: None)
     return library
+
+
+def refuse_second(*_: Any) -> Any:
+    """Raise ArgumentError for the gradient of a gradient."""
+    raise ArgumentError(
+        "attention has no second derivative", expected="gradients of results, once",
+        hint="torch's scaled_dot_product_attention under sdpa_kernel(SDPBackend.MATH) has one",
+    )  # fmt: skip
+
+
+class Once(torch.autograd.Function):
+    """A gradient that has none itself: `Once.apply(gradient, *what it depends on)`."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: torch.Tensor, *_: Any) -> torch.Tensor:
+        return gradient.view_as(gradient)
+
+    backward = staticmethod(refuse_second)
