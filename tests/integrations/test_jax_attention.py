@@ -48,6 +48,33 @@ def test_under_jit_with_gradients_it_is_the_formula():
         assert np.linalg.norm(mine - wanted) <= 0.01 * np.linalg.norm(wanted)
 
 
+def test_a_sink_that_is_not_there_has_no_gradient_where_no_key_is_seen_either():
+    q, k, v, _ = given()
+    sinks = jnp.asarray([-jnp.inf, 0.5])
+
+    def loss(sinks):
+        return wj.attention(q, k, v, window=(-1, -1), causal=True, sinks=sinks).astype(jnp.float32).sum()
+
+    def few(sinks):
+        return wj.attention(q, k[:, :, :8], v[:, :, :8], causal=True, sinks=sinks).astype(jnp.float32).sum()
+
+    for function in (loss, few):
+        found = np.asarray(jax.grad(function)(sinks))
+        assert np.isfinite(found).all() and found[0] == 0 and found[1] != 0
+
+
+@pytest.mark.slow
+def test_batches_of_vmap_are_each_computed_and_gradients_have_none():
+    q, k, v, _ = given()
+    both = jnp.stack([q, q * 2]), jnp.stack([k, k]), jnp.stack([v, -v])
+    found = jax.vmap(lambda *arrays: wj.attention(*arrays, causal=True))(*both)
+    for at in range(2):
+        np.testing.assert_array_equal(found[at], wj.attention(*(x[at] for x in both), causal=True))
+    first = jax.grad(lambda q: wj.attention(q, k, v).astype(jnp.float32).sum())
+    with pytest.raises(ValueError, match="differentiat"):
+        jax.grad(lambda q: first(q).astype(jnp.float32).sum())(q)
+
+
 def test_logarithms_come_along_and_what_does_not_fit_is_refused():
     q, k, v, _ = given()
     out, lse = wj.attention(q, k, v, return_lse=True, layout="bhsd")

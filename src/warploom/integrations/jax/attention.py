@@ -108,7 +108,7 @@ def _backward(static: tuple[Any, ...], kept: Any, grads: tuple[Any, Any]) -> tup
     found = {"q": dq, "k": dk, "v": dv}
     if "sinks" in arrays:
         sinks = arrays["sinks"].astype(jnp.float32)
-        weight = jnp.exp(sinks[None, :, None] - lse)
+        weight = jnp.nan_to_num(jnp.exp(sinks[None, :, None] - lse))  # -inf - -inf: no key, and no sink
         found["sinks"] = -(weight * delta[..., :queries]).sum((0, 2)).astype(arrays["sinks"].dtype)
     return (found,)
 

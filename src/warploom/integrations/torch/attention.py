@@ -166,7 +166,8 @@ def flex_attention(
         block_mask: of torch's `create_block_mask`, or a `mask_mod` itself, which is applied to every score.
         scale, enable_gqa, return_lse: as torch's. kernel_options: for torch's own kernels; looked at by nobody here.
 
-    Tensors that want gradients get them. Raises ArgumentError and ArgumentTypeError as `warploom.attention`.
+    Tensors that want gradients get them; the logarithms have none, where torch's do. Raises ArgumentError and
+    ArgumentTypeError as `warploom.attention`.
     """
     if not enable_gqa and query.shape[1] != key.shape[1]:
         raise ArgumentError(

@@ -38,7 +38,8 @@ def define_both(forward: tuple[Any, ...], backward: tuple[Any, ...]) -> torch.li
     object that is returned must stay. The gradient has none: torch would take it for zero."""
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     define(library, *forward)
-    define(library, *backward, refuse_second, lambda *_, **__: None)
+    schema, run, fake = backward
+    define(library, schema, run, fake, refuse_second, lambda *_, **__: None)
     return library
 
 
