@@ -74,6 +74,15 @@ def test_an_array_that_a_function_could_not_index_is_refused() -> None:
         captured.captured(lambda s, b, h, i, j: s + table[i, j], "score_mod")
 
 
+@pytest.mark.parametrize("width", [1 << 15, 1 << 18])
+def test_a_table_of_more_keys_than_s32_counts_is_refused(width: int) -> None:
+    """With 2^18 pages their number times their keys is 2^32, which a kernel would take for no room."""
+    pages = np.zeros((1, 1, 1 << 14, 8), np.float16)
+    table = np.zeros((1, width), np.int32)
+    with refused("wrong-shape"):
+        warploom.attention_decode(pages[:, :, 0], pages, pages, np.array([5], np.int32), table=table)
+
+
 def test_what_is_wrong_with_a_captured_array_is_said() -> None:
     table = np.zeros((8, 8), np.float32).T[:, ::2]
     with refused("wrong-layout"):

@@ -24,6 +24,7 @@ from ..views import restrided
 from ..workspace import of_stream
 from .calls import Family, check_machine, compute, hashed, launch_bound, without_keys
 from .choice import call_of, chosen
+from .limits import LONGEST, check_countable
 from .machine import EMULATED_SMS
 from .request import (
     WIDE,
@@ -188,6 +189,7 @@ def read(
         )  # fmt: skip
     views |= {name: seen[name] for name in ("lengths", "table", "sinks", "k_scale", "v_scale") if name in seen}
     room = views["k"].shape[1] * (seen["table"].shape[1] if paged else 1)
+    check_countable("keys that a sequence has room for", room, "a narrower table", LONGEST)
     _check_lengths(views, batch, room)
     left = _left(window, causal)
     value_dim = views["v"].shape[3]
