@@ -60,6 +60,7 @@ def test_known_layers_of_known_models():
         ({"sharding": [0]}, "sharding"), ({"low_rank": {"kv": 4}}, "low_rank"), ({"hiden": 5}, "hiden"),
         ({"name": ""}, "number 1"), ({"hidden": 10**30}, "hidden"),
         ({"low_rank": {"kv": 4, "rope": 4, "nope": 4, "value": 4, "query": "x"}}, "low_rank"),
+        ({"low_rank": None}, "low_rank"),
         ({"low_rank": {"kv": 4, "rope": 4, "nope": 4, "value": 4, "key": 4}}, "low_rank"),
         ({"hidden": 7, "heads": 1, "head_dim": 3, "intermediate": 5}, "no layer"), ({"sharding": [7919]}, "no layer"),
     ],

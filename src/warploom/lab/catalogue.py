@@ -148,8 +148,8 @@ def _model(entry: Any, number: int, file: str) -> Model:
     shards = entry.get("sharding")
     if not isinstance(shards, list) or not shards or not all(_is_size(each) for each in shards):
         raise wrong("has a wrong sharding", "a list of numbers of GPUs, such as [1, 2]", shards)
-    ranks = entry.get("low_rank")
-    if ranks is not None:
+    if "low_rank" in entry:
+        ranks = entry["low_rank"]
         known = isinstance(ranks, dict) and {*_LOW_RANK} <= {*ranks} <= {*_LOW_RANK, "query"}
         if not known or not all(_is_size(each) for each in ranks.values()):
             raise wrong("has a wrong low_rank", f"an object of {', '.join(_LOW_RANK)}, and query where it has one",
