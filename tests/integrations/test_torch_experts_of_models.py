@@ -104,6 +104,7 @@ def test_a_converted_model_of_experts_is_pickled_and_computes(calls):
     tokens = torch.randint(3, 64, (1, 4))
     again = pickle.loads(pickle.dumps(ours))
     assert torch.equal(again(tokens).logits, ours(tokens).logits) and len(calls) == 4
+    assert all(hasattr(each, "_warploom_registered") for each in (ours, ours.model))  # each alone registers it, too
 
 
 @torch.no_grad()

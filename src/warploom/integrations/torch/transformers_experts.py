@@ -50,7 +50,10 @@ def use(part: Any) -> bool:
     can = getattr(part, "_can_set_experts_implementation", None)
     if _interface() is None or can is None or not can():
         return False
-    if getattr(part.config, "_experts_implementation", None) != REPLACED or not any(map(fitting, part.modules())):
+    now = getattr(part.config, "_experts_implementation", None)
+    if now == NAME:  # a model that has this one in it shares its configuration
+        return True
+    if now != REPLACED or not any(map(fitting, part.modules())):
         return False
     part.set_experts_implementation({"": NAME})
     return True
