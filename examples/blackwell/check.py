@@ -66,6 +66,13 @@ def _scaled() -> tuple[np.ndarray, ...]:
     return *_normal((130, 384), (136, 384), dtype=ml_dtypes.float8_e4m3fn), codes, codes[::-1].copy()
 
 
+def _scaled_4() -> tuple[np.ndarray, ...]:
+    """Operands of nvfp4, two elements to a byte, and atoms of factors from 1/2 to 4."""
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(0, 256, (rows, 384), np.uint8) for rows in (130, 136))
+    return a, b, *(rng.integers(0x30, 0x48, (2, 12, 512), np.uint8) for _ in range(2))
+
+
 CASES = (
     *(Case(each.name, lambda kernel=each.kernel: kernel, tuple, each.expected.shape, each.expected.dtype)
       for each in PRIMITIVES),
@@ -77,6 +84,7 @@ CASES = (
          (260, 136)),
     Case("pair 256 x 256", gemm.build, lambda: _normal((260, 200), (264, 200)), (260, 264)),
     Case("mxfp8", block_scaled.build, _scaled, (130, 136)),
+    Case("nvfp4", lambda: block_scaled.build(block_scaled.Config(block_scaled.NVFP4)), _scaled_4, (130, 136)),
     Case("few rows", small_m.build, lambda: _normal((5, 520), (136, 520)), (5, 136)),
     Case("groups", lambda: grouped.build(config=Config(128, 64, 4), limits="offsets"),
          lambda: (*_normal((200, 136), (3 * 72, 136)), np.array([70, 70, 200], np.int32)), (200, 72)),

@@ -142,6 +142,19 @@ def test_what_explain_says_of_a_tile_is_what_the_emulator_counts(config, dtype, 
     assert f"{found.per_tile['tcgen05']} products" in found.text()
 
 
+@pytest.mark.parametrize("config", [SmallMConfig(16, 1, 3), SmallMConfig(16, 2, 3), SmallMConfig(32, 4, 3)], ids=str)
+@pytest.mark.parametrize(("m", "n", "k"), [(20, 130, 200), (1, 8, 72), (33, 257, 640)])
+def test_what_explain_says_of_few_rows_is_what_the_emulator_counts(config, m, n, k):
+    """Of ragged sizes, and where K has fewer parts than the cluster has CTAs."""
+    problem = Problem.of(m, n, k, "bf16")
+    found = explain(problem, B200, config).per_tile
+    a, b = (np.zeros((rows, k), BF16) for rows in (m, n))
+    counters = small_m.build(config, problem.product).emulate(a, b, check=False, machine=machine(sms=4)).counters
+    tiles = -(-m // config.tokens) * -(-n // 128)
+    assert len(found) == 5
+    assert {name: tiles * each for name, each in found.items()} == {name: getattr(counters, name) for name in found}
+
+
 def test_neither_generation_runs_what_is_pinned_for_the_other():
     problem = Problem.of(512, 512, 512, "bf16")
     hopper = Gpu("NVIDIA H200", "sm_90a", 132)

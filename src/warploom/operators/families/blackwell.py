@@ -149,6 +149,18 @@ class BlackwellSmallM(OfBlackwell):
 
         return small_m.build(config, problem.product, problem.fusion)
 
+    def per_tile(self, config: SmallMConfig, problem: Problem) -> dict[str, int]:
+        """As of `gemm`, of a cluster: each of its CTAs that has a part of K multiplies into columns of its own."""
+        k_tiles, cells = -(-problem.k // problem.product.tile_k), config.tokens * ROWS
+        products, active = k_tiles * (TILE_K_BYTES // STEP_BYTES), min(config.split, k_tiles)
+        return {
+            "tcgen05": products,
+            "tma_load_bytes": k_tiles * config.stage_bytes,
+            "matrix_operand_bytes": products * (config.tokens + ROWS) * STEP_BYTES,
+            "tensor_memory_product_bytes": (2 * products - active) * cells * CELL_BYTES,
+            "tensor_memory_load_bytes": active * cells * CELL_BYTES,
+        }
+
     def describe(self, config: SmallMConfig) -> str:
         split = f", K in {config.split} parts" if config.split > 1 else ""
         tile = f"{config.tokens} rows of A by {ROWS} of B, {config.stages} stages{split}"
