@@ -37,7 +37,7 @@ CAUSAL = replace(NARROW, above=True)
 WINDOW = replace(CAUSAL, below=True)
 ONE = replace(SMALL, consumers=1)
 SINKS = np.array([1.5, -0.5, 200.0, -np.inf], np.float32)
-SLOW = ("score", "both", "listed", "functions", "varlen causal")
+SLOW = ("score", "both", "listed", "whole", "functions", "varlen causal")
 """Cases that only bugs which name them go through."""
 STEPS = 2_000_000
 """Warp instructions that a launch may take: ten times what the longest one does."""
@@ -111,7 +111,7 @@ def twice() -> bool:
     return right and kept.cleared()
 
 
-LENGTHS = (70, 0, 1, 65, 130), (100, 5, 70, 65, 64)
+LENGTHS = (90, 0, 1, 65, 130), (100, 5, 70, 65, 64)
 
 
 def varlen(causal: bool) -> bool:
@@ -150,18 +150,22 @@ def functions(kind: str) -> bool:
     def mask(b: Any, h: Any, i: Any, j: Any) -> Any:
         return (documents[i] == documents[j]) | (i < 2 * j - 30 * b)
 
+    def whole(b: Any, h: Any, i: Any, j: Any) -> Any:  # blocks of 64 that are seen wholly, or not at all
+        return i // 64 == j // 64
+
+    seen = whole if kind == "whole" else mask
     i, j = torch.arange(queries)[:, None], torch.arange(keys)
     s = q.double() @ k.double().repeat_interleave(heads, 1).transpose(2, 3) * 0.125
     b, h = torch.arange(batch).view(-1, 1, 1, 1), torch.arange(heads).view(1, -1, 1, 1)
     options: dict[str, Any] = {}
     if kind in ("score", "both"):
         options["score_mod"], s = score, score(s, b, h, i, j)
-    if kind == "listed":
-        options["block_mask"] = create_block_mask(mask, batch, None, queries, keys, device="cpu", BLOCK_SIZE=64)
+    if kind in ("listed", "whole"):
+        options["block_mask"] = create_block_mask(seen, batch, None, queries, keys, device="cpu", BLOCK_SIZE=64)
     elif kind != "score":
         options["mask_mod"] = mask
     if kind != "score":
-        s = s.masked_fill(~mask(b, h, i, j), -torch.inf)
+        s = s.masked_fill(~seen(b, h, i, j), -torch.inf)
     lse = torch.logsumexp(s, -1)
     wanted = torch.exp(s - torch.where(lse.isinf(), 0, lse)[..., None]) @ v.double().repeat_interleave(heads, 1)
     found, sums = warploom.attention(q, k, v, return_lse=True, **options)
@@ -275,6 +279,7 @@ def _cases(family: str) -> dict[str, Case]:
             "score": partial(called, compute=partial(functions, "score")),
             "both": partial(called, compute=partial(functions, "both")),
             "listed": partial(called, compute=partial(functions, "listed")),
+            "whole": partial(called, compute=partial(functions, "whole")),
             "varlen": partial(called, compute=partial(varlen, False)),
             "varlen causal": partial(called, compute=partial(varlen, True)),
             "twice": partial(called, compute=twice),

@@ -7,11 +7,15 @@ Idea       S of the next tile is multiplied before O of this one: the exponentia
 Roles      producer    warpgroup 0, one thread   takes a block's number from the queue; TMA of Q, then K, V, K, V ...
            turners     warps 1 to 3 of it        e4m3 only: columns x keys of keys x columns
            consumer    warpgroups 1, 2 (3)       64 queries each
-Barriers   q.full, q.empty    a block of queries; O leaves through the same memory
+Memory     Q   `query_slots` blocks; O leaves through the rows of its queries (e4m3: through memory of its own)
+           K, V (e4m3: and Vt)    rings of tiles
+Barriers   q.full, q.empty    a block of queries, let go when TMA has read O from its memory
            k.full, k.empty    a tile of keys
-           v.full, v.empty    a tile of values, which is let go a tile later
-           t.full, t.empty    a tile of transposed values
-           queue              numbers of blocks, longest first
+           v.full, v.empty    a tile of values, which is let go a tile later than its keys
+           t.full, t.empty    e4m3: a tile of transposed values, written by the turners
+           queue.full, .empty numbers of blocks, longest first
+           1 to 3 (named)     a consumer's own warps, around its store of O
+           behind those       consumers take turns in issuing their products (`ordered`)
 Timeline   of a consumer, from the second tile of a block on
 
            S_j = Q K_j | wait | exponentials of S_j ............ | wait | rescale O if needed

@@ -1,7 +1,13 @@
 """dK and dV: a block of keys and values stays in shared memory; tiles of queries and dO pass by, of all query heads.
 
-Roles      producer    warpgroup 0, one thread
-           consumer    warpgroups 1, 2              64 keys each
+Roles      producer    warpgroup 0, one thread      TMA of K and V once, then of Q, dO, lse2 and delta, tile by tile
+           consumer    warpgroups 1, 2              64 keys each; dK and dV in registers
+Memory     K, V        the CTA's keys, one stage; each consumer's rows become its dK and dV at the end
+           Q, dO       a ring of tiles of queries, and with each tile its lse2 and delta
+Barriers   k.full           1 arrival + bytes of K and V              producer -> consumers, once
+           q.full[s]        1 arrival + bytes of a tile               producer -> consumers
+           q.empty[s]       1 arrival of each consumer                consumers -> producer
+           1, 2 (named)     a consumer's own warps: all have read lse2 and delta before one of them lets the stage go
 Timeline   of a consumer, while the other one multiplies
 
            Sᵀ = K Qᵀ | dPᵀ = V dOᵀ | Pᵀ, dSᵀ in registers | dV += Pᵀ dO | dK += dSᵀ Q

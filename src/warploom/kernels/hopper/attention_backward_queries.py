@@ -1,7 +1,13 @@
 """dQ: a block of queries and their dO stay in shared memory; tiles of keys and values pass by.
 
-Roles      producer    warpgroup 0, one thread
-           consumer    warpgroups 1, 2              64 queries each
+Roles      producer    warpgroup 0, one thread      TMA of Q and dO once, then of K and V, tile by tile
+           consumer    warpgroups 1, 2              64 queries each; dQ, lse2 and delta in registers
+Memory     Q, dO       the CTA's queries, one stage; each consumer's rows of Q become its dQ at the end
+           K, V        a ring of tiles of keys
+Barriers   q.full           1 arrival + bytes of Q and dO             producer -> consumers, once
+           k.full[s]        1 arrival + bytes of a tile               producer -> consumers
+           k.empty[s]       1 arrival of each consumer                consumers -> producer
+           1, 2 (named)     a consumer's own warps, around its store of dQ
 Timeline   of a consumer, while the other one multiplies
 
            S = Q Kᵀ | dP = dO Vᵀ | P, dS in registers | dQ += dS K, under the next S
