@@ -79,7 +79,7 @@ class Cache:
         for row, query, head in np.ndindex(*q.shape[:3]):
             stop = self.lengths[row] - (self.queries - 1 - query if causal else 0)
             seen = slice(0 if left is None else max(0, stop - 1 - left), max(0, stop))
-            scores = k[row, seen, head // group] @ q[row, query, head] * self.dim[0] ** -0.5
+            scores = k[row, seen, head // group] @ q[row, query, head] * self.options.get("scale", self.dim[0] ** -0.5)
             scores = scores if cap is None else cap * np.tanh(scores / cap)
             every = scores if sinks is None else np.append(scores, np.float64(sinks[head]))
             if every.size and np.isfinite(every.max()):

@@ -127,6 +127,14 @@ def test_a_softcap():
     assert_right(Cache((70,), heads=(2, 1), options={"softcap": 3.0}), error=2e-2)  # tanh.approx: 2^-11 of the cap
 
 
+@pytest.mark.parametrize("page, narrow", [(0, False), (16, True)])
+def test_maxima_that_grow_from_tile_to_tile(page: int, narrow: bool):
+    """Scores of deviation 32: what was added up before a new maximum is scaled down by more than 2^8."""
+    config = decode_config(Decode(head_dim=64, value_dim=64, paged=bool(page), narrow=narrow), 2, page or None, 100)
+    options = {"scale": 4.0, "config": config}
+    assert_right(Cache((300, 140), heads=(2, 1), page=page, narrow=narrow, options=options))
+
+
 def test_half_precision():
     assert_right(Cache((70,), heads=(2, 1), dtype=np.float16), error=6e-4)
 

@@ -36,8 +36,10 @@ NARROW = Attention(head_dim=64, value_dim=64)
 CAUSAL = replace(NARROW, above=True)
 WINDOW = replace(CAUSAL, below=True)
 ONE = replace(SMALL, consumers=1)
+TURNING = BackwardConfig(tile=64, consumers=2, stages=2)
+"""Of gradients, a ring that turns over at once."""
 SINKS = np.array([1.5, -0.5, 200.0, -np.inf], np.float32)
-SLOW = ("score", "both", "listed", "whole", "functions", "varlen causal")
+SLOW = ("score", "both", "listed", "whole", "late", "functions", "varlen causal")
 """Cases that only bugs which name them go through."""
 STEPS = 2_000_000
 """Warp instructions that a launch may take: ten times what the longest one does."""
@@ -153,14 +155,17 @@ def functions(kind: str) -> bool:
     def whole(b: Any, h: Any, i: Any, j: Any) -> Any:  # blocks of 64 that are seen wholly, or not at all
         return i // 64 == j // 64
 
-    seen = whole if kind == "whole" else mask
+    def late(b: Any, h: Any, i: Any, j: Any) -> Any:  # the first 64 queries see nothing
+        return (i >= 64) & (j <= i)
+
+    seen = {"whole": whole, "late": late}.get(kind, mask)
     i, j = torch.arange(queries)[:, None], torch.arange(keys)
     s = q.double() @ k.double().repeat_interleave(heads, 1).transpose(2, 3) * 0.125
     b, h = torch.arange(batch).view(-1, 1, 1, 1), torch.arange(heads).view(1, -1, 1, 1)
     options: dict[str, Any] = {}
     if kind in ("score", "both"):
         options["score_mod"], s = score, score(s, b, h, i, j)
-    if kind in ("listed", "whole"):
+    if kind in ("listed", "whole", "late"):
         options["block_mask"] = create_block_mask(seen, batch, None, queries, keys, device="cpu", BLOCK_SIZE=64)
     elif kind != "score":
         options["mask_mod"] = mask
@@ -197,16 +202,16 @@ def decode(cache: Cache, error: float = 4e-3, times: int = 1) -> bool:
     return right
 
 
-def gradients(schedule: str, of: Attention = NARROW, given: Any = (129, 200), **how: Any) -> Found:
-    config = BackwardConfig(tile=64, consumers=2, stages=2)
+def gradients(
+    schedule: str, of: Attention = NARROW, given: Any = (129, 200), config: BackwardConfig | None = TURNING, **how: Any
+) -> Found:  # fmt: skip
     reports, errors = backward.run(of, *given, schedule=schedule, config=config, **how)
     return judged(reports, max(errors) <= backward.ERROR)
 
 
 def gradients_varlen(schedule: str, of: Attention, edges: Any) -> Found:
-    config = BackwardConfig(tile=64, consumers=2, stages=2)
     reports, errors, found = backward_varlen.run(
-        of, backward_varlen.LENGTHS, edges=edges, schedule=schedule, config=config
+        of, backward_varlen.LENGTHS, edges=edges, schedule=schedule, config=TURNING
     )
     behind = all((array[:, -backward_varlen.UNWRITTEN :] == backward_varlen.FILLED).all() for array in found)
     return judged(reports, max(errors) <= backward.ERROR and behind)
@@ -280,6 +285,7 @@ def _cases(family: str) -> dict[str, Case]:
             "both": partial(called, compute=partial(functions, "both")),
             "listed": partial(called, compute=partial(functions, "listed")),
             "whole": partial(called, compute=partial(functions, "whole")),
+            "late": partial(called, compute=partial(functions, "late")),
             "varlen": partial(called, compute=partial(varlen, False)),
             "varlen causal": partial(called, compute=partial(varlen, True)),
             "twice": partial(called, compute=twice),
@@ -305,6 +311,8 @@ def _cases(family: str) -> dict[str, Case]:
                 "odd pages": (Cache((70, 3), page=5, heads=(2, 1)),),
                 "tokens": (Cache((70, 2), 5, (4, 1)),),
                 "tokens at edges": (Cache((64, 80), 5, (4, 1)),),
+                "chunks": (Cache((70, 40), 9, (10, 2)),),
+                "steep": (Cache((300,), heads=(2, 1), options={"scale": 4.0, "config": _decode_config()}),),
                 "two blocks": (Cache((70, 40), 5, (10, 2)),),
                 "window": (Cache((140, 1), 2, (2, 1), options={"window": 20}),),
                 "sinks": (Cache((140, 1), 2, (2, 1), options={"sinks": np.array([300, -2.5], np.float32)}),),
@@ -322,7 +330,7 @@ def _cases(family: str) -> dict[str, Case]:
             "window": partial(gradients, of=WINDOW, given=(129, 300), first=-70, last=0),
             "late window": partial(gradients, of=WINDOW, given=(129, 300), first=100, last=171),
             "wide": partial(gradients, of=Attention(head_dim=128, value_dim=64, above=True), given=(70, 100), last=30),
-            "apart": partial(gradients, of=Attention(head_dim=256, value_dim=256), given=(70, 100), heads=(1, 1)),
+            "apart": partial(gradients, of=Attention(head_dim=256, value_dim=256), given=(70, 100), heads=(1, 1), config=None),
             "modified": partial(gradients, of=replace(NARROW, score_mod=both), given=(70, 100)),
             "functions": partial(called, compute=gradients_of_functions),
             "varlen": partial(gradients_varlen, of=backward_varlen.NARROW, edges=(None, None)),
