@@ -30,7 +30,7 @@ from . import peer_launch
 from .custom_operator import NAMESPACE, define
 from .experts import experts_matmul
 from .peer_end import End
-from .peer_launch import LAUNCHES, ranks_of
+from .peer_launch import LAUNCHES, by_operator, ranks_of
 from .symm_mem import (
     fused_all_gather_matmul,
     fused_all_gather_scaled_matmul,
@@ -114,7 +114,7 @@ def scaled_matmul_all_reduce(
     No gradient. Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
     refuse_gradients({"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b})
-    if torch.compiler.is_compiling():
+    if by_operator(a, b, scale_a, scale_b):
         name = name_of(group)
         return torch.ops.warploom.scaled_matmul_all_reduce(a, b, scale_a, scale_b, name, out_dtype)
     end = End(scale_a, scale_b, out_dtype=out_dtype)
@@ -155,7 +155,7 @@ def _synchronize() -> None:
 
 def _call(what: str, a: Tensor, b: Tensor, group: Any, out: Tensor | None, **options: Any) -> Tensor:
     """The launch itself; the operator where somebody traces or wants a gradient."""
-    traced = torch.compiler.is_compiling()
+    traced = by_operator(a, b, out)
     wanted = torch.is_grad_enabled() and isinstance(a, Tensor) and (a.requires_grad or b.requires_grad)
     if (traced or wanted) and out is None and not options:
         return getattr(torch.ops.warploom, what)(a, b, name_of(group))

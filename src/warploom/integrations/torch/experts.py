@@ -16,7 +16,7 @@ from torch import Tensor
 from ...operators.dispatch_hook import refuse_gradients
 from . import expert_gradients, peer_experts
 from .custom_operator import NAMESPACE, define
-from .peer_launch import ranks_of
+from .peer_launch import by_operator, ranks_of
 from .symmetric import group_of
 
 __all__ = ["experts_matmul"]
@@ -60,7 +60,7 @@ def experts_matmul(
     if out is not None or scale_x is not None:
         refuse_gradients({"x": x, "weights": weights, "w": w})
     options = (capacity, activation, scale_x, scale_w)
-    if out is None and (wanted or torch.compiler.is_compiling()):
+    if (by_operator(x, experts, weights, w) or wanted) and out is None:
         return torch.ops.warploom.experts_matmul(x, experts, weights, w, _name(group), *options)
     return peer_experts.experts_matmul(ranks_of(group), x, experts, weights, w, *options, out)
 

@@ -101,7 +101,9 @@ def _check(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor) -> Product:
     for name, tensor, rank in (("x", x, 2), ("experts", experts, 2), ("weights", weights, 2), ("w", w, 3)):
         if not isinstance(tensor, Tensor) or tensor.ndim != rank:
             raise ArgumentTypeError(
-                f"`{name}` has another number of dimensions", expected=f"a tensor of {rank}", got=tensor
+                f"`{name}` has another number of dimensions",
+                expected=f"a tensor of {rank}",
+                got=peer_launch.said(tensor),
             )
         peer_launch.check_device(name, tensor)
         if not tensor.is_contiguous():

@@ -21,6 +21,7 @@ from ...kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scat
 from ...kernels.hopper.description import Config, Product
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from . import peer_collectives as collectives
+from .arguments import traced
 from .peer_end import PLAIN, End
 from .symmetric import Group, Wanted, group_of
 
@@ -192,6 +193,27 @@ def by_collectives(known: Group, a: Tensor) -> bool:
     return known.ranks == 1 or a.device.type == "cpu"
 
 
+def said(value: Any) -> str:
+    """Of an argument, for a message: not its elements."""
+    kind, shape = type(value).__name__, getattr(value, "shape", None)
+    return kind if shape is None else f"{kind} of shape {tuple(shape)}"
+
+
+def by_operator(*values: Any) -> bool:
+    """Whether a call is the operator's: somebody traces it, or a tensor's class computes in its own way (it is fake, or
+    still on its way from another rank). Raises ArgumentTypeError for DTensors."""
+    if torch.compiler.is_compiling():
+        return True
+    tensors = [each for each in values if isinstance(each, Tensor)]
+    if any(type(each).__module__ == "torch.distributed.tensor" for each in tensors):
+        raise ArgumentTypeError(
+            "products across GPUs take each rank's own tensors", expected="torch.Tensor", got="a DTensor",
+            hint="x.to_local(), or the styles of warploom.torch.distributed in a plan for parallelize_module",
+            code="mixed-tensors",
+        )  # fmt: skip
+    return any(traced(each) for each in tensors)
+
+
 def check_device(name: str, tensor: Tensor) -> None:
     """Raise ArgumentError for a tensor of another device than a GPU or the CPU."""
     if tensor.device.type not in ("cuda", "cpu"):
@@ -206,7 +228,9 @@ def _operands(a: Tensor, b: Tensor, end: End = PLAIN, *, either: bool = False) -
     contiguous itself and has 16 bits."""
     for name, tensor in (("a", a), ("b", b)):
         if not isinstance(tensor, Tensor) or tensor.ndim != 2:
-            raise ArgumentTypeError(f"`{name}` is not a matrix", expected="a tensor of two dimensions", got=tensor)
+            raise ArgumentTypeError(
+                f"`{name}` is not a matrix", expected="a tensor of two dimensions", got=said(tensor)
+            )
         check_device(name, tensor)
     if b.device != a.device:
         raise ArgumentError(

@@ -25,7 +25,7 @@ from ...operators.dispatch_hook import refuse_gradients
 from ..torch import product
 from .custom_operator import NAMESPACE, define
 from .peer_end import PLAIN, End
-from .peer_launch import LAUNCHES, ranks_of
+from .peer_launch import LAUNCHES, by_operator, ranks_of
 from .symmetric import Group, group_of, rows_of_all
 
 __all__ = [
@@ -289,7 +289,8 @@ _RUN: dict[str, Callable[..., Any]] = {
 
 def _call(what: str, *arguments: Any, **options: Any) -> Any:
     """The launch itself; the operator where somebody traces."""
-    if torch.compiler.is_compiling():
+    flat = [each for some in arguments for each in (some if isinstance(some, list) else [some])]
+    if by_operator(*flat):
         return getattr(torch.ops.warploom, what)(*arguments, **options)
     return _RUN[what](*arguments, **options)
 
