@@ -108,7 +108,9 @@ def test_a_converted_model_of_experts_is_pickled_and_computes(calls):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", ["Gemma", "Gemma2", "Gemma3Text", "Olmo2", "Cohere", "Cohere2", "GptOss", "Granite"])
+@pytest.mark.parametrize(
+    "family", ["Gemma", "Gemma2", "Gemma3Text", "Olmo2", "Cohere", "Cohere2", "GptOss", "Granite", "Helium"]
+)
 def test_norms_of_families_are_one_kernel_and_the_model_gives_what_it_gave(family):
     torch.manual_seed(0)
     sizes = SIZES | EXPERTS | {"num_hidden_layers": 1, "head_dim": 16}

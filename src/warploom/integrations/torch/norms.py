@@ -39,6 +39,7 @@ _METHOD = "return v0 * torch.rsqrt(v0.pow(2).mean(-1, keepdim=True) + self.EPS)"
 TEXTS: tuple[tuple[str, str, dict[str, bool]], ...] = (
     (_QUOTIENT + "return self.weight * v1.to(v0)", "", {"round_first": True}),
     (_QUOTIENT + "return (self.weight * v1).to(v0)", "", {}),
+    (_QUOTIENT + "return (self.weight.to(torch.float32) * v1).to(v0)", "", {}),
     (_OF_METHOD.format("(1.0 + self.weight.to(torch.float32))"), _METHOD, {"unit_offset": True}),
     (_OF_METHOD.format("self.weight.to(torch.float32)"), _METHOD, {}),
     (
