@@ -330,7 +330,9 @@ def _cases(family: str) -> dict[str, Case]:
             "window": partial(gradients, of=WINDOW, given=(129, 300), first=-70, last=0),
             "late window": partial(gradients, of=WINDOW, given=(129, 300), first=100, last=171),
             "wide": partial(gradients, of=Attention(head_dim=128, value_dim=64, above=True), given=(70, 100), last=30),
-            "apart": partial(gradients, of=Attention(head_dim=256, value_dim=256), given=(70, 100), heads=(1, 1), config=None),
+            "apart": partial(
+                gradients, of=Attention(head_dim=256, value_dim=256), given=(70, 100), heads=(1, 1), config=None
+            ),
             "modified": partial(gradients, of=replace(NARROW, score_mod=both), given=(70, 100)),
             "functions": partial(called, compute=gradients_of_functions),
             "varlen": partial(gradients_varlen, of=backward_varlen.NARROW, edges=(None, None)),
