@@ -155,8 +155,8 @@ def functions(kind: str) -> bool:
     def whole(b: Any, h: Any, i: Any, j: Any) -> Any:  # blocks of 64 that are seen wholly, or not at all
         return i // 64 == j // 64
 
-    def late(b: Any, h: Any, i: Any, j: Any) -> Any:  # the first 64 queries see nothing
-        return (i >= 64) & (j <= i)
+    def late(b: Any, h: Any, i: Any, j: Any) -> Any:  # whole blocks again; the first 64 queries see nothing
+        return (i // 64 >= 1) & (j // 64 <= i // 64)
 
     seen = {"whole": whole, "late": late}.get(kind, mask)
     i, j = torch.arange(queries)[:, None], torch.arange(keys)
@@ -167,7 +167,11 @@ def functions(kind: str) -> bool:
         options["score_mod"], s = score, score(s, b, h, i, j)
     if kind in ("listed", "whole", "late"):
         options["block_mask"] = create_block_mask(seen, batch, None, queries, keys, device="cpu", BLOCK_SIZE=64)
-    elif kind != "score":
+    if kind == "late":  # blocks alone, without a function
+        told = options["block_mask"]
+        parts = told.kv_num_blocks, told.kv_indices, told.full_kv_num_blocks, told.full_kv_indices
+        options["block_mask"] = type(told).from_kv_blocks(*parts, BLOCK_SIZE=64)
+    elif kind not in ("score", "listed", "whole"):
         options["mask_mod"] = mask
     if kind != "score":
         s = s.masked_fill(~seen(b, h, i, j), -torch.inf)
@@ -330,9 +334,8 @@ def _cases(family: str) -> dict[str, Case]:
             "window": partial(gradients, of=WINDOW, given=(129, 300), first=-70, last=0),
             "late window": partial(gradients, of=WINDOW, given=(129, 300), first=100, last=171),
             "wide": partial(gradients, of=Attention(head_dim=128, value_dim=64, above=True), given=(70, 100), last=30),
-            "apart": partial(
-                gradients, of=Attention(head_dim=256, value_dim=256), given=(70, 100), heads=(1, 1), config=None
-            ),
+            "apart": partial(gradients, of=Attention(head_dim=256, value_dim=256), given=(70, 100), heads=(1, 1),
+                             config=None),
             "modified": partial(gradients, of=replace(NARROW, score_mod=both), given=(70, 100)),
             "functions": partial(called, compute=gradients_of_functions),
             "varlen": partial(gradients_varlen, of=backward_varlen.NARROW, edges=(None, None)),
