@@ -19,7 +19,7 @@ from warploom import H200  # noqa: E402
 from warploom.collective.tile import watch  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError, PeerError  # noqa: E402
 from warploom.integrations.torch import distributed, experts, peer_experts, peer_launch, symm_mem, symmetric  # noqa: E402
-from warploom.kernels.hopper import expert_parallel, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter  # noqa: E402
+from warploom.kernels.hopper import expert_parallel, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter, ranked_tile  # noqa: E402
 from warploom.kernels.hopper.description import Config  # noqa: E402
 
 E4M3, BF16 = torch.float8_e4m3fn, torch.bfloat16
@@ -39,10 +39,9 @@ class Emulated:
         self.current = self.ranks[0]
         self.dead: int | None = None
         """A rank whose kernel ends at once."""
+        monkeypatch.setattr(ranked_tile, "choose", lambda *sizes: SMALL)
         for module in (gemm_all_gather, gemm_reduce_scatter):
-            monkeypatch.setattr(module, "CONFIG", SMALL)
-            monkeypatch.setattr(module, "build", partial(self._built, partial(module.build, config=SMALL)))
-            monkeypatch.setattr(module, "counters", partial(module.counters, config=SMALL))
+            monkeypatch.setattr(module, "build", partial(self._built, module.build))
         monkeypatch.setattr(expert_parallel, "CONFIG", SMALL_EXPERTS)
         memory, build = expert_parallel.memory, partial(expert_parallel.build, config=SMALL_EXPERTS)
         monkeypatch.setattr(expert_parallel, "memory", lambda *sizes: memory(*sizes[:4], SMALL_EXPERTS))
