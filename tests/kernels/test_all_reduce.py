@@ -135,11 +135,11 @@ ALWAYS = {
 
 
 @pytest.mark.sample(3, full=10)
-@pytest.mark.parametrize("two_shots", [False, True])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", ALWAYS.values(), ids=ALWAYS)
-def test_the_bits_do_not_depend_on_who_comes_first(case: tuple, two_shots: bool):
+def test_the_bits_do_not_depend_on_who_comes_first(case: tuple, form: str):
     found = [
-        run(*case, two_shots=two_shots, schedule=schedule, seed=seed)
+        run(*case, form=form, schedule=schedule, seed=seed)
         for schedule, seed in (("lazy", 0), ("random", 1), ("starve", 2), ("pct", 3))
     ]
     assert len({report.outputs[0][0].tobytes() for report, *_ in found}) == 1

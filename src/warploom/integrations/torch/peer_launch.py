@@ -38,7 +38,6 @@ def all_gather_matmul(
     ranks, (rows, depth), columns = known.ranks, a.shape, b.shape[1]
     fusion, replicated = end.fusion(a, b, rows, ranks * rows)
     travel = fusion.scales == "row" and not replicated
-    config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device))
 
     def wanted() -> Wanted:
         counters = gemm_all_gather.counters(rows, ranks, config)
@@ -57,6 +56,7 @@ def all_gather_matmul(
     if by_collectives(known, a):
         collectives.meet(known, call)
         return collectives.all_gather_matmul(known, a, b, end, result, kept, travel=travel)
+    config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device))
     exchange = known.exchange(call, a.device, wanted)
     kernel = gemm_all_gather.build(ranks, product, config, fusion=fusion, replicated=replicated, keep=kept is not None)
     more = [*exchange.more, *end.arguments((ranks, rows) if replicated else (-1,))]
@@ -83,8 +83,6 @@ def matmul_reduce_scatter(
     rows, columns = a.shape[0] // ranks, b.shape[1]
     fusion, _ = end.fusion(a, b, a.shape[0], a.shape[0])
 
-    config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device))
-
     def wanted() -> Wanted:
         counters = gemm_reduce_scatter.counters(rows, columns, ranks, config)
         return Wanted(
@@ -100,6 +98,7 @@ def matmul_reduce_scatter(
     if by_collectives(known, a):
         collectives.meet(known, call)
         return collectives.matmul_reduce_scatter(known, a, b, end, result, mean=mean)
+    config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device))
     exchange = known.exchange(call, a.device, wanted)
     kernel = gemm_reduce_scatter.build(ranks, product, config, fusion, mean=mean)
     more = end.arguments((ranks, rows))
