@@ -50,7 +50,7 @@ test: $(VENV)/.dev
 
 # mypy has one core only, so the tests begin beside it.
 quick: $(VENV)/.dev
-	@echo "testing each rule, row and kernel once: about five minutes on two quiet cores ..."
+	@echo "testing each rule, row and kernel once: about six minutes on two cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow and not full" --without torch,jax,triton,transformers
 
 test-all: $(VENV)/.all lint
