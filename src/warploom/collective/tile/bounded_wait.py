@@ -11,7 +11,7 @@ there on; the host finds the record and says so. Polling itself costs no more th
 
 The record is memory of this GPU; the one that the host reads while the kernel runs is only written to. Reading it here
 would go over PCIe: a hundred CTAs that wait would queue for it, come late themselves, and keep the other GPUs waiting.
-Whoever waits is one thread of its warp.
+One thread of a warp has a place in the record: who waits alone, or the first lane of those that still wait.
 """
 
 from __future__ import annotations
