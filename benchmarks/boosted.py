@@ -13,7 +13,7 @@ import numpy as np
 
 from warploom.operators.families.trees import Trees
 
-TREES, DEPTH, EDGES, RATE, SHARE, LEAST, RIDGE = 400, 5, 63, 0.12, 0.3, 3.0, 2.0
+TREES, DEPTH, EDGES, RATE, SHARE, LEAST, RIDGE = 600, 6, 63, 0.08, 0.3, 3.0, 2.0
 """How many, how deep, limits of a feature, the step of each tree, the share of the features that one sees, the least
 weight of a leaf, and the weight that draws it to zero."""
 

@@ -1,7 +1,7 @@
 """Fit the correction of the families' estimates to sweeps, and say how well it chooses for layers left out of the fit.
 
     python benchmarks/fit_choice.py [SWEEP.json ...] [--out FILE.json]
-        [--weights src/warploom/operators/tables/choice-nvidia-h200.json]
+        [--weights src/warploom/operators/tables/choice-sm_90.json]
 
 The regret of a choice is how much longer it takes than the best that was timed for its product. Layers (N, K) are dealt
 into folds, several times; a fold's products are judged by trees fitted to the others. The trees (`boosted`) are fitted
@@ -20,6 +20,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,18 @@ from warploom.lab.work import GemmWork
 from warploom.operators.families import estimate
 from warploom.operators.families.correction import FEATURES, MOST, considered, numbers
 from warploom.operators.families.trees import Trees
-from warploom.operators.spec.gpu import EMULATED
+from warploom.operators.spec.gpu import EMULATED, Gpu
 
-RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results/nvidia-h200"
-NAMES = ("free-tile", "orders", "pairs", "e4m3-row", "e4m3-tensor")
-SWEEPS, MODEL = tuple(RESULTS / f"sweep-{name}.json" for name in NAMES), RESULTS / "choice-model.json"
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
+H200 = ("free-tile", "orders", "pairs", "e4m3-row", "e4m3-tensor")
+H100 = ("forms", "forms-e4m3", "quads")
+SWEEPS = (
+    *(RESULTS / "nvidia-h200" / f"sweep-{name}.json" for name in H200),
+    *(RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in H100),
+)
+MODEL = RESULTS / "choice-model.json"
+CARDS = {card.name: card for card in (EMULATED, Gpu("NVIDIA H100 80GB HBM3", "sm_90a", 132, memory_gbps=3352))}
+"""The GPUs of the sweeps."""
 FOLDS, DEALS, NEAR = 8, 3, 0.25
 LONGER = 0.75
 """The share of a longer timing in what is kept of a configuration that was timed twice: it was timed three times as
@@ -48,10 +56,11 @@ ROWS = ((1, 32), (33, 128), (129, 512), (513, 16384))
 
 @dataclass
 class Group:
-    """What was timed of one product: names, estimates, features, times, which the library considers, and cuBLAS's
-    time."""
+    """What was timed of one product on a GPU: names, estimates, features, times, which the library considers, and
+    cuBLAS's time."""
 
     problem: GemmWork
+    gpu: Gpu
     names: list[str]
     estimates: np.ndarray
     features: np.ndarray
@@ -76,9 +85,9 @@ def middle(values: Sequence[float]) -> float:
     return float(np.median(values)) if len(values) else 0.0
 
 
-def groups(points: Sequence[Mapping[str, Any]]) -> list[Group]:
-    """The products of a sweep of which two configurations or more were timed, from all its runs. Times of runs are
-    brought together by the median of what both have timed: cuBLAS at least."""
+def groups(points: Sequence[Mapping[str, Any]], gpu: Gpu = EMULATED) -> list[Group]:
+    """The products of a sweep on a GPU of which two configurations or more were timed, from all its runs. Times of runs
+    are brought together by the median of what both have timed: cuBLAS at least."""
     found: dict[GemmWork, dict[str, float]] = {}
     for point in points:
         problem = GemmWork(point["m"], point["n"], point["k"], dtype=point["dtype"], scales=point.get("scales", ""))
@@ -89,7 +98,7 @@ def groups(points: Sequence[Mapping[str, Any]]) -> list[Group]:
         shift = math.exp(middle([math.log(known[name] / times[name]) for name in times if name in known]))
         for name, us in times.items():
             known[name] = math.sqrt(known[name] * us * shift) if name in known else us * shift
-    made = [_group(problem, times, times.pop(CUBLAS)) for problem, times in found.items()]
+    made = [_group(problem, gpu, times, times.pop(CUBLAS)) for problem, times in found.items()]
     return [group for group in made if sum(group.considered) > 1]
 
 
@@ -110,7 +119,7 @@ def noise(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _group(problem: GemmWork, times: Mapping[str, float], cublas: float) -> Group:
+def _group(problem: GemmWork, gpu: Gpu, times: Mapping[str, float], cublas: float) -> Group:
     asked = problem.posed
     names, estimates, rows, thought_of = [], [], [], []
     for name in times:
@@ -118,15 +127,15 @@ def _group(problem: GemmWork, times: Mapping[str, float], cublas: float) -> Grou
             config = any_config(name)
             if config.constant_weights:
                 continue
-            time, y = numbers(config, asked, EMULATED, estimate(config, asked, EMULATED).time_us)
+            time, y = numbers(config, asked, gpu, estimate(config, asked, gpu).time_us)
         except ArgumentError:  # of a form that is gone
             continue
         names.append(name)
         estimates.append(time)
         rows.append(y)
-        thought_of.append(considered(config, asked))
+        thought_of.append(considered(config, asked, gpu))
     us = np.array([times[name] for name in names])
-    return Group(problem, names, np.array(estimates), np.array(rows), us, np.array(thought_of), cublas)
+    return Group(problem, gpu, names, np.array(estimates), np.array(rows), us, np.array(thought_of), cublas)
 
 
 def fitted(chosen: Sequence[Group]) -> Trees:
@@ -188,8 +197,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--weights", type=Path)
     options = parser.parse_args()
-    points = [evidence.read(path)["rows"] for path in options.sweeps]
-    found = [group for rows in points for group in groups(rows)]
+    sweeps = [evidence.read(path) for path in options.sweeps]
+    points = [sweep["rows"] for sweep in sweeps]
+    found = [group for sweep in sweeps for group in groups(sweep["rows"], CARDS[sweep["gpu"]])]
     trees = fitted(found)
     orders = [order for deal in range(DEALS) for order in left_out(found, deal)]
     summary = {
@@ -199,10 +209,12 @@ def main() -> None:
         "left_out": judged(found * DEALS, orders),
     }  # fmt: skip
     rows = []
-    for least, most in ROWS:
-        chosen = [(g, order) for g, order in zip(found * DEALS, orders, strict=True) if least <= g.problem.m <= most]
+    for card, (least, most) in product(CARDS.values(), ROWS):
+        pairs = zip(found * DEALS, orders, strict=True)
+        chosen = [(g, order) for g, order in pairs if g.gpu == card and least <= g.problem.m <= most]
         if chosen:
-            rows.append({"rows": f"{least}-{most}", **judged(*zip(*chosen, strict=True))})  # type: ignore[arg-type]
+            row = {"gpu": card.name, "rows": f"{least}-{most}"}
+            rows.append({**row, **judged(*zip(*chosen, strict=True))})  # type: ignore[arg-type]
     print(json.dumps({**summary, "left_out_by_rows": rows}, indent=1))
     if options.out is not None:
         evidence.write(options.out, {**evidence.header("choice-model"), **summary}, rows)
@@ -210,7 +222,8 @@ def main() -> None:
         kept = trees.kept(FEATURES)
         lines = ",\n".join("  " + json.dumps(each, separators=(",", ":")) for each in kept["trees"])
         limits = ",\n".join(f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in kept["limits"].items())
-        head = f'{{"gpu": "NVIDIA H200", "limits": {{\n{limits}\n}}, "trees": [\n'
+        names = json.dumps(sorted({sweep["gpu"] for sweep in sweeps}))
+        head = f'{{"gpus": {names}, "limits": {{\n{limits}\n}}, "trees": [\n'
         options.weights.write_text(f"{head}{lines}\n]}}\n")
 
 

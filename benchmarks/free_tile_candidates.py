@@ -31,6 +31,27 @@ def chosen_first(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int =
     return [config for config, _ in ranking(problem.posed, replace(EMULATED, sms=sms))[:most]]
 
 
+def first_of_forms(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
+    """A third are the library's own first, the others the first of each form in its order. A fit that has only seen
+    what an earlier choice liked chooses, among hundreds of candidates, one that it is wrong about."""
+    order = [config for config, _ in ranking(problem.posed, replace(EMULATED, sms=sms))]
+    chosen: dict[AnyConfig, None] = dict.fromkeys(order[: most // 3])
+    seen = {_any_form(config) for config in chosen}
+    for config in order:
+        if _any_form(config) not in seen:
+            seen.add(_any_form(config))
+            chosen[config] = None
+    return list(chosen)[:most]
+
+
+def _any_form(config: AnyConfig) -> tuple[object, ...]:
+    if isinstance(config, FreeTileConfig):
+        return (*_form(config), config.consumers, config.shared)
+    if isinstance(config, SmallMConfig):
+        return config.rows, config.split, config.split_by
+    return config.kernel_schedule, config.tile_m, config.ctas, config.tile_n // 64
+
+
 def pairs(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
     """The library's own first, and pairs of CTAs that share an operand: of its first tile, then the model's first, half
     of them in one wave or none."""

@@ -1,7 +1,7 @@
 """Free tiles beside cuBLAS and today's choice, on products drawn from public models: what their choice is fitted to.
 
     python benchmarks/sweep_free_tile.py --out FOLDER [--seed 1] [--count 200] [--rows 1:512] [--seconds 500]
-        [--dtype bf16|e4m3] [--scales tensor|row] [--most 16] [--chosen-first | --pairs]
+        [--dtype bf16|e4m3] [--scales tensor|row] [--most 16] [--chosen-first | --forms | --pairs]
         [--shapes 256x6144x4096,...] [--evidence FILE.json]
 
 All kernels are built first, by as many processes as the machine has cores. Then each product: every contender's result
@@ -26,7 +26,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.free_tile_candidates import MOST_CANDIDATES, AnyConfig, candidates, chosen_first, pairs
+from benchmarks.free_tile_candidates import MOST_CANDIDATES, AnyConfig, candidates, chosen_first, first_of_forms, pairs
 from warploom.errors import ArgumentError, WarploomError
 from warploom.kernels.hopper import free_tile, free_tile_choice, small_m
 from warploom.kernels.hopper import gemm as large
@@ -343,6 +343,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=500.0)
     parser.add_argument("--most", type=int, default=MOST_CANDIDATES, help="candidates of a product")
     parser.add_argument("--chosen-first", action="store_true", help="time the library's own first candidates")
+    parser.add_argument("--forms", action="store_true", help="time its first ones and the first of each form")
     parser.add_argument("--pairs", action="store_true", help="beside it pairs of CTAs that share an operand")
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--scales", default="")
@@ -351,7 +352,9 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    which = pairs if options.pairs else chosen_first if options.chosen_first else candidates
+    which = candidates
+    for asked, way in ((options.chosen_first, chosen_first), (options.forms, first_of_forms), (options.pairs, pairs)):
+        which = way if asked else which
     from warploom.lab.gpu_stage import GpuStage
 
     stage = GpuStage()

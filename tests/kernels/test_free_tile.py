@@ -13,7 +13,7 @@ from warploom.driver import toolchain
 from warploom.errors import ArgumentError
 from warploom.kernels.hopper.description import Fusion, Product
 from warploom.kernels.hopper.free_tile import build
-from warploom.kernels.hopper.free_tile_choice import CLUSTERS, banded, fitting, ranked, terms
+from warploom.kernels.hopper.free_tile_choice import CLUSTERS, banded, fitting, ranked, terms, waves_of
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig, FreeTileGrid, named
 from warploom.kernels.hopper.names import any_config
 from warploom.operators.families import to_text
@@ -297,15 +297,21 @@ def test_everything_that_is_ranked_can_be_built_and_fits_the_machine(shape: tupl
     assert times == sorted(times) and times[0] > 0
 
 
-def test_neighbours_share_where_rows_of_k_are_astride_lines_and_tiles_are_inside():
+def test_neighbours_share_where_it_was_ever_faster():
+    """Pairs where rows of K are astride lines, or in several waves; four CTAs in one wave that has no other places."""
     for shape in SHAPES:
         m, n, k = shape
-        shared = [config for config in fitting(*shape) if config.shared]
-        assert bool(shared) == (k * 2 % 128 != 0 and m > 8)
-        for config in shared:
+        for config in (config for config in fitting(*shape) if config.shared):
             assert config.shared_rows <= (m if config.shared == "tokens" else n)
-    assert not [config for config in fitting(809, 1152, 4352, Product(e4m3, e4m3, bf16)) if config.shared]
-    assert [config for config in fitting(809, 1152, 4304, Product(e4m3, e4m3, bf16)) if config.shared]
+            if config.neighbours == 4:
+                assert not config.persistent and waves_of(config, m, n) == 1
+            else:
+                assert config.neighbours == 2 and (config.persistent or k * 2 % 128)
+    eight = Product(e4m3, e4m3, bf16)
+    alone = [config for config in fitting(809, 1152, 4352, eight) if config.shared and not config.persistent]
+    assert {config.neighbours for config in alone} == {4}
+    astride = [config for config in fitting(809, 1152, 4304, eight) if config.shared and not config.persistent]
+    assert {config.neighbours for config in astride} == {2, 4}
 
 
 def test_the_model_counts_rows_of_the_tensor_not_of_the_tile():

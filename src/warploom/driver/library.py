@@ -47,6 +47,8 @@ class Device:
         memory: bytes.
         shared_per_cta: most bytes of shared memory of one CTA.
         clock_khz: highest SM clock.
+        memory_gbps: what its memory can move in a second by clock and width, 10^9 bytes; 0 where the driver says
+            neither.
     """
 
     index: int
@@ -57,6 +59,7 @@ class Device:
     memory: int
     shared_per_cta: int
     clock_khz: int
+    memory_gbps: int = 0
 
 
 class Library:
@@ -125,6 +128,7 @@ class Library:
             memory=int(self.call("cuDeviceTotalMem", handle)),
             shared_per_cta=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
             clock_khz=read("CLOCK_RATE"),
+            memory_gbps=2 * read("MEMORY_CLOCK_RATE") * read("GLOBAL_MEMORY_BUS_WIDTH") // 8 // 10**6,
         )
 
     # -- contexts ------------------------------------------------------------------------------------------------

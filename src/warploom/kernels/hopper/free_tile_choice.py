@@ -213,15 +213,27 @@ def astride(k: int, product: Product) -> float:
 
 
 def sharing(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> Iterator[FreeTileConfig]:
-    """The same tile in pairs of CTAs that share weights, and tokens: where there are two such tiles, none larger than
-    the tensor, whose rows outside slices are not spared, and in one wave if it was in one."""
+    """The same tile in clusters of two CTAs that share weights, and tokens, and of four: where there are so many tiles,
+    none larger than the tensor, whose rows outside slices are not spared, and in as many waves as it was in."""
     across, down = -(-m // config.tokens), -(-n // config.weights)
     waves = waves_of(config, m, n, sms)
-    for shared, tiles, extent in (("weights", across, n), ("tokens", down, m)):
-        pair = replace(config, neighbours=2, shared=shared)
-        if config.split == 1 and tiles > 1 and 2 * SLICE_ROWS <= pair.shared_rows <= extent:
-            if waves_of(pair, m, n, sms) == waves:
-                yield pair
+    for neighbours in (2, 4) if config.split == 1 else ():
+        for shared, tiles, extent in (("weights", across, n), ("tokens", down, m)):
+            made = replace(config, neighbours=neighbours, shared=shared)
+            if tiles < neighbours or not neighbours * SLICE_ROWS <= made.shared_rows <= extent:
+                continue
+            if waves_of(made, m, n, sms) == waves:
+                yield made
+
+
+def shares_enough(config: FreeTileConfig, m: int, n: int, k: int, product: Product, sms: int = SMS) -> bool:
+    """Whether CTAs that share an operand are ever faster so: pairs where rows of K are astride lines, or in several
+    waves; four of them, which find no place on some multiprocessors, in one wave. In
+    benchmarks/results/nvidia-h100/sweep-quads.json a pair takes 1.01 to 1.05 times as long on the median; four took
+    12 % less than none at 1136 x 1024 x 4096, and twice as long in several waves."""
+    if config.neighbours > 2:
+        return not config.persistent and waves_of(config, m, n, sms) == 1
+    return astride(k, product) > 0 or config.persistent
 
 
 def banded(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> FreeTileConfig:
@@ -269,9 +281,8 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
                 ):
                     continue  # a tile 8 columns narrower needs no more tiles
                 forms = forms_of(swapped, rows, columns, whole, m <= READ_ONCE, depth > 1)
-                if astride(k, product) > 0:
-                    for each in forms.alone if tiles <= 2 * sms else forms.persistent:
-                        yield from sharing(each, m, n, sms)
+                for each in forms.alone if tiles <= 2 * sms else forms.persistent:
+                    yield from (one for one in sharing(each, m, n, sms) if shares_enough(one, m, n, k, product, sms))
                 if tiles <= 2 * sms:
                     yield from forms.alone
                     for each in forms.neighbours:

@@ -48,7 +48,7 @@ def candidates(problem: Problem, gpu: Gpu, *, every: bool = False) -> list[Any]:
         if family.takes(problem) and gpu.runs(family.arch)
         for config in family.candidates(problem, gpu, every)
     ]
-    return found if every or not computes(problem) else [config for config in found if considered(config, problem)]
+    return found if every or not computes(problem) else [config for config in found if considered(config, problem, gpu)]
 
 
 def family_of(config: Any, problem: Problem) -> KernelFamily:

@@ -3,9 +3,10 @@
     expected time = the family's estimate x exp(trees(y))
 
 y are the `FEATURES` of a configuration and a product: what kind it is, how its tiles cover the product, which shares of
-the time the estimate gives to what, and the sizes. The trees (`trees`) were fitted by `benchmarks/fit_choice.py` to
-the sweeps in benchmarks/results/nvidia-h200, to choose well within each product, and are judged there on layers that
-were left out of the fit. They ship as tables/choice-nvidia-h200.json; other GPUs of sm_90 use them too.
+the time the estimate gives to what, the sizes, and how fast the GPU's memory is. The trees (`trees`) were fitted by
+`benchmarks/fit_choice.py` to the sweeps in benchmarks/results/nvidia-h200 and nvidia-h100, to choose well within each
+product, and are judged there on layers that were left out of the fit. They ship as tables/choice-sm_90.json; other GPUs
+of sm_90 use them too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from ...errors import ArgumentError
 from ...kernels.hopper.description import Config
-from ...kernels.hopper.free_tile_choice import astride, expected, features, of_decode, waves_of
+from ...kernels.hopper.free_tile_choice import astride, expected, features, of_decode, shares_enough, waves_of
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
@@ -31,20 +32,22 @@ from .free_tile import short_end
 from .hopper_large import estimate as large_estimate
 from .trees import Trees
 
-FILE = Path(__file__).parent.parent / "tables" / "choice-nvidia-h200.json"
+FILE = Path(__file__).parent.parent / "tables" / "choice-sm_90.json"
 FEATURES = (
-    "one", "rows", "columns", "depth", "astride",
+    "one", "rows", "columns", "depth", "astride", "memory",
     # free tiles, and small-M configurations as the tiles that they are like
     "free", "swapped", "tile_m 128", "tile_m 192", "tile_m 256", "consumers 2", "consumers 3", "consumers 4", "moved",
-    "persistent", "split 2", "split more", "neighbours", "shared weights", "shared tokens", "two k-tiles",
-    "evict first", "two CTAs", "two blocks", "small M", "streamed", "element stores", "tile_n", "area", "idle",
-    "waves", "stages", "in flight", "mma", "tma", "hbm", "l2", "end", "tiles of tokens", "k-tiles of a part",
+    "persistent", "split 2", "split more", "neighbours", "shared weights", "shared tokens", "shared by four",
+    "two k-tiles", "evict first", "two CTAs", "two blocks", "small M", "streamed", "element stores", "tile_n", "area",
+    "idle", "waves", "stages", "in flight", "mma", "tma", "hbm", "l2", "end", "tiles of tokens", "k-tiles of a part",
     "rows outside", "columns outside", "tiles of weights", "places",
     # large tiles
     "large", "ping-pong", "staggered", "pairs", "split tail", "three consumers", "64 rows", "256 rows", "large tile_n",
     "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages",
 )  # fmt: skip
 _PLACE = {name: index for index, name in enumerate(FEATURES)}
+H200_GBPS = 4800
+"""Of a GPU that does not say how fast its memory is."""
 OPERAND_US, OF_PAIR_US, OF_ELEMENT_US, OPERAND_OF_LARGE_US = 0.79, 0.016, 0.15, 1.7
 """Microseconds of a gate or an addend for a free tile, and for each accumulator of a thread; for each accumulator of a
 small-M kernel, which loads and stores elements one by one; for a round of large tiles. Read off
@@ -68,6 +71,7 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
     m, n, k = problem.m, problem.n, problem.k * problem.product.a.bytes / 2
     found = {"one": 1.0, "rows": math.log2(m) - 7, "columns": math.log2(n) - 13, "depth": math.log2(k) - 12}
     found["astride"] = astride(problem.k, problem.product)
+    found["memory"] = math.log2((gpu.memory_gbps or H200_GBPS) / H200_GBPS)
     if isinstance(config, Config):
         time = estimated_us
         found |= _large(config, problem, gpu)
@@ -97,6 +101,7 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
         "consumers 4": tile.consumers == 4, "moved": tile.moved, "persistent": tile.persistent,
         "split 2": tile.split == 2, "split more": tile.split > 2, "neighbours": tile.neighbours > 1,
         "shared weights": tile.shared == "weights", "shared tokens": tile.shared == "tokens",
+        "shared by four": bool(tile.shared) and tile.neighbours > 2,
         "two k-tiles": tile.k_tiles == 2, "evict first": tile.evict_first, "two CTAs": tile.ctas_per_sm > 1,
         "two blocks": tile.blocks > 1, "small M": small and not streamed, "streamed": streamed,
         "element stores": not tile.whole, "tile_n": math.log2(tile.tile_n) - 6,
@@ -152,15 +157,15 @@ def ends_us(config: Any, problem: Problem, gpu: Gpu) -> float:
     return waves_of(tile, problem.m, problem.n, gpu.sms) * operands * each
 
 
-def considered(config: Any, problem: Problem) -> bool:
+def considered(config: Any, problem: Problem, gpu: Gpu) -> bool:
     """Whether a configuration was the fastest of such products often enough in the sweep to be thought of, where there
     are free tiles: large tiles for few rows were not, unless they load or compute a fused end meanwhile; nor were
     small-M kernels with two CTAs a multiprocessor, the fastest of 15 products in 101, by 7 % at most; nor free tiles
-    that share an operand, unless rows of K are astride lines (`astride`)."""
+    that share an operand, but for those of `shares_enough`."""
     if isinstance(config, Config):
         return problem.m >= LARGE_FROM or not short_end(problem)
     if isinstance(config, FreeTileConfig):
-        return not config.shared or astride(problem.k, problem.product) > 0
+        return not config.shared or shares_enough(config, problem.m, problem.n, problem.k, problem.product, gpu.sms)
     return not (isinstance(config, SmallMConfig) and config.ctas_per_sm > 1)
 
 
