@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 dist = torch.distributed
 
+from tests.errors import refused  # noqa: E402
 from tests.integrations.torch_ranks import begin, end, spawn  # noqa: E402
 from warploom.integrations.torch import distributed, peer_experts, symmetric  # noqa: E402
 from warploom.operators.spec.activations import ACTIVATIONS  # noqa: E402
@@ -88,8 +89,9 @@ def test_gradients_are_those_of_the_whole_mixture(tmp_path, world):
         assert all(line.endswith("True") for line in lines), lines
 
 
-def test_rows_go_to_the_ranks_of_their_experts_and_back_in_no_other_order(monkeypatch):
-    """The gradient of W on a group of one rank, whose all-to-all is a copy."""
+@pytest.fixture
+def one_rank(monkeypatch):
+    """A group of one rank, whose all-to-all is a copy."""
     from warploom.integrations.torch import expert_gradients
 
     class One(symmetric.Group):
@@ -98,10 +100,23 @@ def test_rows_go_to_the_ranks_of_their_experts_and_back_in_no_other_order(monkey
 
     monkeypatch.setattr(expert_gradients, "group_of", lambda name: One())
     monkeypatch.setattr(dist, "all_to_all_single", lambda out, given, *sizes, group=None: out.copy_(given))
+    return expert_gradients
+
+
+def test_a_second_derivative_of_the_matrices_is_refused_and_not_zero(one_rank):
+    x, dz = torch.randn(3, K).to(BF16).requires_grad_(), torch.randn(3, N).to(BF16)
+    experts = torch.zeros(3, 1, dtype=torch.int32)
+    found = torch.ops.warploom.experts_matmul_gradient_of_w(x, dz, experts, "one", 1)
+    assert found.requires_grad
+    with refused("argument"):
+        found.sum().backward()
+
+
+def test_rows_go_to_the_ranks_of_their_experts_and_back_in_no_other_order(one_rank):
     draw = torch.Generator().manual_seed(0)
     x, dz = torch.randn(9, K, generator=draw).to(BF16), torch.randn(9 * TOPK, N, generator=draw).to(BF16)
     experts = torch.randint(-1, 4, (9, TOPK), generator=draw, dtype=torch.int32)
-    found = expert_gradients.of_w(x, dz, experts, "one", 3)
+    found = one_rank.of_w(x, dz, experts, "one", 3)
     for expert in range(3):
         chosen = (experts.reshape(-1) == expert)[:, None]
         right = (dz.float() * chosen).mT @ x.float().repeat_interleave(TOPK, 0)

@@ -33,22 +33,28 @@ def define(
         torch.library.register_autograd(f"{NAMESPACE}::{name}", backward, setup_context=setup, lib=library)
 
 
+def no_second_derivative(of: str, hint: str) -> Callable[..., Any]:
+    """A backward of a gradient that refuses: torch would take a gradient without one for zero."""
+
+    def refuse(*_: Any) -> Any:
+        raise ArgumentError(f"{of} has no second derivative", expected="gradients of results, once", hint=hint)
+
+    return refuse
+
+
+_refuse = no_second_derivative(
+    "attention", "torch's scaled_dot_product_attention under sdpa_kernel(SDPBackend.MATH) has one"
+)
+
+
 def define_both(forward: tuple[Any, ...], backward: tuple[Any, ...]) -> torch.library.Library:
-    """Define an operator and that of its gradient, each by the arguments of `define` behind the library; the library
-    object that is returned must stay. The gradient has none: torch would take it for zero."""
+    """Define an operator of attention and that of its gradient, each by the arguments of `define` behind the library;
+    the library object that is returned must stay."""
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     define(library, *forward)
     schema, run, fake = backward
-    define(library, schema, run, fake, refuse_second, lambda *_, **__: None)
+    define(library, schema, run, fake, _refuse, lambda *_, **__: None)
     return library
-
-
-def refuse_second(*_: Any) -> Any:
-    """Raise ArgumentError for the gradient of a gradient."""
-    raise ArgumentError(
-        "attention has no second derivative", expected="gradients of results, once",
-        hint="torch's scaled_dot_product_attention under sdpa_kernel(SDPBackend.MATH) has one",
-    )  # fmt: skip
 
 
 class Once(torch.autograd.Function):
@@ -58,4 +64,4 @@ class Once(torch.autograd.Function):
     def forward(ctx: Any, gradient: torch.Tensor, *_: Any) -> torch.Tensor:
         return gradient.view_as(gradient)
 
-    backward = staticmethod(refuse_second)
+    backward = staticmethod(_refuse)

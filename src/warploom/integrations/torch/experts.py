@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...operators.dispatch_hook import refuse_gradients
 from . import expert_gradients, peer_experts
-from .custom_operator import NAMESPACE, define
+from .custom_operator import NAMESPACE, define, no_second_derivative
 from .peer_launch import by_operator, ranks_of
 from .symmetric import group_of
 
@@ -85,7 +85,8 @@ def _register() -> Any:
     """Define the operator; the library object must stay."""
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     define(library, SCHEMA, _run, _fake, expert_gradients.backward, expert_gradients.setup)
-    define(library, expert_gradients.OF_W, expert_gradients.of_w, expert_gradients.fake_of_w)
+    refuse = no_second_derivative("experts_matmul", "a mixture of experts of torch's own products has one")
+    define(library, expert_gradients.OF_W, expert_gradients.of_w, expert_gradients.fake_of_w, refuse)
     return library
 
 
