@@ -49,6 +49,29 @@ def test_gradients_reach_queries_keys_values_and_sinks(compiled: bool):
         assert (mine.grad.double() - other.grad).norm() <= 0.015 * other.grad.norm()
 
 
+def exact_logarithms(q, k, sinks):
+    scores = (q @ k.repeat_interleave(2, 1).mT) * 64**-0.5
+    scores = scores.masked_fill(torch.ones(40, 40, dtype=torch.bool).triu(1), -torch.inf)
+    return torch.cat([scores, sinks[None, :, None, None].expand(1, 2, 40, 1)], -1).logsumexp(-1)
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["with the result", "alone"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_logarithms_have_a_gradient(compiled: bool, alone: bool):
+    def both(q, k, v, sinks):
+        return warploom.attention(q, k, v, causal=True, sinks=sinks, return_lse=True)
+
+    ours, theirs = given(), [tensor.detach().double().requires_grad_() for tensor in given()]
+    out, lse = (torch.compile(both, backend="aot_eager", fullgraph=True) if compiled else both)(*ours)
+    share, of_out = torch.randn(lse.shape), torch.zeros(out.shape) if alone else torch.randn(out.shape)
+    of_out = of_out.bfloat16()
+    loss = (lse * share).sum() + (0.0 if alone else (out * of_out).float().sum())
+    loss.backward()
+    ((exact_logarithms(theirs[0], theirs[1], theirs[3]) * share).sum() + (exact(*theirs) * of_out).sum()).backward()
+    for mine, other in zip(ours, theirs, strict=True):
+        assert (mine.grad.double() - other.grad).norm() <= 0.015 * other.grad.norm()
+
+
 OPTIONS = ("bottom-right", None, -1, -1, None, "bhsd")
 
 

@@ -149,6 +149,19 @@ def test_gradients_go_through_functions_of_scores_and_masks(score_mod, mask_mod,
     assert all(bool(x.isfinite().all()) for x in first)
 
 
+def test_logarithms_of_modified_scores_have_a_gradient():
+    tensors = given(40, 40)
+    theirs = [tensor.detach().double().requires_grad_() for tensor in tensors]
+    _, lse = wt.flex_attention(*tensors, score_mod=alibi, enable_gqa=True, return_lse=True)
+    share = torch.randn(lse.shape)
+    (lse * share).sum().backward()
+    heads, places = tensors[0].shape[1], torch.meshgrid(*(torch.arange(n) for n in (*lse.shape, 40)), indexing="ij")
+    scores = theirs[0] @ theirs[1].repeat_interleave(heads, 1).mT / math.sqrt(tensors[0].shape[-1])
+    (alibi(scores, *places).logsumexp(-1) * share).sum().backward()
+    for mine, other in zip(tensors[:2], theirs[:2], strict=True):
+        assert (mine.grad.double() - other.grad).norm() <= 0.015 * other.grad.norm()
+
+
 @pytest.mark.parametrize("dim", [pytest.param(128), pytest.param(96, marks=SLOW)])
 def test_wider_heads(dim: int):
     options = {"score_mod": alibi, "mask_mod": near}

@@ -57,6 +57,26 @@ def test_gradients_reach_queries_keys_values_and_sinks_of_every_sequence(compile
     assert all(not x.grad[-SPARE:].any() for x in ours[:3]), "rows behind the last sequence"
 
 
+def test_logarithms_of_every_sequence_have_a_gradient():
+    """Of a loss of theirs alone: P times their gradient, by K and by Q; a sink takes its own share."""
+    q, k, v, sinks = given()
+    _, lse = warploom.attention_varlen(q, k, v, *ends(), causal=True, sinks=sinks, return_lse=True)
+    share = torch.randn(lse.shape)
+    (lse * share)[..., : sum(Q_LENGTHS)].sum().backward()
+    theirs = [tensor.detach().double().requires_grad_() for tensor in (q, k, sinks)]
+    total, (q_ends, k_ends) = 0.0, (x.tolist() for x in ends())
+    for begin, end, first, last in zip(q_ends[:-1], q_ends[1:], k_ends[:-1], k_ends[1:], strict=True):
+        rows, keys = end - begin, last - first
+        scores = torch.einsum("qhd,kd->hqk", theirs[0][begin:end], theirs[1][first:last, 0]) * 64**-0.5
+        scores = scores.masked_fill(torch.ones(rows, keys, dtype=torch.bool).triu(keys - rows + 1), -torch.inf)
+        scores = torch.cat([scores, theirs[2][:, None, None].expand(2, rows, 1)], -1)
+        total = total + (scores.logsumexp(-1) * share[0, :, begin:end]).sum()
+    total.backward()
+    for mine, other in zip((q, k, sinks), theirs, strict=True):
+        assert (mine.grad.double() - other.grad).norm() <= 0.015 * other.grad.norm()
+    assert not v.grad.any()
+
+
 def test_the_operator_keeps_torchs_rules():
     tensors = [x.detach() for x in given()]
     options = (*tensors[:3], *ends(), tensors[3], None, True, None, -1, -1, None)

@@ -28,7 +28,7 @@ from .calls import Handlers, seen
 
 FORWARD, BACKWARD = "warploom_attention", "warploom_attention_backward"
 OPTIONS = ("causal", "scale", "window", "softcap", "layout")
-RESULTS = {"out": "O", "lse": "LSE", "grad": "dO", "q": "Q", "k": "K", "v": "V"}
+RESULTS = {"out": "O", "lse": "LSE", "grad": "dO", "lse_grad": "dLSE", "q": "Q", "k": "K", "v": "V"}
 """What the gradients' kernels call the arguments."""
 
 
@@ -38,15 +38,15 @@ def attention(
 ) -> Any:  # fmt: skip
     """As `warploom.attention`, for JAX arrays and inside of `jit`, `grad` and `vmap`. Raises as it does, at trace time.
 
-    Gradients reach q, k, v and sinks, in the same order of sums in every run; the logarithms have none. There is no
+    Gradients reach q, k, v and sinks, in the same order of sums in every run, those of the logarithms, too. There is no
     `out=`, and functions of scores and masks are not taken.
     """
     arrays = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks})
     window = tuple(window) if isinstance(window, list) else window
     static = (causal, scale, window, softcap, layout)
     checked(arrays, static)
-    out, lse = _attention(static, arrays)
-    return (out, jax.lax.stop_gradient(lse)) if return_lse else out
+    out, lse = _attention(static, return_lse, arrays)
+    return (out, lse) if return_lse else out
 
 
 def attend(
@@ -68,8 +68,9 @@ def checked(arrays: dict[str, Any], static: tuple[Any, ...]) -> Any:
     return read(views, **dict(zip(OPTIONS, static, strict=True)))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attention(static: tuple[Any, ...], arrays: dict[str, Any]) -> tuple[Any, Any]:
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attention(static: tuple[Any, ...], logarithms: bool, arrays: dict[str, Any]) -> tuple[Any, Any]:
+    """logarithms: whether anybody gets them, so that they have a gradient."""
     registered()
     request = checked(arrays, static)
     given = dict(arrays)
@@ -86,20 +87,23 @@ def _attention(static: tuple[Any, ...], arrays: dict[str, Any]) -> tuple[Any, An
     return out, lse
 
 
-def _forward(static: tuple[Any, ...], arrays: dict[str, Any]) -> tuple[Any, Any]:
+def _forward(static: tuple[Any, ...], logarithms: bool, arrays: dict[str, Any]) -> tuple[Any, Any]:
     if dict(zip(OPTIONS, static, strict=True))["softcap"] is not None:
         raise ArgumentError(
             "the gradient of attention with a softcap is not supported", expected="no softcap=",
             hint="jax.lax.stop_gradient keeps it out",
         )  # fmt: skip
     check_differentiable("cuda" if jax.default_backend() == "gpu" else "cpu", 0)
-    out, lse = _attention(static, arrays)
+    out, lse = _attention(static, logarithms, arrays)
     return (out, lse), (arrays, out, lse)
 
 
-def _backward(static: tuple[Any, ...], kept: Any, grads: tuple[Any, Any]) -> tuple[dict[str, Any]]:
+def _backward(
+    static: tuple[Any, ...], logarithms: bool, kept: Any, grads: tuple[Any, Any]
+) -> tuple[dict[str, Any]]:  # fmt: skip
     arrays, out, lse = kept
     given = {name: arrays[name] for name in ("q", "k", "v")} | {"out": out, "lse": lse, "grad": grads[0]}
+    given |= {"lse_grad": grads[1]} if logarithms else {}
     batch, heads, queries = lse.shape
     rows = jax.ShapeDtypeStruct((batch, heads, -(-queries // PADDED) * PADDED), jnp.float32)
     shapes = (*(jax.ShapeDtypeStruct(given[name].shape, out.dtype) for name in ("q", "k", "v")), rows, rows)
@@ -158,7 +162,8 @@ class Backward(Handlers):
         made = _views(("q", "k", "v", "lse2", "delta"), call.results, device, index, stream)
         tensors = {name: views[name] for name in ("q", "k", "v")}
         options.pop("softcap")
-        found = gradients(tensors, views["out"], views["lse"], views["grad"], made=made, **options)
+        given = views["out"], views["lse"], views["grad"], made, views.get("lse_grad")
+        found = gradients(tensors, *given, **options)
         return found.launches
 
 

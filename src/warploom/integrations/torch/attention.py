@@ -35,8 +35,8 @@ SCHEMA = (
 )
 BACKWARD_SCHEMA = (
     "attention_backward"
-    "(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor out, Tensor lse, Tensor grad, str causal, float? scale, "
-    "int left, int right, str layout) -> (Tensor, Tensor, Tensor, Tensor)"
+    "(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor out, Tensor lse, Tensor grad, Tensor? lse_grad, str causal, "
+    "float? scale, int left, int right, str layout) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 
 
@@ -166,8 +166,8 @@ def flex_attention(
         block_mask: of torch's `create_block_mask`, or a `mask_mod` itself, which is applied to every score.
         scale, enable_gqa, return_lse: as torch's. kernel_options: for torch's own kernels; looked at by nobody here.
 
-    Tensors that want gradients get them; the logarithms have none, where torch's do. Raises ArgumentError and
-    ArgumentTypeError as `warploom.attention`.
+    Tensors that want gradients get them, of the logarithms, too. Raises ArgumentError and ArgumentTypeError as
+    `warploom.attention`.
     """
     if not enable_gqa and query.shape[1] != key.shape[1]:
         raise ArgumentError(
@@ -214,16 +214,21 @@ def _fake(
 
 
 def _run_backward(
-    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, out: Tensor, lse: Tensor, grad: Tensor, causal: str,
-    scale: float | None, left: int, right: int, layout: str,
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, out: Tensor, lse: Tensor, grad: Tensor,
+    lse_grad: Tensor | None, causal: str, scale: float | None, left: int, right: int, layout: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     tensors = {"q": q, "k": k, "v": v}
-    if 0 in grad.stride():  # of a sum, say: one number everywhere
-        grad = grad.contiguous()
+    grad, lse_grad = spread(grad), spread(lse_grad)
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-        found = gradients.gradients(tensors, out, lse, grad, **_options(causal, scale, left, right, layout))
+        options = _options(causal, scale, left, right, layout)
+        found = gradients.gradients(tensors, out, lse, grad, lse_grad=lse_grad, **options)
         sunk = q.new_zeros(0, dtype=torch.float32) if sinks is None else sunken(sinks, lse, found.delta)
     return found.dq, found.dk, found.dv, sunk
+
+
+def spread(grad: Any) -> Any:
+    """A gradient, or None, in memory of its own: that of a sum, say, is one number everywhere."""
+    return grad if grad is None or 0 not in grad.stride() else grad.contiguous()
 
 
 def sunken(sinks: Tensor, lse: Tensor, delta: Any) -> Tensor:
@@ -249,12 +254,13 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
     out, lse = output
     ctx.save_for_backward(q, k, v, sinks, out, lse)
     ctx.options = causal, scale, left, right, layout
-    ctx.mark_non_differentiable(lse)
+    ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, grad: Tensor, _: Any) -> Any:
+def _backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
     q, k, v, sinks, out, lse = ctx.saved_tensors
-    dq, dk, dv, sunk = torch.ops.warploom.attention_backward(q, k, v, sinks, out, lse, grad, *ctx.options)
+    grad = torch.zeros_like(out) if grad is None else grad
+    dq, dk, dv, sunk = torch.ops.warploom.attention_backward(q, k, v, sinks, out, lse, grad, lse_grad, *ctx.options)
     return dq, dk, dv, None if sinks is None else sunk, *(None,) * 6
 
 

@@ -38,20 +38,20 @@ class _Modified(torch.autograd.Function):
             out, lse = calls.attention(q, k, v, sinks=sinks, softcap=softcap, return_lse=True, **options)
         ctx.save_for_backward(q, k, v, sinks, out, lse)
         ctx.options = options
-        ctx.mark_non_differentiable(lse)
+        ctx.set_materialize_grads(False)
         return out, lse
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Any) -> Any:
-        from .attention import sunken
+    def backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
+        from .attention import spread, sunken
 
         q, k, v, sinks, out, lse = ctx.saved_tensors
-        if 0 in grad.stride():  # of a sum, say: one number everywhere
-            grad = grad.contiguous()
+        grad, lse_grad = torch.zeros_like(out) if grad is None else spread(grad), spread(lse_grad)
         with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-            found = gradients.gradients({"q": q, "k": k, "v": v}, out, lse, grad, **ctx.options)
+            tensors = {"q": q, "k": k, "v": v}
+            found = gradients.gradients(tensors, out, lse, grad, lse_grad=lse_grad, **ctx.options)
             sunk = None if sinks is None else sunken(sinks, lse, found.delta)
         made = [found.dq, found.dk, found.dv, sunk]
         if torch.is_grad_enabled():  # a graph of the gradient is wanted
-            made = [None if each is None else Once.apply(each, grad, q, k, v) for each in made]
+            made = [None if each is None else Once.apply(each, grad, lse_grad, q, k, v) for each in made]
         return *made, None, None

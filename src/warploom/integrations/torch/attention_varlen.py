@@ -21,6 +21,7 @@ from .attention import (
     refuse_outputs,
     refuse_softcap,
     sixteen_bits,
+    spread,
     unpacked_window,
     window_pair,
 )
@@ -34,7 +35,7 @@ SCHEMA = (
 BACKWARD_SCHEMA = (
     "attention_varlen_backward"
     "(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? sinks, Tensor out, Tensor lse, "
-    "Tensor grad, bool causal, float? scale, int left, int right) -> (Tensor, Tensor, Tensor, Tensor)"
+    "Tensor grad, Tensor? lse_grad, bool causal, float? scale, int left, int right) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 
 
@@ -85,17 +86,17 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 def _run_backward(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, sinks: Tensor | None, out: Tensor,
-    lse: Tensor, grad: Tensor, causal: bool, scale: float | None, left: int, right: int,
+    lse: Tensor, grad: Tensor, lse_grad: Tensor | None, causal: bool, scale: float | None, left: int, right: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
-    if 0 in grad.stride():  # of a sum, say: one number everywhere
-        grad = grad.contiguous()
+    grad, lse_grad = spread(grad), spread(lse_grad)
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
         window = unpacked_window(left, right)
-        found = gradients.varlen_gradients(tensors, out, lse, grad, causal=causal, scale=scale, window=window)
+        options = {"causal": causal, "scale": scale, "window": window}
+        found = gradients.varlen_gradients(tensors, out, lse, grad, lse_grad, **options)
         sunk = q.new_zeros(0, dtype=torch.float32)
         if sinks is not None:  # a sink has no value: its score is pushed down by what the others give
-            delta = (grad.float() * out.float()).sum(-1)
+            delta = (grad.float() * out.float()).sum(-1) - (0.0 if lse_grad is None else lse_grad[0].T)
             weight = torch.exp(sinks.float()[:, None] - lse[0]).nan_to_num(0.0).T
             exists = torch.arange(len(q), device=q.device) < cu_seqlens_q[-1]
             sunk = -torch.where(exists[:, None], weight * delta, 0.0).sum(0).to(sinks.dtype)
@@ -116,12 +117,13 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
     out, lse = output
     ctx.save_for_backward(q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, out, lse)
     ctx.options = causal, scale, left, right
-    ctx.mark_non_differentiable(lse)
+    ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, grad: Tensor, _: Any) -> Any:
+def _backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
     *tensors, out, lse = ctx.saved_tensors
-    dq, dk, dv, sunk = torch.ops.warploom.attention_varlen_backward(*tensors, out, lse, grad, *ctx.options)
+    grad = torch.zeros_like(out) if grad is None else grad
+    dq, dk, dv, sunk = torch.ops.warploom.attention_varlen_backward(*tensors, out, lse, grad, lse_grad, *ctx.options)
     return dq, dk, dv, None, None, None if tensors[-1] is None else sunk, *(None,) * 6
 
 

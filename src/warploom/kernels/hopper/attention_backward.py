@@ -1,6 +1,6 @@
 """Gradients of attention: what the two kernels for dQ and for dK, dV share, and the one that runs before them.
 
-    rows       lse2 = log2(e) LSE, delta = sum of dO O      of each query; padded with queries that weigh nothing
+    rows       lse2 = log2(e) LSE, delta = sum of dO O - dLSE      of each query; padded with queries that weigh nothing
     queries    dQ = scale dS K                              a block of queries, one tile of keys after the other
     keys       dV = Pᵀ dO, dK = scale dSᵀ Q                 a block of keys, one tile of queries after the other
 
@@ -141,8 +141,13 @@ def stored(of: Attention, length: str, heads: str, width: int) -> Tile:
     return Tile("B", length, heads, width, of.dtype, box=(PANEL, 1, QUERY_ROWS, 1), swizzle="128B", order="rows")
 
 
-def build_rows(dtype: DType, value_dim: int, heads_first: bool, varlen: bool = False) -> Kernel:
+def build_rows(
+    dtype: DType, value_dim: int, heads_first: bool, varlen: bool = False, logarithms: bool = False
+) -> Kernel:
     """lse2 and delta (B, H, P) of O and dO, (B, H, S, E) or (B, S, H, E), contiguous, and LSE (B, H, S).
+
+    logarithms: the gradient dLSE (B, H, S) of LSE is there, too. P is the gradient of LSE by a score, so that
+    dS = P (dO Vᵀ - delta) with delta = sum of dO O - dLSE.
 
     P is S or more; queries behind S, and those that see no key, get lse2 = inf and delta = 0. `varlen`: sequences one
     after the other in one batch, which end at `ends` (s32).
@@ -176,7 +181,10 @@ def build_rows(dtype: DType, value_dim: int, heads_first: bool, varlen: bool = F
         with ptx.if_(lane == 0):
             sums = reg.scalar(f32, init=-math.inf)
             with ptx.if_(here):
-                sums.set(ptx.load(f32, ptx.addr(LSE.pointer() + (both.to(u64) * queries + query) * 4)))
+                at = (both.to(u64) * queries + query) * 4
+                sums.set(ptx.load(f32, ptx.addr(LSE.pointer() + at)))
+                if logarithms:
+                    total.set(total - ptx.load(f32, ptx.addr(call["dLSE"].pointer() + at)))
             place = (both.to(u64) * delta.shape[2] + padded) * 4
             ptx.store(ptx.addr(lse2.pointer() + place), ptx.select(sums == -math.inf, math.inf, sums * LOG2_E))
             ptx.store(ptx.addr(delta.pointer() + place), total)
@@ -184,6 +192,7 @@ def build_rows(dtype: DType, value_dim: int, heads_first: bool, varlen: bool = F
     return kernel(
         in_specs={
             "O": Tile(*shape, value_dim, dtype), "dO": Tile(*shape, value_dim, dtype), "LSE": Tile("B", "H", "S", f32),
+            **({"dLSE": Tile("B", "H", "S", f32)} if logarithms else {}),
             **({"ends": Tile("N", s32)} if varlen else {}),
         },
         out_specs={"lse2": Tile("B", "H", "P", f32), "delta": Tile("B", "H", "P", f32)},

@@ -33,7 +33,7 @@ ENDS = {"cu_seqlens_q": "q_ends", "cu_seqlens_k": "k_ends"}
 
 @dataclass(frozen=True)
 class Gradients:
-    """What comes back; arrays in the caller's framework and layout. `delta`: (B, H, P), sums of dO O.
+    """What comes back; arrays in the caller's framework and layout. `delta`: (B, H, P), sums of dO O, less dLSE.
 
     `launches`: what ran on a GPU, in order; None where they alone do not repeat the call.
     """
@@ -61,6 +61,7 @@ def attention_backward(
     mask_mod: Any = None,
     block_mask: Any = None,
     layout: str = "bhsd",
+    lse_grad: Any = None,
 ) -> tuple[Any, Any, Any]:
     """The gradients of q, k and v of `attention`; the same in every run, for every sum has one order.
 
@@ -70,14 +71,14 @@ def attention_backward(
             it is traced; arrays that functions capture get no gradients. All tiles are computed that `causal` and
             `window` leave, also those that a block mask leaves out.
         out, lse: what it gave with return_lse=True.
-        grad: of `out`, shaped and typed as it.
+        grad: of `out`, shaped and typed as it. lse_grad: of `lse`, likewise; by default it has none.
 
     Raises as `attention` does.
     """
     found = gradients(
         {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks}), out, lse, grad,
         causal=causal, scale=scale, window=window, layout=layout, score_mod=score_mod, mask_mod=mask_mod,
-        block_mask=block_mask,
+        block_mask=block_mask, lse_grad=lse_grad,
     )  # fmt: skip
     return found.dq, found.dk, found.dv
 
@@ -96,48 +97,54 @@ def attention_varlen_backward(
     scale: float | None = None,
     window: Any = None,
     sinks: Any = None,
+    lse_grad: Any = None,
 ) -> tuple[Any, Any, Any]:
     """The gradients of q, k and v of `attention_varlen`; the same in every run.
 
     Args:
         q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, window, sinks: as they were given to `attention_varlen`.
         out, lse: what it gave with return_lse=True.
-        grad: of `out`, shaped and typed as it.
+        grad: of `out`, shaped and typed as it. lse_grad: of `lse`, likewise; by default it has none.
 
     Rows behind the last sequence get 0. Raises as `attention_varlen` does.
     """
     tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     tensors |= {} if sinks is None else {"sinks": sinks}
-    found = varlen_gradients(tensors, out, lse, grad, causal=causal, scale=scale, window=window)
+    found = varlen_gradients(tensors, out, lse, grad, lse_grad, causal=causal, scale=scale, window=window)
     return found.dq, found.dk, found.dv
 
 
-def varlen_gradients(tensors: dict[str, Any], out: Any, lse: Any, grad: Any, **options: Any) -> Gradients:
+def varlen_gradients(
+    tensors: dict[str, Any], out: Any, lse: Any, grad: Any, lse_grad: Any = None, **options: Any
+) -> Gradients:
     """Check and launch, of sequences one after the other."""
-    return of_request(read_varlen(tensors, longest=None, softcap=None, **options), tensors, out, lse, grad)
+    request = read_varlen(tensors, longest=None, softcap=None, **options)
+    return of_request(request, tensors, out, lse, grad, lse_grad=lse_grad)
 
 
 def gradients(
-    tensors: dict[str, Any], out: Any, lse: Any, grad: Any, made: dict[str, ArrayView] | None = None, **options: Any
-) -> Gradients:
+    tensors: dict[str, Any], out: Any, lse: Any, grad: Any, made: dict[str, ArrayView] | None = None,
+    lse_grad: Any = None, **options: Any,
+) -> Gradients:  # fmt: skip
     """Check and launch.
 
     made: where the gradients go ("q", "k", "v"), and lse2 and delta, (B, H, P); new arrays by default.
     """
     mask = options.get("block_mask")
     if mask is None:
-        return of_request(read(tensors, softcap=None, **options), tensors, out, lse, grad, made)
+        return of_request(read(tensors, softcap=None, **options), tensors, out, lse, grad, made, lse_grad)
     read(tensors, softcap=None, **options)  # whether the mask fits
     options |= {"block_mask": None, "mask_mod": dense_function(mask)}
-    return of_request(read(tensors, softcap=None, **options), tensors, out, lse, grad, made)
+    return of_request(read(tensors, softcap=None, **options), tensors, out, lse, grad, made, lse_grad)
 
 
 def of_request(
-    request: Request, tensors: dict[str, Any], out: Any, lse: Any, grad: Any, made: dict[str, ArrayView] | None = None
-) -> Gradients:
+    request: Request, tensors: dict[str, Any], out: Any, lse: Any, grad: Any,
+    made: dict[str, ArrayView] | None = None, lse_grad: Any = None,
+) -> Gradients:  # fmt: skip
     """The gradients of a call that was read, for what it gave and the gradient of that."""
-    given = check_results(request, tensors, out, lse, grad)
-    result, wanted, _ = given
+    given = check_results(request, tensors, out, lse, grad, lse_grad)
+    result, wanted, *_ = given
     of, model = replace(request.of, sinks=False), request.views["q"]  # sinks are in lse already
     ends = {name: readable(request.views[name], name) for name in ENDS if of.varlen}
     if made is None:
@@ -191,12 +198,14 @@ def _plain_gradient(request: Request, array: Any, name: str) -> ArrayView:
 
 
 def check_results(
-    request: Request, tensors: dict[str, Any], out: Any, lse: Any, grad: Any
-) -> tuple[ArrayView, ArrayView, ArrayView]:
-    """out, grad and lse. Raises ArgumentError, ArgumentTypeError where they do not belong to the call."""
+    request: Request, tensors: dict[str, Any], out: Any, lse: Any, grad: Any, lse_grad: Any = None
+) -> tuple[ArrayView, ...]:
+    """out, grad, lse and, if it is given, lse_grad. Raises ArgumentError, ArgumentTypeError where they do not belong to
+    the call."""
     check_types({name: view(tensors[name], name) for name in ("q", "k", "v")}, WIDE)
     dtype = request.of.dtype
-    result, wanted, sums = view(out, "out"), view(grad, "grad"), view(lse, "lse")
+    result, wanted = view(out, "out"), view(grad, "grad")
+    sums = {name: view(each, name) for name, each in (("lse", lse), ("lse_grad", lse_grad)) if each is not None}
     for name, array in (("out", result), ("grad", wanted)):
         if array.shape != request.shape:
             raise ArgumentError(
@@ -206,27 +215,29 @@ def check_results(
             raise ArgumentTypeError(
                 f"`{name}` has the wrong type", expected=dtype, got=array.describe(), code="wrong-type"
             )
-    if sums.shape != request.lse_shape or sums.dtype is not f32:
-        raise ArgumentError("`lse` has the wrong shape or type", expected=f"{request.lse_shape} f32",
-                            got=sums.describe(), code="wrong-shape")  # fmt: skip
-    if len({(each.device, each.index) for each in (request.views["q"], result, wanted, sums)}) > 1:
+    for name, array in sums.items():
+        if array.shape != request.lse_shape or array.dtype is not f32:
+            raise ArgumentError(f"`{name}` has the wrong shape or type", expected=f"{request.lse_shape} f32",
+                                got=array.describe(), code="wrong-shape")  # fmt: skip
+    if len({(each.device, each.index) for each in (request.views["q"], result, wanted, *sums.values())}) > 1:
         raise ArgumentError(
             "the arguments of attention's gradient are on different devices", expected="one device", code="wrong-device"
         )
-    return result, wanted, sums
+    return result, wanted, *sums.values()
 
 
 def _rows(
-    request: Request, given: tuple[ArrayView, ArrayView, ArrayView], made: tuple[ArrayView, ArrayView],
+    request: Request, given: tuple[ArrayView, ...], made: tuple[ArrayView, ArrayView],
     ends: ArrayView | None,
 ) -> Launched | None:  # fmt: skip
-    """lse2 and delta of O, dO and the logarithms."""
-    out, grad, sums = (_contiguous(array) for array in given)
+    """lse2 and delta of O, dO, the logarithms and, if it is given, their gradient."""
+    out, grad, *sums = (_contiguous(array) for array in given)
     if request.layout == "thd":
         out, grad = one_batch(out), one_batch(grad)
     heads_first, folder = request.layout == "bhsd", None if out.device == "cpu" else settings.cache_dir
-    program = _rows_program(request.of.dtype, out.shape[-1], heads_first, folder, ends is not None)
-    arrays = {"O": out, "dO": grad, "LSE": sums, "lse2": made[0], "delta": made[1]}
+    program = _rows_program(request.of.dtype, out.shape[-1], heads_first, folder, ends is not None, len(sums) > 1)
+    arrays = {"O": out, "dO": grad, "LSE": sums[0], "lse2": made[0], "delta": made[1]}
+    arrays |= {} if len(sums) == 1 else {"dLSE": sums[1]}
     arrays |= {} if ends is None else {"ends": ends}
     return _launch(program, arrays, {})
 
@@ -256,13 +267,15 @@ def _program(of: Attention, which: str, folder: Path | None) -> Program:
 
 
 @lru_cache(maxsize=16)
-def _rows_program(dtype: DType, value_dim: int, heads_first: bool, folder: Path | None, varlen: bool) -> Program:
+def _rows_program(
+    dtype: DType, value_dim: int, heads_first: bool, folder: Path | None, varlen: bool, logarithms: bool
+) -> Program:
     def trace() -> Program:
         from ...kernels.hopper.attention_backward import build_rows
 
-        return build_rows(dtype, value_dim, heads_first, varlen).program()
+        return build_rows(dtype, value_dim, heads_first, varlen, logarithms).program()
 
-    name = f"attention rows {dtype} {value_dim} {heads_first}" + " varlen" * varlen
+    name = f"attention rows {dtype} {value_dim} {heads_first}" + " varlen" * varlen + " logarithms" * logarithms
     return trace() if folder is None else kept(name, trace, folder)
 
 
