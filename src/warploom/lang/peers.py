@@ -22,6 +22,11 @@ Index = int | Register
 Chosen = TypeVar("Chosen", bound=Register)
 
 
+def wrapped(rank: Register, ranks: int) -> Register:
+    """A rank counted past the last one, as ranks go round: for values below `2 * ranks`."""
+    return select(rank >= ranks, rank - ranks, rank)
+
+
 class PeerArrays(Sequence[ArrayHandle]):
     """One array for each rank, of one shape and type.
 

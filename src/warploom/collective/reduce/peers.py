@@ -35,7 +35,7 @@ from collections.abc import Iterator, Sequence
 from ...isa.dtypes import DType, b32, u32, u64
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
-from ...lang.peers import PeerArrays
+from ...lang.peers import PeerArrays, wrapped
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from ..mma.fragment import pack, thread_of_warpgroup, unpack
@@ -93,7 +93,8 @@ class PeerReduce:
         values = acc[complete.start : complete.stop]
         mine = [pack(values[at : at + 2], self.dtype) for at in range(0, len(values), 2)]
         piece = Piece(self, part, me)
-        others = list(self._others())
+        ranks = len(self.slots)
+        others = [wrapped(self.rank + distance, ranks) for distance in range(1, ranks)]  # the next one first
         if self.form == "two_shots":
             total = self._by_owner(mine, piece, others)
         elif self.form == "flagged":
@@ -117,13 +118,6 @@ class PeerReduce:
     def _launch(self) -> Register:
         place: Register = self.launches.pointer() + ptx.special.ctaid.x().to(u64) * u32.bytes
         return place
-
-    def _others(self) -> Iterator[Register]:
-        """The other GPUs, the next one first."""
-        ranks = len(self.slots)
-        for distance in range(1, ranks):
-            far = self.rank + distance
-            yield ptx.select(far >= ranks, far - ranks, far)
 
     def _flagged(self, mine: Sequence[Register], piece: Piece, others: Sequence[Register]) -> list[Register]:
         """The whole sums; this GPU's own words stay in registers."""

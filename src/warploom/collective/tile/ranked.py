@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...lang import ptx
+from ...lang.peers import wrapped
 from ...lang.values import Register
 from .raster import Order
 
@@ -63,7 +64,7 @@ class RankedTiles:
             else:
                 row, column = self.order(number % self.in_part, self.down, self.across)
                 part = self.rank + number // self.in_part
-            yield self._tile(ptx.select(part >= self.ranks, part - self.ranks, part), row, column)
+            yield self._tile(wrapped(part, self.ranks), row, column)
 
     def own(self, number: Register, order: Order) -> RankedTile:
         """A tile of this GPU's own part, by its number in an order of that part."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from ...isa.dtypes import s32, u32, u64
 from ...lang import ptx, reg, smem
 from ...lang.emit import Operand
-from ...lang.peers import PeerArrays
+from ...lang.peers import PeerArrays, wrapped
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
@@ -166,7 +166,7 @@ class Routing:
     def turn(self, expert: Register) -> Register:
         """When an expert has its turn; see the module's docstring."""
         ahead = expert // self.local + self.ranks - self.rank
-        return expert % self.local * self.ranks + ptx.select(ahead >= self.ranks, ahead - self.ranks, ahead)
+        return expert % self.local * self.ranks + wrapped(ahead, self.ranks)
 
     def sent(self) -> Register:
         """Rows that this GPU sends, to itself too."""
@@ -212,8 +212,7 @@ class Routing:
         """Entries of the expert whose turn that is; 0 after the last."""
         found = reg.scalar(u32, init=0)
         with ptx.if_(turn < self.experts):
-            far = self.rank + turn % self.ranks
-            owner = ptx.select(far >= self.ranks, far - self.ranks, far)
+            owner = wrapped(self.rank + turn % self.ranks, self.ranks)
             found.set(ptx.load(u32, self.mine[owner * self.local + turn // self.ranks]))
         return found
 

@@ -16,7 +16,7 @@ from ...collective.tile.roles import WARP
 from ...collective.tile.rounds import Rounds
 from ...isa.dtypes import b32, u64
 from ...lang import ptx
-from ...lang.peers import PeerArrays
+from ...lang.peers import PeerArrays, wrapped
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
@@ -134,9 +134,7 @@ class Pieces:
 
     def rank_after(self, distance: Register) -> Register:
         """The GPU that is so far behind this one."""
-        far = self.rank + distance
-        after: Register = ptx.select(far >= self.ranks, far - self.ranks, far)
-        return after
+        return wrapped(self.rank + distance, self.ranks)
 
 
 def push(
