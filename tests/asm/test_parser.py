@@ -271,33 +271,32 @@ def test_an_instruction_knows_the_loc_line_and_its_ptx_line():
 
 
 @pytest.mark.parametrize(
-    "text, line, column, part",
+    "text, line, column, got",
     [
-        ("", 1, 1, ".version"),
-        (".version 8.7\n.entry k() {}", 2, 1, ".target"),
-        (".version eight", 1, 10, "version"),
-        (HEAD + ".entry k() {\n  add.u32 %r1, %r2\n  ret;\n}", 5, 19, "does not end here"),
-        (HEAD + ".entry k() {\n  add.u32 %r1, %r2 %r3;\n}", 5, 20, "does not end here"),
-        (HEAD + ".entry k() {\n  add.u32 %r1, , %r3;\n}", 5, 16, "lacks an operand"),
-        (HEAD + ".entry k() {\n  ld.u32 %r1, [%r2;\n}", 5, 19, "address"),
-        (HEAD + ".entry k() {\n  mov.u32 %r1, 0xZZ;\n}", 5, 16, "0xZZ"),
-        (HEAD + ".entry k() {\n  mov.u32 %r1, 0f3F80;\n}", 5, 16, "0f3F80"),
-        (HEAD + ".entry k() {\n  mov.u64 %r1, 0x10000000000000000;\n}", 5, 16, "64 bits"),
-        (HEAD + ".entry k() {\n  mov.u32 %r1, 1/0;\n}", 5, 17, "divides by zero"),
-        (HEAD + ".entry k() {\n  .reg .q32 %r1;\n}", 5, 8, "type"),
-        (HEAD + ".entry k() {\n  @%p1;\n}", 5, 7, "instruction after"),
-        (HEAD + ".entry k() {\n  ret;\n", 6, 1, "ends inside a body"),
-        (HEAD + ".entry k() { ret; } /* open", 4, 21, "comment"),
-        (HEAD + '.file 1 "open', 4, 9, "string"),
-        (HEAD + ".entry k() { ret; } §", 4, 21, "no meaning"),
-        (HEAD + "ret;", 4, 1, "outside a function"),
+        ("", 1, 1, "the end of the text"),
+        (".version 8.7\n.entry k() {}", 2, 1, "`.entry`"),
+        (".version eight", 1, 10, "`eight`"),
+        (HEAD + ".entry k() {\n  add.u32 %r1, %r2\n  ret;\n}", 5, 19, "the end of the line"),
+        (HEAD + ".entry k() {\n  add.u32 %r1, %r2 %r3;\n}", 5, 20, "`%r3`"),
+        (HEAD + ".entry k() {\n  add.u32 %r1, , %r3;\n}", 5, 16, "`,`"),
+        (HEAD + ".entry k() {\n  ld.u32 %r1, [%r2;\n}", 5, 19, "`;`"),
+        (HEAD + ".entry k() {\n  mov.u32 %r1, 0xZZ;\n}", 5, 16, "`0xZZ`"),
+        (HEAD + ".entry k() {\n  mov.u32 %r1, 0f3F80;\n}", 5, 16, "`0f3F80`"),
+        (HEAD + ".entry k() {\n  mov.u64 %r1, 0x10000000000000000;\n}", 5, 16, "`0x10000000000000000`"),
+        (HEAD + ".entry k() {\n  mov.u32 %r1, 1/0;\n}", 5, 17, "`/`"),
+        (HEAD + ".entry k() {\n  .reg .q32 %r1;\n}", 5, 8, "`.q32`"),
+        (HEAD + ".entry k() {\n  @%p1;\n}", 5, 7, "`;`"),
+        (HEAD + ".entry k() {\n  ret;\n", 6, 1, "the end of the text"),
+        (HEAD + ".entry k() { ret; } /* open", 4, 21, None),
+        (HEAD + '.file 1 "open', 4, 9, None),
+        (HEAD + ".entry k() { ret; } §", 4, 21, None),
+        (HEAD + "ret;", 4, 1, "`ret`"),
     ],
 )
-def test_an_error_names_line_and_column(text, line, column, part):
-    with pytest.raises(PtxSyntaxError) as caught:
+def test_an_error_names_line_and_column(text, line, column, got):
+    with refused("ptx-syntax", got) as caught:
         asm.parse(text, "text.ptx")
     assert caught.value.where == SourceLocation("text.ptx", line, column)
-    assert part in str(caught.value)
 
 
 @pytest.mark.parametrize("opening, closing", [("{", "}"), ("mov.b32 %r1, ", "")])

@@ -37,7 +37,7 @@ def test_an_error_names_the_ptx_line_and_the_python_line(add_text):
     error = caught.value
     assert error.where == SourceLocation("kernels/add.py", 12, 4)
     assert error.got == f"PTX line {line}: ld.global.f32 %f77, [%rd1];"
-    assert "%f77" in str(error) and "ptxas" in error.what
+    assert error.code == "compilation" and "%f77" in str(error)
 
 
 def test_an_error_in_front_of_every_loc_names_the_ptx_line(add_text):
@@ -73,7 +73,7 @@ def test_an_instruction_that_the_target_lacks_is_refused(add_text):
 def test_spills_are_refused_unless_the_kernel_allows_them():
     with refused("spills") as caught:
         compiler.build(SPILLS, name="many")
-    assert "allow_spills" in str(caught.value)
+    assert "allow_spills" in caught.value.hint
     assert compiler.build(SPILLS, name="many", allow_spills=True).resources["many"].spills > 0
 
 
@@ -98,9 +98,8 @@ def test_a_failing_ptxas_shows_its_message(tmp_path, add_text):
         '#!/bin/sh\nif [ "$1" = --version ]; then echo "release 1.0, V1.0.0"; else echo no-licence >&2; exit 3; fi\n'
     )
     failing.chmod(0o755)
-    with config.override(ptxas=failing), refused("compilation", got="no-licence") as caught:
+    with config.override(ptxas=failing), refused("compilation", got="no-licence"):
         compiler.build(add_text, name="add")
-    assert "no-licence" in str(caught.value)
 
 
 def test_without_ptxas_and_without_a_driver_one_error_says_what_to_install(monkeypatch, add_text):

@@ -50,6 +50,7 @@ def test_an_assertion_that_fails_says_which() -> None:
     x = np.array([*31 * [1], 0], np.int32)
     with pytest.raises(EmulationError) as error:
         emulate(text("system", "sm_90a"), x, entry="claims", grid=1, block=32)
+    assert error.value.code == "emulation"
     assert "x[threadIdx.x] > 0" in error.value.what and "lane 31" in str(error.value)
 
 

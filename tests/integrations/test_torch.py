@@ -144,7 +144,7 @@ def test_out_and_a_gradient_exclude_each_other():
     x, w, out = normal(8, 32, grad=True), normal(16, 32), torch.empty(8, 16, dtype=torch.bfloat16)
     with refused("not-writable", expected="no out=, or tensors without requires_grad") as caught:
         warploom.linear(x, w, out=out)
-    assert "no_grad" in str(caught.value)
+    assert "torch.no_grad" in caught.value.hint
     with torch.no_grad():
         assert warploom.linear(x, w, out=out) is out
 

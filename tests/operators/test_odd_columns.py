@@ -128,8 +128,7 @@ def test_a_kernel_refuses_other_rows_in_a_sentence():
     whole = np.zeros((16, 64), BF16)
     with refused("wrong-shape", got="shape (16, 29)") as caught:
         gemm.build(Product(), LARGE).emulate(whole_numbers(0, 16, 64), whole_numbers(1, 29, 64), out=whole[:, :29])
-    for words in ("a multiple of 8 elements of bf16", "would be overwritten", "warploom.matmul pads"):
-        assert words in str(caught.value)
+    assert "multiple of 8 " in caught.value.expected and "warploom.matmul" in caught.value.hint
 
 
 @pytest.mark.parametrize("product", [Product(), Product(e4m3, e4m3, bf16)], ids=str)
