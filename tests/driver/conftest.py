@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import shutil
 import subprocess
@@ -103,22 +105,45 @@ x, y = Cuda(np.zeros(32, np.float32)), Cuda(np.zeros(32, np.float32))
 """
 
 
-@pytest.fixture
-def pretend(fake_driver: Path, tmp_path: Path) -> Callable[..., list[str]]:
-    """Run a script in a process whose driver pretends; gives back what the driver was asked to do."""
+@pytest.fixture(scope="session")
+def fork_servers(fake_driver: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Processes that have imported some modules and fork for each script: starting from nothing takes seconds."""
+    environment = {
+        **os.environ, "LD_LIBRARY_PATH": str(fake_driver), "PYTHONPATH": f"{SOURCE}{os.pathsep}{SOURCE.parent}"
+    }  # fmt: skip
 
-    def run(script: str, **variables: object) -> list[str]:
-        log = tmp_path / "log"
+    @functools.cache
+    def server(*modules: str) -> subprocess.Popen[str]:
+        command = [sys.executable, HERE / "fork_server.py", *modules]
+        started = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        servers.append(started)
+        return started
+
+    servers: list[subprocess.Popen[str]] = []
+    yield server
+    for each in servers:
+        each.communicate()  # it ends with its input
+
+
+@pytest.fixture
+def pretend(fork_servers: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> Callable[..., list[str]]:
+    """Run a script in a process whose driver pretends; gives back what the driver was asked to do.
+
+    imported: modules that the script imports and that take long.
+    """
+
+    def run(script: str, *, imported: tuple[str, ...] = (), **variables: object) -> list[str]:
+        log, said = tmp_path / "log", tmp_path / "said"
         log.write_text("")
         environment = {
-            **os.environ, "LD_LIBRARY_PATH": str(fake_driver), "FAKE_CUDA_LOG": str(log),
-            "PYTHONPATH": f"{SOURCE}{os.pathsep}{SOURCE.parent}",
-            "WARPLOOM_CACHE_DIR": str(tmp_path / "cache"), **{name: str(value) for name, value in variables.items()},
+            **os.environ, "FAKE_CUDA_LOG": str(log), "WARPLOOM_CACHE_DIR": str(tmp_path / "cache"),
+            **{name: str(value) for name, value in variables.items()},
         }  # fmt: skip
-        result = subprocess.run(
-            [sys.executable, "-c", PRELUDE + script], env=environment, capture_output=True, text=True, timeout=120
-        )
-        assert result.returncode == 0, result.stderr
+        server = fork_servers("numpy", "pytest", "ml_dtypes", *imported)
+        job = {"script": PRELUDE + script, "environment": environment, "said": str(said)}
+        print(json.dumps(job), file=server.stdin, flush=True)
+        status = server.stdout.readline().strip()
+        assert status == "0", said.read_text()
         return log.read_text().splitlines()
 
     return run

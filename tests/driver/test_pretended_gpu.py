@@ -237,7 +237,7 @@ sets = [(torch.zeros(64), torch.zeros(64)) for _ in range(3)]
 def with_torch(pretend):
     """Run a script in which torch's CPU tensors are taken for a GPU's."""
     pytest.importorskip("torch")
-    return lambda script: pretend(TORCH + script)
+    return lambda script: pretend(TORCH + script, imported=("torch",))
 
 
 def test_a_call_with_known_arrays_is_not_checked_again(with_torch):

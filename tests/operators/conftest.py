@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.driver.conftest import fake_driver, needs_ptxas, pretend  # noqa: F401 - fixtures
+from tests.driver.conftest import fake_driver, fork_servers, needs_ptxas, pretend  # noqa: F401 - fixtures
 from warploom.operators.bind import warned
 
 TENSORS = """
@@ -25,7 +25,7 @@ def bf16(*shape): return torch.randn(shape).bfloat16()
 def on_gpu(pretend):  # noqa: F811
     """Run a script in which torch's CPU tensors are taken for a GPU's; gives back what the driver was asked."""
     pytest.importorskip("torch")
-    return lambda script, **variables: pretend(TENSORS + script, **variables)
+    return lambda script, **variables: pretend(TENSORS + script, imported=("torch",), **variables)
 
 
 @pytest.fixture(autouse=True)
