@@ -139,7 +139,7 @@ def pretend(fork_servers: Callable[..., subprocess.Popen[str]], tmp_path: Path) 
             **os.environ, "FAKE_CUDA_LOG": str(log), "WARPLOOM_CACHE_DIR": str(tmp_path / "cache"),
             **{name: str(value) for name, value in variables.items()},
         }  # fmt: skip
-        server = fork_servers("numpy", "pytest", "ml_dtypes", *imported)
+        server = fork_servers("pytest", "tests.errors", "warploom.runtime", "warploom.driver.library", *imported)
         job = {"script": PRELUDE + script, "environment": environment, "said": str(said)}
         print(json.dumps(job), file=server.stdin, flush=True)
         status = server.stdout.readline().strip()

@@ -21,7 +21,7 @@ import numpy as np  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as processes  # noqa: E402
 
-from tests.integrations.torch_ranks import begin  # noqa: E402
+from tests.integrations.torch_ranks import begin, preloaded  # noqa: E402
 from warploom import config  # noqa: E402
 from warploom.errors import ArgumentError, PeerError  # noqa: E402
 from warploom.integrations.torch import distributed as distributed  # noqa: E402
@@ -154,7 +154,7 @@ def run(act, folder: Path) -> dict[int, list[str]]:
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
         each.close()
-    context = processes.get_context("spawn")
+    context = processes.get_context(preloaded())
     ranks = [context.Process(target=worker, args=(rank, act, ports, str(folder))) for rank in range(3)]
     for each in ranks:
         each.start()

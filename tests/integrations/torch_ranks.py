@@ -12,12 +12,19 @@ import torch.distributed as dist
 import torch.multiprocessing as processes
 
 
+def preloaded() -> str:
+    """A start method for processes that have imported torch already, which takes each of them seconds."""
+    context = processes.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed", "warploom.integrations.torch.distributed"])
+    return "forkserver"
+
+
 def spawn(worker: Callable[[int, int, int, str], None], world: int, folder: Path) -> list[list[str]]:
     """Run `worker(rank, world, port, folder)` in each process; returns the lines that each rank gave to `end`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    processes.spawn(worker, args=(world, port, str(folder)), nprocs=world)
+    processes.start_processes(worker, args=(world, port, str(folder)), nprocs=world, start_method=preloaded())
     return [Path(folder, f"{rank}.txt").read_text().splitlines() for rank in range(world)]
 
 

@@ -19,13 +19,14 @@ torch._C._cuda_getCurrentRawStream = lambda index: stream
 stream = 0x40
 def bf16(*shape): return torch.randn(shape).bfloat16()
 """
+IMPORTED = "torch", "warploom.operators.calls"
 
 
 @pytest.fixture
 def on_gpu(pretend):  # noqa: F811
     """Run a script in which torch's CPU tensors are taken for a GPU's; gives back what the driver was asked."""
     pytest.importorskip("torch")
-    return lambda script, **variables: pretend(TENSORS + script, imported=("torch",), **variables)
+    return lambda script, **variables: pretend(TENSORS + script, imported=IMPORTED, **variables)
 
 
 @pytest.fixture(autouse=True)
