@@ -27,7 +27,7 @@ EMPTY :=
 BASE_EXTRA := $(if $(GPU),[gpu],$(EMPTY))
 DEV_EXTRA := [dev$(if $(GPU),$(COMMA)gpu)]
 ALIVE := $(BIN)/python tools/alive.py
-PYTEST := $(ALIVE) $(BIN)/python -m pytest -q -n $(JOBS)
+PYTEST := $(ALIVE) $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 STYLE = $(BIN)/ruff check . && $(BIN)/ruff format --check .
 # The seed of a run that draws other examples; a function, so that it is drawn once and only where it is used.
 SEED ?= $(eval SEED := $(shell date +%s))$(SEED)

@@ -90,7 +90,13 @@ def successors(operation: Operation, count: int) -> Iterator[int]:
 
 
 def read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list[Row]]:
-    """Registers an operation reads, with their names, and those it writes."""
+    """Registers an operation reads, with their names, and those it writes: found once, and not to be changed."""
+    if operation.registers is None:
+        operation.registers = _read_and_written(operation)
+    return operation.registers
+
+
+def _read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list[Row]]:
     instruction, scope = operation.instruction, operation.scope
     read: list[tuple[Row, str]] = []
     written: list[Row] = []

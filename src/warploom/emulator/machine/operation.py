@@ -38,6 +38,7 @@ class Operation:
         index_slot: slot of the index of an INDEXED_BRANCH.
         refresh: clocks the core must read before this instruction runs.
         bound: the row of the instruction table it was read by, with the row's names for its operands.
+        registers: that it reads and writes, once someone asked (`sanitizer.undefined_reads`).
         patterns: of the addresses it named last, by state space (`resolve`).
         polled_address: the addresses, by frame, that an instruction reads that polls; another address is another poll.
     """
@@ -61,6 +62,7 @@ class Operation:
     polled_address: Callable[[Any], np.ndarray] | None = None
     patterns: dict[str, Any] = field(default_factory=dict)
     bound: Bound | None = None
+    registers: Any = None
 
     @property
     def text(self) -> str:
@@ -72,7 +74,7 @@ class Operation:
         assert self.bound is not None
         return self.bound.match
 
-    @property
+    @cached_property
     def effects(self) -> tuple[Effect, ...]:
         """What it does beyond its registers, as its row says."""
         return self.bound.match.effects if self.bound is not None else ()
