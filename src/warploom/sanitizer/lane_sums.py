@@ -23,6 +23,8 @@ REDUCING = ("add", "fma", "mad")
 
 def lane_sums(code: Image) -> dict[int, int]:
     """The places (pc) of such stores -> the bits of lane numbers over which the value is a sum."""
+    if all(operation.instruction.modifiers[0] != "shfl" for operation in code.operations):
+        return {}
     entered = {target for operation in code.operations for target in operation.targets}
     found = {}
     for operation in code.operations:

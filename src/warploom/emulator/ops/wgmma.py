@@ -72,7 +72,10 @@ class WgmmaState:
     warpgroups: dict[int, Warpgroup] = field(default_factory=dict)
 
     def warpgroup(self, first_warp: int) -> Warpgroup:
-        return self.warpgroups.setdefault(first_warp // 4, Warpgroup())
+        found = self.warpgroups.get(first_warp // 4)
+        if found is None:
+            found = self.warpgroups[first_warp // 4] = Warpgroup()
+        return found
 
     def digest(self) -> Hashable:
         return tuple(

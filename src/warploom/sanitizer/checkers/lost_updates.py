@@ -47,6 +47,9 @@ class Stored:
     modifies: bool = False
 
 
+NEVER = Stored()
+
+
 @dataclass(eq=False)
 class Loaded:
     """A warp's loads of what one store left: how often, with which instruction, and whether it knew of the store."""
@@ -62,7 +65,7 @@ class Word:
     """`last`: the last strong store or atomic; `writers`: when each warp last wrote it; `loads`: by warp; `looked`:
     how often each warp has loaded it or updated it."""
 
-    last: Stored = field(default_factory=Stored)
+    last: Stored = NEVER
     writers: dict[int, int] = field(default_factory=dict)
     loads: dict[int, Loaded] = field(default_factory=dict)
     looked: dict[int, int] = field(default_factory=dict)
@@ -84,31 +87,39 @@ class LostUpdates(Observer):
     def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
         if place.space != "global" or not frame.operation.order.strong:
             return
-        state = self.context.state(frame.cta)
-        for clock, offset in self._each(state, frame, place):
-            actor, key = state.actor(clock.me), (place.region, offset)
-            word = self._words.setdefault(key, Word())
-            if how != effects.WRITES:
-                word.looked[actor] = word.looked.get(actor, 0) + 1
-            if how == effects.READS:
-                self._load(word, actor, frame.operation)
-            elif how == effects.WRITES:
-                self._store(state, frame, clock, word, actor, key)
-            if how != effects.WRITES:
-                for writer, when in word.writers.items():
-                    self._told[actor, writer] = max(when, self._told.get((actor, writer), 0))
-            if how != effects.READS:
-                self._now += 1
-                word.last = Stored(actor, clock.epoch, self._now, frame.operation.pc in self._modifies)
-                word.writers[actor] = self._now
+        state, words = self.context.state(frame.cta), self._words
+        for clock, offsets in self._each(state, frame, place):
+            actor = state.actor(clock.me)
+            for offset in offsets:
+                key = (place.region, offset)
+                word = words.get(key)
+                if word is None:  # most accesses are of a loop that polls a word it knows
+                    word = words[key] = Word()
+                if how == effects.WRITES:
+                    self._store(state, frame, clock, word, actor, key)
+                else:
+                    self._look(word, actor, frame.operation if how == effects.READS else None)
+                if how != effects.READS:
+                    self._now += 1
+                    word.last = Stored(actor, clock.epoch, self._now, frame.operation.pc in self._modifies)
+                    word.writers[actor] = self._now
 
     @staticmethod
-    def _each(state: ClusterState, frame: Frame, place: Lanes) -> Iterator[tuple[WarpClock, int]]:
-        """The words of a few lanes, by warp."""
+    def _each(state: ClusterState, frame: Frame, place: Lanes) -> Iterator[tuple[WarpClock, list[int]]]:
+        """The words of a few lanes, in bytes, by warp."""
         for number, clock in enumerate(state.of_frame(frame)):
             index = np.unique(place.index[place.lanes >> 5 == number])
             if index.size <= FLAGS:
-                yield from ((clock, one * place.size) for one in index.tolist())
+                yield clock, (index * place.size).tolist()
+
+    def _look(self, word: Word, actor: int, load: Operation | None) -> None:
+        """A warp sees what the word holds: by a load, or by an atomic."""
+        word.looked[actor] = word.looked.get(actor, 0) + 1
+        if load is not None:
+            self._load(word, actor, load)
+        for writer, when in word.writers.items():
+            if when > self._told.get((actor, writer), 0):
+                self._told[actor, writer] = when
 
     def _load(self, word: Word, actor: int, code: Operation) -> None:
         store, before = word.last, word.loads.get(actor)

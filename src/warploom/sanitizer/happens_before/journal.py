@@ -102,7 +102,9 @@ class Journals:
     warps: dict[int, Journal] = field(default_factory=dict)
 
     def of(self, clock: WarpClock) -> list[Entry | Landed | Passed]:
-        journal = self.warps.setdefault(clock.me, Journal())
+        journal = self.warps.get(clock.me)
+        if journal is None:
+            journal = self.warps[clock.me] = Journal()
         if journal.floor != clock.floor or len(journal.entries) > KEPT:
             journal.floor = clock.floor
             journal.entries = []
