@@ -128,8 +128,10 @@ class Frame:
                 result = taken.reshape(count, self.lanes)
             else:
                 result[:, picked] = taken
-            for hear in heard:
-                hear(self, "reads", Lanes(region, name, index, element.itemsize, count, picked), None)
+            if heard:
+                place = Lanes(region, name, index, element.itemsize, count, picked)
+                for hear in heard:
+                    hear(self, "reads", place, None)
         if links is not None:
             links.after(self.cta.device.index, self.operation.order)
         self.count(space, "load", element.itemsize * count, lanes, where)
@@ -154,8 +156,10 @@ class Frame:
             links.before(self.cta.device.index, self.operation.order)
         for picked, region, index, name in resolve(self, space, lanes, where, element.itemsize, count, True):
             view = region.as_type(element)
-            for hear in heard:
-                hear(self, "writes", Lanes(region, name, index, element.itemsize, count, picked), values)
+            if heard:
+                place = Lanes(region, name, index, element.itemsize, count, picked)
+                for hear in heard:
+                    hear(self, "writes", place, values)
             if links is not None and name == "global":
                 links.stores(
                     self.cta.device.index, self.operation.order, region, index,

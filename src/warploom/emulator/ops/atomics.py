@@ -185,9 +185,11 @@ def updates(d: Decode, reach: Reach) -> Step:
             for lanes, region, first in frame.places(space, where, dtype, count):
                 array = region.as_type(dtype.numpy)
                 reached = where[lanes].astype(np.int64)
-                for hear in heard:
+                if heard:
                     name = "shared" if _is_shared(space, reached) else "global"
-                    hear(frame, "updates", Lanes(region, name, first, dtype.bytes, count, lanes), None)
+                    place = Lanes(region, name, first, dtype.bytes, count, lanes)
+                    for hear in heard:
+                        hear(frame, "updates", place, None)
                 frame.count(space, "store", dtype.bytes * count, lanes, reached)
                 act = combine
                 if flushes and not _is_shared(space, reached):
