@@ -139,7 +139,7 @@ ENDS = {"gate": Fusion(activation="relu", gate=True), "addend": Fusion(addend=Tr
 ODD = ("u64x24_3_1_f3_z", "s64x24_3_S2_1_f3_z")
 
 
-@pytest.mark.sample(3, all=18)
+@pytest.mark.sample(3, all=12)
 @pytest.mark.parametrize("schedule, seed", SCHEDULES)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize(
