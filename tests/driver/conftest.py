@@ -108,10 +108,7 @@ x, y = Cuda(np.zeros(32, np.float32)), Cuda(np.zeros(32, np.float32))
 @pytest.fixture(scope="session")
 def fork_servers(fake_driver: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Processes that have imported some modules and fork for each script: starting from nothing takes seconds."""
-    environment = {
-        **os.environ, "LD_LIBRARY_PATH": str(fake_driver), "PYTHONPATH": f"{SOURCE}{os.pathsep}{SOURCE.parent}"
-    }  # fmt: skip
-
+    environment = pretended(fake_driver, fake_driver)  # the log and the cache are each script's own
     @functools.cache
     def server(*modules: str) -> subprocess.Popen[str]:
         command = [sys.executable, HERE / "fork_server.py", *modules]
@@ -126,7 +123,9 @@ def fork_servers(fake_driver: Path) -> Iterator[Callable[..., subprocess.Popen[s
 
 
 @pytest.fixture
-def pretend(fork_servers: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> Callable[..., list[str]]:
+def pretend(
+    fork_servers: Callable[..., subprocess.Popen[str]], fake_driver: Path, tmp_path: Path
+) -> Callable[..., list[str]]:
     """Run a script in a process whose driver pretends; gives back what the driver was asked to do.
 
     imported: modules that the script imports and that take long.
@@ -135,10 +134,7 @@ def pretend(fork_servers: Callable[..., subprocess.Popen[str]], tmp_path: Path) 
     def run(script: str, *, imported: tuple[str, ...] = (), **variables: object) -> list[str]:
         log, said = tmp_path / "log", tmp_path / "said"
         log.write_text("")
-        environment = {
-            **os.environ, "FAKE_CUDA_LOG": str(log), "WARPLOOM_CACHE_DIR": str(tmp_path / "cache"),
-            **{name: str(value) for name, value in variables.items()},
-        }  # fmt: skip
+        environment = pretended(fake_driver, tmp_path, **variables)
         server = fork_servers("pytest", "tests.errors", "warploom.runtime", "warploom.driver.library", *imported)
         job = {"script": PRELUDE + script, "environment": environment, "said": str(said)}
         print(json.dumps(job), file=server.stdin, flush=True)
@@ -147,3 +143,12 @@ def pretend(fork_servers: Callable[..., subprocess.Popen[str]], tmp_path: Path) 
         return log.read_text().splitlines()
 
     return run
+
+
+def pretended(driver: Path, folder: Path, *, path: tuple[Path, ...] = (), **variables: object) -> dict[str, str]:
+    """The environment of a process whose driver pretends. folder: for its log and its cache."""
+    return {
+        **os.environ, "LD_LIBRARY_PATH": str(driver), "FAKE_CUDA_LOG": str(folder / "log"),
+        "PYTHONPATH": os.pathsep.join(map(str, (*path, SOURCE, SOURCE.parent))),
+        "WARPLOOM_CACHE_DIR": str(folder / "cache"), **{name: str(value) for name, value in variables.items()},
+    }  # fmt: skip

@@ -1,7 +1,8 @@
-/* A driver for machines without a GPU: it owns no device, runs nothing, and writes down what it was asked to do.
+/* A driver for machines without a GPU: it owns no device, runs nothing itself, and writes down what it was asked to do.
 
    Built by tests/driver/conftest.py as libcuda.so.1. Each call appends a line to the file that FAKE_CUDA_LOG names.
-   "Device memory" is host memory. What a test wants to go wrong is said by environment variables. */
+   "Device memory" is host memory. What a test wants to go wrong is said by environment variables. Who listens
+   (tests/driver/executing.py) is called for each launch, and says what becomes of it. */
 #include <cuda.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +10,9 @@
 #include <string.h>
 
 static _Thread_local CUcontext current;
-static int fake_module, fake_function, fake_context;
+static int fake_module, fake_context;
+static CUresult (*listener)(const CUlaunchConfig *config, size_t function, void **parameters);
+void fake_cuda_listen(CUresult (*to)(const CUlaunchConfig *, size_t, void **)) { listener = to; }
 
 static void note(const char *format, ...) {
     const char *path = getenv("FAKE_CUDA_LOG");
@@ -32,13 +35,16 @@ CUresult cuInit(unsigned flags) { return setting("FAKE_CUDA_INIT", 0); }
 CUresult cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 CUresult cuDeviceGetCount(int *count) { *count = setting("FAKE_CUDA_DEVICES", 1); return 0; }
 CUresult cuDeviceGet(CUdevice *device, int index) { *device = index; return 0; }
-CUresult cuDeviceGetName(char *name, int length, CUdevice device) { strncpy(name, "Fake H200", length); return 0; }
+CUresult cuDeviceGetName(char *name, int length, CUdevice device) { 
+    strncpy(name, setting("FAKE_CUDA_CAPABILITY", 90) / 10 == 10 ? "Fake B200" : "Fake H200", length);
+    return 0;
+}
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) { *bytes = 1 << 20; return 0; }
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
     switch ((int)attribute) {
         case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = setting("FAKE_CUDA_CAPABILITY", 90) / 10; break;
         case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = setting("FAKE_CUDA_CAPABILITY", 90) % 10; break;
-        case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 132; break;
+        case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = setting("FAKE_CUDA_SMS", 132); break;
         default: *value = 232448;
     }
     return 0;
@@ -83,7 +89,7 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
 }
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
     note("function %s", name);
-    *function = (CUfunction)&fake_function;
+    *function = (CUfunction)malloc(1); /* a handle of its own */
     return 0;
 }
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
@@ -139,6 +145,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
     note("launch grid %u %u %u block %u %u %u smem %u stream %zx first %zx%s", config->gridDimX, config->gridDimY,
          config->gridDimZ, config->blockDimX, config->blockDimY, config->blockDimZ, config->sharedMemBytes,
          (size_t)config->hStream, *(size_t *)parameters[0], attributes);
+    if (listener) return listener(config, (size_t)function, parameters);
     return setting("FAKE_CUDA_LAUNCH", 0);
 }
 static char *link_log[2];

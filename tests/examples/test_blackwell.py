@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from tests.driver.conftest import HERE, fake_driver, needs_ptxas, pretended  # noqa: F401 - fixtures
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "blackwell"
 
@@ -57,6 +60,32 @@ def test_the_check_runs_each_case_in_a_process_and_writes_a_report(tmp_path: Pat
     assert check.main(["--emulate", "--only", "06", "--out", str(out)]) == 0
     (row,) = json.loads(out.read_text())["rows"]
     assert (row["case"], row["outcome"]) == ("06 pair", "same bits") and len(row["ptx_sha256"]) == 64
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("needs_ptxas")
+def test_an_owner_of_a_pretended_b200_gets_a_report_that_shows_the_one_case_that_differs(
+    fake_driver: Path,  # noqa: F811
+    tmp_path: Path,
+):
+    """The program as it is, with a driver that executes by the emulator and turns a bit after one kernel."""
+    pytest.importorskip("torch")
+    environment = pretended(
+        fake_driver, tmp_path, path=(HERE / "site",), FAKE_CUDA_EXECUTES=1, FAKE_CUDA_CAPABILITY=100, FAKE_CUDA_SMS=12,
+        FAKE_CUDA_BROKEN="replace",
+    )  # fmt: skip
+    command = [sys.executable, str(FOLDER / "check.py"), "--only", "re", "--out", "report.json"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    rows = {row["case"]: row for row in report["rows"]}
+    assert (report["machine"]["gpu"], report["machine"]["capability"]) == ("a pretended GPU", "10.0")
+    assert {case: row["outcome"] for case, row in rows.items()} == {
+        "01 store and load": "same bits", "08 replace": "different", "11 where k is": "same bits",
+    }  # fmt: skip
+    assert rows["08 replace"]["different"] == 1 and rows["08 replace"]["first"] == [127, 7]
+    launched = [line for line in (tmp_path / "log").read_text().splitlines() if line.startswith("launch")]
+    assert len(launched) == 3
 
 
 @pytest.mark.gpu

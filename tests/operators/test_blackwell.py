@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import warploom
+from tests.driver.conftest import fake_driver, needs_ptxas, pretend  # noqa: F401 - fixtures
 from tests.operators.test_matmul import assert_close, draw, laid_out
 from warploom.errors import ArgumentError, UnprovenWarning, WrongResultError
 from warploom.kernels.blackwell import gemm, grouped, small_m
@@ -214,6 +215,50 @@ for _ in range(2):
         FAKE_CUDA_CAPABILITY=100,
     )
     assert len([line for line in log if line.startswith("launch")]) == 3
+
+
+EXECUTED = """
+import torch
+import warploom
+from tests.driver import executing
+from warploom.operators import choose, Gpu, Problem
+executing.install()
+
+def product():
+    a, b = torch.randn(300, 128).bfloat16(), torch.randn(192, 128).bfloat16()
+    exact = a.double() @ b.double().T
+    return (warploom.matmul(a, b.T).double() - exact).abs().max()
+"""
+B200_OF_12 = {"FAKE_CUDA_CAPABILITY": 100, "FAKE_CUDA_SMS": 12}
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("needs_ptxas")
+def test_a_pretended_b200_that_executes_gives_right_products_and_is_told_of_once(pretend):  # noqa: F811
+    log = pretend(EXECUTED + """
+with pytest.warns(errors.UnprovenWarning) as said:
+    assert product() < 0.2
+    assert product() < 0.2
+assert len([one for one in said if one.category is errors.UnprovenWarning]) == 1
+found = choose(Problem.of(300, 192, 128), Gpu("Fake B200", "sm_100a", 12)).config
+assert found.family == "blackwell", found
+""", **B200_OF_12)  # fmt: skip
+    assert "function blackwell_gemm" in log and len([line for line in log if line.startswith("launch")]) == 2
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("needs_ptxas")
+def test_a_first_result_with_one_wrong_bit_is_an_error_and_no_other_is_looked_at(pretend):  # noqa: F811
+    pretend(EXECUTED + """
+warnings.simplefilter("ignore")
+with pytest.raises(errors.WrongResultError) as caught:
+    product()
+assert caught.value.code == "wrong-first-result" and "(299, 191)" in str(caught.value)
+assert product() > 1                             # only the first result of a kernel is compared
+ones = torch.ones(300, 128).bfloat16()
+with settings.config.override(check_unproven=False):
+    assert warploom.matmul(ones, ones.T, out_dtype=torch.float32)[-1, -1] != 128
+""", FAKE_CUDA_BROKEN="blackwell_gemm", **B200_OF_12)  # fmt: skip
 
 
 # -- few rows ------------------------------------------------------------------------------------------------------
