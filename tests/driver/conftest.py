@@ -108,7 +108,10 @@ x, y = Cuda(np.zeros(32, np.float32)), Cuda(np.zeros(32, np.float32))
 @pytest.fixture(scope="session")
 def fork_servers(fake_driver: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Processes that have imported some modules and fork for each script: starting from nothing takes seconds."""
-    environment = pretended(fake_driver, fake_driver)  # the log and the cache are each script's own
+    environment = {
+        **os.environ, "LD_LIBRARY_PATH": str(fake_driver), "PYTHONPATH": f"{SOURCE}{os.pathsep}{SOURCE.parent}"
+    }  # fmt: skip
+
     @functools.cache
     def server(*modules: str) -> subprocess.Popen[str]:
         command = [sys.executable, HERE / "fork_server.py", *modules]
