@@ -14,6 +14,10 @@ _LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_
 _BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 _MMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd0, %rd1,"
 _REPLACE = "tensormap.replace.tile"
+_F, _R = "{%f0, %f1, %f2, %f3}", "{%r0, %r1, %r2, %r3}"
+_SPARSE = f"mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {_F}, {_R}, {_R}, {_F},"
+_WGMMA_SPARSE = f"wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {_F}, %rd0, %rd1, {{}}, 0, 1, 1, 1, 0, 0"
+_WGMMA_SPARSE = _WGMMA_SPARSE.replace(_F, _F.replace("{", "{{").replace("}", "}}"))
 
 TAKEN = {
     "orders": (
@@ -50,7 +54,13 @@ TAKEN = {
     "moves": (
         "mov.b32 %r0, smem+4", "mov.b64 %rd0, buffer", "mov.u32 %r0, callee", "mov.b32 {%h0, %h1}, 33",
         "mov.b64 {%r0, %r1}, %rd1+1", "mov.b128 %b128_0, 16", "mov.b64 {%r0, %r1}, 1.0",
-        "cvta.shared.u64 %rd0, smem",
+        "cvta.shared.u64 %rd0, smem", "mov.b16 %h0, {%b8_0, 0}", "mov.b16 {%b8_0, _}, %h0", "mov.b16 %h0, {511, %b8_1}",
+        "mov.b32 %r0, {%b8_0, %b8_1, %b8_0, %b8_1}", "mov.b32 {%b8_0, %b8_1, _, _}, %r0",
+    ),
+    "braces around one": (
+        "mov.b32 %r0, {%r1}", "mov.b32 {%r0}, %r1", "mov.b64 %rd0, {%rd1}", "mov.b16 {%h0}, %h1", "mov.b32 {%r0}, 5",
+        "ld.global.u32 {%r0}, [%rd1]", "st.shared.u32 [smem], {%r1}",
+        f"{_SPARSE} {{%r0}}, 0", f"{_SPARSE} %r0, 0", _WGMMA_SPARSE.format("{%r0}"), _WGMMA_SPARSE.format("%r0"),
     ),
     "addresses": (
         f"{_LOAD} %r0, [%rd1, {{%r1, %r2}}], %r3", f"{_LOAD} smem, [%rd1, {{%r1, %r2}}], %r3+8",
@@ -106,6 +116,12 @@ REFUSED = {
     "moves": (
         "mov.b32 %r0, buffer", "mov.f32 %f0, smem", "mov.pred %p0, smem", "mov.b64 %rd0, {smem, %r2}",
         "mov.u64 %rd0, targets", "cvta.to.shared.u64 %rd0, smem", "cvta.shared.u64 %rd0, buffer",
+        "mov.b16 %h0, {%h0, %h1}", "mov.b16 %h0, {_, %b8_1}", "mov.b8 %b8_0, %b8_1", "mov.b16 {%h0, %h1}, %h1",
+    ),
+    "braces around one": (
+        "mov.u32 {%r0}, %r1", "mov.b32 {%r0}, {%r1}", "mov.f32 {%f0}, %f1", "mov.pred %p0, {%p1}",
+        "add.u32 {%r0}, %r1, %r2", "cvt.u32.u16 %r0, {%h1}", "movmatrix.sync.aligned.m8n8.trans.b16 {%r0}, %r1",
+        "atom.global.add.u32 {%r0}, [%rd1], 1",
     ),
     "addresses": (
         f"{_LOAD} 5, [%rd1, {{%r1, %r2}}], [%r3]", f"{_LOAD} [%r0], [smem, {{%r1, %r2}}], [%r3]",
@@ -163,3 +179,14 @@ def test_each_constant_is_judged_though_instructions_of_its_form_were_right() ->
     body = "\n".join(lines)
     text = f".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k() {{\n{body}\nret;\n}}\n"
     assert [error.got for error in asm.verify(asm.parse(text))] == ["17"]
+
+
+_FACTORS = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
+_FACTORS += f" {_F}, {_R}, {{%r4, %r5}}, {_F},"
+
+
+def test_factors_may_stand_in_braces_of_their_own() -> None:
+    """CUTLASS writes them so for sm_120a."""
+    texts = [f"{_FACTORS} {a}, {{0, 1}}, {b}, {{0, 1}};" for a in ("%r6", "{%r6}") for b in ("%r7", "{%r7}")]
+    assert refused(texts, "sm_120a", VERSION) == {}
+    assert refused_by_verifier(texts, "sm_120a", VERSION) == {}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.emulator.async_kernels import emulate
 from tests.foreign.cuda_texts import text
-from warploom.errors import DeadlockError
+from warploom.errors import DeadlockError, EmulationError
 from warploom.runtime import emulate as emulate_text
 
 SCHEDULES = [("lazy", 0), ("eager", 0), ("random", 0), ("random", 1), ("starve", 0), ("starve", 1), ("pct", 0)]
@@ -232,6 +232,45 @@ def test_lanes_that_a_guard_holds_back_go_on():
         out,
     )
     assert out.tolist() == [28] * 8 + [9] * 24
+
+
+@pytest.mark.parametrize(
+    ("target", "instruction"),
+    [
+        ("sm_90a", "wgmma.fence.sync.aligned;"), ("sm_90a", "wgmma.commit_group.sync.aligned;"),
+        ("sm_90a", "wgmma.wait_group.sync.aligned 0;"), ("sm_90a", "setmaxnreg.dec.sync.aligned.u32 40;"),
+        ("sm_90a", "movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r3;"),
+        ("sm_100a", "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 32;"),
+        ("sm_100a", "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"),
+        ("sm_100a", "tcgen05.wait::ld.sync.aligned;"),
+    ],
+    ids=lambda value: value.split(".sync")[0],
+)  # fmt: skip
+@pytest.mark.parametrize("threads", [31, 32])
+def test_an_instruction_of_the_warp_by_fewer_than_all_its_threads_ends_the_run(target, instruction, threads):
+    """`.aligned`: where a guard leaves threads out, the result is undefined."""
+    text = f"""
+.version 8.7
+.target {target}
+.address_size 64
+.visible .entry k() .maxntid 128
+{{
+    .reg .pred %p<2>;
+    .reg .b32 %r<4>;
+    .shared .b32 slot;
+    mov.u32 %r1, %tid.x;
+    and.b32 %r1, %r1, 31;
+    setp.lt.u32 %p1, %r1, {threads};
+    @%p1 {instruction}
+    ret;
+}}
+"""
+    if threads == 32:
+        emulate_text(text, grid=1, block=128, check=False)
+        return
+    with pytest.raises(EmulationError) as caught:
+        emulate_text(text, grid=1, block=128, check=False)
+    assert caught.value.got.startswith("31 of 32") or caught.value.got.startswith("124 of 128")
 
 
 def test_bar_warp_sync_pairs_lanes_at_different_instructions():

@@ -150,3 +150,16 @@ def test_a_constant_is_taken_at_the_width_of_its_type():
     assert run("mov.b32 %d, 0f3f800000;", np.float32, a=[0]).tolist() == [1.0]
     assert run("mov.u32 %d, -1;", np.uint32, a=[0]).tolist() == [0xFFFFFFFF]
     assert run("mov.f64 %d, 0d3ff0000000000000;", np.float64, a=[0]).tolist() == [1.0]
+
+
+def test_parts_of_8_bits_are_put_together_lowest_first_and_taken_apart():
+    declare = ".reg .b8 %p, %q, %r, %s;"
+    turned = run("mov.b32 {%p, %q, %r, %s}, %a;\nmov.b32 %d, {%s, %r, %q, %p};", np.uint32, a=WORDS, declare=declare)
+    assert (turned == WORDS.byteswap()).all()
+    halves = run("mov.b32 {%p, _, _, %s}, %a;\nmov.b16 %d, {%s, 511};", np.uint16, a=WORDS, declare=declare)
+    assert (halves == (WORDS >> 24 | 0xFF00)).all()
+
+
+def test_a_vector_of_one_is_its_element():
+    assert (run("mov.b32 {%d}, %a;", np.uint32, a=WORDS) == WORDS).all()
+    assert (run("mov.b32 %d, {%a};", np.uint32, a=WORDS) == WORDS).all()

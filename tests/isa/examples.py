@@ -115,11 +115,11 @@ def _operand(spec: OperandSpec, match: Match, registers: _Registers) -> str:
     if spec.kind in ("symbol", "any"):
         return "buffer"
     type_name = match.type_of(spec) or "b32"
-    length = match.length_of(spec)
+    length, exact = match.length_of(spec), spec.exact or spec.type == "b8"  # parts of 8 bits of a mov
     if length is None:
-        text = registers.take(type_name, spec.exact)
+        text = registers.take(type_name, exact)
     else:
-        text = "{" + ", ".join(registers.take(type_name, spec.exact) for _ in range(length)) + "}"
+        text = "{" + ", ".join(registers.take(type_name, exact) for _ in range(length)) + "}"
     if spec.second is not None:
         text += "|" + _operand(spec.second, match, registers)
     return text

@@ -321,6 +321,41 @@ def test_operands_of_another_extent_are_refused():
     assert refusal(body).expected == "128 x 16"
 
 
+@pytest.mark.parametrize("deep_a", [32, 64])
+def test_a_and_b_of_another_depth_are_refused(deep_a):
+    """Half of k would be left out without a word."""
+
+    def body():
+        acc = tmem.alloc(64).accumulator(128, 64)
+        a, b = smem.umma_tile(bf16, (128, deep_a), name="a"), smem.umma_tile(bf16, (64, 96 - deep_a), name="b")
+        ptx.tcgen05.multiply(acc[0], a, b)
+
+    error = refusal(body)
+    assert error.code == "matrix-shape" and error.got == f"{deep_a} of a"
+
+
+def test_sums_of_integers_are_not_divided():
+    def body():
+        acc = tmem.alloc(64).accumulator(128, 32, s32)
+        a, b = operands(128, 32, s8)
+        ptx.tcgen05.mma(acc[0], a[0].k(0), b[0].k(0), scale_d=2)
+
+    assert refusal(body).got == "scale_d=2"
+
+
+@pytest.mark.parametrize("move", ["ld", "st"])
+@pytest.mark.parametrize("shape", ["8x8b", "16x32bx2"])
+def test_registers_move_in_shapes_that_there_are(move, shape):
+    def body():
+        acc = tmem.alloc(64).accumulator(128, 64)
+        if move == "ld":
+            ptx.tcgen05.ld(acc[0], 4, shape=shape)
+        else:
+            ptx.tcgen05.st(acc[0], [reg.scalar(f32, init=0.0)], shape=shape)
+
+    assert refusal(body).got == shape
+
+
 def test_scale_factors_belong_to_the_kinds_that_have_them():
     def without():
         memory = tmem.alloc(64)

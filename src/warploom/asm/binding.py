@@ -21,6 +21,7 @@ from ..isa.instructions.video import MERGE, SCALAR, SELECTORS
 from ..isa.special_registers import SPECIAL_REGISTERS
 from . import widths
 from .immediates import in_ranges
+from .lone_braces import may_stand_in_braces
 from .nodes import (
     Address,
     Float,
@@ -44,8 +45,6 @@ NO_SINK = {"tcgen05"}
 """The instructions of whose results none may be `_`, in braces or not."""
 TAKES_SINK = {"atom", "mbarrier"}
 """The instructions whose only result may be `_`; elsewhere it stands in braces and pairs."""
-LONE_BRACES = {"ld", "ldu", "st"}
-"""The instructions whose one data register may stand in braces, as Triton writes it."""
 
 
 @dataclass(frozen=True)
@@ -196,9 +195,12 @@ class _Binder:
             found[spec.name] = operand.first
             found[spec.second.name] = operand.second
             return
-        if isinstance(operand, Vector) and len(operand.elements) == 1 and self.base in LONE_BRACES:
-            if self.match.length_of(spec) is None:
-                operand = operand.elements[0]
+        if (
+            isinstance(operand, Vector)
+            and len(operand.elements) == 1
+            and may_stand_in_braces(self.match, spec, self.instruction)
+        ):
+            operand = operand.elements[0]
         found[spec.name] = self._address(spec, operand) if spec.kind == "address" else operand
         self._bind_one(spec, operand)
 

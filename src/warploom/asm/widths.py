@@ -51,7 +51,12 @@ def fits(declared: str, needed: str, relaxed: bool = False) -> bool:
         return False
     if relaxed:
         return have.bits >= wanted.bits
-    return have.bits == wanted.register_bits
+    return have.bits == _held_in(wanted)
+
+
+def _held_in(wanted: dtypes.DType) -> int:
+    """Bits of the register where it may not be wider. Parts of 8 bits of a mov stand in registers of 8 bits."""
+    return wanted.bits if wanted is dtypes.b8 else wanted.register_bits
 
 
 def accepted(needed: str, relaxed: bool = False) -> str:
@@ -61,7 +66,7 @@ def accepted(needed: str, relaxed: bool = False) -> str:
         return "a .b register"
     if wanted.kind is Kind.PREDICATE:
         return "a .pred register"
-    width = f"{wanted.register_bits} bits" + (" or more" if relaxed else "")
+    width = f"{_held_in(wanted)} bits" + (" or more" if relaxed else "")
     if wanted.is_float:
         own = f".{needed} or " if needed in _PLAIN_FLOATS else ""
         return f"a {own}.b register of {width}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..isa import dtypes
 from ..isa.dtypes import DType
+from ..isa.instructions.tcgen05_mma import SCALED_D
 from . import tcgen05_copies
 from .accumulator import AccumulatorBuffer
 from .arrays import RegisterArray
@@ -113,6 +114,11 @@ class Tcgen05:
             trace, d, a, b, kind=kind, scales=scales, ws=ws, sparse=metadata is not None, selector=selector,
             negate=negate, given=idesc,
         )  # fmt: skip
+        if scale_d and found.kind not in SCALED_D:
+            raise trace.error(
+                f"D of .kind::{found.kind} is not divided", expected=f"scale_d=0, or .kind::{' or '.join(SCALED_D)}",
+                got=f"scale_d={scale_d}",
+            )  # fmt: skip
         words = f"tcgen05.mma{'.ws' * ws}{'.sp' * (metadata is not None)}.{_group(d.of.memory.group)}"
         words += f".kind::{found.kind}"
         if scales is not None:
@@ -147,6 +153,12 @@ class Tcgen05:
         b = stage_of(trace, "b", b)
         metadata = more.pop("metadata", None)
         width = 1 if metadata is None else 2
+        if isinstance(a, TileSlice) and a.k_slices * width != b.k_slices:
+            raise trace.error(
+                "a and b of a product differ in k", expected=f"{b.k_size // width} elements of k, as b holds them",
+                got=f"{a.k_size} of {a.tile.buffer.name}", code="matrix-shape",
+                consequence="part of one of them would not be multiplied",
+            )  # fmt: skip
         for step in range(b.k_slices // width):
             part = a + 8 * step if isinstance(a, TensorAddress) else a.k(step)
             if metadata is not None:

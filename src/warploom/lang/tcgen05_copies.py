@@ -12,6 +12,8 @@ from .tensor_address import TensorAddress
 from .trace import Trace
 from .values import Register
 
+_SPLIT = "16x32bx2"
+
 
 def pieces(count: int, each: int = 1) -> Iterator[tuple[int, int]]:
     """(first, number) of the powers of two that registers come in: `count`, a multiple of `each`, in few pieces."""
@@ -25,8 +27,15 @@ def pieces(count: int, each: int = 1) -> Iterator[tuple[int, int]]:
         at += size
 
 
-def _shape(split: int | None, shape: str) -> str:
-    return shape if split is None else "16x32bx2"
+def _shape(trace: Trace, split: int | None, shape: str) -> str:
+    if split is not None:
+        return _SPLIT
+    known = [name for name in REGISTERS_OF_X1 if name != _SPLIT]
+    if shape not in known:
+        hint = "it is what split= makes" if shape == _SPLIT else None
+        raise trace.error("registers and tensor memory have no such shape", expected=", ".join(known), got=shape,
+                          hint=hint)  # fmt: skip
+    return shape
 
 
 def load(
@@ -35,7 +44,7 @@ def load(
 ) -> RegisterArray:  # fmt: skip
     """tcgen05.ld of `count` registers into fresh ones, in as many instructions as powers of two need."""
     trace = address.trace
-    shape = _shape(split, shape)
+    shape = _shape(trace, split, shape)
     registers = [Register(trace, dtype) for _ in range(count)]
     for first, size in _moves(trace, count, shape):
         issue(
@@ -50,7 +59,8 @@ def store(
     split: int | None = None,
 ) -> None:  # fmt: skip
     """tcgen05.st of registers, in as many instructions as powers of two need."""
-    trace, shape = address.trace, _shape(split, shape)
+    trace = address.trace
+    shape = _shape(trace, split, shape)
     held = list(values)
     for first, size in _moves(trace, len(held), shape):
         part = RegisterArray(held[first : first + size])

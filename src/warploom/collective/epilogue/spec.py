@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import ArgumentError
-from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32, s32
+from ...errors import ArgumentError, ArgumentTypeError
+from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32, s8, s32, tf32
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 SCALES = ("tensor", "row")
 BIASES = ("column", "row")
 BIAS_TYPES = (f32, bf16, f16)
-
+EIGHT_BIT_FLOATS = (e4m3, e5m2)
+MULTIPLIED = (bf16, f16, tf32, *EIGHT_BIT_FLOATS, s8)
+"""What the matrix units read an element as."""
+FLOAT_RESULTS = (bf16, f16, f32, *EIGHT_BIT_FLOATS)
 
 TILE_K_BYTES = 128
 """A row of an operand tile: the span of the widest swizzle."""
@@ -33,6 +36,26 @@ class Product:
     out: DType = bf16
     a_major: str = "K"
     b_major: str = "K"
+
+    def check(self) -> None:
+        """Raise ArgumentTypeError for types that do not go together."""
+        for name, dtype in (("a", self.a), ("b", self.b)):
+            if dtype not in MULTIPLIED:
+                raise ArgumentTypeError(
+                    f"`{name}` is of a type that the kernels do not multiply", expected=", ".join(map(str, MULTIPLIED)),
+                    got=dtype,
+                )  # fmt: skip
+        if self.a is not self.b and not (self.a in EIGHT_BIT_FLOATS and self.b in EIGHT_BIT_FLOATS):
+            raise ArgumentTypeError(
+                "the types of `a` and `b` do not go together", expected="the same type twice, or two of e4m3 and e5m2",
+                got=f"{self.a} and {self.b}", hint="convert one of them",
+            )  # fmt: skip
+        wanted = (s32,) if self.a is s8 else FLOAT_RESULTS
+        if self.out not in wanted:
+            raise ArgumentTypeError(
+                f"{self.a} x {self.b} does not give {self.out}", expected=", ".join(map(str, wanted)), got=self.out,
+                hint="see out_dtype=",
+            )  # fmt: skip
 
     @property
     def accumulator(self) -> DType:
@@ -98,7 +121,7 @@ class Fusion:
                 raise ArgumentError(f"{what} of the epilogue is unknown", expected=", ".join(known), got=repr(value))
         if self.bias_dtype not in (None, *BIAS_TYPES):
             raise ArgumentError("the bias has another type", expected="f32, bf16 or f16", got=self.bias_dtype)
-        if self.scale_out and out not in (e4m3, e5m2):
+        if self.scale_out and out not in EIGHT_BIT_FLOATS:
             raise ArgumentError("an output that is scaled has eight bits", expected="e4m3 or e5m2", got=out)
         if not self.empty and not out.is_float:
             raise ArgumentError("nothing is fused into the sums of integers", expected="a float output", got=out)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...errors import EmulationError
 from ...isa import dtypes
 from ...isa.fragments import WARP, matrix_b16
 from ...isa.instructions.matrix import matrices
@@ -17,19 +16,6 @@ from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
 
 HANDLERS = Handlers()
-
-
-def whole_warps(frame: Frame) -> None:
-    """Refuse a frame in which a thread of a warp is missing."""
-    if frame.mask is not True and not np.all(frame.mask):
-        lane = int(np.flatnonzero(~frame.active)[0])
-        frame.error(
-            EmulationError,
-            f"{frame.instruction.opcode.split('.')[0]} must be executed by all 32 threads of its warp",
-            lane,
-            got=f"{int(np.count_nonzero(frame.active))} of {frame.lanes} threads",
-            consequence="its result is undefined (.aligned)",
-        )
 
 
 def row_lanes(count: int, warps: int) -> np.ndarray:
@@ -44,7 +30,6 @@ def ldmatrix(d: Decode) -> Step:
     order = matrix_b16(d.has("trans")).order[0]
 
     def step(frame: Frame) -> None:
-        whole_warps(frame)
         warps, mask = frame.warps, frame.mask
         where = address.compute(frame)
         if count < 4:
@@ -67,7 +52,6 @@ def stmatrix(d: Decode) -> Step:
     owner = matrix_b16(d.has("trans")).owner
 
     def step(frame: Frame) -> None:
-        whole_warps(frame)
         warps, mask = frame.warps, frame.mask
         elements = source.read(frame).view(np.uint16).reshape(count, warps, 64)
         rows = np.zeros((warps, 4, 8, 8), np.uint16)
@@ -89,7 +73,6 @@ def movmatrix(d: Decode) -> Step:
     moved = matrix_b16().owner.ravel()[matrix_b16(True).order[0]]
 
     def step(frame: Frame) -> None:
-        whole_warps(frame)
         elements = np.ascontiguousarray(np.broadcast_to(frame.values[a], (frame.lanes,))).view(np.uint16)
         registers = np.take(elements.reshape(frame.warps, 64), moved, axis=1).view(np.uint32)
         frame.write(out, registers.reshape(-1))

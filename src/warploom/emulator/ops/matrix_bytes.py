@@ -20,7 +20,7 @@ from ..machine.address import AddressOperand
 from ..machine.frame import Frame
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .matrix import row_lanes, whole_warps
+from .matrix import row_lanes
 
 HANDLERS = Handlers()
 _ROW = 16
@@ -72,7 +72,6 @@ def load(d: Decode) -> Step:
     words, spread = _spread(d.modifier("source"))
 
     def step(frame: Frame) -> None:
-        whole_warps(frame)
         elements = spread(_rows(frame, address, count * of.shape[0] // 8, words))
         elements = elements.reshape(frame.warps, count, *of.shape)
         held = np.ascontiguousarray(elements[:, :, of.rows, of.columns]).view(np.uint32)  # warp, matrix, lane, register
@@ -87,7 +86,6 @@ def store(d: Decode) -> Step:
     of = matrix_b8_stored()
 
     def step(frame: Frame) -> None:
-        whole_warps(frame)
         held = np.ascontiguousarray(source.read(frame)).view(np.uint8).reshape(count, frame.warps, -1, 4)
         rows = np.zeros((frame.warps, 4, 8, _ROW), np.uint8)
         rows[:, :count, of.columns, of.rows] = held.transpose(1, 0, 2, 3)

@@ -15,7 +15,6 @@ from ..numerics.tensor_core import NO_NUMERICS, Product, multiply_accumulate
 from ..numerics.tensor_registers import gather, scatter
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .matrix import whole_warps
 
 HANDLERS = Handlers()
 
@@ -39,7 +38,6 @@ def product_step(
     c_registers, d_registers = d.registers("c", register), d.registers("d", register)
 
     def step(frame: Frame) -> None:
-        whole_warps(frame)
         frame.machine.counters.count_products("mma", frame.warps, flops)
         if frame.machine.numerics == NO_NUMERICS:
             return

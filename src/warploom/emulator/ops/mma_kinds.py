@@ -25,7 +25,6 @@ from ..numerics.tensor_core import NO_NUMERICS, Product, multiply_accumulate
 from ..numerics.tensor_registers import gather, scatter
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .matrix import whole_warps
 from .mma import BITS
 
 HANDLERS = Handlers()
@@ -65,7 +64,6 @@ def mma_of_kind(d: Decode) -> Step:
         return sparse_rows.multiplied(sparse_rows.dense(left, where, k), right, third, where, types, multiply)
 
     def step(frame: Frame) -> None:
-        whole_warps(frame)
         frame.machine.counters.count_products("mma", frame.warps, flops)
         found: list[np.ndarray | None] = [None] * frame.warps
         if metadata is not None:

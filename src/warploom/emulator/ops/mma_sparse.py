@@ -20,7 +20,6 @@ from ..numerics.tensor_core import NO_NUMERICS, Product, multiply_accumulate
 from ..numerics.tensor_registers import gather, scatter
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .matrix import whole_warps
 from .mma import BITS
 
 HANDLERS = Handlers()
@@ -59,7 +58,6 @@ def mma_sparse(d: Decode) -> Step:
         return sparse_rows.multiplied(whole, right, third, where, (a_type, b_type, accumulator), multiply)
 
     def step(frame: Frame) -> None:
-        whole_warps(frame)
         frame.machine.counters.count_products("mma", frame.warps, flops)
         metadata = registers["meta"].read(frame).reshape(-1, WARP)
         found = [places(frame, words) for words in metadata]

@@ -51,7 +51,7 @@ def _part(d: Decode, name: str, whole: str) -> tuple[dtypes.DType, int]:
     return dtypes.ALL[f"b{d.type(whole).bits // count}"], count
 
 
-@HANDLERS.add("mov.pack.b32x2", "mov.pack.b64x2", "mov.pack.b64x4", "mov.pack.b128")
+@HANDLERS.add("mov.pack.b16x2", "mov.pack.b32x2", "mov.pack.b32x4", "mov.pack.b64x2", "mov.pack.b64x4", "mov.pack.b128")
 def pack(d: Decode) -> Step:
     kind, count = _part(d, "a", "d")
     parts, out = d.registers("a", kind).slots, d.destination("d")
@@ -66,7 +66,10 @@ def pack(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("mov.unpack.b32x2", "mov.unpack.b64x2", "mov.unpack.b64x4", "mov.unpack.b128")
+@HANDLERS.add(
+    "mov.unpack.b16x2", "mov.unpack.b32x2", "mov.unpack.b32x4", "mov.unpack.b64x2", "mov.unpack.b64x4",
+    "mov.unpack.b128",
+)  # fmt: skip
 def unpack(d: Decode) -> Step:
     kind, count = _part(d, "d", "a")
     a, parts = d.source("a"), d.registers("d", kind).slots

@@ -17,7 +17,6 @@ from ..numerics.tensor_core import Product
 from ..numerics.tensor_registers import join, split
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .matrix import whole_warps
 from .mma import BITS, product_step
 
 HANDLERS = Handlers()
@@ -72,7 +71,6 @@ def load(d: Decode) -> Step:
     places, out = _Places(d, name, fragment), d.registers("r", _register(fragment.bits))
 
     def step(frame: Frame) -> None:
-        whole_warps(frame)
         elements = [frame.load(places.address.space, at, _RAW[fragment.bits])[0] for at in places.of(frame)]
         by_register = np.stack(elements).reshape(fragment.registers, -1, frame.lanes).transpose(0, 2, 1)
         out.write(frame, _joined(np.ascontiguousarray(by_register)))
@@ -91,7 +89,6 @@ def store(d: Decode) -> Step:
     places, source = _Places(d, "c", fragment), d.registers("r", _register(fragment.bits))
 
     def step(frame: Frame) -> None:
-        whole_warps(frame)
         elements = split(source.read(frame), fragment.bits).reshape(fragment.registers, frame.lanes, -1)
         by_element = elements.transpose(0, 2, 1).reshape(fragment.elements, frame.lanes)
         for at, values in zip(places.of(frame), by_element, strict=True):

@@ -25,6 +25,7 @@ from .decode import Decode
 from .external import external_call
 from .flatten import FlatInstruction, Flattener
 from .handlers import Handler, Step
+from .whole_warps import asks_for_whole_warps, by_whole_warps
 
 STACK_BYTES = 16 << 10
 """Of a thread that allocates on its stack (alloca). A driver gives 1 KiB unless cudaLimitStackSize says more."""
@@ -163,6 +164,8 @@ class Code(Image):
         operation.bound = bound
         decode = Decode(self, operation, bound)
         operation.step = handler.decode(decode)
+        if asks_for_whole_warps(bound.match.form.converged, bound.match.effects):
+            operation.step = by_whole_warps(operation.step)
         operation.by = executed_by(bound, handler)
         operation.blocks = may_block(bound.match.effects)
         kind, _, operand = bound.match.form.converged.partition(":")

@@ -15,8 +15,6 @@ _VECTORS = (("b16", "b8", 2), ("b32", "b16", 2), ("b32", "b8", 4), ("b64", "b32"
 def _vectors() -> list[Form]:
     rows = []
     for whole, part, count in _VECTORS:
-        if part == "b8":
-            continue  # needs registers of 8 bits, which only ld, st and cvt take
         rows.append(
             Form(f"mov.pack.{whole}x{count}", f"mov.{whole}", f">d:{whole}, a:{part}*{count}", section="9.7.9.4")
         )

@@ -19,6 +19,8 @@ from .schema import Form, Modifiers
 from .tcgen05 import CHIP_TARGETS, FAMILY, GROUPS, IN_THE_PAIR, PTX, TARGETS
 
 KINDS = ("f16", "tf32", "f8f6f4", "i8")
+SCALED_D = KINDS[:2]
+"""Kinds whose D may be divided before the sum."""
 BLOCK_KINDS = ("mxf8f6f4", "mxf4", "mxf4nvf4")
 INTEGER_TARGETS = "sm_100a sm_101a sm_110a"
 """Blackwell Ultra, sm_103, has no int8."""
@@ -93,7 +95,7 @@ def _plain(a: str, sparse: bool, mask: bool, scale: bool) -> Form:
     operands += "mask:b32!*mask, " * mask + "accumulate:pred" + ", scale:imm" * scale
     return Form(
         f"tcgen05.mma{name}", f"tcgen05.mma{'.sp' * sparse}.cta_group.kind{shift}{{.collector}}", operands,
-        {**GROUPS, "kind": _kinds(KINDS[:2] if scale else KINDS), "collector": _COLLECTOR_A},
+        {**GROUPS, "kind": _kinds(SCALED_D if scale else KINDS), "collector": _COLLECTOR_A},
         arch=SCALE_TARGETS if scale else TARGETS, needs=_NEEDS_I8, check=_shifted, lengths=_LANES,
         ranges={**_BIT, **({"scale": (range(16), "0 to 15: D is divided by two to that power")} if scale else {})},
         effects=_effects(a, *(_METADATA if sparse else ())), **_COMMON,

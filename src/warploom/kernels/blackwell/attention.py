@@ -39,6 +39,7 @@ from ...lang.predicate import Predicate
 from ...lang.tensor_address import TensorAddress
 from ..hopper.attention_config import PANEL, Attention, OnePerSm
 from ..hopper.attention_tiles import Block, Blocks
+from ..hopper.fields import check_kinds
 from .attention_config import COLUMNS, LAUNCH_REGISTERS, REGISTERS, ROWS, STRANDS, Config
 from .attention_rows import Correction, Softmax
 from .operands import blackwell_kernel
@@ -101,6 +102,7 @@ def build(of: Attention, config: Config = Config()) -> Kernel:  # noqa: B008 - f
     a diagonal: query i sees keys to i + last; `section`: heads whose blocks are computed next to each other.
     Raises ArgumentError for other heads than 64 or 128 wide, and for anything else than full or causal.
     """
+    check_kinds(of=(of, Attention), config=(config, Config))
     config.check(of)
     wide, stages = of.head_dim, config.shared_stages(of)
     of_queries = Tile.operand("B", "S", "H", wide, of.dtype, along=1, tile=(ROWS, wide))

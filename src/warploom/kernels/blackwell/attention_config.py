@@ -49,11 +49,18 @@ class Config:
             (of.head_dim not in HEAD_DIMS or of.value_dim != of.head_dim, "head_dim and value_dim 64, or 128",
              (of.head_dim, of.value_dim)),
             (of.dtype.bits != 16, "bf16 or f16", of.dtype),
-            (of.below or of.softcap or of.sinks or of.varlen or of.score_mod is not None or of.mask_mod is not None
-             or of.lists,
-             "full or causal attention", "a window, softcap, sinks, functions of scores, a block mask, or lengths"),
+            (_beside(of), "full or causal attention", ", ".join(_beside(of))),
             (self.keys not in (64, 128), "64 or 128 keys in a tile", self.keys),
             (self.shared_stages(of) < 2, "room for a tile of keys and one of values", self.shared_stages(of)),
         ):  # fmt: skip
             if wrong:
                 raise ArgumentError("the Blackwell attention kernel does not compute this", expected=expected, got=got)
+
+
+def _beside(of: Attention) -> list[str]:
+    """What is asked for besides full and causal attention."""
+    asked = {
+        "a window": of.below, "softcap": of.softcap, "sinks": of.sinks, "lengths of sequences": of.varlen,
+        "score_mod": of.score_mod is not None, "mask_mod": of.mask_mod is not None, "a block mask": of.lists,
+    }  # fmt: skip
+    return [name for name, there in asked.items() if there]

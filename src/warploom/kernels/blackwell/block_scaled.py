@@ -31,6 +31,7 @@ from ...isa.dtypes import DType, e4m3, u8, u64
 from ...isa.instruction_descriptor import InstructionDescriptor
 from ...lang import Kernel, Tile, ptx, smem, tmem
 from ...lang.umma_operands import Scales
+from ..hopper.fields import check_fields, check_kinds
 from .operands import blackwell_kernel, result
 from .specialised import BAND, store
 
@@ -85,6 +86,19 @@ class Config:
     def atoms_b(self) -> int:
         return self.format.atoms * (self.tile_n // ATOM_ROWS)
 
+    def check(self) -> None:
+        """Raise ArgumentError where no kernel can be built from this; what fits which memory, the build says."""
+        check_kinds(format=(self.format, Format))
+        check_fields(self, {"tile_m": ATOM_ROWS, "tile_n": ATOM_ROWS, "stages": 1, "buffers": 1}, (), {})
+        for wrong, expected, got in (
+            (self.tile_m != ATOM_ROWS, f"tile_m {ATOM_ROWS}", self.tile_m),
+            (self.tile_n not in (ATOM_ROWS, 2 * ATOM_ROWS), f"tile_n {ATOM_ROWS} or {2 * ATOM_ROWS}", self.tile_n),
+        ):  # fmt: skip
+            if wrong:
+                raise ArgumentError(
+                    "this block-scaled configuration cannot be built", expected=expected, got=got, code="configuration"
+                )
+
 
 def check_atoms(dims: Mapping[str, int], atoms: int) -> None:
     """Raise ArgumentError unless there is an atom for each 128 rows and each four blocks of k, and no more.
@@ -108,6 +122,8 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
     A call raises ArgumentError where the atoms are not those of the matrices.
     """
+    check_kinds(config=(config, Config))
+    config.check()
     tile, row_bytes, stages = (config.tile_m, config.tile_n), ROW_BYTES, config.stages
     atoms = config.format.atoms
 

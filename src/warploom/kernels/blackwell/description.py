@@ -10,7 +10,7 @@ from ...collective.tile.sizes import EPILOGUE_WARPS, ROLE_THREADS
 from ...errors import ArgumentError
 from ...isa import arch
 from ...isa.dtypes import s8
-from ..hopper.fields import Configuration, check_fields
+from ..hopper.fields import Configuration, check_fields, check_kinds
 
 TARGET = "sm_100a"
 ROWS = 128
@@ -74,6 +74,8 @@ class Config(Configuration):
 
     def check(self, product: Product, fusion: Fusion = Fusion()) -> None:  # noqa: B008 - frozen
         """Raise ArgumentError where no kernel can be built from this."""
+        check_kinds(product=(product, Product), fusion=(fusion, Fusion))
+        product.check()
         check_fields(self, {"tile_m": ROWS, "tile_n": 16, "stages": 1, "buffers": 1}, (), {})
         step = 16 * self.group if product.a is s8 else 16
         panel = 64 // product.b.bytes if product.b_major == "MN" else 8
@@ -139,6 +141,8 @@ class SmallMConfig(Configuration):
 
     def check(self, product: Product, fusion: Fusion = Fusion()) -> None:  # noqa: B008 - frozen
         """Raise ArgumentError where no kernel can be built from this."""
+        check_kinds(product=(product, Product), fusion=(fusion, Fusion))
+        product.check()
         check_fields(self, {"tokens": 16, "split": 1, "stages": 2}, (), {})
         limit, panel = arch.get(TARGET).shared_per_cta, 64 // product.a.bytes
         for wrong, expected, got in (

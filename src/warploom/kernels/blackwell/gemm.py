@@ -32,6 +32,7 @@ from ...collective.tile.raster import grouped
 from ...collective.tile.warp_roles import LOAD, MULTIPLY, REGISTERS, SCHEDULE, THREADS, epilogue, one_thread
 from ...lang import Kernel, Tile, ptx, tmem
 from ..gemm_mainloop import k_tiles
+from ..hopper.fields import check_kinds
 from .description import ROWS, Config
 from .minimal import tmem_columns
 from .operands import blackwell_kernel, product_operands, ring_tile
@@ -56,6 +57,7 @@ def build(
     what `epilogue_arguments` names: arrays, then numbers. whole: rows of d are whole groups of 16 bytes; without it N
     is free. Raises ArgumentError if the configuration does not fit.
     """
+    check_kinds(config=(config, Config))
     config.check(product, fusion)
     tile, group, stages = (config.tile_m, config.tile_n), config.group, config.stages
     matrix = Tile("M", "N", product.out, order="rows")

@@ -31,6 +31,7 @@ from ...errors import ArgumentError
 from ...isa.dtypes import s32, u32
 from ...lang import Kernel, Tile, ptx, tmem
 from ..gemm_mainloop import k_tiles
+from ..hopper.fields import check_kinds
 from ..hopper.grouped import LIMITS, rows_of
 from .description import GROUPED, ROWS, Config
 from .gemm import registers
@@ -121,6 +122,7 @@ def store(accumulators, work, D, end):
 
 def check(product: Product, config: Config, fusion: Fusion, limits: str) -> None:
     """Raise ArgumentError if no such kernel can be built."""
+    check_kinds(config=(config, Config))
     config.check(product, fusion)
     fusion.check(product.out)
     if config.group != 1 or "MN" in (product.a_major, product.b_major):

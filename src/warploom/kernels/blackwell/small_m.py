@@ -35,6 +35,7 @@ from ...collective.tile.warp_roles import LOAD, MULTIPLY, THREADS, epilogue, one
 from ...isa.dtypes import u64
 from ...lang import Kernel, Tile, ptx, reg, tmem
 from ..gemm_mainloop import k_tiles
+from ..hopper.fields import check_kinds
 from .description import ROWS, SmallMConfig
 from .gemm import FUSED_REGISTERS
 from .minimal import tmem_columns
@@ -65,6 +66,7 @@ def build(
 
     Raises ArgumentError if the configuration does not fit.
     """
+    check_kinds(config=(config, SmallMConfig))
     config.check(product, fusion)
     tokens, split, stages = config.tokens, config.split, config.stages
     of_tokens, of_columns = product_operands(product, tokens, ROWS)

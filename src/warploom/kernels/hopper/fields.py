@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, ArgumentTypeError
 
 MOST = 1 << 16
 """The largest value of any number."""
@@ -39,6 +39,17 @@ def check_fields(
         if not isinstance(value, str) or value not in known:
             raise ArgumentError(f"this {kind} cannot be built: unknown {name}", expected=", ".join(known),
                                 got=repr(value), code="configuration")  # fmt: skip
+
+
+def check_kinds(**given: tuple[object, type]) -> None:
+    """Raise ArgumentTypeError for the first argument of a `build` that is not of its class. given: (what, class)."""
+    for name, (value, kind) in given.items():
+        if not isinstance(value, kind):
+            words = repr(value)
+            raise ArgumentTypeError(
+                f"`{name}` of a kernel is of another type", expected=f"a {kind.__module__}.{kind.__qualname__}",
+                got=words if len(words) <= 80 else f"{type(value).__module__}.{type(value).__qualname__}",
+            )  # fmt: skip
 
 
 # -- as text -------------------------------------------------------------------------------------------------------

@@ -8,15 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from ...collective.epilogue.spec import Fusion, Product
+from ...collective.epilogue.spec import EIGHT_BIT_FLOATS, Fusion, Product
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa import dtypes
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32, s8, s32, tf32
 
-EIGHT_BIT_FLOATS = (e4m3, e5m2)
 OPERANDS = (bf16, f16, f32, e4m3, e5m2, s8)
 """Types of A and B as arrays have them; f32 is multiplied as tf32."""
-FLOAT_RESULTS = (bf16, f16, f32, e4m3, e5m2)
 LAYOUTS = ("tn", "nn", "nt", "tt")
 TMA_BYTES = 16
 """What the address and the strides of an array that TMA reads or writes are multiples of (PTX ISA 5.5)."""
@@ -152,22 +150,9 @@ def product_of(a: DType, b: DType, out: DType | None) -> Product:
                 got=dtype,
                 hint="convert it first" if dtype.is_float else None,
             )
-    if a is not b and not (a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS):
-        raise ArgumentTypeError(
-            "the types of `a` and `b` do not go together",
-            expected="the same type twice, or two of e4m3 and e5m2",
-            got=f"{a} and {b}",
-            hint="convert one of them",
-        )
+    read_a, read_b = (tf32 if dtype is f32 else dtype for dtype in (a, b))
     if out is None:
-        out = s32 if a is s8 else bf16 if a in EIGHT_BIT_FLOATS else f32 if a is tf32 else a
-    if out is tf32:
-        out = f32
-    wanted = (s32,) if a is s8 else FLOAT_RESULTS
-    if out not in wanted:
-        raise ArgumentTypeError(
-            f"{a} x {b} does not give {out}", expected=", ".join(map(str, wanted)), got=out, hint="see out_dtype="
-        )
-    if a is f32 or a is tf32:
-        return Product(tf32, tf32, out)
-    return Product(a, b, out)
+        out = s32 if a is s8 else bf16 if a in EIGHT_BIT_FLOATS else f32 if read_a is tf32 else a
+    product = Product(read_a, read_b, f32 if out is tf32 else out)
+    product.check()
+    return product

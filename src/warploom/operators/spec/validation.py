@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from ...collective.epilogue.spec import ACTIVATIONS, Fusion, Product
+from ...collective.epilogue.spec import ACTIVATIONS, EIGHT_BIT_FLOATS, Fusion, Product
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import s8
-from .problem import EIGHT_BIT_FLOATS, Problem
+from .problem import Problem
 from .scales import SCALES, check_blocks
 
 
