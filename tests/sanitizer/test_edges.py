@@ -142,6 +142,90 @@ def test_a_relaxed_cluster_barrier_needs_a_fence_behind_the_initialisation(fence
     assert ("mbarrier-init-not-visible" in rules(Example(body, cluster=2))) is not clean
 
 
+HANDED = (
+    """
+@%first mbarrier.init.shared::cta.b64 [bar], 1;
+@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 16;
+bar.sync 0;
+mov.u32 %r3, bar;
+setp.eq.u32 %p2, %tid, 32;
+@!%first bra reader;
+st.shared.u32 [tile], 7;
+BETWEEN
+SIGNAL
+bra met;
+reader:
+@!%p2 bra met;
+"""
+    + wait()
+    + """
+ld.shared.u32 %r2, [tile];
+met:
+bar.sync 0;
+"""
+)
+"""Thread 0 writes a word and signals; thread 32 waits and reads it."""
+COMPLETES = "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%r3], 16;"
+ARRIVES = """
+mbarrier.complete_tx.shared::cta.b64 [bar], 16;
+mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [bar];
+"""
+
+
+@pytest.mark.parametrize("signal", [COMPLETES, ARRIVES], ids=["complete_tx", "arrive"])
+@pytest.mark.parametrize(
+    ("between", "clean"),
+    [
+        ("", False), ("fence.acq_rel.cta;", True), ("fence.release.sync_restrict::shared::cta.cluster;", True),
+        ("fence.mbarrier_init.release.cluster;", False),
+    ],
+    ids=["no fence", "fence", "restricted fence", "fence of initialisations"],
+)  # fmt: skip
+def test_a_relaxed_signal_publishes_what_a_fence_in_front_covers(signal: str, between: str, clean: bool):
+    """PTX ISA 8.8. CUTLASS's scheduler for sm_120 signals by complete_tx, which is always relaxed."""
+    body = HANDED.replace("BETWEEN", between).replace("SIGNAL", signal)
+    if signal == ARRIVES:
+        body = body.replace("[bar], 1;", "[bar], 2;", 1)
+    assert ("data-race" in rules(Example(body, threads=64))) is not clean
+
+
+def test_a_relaxed_signal_does_not_publish_what_came_behind_the_fence():
+    late = HANDED.replace("st.shared.u32 [tile], 7;", "").replace(
+        "BETWEEN", "fence.acq_rel.cta;\nst.shared.u32 [tile], 7;"
+    )
+    assert "data-race" in rules(Example(late.replace("SIGNAL", COMPLETES), threads=64))
+
+
+@pytest.mark.parametrize(
+    ("fence", "scope", "clean"),
+    [
+        ("fence.acq_rel.cluster;", ".relaxed.cluster", True), ("fence.acq_rel.cta;", ".relaxed.cluster", False),
+        ("", ".relaxed.cluster", False), ("fence.acq_rel.cluster;", "", False),
+    ],
+    ids=["both reach", "a fence of the CTA", "no fence", "an arrival of the CTA"],
+)  # fmt: skip
+def test_to_another_cta_both_the_fence_and_the_signal_have_to_reach(fence: str, scope: str, clean: bool):
+    body = (
+        f"""
+    @%first mbarrier.init.shared::cta.b64 [bar], 1;
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+    {PEER}
+    xor.b32 %r4, %rank, 1;
+    mov.u32 %r3, tile;
+    mapa.shared::cluster.u32 %r3, %r3, %r4;
+    @%first st.shared::cluster.u32 [%r3], 7;
+    {fence}
+    @%first mbarrier.arrive{scope}.shared::cluster.b64 _, [%r5];
+    """
+        + wait(scope=".acquire.cluster")
+        + "ld.shared.u32 %r2, [tile];\nbarrier.cluster.arrive.aligned;\n"
+    )
+    found = rules(Example(body + "barrier.cluster.wait.aligned;\n", cluster=2, threads=32))
+    assert bool(found & {"data-race", "hand-off-scope"}) is not clean
+    assert ("remote-arrival-scope" in found) is not clean
+
+
 # -- texts of nvcc ----------------------------------------------------------------------------------------------
 
 

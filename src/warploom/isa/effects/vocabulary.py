@@ -273,6 +273,7 @@ class Announces(Effect):
     pending: Value = 0
     completes: bool = False
     rank: str = "own"
+    order: Order = WEAK
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,11 @@ FORMS: tuple[Form, ...] = (
         "mbarrier.complete_tx", "mbarrier.complete_tx{.sem}{.scope}{.space}.b64", "[a], tx:u32",
         {"sem": "relaxed", "scope": "cta cluster", **_ANY},
         arch="sm_90", ptx=(8, 0), check=_together, section="9.7.13.15.12",
-        effects=(Announces("a", Operand("tx"), rank="any", completes=True),), **_HERE,
+        effects=(
+            Announces(
+                "a", Operand("tx"), rank="any", completes=True, order=Order("relaxed", Choice("scope", "cta")),
+            ),
+        ), **_HERE,
     ),
     *_arrivals("arrive", "9.7.13.15.13"),
     *_arrivals("arrive_drop", "9.7.13.15.14"),

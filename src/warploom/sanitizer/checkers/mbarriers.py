@@ -17,6 +17,7 @@ from ...isa import effects
 from ..happens_before.access import flights_of
 from ..happens_before.clocks import Released
 from ..happens_before.scopes import LEVELS
+from ..happens_before.signals import behind_fence
 from ..happens_before.state import ClusterState, record_of
 from ..report.findings import at
 from ..report.words import actor
@@ -87,7 +88,8 @@ class MBarriers(Observer):
             else:
                 self._check_phase_seen(on, by)
             if operation is not None and isinstance(operation.mark, Released) and by.frame.cta is not on.cta:
-                self._check_scope(on, by)
+                if all(behind_fence(clock, by.operation, True) is None for clock, _ in state.clocks_of(by)):
+                    self._check_scope(on, by)
 
     def _check_scope(self, barrier: MBarrier, by: Issuer) -> None:
         """An arrival from another CTA carries memory accesses only at a scope that includes both."""

@@ -28,6 +28,7 @@ from .access import BARRIER, COPY, Flight, flights_of, writing_proxy
 from .clocks import Front, Released, WarpClock
 from .lanes_behind import LanesBehind
 from .scopes import LEVELS
+from .signals import narrowed, reaches, signalled
 from .state import BarrierRecord, ClusterState, PhaseRecord, lane_masks, record_of
 from .state import Waited as LastWait
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Frame, Issuer
     from ...emulator.machine.machine import Warp
+    from ...emulator.machine.operation import Operation
     from ..context import Context
 
 KEPT_CODES = 64
@@ -78,16 +80,19 @@ class Entry(Observer):
     def _carried(state: ClusterState, operation: AsyncOperation) -> Released:
         """What an arrival that takes its time carries: what its thread did before, or the operations that it covers."""
         issuer = operation.issuer
-        commit = next((one for one in issuer.operation.effects if isinstance(one, effects.Commits)), None)
+        commit = _commit_of(issuer.operation)
         if commit is not None and issuer.lane is None:
             released = Released.nothing(state.count)
             for clock in state.of_frame(issuer.frame):
                 released.known |= state.issued.get((commit.family, clock.me, None), 0)
             return released
         ((clock, mask),) = state.clocks_of(issuer)
+        if commit is None:
+            remote = operation.barrier is not None and operation.barrier[0] is not issuer.frame.cta
+            return signalled(clock, mask, issuer.operation, remote)
         released = clock.release(mask, issuer.operation.pc)
-        if commit is not None:  # of one thread: what its operations came after is over when they are
-            released.known |= state.issued.get((commit.family, clock.me, issuer.lane_of_warp), 0)
+        # of one thread: what its operations came after is over when they are
+        released.known |= state.issued.get((commit.family, clock.me, issuer.lane_of_warp), 0)
         return released
 
     def made(self, kind: str, what: object, by: Issuer) -> None:
@@ -294,26 +299,21 @@ class Order(Observer):
                 phase.own.known |= flight.all
                 if flight.cta is not barrier.cta and writing_proxy(flight) == COPY:
                     phase.released = flight.code
-        if event.what != "arrive":
+        held = operation.mark if operation is not None else None
+        by_thread = event.what == "complete" and (operation is None or isinstance(held, Released))
+        if event.what != "arrive" and not by_thread:
             return
-        clocks = state.clocks_of(by)
-        phase.note_arrival(state, by, clocks)
-        if operation is not None and isinstance(operation.mark, Released):
-            self._release(phase, operation.mark, by, by.frame.cta is not barrier.cta)
+        clocks, remote, commits = state.clocks_of(by), by.frame.cta is not barrier.cta, _commit_of(by.operation)
+        if event.what == "arrive":
+            phase.note_arrival(state, by, clocks)
+            if remote and not commits and reaches(by.operation, True) and by.operation.order.sem != "relaxed":
+                phase.released = by.operation
+        side = phase.others if remote else phase.own
+        if isinstance(held, Released):
+            side.add(narrowed(held, by.operation, remote) if commits else held)
             return
         for clock, mask in clocks:  # lanes that execute it together release together
-            self._release(phase, clock.release(mask, by.operation.pc), by, False)
-
-    @staticmethod
-    def _release(phase: PhaseRecord, released: Released, by: Issuer, remote: bool) -> None:
-        order = by.operation.order
-        if remote and (order.sem == "relaxed" or LEVELS[order.scope] < LEVELS["cluster"]):
-            released = released.only_operations()
-        elif order.sem == "relaxed":
-            released = released.relaxed()
-        elif remote and not any(isinstance(one, effects.Commits) for one in by.operation.effects):
-            phase.released = by.operation
-        (phase.others if remote else phase.own).add(released)
+            side.add(signalled(clock, mask, by.operation, remote))
 
     def _phase_complete(self, barrier: MBarrier) -> None:
         record = record_of(barrier)
@@ -345,3 +345,7 @@ class Order(Observer):
                     clock.acquire(told)
             key = (barrier.cta, barrier.offset, clock.me)
             state.waits[key] = LastWait(barrier.phase - 1, code, self.context.machine.steps)
+
+
+def _commit_of(code: Operation) -> effects.Commits | None:
+    return next((one for one in code.effects if isinstance(one, effects.Commits)), None)
