@@ -25,9 +25,11 @@ def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: gemm.build("pair"), lambda: gemm.build(SmallMConfig()), lambda: gemm.build(HopperConfig()),
+        lambda: gemm.build("pair"), lambda: gemm.build({"tile_n": 64}),
+        lambda: gemm.build(SmallMConfig()), lambda: gemm.build(HopperConfig()),
         lambda: gemm.build(Config(), "bf16"), lambda: gemm.build(Config(), Product(), "relu"),
         lambda: small_m.build(Config()), lambda: small_m.build(SmallMConfig(), "bf16"),
+        lambda: grouped.build(config={"tile_n": 64}),
         lambda: grouped.build(config=SmallMConfig()), lambda: grouped.build("bf16"), lambda: minimal.build(7),
         lambda: specialised.build(minimal.Config()), lambda: block_scaled.build(Config()),
         lambda: block_scaled.build(block_scaled.Config(format="mxfp8")), lambda: attention.build("causal"),

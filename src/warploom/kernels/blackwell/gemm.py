@@ -19,7 +19,7 @@ Numbers    assembled and emulated, not run on hardware by the authors
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 
 from ...collective.epilogue.apply import Epilogue
 from ...collective.epilogue.arguments import epilogue_arguments
@@ -32,7 +32,7 @@ from ...collective.tile.raster import grouped
 from ...collective.tile.warp_roles import LOAD, MULTIPLY, REGISTERS, SCHEDULE, THREADS, epilogue, one_thread
 from ...lang import Kernel, Tile, ptx, tmem
 from ..gemm_mainloop import k_tiles
-from ..hopper.fields import check_kinds
+from ..hopper.fields import check_kinds, kept
 from .description import ROWS, Config
 from .minimal import tmem_columns
 from .operands import blackwell_kernel, product_operands, ring_tile
@@ -43,7 +43,7 @@ FUSED_REGISTERS = 232
 """Of a thread where the epilogue has more to do than to round."""
 
 
-@lru_cache(maxsize=64)
+@kept(64)
 def build(
     config: Config = Config(),  # noqa: B008 - frozen
     product: Product = Product(),  # noqa: B008

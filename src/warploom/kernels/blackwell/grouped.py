@@ -16,7 +16,7 @@ Numbers    assembled and emulated, not run on hardware by the authors
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 
 from ...collective.epilogue.apply import Epilogue
 from ...collective.epilogue.arguments import epilogue_arguments
@@ -31,7 +31,7 @@ from ...errors import ArgumentError
 from ...isa.dtypes import s32, u32
 from ...lang import Kernel, Tile, ptx, tmem
 from ..gemm_mainloop import k_tiles
-from ..hopper.fields import check_kinds
+from ..hopper.fields import check_kinds, kept
 from ..hopper.grouped import LIMITS, rows_of
 from .description import GROUPED, ROWS, Config
 from .gemm import registers
@@ -39,7 +39,7 @@ from .minimal import tmem_columns
 from .operands import blackwell_kernel, ring_tile
 
 
-@lru_cache(maxsize=32)
+@kept(32)
 def build(
     product: Product = Product(),  # noqa: B008 - frozen
     config: Config = GROUPED,

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from ...collective.epilogue.apply import Epilogue
@@ -35,7 +34,7 @@ from ...collective.tile.warp_roles import LOAD, MULTIPLY, THREADS, epilogue, one
 from ...isa.dtypes import u64
 from ...lang import Kernel, Tile, ptx, reg, tmem
 from ..gemm_mainloop import k_tiles
-from ..hopper.fields import check_kinds
+from ..hopper.fields import check_kinds, kept
 from .description import ROWS, SmallMConfig
 from .gemm import FUSED_REGISTERS
 from .minimal import tmem_columns
@@ -56,7 +55,7 @@ class ClusterPerPart:
         return (-(-dims["N"] // ROWS) * self.split, -(-dims["M"] // self.tokens), 1)
 
 
-@lru_cache(maxsize=64)
+@kept(64)
 def build(
     config: SmallMConfig = SmallMConfig(),  # noqa: B008 - frozen
     product: Product = Product(),  # noqa: B008

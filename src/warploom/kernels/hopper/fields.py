@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, wraps
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from ...errors import ArgumentError, ArgumentTypeError
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 MOST = 1 << 16
 """The largest value of any number."""
 
@@ -50,6 +53,25 @@ def check_kinds(**given: tuple[object, type]) -> None:
                 f"`{name}` of a kernel is of another type", expected=f"a {kind.__module__}.{kind.__qualname__}",
                 got=words if len(words) <= 80 else f"{type(value).__module__}.{type(value).__qualname__}",
             )  # fmt: skip
+
+
+def kept(most: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Keep the last `most` results of a `build`. What cannot be a key, as a dict, goes to it all the same."""
+
+    def decorate(build: Callable[_P, _R]) -> Callable[_P, _R]:
+        remembered = lru_cache(maxsize=most)(build)
+
+        @wraps(build)
+        def call(*of: _P.args, **how: _P.kwargs) -> _R:
+            try:
+                hash((of, *how.values()))
+            except TypeError:
+                return build(*of, **how)
+            return remembered(*of, **how)  # type: ignore[arg-type]
+
+        return call
+
+    return decorate
 
 
 # -- as text -------------------------------------------------------------------------------------------------------
