@@ -1,0 +1,210 @@
+"""One launch that `pretended_runtime.cpp` has written to a folder, run by the emulator with all checks.
+
+    python -m tests.outside.captured_launch FOLDER
+
+The folder gets `after.bin`, all device memory after the first schedule, and `rows.jsonl` of the folder around it a line
+for each schedule. What to do stands in the environment, as `captured.py` sets it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from warploom.emulator import api
+from warploom.emulator.arguments import Binder
+from warploom.emulator.diagnosis.report import Report
+from warploom.emulator.engines.tma import BoundMap, encode
+from warploom.emulator.machine.finding import Finding
+from warploom.emulator.machine.machine import POISON
+from warploom.emulator.machine.memory import Allocation, Region
+from warploom.errors import EmulationError, WarploomError
+from warploom.isa.swizzle import Swizzle
+from warploom.isa.tensor_elements import ELEMENTS, element_of
+from warploom.isa.tensor_map import INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, OOB_FILLS, TensorMapSpec
+from warploom.runtime.loose_reads import unused_reads
+from warploom.runtime.on_cpu import loaded
+from warploom.runtime.unwritten import OTHER_BYTES, settled
+from warploom.sanitizer import SPOILS, Sanitizer, SpoiledReads
+
+MARKS = (b"FAKEMAP1", b"FAKEMAP2")
+"""What the pretended runtime writes into both halves of a tensor map; its number follows the second."""
+ELEMENT = {code: name for name, (_, code, _) in reversed(ELEMENTS.items())}
+SWIZZLE = {swizzle.driver_code: swizzle.value for swizzle in Swizzle}
+FIVE = "lazy:0 eager:0 random:1 starve:2 pct:3"
+
+
+@dataclass
+class Launch:
+    """What the folder says. buffers: address and bytes of each allocation; maps: the tensor maps by number."""
+
+    entry: str
+    shape: dict[str, Any]
+    parameters: list[bytes]
+    buffers: list[tuple[int, np.ndarray]]
+    maps: dict[int, BoundMap]
+
+    @classmethod
+    def read(cls, folder: Path) -> Launch:
+        shape: dict[str, Any] = {}
+        entry, parameters, places, maps = "", [], [], {}
+        for line in (folder / "launch.txt").read_text().splitlines():
+            word, *rest = line.split()
+            if word == "entry":
+                entry = rest[0]
+            elif word in ("grid", "block", "cluster"):
+                shape[word] = tuple(map(int, rest))
+            elif word == "shared":
+                shape["dynamic_smem"] = int(rest[0])
+            elif word == "dependent":
+                shape["dependent"] = rest[0] == "1"
+            elif word == "parameter":
+                parameters.append(bytes.fromhex("".join(rest)))
+            elif word == "buffer":
+                places.append((int(rest[0]), int(rest[1])))
+            else:
+                number, bound = _map([int(value) for value in rest])
+                maps[number] = bound
+        memory, at, buffers = np.fromfile(folder / "memory.bin", np.uint8), 0, []
+        for address, size in places:
+            buffers.append((address, memory[at : at + size]))
+            at += size
+        return cls(entry, shape, parameters, buffers, maps)
+
+    def with_maps(self, raw: bytes, used: list[object]) -> bytes:
+        """The bytes with the emulator's tensor maps in place of marked ones; `used` gets those."""
+        at = raw.find(MARKS[0])
+        while at >= 0:
+            half = at + MAP_BYTES // 2
+            if raw[half : half + 8] == MARKS[1]:
+                bound = self.maps[int.from_bytes(raw[half + 8 : half + 12], "little")]
+                used.append(bound)
+                raw = raw[:at] + encode(bound) + raw[at + MAP_BYTES :]
+            at = raw.find(MARKS[0], at + 8)
+        return raw
+
+
+def _map(values: list[int]) -> tuple[int, BoundMap]:
+    number, kind, rank, address, interleave, swizzle, promotion, fill, *rest = values
+    extents, strides = rest[:rank], rest[rank : 2 * rank - 1]
+    box, steps = rest[2 * rank - 1 : 3 * rank - 1], rest[3 * rank - 1 :]
+    spec = TensorMapSpec(
+        element_of(ELEMENT[kind]), tuple(extents), tuple(strides), tuple(box), tuple(steps), SWIZZLE[swizzle],
+        INTERLEAVES[interleave], OOB_FILLS[fill], L2_PROMOTIONS[promotion],
+    )  # fmt: skip
+    spec.validate()
+    return number, BoundMap(spec, address)
+
+
+def bind(self: Binder, arguments: list[Any], device: int) -> Region:
+    """In place of `Binder.bind`: the program's own parameter bytes, and its memory where the program has it."""
+    launch, copies = arguments[0]
+    for (address, _), bytes_ in zip(launch.buffers, copies, strict=True):
+        bytes_[...] = np.frombuffer(launch.with_maps(bytes_.tobytes(), self.maps), np.uint8)
+        at = bisect.bisect(self.memory._bases, address)
+        self.memory._bases.insert(at, address)
+        self.memory.allocations.insert(at, Allocation(address, Region(bytes_, f"buffer {address:#x}")))
+        self.arrays.append(bytes_)
+    bound = Region(np.zeros(max(self.code.parameter_bytes, 1), np.uint8), "the parameters")
+    for parameter, raw in zip(self.code.parameters, launch.parameters, strict=True):
+        bound.data[parameter.offset : parameter.offset + parameter.size] = np.frombuffer(
+            launch.with_maps(raw, self.maps), np.uint8
+        )
+    return bound
+
+
+def only(text: str, entry: str) -> str:
+    """A text without its other kernels: large programs have dozens."""
+    kept = []
+    for part in re.split(r"(?m)^(?=\.(?:visible |weak )?\.?(?:entry|func)|\s*// \.globl)", text):
+        named = re.search(r"\.entry\s+([\w$]+)", part)
+        kept.append(part if named is None or named[1] == entry else part[part.rfind("\n}\n") + 3 :])
+    return "".join(kept)
+
+
+def text_of(entry: str, paths: list[Path]) -> str:
+    """The kernel's text from the files that hold it. Raises SystemExit where none does."""
+    for path in paths:
+        text = path.read_text()
+        if re.search(rf"\.entry\s+{re.escape(entry)}\s*\(", text):
+            return only(text, entry)
+    raise SystemExit(f"no PTX text has the kernel {entry}")
+
+
+def runs(launch: Launch, text: str, checked: bool) -> Callable[[str, int], Report]:
+    """A function that runs the launch on a copy of its memory, under a schedule."""
+    codes = loaded(text, "text.ptx", launch.entry)
+    sanitizers: list[Sanitizer] = []
+
+    def sanitizer(machine: Any) -> Sanitizer:
+        sanitizers[:] = [Sanitizer(machine)]
+        return sanitizers[0]
+
+    def once(schedule: str, seed: int, unwritten: bytes = POISON, watch: Any = None) -> Report:
+        arguments = [(launch, [bytes_.copy() for _, bytes_ in launch.buffers])]
+        with patch.object(Binder, "bind", bind), patch.object(Binder, "place_own", lambda *_: None):
+            return api.run(
+                codes, launch.entry, arguments, **launch.shape, detailed=checked, schedule=schedule, seed=seed,
+                unwritten=unwritten, watch=[each for each in (sanitizer if checked else None, watch) if each],
+            )  # fmt: skip
+
+    def judged(schedule: str, seed: int) -> Report:
+        """With the second runs that `warploom.emulate` makes before it calls something an error."""
+        report = once(schedule, seed)
+        if not checked:
+            return report
+        reads = sanitizers[0].loose_reads()
+        report = settled(report, lambda: once(schedule, seed, OTHER_BYTES))
+        again = (once(schedule, seed, watch=partial(SpoiledReads, reads=reads, spoil=spoil)) for spoil in SPOILS)
+        return unused_reads(report, reads, again)
+
+    return judged
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    launch = Launch.read(folder)
+    text = text_of(launch.entry, [Path(path) for path in os.environ["CAPTURED_TEXTS"].split(":")])
+    checked = bool(re.search(os.environ["CAPTURED_ONLY"], launch.entry))
+    run = runs(launch, text, checked)
+    first: bytes | None = None
+    for pair in (os.environ["CAPTURED_SCHEDULES"] if checked else "eager:0").split():
+        schedule, seed = pair.split(":")
+        stopped, findings = "", []
+        try:
+            report = run(schedule, int(seed))
+            findings = list(report.findings)
+        except EmulationError as error:
+            stopped, findings = str(error), [*error.findings, Finding.of_error(error)]
+        except WarploomError as error:
+            stopped = str(error)
+        after = b"" if stopped else b"".join(array.tobytes() for array in report.outputs)
+        if first is None and not stopped:
+            first = after
+            (folder / "after.bin").write_bytes(after)
+        errors = {finding.rule for finding in findings if finding.severity == "error"}
+        row = {
+            "launch": folder.name, "entry": launch.entry, "schedule": f"{schedule} {seed}", "checked": checked,
+            "stopped": stopped, "same": after == first, "errors": sorted(errors),
+            "warnings": sorted({finding.rule for finding in findings} - errors),
+        }  # fmt: skip
+        with (folder.parent / "rows.jsonl").open("a") as out:
+            print(json.dumps(row), file=out)
+        with (folder / "findings.txt").open("a") as out:
+            print(f"# {schedule} {seed}", *findings, sep="\n\n", file=out)
+    return first is None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

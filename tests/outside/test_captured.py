@@ -1,0 +1,57 @@
+"""A CUDA program on the pretended runtime: its launches are judged by the sanitizer, its memory by itself."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.foreign.compile_cuda import find_nvcc
+from tests.outside import captured
+
+SOURCE = Path(__file__).with_name("captured_program.cu")
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if find_nvcc() is None or shutil.which("g++") is None:
+        pytest.skip("needs nvcc and g++")
+    return captured.build(tmp_path_factory.mktemp("runtime"))
+
+
+def built(bug: int, runtime: Path, folder: Path) -> tuple[Path, Path]:
+    found = find_nvcc()
+    assert found is not None
+    nvcc, include = found
+    program = folder / "program"
+    subprocess.run(
+        [nvcc, "-std=c++17", "-gencode", "arch=compute_90a,code=compute_90a", "-cudart", "shared", f"-DBUG={bug}",
+         "--keep", "--keep-dir", folder, *(f"-I{path}" for path in include), SOURCE, "-o", program, f"-L{runtime}",
+         "-lcuda"], check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return program, folder / "captured_program.ptx"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("bug", "wrong", "rule"), [(0, False, None), (1, True, "copy-not-waited"), (2, True, None)])
+def test_a_program_judges_what_the_emulator_made(
+    bug: int, wrong: bool, rule: str | None, runtime: Path, tmp_path: Path
+) -> None:
+    program, text = built(bug, runtime, tmp_path)
+    found = captured.run(
+        program, [text], ["word"], runtime=runtime, folder=tmp_path / "launches", only="add_one",
+        schedules="lazy:0 starve:2",
+    )  # fmt: skip
+    assert f"clusters of 2, {2048 if wrong else 0} wrong, argument word" in found.output
+    assert found.status == wrong and found.steady
+    assert [(row["launch"], row["schedule"]) for row in found.rows] == [
+        ("L000", "eager 0"), ("L001", "lazy 0"), ("L001", "starve 2"),
+    ]  # fmt: skip
+    assert found.of("errors") == ({rule} if rule else set())
+
+
+def test_sizes_of_parameters() -> None:
+    text = ".entry a(\n.param .u64 .ptr .align 1 a_0,\n.param .align 64 .b8 a_1[896],\n.param .f32 a_2\n)\n.entry b()\n"
+    assert captured.signatures(text) == "a 8 896 4\nb\n"
