@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 
 import pytest
 
 from tests.errors import refused
+from warploom.emulator.engines import engine
 from warploom.emulator.engines.engine import Engine
 from warploom.emulator.machine.async_operation import AsyncOperation
 from warploom.emulator.machine.listeners import Events
@@ -134,6 +136,26 @@ def test_a_seed_of_starve_means_the_same_when_units_are_added():
     }  # fmt: skip
     assert len({unit.seed for unit in UNITS}) == len(UNITS) and EVERY_THIRD not in {unit.seed for unit in UNITS}
     assert [starved(seed) for seed in (5, 6, 11, 12, 96)] == [5, 0, 5, 0, 0]
+
+
+def test_pct_tosses_one_coin_for_each_operation(monkeypatch: pytest.MonkeyPatch):
+    """Hundreds of operations are held back at once (cp.async of every thread), and each step asks about all of them."""
+    tosses = 0
+
+    def counted(seed: int) -> random.Random:
+        nonlocal tosses
+        tosses += 1
+        return random.Random(seed)
+
+    log = Log("pct", 3)
+    monkeypatch.setattr(engine, "random", SimpleNamespace(Random=counted))
+    engine._tossed.cache_clear()
+    for number in range(200):
+        log.submit(f"{number}")
+    held = log.engine.in_flight
+    log.engine.drain()
+    assert 50 < held < 150 and log.engine.in_flight == 0
+    assert tosses == 200
 
 
 def test_what_is_in_flight_can_be_told():

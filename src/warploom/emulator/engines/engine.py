@@ -18,6 +18,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..machine.async_operation import AsyncOperation
@@ -88,7 +89,7 @@ class Engine:
         if self.policy == "random":
             self._random_step()
             return True
-        operation = next(self._order(), None)
+        operation = self._oldest_ready()
         if operation is None:
             return False
         self.take_effect(operation)  # a store reads and writes apart: a wait for the reads must not imply the writes
@@ -131,16 +132,20 @@ class Engine:
 
     # -- order ---------------------------------------------------------------------------------------------------
 
-    def _order(self) -> Iterator[AsyncOperation]:
-        """What may start, by unit and age; under "starve" what is held back comes last."""
-        ready = (operation for queue in self._queues.values() for operation in queue if operation.may_start)
-        if not self._holds_some:
-            return ready
-        return iter(sorted(ready, key=self._is_starved))
+    def _oldest_ready(self) -> AsyncOperation | None:
+        """What may start first, by unit and age; what is held back only where there is nothing else."""
+        held: AsyncOperation | None = None
+        for queue in self._queues.values():
+            for operation in queue:
+                if operation.may_start:
+                    if not self._holds_some or not self._is_starved(operation):
+                        return operation
+                    held = held or operation
+        return held
 
     def _is_starved(self, operation: AsyncOperation) -> bool:
         if self.policy == "pct":
-            return bool(random.Random(self.seed << 32 | operation.number).getrandbits(1))
+            return _tossed(self.seed, operation.number)
         if self.starved == EVERY_THIRD:
             return operation.number % 3 == 0
         return operation.unit.seed == self.starved
@@ -242,3 +247,9 @@ class Engine:
         else:
             queue.remove(operation)
         self._in_flight -= 1
+
+
+@lru_cache(maxsize=1 << 16)
+def _tossed(seed: int, number: int) -> bool:
+    """A coin for each operation: asked at every step for all that are held back, and slow to toss."""
+    return bool(random.Random(seed << 32 | number).getrandbits(1))
