@@ -108,17 +108,24 @@ def run(
     return Captured(ended.returncode, ended.stdout, tuple(read))
 
 
-def main() -> None:
+def told(words: Sequence[str]) -> argparse.Namespace:
+    """The command line; what follows `--` goes to the program as it is."""
+    at = words.index("--") if "--" in words else len(words)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=Path, nargs="?")
-    parser.add_argument("arguments", nargs="*")
     parser.add_argument("--ptx", type=Path, nargs="+", default=[])
     parser.add_argument("--only", default="")
     parser.add_argument("--sms", type=int, default=4)
     parser.add_argument("--schedules", default=FIVE)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--runtime", type=Path)
-    given = parser.parse_args()
+    given = parser.parse_args(words[:at])
+    given.arguments = list(words[at + 1 :])
+    return given
+
+
+def main() -> None:
+    given = told(sys.argv[1:])
     with tempfile.TemporaryDirectory() as temporary:
         runtime = build(given.runtime or Path(temporary, "runtime"))
         if given.program is None:

@@ -55,3 +55,10 @@ def test_a_program_judges_what_the_emulator_made(
 def test_sizes_of_parameters() -> None:
     text = ".entry a(\n.param .u64 .ptr .align 1 a_0,\n.param .align 64 .b8 a_1[896],\n.param .f32 a_2\n)\n.entry b()\n"
     assert captured.signatures(text) == "a 8 896 4\nb\n"
+
+
+def test_what_follows_two_dashes_is_the_programs() -> None:
+    given = captured.told(["prog", "--ptx", "a.ptx", "b.ptx", "--sms", "8", "--", "--m=256", "--sms", "9"])
+    assert given.program == Path("prog") and given.ptx == [Path("a.ptx"), Path("b.ptx")] and given.sms == 8
+    assert given.arguments == ["--m=256", "--sms", "9"]
+    assert captured.told(["prog"]).arguments == []
