@@ -104,6 +104,13 @@ bar.warp.sync %r5;
 )
 OVER_A_PHASE = "mbarrier.arrive.shared::cta.b64 %d0, [bar];" + wait()
 INITIALISED = "@%first mbarrier.init.shared::cta.b64 [bar], 32;\nbar.sync 0;\n"
+ROWS = """
+and.b32 %r2, %r8, 7;
+shl.b32 %r2, %r2, 4;
+mov.u32 %r3, tile;
+add.u32 %r3, %r3, %r2;
+stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r3], {%r8};
+"""
 CASES = {
     "read after write": (PUT + GET_OTHER, True),
     "write after read": (PUT + "bar.sync 0;\n" + GET_OTHER + PUT, True),
@@ -119,6 +126,8 @@ CASES = {
         PUT + "and.b32 %r2, %r8, 7;\nshl.b32 %r2, %r2, 4;\nmov.u32 %r3, tile;\nadd.u32 %r3, %r3, %r2;\n"
         "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];\n", True,
     ),
+    "rows that stmatrix stored, as FlashInfer's prefill reads O": (ROWS + GET_OTHER, True),
+    "rows that stmatrix stored, met in between": (ROWS + MEET + GET_OTHER, False),
     "different values from one instruction": ("mov.u32 %r1, tile;\n" + PUT, True),
     "one value from one instruction": ("mov.u32 %r1, tile;\nst.shared.u32 [%r1], 7;\n", False),
 }  # fmt: skip
