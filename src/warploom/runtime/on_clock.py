@@ -142,9 +142,9 @@ def record(
 
 
 def _count(program: Program, recording: Recording) -> None:
-    """Take the machine instructions of each PTX instruction from the build, where there are ptxas and nvdisasm."""
+    """Take the machine instructions of each PTX instruction, and their order, from the build, where there is one."""
     from ..driver.sass_lines import sass_lines
-    from ..timing import machine_code
+    from ..timing import machine_code, ordering
 
     starts = {facts.ptx_line for facts in recording.pcs}
     try:
@@ -153,7 +153,9 @@ def _count(program: Program, recording: Recording) -> None:
         recording.uncounted = error.what
         return
     slots = machine_code.counted(code, recording.pcs, recording.loops)
+    places = machine_code.placed(code, recording.pcs, recording.loops)
     recording.pcs = [replace(facts, machine=slots[facts.pc]) for facts in recording.pcs]
+    ordering.arrange(recording, places)
 
 
 def _roles(program: Program, bound: Any) -> list[str]:

@@ -17,7 +17,7 @@ from ..emulator.machine.counters import bank_conflicts, global_sectors
 from ..emulator.machine.places import Lanes
 from .caches import Cache
 from .occupancy import L2_BYTES
-from .recording import Access, Recording, Run
+from .recording import REMOTE, Access, Recording, Run
 
 if TYPE_CHECKING:
     from ..emulator.machine.frame import Frame
@@ -63,8 +63,9 @@ class Accesses:
         share = len(np.unique(place.lanes >> 5))
         if place.space.startswith("shared"):
             wavefronts, paired = self._wavefronts(place.lanes, address, size, how == "reads")
+            space = "shared" if place.region is frame.cta.shared else REMOTE
             return self._index(
-                Access("shared", how != "reads", wavefronts / share, updates=how == "updates", paired=paired)
+                Access(space, how != "reads", wavefronts / share, updates=how == "updates", paired=paired)
             )
         wavefronts, sectors = self._requests(place.lanes, address, size)
         missed, distant, evicted = self._missed(frame, place, address, size, how)

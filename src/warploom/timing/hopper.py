@@ -155,6 +155,7 @@ SYNCHRONISATION: Mapping[str, Constant] = {
     "remote_bytes_per_ns": _c(33.5, '32768 / (64 * (m("rate.st_async.w8.cluster2.ctas132", "clocks") '
                               '+ m("rate.st_async.w8.cluster2.ctas2", "clocks") '
                               '- m("rate.st_async.w4.cluster2.ctas2", "clocks"))) * c.nominal_ghz'),
+    "remote_latency": _clocks(189.3, "latency.lds_remote"),
     "remote_arrive": _c(94.4, 'm("latency.mbarrier.remote_relaxed", "clocks") / 2 '
                               '- m("latency.mbarrier.ping_pong", "clocks") / 4'),
     "bar": _clocks(16.5, "latency.bar_sync.w1"),

@@ -13,9 +13,13 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, FP64, HALF, LSU, MUFU, NONE, TENSOR, Facts
+from .ordering import Place
 
+_Item = TypeVar("_Item")
+_ByLoop = dict[int, dict[int, list[_Item]]]
 Slots = tuple[tuple[str, float], ...]
 """(pipe, machine instructions) of one execution of a PTX instruction."""
 IMAD = "imad"
@@ -59,16 +63,7 @@ def counted(code: Sequence[tuple[str, int]], pcs: Sequence[Facts], ends: Mapping
 
     code: machine code, each text with its PTX line, labels among them. ends: backward branches with their targets.
     """
-    machine = _read(code)
-    loops = _loops(ends)
-    home = {pc: _innermost(loops, pc) for pc in range(len(pcs))}
-    of_line: dict[int, int] = {}
-    for pc, facts in enumerate(pcs):
-        of_line.setdefault(facts.ptx_line, pc)
-    copies: dict[int, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for one in machine:
-        pc = of_line.get(one.line, OUTSIDE)
-        copies[pc][one.loop].append(one.pipe)
+    loops, home, copies, _ = _copies(code, pcs, ends)
     regions = {loop: _region(loop, home, copies, pcs) for loop in {*range(len(loops)), OUTSIDE}}
     found: dict[int, Slots] = {}
     for pc in range(len(pcs)):
@@ -84,6 +79,44 @@ def counted(code: Sequence[tuple[str, int]], pcs: Sequence[Facts], ends: Mapping
         extra = ((pipe, n / turns) for pipe, n in Counter(strange).items() if pipe != NONE)
         found[branch] = (*found[branch], *extra)
     return found
+
+
+def placed(code: Sequence[tuple[str, int]], pcs: Sequence[Facts], ends: Mapping[int, int]) -> dict[int, Place]:
+    """By program counter, where an instruction stands in the machine code; arguments as of `counted`.
+
+    Of several machine instructions the first counts, and of a load the one that loads.
+    """
+    loops, home, copies, where = _copies(code, pcs, ends)
+    regions = {loop: _region(loop, home, copies, pcs) for loop in {*range(len(loops)), OUTSIDE}}
+    found = {}
+    for pc, facts in enumerate(pcs):
+        region, share = regions[home[pc]]
+        both = list(zip(copies[pc][region], where[pc][region], strict=True))
+        loading = [at for pipe, at in both if _pipe_of(pipe) == LSU]
+        many = loading if facts.pipe == LSU and loading else [at for _, at in both]
+        turns = max(1, round(share))
+        at = tuple(many[turn * len(many) // turns] for turn in range(turns)) if many else ()
+        found[pc] = Place(region, turns, at)
+    return found
+
+
+def _copies(
+    code: Sequence[tuple[str, int]], pcs: Sequence[Facts], ends: Mapping[int, int]
+) -> tuple[list[tuple[int, int]], dict[int, int], _ByLoop[str], _ByLoop[int]]:
+    """The PTX's loops, the one in which each of its instructions stands, and the pipes and places of its machine
+    instructions by the loop where these stand."""
+    loops = _loops(ends)
+    home = {pc: _innermost(loops, pc) for pc in range(len(pcs))}
+    of_line: dict[int, int] = {}
+    for pc, facts in enumerate(pcs):
+        of_line.setdefault(facts.ptx_line, pc)
+    copies: _ByLoop[str] = defaultdict(lambda: defaultdict(list))
+    where: _ByLoop[int] = defaultdict(lambda: defaultdict(list))
+    for at, one in enumerate(_read(code)):
+        pc = of_line.get(one.line, OUTSIDE)
+        copies[pc][one.loop].append(one.pipe)
+        where[pc][one.loop].append(at)
+    return loops, home, copies, where
 
 
 def _foreign(pc: int, home: Mapping[int, int], loop: int, regions: Mapping[int, tuple[int, float]]) -> bool:

@@ -16,6 +16,7 @@ from .power import Work, settle
 from .recording import GRID, ISSUE, Recording, Step
 from .replay import Replay
 from .result import Prediction, largest, waits
+from .runs import WAVEFRONT
 from .tensor import done_flops, is_sparse
 from .timeline import Timeline
 from .trace import Trace
@@ -25,8 +26,6 @@ LEAST_SHARE = 0.55
 """A mean cluster does at least so much of what the first one does: one tile of two, and a little."""
 STEP_BUDGET = 300_000
 """Steps of one replay, about; a long row of clusters is replayed in part."""
-CROWDING_ROUNDS, MOST_BUSY = 3, 0.9
-"""How often the load of DRAM and the time that follows from it are brought together; what counts as full."""
 FEW = (1, 8, 32, 128)
 """Lines on which atomics were measured."""
 CLOCKS_GHZ = (1.2, 1.8)
@@ -85,20 +84,6 @@ class Predictor:
         self.dram_bytes = self._dram()
         self.unequal = self._unequal()
         self._replays: dict[float, tuple[float, Replay]] = {}
-        self.crowding = 1.0
-        self._settle_crowding()
-
-    def _settle_crowding(self) -> None:
-        """By how much DRAM takes longer than when it is idle: it is as busy as the launch keeps it."""
-        if not self.dram_bytes or not any(one and one.distant for run in self.recording.runs for one in run.accesses):
-            return
-        ghz = CLOCKS_GHZ[1]
-        for _ in range(CROWDING_ROUNDS):
-            self._replays.clear()
-            busy = min(MOST_BUSY, self.dram_seconds / max(self.dram_seconds, self._work(ghz)))
-            found = 1.0 + self.hardware["dram_crowding"] * busy / (1.0 - busy)
-            self.crowding = (self.crowding + found) / 2
-        self._replays.clear()
 
     def _loads_early(self, steps: list[Step]) -> bool:
         """Whether a warp issues a copy in front of its wait for the grid before."""
@@ -174,7 +159,8 @@ class Predictor:
             asked,
             waiting,
             self.far,
-            self.crowding,
+            self.stored / max(1.0, self.recording.stored * self.scale),
+            self.dram_bytes / self.dram_seconds * 1e-9 if self.dram_bytes else 0.0,
             self.recording.pdl,
             self.hardware.sms * wide / together,
         )
@@ -282,8 +268,6 @@ class Predictor:
         )  # fmt: skip
 
 
-WAVEFRONT = 128
-"""Bytes of one pass through shared memory."""
 NARROW = ("e4m3", "e5m2", "s8", "u8")
 
 

@@ -23,6 +23,10 @@ from ..emulator.machine.units import LOADS
 
 RUN, ISSUE, ARRIVE, WAIT, GROUP, MEET, PASS, FENCE, GRID, RELEASE, HOLD = range(11)
 Step = tuple[int, int, Any]
+Registers = tuple[frozenset[int], frozenset[int]]
+"""That an instruction reads, and that it writes."""
+REMOTE = "remote"
+"""The space of an access to shared memory of another CTA of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +34,13 @@ class Access:
     """What one instruction of one warp asks of the memory pipe.
 
     Attributes:
-        space: "shared", "global" or "local"; writes: whether it stores (an update does both).
+        space: "shared", REMOTE, "global" or "local"; writes: whether it stores (an update does both).
         updates: whether it does both, by an atomic; wavefronts: passes through the pipe.
         sectors: 32-byte sectors of global memory that it touches; missed: those not in the first-level cache.
         distant: sectors that this cluster touches for the first time; evicted: that it read so long ago that others'
             have taken their place in L2, if all of the launch's do not fit.
         common: number of a small array that it reads, which all CTAs may read; 0 for others.
+        chance: how often it misses at all; its sectors are those of a mean one.
         paired: of a load from shared memory, each lane asks for what its neighbour, or the one after that, asks for.
     """
 
@@ -49,6 +54,14 @@ class Access:
     evicted: float = 0.0
     paired: bool = False
     common: int = 0
+    chance: float = 1.0
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it waits, as a rule, for what comes from outside of the SM."""
+        if self.space == REMOTE:
+            return True
+        return self.space == "global" and (self.updates or bool(self.missed) and self.chance > 0.5)
 
     def joined(self, other: Access) -> Access:
         """Both, as one access of one instruction."""
@@ -56,22 +69,31 @@ class Access:
             self.space, self.writes or other.writes, self.wavefronts + other.wavefronts, self.sectors + other.sectors,
             self.missed + other.missed, self.distant + other.distant, self.updates or other.updates,
             self.evicted + other.evicted, self.paired and other.paired,
-            self.common if self.common == other.common else 0,
+            self.common if self.common == other.common else 0, max(self.chance, other.chance),
         )  # fmt: skip
 
     def kept(self, share: float) -> Access:
         """The same access where the first-level cache has all but this share of what it asks for."""
         return replace(
-            self, missed=self.missed * share, distant=self.distant * share, evicted=self.evicted * share, common=0
+            self,
+            missed=self.missed * share,
+            distant=self.distant * share,
+            evicted=self.evicted * share,
+            common=0,
+            chance=share,
         )
 
 
 @dataclass(slots=True)
 class Run:
-    """Instructions that a warp issues one after the other: program counters, and the accesses of some of them."""
+    """Instructions that a warp issues one after the other: program counters, and the accesses of some of them.
+
+    registers: that each reads and writes, where they stand in the machine code's order and not in the PTX's.
+    """
 
     pcs: tuple[int, ...]
     accesses: tuple[Access | None, ...]
+    registers: tuple[Registers, ...] = ()
 
 
 @dataclass(slots=True)

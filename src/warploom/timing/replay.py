@@ -231,8 +231,13 @@ class Replay:
             if trace is not None and trace.marks:
                 trace.reached(actor)
             if kind == kinds.RUN:
+                cost = self._cost(payload)
+                ready = self._loaded(actor, cost, pc)
+                if ready > actor.time:  # units serve others meanwhile
+                    self._push(actor, ready)
+                    return
                 actor.at += 1
-                self._push(actor, self._run(actor, payload, pc))
+                self._push(actor, self._run(actor, cost, pc))
                 return
             if kind in (kinds.WAIT, kinds.PASS, kinds.GROUP):
                 if not self._wait(actor, kind, pc, payload):
@@ -260,25 +265,32 @@ class Replay:
                 return
         self._exit(actor)
 
-    def _run(self, actor: Actor, index: int, pc: int) -> float:
+    def _cost(self, index: int) -> Cost:
         cost = self.costs[index]
         if cost is None:
             run, chip = self.recording.runs[index], self.chip
-            cost = self.costs[index] = cost_of(
-                run, self.recording.pcs, self.hardware, chip.dram_share > 0, chip.far, chip.crowding
-            )
-        start = actor.time
+            cost = self.costs[index] = cost_of(run, self.recording.pcs, self.hardware, chip.dram_share > 0, chip.far)
+        return cost
+
+    def _loaded(self, actor: Actor, cost: Cost, pc: int) -> float:
+        """When the registers that a run needs are there."""
+        ready, cause = actor.time, -1
         if actor.late:
-            cause = -1
             for register in cost.needs & actor.late.keys():
                 there, origin = actor.late.pop(register), actor.origin.pop(register, -1)
-                if there > start:
-                    start, cause = there, origin
-            if start > actor.time:
-                self._stalled(actor, "load", actor.time, start, pc, cause)
+                if there > ready:
+                    ready, cause = there, origin
+            if ready > actor.time:
+                self._stalled(actor, "load", actor.time, ready, pc, cause)
+        return ready
+
+    def _run(self, actor: Actor, cost: Cost, pc: int) -> float:
+        start = actor.time
         end = actor.sm.execute(actor.warp % 4, start, cost, self.chip)
-        for register, clocks in cost.late:
-            actor.late[register] = max(start + clocks, actor.sm.loaded)
+        crowd = actor.sm.crowd if cost.distant else 0.0
+        for register, clocks, outside in cost.late:
+            there = start + clocks
+            actor.late[register] = max(there + crowd, actor.sm.loaded) if outside else there
         self.instructions += cost.instructions
         self.flops += cost.flops
         self.doubles += cost.doubles
@@ -286,7 +298,7 @@ class Replay:
         self.transcendental += cost.transcendental
         if self.trace is not None:
             event = self.trace.run(actor, start, end, pc, cost)
-            for register, _ in cost.late:
+            for register, _, _ in cost.late:
                 actor.origin[register] = event
         return end
 
@@ -328,16 +340,9 @@ class Replay:
         return recording.operations[payload[0][0]].engine + (" reads" if payload[1] else "")
 
     def _stalled(
-        self,
-        actor: Actor,
-        what: str,
-        start: float,
-        end: float,
-        pc: int,
-        cause: int,
-        kind: int = -1,
+        self, actor: Actor, what: str, start: float, end: float, pc: int, cause: int, kind: int = -1,
         payload: Any = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         role = self._role(actor)
         self.stalls[role, what] = self.stalls.get((role, what), 0.0) + end - start
         if self.trace is not None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from .constants import Hardware
 from .instructions import ALU, CONVERT, EITHER, FMA, LSU, MUFU, NONE, SERIAL, TENSOR, Facts
 from .machine_code import IMAD, WIDE
-from .recording import Access, Run
+from .recording import REMOTE, Access, Run
 
+WAVEFRONT = 128
+"""Bytes of one pass through shared memory."""
 REGISTERS = 3
 """That an addition or multiplication of f32 reads when it may find two of them in one bank; with fewer it takes the one
 clock of rate.ffma.w16."""
@@ -23,7 +25,9 @@ class Cost:
         chain: from its first issue to its last result that it waits for itself.
         missed, distant, stored: bytes that its loads ask of L2, of which from DRAM for the first time; that it stores.
         lines: of 128 bytes, that its stores write to; one that several stores write to counts for each.
-        late: registers that loads write and nobody here reads yet: (register, clocks after the start, bytes missed).
+        remote: bytes that it reads or writes in other CTAs' shared memory.
+        late: registers that loads write and nobody here reads yet: (register, clocks after the start, whether they come
+            from outside of the SM).
         needs: registers that it reads before it writes them.
         instructions, flops, wavefronts: how many it issues; of its matrix products; in shared memory.
         transcendental: of the instructions, how many MUFU takes; doubles: of the flops, those of f64.
@@ -36,7 +40,7 @@ class Cost:
     missed: float
     distant: float
     stored: float
-    late: tuple[tuple[int, float], ...]
+    late: tuple[tuple[int, float, bool], ...]
     needs: frozenset[int]
     instructions: float
     flops: float
@@ -44,33 +48,35 @@ class Cost:
     transcendental: float = 0.0
     doubles: float = 0.0
     lines: float = 0.0
+    remote: float = 0.0
 
 
-def cost_of(
-    run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, far: bool = False, crowding: float = 1.0
-) -> Cost:
-    """The longest chain is that of the data: ptxas reorders inside a run so that little else stands in its way.
+def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, far: bool = False) -> Cost:
+    """The longest chain is that of the data where the machine's order is not known: ptxas reorders inside a run so that
+    little else stands in its way. In the machine's order, nothing starts before what stands in front of it.
 
-    But no load passes a store to the same kind of memory, since both may mean the same place, and nothing passes an
-    atomic. cold: what a cluster reads first is in DRAM; far: what it reads again late is there again; crowding: by how
-    much DRAM takes longer than when it is idle.
+    No load passes a store to the same kind of memory, since both may mean the same place, and nothing passes an
+    atomic. cold: what a cluster reads first is in DRAM; far: what it reads again late is there again.
     """
     latency = {name: constant.value for name, constant in hardware.latency.items()}
     rate = {name: constant.value for name, constant in hardware.rate.items()}
     ready: dict[int, float] = {}
-    loaded: dict[int, float] = {}
+    loaded: dict[int, tuple[float, bool]] = {}
     needs: set[int] = set()
     written: set[int] = set()
     ordered: dict[str, float] = {}
     serial = 0.0
-    dram = hardware["dram_latency"] * crowding - latency["ldg"]
+    dram = hardware["dram_latency"] - latency["ldg"]
     pipes: dict[str, float] = {}
-    issue = slow = lsu = chain = missed = distant = stored = count = flops = doubles = shared = lines = 0.0
-    for pc, access in zip(run.pcs, run.accesses, strict=True):
+    now = 0.0
+    """When the next instruction of a warp that issues in order may start."""
+    issue = slow = lsu = chain = missed = distant = stored = count = flops = doubles = shared = lines = remote = 0.0
+    for at, (pc, access) in enumerate(zip(run.pcs, run.accesses, strict=True)):
         facts = pcs[pc]
-        needs |= facts.reads - written
-        start = max((ready.get(register, 0.0) for register in facts.reads), default=0.0)
-        for register in facts.reads:
+        reads, writes = run.registers[at] if run.registers else (facts.reads, facts.writes)
+        needs |= reads - written
+        start = max((ready.get(register, 0.0) for register in reads), default=0.0)
+        for register in reads:
             loaded.pop(register, None)
         if access is not None:
             if not access.writes and "nc" not in facts.opcode.split("."):
@@ -85,6 +91,9 @@ def cost_of(
         if facts.pipe == NONE:
             takes = 0.0
         slots = facts.machine if facts.machine is not None else ((facts.pipe, facts.count),)
+        if run.registers and slots:
+            start = max(start, now)
+            now = start + sum(many for _, many in slots)
         unhindered = facts.latency == "ffma" and len(facts.reads) < REGISTERS
         for pipe, many in slots:
             count += many
@@ -110,36 +119,41 @@ def cost_of(
             lsu += wavefronts * hardware[_pass(facts, access)]
             if access is not None and not access.writes:
                 lsu += access.missed * hardware["missed_sector_clocks"]
-            if access is not None and access.space == "shared":
+            if access is not None and access.space in ("shared", REMOTE):
                 shared += wavefronts
-            if access is not None and access.space != "shared":
+            if access is not None and access.space == REMOTE:
+                remote += wavefronts * WAVEFRONT
+                takes = hardware["remote_latency"]
+            elif access is not None and access.space != "shared":
                 if access.writes:
                     stored += 32.0 * access.sectors * (hardware["update_store_ratio"] if access.updates else 1.0)
                     lines += 0.0 if access.updates else access.wavefronts
                 else:
                     missed += 32.0 * access.missed
                     distant += 32.0 * access.distant
-                takes = latency["ldg"] if access.missed else hardware["l1_latency"]
+                near = hardware["l1_latency"]
+                takes = near + (latency["ldg"] - near) * access.chance if access.missed else near
                 if access.updates:
                     takes = latency["atom"]
                 gone = (access.distant if cold else 0.0) + (access.evicted if far else 0.0)
                 if gone:
-                    takes += dram * min(1.0, gone / access.missed)
+                    takes += dram * min(1.0, gone / access.missed) * access.chance
             takes += max(0.0, wavefronts - 1.0)
         end = start + takes
-        for register in facts.writes:
+        for register in writes:
             ready[register] = end
             if facts.pipe == LSU:
-                loaded[register] = end
-        written |= facts.writes
+                loaded[register] = end, access is not None and access.is_far
+        written |= writes
         if facts.pipe != LSU:
             chain = max(chain, end)
         else:
             chain = max(chain, start)
     _balance(pipes)
+    late = tuple((register, *one) for register, one in loaded.items())
     return Cost(
-        issue, tuple(pipes.items()), lsu, chain, missed, distant, stored, tuple(loaded.items()), frozenset(needs),
-        count, flops, shared, slow, doubles, lines,
+        issue, tuple(pipes.items()), lsu, chain, missed, distant, stored, late, frozenset(needs),
+        count, flops, shared, slow, doubles, lines, remote,
     )  # fmt: skip
 
 
@@ -156,6 +170,6 @@ def _pass(facts: Facts, access: Access | None) -> str:
     """The constant with the clocks of one pass through the memory pipe."""
     if access is None:
         return "shuffle_clocks"
-    if access.space == "shared":
+    if access.space in ("shared", REMOTE):
         return "shared_store_clocks" if access.writes else "shared_load_clocks"
     return "global_store_clocks" if access.writes else "global_load_clocks"

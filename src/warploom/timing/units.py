@@ -20,6 +20,8 @@ from .tensor import mma_clocks, umma_clocks
 
 MATRIX = (WARPGROUP_MMA.engine, UMMA.engine)
 """Engines of the tensor core."""
+MEMORY_WINDOW, MOST_BUSY = 16, 0.9
+"""Over how many latencies of DRAM its load is a mean; what counts as full."""
 ACROSS = (2, 4, 12, 33, 66, 132)
 """CTAs side by side in a wave whose rate was measured."""
 
@@ -35,7 +37,8 @@ class Chip:
         asked: bytes that an SM asks of L2 in the whole launch.
         waiting: share of its requests that wait for DRAM, also for lines another SM asked for; by default `dram_share`.
         far: what is read again late is in DRAM again.
-        crowding: by how much DRAM takes longer than when it is idle.
+        kept: of what its warps store, how much DRAM gets.
+        reading: bytes in a nanosecond that DRAM gives to all while it takes what they write; 0: all that it can.
         early: the grid begins while the one in front still runs.
         across: CTAs side by side in a wave of one CTA an SM, which share what belongs to their row.
     """
@@ -47,7 +50,8 @@ class Chip:
     asked: float = 0.0
     waiting: float | None = None
     far: bool = False
-    crowding: float = 1.0
+    kept: float = 0.0
+    reading: float = 0.0
     early: bool = False
     across: float = 12.0
 
@@ -60,6 +64,8 @@ class Chip:
         dram = self.of_dram / self.dram_share if self.dram_share else math.inf
         self.fetch = together(sharpness, port, network, dram) / clock
         """Bytes in a clock that it gets of what it asks for."""
+        self.dram = hardware["dram_bytes_per_ns"] / self.active / clock
+        """Bytes in a clock that it has of DRAM, to read and to write."""
         self.out = min(hardware["store_bytes_per_clock"], hardware["store_bytes_per_ns"] / self.active / clock)
         """Bytes in a clock that TMA may store."""
         self.written = min(hardware["store_bytes_per_clock"], hardware["written_bytes_per_ns"] / self.active / clock)
@@ -69,6 +75,9 @@ class Chip:
         waiting = self.dram_share if self.waiting is None else self.waiting
         self.latency = (hardware["tma_latency_ns"] + hardware["tma_dram_ns"] * min(1.0, waiting)) * clock
         """Clocks from a TMA copy's issue to its first bytes."""
+        near = hardware.latency["ldg"].value
+        self.copy_latency = near + (hardware["dram_latency"] - near) * min(1.0, waiting)
+        """The same of a copy by lanes."""
 
     @property
     def of_dram(self) -> float:
@@ -77,7 +86,8 @@ class Chip:
         A grid that begins while those in front still run gets the SMs that they leave. They are not spread over the
         chip, and stand in each other's way where more than a third or a half of all belong to one grid.
         """
-        hardware, even = self.hardware, self.hardware["dram_bytes_per_ns"] / self.active
+        hardware = self.hardware
+        even = (self.reading or hardware["dram_bytes_per_ns"]) / self.active
         if not self.early:
             return even
         if 2 * self.active > hardware.sms:
@@ -136,11 +146,25 @@ class Sm:
         """When each quarter's lanes of tensor memory are free."""
         self.loaded = 0.0
         """When the bytes of the latest loads are there."""
+        self.crowd = 0.0
+        """Clocks that the latest loads from DRAM take longer than when it is idle."""
+        self._busy = self._busy_at = 0.0
         self.tensor_busy = self.lsu_used = 0.0
         self.issued = [0.0, 0.0, 0.0, 0.0]
         self.used: list[dict[str, float]] = [{}, {}, {}, {}]
 
     # -- instructions ------------------------------------------------------------------------------------------------
+
+    def _crowded(self, start: float, takes: float) -> float:
+        """Clocks that DRAM takes longer, the busier it has been of late. takes: clocks that it is busy now."""
+        window = MEMORY_WINDOW * self.hardware["dram_latency"]
+        if start > self._busy_at:
+            self._busy *= math.exp((self._busy_at - start) / window)
+            self._busy_at = start
+        known = 1.0 - math.exp(-(start + self.hardware["dram_latency"]) / window)
+        busy = min(MOST_BUSY, self._busy / known)
+        self._busy += takes / window
+        return self.hardware["dram_latency"] * self.hardware["dram_crowding"] * busy / (1.0 - busy)
 
     def execute(self, quarter: int, start: float, cost: Cost, chip: Chip) -> float:
         """When a run that may start at `start` has been issued and its own chain is through."""
@@ -164,6 +188,11 @@ class Sm:
             self.loaded = self.fill
         else:
             self.loaded = start
+        moved = cost.missed * chip.dram_share + cost.stored * chip.kept
+        self.crowd = self._crowded(start, moved / chip.dram) if moved else 0.0
+        if cost.remote:
+            self.remote = max(self.remote, start) + cost.remote / self.hardware["remote_bytes_per_ns"] * chip.ghz
+            self.loaded = max(self.loaded, self.remote + self.hardware["remote_latency"])
         if cost.stored:
             takes = max(cost.stored / chip.written, cost.lines / chip.lines)
             self.store = max(self.store, start) + takes
@@ -200,7 +229,9 @@ class Sm:
             self.lsu = max(self.lsu, start) + passes
             begin = self.lsu
             self.fill = max(self.fill, begin) + operation.fetched / chip.fetch
-            return begin, self.fill, self.fill + hardware.latency["ldg"].value
+            crowd = self._crowded(begin, operation.fetched * chip.dram_share / chip.dram)
+            near = hardware.latency["ldg"].value
+            return begin, self.fill, max(self.fill + near, begin + chip.copy_latency + crowd)
         return self._load(operation, start, chip)
 
     def _load(self, operation: Operation, start: float, chip: Chip) -> tuple[float, float, float]:

@@ -1,0 +1,109 @@
+"""The order in which the machine issues what a warp does, told by the build that would run.
+
+A warp issues in order: where an instruction needs what a load has not brought yet, all that stand behind it wait, loads
+too. ptxas moves loads up as far as its registers go, so how many are on their way together is to be read in its code.
+Each instruction of a run takes its place there, and a run ends where the machine would wait for memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .instructions import LSU, Facts
+from .recording import RUN, Access, Recording, Registers, Run, Step
+
+MOST_ASKED = 16
+"""Requests to the memory pipe in a row, before others get their turn."""
+_Item = tuple[int, Access | None, Registers]
+Key = tuple[int, int]
+"""(part of the run that has an order of its own, place in the machine code)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an instruction stands.
+
+    Attributes:
+        region: a loop of the machine code; turns: how many turns of the PTX's loop are one there.
+        at: its place, for each of these turns; empty where it became part of others.
+    """
+
+    region: int
+    turns: int
+    at: tuple[int, ...]
+
+
+def arrange(recording: Recording, places: Mapping[int, Place]) -> None:
+    """Put the runs of a recording into the machine's order, and end them where it waits for loads."""
+    known: dict[tuple[_Item, ...], int] = {}
+    runs: list[Run] = []
+    parts: list[list[int]] = []
+    for run in recording.runs:
+        found = []
+        for piece in _cut(_sorted(run, recording.pcs, places), recording.pcs):
+            index = known.setdefault(piece, len(runs))
+            if index == len(runs):
+                runs.append(Run(*zip(*piece, strict=True)))
+            found.append(index)
+        parts.append(found)
+    for steps in recording.steps.values():
+        steps[:] = [one for step in steps for one in _several(step, parts, runs)]
+    recording.runs = runs
+
+
+def _several(step: Step, parts: Sequence[Sequence[int]], runs: Sequence[Run]) -> list[Step]:
+    kind, _, payload = step
+    return [(RUN, runs[one].pcs[-1], one) for one in parts[payload]] if kind == RUN else [step]
+
+
+def _sorted(run: Run, pcs: Sequence[Facts], places: Mapping[int, Place]) -> list[_Item]:
+    """The instructions of a run in the machine's order.
+
+    What the machine code does not show stands where its operands are there, and nothing stands before these. Turns of a
+    loop have registers of their own there: what is written again later gets another name.
+    """
+    keys: list[Key] = []
+    wrote: dict[int, Key] = {}
+    name: dict[int, int] = {}
+    last = {register: at for at, pc in enumerate(run.pcs) for register in pcs[pc].writes}
+    items: list[_Item] = []
+    part = turn = 0
+    region: int | None = None
+    before = -1
+    for at, pc in enumerate(run.pcs):
+        facts, place = pcs[pc], places.get(pc)
+        if place is not None:
+            if place.region != region:
+                part, region, turn = part + 1, place.region, 0
+            elif pc <= before:
+                turn += 1
+                part += turn % place.turns == 0
+            before = pc
+        own = (part, place.at[turn % place.turns]) if place is not None and place.at else (part, -1)
+        key = max(own, *(wrote[one] for one in facts.reads if one in wrote), (0, -1))
+        reads = frozenset(name.get(one, one) for one in facts.reads)
+        for one in facts.writes:
+            wrote[one] = key
+            name[one] = one if last[one] == at else hash((one, at))
+        keys.append(key)
+        items.append((pc, run.accesses[at], (reads, frozenset(name[one] for one in facts.writes))))
+    return [items[at] for at in sorted(range(len(keys)), key=lambda at: (keys[at], at))]
+
+
+def _cut(sequence: Sequence[_Item], pcs: Sequence[Facts]) -> list[tuple[_Item, ...]]:
+    """Pieces, each of which begins where a register is read that a load of the piece before fills."""
+    pieces: list[list[_Item]] = [[]]
+    coming: set[int] = set()
+    asked = 0
+    for item in sequence:
+        pc, access, (reads, writes) = item
+        asked += pcs[pc].pipe == LSU
+        if not coming.isdisjoint(reads) or asked > MOST_ASKED:
+            asked = 0
+            pieces.append([])
+            coming.clear()
+        pieces[-1].append(item)
+        if pcs[pc].pipe == LSU and access is not None and access.is_far:
+            coming |= writes
+    return [tuple(piece) for piece in pieces]
