@@ -1,12 +1,14 @@
 """Kernels of many kinds, predicted on a CPU and measured on a GPU: copies, reductions, softmaxes, transposes, atomics,
 pipelines, small products, attention, texts of nvcc and Triton.
 
-    python benchmarks/predict_unseen.py [--only PART …] [--out benchmarks/results/emulator/unseen.json]
+    python benchmarks/predict_unseen.py [--only PART …] [--again] [--out benchmarks/results/emulator/unseen.json]
     python benchmarks/predict_unseen.py --measure [--unmeasured] [--seconds S] [--only PART …]
 
-The first writes `predicted_us` for every kernel; a GPU is not used. The second, on an H200, writes `measured_us` into
-the same rows, and keeps the prediction that was there as `blind_us`. It measures by `Kernel.time`: protocol
-interleaved, replays of a CUDA graph, random data, copies of the arrays rotated so that no launch finds its own in L2.
+The first writes `predicted_us` for every kernel that has no prediction or a measurement; a GPU is not used. What was
+predicted and waits for its measurement stays as it is, unless --again says otherwise. The second, on an H200, writes
+`measured_us` into the same rows, and keeps the prediction that was there as `blind_us`. It measures by `Kernel.time`:
+protocol interleaved, replays of a CUDA graph, random data, copies of the arrays rotated so that no launch finds its own
+in L2.
 `roof_us` is the least that the bytes and the launch need, by hand: bytes over DRAM's bandwidth as microbenchmarks have
 it, and a launch. A trivial rule, bytes / 4.71 TB/s + 2.2 us (or 400 TFLOP/s for products), stands beside the clock.
 """
@@ -143,6 +145,7 @@ def scores(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="parts of names")
+    parser.add_argument("--again", action="store_true", help="predict also what waits for its measurement")
     parser.add_argument("--measure", action="store_true", help="on the GPU")
     parser.add_argument("--unmeasured", action="store_true", help="only kernels that have no measurement yet")
     parser.add_argument("--seconds", type=float, default=0.25, help="of each kernel on the GPU")
@@ -159,7 +162,10 @@ def main() -> None:
         head = _measure(wanted, rows, options.seconds, before, partial(_write, options.out, list(known)))
     else:
         head |= {name: before[name] for name in ("measured_on", "skipped") if name in before}
+        waiting = {name for name, row in rows.items() if "predicted_us" in row and "measured_us" not in row}
         for case in wanted:
+            if case.name in waiting and not options.again:
+                continue
             row = predicted(case) | {"predicted_at": head["source_sha256"][:12]}
             kept = {name: value for name, value in rows.get(case.name, {}).items() if name not in row}
             rows[case.name] = with_error(kept | row)
