@@ -167,13 +167,16 @@ class Accesses:
         return self._number(place) if small and not _past_first_level(frame) else 0
 
     def share_common(self, runs: Sequence[Run]) -> None:
-        """Let the CTAs that an SM runs one after the other find small arrays that they all read in its first level."""
+        """Let the CTAs that an SM runs one after the other find small arrays that they all read in its first level.
+
+        Those that it runs first, side by side, wait for it together.
+        """
         machine = self._machine
         turns = -(-math.prod(machine.grid) // machine.model.sms)
         common = self._common()
         if turns < 2 or not common:
             return
-        share = 1.0 / turns
+        share, chance = 1.0 / turns, min(1.0, self._residents() / turns)
         for number in common:
             fetched, distant, evicted = (one * (1.0 - share) for one in self._asked[number])
             self._recording.fetched -= fetched
@@ -183,7 +186,7 @@ class Accesses:
         for run in runs:
             if any(one is not None and one.common in common for one in run.accesses):
                 run.accesses = tuple(
-                    one.kept(share) if one is not None and one.common in common else one for one in run.accesses
+                    one.kept(share, chance) if one is not None and one.common in common else one for one in run.accesses
                 )
 
     def _common(self) -> set[int]:

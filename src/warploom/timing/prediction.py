@@ -161,6 +161,7 @@ class Predictor:
             self.far,
             self.stored / max(1.0, self.recording.stored * self.scale),
             self.dram_bytes / self.dram_seconds * 1e-9 if self.dram_bytes else 0.0,
+            (self.dram_bytes + self.stored) / self.dram_seconds * 1e-9 if self.dram_bytes else 0.0,
             self.recording.pdl,
             self.hardware.sms * wide / together,
         )

@@ -72,15 +72,15 @@ class Access:
             self.common if self.common == other.common else 0, max(self.chance, other.chance),
         )  # fmt: skip
 
-    def kept(self, share: float) -> Access:
-        """The same access where the first-level cache has all but this share of what it asks for."""
+    def kept(self, share: float, chance: float) -> Access:
+        """The same access where the first-level cache has all but this share of what it asks for; chance: see above."""
         return replace(
             self,
             missed=self.missed * share,
             distant=self.distant * share,
             evicted=self.evicted * share,
             common=0,
-            chance=share,
+            chance=chance,
         )
 
 

@@ -39,6 +39,7 @@ class Chip:
         far: what is read again late is in DRAM again.
         kept: of what its warps store, how much DRAM gets.
         reading: bytes in a nanosecond that DRAM gives to all while it takes what they write; 0: all that it can.
+        moving: those that it gives and takes, fewer where it turns from one to the other; 0: all that it can.
         early: the grid begins while the one in front still runs.
         across: CTAs side by side in a wave of one CTA an SM, which share what belongs to their row.
     """
@@ -52,6 +53,7 @@ class Chip:
     far: bool = False
     kept: float = 0.0
     reading: float = 0.0
+    moving: float = 0.0
     early: bool = False
     across: float = 12.0
 
@@ -64,7 +66,7 @@ class Chip:
         dram = self.of_dram / self.dram_share if self.dram_share else math.inf
         self.fetch = together(sharpness, port, network, dram) / clock
         """Bytes in a clock that it gets of what it asks for."""
-        self.dram = hardware["dram_bytes_per_ns"] / self.active / clock
+        self.dram = (self.moving or hardware["dram_bytes_per_ns"]) / self.active / clock
         """Bytes in a clock that it has of DRAM, to read and to write."""
         self.out = min(hardware["store_bytes_per_clock"], hardware["store_bytes_per_ns"] / self.active / clock)
         """Bytes in a clock that TMA may store."""
