@@ -212,28 +212,29 @@ def astride(k: int, product: Product) -> float:
     return 1 - math.gcd(k * product.a.bytes, TILE_K_BYTES) / TILE_K_BYTES
 
 
-def sharing(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> Iterator[FreeTileConfig]:
+def sharing(config: FreeTileConfig, m: int, n: int, sms: int = SMS, lines: float = 1.0) -> Iterator[FreeTileConfig]:
     """The same tile in clusters of two CTAs that share weights, and tokens, and of four: where there are so many tiles,
-    none larger than the tensor, whose rows outside slices are not spared, and in as many waves as it was in."""
+    none larger than the tensor, whose rows outside slices are not spared, and in as many waves as it was in; and where
+    `shares_enough` says so of a product of which `lines` are `astride`."""
     across, down = -(-m // config.tokens), -(-n // config.weights)
     waves = waves_of(config, m, n, sms)
     for neighbours in (2, 4) if config.split == 1 else ():
         for shared, tiles, extent in (("weights", across, n), ("tokens", down, m)):
-            made = replace(config, neighbours=neighbours, shared=shared)
-            if tiles < neighbours or not neighbours * SLICE_ROWS <= made.shared_rows <= extent:
+            rows = config.tokens if shared == "tokens" else config.weights
+            inside = neighbours * SLICE_ROWS <= rows <= extent and tiles >= neighbours
+            if not inside or not shares_enough(neighbours, config.persistent, waves, lines):
                 continue
+            made = replace(config, neighbours=neighbours, shared=shared)
             if waves_of(made, m, n, sms) == waves:
                 yield made
 
 
-def shares_enough(config: FreeTileConfig, m: int, n: int, k: int, product: Product, sms: int = SMS) -> bool:
-    """Whether CTAs that share an operand are ever faster so: pairs where rows of K are astride lines, or in several
-    waves; four of them, which find no place on some multiprocessors, in one wave. In
+def shares_enough(neighbours: int, persistent: bool, waves: int, lines: float) -> bool:
+    """Whether so many CTAs that share an operand are ever faster: pairs where rows of K are astride `lines`, or in
+    several waves; four of them, which find no place on some multiprocessors, in one wave. In
     benchmarks/results/nvidia-h100/sweep-quads.json a pair takes 1.01 to 1.05 times as long on the median; four took
     12 % less than none at 1136 x 1024 x 4096, and twice as long in several waves."""
-    if config.neighbours > 2:
-        return not config.persistent and waves_of(config, m, n, sms) == 1
-    return astride(k, product) > 0 or config.persistent
+    return waves == 1 and not persistent if neighbours > 2 else persistent or lines > 0
 
 
 def banded(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> FreeTileConfig:
@@ -261,7 +262,7 @@ def banded(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> FreeTileCo
 def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS) -> Iterator[FreeTileConfig]:  # noqa: B008
     """Every free tile that makes sense for a product: none much larger than the tensor, in as few waves as it may."""
     whole = n * product.out.bytes % 16 == 0
-    depth = -(-k * product.a.bytes // TILE_K_BYTES)
+    depth, lines = -(-k * product.a.bytes // TILE_K_BYTES), astride(k, product)
     together = {each: clusters_at_once(each, sms) for each in CLUSTERS}
     for swapped in (False, True):
         on_m, on_n = (n, m) if swapped else (m, n)
@@ -282,7 +283,7 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
                     continue  # a tile 8 columns narrower needs no more tiles
                 forms = forms_of(swapped, rows, columns, whole, m <= READ_ONCE, depth > 1)
                 for each in forms.alone if tiles <= 2 * sms else forms.persistent:
-                    yield from (one for one in sharing(each, m, n, sms) if shares_enough(one, m, n, k, product, sms))
+                    yield from sharing(each, m, n, sms, lines)
                 if tiles <= 2 * sms:
                     yield from forms.alone
                     for each in forms.neighbours:

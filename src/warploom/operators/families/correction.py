@@ -165,7 +165,8 @@ def considered(config: Any, problem: Problem, gpu: Gpu) -> bool:
     if isinstance(config, Config):
         return problem.m >= LARGE_FROM or not short_end(problem)
     if isinstance(config, FreeTileConfig):
-        return not config.shared or shares_enough(config, problem.m, problem.n, problem.k, problem.product, gpu.sms)
+        waves, lines = waves_of(config, problem.m, problem.n, gpu.sms), astride(problem.k, problem.product)
+        return not config.shared or shares_enough(config.neighbours, config.persistent, waves, lines)
     return not (isinstance(config, SmallMConfig) and config.ctas_per_sm > 1)
 
 
