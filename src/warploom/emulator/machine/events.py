@@ -7,7 +7,7 @@ that an event is about is `frame.operation.bound` (of an operation or arrival: `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -58,7 +58,13 @@ class Waited:
 
 
 class Observer:
-    """See the module's docstring. All methods do nothing here."""
+    """See the module's docstring. All methods do nothing here.
+
+    Attributes:
+        places: those of the instructions (pc) that `executed` is told of; None: of all.
+    """
+
+    places: Container[int] | None = None
 
     def listeners(self) -> Iterable[Observer]:
         """Who hears the events, in order: an observer of several parts names them."""
@@ -155,4 +161,5 @@ def listen(observers: Iterable[Observer]) -> Events:
         unheard = getattr(Observer, event)
         heard = tuple(getattr(one, event) for one in listeners if getattr(type(one), event) is not unheard)
         setattr(events, event, heard)
+    events.places = tuple(one.places for one in listeners if type(one).executed is not Observer.executed)
     return events

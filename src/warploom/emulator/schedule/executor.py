@@ -36,6 +36,7 @@ class Runner:
         self.max_steps = max_steps
         self.operations = machine.code.operations
         self.loops = LoopWatch()
+        self.heard = machine.events.executed_at(len(self.operations))
 
     def run(self, group: Group) -> None:
         """Run a group until its warps part, block, meet other fragments of their warp, or the quantum is over."""
@@ -48,7 +49,7 @@ class Runner:
         warp = cta.warps[group.first]
         divided = len(warp.fragments) > 1  # then it is the only warp of the group
         stop = _meeting(warp, group.fragments[0], pc + 1) if divided else -1
-        operations, values, heard = self.operations, frame.values, machine.events.executed
+        operations, values, heard = self.operations, frame.values, self.heard
         budget = self.policy.quantum(QUANTUM)
         closing = budget // 10 if budget >= QUANTUM else 0  # from here on the next turn of a loop is a good end
         circling = clocked = False
@@ -57,7 +58,7 @@ class Runner:
             operation = operations[pc]
             machine.steps += count
             frame.operation, frame.mask = operation, base
-            for hear in heard:
+            for hear in heard[pc]:
                 hear(frame)
             if operation.guard >= 0:
                 wanted = values[operation.guard]

@@ -41,13 +41,12 @@ class UndefinedRegisters(Observer):
         code = context.machine.code
         self._slice = code.fact("undefined values", lambda: undefined_values(code))
         self._steps = self._slice.steps
+        self.places = self._steps
         self.idle = not self._steps
         self._marks: WeakKeyDictionary[Cta, np.ndarray] = WeakKeyDictionary()
 
     def executed(self, frame: Frame) -> None:
-        step = self._steps.get(frame.operation.pc)
-        if step is None:
-            return
+        step = self._steps[frame.operation.pc]
         whole = self._marks.get(frame.cta)
         if whole is None:
             lanes = len(frame.cta.warps) * WARP
