@@ -35,7 +35,7 @@ SEED ?= $(eval SEED := $(shell date +%s))$(SEED)
 INSTALL = if [ -t 1 ]; then quiet=; else quiet=-qq; fi; $(ALIVE) $(PIP) $$quiet install
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow lint types quick docs clean
+.PHONY: help demo test test-all test-slow lint types quick all docs clean
 
 help:
 	@sed -n '3,10s/^#   /  /p' Makefile
@@ -53,7 +53,12 @@ quick: $(VENV)/.dev
 	@echo "testing each rule, row and kernel once: about six minutes on two cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow and not full" --without torch,jax,triton,transformers
 
-test-all: $(VENV)/.all lint
+test-all: $(VENV)/.all
+	@echo "checking the style (ruff) ..."
+	@$(STYLE)
+	@$(MAKE) --no-print-directory -j 2 types all
+
+all: $(VENV)/.all
 	@echo "testing, with torch, jax and transformers: about twelve minutes on two quiet cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow"
 
