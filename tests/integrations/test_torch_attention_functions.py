@@ -226,7 +226,7 @@ def test_what_functions_capture_has_no_gradient_and_that_is_said():
         warploom.attention(q, k, v, score_mod=alibi, out=torch.empty_like(q))
 
 
-@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("dim", [pytest.param(64, marks=SLOW), 128])
 def test_they_build_without_spills(dim: int):
     functions = {"score_mod": captured(other_for_odd_rows, "score_mod").function,
                  "mask_mod": captured(of_one_document, "mask_mod").function}  # fmt: skip
