@@ -172,6 +172,7 @@ cudaError_t cudaMalloc(void **pointer, size_t size) {
   return cudaSuccess;
 }
 cudaError_t cudaMallocAsync(void **pointer, size_t size, cudaStream_t) { return cudaMalloc(pointer, size); }
+cudaError_t cudaMallocManaged(void **pointer, size_t size, unsigned) { return cudaMalloc(pointer, size); }
 cudaError_t cudaMallocHost(void **pointer, size_t size) { return *pointer = malloc(size), cudaSuccess; }
 cudaError_t cudaHostAlloc(void **pointer, size_t size, unsigned) { return cudaMallocHost(pointer, size); }
 cudaError_t cudaFreeHost(void *pointer) { return free(pointer), cudaSuccess; }
