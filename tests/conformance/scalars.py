@@ -137,6 +137,10 @@ _BOUNDS: Mapping[str, Tolerance] = {
 # -- kernels -------------------------------------------------------------------------------------------------------
 
 
+PREDICATE = 0
+"""Bits of a register that has no width; in memory it is a byte."""
+
+
 class _Plan:
     """How the operands of one spelling become registers: what is loaded, what is stored, the instruction."""
 
@@ -154,8 +158,8 @@ class _Plan:
         names = [spec.name] if length is None else [f"{spec.name}_{n}" for n in range(length)]
         for name in names:
             if spec.access == "write":
-                bits = 8 if kind == "pred" else max(16, dtypes.ALL[kind].register_bits if kind in dtypes.ALL else 32)
-                bits = 32 if kind in ("u8", "s8") else bits
+                bits = max(16, dtypes.ALL[kind].register_bits if kind in dtypes.ALL else 32)
+                bits = {"pred": PREDICATE, "b8": 8, "u8": 32, "s8": 32}.get(kind, bits)
                 self.results.append((name, bits))
             else:
                 self.inputs.append((name, kind))
@@ -169,7 +173,7 @@ class _Plan:
 
 
 def _register(bits: int) -> str:
-    return "pred" if bits == 8 else f"b{bits}"
+    return f"b{bits}" if bits else "pred"
 
 
 def _kernel(plans: list[_Plan], threads: int) -> tuple[str, tuple[str, ...]]:
@@ -178,7 +182,8 @@ def _kernel(plans: list[_Plan], threads: int) -> tuple[str, tuple[str, ...]]:
     lines, kinds = [".reg .b64 %at;", ".reg .b32 %byte;"], []
     for number, (name, kind) in enumerate(inputs):
         width = values.width_of(_stored(kind))
-        lines.append(f".reg .{_register(width if kind == 'pred' else max(16, _wide(kind)))} %x_{name};")
+        register = {"pred": PREDICATE, "b8": 8}.get(kind, max(16, _wide(kind)))
+        lines.append(f".reg .{_register(register)} %x_{name};")
         lines.append(f"mad.wide.u32 %at, %i, {width // 8}, %a{number};")
         if kind == "pred":
             lines += ["ld.global.u8 %byte, [%at];", f"setp.ne.u32 %x_{name}, %byte, 0;"]
@@ -187,13 +192,13 @@ def _kernel(plans: list[_Plan], threads: int) -> tuple[str, tuple[str, ...]]:
         kinds.append("array")
     for number, (name, bits) in enumerate(results, len(inputs)):
         lines += [f".reg .{_register(bits)} %x_{name};", f".reg .b64 %to_{name};"]
-        lines.append(f"mad.wide.u32 %to_{name}, %i, {bits // 8}, %a{number};")
+        lines.append(f"mad.wide.u32 %to_{name}, %i, {(bits or 8) // 8}, %a{number};")
         kinds.append("array")
     for at, plan in enumerate(plans):
         lines.append(plan.text)
         for name, bits in results:
-            place = f"[%to_{name}+{at * threads * bits // 8}]"
-            if bits == 8:
+            place = f"[%to_{name}+{at * threads * (bits or 8) // 8}]"
+            if bits == PREDICATE:
                 lines += [f"selp.u32 %byte, 1, 0, %x_{name};", f"st.global.u8 {place}, %byte;"]
             else:
                 lines.append(f"st.global.b{bits} {place}, %x_{name};")
@@ -223,7 +228,7 @@ def _named_case(name: str, form: Form, plans: list[_Plan]) -> Case:
         types = [_stored(kind) for _, kind in inputs]
         chosen = [_chosen(form, operand, kind) for operand, kind in inputs]
         loaded = values.operands(source, types, THREADS, chosen)
-        stored = [output((len(plans), THREADS), np.dtype(f"u{bits // 8}").type) for _, bits in results]
+        stored = [output((len(plans), THREADS), np.dtype(f"u{(bits or 8) // 8}").type) for _, bits in results]
         return (*(Array(bits) for bits in loaded), *stored)
 
     labels = tuple(plan.label for plan in plans)

@@ -223,6 +223,7 @@ import warploom
 from tests.driver import executing
 from warploom.operators import choose, Gpu, Problem
 executing.install()
+torch.manual_seed(0)
 
 def product():
     a, b = torch.randn(300, 128).bfloat16(), torch.randn(192, 128).bfloat16()
@@ -254,7 +255,7 @@ warnings.simplefilter("ignore")
 with pytest.raises(errors.WrongResultError) as caught:
     product()
 assert caught.value.code == "wrong-first-result" and "(299, 191)" in str(caught.value)
-assert product() > 1                             # only the first result of a kernel is compared
+assert not product() < 0.2                       # NaN, too: only the first result of a kernel is compared
 ones = torch.ones(300, 128).bfloat16()
 with settings.config.override(check_unproven=False):
     assert warploom.matmul(ones, ones.T, out_dtype=torch.float32)[-1, -1] != 128
