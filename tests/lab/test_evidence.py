@@ -20,6 +20,7 @@ from warploom.errors import ArgumentError
 from warploom.isa.dtypes import bf16, e4m3
 from warploom.kernels.hopper import gemm
 from warploom.kernels.hopper.description import Config, Fusion, Product
+from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.ladder import RUNGS, find
 from warploom.lab import charts, evidence, recipe, roofline
 from warploom.runtime.benchmark import clock
@@ -32,10 +33,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize(
     "value",
-    [Product(e4m3, e4m3, bf16), PING_PONG, Fusion(scales="row", bias="column", bias_dtype=bf16), (1, "a", None)],
-)
+    [Product(e4m3, e4m3, bf16), PING_PONG, Fusion(scales="row", bias="column", bias_dtype=bf16), (1, "a", None),
+     FreeTileConfig(neighbours=2, shared="weights")],
+)  # fmt: skip
 def test_a_recipe_survives_json(value: Any) -> None:
     assert recipe.decode(json.loads(json.dumps(recipe.encode(value)))) == value
+
+
+def test_a_recipe_of_before_a_field_was_renamed_is_followed() -> None:
+    data = {"class": "warploom.kernels.hopper.description:Config", "form": "ping_pong", "shared": "a"}
+    assert recipe.decode(data) == Config("ping_pong", multicast="a")
 
 
 def test_a_recipe_has_only_what_differs_from_the_defaults() -> None:

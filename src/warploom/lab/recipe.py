@@ -61,8 +61,10 @@ def decode(value: Any) -> Any:
     if isinstance(value, Mapping):
         if "class" not in value:
             return getattr(dtypes, value["dtype"])
-        fields = {_RENAMED.get(str(name), str(name)): decode(item) for name, item in value.items() if name != "class"}
-        return _named(value["class"])(**fields)
+        kind = _named(value["class"])
+        known = {field.name for field in dataclasses.fields(kind)}
+        fields = {str(name): decode(item) for name, item in value.items() if name != "class"}
+        return kind(**{name if name in known else _RENAMED.get(name, name): item for name, item in fields.items()})
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(decode(item) for item in value)
     return value
