@@ -50,7 +50,7 @@ test: $(VENV)/.dev
 
 # mypy has one core only, so the tests begin beside it.
 quick: $(VENV)/.dev
-	@echo "testing each rule, row and kernel once: about six minutes on two cores ..."
+	@echo "testing each rule, row and kernel once: about five minutes on two cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow and not full" --without torch,jax,triton,transformers
 
 test-all: $(VENV)/.all
@@ -59,7 +59,7 @@ test-all: $(VENV)/.all
 	@$(MAKE) --no-print-directory -j 2 types all
 
 all: $(VENV)/.all
-	@echo "testing, with torch, jax and transformers: about twelve minutes on two quiet cores ..."
+	@echo "testing, with torch, jax and transformers: about ten minutes on two quiet cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow"
 
 test-slow: $(VENV)/.dev
