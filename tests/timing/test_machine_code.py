@@ -34,7 +34,7 @@ UNROLLED = [
 
 
 def test_of_an_unrolled_loop_each_turn_has_its_share():
-    found = machine_code.counted(UNROLLED, LOOP, {3: 1})
+    found = machine_code.Reading.of(UNROLLED, LOOP, {3: 1}).slots()
     assert found[0] == (("either", 1.0),)
     assert found[1] == (("lsu", 1.0),)
     assert found[2] == (("either", 0.5),)
@@ -44,7 +44,7 @@ def test_of_an_unrolled_loop_each_turn_has_its_share():
 
 def test_what_was_hoisted_out_of_a_loop_costs_nothing_in_it():
     code = [("IADD3 R1, R1, R2, R3", 3), (".L_x_1:", 0), ("LDG.E R2, [R4]", 2), ("@P0 BRA `(.L_x_1)", 4), ("EXIT", 5)]
-    found = machine_code.counted(code, LOOP, {3: 1})
+    found = machine_code.Reading.of(code, LOOP, {3: 1}).slots()
     assert (found[2], found[1]) == ((), (("lsu", 1.0),))
 
 

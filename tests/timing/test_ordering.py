@@ -96,7 +96,7 @@ def test_places_of_an_unrolled_loop_are_those_of_its_turns():
     facts = [_fact(0, "mov", "none"), _fact(1, "ld", "lsu"), _fact(2, "add", "either"), _fact(3, "bra", "control")]
     code = [(".L_x_1:", 0), ("LDG.E R2, [R4]", 2), ("MOV R9, R4", 2), ("LDG.E R3, [R4+0x4]", 2),
             ("IADD3 R1, R2, R3", 3), ("@!P0 BRA `(.L_x_1)", 4), ("EXIT", 0)]  # fmt: skip
-    found = machine_code.placed(code, facts, {3: 1})
+    found = machine_code.Reading.of(code, facts, {3: 1}).places()
     assert (found[1].turns, found[1].at) == (2, (0, 2)), "the move that belongs to a load does not load"
     assert found[2].at == (3, 3)
     assert found[0].at == ()

@@ -152,10 +152,10 @@ def _count(program: Program, recording: Recording) -> None:
     except WarploomError as error:
         recording.uncounted = error.what
         return
-    slots = machine_code.counted(code, recording.pcs, recording.loops)
-    places = machine_code.placed(code, recording.pcs, recording.loops)
+    reading = machine_code.Reading.of(code, recording.pcs, recording.loops)
+    slots = reading.slots()
     recording.pcs = [replace(facts, machine=slots[facts.pc]) for facts in recording.pcs]
-    ordering.arrange(recording, places)
+    ordering.arrange(recording, reading.places())
 
 
 def _roles(program: Program, bound: Any) -> list[str]:

@@ -58,65 +58,74 @@ class _Machine:
     loop: int
 
 
-def counted(code: Sequence[tuple[str, int]], pcs: Sequence[Facts], ends: Mapping[int, int]) -> dict[int, Slots]:
-    """By program counter, the slots of an instruction.
+@dataclass(frozen=True)
+class Reading:
+    """A build's machine code, beside the PTX it came from.
 
-    code: machine code, each text with its PTX line, labels among them. ends: backward branches with their targets.
+    Attributes:
+        pcs: the PTX's instructions; loops: its loops; home: the one in which each instruction stands.
+        regions: of each loop the one that it became, and how many turns of it are one there.
+        copies, where: the pipes and places of what an instruction became, by the loop where these stand.
     """
-    loops, home, copies, _ = _copies(code, pcs, ends)
-    regions = {loop: _region(loop, home, copies, pcs) for loop in {*range(len(loops)), OUTSIDE}}
-    found: dict[int, Slots] = {}
-    for pc in range(len(pcs)):
-        region, turns = regions[home[pc]]
-        found[pc] = tuple((pipe, n / turns) for pipe, n in Counter(copies[pc][region]).items() if pipe != NONE)
-    for loop, (region, turns) in regions.items():
-        if loop == OUTSIDE or region == OUTSIDE:
-            continue
-        inside = {pc for pc in home if home[pc] == loop}
-        strange = [pipe for pc, by_loop in copies.items() if pc not in inside and _foreign(pc, home, loop, regions)
-                   for pipe in by_loop[region]]  # fmt: skip
-        branch = loops[loop][1]
-        extra = ((pipe, n / turns) for pipe, n in Counter(strange).items() if pipe != NONE)
-        found[branch] = (*found[branch], *extra)
-    return found
 
+    pcs: Sequence[Facts]
+    loops: list[tuple[int, int]]
+    home: dict[int, int]
+    regions: dict[int, tuple[int, float]]
+    copies: _ByLoop[str]
+    where: _ByLoop[int]
 
-def placed(code: Sequence[tuple[str, int]], pcs: Sequence[Facts], ends: Mapping[int, int]) -> dict[int, Place]:
-    """By program counter, where an instruction stands in the machine code; arguments as of `counted`.
+    @classmethod
+    def of(cls, code: Sequence[tuple[str, int]], pcs: Sequence[Facts], ends: Mapping[int, int]) -> Reading:
+        """code: machine code, each text with its PTX line, labels among them. ends: backward branches with their
+        targets."""
+        loops = _loops(ends)
+        home = {pc: _innermost(loops, pc) for pc in range(len(pcs))}
+        of_line: dict[int, int] = {}
+        for pc, facts in enumerate(pcs):
+            of_line.setdefault(facts.ptx_line, pc)
+        copies: _ByLoop[str] = defaultdict(lambda: defaultdict(list))
+        where: _ByLoop[int] = defaultdict(lambda: defaultdict(list))
+        for at, one in enumerate(_read(code)):
+            pc = of_line.get(one.line, OUTSIDE)
+            copies[pc][one.loop].append(one.pipe)
+            where[pc][one.loop].append(at)
+        regions = {loop: _region(loop, home, copies, pcs) for loop in {*range(len(loops)), OUTSIDE}}
+        return cls(pcs, loops, home, regions, copies, where)
 
-    Of several machine instructions the first counts, and of a load the one that loads.
-    """
-    loops, home, copies, where = _copies(code, pcs, ends)
-    regions = {loop: _region(loop, home, copies, pcs) for loop in {*range(len(loops)), OUTSIDE}}
-    found = {}
-    for pc, facts in enumerate(pcs):
-        region, share = regions[home[pc]]
-        both = list(zip(copies[pc][region], where[pc][region], strict=True))
-        loading = [at for pipe, at in both if _pipe_of(pipe) == LSU]
-        many = loading if facts.pipe == LSU and loading else [at for _, at in both]
-        turns = max(1, round(share))
-        at = tuple(many[turn * len(many) // turns] for turn in range(turns)) if many else ()
-        found[pc] = Place(region, turns, at)
-    return found
+    def slots(self) -> dict[int, Slots]:
+        """By program counter, the slots of an instruction."""
+        home, regions, copies = self.home, self.regions, self.copies
+        found: dict[int, Slots] = {}
+        for pc in range(len(self.pcs)):
+            region, turns = regions[home[pc]]
+            found[pc] = tuple((pipe, n / turns) for pipe, n in Counter(copies[pc][region]).items() if pipe != NONE)
+        for loop, (region, turns) in regions.items():
+            if loop == OUTSIDE or region == OUTSIDE:
+                continue
+            inside = {pc for pc in home if home[pc] == loop}
+            strange = [pipe for pc, by_loop in copies.items() if pc not in inside and _foreign(pc, home, loop, regions)
+                       for pipe in by_loop[region]]  # fmt: skip
+            branch = self.loops[loop][1]
+            extra = ((pipe, n / turns) for pipe, n in Counter(strange).items() if pipe != NONE)
+            found[branch] = (*found[branch], *extra)
+        return found
 
+    def places(self) -> dict[int, Place]:
+        """By program counter, where an instruction stands in the machine code.
 
-def _copies(
-    code: Sequence[tuple[str, int]], pcs: Sequence[Facts], ends: Mapping[int, int]
-) -> tuple[list[tuple[int, int]], dict[int, int], _ByLoop[str], _ByLoop[int]]:
-    """The PTX's loops, the one in which each of its instructions stands, and the pipes and places of its machine
-    instructions by the loop where these stand."""
-    loops = _loops(ends)
-    home = {pc: _innermost(loops, pc) for pc in range(len(pcs))}
-    of_line: dict[int, int] = {}
-    for pc, facts in enumerate(pcs):
-        of_line.setdefault(facts.ptx_line, pc)
-    copies: _ByLoop[str] = defaultdict(lambda: defaultdict(list))
-    where: _ByLoop[int] = defaultdict(lambda: defaultdict(list))
-    for at, one in enumerate(_read(code)):
-        pc = of_line.get(one.line, OUTSIDE)
-        copies[pc][one.loop].append(one.pipe)
-        where[pc][one.loop].append(at)
-    return loops, home, copies, where
+        Of several machine instructions the first counts, and of a load the one that loads.
+        """
+        found = {}
+        for pc, facts in enumerate(self.pcs):
+            region, share = self.regions[self.home[pc]]
+            both = list(zip(self.copies[pc][region], self.where[pc][region], strict=True))
+            loading = [at for pipe, at in both if _pipe_of(pipe) == LSU]
+            many = loading if facts.pipe == LSU and loading else [at for _, at in both]
+            turns = max(1, round(share))
+            at = tuple(many[turn * len(many) // turns] for turn in range(turns)) if many else ()
+            found[pc] = Place(region, turns, at)
+        return found
 
 
 def _foreign(pc: int, home: Mapping[int, int], loop: int, regions: Mapping[int, tuple[int, float]]) -> bool:
