@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 from warploom.cli.app import app
 from warploom.driver import library
 from warploom.lab import evidence, gpu_stage, recipe
+from warploom.operators import Gpu, Problem, choose
+from warploom.operators.families import to_text
 from warploom.runtime.benchmark.clock import ClockReading
 from warploom.runtime.benchmark.protocols import Spread
 
@@ -277,6 +279,19 @@ def test_explain_shows_tiles_waves_occupancy_and_traffic_of_a_pinned_configurati
     assert "1 CTA on an SM" in result.stdout and "384 threads" in result.stdout
     assert "grouped 8" in result.stdout and "hilbert" in result.stdout
     assert "each KFMA, which is 1000 multiply-adds" in result.stdout
+
+
+def test_explain_chooses_as_a_gpu_with_the_memory_of_that_machine_does() -> None:
+    """Of products that an H100 and an H200 would compute by different kernels, of which there are some."""
+
+    def chosen(m: int, memory_gbps: int) -> str:
+        gpu = Gpu("NVIDIA GPU", "sm_90a", 132, memory_gbps=memory_gbps)
+        return to_text(choose(Problem.of(m, 7680, 5120), gpu).config)
+
+    m = next(m for m in range(336, 4096, 64) if chosen(m, 3350) != chosen(m, 4800))
+    for machine, memory_gbps in (("H100", 3350), ("H200", 4800)):
+        result = run("explain", m, 7680, 5120, "--machine", machine, "--json")
+        assert json.loads(result.stdout)["config"] == chosen(m, memory_gbps)
 
 
 def test_explain_shows_the_tiles_of_a_gpu_before_hopper() -> None:
