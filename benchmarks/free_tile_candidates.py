@@ -62,7 +62,7 @@ def pairs(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_C
     tiles = [config for config in ours if isinstance(config, FreeTileConfig)]
     ranked = [config for config, _ in free_tile_choice.ranked(*sizes, product, sms)]
     alone = list(dict.fromkeys(replace(config, neighbours=1) for config in [*tiles[:3], *ranked] if config.split == 1))
-    shared = [pair for config in alone for pair in free_tile_choice.sharing(config, *sizes[:2], sms)]
+    shared = [one for config in alone for one in free_tile_choice.sharing(config, *sizes[:2], sms) if one.ctas == 2]
     first = shared[:4]
     timed = sorted(shared, key=lambda each: free_tile_choice.terms(each, *sizes, product, sms).total)
     seen: set[tuple[object, ...]] = set()
