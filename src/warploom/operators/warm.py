@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def _results(jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[tuple[Pr
         return
     left = dict(enumerate(jobs))
     try:
-        with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_leave_interrupts) as pool:
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
             try:
                 for number, result in _submitted(pool, left):
                     yield left.pop(number)[0], result
@@ -98,13 +99,26 @@ def _results(jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[tuple[Pr
             yield job[0], _build(*job)
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C at a terminal reaches all processes: the first one ends the others, which would hang in their queue."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextmanager
+def _begun_without_interrupts() -> Iterator[None]:
+    """Processes that begin here never hear of Ctrl-C, which a terminal sends to all: this one ends them.
+
+    A process begins with the mask of the thread that made it, so it is deaf while it still imports, too. An interrupt
+    that comes here meanwhile is heard afterwards.
+    """
+    resource_tracker.ensure_running()  # begins with the first process otherwise, and lifts the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _submitted(pool: Executor, jobs: dict[int, tuple[Any, ...]]) -> Iterable[tuple[int, tuple[bool, str]]]:
-    futures: dict[Future[tuple[bool, str]], int] = {pool.submit(_build, *job): number for number, job in jobs.items()}
+    with _begun_without_interrupts():  # the first submission begins all processes
+        futures: dict[Future[tuple[bool, str]], int] = {
+            pool.submit(_build, *job): number for number, job in jobs.items()
+        }
     for future in as_completed(futures):
         yield futures[future], future.result()
 
