@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from warploom.kernels.hopper import free_tile_choice
@@ -53,21 +53,32 @@ def _any_form(config: AnyConfig) -> tuple[object, ...]:
 
 
 def pairs(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
-    """The library's own first, and pairs of CTAs that share an operand: of its first tile, then the model's first, half
-    of them in one wave or none."""
+    """The library's own first, and pairs of CTAs that share an operand."""
+    return _sharing(problem, sms, most, free_tile_choice.PAIRS)
+
+
+def both(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
+    """The library's own first, and clusters that share both operands."""
+    return _sharing(problem, sms, most, free_tile_choice.BOTH)
+
+
+def _sharing(problem: GemmWork, sms: int, most: int, ways: Sequence[free_tile_choice.Way]) -> list[AnyConfig]:
+    """The library's own first, and clusters that share in some of these ways: of its first tile, then the model's
+    first, half of them in one wave or none."""
     asked = problem.posed
     ours = [config for config, _ in ranking(asked, replace(EMULATED, sms=sms))]
     chosen: dict[AnyConfig, None] = dict.fromkeys(ours[: max(2, most // 4)])
     sizes, product = (problem.m, problem.n, problem.k), product_of(problem)
     tiles = [config for config in ours if isinstance(config, FreeTileConfig)]
     ranked = [config for config, _ in free_tile_choice.ranked(*sizes, product, sms)]
-    alone = list(dict.fromkeys(replace(config, neighbours=1) for config in [*tiles[:3], *ranked] if config.split == 1))
-    shared = [one for config in alone for one in free_tile_choice.sharing(config, *sizes[:2], sms) if one.ctas == 2]
+    unsplit = (config for config in [*tiles[:3], *ranked] if config.split == 1)
+    alone = list(dict.fromkeys(replace(config, neighbours=1, shared="") for config in unsplit))
+    shared = [one for config in alone for one in free_tile_choice.sharing(config, *sizes[:2], sms, ways)]
     first = shared[:4]
     timed = sorted(shared, key=lambda each: free_tile_choice.terms(each, *sizes, product, sms).total)
     seen: set[tuple[object, ...]] = set()
     for pair in [*first, *timed]:
-        form = pair.swapped, pair.tile_m, pair.tile_n // 24, pair.persistent, pair.shared
+        form = pair.swapped, pair.tile_m, pair.tile_n // 24, pair.persistent, pair.shared, pair.neighbours
         if pair in first or form not in seen:
             chosen[pair] = None
             seen.add(form)

@@ -1,7 +1,7 @@
 """Free tiles beside cuBLAS and today's choice, on products drawn from public models: what their choice is fitted to.
 
     python benchmarks/sweep_free_tile.py --out FOLDER [--seed 1] [--count 200] [--rows 1:512] [--seconds 500]
-        [--dtype bf16|e4m3] [--scales tensor|row] [--most 16] [--chosen-first | --forms | --pairs]
+        [--dtype bf16|e4m3] [--scales tensor|row] [--most 16] [--chosen-first | --forms | --pairs | --both]
         [--shapes 256x6144x4096,...] [--evidence FILE.json]
 
 All kernels are built first, by as many processes as the machine has cores. Then each product: every contender's result
@@ -26,7 +26,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.free_tile_candidates import MOST_CANDIDATES, AnyConfig, candidates, chosen_first, first_of_forms, pairs
+from benchmarks.free_tile_candidates import (
+    MOST_CANDIDATES,
+    AnyConfig,
+    both,
+    candidates,
+    chosen_first,
+    first_of_forms,
+    pairs,
+)
 from warploom.errors import ArgumentError, WarploomError
 from warploom.kernels.hopper import free_tile, free_tile_choice, small_m
 from warploom.kernels.hopper import gemm as large
@@ -345,6 +353,7 @@ def main() -> None:
     parser.add_argument("--chosen-first", action="store_true", help="time the library's own first candidates")
     parser.add_argument("--forms", action="store_true", help="time its first ones and the first of each form")
     parser.add_argument("--pairs", action="store_true", help="beside it pairs of CTAs that share an operand")
+    parser.add_argument("--both", action="store_true", help="beside it clusters of CTAs that share both operands")
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--scales", default="")
     parser.add_argument("--shapes", default="")
@@ -352,9 +361,8 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    which = candidates
-    for asked, way in ((options.chosen_first, chosen_first), (options.forms, first_of_forms), (options.pairs, pairs)):
-        which = way if asked else which
+    ways = {"chosen_first": chosen_first, "forms": first_of_forms, "pairs": pairs, "both": both}
+    which = next((way for name, way in ways.items() if getattr(options, name)), candidates)
     from warploom.lab.gpu_stage import GpuStage
 
     stage = GpuStage()

@@ -245,6 +245,8 @@ def test_bands_are_chosen_where_a_wave_loads_fewer_rows_so():
         ({"shared": "weights"}, "1"), ({"shared": "rows"}, "'rows'"),
         ({"shared": "tokens", "neighbours": 2, "split": 2, "tile_n": 64}, "2"),
         ({"shared": "weights", "neighbours": 4, "tile_n": 24}, "(24, 4)"),
+        ({"shared": "both", "neighbours": 2}, "2"), ({"shared": "both", "neighbours": 6}, "6"),
+        ({"shared": "both", "neighbours": 4, "tile_n": 8}, "(8, 2)"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_built_is_refused_in_a_sentence(changed: dict[str, object], got: str):
@@ -302,7 +304,7 @@ def test_neighbours_share_where_it_was_ever_faster():
     for shape in SHAPES:
         m, n, k = shape
         for config in (config for config in fitting(*shape) if config.shared):
-            assert config.shared_rows <= (m if config.shared == "tokens" else n)
+            assert config.weights <= n if config.along_tokens > 1 else config.tokens <= m
             if config.neighbours == 4:
                 assert not config.persistent and waves_of(config, m, n) == 1
             else:

@@ -16,6 +16,14 @@ from warploom.runtime.machine import H200
 from warploom.types import bf16
 
 MEETING = re.escape("barrier.cluster.arrive.relaxed.aligned;\n    barrier.cluster.wait.acquire.aligned;")
+GRID_MUTANTS = {
+    "a stage that is free when two of three mates have read it": (
+        r"(mbarrier\.init\.shared::cta\.b64 \[smem\+\d+\]), 3;", r"\1, 2;"),
+    "a mate that is never told": (r"(setp\.lt\.u32 %p\d+, %r\d+), 3;", r"\1, 2;"),
+    "the mate of the column is taken for one of the row": (r"(selp\.b32 %r\d+, (%r\d+)), %r\d+, %p1;", r"\1, \2, %p1;"),
+    "slices go to the row above": (r"(shl\.b32 %r\d+, %r\d+), %r\d+(;\s+cvt\.u16\.u32)", r"\1, 0\2"),
+}  # fmt: skip
+"""Of clusters that share both operands, beside those of all."""
 MUTANTS = {
     "neighbours that do not meet first": (MEETING, "bar.sync 0;"),
     "neighbours that leave each other": (r"barrier\.cluster\.(arrive\.release|wait\.acquire)\.aligned;(?!\s+setp)", ""),
@@ -57,11 +65,23 @@ def test_a_mutant_of_what_neighbours_share_is_found(name: str, right: str, wrong
     assert mutant != text and fails(name, mutant)
 
 
-def test_what_is_no_mutant_is_clean():
-    assert not fails("u64x80_3_p_n2w_f3", build(Product(), named("u64x80_3_p_n2w_f3")).ptx())
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("name", ["s64x40_3_n4b_f3", "u64x40_3_p_n4b_f3"])
+@pytest.mark.parametrize("right, wrong", GRID_MUTANTS.values(), ids=GRID_MUTANTS)
+def test_a_mutant_of_what_mates_share_is_found(name: str, right: str, wrong: str):
+    text = build(Product(), named(name)).ptx()
+    mutant = re.sub(right, wrong, text)
+    assert mutant != text and fails(name, mutant)
 
 
-@pytest.mark.parametrize("name", ["s64x40_3_n2a_f3_z", "u64x40_3_p_n2w_f3_z"])
+@pytest.mark.parametrize("name", ["u64x80_3_p_n2w_f3", "s64x40_3_n4b_f3"])
+def test_what_is_no_mutant_is_clean(name: str):
+    assert not fails(name, build(Product(), named(name)).ptx())
+
+
+@pytest.mark.parametrize(
+    "name", ["s64x40_3_n2a_f3_z", "u64x40_3_p_n2w_f3_z", "s64x40_3_n8b_f3_z", "u64x40_3_p_n4b_f3_z"]
+)
 @pytest.mark.parametrize("m, n", [(1, 64), (41, 40), (129, 72), (64, 136)])
 def test_neighbours_that_share_are_right_at_every_edge(name: str, m: int, n: int):
     result, a, w, rules = run(name, m, n, 72)
@@ -71,7 +91,7 @@ def test_neighbours_that_share_are_right_at_every_edge(name: str, m: int, n: int
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("name", ["u128x56w2_3_n2w_f3_z", "s64x40k2_3_p_n2a_f3_z"])
+@pytest.mark.parametrize("name", ["u128x56w2_3_n2w_f3_z", "s64x40k2_3_p_n2a_f3_z", "u128x56w2_3_n4b_f3_z"])
 def test_ends_of_neighbours_that_share(name: str, end: str):
     """The CTA that repeats a tile reads no gate and no addend in its place, and stores nothing over it."""
     m, n, k, fusion, draw = 137, 136, 72, ENDS[end], np.random.default_rng(4)
@@ -99,6 +119,10 @@ ON_GPU = {
     "s256x136w2_4_p_n2w_r_f3": (815, 3072, 1024),
     "s128x72w2k2_2_n2w_cw": (333, 2048, 328),
     "u64x24_3_n2w_1_f3": (65, 67, 136),
+    "s64x120_9_n4b_f3": (700, 1280, 5120),
+    "u128x144w2_6_n4b_f3": (512, 4096, 4096),
+    "s128x160w2_5_p_n8b_f3": (4135, 5120, 1280),
+    "u64x128_9_n8b_cw": (1001, 2808, 264),
 }
 
 

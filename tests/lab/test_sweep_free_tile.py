@@ -145,13 +145,16 @@ def test_the_first_of_every_form_is_among_the_candidates():
 
 
 @pytest.mark.parametrize("shape", [(1063, 1152, 4304), (162, 12288, 4096), (260, 73728, 4608), (4135, 5120, 12800)])
-def test_pairs_are_timed_beside_what_the_library_chooses(shape: tuple[int, int, int]):
+@pytest.mark.parametrize(
+    "candidates, kinds", [(free_tile_candidates.pairs, {"weights", "tokens"}), (free_tile_candidates.both, {"both"})]
+)
+def test_what_shares_is_timed_beside_what_the_library_chooses(shape: tuple[int, int, int], candidates: Any, kinds: Any):
     problem = GemmWork(*shape)
-    chosen = free_tile_candidates.pairs(problem, 132, 12)
-    ours, asked = free_tile_candidates.chosen_first(problem, 132, 1), product_of(problem)
-    assert len(chosen) == len(set(chosen)) == 12 and chosen[0] == ours[0]
-    shared = [config for config in chosen if getattr(config, "shared", "")]
-    assert {config.shared for config in shared} == {"weights", "tokens"}
+    chosen = candidates(problem, 132, 12)
+    ours, asked = free_tile_candidates.chosen_first(problem, 132, 3), product_of(problem)
+    assert len(chosen) == len(set(chosen)) == 12 and chosen[:3] == ours
+    shared = [config for config in chosen if getattr(config, "shared", "") and config not in ours]
+    assert {config.shared for config in shared} == kinds
     for config in shared:
         config.check(asked)
         alone = replace(config, neighbours=1, shared="")

@@ -50,6 +50,11 @@ def advance(state: State, stages: int, *, branch: bool = True) -> None:
     state.index.set(ptx.select(wraps, 0, state.index))
 
 
+def _thread() -> Register:
+    """Of its warpgroup."""
+    return ptx.special.tid.x() & (WARPGROUP - 1)
+
+
 @dataclass
 class Stage:
     """One stage of the ring: its tiles by name, as attributes, and the barrier that counts its bytes."""
@@ -78,6 +83,7 @@ class TmaPipeline:
         stages: of every tile.
         consumers: warpgroups of a CTA that read each stage.
         ctas: CTAs of the cluster that fill each other's stages; 1 without multicast.
+        grid: those CTAs in rows and columns, where each fills stages of its row and of its column alone.
         producers: threads that fill a stage, each with some of its tiles.
         every_thread: all 128 threads of a consumer arrive on both barriers, where one thread of each would do. Correct
             and slow (rung 14 of the ladder takes it back).
@@ -90,8 +96,8 @@ class TmaPipeline:
     """
 
     def __init__(
-        self, *, stages: int, consumers: int, ctas: int = 1, producers: int = 1, every_thread: bool = False,
-        name: str = "", more_bytes: int = 0, **tiles: OperandTile,
+        self, *, stages: int, consumers: int, ctas: int = 1, grid: cluster.ClusterGrid | None = None,
+        producers: int = 1, every_thread: bool = False, name: str = "", more_bytes: int = 0, **tiles: OperandTile,
     ) -> None:  # fmt: skip
         for tile_name, tile in tiles.items():
             if tile.stages != stages:
@@ -102,7 +108,8 @@ class TmaPipeline:
                 )
         self.stages = stages
         self.consumers = consumers
-        self.ctas = ctas
+        self.ctas = ctas if grid is None else grid.mates
+        self._mate = None if grid is None else grid.mate(_thread())
         self.producers = producers
         self.every_thread = every_thread
         self.tiles = tiles
@@ -220,7 +227,7 @@ class TmaPipeline:
 
     def leader(self) -> Predicate:
         """Whether this thread releases stages: for `consumer_release`, so that a loop does not compute it again."""
-        thread = ptx.special.tid.x() & (WARPGROUP - 1)
+        thread = _thread()
         return thread < self.ctas if self.ctas > 1 else thread == 0
 
     def consumer_release(
@@ -228,8 +235,8 @@ class TmaPipeline:
     ) -> None:
         """Let the producers refill the stage: one arrival of the warpgroup, after its MMAs have read it.
 
-        With several CTAs, one arrival on the barrier of each: the n-th thread tells CTA n (relaxed, because the wait
-        for the MMAs orders their reads).
+        With several CTAs, one arrival on the barrier of each: the n-th thread tells CTA n, or the n-th mate in the grid
+        (relaxed, because the wait for the MMAs orders their reads).
 
         Args:
             index: of the stage.
@@ -237,11 +244,11 @@ class TmaPipeline:
             leader: from `leader()`; computed here by default.
         """
         barrier = self.empty[index.index if isinstance(index, State) else index]
-        thread = ptx.special.tid.x() & (WARPGROUP - 1)
+        thread = _thread()
         chosen: Predicate
         if self.ctas > 1:
             chosen = thread < self.ctas if leader is None else leader
-            target = thread % self.ctas
+            target = thread % self.ctas if self._mate is None else self._mate
             ptx.mbarrier.arrive_remote(barrier, target, pred=chosen if only is None else chosen & only, relaxed=True)
         elif self.every_thread:
             ptx.mbarrier.arrive(barrier, pred=only)

@@ -11,9 +11,11 @@ does the same for tiles of any multiple of 8 rows, and brings them into L2 befor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from ...lang import ptx
+from ...isa.dtypes import u16, u32
+from ...lang import ptx, reg
 from ...lang.operand_tile import TileSlice
 from ...lang.predicate import Predicate
 from ...lang.smem import BarrierAddress, SharedAddress
@@ -87,22 +89,86 @@ def _rows(array: ArrayHandle) -> int:
     return int(array.spec.box[1])
 
 
+@dataclass(frozen=True)
+class Sharers:
+    """CTAs of a cluster that share a tile.
+
+    Attributes:
+        ctas: how many.
+        ranks: their mask in the cluster, to be shifted by `first` if that is a register.
+        place: which of them this one is; its rank if they are all of the cluster.
+    """
+
+    ctas: int
+    ranks: int
+    place: Register | None = None
+    first: Register | None = None
+
+    @staticmethod
+    def all(ctas: int) -> Sharers:
+        """Of a cluster of that many CTAs."""
+        return Sharers(ctas, (1 << ctas) - 1)
+
+    def index(self) -> Register:
+        """Which of them this CTA is."""
+        return ptx.special.cluster_ctarank() if self.place is None else self.place
+
+    def mask(self) -> int | Register:
+        """What a multicast to them takes."""
+        return self.ranks if self.first is None else (reg.scalar(u32, init=self.ranks) << self.first).to(u16)
+
+
+class ClusterGrid:
+    """The CTAs of a cluster in rows and columns: those of a row share one operand, those of a column the other.
+
+            column 0    1    2
+    row 0   [ rank 0 |  1 |  2 ]      CTA 4 shares with 3 and 5 what their row needs, with 1 what their column needs;
+    row 1   [      3 |  4 |  5 ]      these are its mates: they fill its stages, and it fills theirs
+    """
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self.rows, self.columns = rows, columns
+        rank = ptx.special.cluster_ctarank()
+        self.row, self.column = rank // columns, rank % columns
+        self.first_of_row = self.row * columns
+
+    @property
+    def mates(self) -> int:
+        """How many, this CTA among them."""
+        return self.rows + self.columns - 1
+
+    def mate(self, number: Register) -> Register:
+        """The rank of one: first those of the row, then the others of the column."""
+        below = (self.row + 1 + number - self.columns) % self.rows
+        return ptx.select(number < self.columns, self.first_of_row + number, below * self.columns + self.column)
+
+    def of_row(self) -> Sharers:
+        """The CTAs of this one's row."""
+        return Sharers(self.columns, (1 << self.columns) - 1, self.column, self.first_of_row)
+
+    def of_column(self) -> Sharers:
+        """The CTAs of this one's column."""
+        ranks = sum(1 << row * self.columns for row in range(self.rows))
+        return Sharers(self.rows, ranks, self.row, self.column)
+
+
 class Slices:
-    """This CTA's slice of a K-major tile, which it loads for all `ctas` CTAs of its cluster.
+    """This CTA's slice of a K-major tile, which it loads for all CTAs that share it.
 
     Slices are multiples of 8 rows, the pattern of the swizzle, and as equal as these allow: 80 and 72 of 152. Each size
     has a tensor map of its own.
 
     Args:
-        ctas: of the cluster.
+        sharers: those CTAs.
         array: the operand, whose Tile's box is as high as the whole tile, and not clipped.
 
     Raises TraceError where a CTA would have no rows.
     """
 
-    def __init__(self, ctas: int, array: ArrayHandle) -> None:
-        self.ctas, self.array, boxes = ctas, array, slice_boxes(ctas, array)
-        rank, (width, least) = ptx.special.cluster_ctarank(), boxes[-1]
+    def __init__(self, sharers: Sharers, array: ArrayHandle) -> None:
+        ctas, rank = sharers.ctas, sharers.index()
+        self.everyone, self.array, boxes = sharers.mask(), array, slice_boxes(ctas, array)
+        width, least = boxes[-1]
         self.first = rank * least
         self.boxes: list[tuple[tuple[int, int], Predicate | None]] = [(boxes[-1], None)]
         if len(boxes) > 1:
@@ -115,13 +181,12 @@ class Slices:
         self, tile: TileSlice, coordinates: Coordinates, full: BarrierAddress, cache_hint: Register | None = None
     ) -> None:
         """Load and multicast the slice; `coordinates` are those of the whole tile."""
-        everyone = (1 << self.ctas) - 1
         mine = tile + self.first * tile.layout.swizzle.span
         for size, pred in self.boxes:
             map_ = self.array.tma_desc(size)
             for panel in tile.layout.boxes:
                 place = map_.moved(coordinates, (panel.coordinates[0], self.first))
-                ptx.cp.async_.bulk.tensor(mine + panel.offset, map_, place, full, everyone, cache_hint, pred=pred)
+                ptx.cp.async_.bulk.tensor(mine + panel.offset, map_, place, full, self.everyone, cache_hint, pred=pred)
 
     def prefetch(self, tile: TileSlice, coordinates: Coordinates) -> None:
         """What `load` with the same arguments reads comes into L2."""

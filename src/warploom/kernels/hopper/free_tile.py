@@ -14,8 +14,8 @@ Roles      producer   the last warp, one thread: TMA loads of its tiles' stages
            wait: griddepcontrol.wait, until the kernel in front has ended. With constant weights those of all stages are
            loaded before it.
 Barriers   full[s]    1 arrival + bytes of the stage         producer -> consumers
-           empty[s]   1 arrival for each consumer            consumers -> producer; with an operand that neighbours
-                      share those of all of them, to each of them
+           empty[s]   1 arrival for each consumer            consumers -> producer; of CTAs that share an operand, to
+                      each of them
            bar 0      all threads: the barriers are there
            bar 1..4   128 threads of a consumer: its stores are staged
            bar 8      all consumers: rows past a small tensor are zeros; the ring is read and may be overwritten
@@ -45,6 +45,7 @@ from ...collective.pipeline.tma import State
 from ...collective.reduce.peers import PeerReduce
 from ...collective.reduce.split_k import DsmemReduce, NoReduce
 from ...collective.tile import cluster
+from ...collective.tile.cluster import ClusterGrid
 from ...collective.tile.inside import inside, least
 from ...collective.tile.roles import producer_warp
 from ...collective.tile.stream_k import Segment, SplitKSchedule
@@ -110,10 +111,12 @@ class Parts:
         A: ArrayHandle = given["A"]
         tile_k = config.k_tiles * product.tile_k
         on_m, on_n = (product.b, product.a) if config.swapped else (product.a, product.b)
+        grid = ClusterGrid(config.along_weights, config.along_tokens) if config.shared == "both" else None
         ring = TmaPipeline(
             stages=config.stages,
             consumers=config.consumers,
             ctas=config.neighbours if config.shared else 1,
+            grid=grid,
             a=smem.wgmma_tile(on_m, (config.tile_m, tile_k), stages=config.stages, name="ring.m"),
             b=smem.wgmma_tile(on_n, (config.tile_n, tile_k), stages=config.stages, name="ring.n"),
         )
@@ -125,7 +128,7 @@ class Parts:
         if config.split > 1:
             exchange = DsmemReduce(config.tile_n // 2, config.consumers, config.split)
         k = SplitKSchedule(k_tiles(A, tile_k), config.split)
-        return Parts(config, fusion, given, ring, Places(config, A, given["W"], k), exchange, staged)
+        return Parts(config, fusion, given, ring, Places(config, A, given["W"], k, grid), exchange, staged)
 
     @property
     def A(self) -> ArrayHandle:  # noqa: N802 - the operands' names
@@ -226,7 +229,7 @@ def go_ahead(
     here: Here,
     state: State,
     ahead: Register,
-    bytes_of_stage: Register,
+    bytes_of_stage: Register | int,
     policy: Register | None,
 ) -> None:
     """Of the first tile: with the promise, the weights of all stages are loaded before the kernel in front has ended,
@@ -310,8 +313,11 @@ def clear_outside(parts: Parts) -> None:
     threads = 128 * config.consumers
     thread = ptx.special.tid.x()
     extents = [(tokens, parts.A.shape[0], config.tokens), (weights, parts.W.shape[0], config.weights)]
-    if config.shared:  # its boxes are whole, and bring zeros themselves
-        extents.pop(0 if config.shared == "tokens" else 1)
+    # boxes of what is shared are whole, and bring zeros themselves
+    extents = [each for each, sharers in zip(extents, (config.along_weights, config.along_tokens), strict=True)
+               if sharers == 1]  # fmt: skip
+    if not extents:
+        return
     small = extents[0][1] < extents[0][2]
     if len(extents) > 1:
         small = small | (extents[1][1] < extents[1][2])

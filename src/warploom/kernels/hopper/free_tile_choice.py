@@ -14,7 +14,7 @@ The model adds up what a tile waits for (microseconds; `Rates` has the constants
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from .free_tile_config import BLOCK, MOST_ACCUMULATORS, MOST_MOVED, FreeTileConf
 from .small_m_config import SmallMConfig
 
 SMS = 132
-CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30}
+CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 8: 14}
 """How many clusters of that many CTAs an H200 holds at one time, with one CTA on each multiprocessor."""
 MOST_ROWS = 32768
 """Rows of A for which this family is thought."""
@@ -163,7 +163,9 @@ def features(
 
 def _fewer(config: FreeTileConfig, operand: str, merged: bool) -> int:
     """By how many an operand's bytes are divided: neighbours share it, or L2 merges what they load at one time."""
-    return config.neighbours if config.shared == operand or (merged and not config.shared) else 1
+    if config.shared:
+        return config.along_tokens if operand == "weights" else config.along_weights
+    return config.neighbours if merged else 1
 
 
 def outside(config: FreeTileConfig, m: int, n: int) -> int:
@@ -212,29 +214,34 @@ def astride(k: int, product: Product) -> float:
     return 1 - math.gcd(k * product.a.bytes, TILE_K_BYTES) / TILE_K_BYTES
 
 
-def sharing(config: FreeTileConfig, m: int, n: int, sms: int = SMS, lines: float = 1.0) -> Iterator[FreeTileConfig]:
-    """The same tile in clusters of two CTAs that share weights, and tokens, and of four: where there are so many tiles,
-    none larger than the tensor, whose rows outside slices are not spared, and in as many waves as it was in; and where
-    `shares_enough` says so of a product of which `lines` are `astride`."""
-    across, down = -(-m // config.tokens), -(-n // config.weights)
-    waves = waves_of(config, m, n, sms)
-    for neighbours in (2, 4) if config.split == 1 else ():
-        for shared, tiles, extent in (("weights", across, n), ("tokens", down, m)):
-            rows = config.tokens if shared == "tokens" else config.weights
-            inside = neighbours * SLICE_ROWS <= rows <= extent and tiles >= neighbours
-            if not inside or not shares_enough(neighbours, config.persistent, waves, lines):
-                continue
-            made = replace(config, neighbours=neighbours, shared=shared)
-            if waves_of(made, m, n, sms) == waves:
-                yield made
+Way = tuple[int, str]
+"""How tiles share operands: CTAs of a cluster, and what they share."""
+PAIRS: tuple[Way, ...] = ((2, "weights"), (2, "tokens"))
+FOURS: tuple[Way, ...] = ((4, "weights"), (4, "tokens"))
+BOTH: tuple[Way, ...] = ((4, "both"), (8, "both"))
 
 
-def shares_enough(neighbours: int, persistent: bool, waves: int, lines: float) -> bool:
-    """Whether so many CTAs that share an operand are ever faster: pairs where rows of K are astride `lines`, or in
-    several waves; four of them, which find no place on some multiprocessors, in one wave. In
-    benchmarks/results/nvidia-h100/sweep-quads.json a pair takes 1.01 to 1.05 times as long on the median; four took
-    12 % less than none at 1136 x 1024 x 4096, and twice as long in several waves."""
-    return waves == 1 and not persistent if neighbours > 2 else persistent or lines > 0
+def worthwhile(persistent: bool, waves: int, lines: float) -> tuple[Way, ...]:
+    """In which ways sharing is ever faster: pairs where rows of K are `lines` astride, or in several waves; four, which
+    find no place on some multiprocessors, in one wave. In benchmarks/results/nvidia-h100/sweep-quads.json a pair takes
+    1.01 to 1.05 times as long on the median; four took 12 % less than none at 1136 x 1024 x 4096, and twice as long in
+    several waves. `BOTH` was not timed yet (`benchmarks/sweep_free_tile.py --both`), and is not chosen before."""
+    return PAIRS * (persistent or lines > 0) + FOURS * (waves == 1 and not persistent)
+
+
+def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Way]) -> Iterator[FreeTileConfig]:
+    """The same tile in clusters that share in some of these ways: where there are so many tiles, none larger than the
+    tensor, whose rows outside slices are not spared, and in as many waves as it was in."""
+    if config.split > 1:
+        return
+    across, down, waves = -(-m // config.tokens), -(-n // config.weights), waves_of(config, m, n, sms)
+    for neighbours, shared in ways:
+        made = replace(config, neighbours=neighbours, shared=shared)
+        sides = ((made.along_tokens, made.weights, n, across), (made.along_weights, made.tokens, m, down))
+        fits = all(ctas == 1 or (ctas * SLICE_ROWS <= rows <= extent and tiles >= ctas)
+                   for ctas, rows, extent, tiles in sides)  # fmt: skip
+        if fits and waves_of(made, m, n, sms) == waves:
+            yield made
 
 
 def banded(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> FreeTileConfig:
@@ -246,10 +253,8 @@ def banded(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> FreeTileCo
     if not config.persistent or not config.takes_bands or waves_of(config, m, n, sms) == 1:
         return config
     tokens, weights, places = config.tokens, config.weights, sms // config.neighbours
-    if config.shared == "weights":
-        across, tokens = -(-across // config.neighbours), tokens * config.neighbours
-    elif config.shared:
-        down, weights = -(-down // config.neighbours), weights * config.neighbours
+    across, tokens = -(-across // config.along_tokens), tokens * config.along_tokens
+    down, weights = -(-down // config.along_weights), weights * config.along_weights
 
     def rows(band: int) -> int:
         columns = min(down, -(-places // band))
@@ -283,7 +288,8 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
                     continue  # a tile 8 columns narrower needs no more tiles
                 forms = forms_of(swapped, rows, columns, whole, m <= READ_ONCE, depth > 1)
                 for each in forms.alone if tiles <= 2 * sms else forms.persistent:
-                    yield from sharing(each, m, n, sms, lines)
+                    ways = worthwhile(each.persistent, waves_of(each, m, n, sms), lines)
+                    yield from sharing(each, m, n, sms, ways)
                 if tiles <= 2 * sms:
                     yield from forms.alone
                     for each in forms.neighbours:

@@ -44,15 +44,17 @@ _PLAIN = Fusion()
 MOST_PASS = 64
 """Columns of the accumulators (swapped: tokens) that a persistent kernel stages at a time."""
 BARRIER_BYTES = 512
-SHARED = ("", "weights", "tokens")
+SHARED = ("", "weights", "tokens", "both")
 """What neighbours may share."""
+ROW = 2
+"""CTAs along the tokens where neighbours share both."""
 _NUMBERS = {
     "tile_m": 64, "tile_n": 8, "consumers": 1, "k_tiles": 1, "stages": 2, "split": 1, "neighbours": 1, "prefetch": 0,
     "ctas_per_sm": 1, "band": 0,
 }  # fmt: skip
 NAME = re.compile(
     r"(?P<side>[su])(?P<tile_m>\d{1,6})x(?P<tile_n>\d{1,6})(?:w(?P<consumers>\d{1,6}))?(?:k(?P<k_tiles>\d{1,6}))?_(?P<stages>\d{1,6})"
-    r"(?:_S(?P<split>\d{1,6}))?(?P<persistent>_p)?(?:_n(?P<neighbours>\d{1,6})(?P<shared>[aw])?)?(?:_o(?P<ctas_per_sm>\d{1,6}))?"
+    r"(?:_S(?P<split>\d{1,6}))?(?P<persistent>_p)?(?:_n(?P<neighbours>\d{1,6})(?P<shared>[awb])?)?(?:_o(?P<ctas_per_sm>\d{1,6}))?"
     r"(?P<moved>_r)?(?P<evict_first>_e)?(?P<elements>_1)?(?:_f(?P<prefetch>\d{1,6})|(?P<constant_weights>_cw))(?P<without>_np)?(?P<cleared>_z)?"
 )
 
@@ -74,8 +76,9 @@ class FreeTileConfig(Configuration):
         neighbours: CTAs of a cluster. Unless something is `shared`, that only places them close together: they load the
             same weights at one time.
         shared: "weights": the CTAs of a cluster have tiles that follow each other along the tokens, and each loads a
-            slice of their weights for all of them (multicast); "tokens": along the weights, and they share tokens; "":
-            each loads its own.
+            slice of their weights for all of them (multicast); "tokens": along the weights, and they share tokens;
+            "both": two tiles along the tokens, the others along the weights, and each shares its weights with the first
+            and its tokens with the second; "": each loads its own.
         ctas_per_sm: CTAs that are to fit a multiprocessor.
         evict_first: L2 is told that weights are read once.
         whole: rows of D are multiples of 16 bytes, and are stored in such pieces; else element by element.
@@ -161,9 +164,14 @@ class FreeTileConfig(Configuration):
         return self.tile_m if self.swapped else self.tile_n
 
     @property
-    def shared_rows(self) -> int:
-        """Rows of a tile of what neighbours share."""
-        return self.tokens if self.shared == "tokens" else self.weights
+    def along_tokens(self) -> int:
+        """CTAs of a cluster that follow each other along the tokens and share weights."""
+        return {"weights": self.neighbours, "both": ROW}.get(self.shared, 1)
+
+    @property
+    def along_weights(self) -> int:
+        """CTAs of a cluster that follow each other along the weights and share tokens."""
+        return {"tokens": self.neighbours, "both": self.neighbours // ROW}.get(self.shared, 1)
 
     @property
     def ctas(self) -> int:
@@ -173,10 +181,8 @@ class FreeTileConfig(Configuration):
     def groups(self, across: int, down: int) -> int:
         """How many clusters have tiles, of that many along the tokens and along the weights: what neighbours share
         decides along which of the two they stand."""
-        if self.shared == "tokens":
-            return across * -(-down // self.neighbours)
         if self.shared:
-            return -(-across // self.neighbours) * down
+            return -(-across // self.along_tokens) * -(-down // self.along_weights)
         return -(-across * down // self.neighbours)
 
     @property
@@ -266,8 +272,11 @@ class FreeTileConfig(Configuration):
             (not self.band or self.takes_bands, "its bands", "0 with three consumers or more", self.band),
             (not self.shared or self.neighbours > 1, "what is shared", "2 neighbours or more", self.neighbours),
             (not self.shared or self.split == 1, "what is shared", "all of K", self.split),
-            (not self.shared or self.shared_rows >= SLICE_ROWS * self.neighbours, "what is shared",
-             f"{SLICE_ROWS} rows for each neighbour", (self.shared_rows, self.neighbours)),
+            (self.shared != "both" or self.neighbours in (4, 8), "its neighbours", "4 or 8 that share both",
+             self.neighbours),
+            *((sharers == 1 or rows >= SLICE_ROWS * sharers, "what is shared", f"{SLICE_ROWS} rows for each neighbour",
+               (rows, sharers))
+              for rows, sharers in ((self.weights, self.along_tokens), (self.tokens, self.along_weights))),
             (product.a in OPERANDS and product.b in OPERANDS, "its operands", ", ".join(map(str, OPERANDS)),
              (str(product.a), str(product.b))),
             (product.a == product.b or product.a.bits == product.b.bits == 8, "its operands",
@@ -316,7 +325,7 @@ def named(text: str) -> FreeTileConfig:
     named = ("persistent", "evict_first", "constant_weights", "cleared", "moved")
     flags = {key: found[key] is not None for key in named}
     fields: dict[str, Any] = {"consumers": 1, **numbers, **flags}
-    fields["shared"] = next((word for word in SHARED if word[:1] == {"a": "t", "w": "w"}.get(found["shared"])), "")
+    fields["shared"] = {"a": "tokens", "w": "weights", "b": "both"}.get(found["shared"], "")
     return FreeTileConfig(**fields, swapped=found["side"] == "s", whole=found["elements"] is None,
                           pdl=found["without"] is None)  # fmt: skip
 

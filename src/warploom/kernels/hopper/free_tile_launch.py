@@ -37,12 +37,12 @@ def traced(
 
 def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
     """A and W. What neighbours share comes in slices, which are never clipped."""
-    tile_k, shared = config.k_tiles * product.tile_k, config.shared
+    tile_k = config.k_tiles * product.tile_k
     return {
         "A": Tile.wgmma_b("M", "K", product.a, major="K", tile_n=config.tokens, tile_k=tile_k, ragged=True,
-                          clipped=shared != "tokens"),
+                          clipped=config.along_weights == 1),
         "W": Tile.wgmma_a("N", "K", product.b, tile_m=config.weights, tile_k=tile_k, ragged=True,
-                          clipped=shared != "weights"),
+                          clipped=config.along_tokens == 1),
     }  # fmt: skip
 
 

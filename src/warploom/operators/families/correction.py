@@ -23,7 +23,7 @@ import numpy as np
 
 from ...errors import ArgumentError
 from ...kernels.hopper.description import Config
-from ...kernels.hopper.free_tile_choice import astride, expected, features, of_decode, shares_enough, waves_of
+from ...kernels.hopper.free_tile_choice import astride, expected, features, of_decode, waves_of, worthwhile
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
@@ -100,7 +100,7 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
         "tile_m 256": tile.tile_m == 256, "consumers 2": tile.consumers == 2, "consumers 3": tile.consumers == 3,
         "consumers 4": tile.consumers == 4, "moved": tile.moved, "persistent": tile.persistent,
         "split 2": tile.split == 2, "split more": tile.split > 2, "neighbours": tile.neighbours > 1,
-        "shared weights": tile.shared == "weights", "shared tokens": tile.shared == "tokens",
+        "shared weights": tile.along_tokens > 1, "shared tokens": tile.along_weights > 1,
         "shared by four": bool(tile.shared) and tile.neighbours > 2,
         "two k-tiles": tile.k_tiles == 2, "evict first": tile.evict_first, "two CTAs": tile.ctas_per_sm > 1,
         "two blocks": tile.blocks > 1, "small M": small and not streamed, "streamed": streamed,
@@ -161,12 +161,13 @@ def considered(config: Any, problem: Problem, gpu: Gpu) -> bool:
     """Whether a configuration was the fastest of such products often enough in the sweep to be thought of, where there
     are free tiles: large tiles for few rows were not, unless they load or compute a fused end meanwhile; nor were
     small-M kernels with two CTAs a multiprocessor, the fastest of 15 products in 101, by 7 % at most; nor free tiles
-    that share an operand, but for those of `shares_enough`."""
+    that share an operand, but for those that are `worthwhile`."""
     if isinstance(config, Config):
         return problem.m >= LARGE_FROM or not short_end(problem)
     if isinstance(config, FreeTileConfig):
         waves, lines = waves_of(config, problem.m, problem.n, gpu.sms), astride(problem.k, problem.product)
-        return not config.shared or shares_enough(config.neighbours, config.persistent, waves, lines)
+        way = config.neighbours, config.shared
+        return not config.shared or way in worthwhile(config.persistent, waves, lines)
     return not (isinstance(config, SmallMConfig) and config.ctas_per_sm > 1)
 
 
