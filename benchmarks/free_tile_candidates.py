@@ -57,9 +57,9 @@ def pairs(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_C
     return _sharing(problem, sms, most, free_tile_choice.PAIRS)
 
 
-def both(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
-    """The library's own first, and clusters that share both operands."""
-    return _sharing(problem, sms, most, free_tile_choice.BOTH)
+def clusters(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
+    """The library's own first, and clusters of four and eight CTAs that share one operand or both."""
+    return _sharing(problem, sms, most, (*free_tile_choice.BOTH, *free_tile_choice.FOURS))
 
 
 def _sharing(problem: GemmWork, sms: int, most: int, ways: Sequence[free_tile_choice.Way]) -> list[AnyConfig]:

@@ -1,7 +1,7 @@
 """Free tiles beside cuBLAS and today's choice, on products drawn from public models: what their choice is fitted to.
 
     python benchmarks/sweep_free_tile.py --out FOLDER [--seed 1] [--count 200] [--rows 1:512] [--seconds 500]
-        [--dtype bf16|e4m3] [--scales tensor|row] [--most 16] [--chosen-first | --forms | --pairs | --both]
+        [--dtype bf16|e4m3] [--scales tensor|row] [--most 16] [--chosen-first | --forms | --pairs | --clusters]
         [--shapes 256x6144x4096,...] [--evidence FILE.json]
 
 All kernels are built first, by as many processes as the machine has cores. Then each product: every contender's result
@@ -29,9 +29,9 @@ from typing import Any
 from benchmarks.free_tile_candidates import (
     MOST_CANDIDATES,
     AnyConfig,
-    both,
     candidates,
     chosen_first,
+    clusters,
     first_of_forms,
     pairs,
 )
@@ -353,7 +353,7 @@ def main() -> None:
     parser.add_argument("--chosen-first", action="store_true", help="time the library's own first candidates")
     parser.add_argument("--forms", action="store_true", help="time its first ones and the first of each form")
     parser.add_argument("--pairs", action="store_true", help="beside it pairs of CTAs that share an operand")
-    parser.add_argument("--both", action="store_true", help="beside it clusters of CTAs that share both operands")
+    parser.add_argument("--clusters", action="store_true", help="beside it clusters of four and eight CTAs that share")
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--scales", default="")
     parser.add_argument("--shapes", default="")
@@ -361,7 +361,7 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    ways = {"chosen_first": chosen_first, "forms": first_of_forms, "pairs": pairs, "both": both}
+    ways = {"chosen_first": chosen_first, "forms": first_of_forms, "pairs": pairs, "clusters": clusters}
     which = next((way for name, way in ways.items() if getattr(options, name)), candidates)
     from warploom.lab.gpu_stage import GpuStage
 

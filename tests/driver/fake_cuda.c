@@ -148,6 +148,12 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
     if (listener) return listener(config, (size_t)function, parameters);
     return setting("FAKE_CUDA_LAUNCH", 0);
 }
+CUresult cuOccupancyMaxActiveClusters(int *count, CUfunction function, const CUlaunchConfig *config) {
+    int ctas = config->attrs[0].value.clusterDim.x * config->attrs[0].value.clusterDim.y * config->attrs[0].value.clusterDim.z;
+    note("occupancy smem %u cluster %d", config->sharedMemBytes, ctas);
+    *count = setting("FAKE_CUDA_SMS", 132) / ctas - 3; /* GPCs of odd sizes */
+    return setting("FAKE_CUDA_OCCUPANCY", 0);
+}
 static char *link_log[2];
 CUresult cuLinkCreate_v2(unsigned count, CUjit_option *options, void **values, CUlinkState *state) {
     for (unsigned at = 0; at < count; ++at) {

@@ -338,3 +338,28 @@ for rung in RUNGS[6:]:
         FAKE_CUDA_CAPABILITY=capability,
     )
     assert not launches(log)
+
+
+PERSISTENT_CLUSTERS = """
+from warploom import Tile, kernel, ptx
+from warploom.collective.tile.sizes import persistent_grid
+from warploom.types import f32
+
+@kernel(in_specs=(Tile("M", "N", f32),), out_specs=(), grid=persistent_grid((1, 1), 4, "b"), block=32, cluster=(4, 1, 1),
+        arch="sm_90a")
+def walks(A):
+    (a,) = ptx.global_ptrs(A)
+    ptx.store(ptx.addr(a), ptx.load(f32, ptx.addr(a)))
+
+for rows in (512, 1024):
+    walks(Cuda(np.zeros((rows, 4), np.float32)))
+"""
+
+
+@pytest.mark.parametrize("refuses, sms, ctas", [(0, 132, 4 * 30), (1, 132, 4 * 30), (0, 76, 4 * 16), (1, 76, 4 * 17)])
+def test_a_persistent_grid_has_no_more_clusters_than_run_at_one_time(pretend, refuses: int, sms: int, ctas: int):
+    """The driver is asked once, and an H200's share stands in where it does not say: 33 clusters of four would be two
+    rounds on it, where 30 fit."""
+    log = pretend(PERSISTENT_CLUSTERS, FAKE_CUDA_OCCUPANCY=refuses, FAKE_CUDA_SMS=sms)
+    assert [line.split()[2] for line in launches(log)] == [str(ctas)] * 2
+    assert log.count("occupancy smem 232448 cluster 4") == 1

@@ -13,7 +13,7 @@ from warploom.driver import toolchain
 from warploom.errors import ArgumentError
 from warploom.kernels.hopper.description import Fusion, Product
 from warploom.kernels.hopper.free_tile import build
-from warploom.kernels.hopper.free_tile_choice import CLUSTERS, banded, fitting, ranked, terms, waves_of
+from warploom.kernels.hopper.free_tile_choice import banded, fitting, ranked, terms, waves_of
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig, FreeTileGrid, named
 from warploom.kernels.hopper.names import any_config
 from warploom.operators.families import to_text
@@ -292,7 +292,7 @@ def test_everything_that_is_ranked_can_be_built_and_fits_the_machine(shape: tupl
         m, n, _ = shape
         (ctas, _, _) = FreeTileGrid(config)({"M": m, "N": n}, H200())
         if config.split > 1:
-            assert ctas // config.ctas <= CLUSTERS[config.ctas]
+            assert ctas // config.ctas <= H200().clusters(config.ctas)
         if config.persistent:
             assert ctas == 132
     times = [time for _, time in ranked(*shape)]

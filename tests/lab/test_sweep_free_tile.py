@@ -146,15 +146,19 @@ def test_the_first_of_every_form_is_among_the_candidates():
 
 @pytest.mark.parametrize("shape", [(1063, 1152, 4304), (162, 12288, 4096), (260, 73728, 4608), (4135, 5120, 12800)])
 @pytest.mark.parametrize(
-    "candidates, kinds", [(free_tile_candidates.pairs, {"weights", "tokens"}), (free_tile_candidates.both, {"both"})]
+    "candidates, kinds",
+    [
+        (free_tile_candidates.pairs, {(2, "weights"), (2, "tokens")}),
+        (free_tile_candidates.clusters, {(4, "weights"), (4, "tokens"), (4, "both"), (8, "both")}),
+    ],
 )
 def test_what_shares_is_timed_beside_what_the_library_chooses(shape: tuple[int, int, int], candidates: Any, kinds: Any):
     problem = GemmWork(*shape)
     chosen = candidates(problem, 132, 12)
     ours, asked = free_tile_candidates.chosen_first(problem, 132, 3), product_of(problem)
-    assert len(chosen) == len(set(chosen)) == 12 and chosen[:3] == ours
+    assert len(set(chosen)) == len(chosen) <= 12 and chosen[:3] == ours
     shared = [config for config in chosen if getattr(config, "shared", "") and config not in ours]
-    assert {config.shared for config in shared} == kinds
+    assert len(shared) > 3 and {(config.ctas, config.shared) for config in shared} <= kinds
     for config in shared:
         config.check(asked)
         alone = replace(config, neighbours=1, shared="")

@@ -106,7 +106,8 @@ class PreparedLaunch:
         """The driver's call with all its arguments, kept for this stream."""
         return self.calls.setdefault(stream, partial(self._call, *self._arguments(stream)))
 
-    def _arguments(self, stream: int) -> tuple[Any, ...]:
+    def config(self, stream: int) -> Any:
+        """A pointer to the launch as the driver takes it, for ctypes."""
         attributes = self._attributes()
         config = LaunchConfig(
             (ctypes.c_uint32 * 3)(*self.grid),
@@ -116,9 +117,12 @@ class PreparedLaunch:
             ctypes.cast(attributes, ctypes.POINTER(LaunchAttribute)),
             len(attributes),
         )
+        return ctypes.byref(config)
+
+    def _arguments(self, stream: int) -> tuple[Any, ...]:
         # as ctypes passes them on: anything else it would convert at each call, which costs more than the call
         function = ctypes.c_void_p.from_param(self.kernel.function)
-        return ctypes.byref(config), function, ctypes.byref(self._parameters), None
+        return self.config(stream), function, ctypes.byref(self._parameters), None
 
     def _attributes(self) -> ctypes.Array[LaunchAttribute]:
         wanted: list[tuple[int, tuple[int, ...]]] = []

@@ -5,13 +5,26 @@ H200(sms=4)        an H200 with four multiprocessors, for emulating persistent k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import arch as arches
 from ..isa.arch import Arch
 
 LAUNCH_CONTROL = ("schedule", "grant", "decline", "random")
+H200_SMS = 132
+H200_CLUSTERS = {3: 39, 4: 30, 8: 14}
+"""Clusters of that many CTAs that an H200 holds at one time; that of eight is a guess. A GPC of a chip has 16 or 18
+multiprocessors, so some stay empty. Measured in benchmarks/results/nvidia-h200/sweep-free-tile.json."""
+
+
+def clusters_at_once(ctas: int, sms: int) -> int:
+    """Clusters of `ctas` CTAs that a GPU with `sms` multiprocessors holds at one time, one CTA on each: what an H200
+    holds, scaled. Two multiprocessors always stand together."""
+    if ctas <= 2:
+        return sms // ctas
+    return H200_CLUSTERS.get(ctas, H200_SMS // ctas) * sms // H200_SMS
 
 
 @dataclass(frozen=True)
@@ -24,12 +37,14 @@ class Machine:
         sms: number of multiprocessors.
         launch_control: what the emulator answers a cluster that asks for the next one (cluster launch control):
             "grant", "decline", "random", or "schedule" (at random under schedule "random", else always granted).
+        resident: what the driver says of `clusters`; 0 if it does not know.
     """
 
     name: str
     arch: str
     sms: int
     launch_control: str = "schedule"
+    resident: Callable[[int], int] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         arches.get(self.arch)
@@ -43,6 +58,14 @@ class Machine:
                 expected=", ".join(LAUNCH_CONTROL),
                 got=self.launch_control,
             )
+
+    def clusters(self, ctas: int) -> int:
+        """Clusters of `ctas` CTAs that run at one time, one CTA on each multiprocessor; at least 1.
+
+        A persistent kernel launches no more: one that finds no place waits until all the others have ended.
+        """
+        known = self.resident(ctas) if self.resident is not None and ctas > 2 else 0
+        return max(1, known or clusters_at_once(ctas, self.sms))
 
     @property
     def limits(self) -> Arch:

@@ -107,12 +107,14 @@ def start(
 ) -> PreparedLaunch:
     """Launch on GPU `index`, where all arrays are, on a raw stream. Gives back the launch, to be used again."""
     from ..driver import library
+    from ..driver.residency import clusters
 
     driver = library.load()
     with driver.activated(index):
         device = driver.device(index)
         target_for(program, device.arch)  # before all that may fail because of it
-        bound = bind(program, arguments, Machine(device.name, device.arch, device.sms), shape)
+        machine = Machine(device.name, device.arch, device.sms, resident=partial(clusters, index))
+        bound = bind(program, arguments, machine, shape)
         _wait_for_producers(bound, handle)
         prepared = prepare(program, bound, index, handle)
     prepared(handle)

@@ -67,7 +67,7 @@ class PersistentGrid:
         """CTAs along x, y, z."""
         height, width = cluster_tile(self.tile, self.ctas, self.multicast)
         clusters = -(-dims["M"] // height) * -(-dims["N"] // width)
-        return (max(1, min(clusters, machine.sms // self.ctas)) * self.ctas, 1, 1)
+        return (max(1, min(clusters, machine.clusters(self.ctas))) * self.ctas, 1, 1)
 
 
 persistent_grid = PersistentGrid

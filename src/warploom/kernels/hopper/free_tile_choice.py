@@ -20,13 +20,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ...collective.tile.cluster import SLICE_ROWS
+from ...runtime.machine import H200_SMS as SMS
+from ...runtime.machine import clusters_at_once
 from .description import TILE_K_BYTES, Product
 from .free_tile_config import BLOCK, MOST_ACCUMULATORS, MOST_MOVED, FreeTileConfig
 from .small_m_config import SmallMConfig
 
-SMS = 132
-CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 8: 14}
-"""How many clusters of that many CTAs an H200 holds at one time, with one CTA on each multiprocessor."""
 MOST_ROWS = 32768
 """Rows of A for which this family is thought."""
 FEW = 64
@@ -118,19 +117,14 @@ class Terms(NamedTuple):
     total: Any
 
 
-def clusters_at_once(ctas: int, sms: int) -> int:
-    """Clusters of that many CTAs that a GPU holds at one time; an H200's share of them on a GPU with other `sms`."""
-    return CLUSTERS.get(ctas, sms // ctas) * sms // SMS
-
-
 def waves_of(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> int:
     """Rounds of tiles."""
     across, down = -(-m // config.tokens), -(-n // config.weights)
     tiles = across * down
     if config.shared:
         tiles = config.groups(across, down) * config.neighbours
-    slots = (sms if config.ctas == 1 else clusters_at_once(config.ctas, sms) * config.neighbours) * config.ctas_per_sm
-    return -(-tiles // (sms if config.persistent else slots))
+    resident = clusters_at_once(config.ctas, sms) * config.neighbours
+    return -(-tiles // (resident if config.persistent else resident * config.ctas_per_sm))
 
 
 def features(
@@ -222,10 +216,11 @@ BOTH: tuple[Way, ...] = ((4, "both"), (8, "both"))
 
 
 def worthwhile(persistent: bool, waves: int, lines: float) -> tuple[Way, ...]:
-    """In which ways sharing is ever faster: pairs where rows of K are `lines` astride, or in several waves; four, which
-    find no place on some multiprocessors, in one wave. In benchmarks/results/nvidia-h100/sweep-quads.json a pair takes
-    1.01 to 1.05 times as long on the median; four took 12 % less than none at 1136 x 1024 x 4096, and twice as long in
-    several waves. `BOTH` was not timed yet (`benchmarks/sweep_free_tile.py --both`), and is not chosen before."""
+    """The ways of sharing that were ever faster: pairs where rows of K are `lines` astride, or in several waves; four
+    CTAs in one wave. In benchmarks/results/nvidia-h100/sweep-quads.json a pair takes 1.01 to 1.05 times as long on the
+    median. Four took 12 % less than none at 1136 x 1024 x 4096; in several waves twice as long, but then more clusters
+    were launched than run at one time. `BOTH` has not been timed (`benchmarks/sweep_free_tile.py --clusters`), so it is
+    not chosen."""
     return PAIRS * (persistent or lines > 0) + FOURS * (waves == 1 and not persistent)
 
 
@@ -268,7 +263,7 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
     """Every free tile that makes sense for a product: none much larger than the tensor, in as few waves as it may."""
     whole = n * product.out.bytes % 16 == 0
     depth, lines = -(-k * product.a.bytes // TILE_K_BYTES), astride(k, product)
-    together = {each: clusters_at_once(each, sms) for each in CLUSTERS}
+    together = {each: clusters_at_once(each, sms) for each in (1, 2, 3, 4)}
     for swapped in (False, True):
         on_m, on_n = (n, m) if swapped else (m, n)
         for rows in (64, 128, 192, 256):

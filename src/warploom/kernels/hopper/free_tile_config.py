@@ -344,7 +344,7 @@ class FreeTileGrid:
         if config.shared:
             tiles = config.groups(across, down)
             if config.persistent:
-                tiles = min(tiles, max(1, machine.sms * config.ctas_per_sm // config.neighbours))
+                tiles = min(tiles, machine.clusters(config.neighbours) * config.ctas_per_sm)
             return (tiles * config.neighbours, 1, 1)
         if config.persistent:
             return (min(tiles, machine.sms * config.ctas_per_sm), 1, 1)
