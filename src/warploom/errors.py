@@ -30,6 +30,10 @@ class SourceLocation:
         return f"{place} (inlined {', '.join(self.inlined)})" if self.inlined else place
 
 
+SHOWN = 1600
+"""Characters of a value that an error shows."""
+
+
 class WarploomError(Exception):
     """Base of all errors of the package.
 
@@ -75,12 +79,19 @@ class WarploomError(Exception):
         if self.expected is not None:
             lines.append(f"  expected  {self.expected}")
         if self.got is not None:
-            lines.append(f"  got       {self.got}")
+            lines.append(f"  got       {shortened(str(self.got))}")
         if self.consequence is not None:
             lines.append(f"  otherwise {self.consequence}")
         if self.hint is not None:
             lines.append(f"  hint  {self.hint}")
         return "\n".join(lines)
+
+
+def shortened(text: str) -> str:
+    """The text without its middle if it has more than `SHOWN` characters: the repr of an array, say."""
+    if len(text) <= SHOWN:
+        return text
+    return f"{text[: SHOWN * 3 // 4]} ... {text[-SHOWN // 4 :]} ({len(text)} characters)"
 
 
 # -- writing a kernel --------------------------------------------------------------------------------------------

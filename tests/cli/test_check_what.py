@@ -83,6 +83,20 @@ def test_a_file_whose_kernels_come_from_functions_is_told_of_example(tmp_path: P
     assert "has no kernel" in said and "example() yield (kernel, arguments, check)" in said
 
 
+@pytest.mark.parametrize("more, got", [
+    ("{}, lambda: None", "1 argument, dict, a function"),  # in the wrong order
+    ("None, 3", "1 argument, NoneType, int"), ("1", "1 argument, int"),
+    ("None, {}, 1", "1 argument, NoneType, dict, int"),
+])  # fmt: skip
+def test_an_example_of_another_form_is_told_in_a_few_words(tmp_path: Path, more: str, got: str) -> None:
+    path = tmp_path / "made.py"
+    path.write_text(
+        FACTORY + f"\ndef example():\n    import numpy as np\n    yield build(2), (np.zeros(900),), {more}\n"
+    )
+    result = run("check", path)
+    assert result.exit_code == 2 and f"{got}\n" in result.stderr and len(result.stderr) < 400
+
+
 PACKAGED = """\
 from warploom import kernel
 from .sizes import THREADS

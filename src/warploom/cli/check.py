@@ -194,9 +194,9 @@ def examples(module: ModuleType, kernels: Mapping[str, Any], name: str = "") -> 
     of_module = getattr(module, "example", None)
     listed = _listed(of_module()) if callable(of_module) else _of_rung(module)
     for item in listed:
-        if not isinstance(item, (tuple, list)) or not 2 <= len(item) <= 4 or not find.is_kernel(item[0]):
+        if not _is_example(item):
             raise ArgumentError(
-                "example() yields something else than it should", got=repr(item),
+                "example() yields something else than it should", got=", ".join(_kind(part) for part in _parts(item)),
                 expected='(kernel, arguments, check), then options of `emulate` such as {"devices": 2} if any',
             )  # fmt: skip
         kernel, arguments, *more = item
@@ -209,6 +209,25 @@ def examples(module: ModuleType, kernels: Mapping[str, Any], name: str = "") -> 
             made = example()
             for one in made if inspect.isgenerator(made) else [made]:
                 yield Example(known_as, kernel, one if isinstance(one, (tuple, list)) else (one,))
+
+
+def _is_example(item: Any) -> bool:
+    """True if `example()` may yield this."""
+    if not isinstance(item, (tuple, list)) or not 2 <= len(item) <= 4 or not find.is_kernel(item[0]):
+        return False
+    check, options = item[2] if len(item) > 2 else None, item[3] if len(item) > 3 else {}
+    return (check is None or callable(check)) and isinstance(options, Mapping)
+
+
+def _parts(item: Any) -> Sequence[Any]:
+    return item if isinstance(item, (tuple, list)) else (item,)
+
+
+def _kind(part: Any) -> str:
+    """The part of an example in a word or two."""
+    if isinstance(part, (tuple, list)):
+        return f"{len(part)} argument{'s' * (len(part) != 1)}"
+    return "a function" if inspect.isfunction(part) else repr(part) if find.is_kernel(part) else type(part).__name__
 
 
 def _made(target: str, module: ModuleType) -> Any:
