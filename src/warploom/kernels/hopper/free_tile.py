@@ -1,31 +1,30 @@
-"""D = A Wᵀ for few to medium rows: tiles as wide as it takes to fill the machine once, none reaching outside.
+"""D = A Wᵀ for few to medium rows: tiles wide enough to fill the GPU in one wave, none reaching outside the tensor.
 
-Idea       At 1 to 512 rows a product is over in one wave, or it should be: the tile is chosen so that its CTAs are as
-           many as the multiprocessors. Either operand may be on wgmma's M axis, in blocks of 64 rows; the other one is
-           on its N axis, in any multiple of 8. The last tile is moved back inside the tensor, and a tensor that is
-           smaller than a tile has a box as small as itself: rows of a TMA box that are outside cost five times as much
-           as rows inside.
+Idea       With 1 to 512 rows, a product should finish in one wave. The tile is chosen so that there are about as many
+           CTAs as SMs. Either operand may be on wgmma's M axis, in blocks of 64 rows; the other is on its N axis, in
+           any multiple of 8. The last tile is moved back inside the tensor, and a tensor smaller than a tile gets a TMA
+           box of its own size: rows of a box outside the tensor cost five times as much as rows inside.
 Roles      producer   the last warp, one thread: TMA loads of its tiles' stages
-           consumer   1 to 4 warpgroups, each its rows of the M axis: wgmma, exchange of sums, store
+           consumer   1 to 4 warpgroups, each with some rows of the M axis: wgmma, exchange of partial sums, store
 
                producer   [init][weights to L2] wait [stage 0][stage 1] ... [stage 0 again] ...
                consumer   [zeros] wait . . . . . . . . . [multiply 0][multiply 1] ... [sums][stage, store]
 
-           wait: griddepcontrol.wait, until the kernel in front has ended. With constant weights those of all stages are
+           wait: griddepcontrol.wait, until the previous kernel has completed. Constant weights of all stages are
            loaded before it.
 Barriers   full[s]    1 arrival + bytes of the stage         producer -> consumers
-           empty[s]   1 arrival for each consumer            consumers -> producer; of CTAs that share an operand, to
-                      each of them
-           bar 0      all threads: the barriers are there
+           empty[s]   1 arrival per consumer                 consumers -> producer; if CTAs share an operand, to the
+                      producer of each of them
+           bar 0      all threads: the barriers are initialised
            bar 1..4   128 threads of a consumer: its stores are staged
            bar 8      all consumers: rows past a small tensor are zeros; the ring is read and may be overwritten
-           cluster    split: arrived at after bar 0, waited for before the first sums are sent
-                      shared: met at in place of bar 0; arrived at after a role's last stage, waited for at the end
-           received   split, 1 arrival + bytes, for each consumer: sums of the other parts of K
-Buffers    ring: both operands' tiles, of k_tiles x 128 bytes of k, for each stage
-           sums (split): what the other parts push; staged (persistent): of its own, else over the ring
-Grid       tokens first, so that CTAs that read the same weights run together; times the parts of K, which are
-           neighbours. Persistent: as many as multiprocessors
+           cluster    split: arrive after bar 0, wait before the first partial sums are sent
+                      shared: arrive and wait in place of bar 0; arrive after a role's last stage, wait at the end
+           received   split: 1 arrival + bytes, per consumer: partial sums of the other splits of K
+Buffers    ring: both operands' tiles, of k_tiles x 128 bytes of k, per stage
+           sums (split): what the other splits push; staged (persistent): a buffer of its own, else over the ring
+Grid       tiles along the tokens first, so that CTAs that read the same weights run together; the splits of K of a tile
+           are adjacent CTAs. Persistent: as many CTAs as SMs
 Limits     any M, N; K a multiple of 16 bytes' worth; both operands K-major; D of 16-bit elements
 """
 
@@ -65,7 +64,7 @@ from .free_tile_places import Here, Loads, Places, prefetch_descriptors
 __all__ = ["FreeTileConfig", "build"]
 
 ALL_CONSUMERS = 8
-"""Their named barrier."""
+"""The named barrier of all consumers."""
 
 
 @lru_cache(maxsize=256)
@@ -74,11 +73,11 @@ def build(
     config: FreeTileConfig = FreeTileConfig(),  # noqa: B008
     fusion: Fusion = Fusion(),  # noqa: B008
 ) -> Kernel:
-    """D (M, N) = A (M, K) Wᵀ with W (N, K), then what `fusion` says: scales of the tensor or of rows, a bias along the
-    columns, an activation, a gate, an addend. Called as kernel(a, w, *arrays, *numbers, out=d) with those of
-    `epilogue_arguments`.
+    """Build D (M, N) = A (M, K) Wᵀ, with W (N, K), followed by the epilogue that `fusion` describes: scales of the
+    tensor or of rows, a bias along the columns, an activation, a gate, an addend. Call it as kernel(a, w, *arrays,
+    *numbers, out=d) with the arguments that `epilogue_arguments` names.
 
-    Raises ArgumentError where there is no such kernel.
+    Raises ArgumentError if no such kernel can be built.
     """
     config.check(product, fusion)
     names = operands(product, config) | epilogue_arguments(fusion, product.out, operand=result(product, config))
@@ -95,7 +94,7 @@ def build(
 
 @dataclass
 class Parts:
-    """What the roles share: the arrays, the ring, which stages of K are this CTA's, how sums are exchanged."""
+    """What the roles share: the arrays, the ring, this CTA's stages of K, and the exchange of partial sums."""
 
     config: FreeTileConfig
     fusion: Fusion
@@ -107,7 +106,7 @@ class Parts:
 
     @staticmethod
     def make(given: Mapping[str, Any], product: Product, config: FreeTileConfig, fusion: Fusion) -> Parts:
-        """Allocate and calculate."""
+        """Allocate shared memory and set up the ring, the places and the exchange."""
         A: ArrayHandle = given["A"]
         tile_k = config.k_tiles * product.tile_k
         on_m, on_n = (product.b, product.a) if config.swapped else (product.a, product.b)
@@ -142,16 +141,16 @@ class Parts:
 
     @property
     def k(self) -> SplitKSchedule:
-        """Which stages of K are this CTA's."""
+        """The stages of K that this CTA multiplies."""
         return self.places.k
 
     @property
     def names(self) -> tuple[str, str]:
-        """Of the ring's tiles: the tokens', the weights'."""
+        """Names of the ring's tiles: the tokens', then the weights'."""
         return ("b", "a") if self.config.swapped else ("a", "b")
 
     def number(self, tile: Register, block: int) -> Register:
-        """Of this CTA's part of a block of 64 rows of a tile, among all of them."""
+        """The index of this CTA's split of a block of 64 rows of a tile, over all tiles, blocks and splits."""
         return (tile * (self.config.tile_m // BLOCK) + block) * self.config.split + self.k.part
 
 
@@ -159,7 +158,7 @@ class Parts:
 
 
 def run(parts: Parts, over: PeerReduce | None = None) -> None:
-    """All of a CTA. `over`: GPUs of which each has a part of K, too."""
+    """Run all roles of a CTA. `over`: the reduction across GPUs, if each GPU holds a part of K."""
     config, warpgroup = parts.config, warpgroup_index()
     first = ptx.special.tid.x() == 128 * config.consumers
     with ptx.if_(first):
@@ -183,14 +182,14 @@ def run(parts: Parts, over: PeerReduce | None = None) -> None:
 
 
 def leaves(parts: Parts) -> None:
-    """This role has loaded or released its last stage. Neighbours that fill each other's stages and count what the
-    others have read only end together; what a role does after this, it does meanwhile."""
+    """Tell the cluster that this role has loaded or released its last stage. CTAs that fill each other's stages must
+    exit together; the role's remaining work overlaps the wait."""
     if parts.config.shared:
         ptx.cluster.arrive()
 
 
 def begin(parts: Parts) -> None:
-    """The producer's thread, before anybody waits."""
+    """Run by the producer's thread before any thread waits."""
     prefetch_descriptors(parts.places)
     parts.ring.init_barriers()
     parts.exchange.initialise()
@@ -200,7 +199,7 @@ def begin(parts: Parts) -> None:
 
 
 def load(parts: Parts) -> None:
-    """The producer: what may go ahead of the kernel in front, then stage by stage."""
+    """The producer: the loads that may precede the end of the previous kernel, then stage by stage."""
     config, ring, total = parts.config, parts.ring, parts.k.total
     policy, loads = read_once() if config.evict_first else None, Loads(parts.places, ring, parts.names)
     bytes_of_stage, state = loads.bytes(), ring.producer_state()
@@ -232,8 +231,8 @@ def go_ahead(
     bytes_of_stage: Register | int,
     policy: Register | None,
 ) -> None:
-    """Of the first tile: with the promise, the weights of all stages are loaded before the kernel in front has ended,
-    and the tokens after it (`ahead` stages are then under way); without it, weights come to L2."""
+    """Start the first tile before the previous kernel has completed. With constant weights, the weights of all stages
+    are loaded before that and the tokens after it (`ahead` stages are then in flight). Otherwise weights go to L2."""
     ring, config = parts.ring, parts.config
     if not config.constant_weights:
         if config.prefetch and config.pdl:
@@ -254,13 +253,13 @@ def go_ahead(
 
 
 def wait_for_kernel_in_front(config: FreeTileConfig) -> None:
-    """Until it has ended and what it wrote can be read; an ordinary launch has waited already."""
+    """Wait until the previous kernel has completed and its writes are visible; an ordinary launch starts after that."""
     if config.pdl:
         ptx.griddepcontrol.wait()
 
 
 def multiply(parts: Parts, me: int, over: PeerReduce | None) -> None:
-    """A consumer: its rows of the M axis, tile by tile; then the sums are completed and stored."""
+    """A consumer: multiply its rows of the M axis tile by tile, then complete the partial sums and store them."""
     config = parts.config
     if config.cleared:
         clear_outside(parts)
@@ -294,7 +293,7 @@ def multiply(parts: Parts, me: int, over: PeerReduce | None) -> None:
 
 
 def load_ahead(parts: Parts, me: int, tile: Register) -> Ahead:
-    """The scales and the bias of this consumer's part of a tile, which come while it multiplies."""
+    """Load the scales and the bias of this consumer's rows of a tile while it multiplies."""
     config, fusion, D = parts.config, parts.fusion, parts.given["D"]
     on_m, on_n, limit_m, limit_n = tile, tile, D.shape[0], D.shape[1]
     if fusion.scales == "row" or fusion.bias is not None:
@@ -307,13 +306,13 @@ def load_ahead(parts: Parts, me: int, tile: Register) -> Ahead:
 
 
 def clear_outside(parts: Parts) -> None:
-    """Rows of a tile past a tensor that is smaller become zeros, once: no box ever writes them."""
+    """Zero the rows of a tile past a smaller tensor, once: no TMA box ever writes them."""
     config, ring = parts.config, parts.ring
     tokens, weights = parts.names
     threads = 128 * config.consumers
     thread = ptx.special.tid.x()
     extents = [(tokens, parts.A.shape[0], config.tokens), (weights, parts.W.shape[0], config.weights)]
-    # boxes of what is shared are whole, and bring zeros themselves
+    # boxes of a shared operand are whole and bring the zeros themselves
     extents = [each for each, sharers in zip(extents, (config.along_weights, config.along_tokens), strict=True)
                if sharers == 1]  # fmt: skip
     if not extents:
@@ -335,7 +334,7 @@ def clear_outside(parts: Parts) -> None:
 
 
 class Stores:
-    """A consumer's stores: where they are staged, and which part of D they are."""
+    """A consumer's stores: where they are staged, and which region of D they cover."""
 
     def __init__(self, parts: Parts, me: int, ahead: Ahead) -> None:
         config = parts.config
@@ -345,7 +344,7 @@ class Stores:
         self.block_bytes = staged_block(columns, config.swapped)
 
     def block(self, acc: RegisterArray, index: int, complete: range, here: Here) -> None:
-        """Store the accumulators `complete` of the consumer's block `index`."""
+        """Store the accumulators in the range `complete` of the consumer's block `index`."""
         config, step = self.config, self.config.pass_columns // 2
         block = self.me * config.blocks + index
         on_m, on_n = (here.weight, here.token) if config.swapped else (here.token, here.weight)
@@ -366,6 +365,6 @@ class Stores:
             self.staged.store(end.words(values, first * 2), memory, 1 + self.me, part)
 
     def part(self, on_m: int, on_n: int, here: Here) -> Part:
-        """Where accumulators stand in D that begin at row `on_m` and column `on_n` of the tile."""
+        """The region of D of the accumulators that begin at row `on_m` and column `on_n` of the tile."""
         token, weight = (on_n, on_m) if self.config.swapped else (on_m, on_n)
         return Part(here.token + token, here.weight + weight, here.own_token, here.own_weight)

@@ -1,10 +1,10 @@
-"""What happens to the complete sums of a free tile before they are stored: scales, bias, activation, gate, addend.
+"""The epilogue of a free tile: scales, bias, activation, gate and addend, applied to complete sums before the store.
 
-A vector along wgmma's M axis is two numbers of a thread for each block of 64 rows (rows l / 4 and l / 4 + 8 of its
-warp's 16); one along the N axis is two for each 8 columns (2 (l % 4) and the next). `Ahead` loads them before the
-products, so that nobody waits for memory at the end: those of the N axis once for a warp, an element to a lane, which
-the lanes then ask of each other. Of a matrix a thread loads what its accumulators stand for, at the end: pairs of
-elements where they follow each other in D.
+A vector along wgmma's M axis is two numbers per thread and block of 64 rows (rows l / 4 and l / 4 + 8 of its warp's
+16). A vector along the N axis is two numbers per 8 columns (2 (l % 4) and the next). `Ahead` loads both before the main
+loop, so that the epilogue does not wait for memory. It loads a vector of the N axis once per warp, one element per
+lane, and the lanes exchange them by shuffles. Elements of a matrix are loaded in the epilogue, by the thread that holds
+the accumulators: in pairs if they are contiguous in D.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from .free_tile_config import BLOCK
 
 _LAST_LANE = 31
 _AT_ONCE = 8
-"""Groups of columns whose operands are loaded together: more would not fit the registers together with the sums."""
+"""Column groups whose operands are loaded together: more would not fit the registers next to the accumulators."""
 
 
 class Operand:
-    """A matrix of D's shape, of which a thread reads the elements that its accumulators stand for.
+    """A matrix of D's shape, of which a thread reads the elements that match its accumulators.
 
     Args:
-        pairs: rows begin at multiples of 16 bytes, and so do tiles along D's rows.
-        swapped: accumulators that follow each other are below each other in D.
+        pairs: rows, and tiles along the rows of D, begin at multiples of 16 bytes.
+        swapped: consecutive accumulators are in one column of D.
         on_m, on_n: this thread's first row and column of the tile, on wgmma's axes.
-        needed: of its two rows on the M axis, which it stores.
+        needed: for each of its two rows on the M axis, whether the thread stores it.
     """
 
     def __init__(
@@ -51,8 +51,7 @@ class Operand:
         self.start = array.pointer() + (token.to(u64) * step + weight) * size
 
     def pair(self, column: int, half: int, needed: Sequence[Predicate]) -> tuple[Register, Register]:
-        """Two elements from column `column` of the tile on, of row `half`, as f32; anything where they are not
-        needed."""
+        """Two elements of row `half` as f32, beginning at column `column` of the tile; undefined where not needed."""
         size, place, across = self.array.dtype.bytes, self.start, column
         if self.swapped:
             across = half * HALF_ROWS
@@ -73,14 +72,14 @@ class Operand:
 
 
 class Ahead:
-    """The factor and the vectors of a tile's end, loaded before its products; one consumer's.
+    """The scalar factor and the vectors of one consumer's epilogue, loaded before the main loop.
 
     Args:
         given: the call's arrays by name.
-        swapped: the M axis is of weights (columns of D).
-        on_m, on_n: where the consumer's rows and the tile's columns begin in D, on the M and on the N axis.
-        limit_m, limit_n: where D ends there.
-        blocks, columns: of 64 rows, of the consumer; of the tile.
+        swapped: the M axis is the weights (columns of D).
+        on_m, on_n: coordinates in D of the consumer's first row and the tile's first column, on the M and the N axis.
+        limit_m, limit_n: extents of D on these axes.
+        blocks, columns: the consumer's blocks of 64 rows; the tile's columns.
     """
 
     def __init__(
@@ -114,12 +113,13 @@ class Ahead:
         return scale, bias
 
     def along_n(self, column: int) -> tuple[list[Register] | None, list[Register] | None]:
-        """Scales and biases of a thread's two columns of the eight from `column` on; for all lanes of a warp."""
+        """Scales and biases of a thread's two columns among the eight from `column`; all lanes of a warp must call
+        this."""
         scale, bias = (None if lanes is None else _pair(lanes, column) for lanes in self._lanes)
         return scale, bias
 
     def scale(self, acc: RegisterArray, complete: range, block: int) -> None:
-        """Multiply the accumulators `complete` of a block by their scales, in place: before they travel."""
+        """Multiply the accumulators in `complete` by their scales in place, before they are sent to another GPU."""
         scale_m, _ = self.along_m(block)
         if self.factor is None and scale_m is None:
             return
@@ -130,14 +130,14 @@ class Ahead:
                 acc[group + at].set(scaled(acc[group + at], self.factor, _of(scale_m, half), _of(scale_n, odd)))
 
     def without_scales(self) -> Ahead:
-        """What is left behind `scale`."""
+        """A copy without scales, for accumulators that `scale` has multiplied."""
         rest = copy(self)
         rest.factor, rest._rows, rest._lanes = None, [None, self._rows[1]], [None, self._lanes[1]]
         return rest
 
 
 def scaled(value: Register, *factors: Register | None) -> Register:
-    """A sum times those of its scales that there are."""
+    """The value times each factor that is not None."""
     for factor in factors:
         if factor is not None:
             value = value * factor
@@ -145,28 +145,28 @@ def scaled(value: Register, *factors: Register | None) -> Register:
 
 
 def _pair(lanes: Sequence[Register], column: int) -> list[Register]:
-    """What two lanes loaded: those of columns 2 (l % 4) and the next of the eight from `column` on."""
+    """The values of columns 2 (l % 4) and the next one of the eight from `column`, from the lanes that loaded them."""
     turn, first = divmod(column, _LAST_LANE + 1)
     lane = ((ptx.special.tid.x() & 3) << 1) + first
     return [ptx.warp.shuffle(lanes[turn], lane + odd) for odd in range(2)]
 
 
 def _row_of_thread() -> Register:
-    """Of its warp's 16 rows of a block of 64, the first."""
+    """The first of the thread's two rows within a block of 64 rows."""
     return (((ptx.special.tid.x() & 127) >> 5) << 4) + ((ptx.special.tid.x() & _LAST_LANE) >> 2)
 
 
 class End:
-    """The end of one block of 64 rows on the M axis.
+    """The epilogue of one block of 64 rows on the M axis.
 
     Args:
         given: the call's arrays by name.
-        ahead: its factor and vectors.
-        index: of the consumer's blocks.
-        swapped: the M axis is of weights (columns of D).
-        on_m, on_n: where the block begins in D, on the M axis and on the N axis.
-        own: where the part of D begins that is stored, on both axes: a last tile that was moved computes more.
-        whole: rows of D, and of what is read beside it, begin at multiples of 16 bytes.
+        ahead: the factor and the vectors, loaded early.
+        index: index of the block among the consumer's blocks.
+        swapped: the M axis is the weights (columns of D).
+        on_m, on_n: coordinates of the block in D, on the M and the N axis.
+        own: first coordinates, on both axes, that this tile stores: a last tile that was moved computes more than that.
+        whole: rows of D, of the gate and of the addend begin at multiples of 16 bytes.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class End:
     def _operands(
         self, given: Mapping[str, Any], swapped: bool, own_m: Register, whole: bool
     ) -> tuple[Operand | None, Operand | None]:
-        """Gate and addend. What is outside D or another tile's is not read, nor is C where beta is 0."""
+        """Gate and addend. Elements outside D or of another tile are not read, nor is C if beta is 0."""
         gate = addend = None
         if self.fusion.gate or self.fusion.addend:
             rows = [self.on_m + half * HALF_ROWS for half in range(2)]
@@ -198,12 +198,12 @@ class End:
         return gate, addend
 
     def _needed(self, column: int) -> list[Predicate]:
-        """Of two columns of the tile, which are stored."""
+        """For two columns of the tile, whether each is stored."""
         places = [self.on_n + (column + odd) for odd in range(2)]
         return [(place >= self.own_n) & (place < self.limit_n) for place in places]
 
     def words(self, values: RegisterArray, column: int) -> list[Register]:
-        """The accumulators from column `column` of the tile on, as pairs of elements of D."""
+        """The accumulators from column `column` of the tile, converted to pairs of elements of D."""
         found = []
         for group in range(0, len(values), ACC_REGS):
             across = column + group // ACC_REGS * ACC_ATOM_N
@@ -241,7 +241,7 @@ def _of(values: Sequence[Register] | None, index: int) -> Register | None:
 
 
 def _at(array: ArrayHandle, index: Register, limit: Register) -> Register:
-    """An element as f32; 0 where it is outside."""
+    """An element as f32; 0 if it is outside the array."""
     value = reg.scalar(array.dtype, init=0.0)
     kind = array.dtype.name if array.dtype is f32 else f"b{array.dtype.bits}"
     place = array.pointer() + index.to(u64) * array.dtype.bytes

@@ -1,15 +1,15 @@
-"""Which tiles a CTA of free tiles has, where they begin, and how their operands come into a stage of the ring.
+"""The tiles of a CTA, their coordinates, and the loads of their operands into a stage of the ring.
 
-alone                         tiles follow each other along the tokens, in bands of them where the configuration says so
-neighbours                    along the tokens, and clusters hold what comes together
-neighbours that share weights  along the tokens: a cluster's tiles have the same weights, each CTA loads a slice
-neighbours that share tokens   along the weights: likewise
-neighbours that share both     along both: pairs along the tokens share weights, and pairs follow each other along the
-                               weights, where those at the same place share tokens
+not clustered              consecutive tiles follow the tokens, in bands if the configuration has them
+clustered, not shared      along the tokens; the cluster only keeps CTAs close together
+sharing weights            along the tokens: the tiles of a cluster have the same weights, each CTA loads a slice
+sharing tokens             along the weights: likewise
+sharing both               along both: pairs along the tokens share weights; pairs are stacked along the weights, and
+                           CTAs at the same position of their pairs share tokens
 
-                 tokens ->                    where the last cluster has a CTA too many, this one multiplies
-    weights   [ 0 | 1 ][ 2 | 2'][             the last tile again for its neighbours' sake, whose slice it loads,
-       |      [ 0 | 1 ][ 2 | 2'][             and stores nothing: its own part begins behind the end
+                 tokens ->                    if the last cluster has a CTA too many, this CTA multiplies the last
+    weights   [ 0 | 1 ][ 2 | 2'][             tile again, because its peers need the slice that it loads. It stores
+       |      [ 0 | 1 ][ 2 | 2'][             nothing: its own part begins past the end of the tensor
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .free_tile_config import FreeTileConfig
 
 @dataclass
 class Here:
-    """A tile: where it begins on both axes, moved inside the tensor, and where its own part begins."""
+    """A tile: its coordinates on both axes, moved inside the tensor, and the coordinates from which it stores."""
 
     token: Register
     weight: Register
@@ -42,7 +42,7 @@ class Here:
 
 @dataclass
 class Places:
-    """Of A (M, K) and W (N, K): see the module's docstring."""
+    """The places of tiles in A (M, K) and W (N, K); see the module's docstring."""
 
     config: FreeTileConfig
     A: ArrayHandle
@@ -51,22 +51,22 @@ class Places:
     grid: ClusterGrid | None = None
 
     def across(self) -> Register:
-        """How many tiles, or clusters that share weights, cover the tokens."""
+        """The number of tiles, or of clusters that share weights, along the tokens."""
         return _covering(self.A.shape[0], self.config.tokens, self.config.along_tokens)
 
     def down(self) -> Register:
-        """The same of the weights."""
+        """The number of tiles, or of clusters that share tokens, along the weights."""
         return _covering(self.W.shape[0], self.config.weights, self.config.along_weights)
 
     def sharers(self, operand: str) -> Sharers | None:
-        """The CTAs with which this one shares the "tokens" or the "weights"; None if none."""
+        """The CTAs that share the "tokens" or the "weights" with this one; None if none do."""
         if self.grid is not None:
             return self.grid.of_row() if operand == "weights" else self.grid.of_column()
         return Sharers.all(self.config.neighbours) if self.config.shared == operand else None
 
     def tiles(self) -> Iterator[Register]:
-        """This CTA's tiles; a run-time loop where it has several, a branch where it may have none. Of neighbours that
-        share something all have the same number of tiles, and of them the same numbers."""
+        """This CTA's tiles: a run-time loop if it can have several, a branch if it may have none. CTAs that share an
+        operand have the same number of tiles and the same tile indices."""
         config = self.config
         tiles = self.across() * self.down()
         if config.shared:
@@ -85,8 +85,8 @@ class Places:
             yield self.k.tile
 
     def place(self, tile: Register) -> Here:
-        """Of tile number `tile`; a last tile begins so that it ends with the tensor. Each role calculates it for
-        itself, a consumer after its products: registers are scarce."""
+        """The coordinates of tile `tile`; the last tile is moved to end with the tensor. Each role computes them by
+        itself, a consumer after its main loop, because registers are scarce."""
         config, across = self.config, self.across()
         token, weight = grouped(config.band)(tile, across, self.down()) if config.band else (None, None)
         own_token = self._of_cluster(tile % across if token is None else token, "weights") * config.tokens
@@ -97,7 +97,7 @@ class Places:
         )  # fmt: skip
 
     def _of_cluster(self, index: Register, shared: str) -> Register:
-        """A tile's number along an axis on which the tiles of a cluster that shares this follow each other."""
+        """A tile's index along the axis on which the CTAs that share the operand `shared` are adjacent."""
         sharers = self.sharers(shared)
         return index if sharers is None else index * sharers.ctas + sharers.index()
 
@@ -108,7 +108,7 @@ def _covering(extent: Register, tile: int, neighbours: int) -> Register:
 
 
 class Loads:
-    """How a producer brings both operands into a stage. names: of the ring's tiles, the tokens' and the weights'."""
+    """A producer's loads of both operands into a stage. names: the ring's tiles of the tokens and of the weights."""
 
     def __init__(self, places: Places, ring: TmaPipeline, names: tuple[str, str]) -> None:
         self.places, self.ring, self.names, self.k = places, ring, names, places.k
@@ -119,7 +119,7 @@ class Loads:
         }
 
     def bytes(self) -> Register | int:
-        """Of a stage: rows inside the tensors, or whole slices."""
+        """The bytes of a stage: rows inside the tensors, or whole slices."""
         config, A, W = self.places.config, self.places.A, self.places.W  # noqa: N806
         tokens = config.tokens if "tokens" in self.slices else inside(A.shape[0], config.tokens)
         weights = config.weights if "weights" in self.slices else inside(W.shape[0], config.weights)
@@ -127,11 +127,11 @@ class Loads:
         return rows * (config.k_tiles * TILE_K_BYTES)
 
     def tokens(self, here: Here, number: Register, stage: Stage) -> None:
-        """Rows of A of this CTA's n-th stage."""
+        """Load the rows of A of this CTA's n-th stage."""
         self._load("tokens", self.places.A, stage.tiles[self.names[0]], here.token, number, stage.full)
 
     def weights(self, here: Here, number: Register, stage: Stage, policy: Register | None) -> None:
-        """Rows of W of this CTA's n-th stage."""
+        """Load the rows of W of this CTA's n-th stage."""
         self._load("weights", self.places.W, stage.tiles[self.names[1]], here.weight, number, stage.full, policy)
 
     def _load(
@@ -145,7 +145,7 @@ class Loads:
             ptx.tma.load(tile, array.tma_desc(), place, full, cache_hint=policy)
 
     def prefetch_weights(self, here: Here) -> None:
-        """The first stages' weights to L2: what is written there before they are read replaces them there."""
+        """Prefetch the first stages' weights into L2. If they are written later, the write updates them there."""
         tile = self.ring.tiles[self.names[1]][0]
         count = least(self.k.total, self.places.config.prefetch)
         for number in ptx.range(count, unroll=False):
@@ -157,7 +157,7 @@ class Loads:
 
 
 def prefetch_descriptors(places: Places) -> None:
-    """Bring the tensor maps of both operands close."""
+    """Prefetch the tensor maps of both operands."""
     for array, sharers in ((places.W, places.config.along_tokens), (places.A, places.config.along_weights)):
         boxes: list[tuple[int, int] | None] = [None] if sharers == 1 else [*slice_boxes(sharers, array)]
         for box in boxes:

@@ -1,30 +1,30 @@
 """The finished Hopper GEMM: persistent, warp-specialised, any tile, any layout, with a fused epilogue.
 
-Roles      producer   warpgroup 0, one thread: TMA loads of the k-tiles of all the CTA's tiles, in order; with constant
-                      weights two threads, one for each operand, of which that of B waits for no other kernel
+Roles      producer   warpgroup 0, one thread: TMA loads of the k-tiles of all the CTA's tiles, in order. With constant
+                      weights, two threads, one per operand; the thread of B does not wait for the previous kernel
            consumer   every other warpgroup: wgmma, then conversion and TMA store of its rows
-Schedules  cooperative   the consumers share a tile, each with its rows; stores go on under the next tile's wgmmas
+Schedules  cooperative   the consumers split the rows of one tile; stores overlap the next tile's wgmmas
 
                consumer 0   [multiply rows 0.. ][write][multiply ...
                consumer 1   [multiply rows n/2..][write][multiply ...
 
-           ping_pong     each has a tile of its own, and the tensor core is passed on when the last wgmma is issued
+           ping_pong     each consumer has its own tile; the tensor core is handed over at the last wgmma's issue
 
                consumer 0   [multiply tile 0][write tile 0    ][multiply tile 2]
                consumer 1                    [multiply tile 1][write tile 1    ]
 
-           staggered     as cooperative; each consumer has two blocks of 64 rows, and stores one of them while it
-                         multiplies the other (`hopper.staggered`)
+           staggered     as cooperative, but each consumer has two blocks of 64 rows and stores one while it multiplies
+                         the other (`hopper.staggered`)
 Barriers   full[s]    1 arrival of each producer + bytes     producers of the cluster -> consumers
            empty[s]   1 arrival for each consumer that reads the stage, of each CTA    -> producers (remote, relaxed)
-           bar 1..    128 threads of a consumer, twice for each of its store boxes
+           bar 1..    128 threads of a consumer, twice per store box
            operands   with a fused gate or addend: 1 arrival + bytes of its boxes      TMA -> one consumer
            order      ping-pong: two more named barriers, 128 threads wait and 128 arrive
-           drained, received   the split tail's (`collective.reduce.pair_exchange`)
+           drained, received   split tail only (`collective.reduce.pair_exchange`)
            cluster    before the first remote access, and at the end
 Ring       `stages` stages of A tile_m x 128 bytes and B tile_n x 128 bytes
 Limits     any M, N, K that TMA can address: rows of A, B and D start at multiples of 16 bytes, and the length of D's
-           rows is a multiple of 16 bytes (with `overhang`, it need not be if nobody else uses the bytes after a row)
+           rows is a multiple of 16 bytes (with `overhang`, any length, if nobody else uses the bytes after a row)
 """
 
 from __future__ import annotations
@@ -56,21 +56,20 @@ from .description import Config, Fusion, Product
 from .staggered import MIN_K_TILES, Staggered
 
 ROLE_REGS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
-"""Registers of a producer's and a consumer's thread (setmaxnreg), by the number of consumers."""
+"""Registers per thread of a producer and of a consumer (setmaxnreg), by the number of consumers."""
 LARGE_ROLE_REGS = (24, 240)
-"""The same for two consumers with more accumulators per thread than `LARGE_ACC_REGS`, or with a fused epilogue than
-`LARGE_FUSED_ACC_REGS`."""
+"""`ROLE_REGS` of two consumers whose accumulators per thread exceed `LARGE_ACC_REGS`, or `LARGE_FUSED_ACC_REGS` if the
+epilogue is fused."""
 LARGE_ACC_REGS = 192
 LARGE_FUSED_ACC_REGS = 144
 LAUNCH_REGS = {1: 232, 2: 168, 3: 128}
-"""Registers of every thread at launch: as many as fit a CTA's threads, and at most what a consumer asks for."""
+"""Registers per thread at launch: as many as all threads of a CTA can have, and at most what a consumer requests."""
 WIDE_TILE_COLUMNS = {1: 208, 2: 112, 3: 80}
-"""Columns of a tile from which ptxas finds `LAUNCH_REGS` by itself, because two CTAs with such a wgmma do not fit a
-multiprocessor. With fewer columns it ignores setmaxnreg (note C7508) unless the text says the number, and then values
-that are the same for a whole role go through ordinary registers: 40 `R2UR` instead of 16 in
-`cooperative_128x96x6_g8`."""
+"""Columns of a tile from which ptxas finds `LAUNCH_REGS` by itself, because two CTAs with such a wgmma do not fit on an
+SM. With fewer columns, ptxas ignores setmaxnreg (note C7508) unless the PTX states the number. Values that are uniform
+across a role then pass through ordinary registers: 40 `R2UR` instead of 16 in `cooperative_128x96x6_g8`."""
 ADDRESS_REGS = 40
-"""Registers of a consumer's thread for addresses and counters: neither accumulators nor free for its epilogue."""
+"""Registers of a consumer's thread for addresses and counters: not accumulators, and not available to its epilogue."""
 PRODUCERS = {1: ("ab",), 2: ("a", "b")}
 """The operands that each producer thread loads, by the number of producers."""
 
@@ -82,12 +81,12 @@ def build(
     fusion: Fusion = Fusion(),  # noqa: B008
     overhang: bool = False,
 ) -> Kernel:
-    """D = A B, then what `fusion` says; see `description`.
+    """Build D = A B followed by the epilogue that `fusion` describes; see `description`.
 
-    Called as kernel(a, b, ..., out=d) with a (M, K) or, MN-major, (K, M); b (N, K) or (K, N); d (M, N); between them
-    what `epilogue_arguments` names: arrays, then numbers.
-    `overhang`: the caller guarantees that nobody else uses the bytes after a row of d, up to a multiple of 16, which
-    are written too; N may then be any number. The text is the same.
+    Call it as kernel(a, b, ..., out=d). a is (M, K) or, if MN-major, (K, M); b is (N, K) or (K, N); d is (M, N).
+    Between b and d come the arguments that `epilogue_arguments` names: arrays, then numbers.
+    `overhang`: the caller guarantees that nobody else uses the bytes after a row of d, up to a multiple of 16. They are
+    overwritten, and N may then be any number. The PTX is the same.
     Raises ArgumentError if the configuration does not fit.
     """
     config.check(product, fusion)
@@ -145,7 +144,7 @@ def role_registers(config: Config, fused: bool = False) -> tuple[int, int]:
 
 
 def launch_registers(config: Config) -> int | None:
-    """What the text says about the registers at launch (.maxnreg); None if ptxas finds the number by itself."""
+    """Registers per thread at launch, as the PTX states them (.maxnreg); None if ptxas finds the number by itself."""
     return LAUNCH_REGS[config.consumers] if config.tile_n < WIDE_TILE_COLUMNS[config.consumers] else None
 
 
@@ -153,7 +152,7 @@ def launch_registers(config: Config) -> int | None:
 
 
 def operand_a(product: Product, config: Config) -> Tile:
-    """A (M, K), or (K, M) where it is MN-major; the tile that is multicast comes in slices."""
+    """A (M, K), or (K, M) if it is MN-major. A multicast operand is loaded in slices."""
     rows = config.tile_m
     if product.a_major == "MN":
         return Tile.wgmma_a("K", "M", product.a, major="MN", tile_m=rows, tile_k=product.tile_k, ragged=True)
@@ -163,7 +162,7 @@ def operand_a(product: Product, config: Config) -> Tile:
 
 
 def operand_b(product: Product, config: Config) -> Tile:
-    """B (N, K), or (K, N) where it is MN-major."""
+    """B (N, K), or (K, N) if it is MN-major. A multicast operand is loaded in slices."""
     rows = config.tile_n
     if product.b_major == "MN":
         return Tile.wgmma_b("K", "N", product.b, major="MN", tile_n=rows, tile_k=product.tile_k, ragged=True)
@@ -173,12 +172,12 @@ def operand_b(product: Product, config: Config) -> Tile:
 
 
 def result(product: Product, rows: str = "M", overhang: bool = False, over: str = "") -> Tile:
-    """D (M, N), stored by TMA in whole 16-byte pieces of its rows, which begin at multiples of 16 bytes."""
+    """D (M, N), stored by TMA in units of 16 bytes; its rows begin at multiples of 16 bytes."""
     return result_tile(rows, "N", product.out, order="rows", overhang=overhang, over=over)
 
 
 def ring_tile(dtype: DType, major: str, rows: int, tile_k: int, stages: int, name: str) -> smem.OperandTile:
-    """One operand's stages."""
+    """The stages of one operand."""
     shape = (rows, tile_k) if major == "K" else (tile_k, rows)
     return smem.wgmma_tile(dtype, shape, major=major, stages=stages, name=name)
 
@@ -188,7 +187,7 @@ def ring_tile(dtype: DType, major: str, rows: int, tile_k: int, stages: int, nam
 
 @dataclass
 class Cta:
-    """The arguments, the shared memory, and what each role computes from them for itself: registers are scarce."""
+    """The arguments and the shared memory. Each role derives what it needs by itself, because registers are scarce."""
 
     product: Product
     config: Config
@@ -208,18 +207,18 @@ class Cta:
         )  # fmt: skip
 
     def num_k_tiles(self) -> Register:
-        """k-tiles of a tile."""
+        """The number of k-tiles of a tile."""
         count = k_tiles(self.A, self.product.tile_k, self.product.a_major)
         return (
             ptx.select(count < MIN_K_TILES, MIN_K_TILES, count) if self.config.kernel_schedule == "staggered" else count
         )
 
     def half_k_tiles(self) -> Register:
-        """k-tiles of each CTA in the split tail; those beyond the end of K are zeros."""
+        """k-tiles per CTA in the split tail; those beyond K are zeros."""
         return (self.num_k_tiles() + 1) // 2
 
     def accumulators(self) -> list[RegisterArray]:
-        """One array for each 64 of a consumer's rows."""
+        """One register array per 64 rows of a consumer."""
         return wgmma_accumulators(self.config.rows, self.config.tile_n, dtype=self.product.accumulator)
 
 
@@ -227,9 +226,9 @@ class Cta:
 
 
 def produce(cta: Cta, operands: str) -> None:
-    """One thread: the k-tiles of all tiles, in order. `operands`: "ab", "a" or "b".
+    """Load the k-tiles of all tiles, in order, with one thread. `operands`: "ab", "a" or "b".
 
-    A producer of B alone does not wait for the kernel before this one, which has promised not to write B.
+    A producer of B alone does not wait for the previous kernel: the caller promised that no running kernel writes B.
     """
     A, B, ring, config, tile_k = cta.A, cta.B, cta.ring, cta.config, cta.product.tile_k
     waits = config.pdl and operands != "b"
@@ -264,7 +263,7 @@ def produce(cta: Cta, operands: str) -> None:
 
 
 def cooperative(cta: Cta, me: int) -> None:
-    """A consumer's rows of every tile."""
+    """Multiply and store this consumer's rows of every tile."""
     ring, out, rows, first = cta.ring, cta.out, cta.config.rows, me * cta.config.rows
     state, acc, num_k_tiles = ring.consumer_state(), cta.accumulators(), cta.num_k_tiles()
     loop = ConsumerLoop(ring, state)
@@ -279,7 +278,7 @@ def cooperative(cta: Cta, me: int) -> None:
 
 
 def ping_pong(cta: Cta, me: int) -> None:
-    """Every other tile, whole; this consumer steps over the other's k-tiles."""
+    """Multiply and store every other tile, and skip the k-tiles of the other consumer's tiles."""
     ring, out, consumers = cta.ring, cta.out, cta.config.consumers
     turns = OrderedBarrier(1 + consumers)
     state, acc, num_k_tiles = ring.consumer_state(), cta.accumulators(), cta.num_k_tiles()
@@ -300,7 +299,7 @@ def ping_pong(cta: Cta, me: int) -> None:
 
 
 def staggered(cta: Cta, me: int) -> None:
-    """As `cooperative`; the epilogues of its two blocks of rows run at different times."""
+    """As `cooperative`, but the epilogues of the two blocks of rows run at different times."""
     out, first = cta.out, me * cta.config.rows
     state, acc = cta.ring.consumer_state(), cta.accumulators()
 
@@ -316,7 +315,7 @@ def staggered(cta: Cta, me: int) -> None:
 
 
 def split_tail(cta: Cta, me: int, state: State, acc: list[RegisterArray], store: Callable[[TileCoord], None]) -> None:
-    """The tile that the two CTAs multiply together, if the schedule has one: half of K each."""
+    """Multiply and store the tile that two CTAs share, if the schedule has one; each CTA takes half of K."""
     if cta.exchange is None:
         return
     rows, loop = cta.config.rows, ConsumerLoop(cta.ring, state)
@@ -333,4 +332,4 @@ CONSUME: dict[str, Callable[[Cta, int], None]] = {
     "ping_pong": ping_pong,
     "staggered": staggered,
 }
-"""What a consumer does, by kernel schedule."""
+"""The function that runs a consumer, by kernel schedule."""
