@@ -1,14 +1,14 @@
-"""Which free tile for a product: every tile that fits, each with the microseconds that a fitted model expects.
+"""The choice of a free tile: every tile that fits, with the time in microseconds that a fitted model expects.
 
-The model adds up what a tile waits for (microseconds; `Rates` has the constants, fitted to a sweep):
+The model adds up the times that a tile waits for, in microseconds (`Rates` has the constants, fitted to a sweep):
 
     mma      wgmmas of a CTA:   4 k blocks max(n / 2, 16 + n / 4) / clock      k: k-tiles of 128 bytes, over all waves
     tma      rows of boxes:     k (tile_m + tile_n) row / clock
-    hbm      bytes of A, W, D   / bandwidth, more where few bytes are on their way
-    l2       fills of all CTAs  / l2, those of the tokens weighed less: neighbours' loads of the same rows are merged
+    hbm      bytes of A, W, D   / bandwidth, more if few bytes are in flight
+    l2       fills of all CTAs  / l2, the tokens' weighted less: loads of the same rows by adjacent CTAs are merged
     m        the largest of max(mma, tma), hbm, l2
 
-    T = start + m + overlap (max(mma, tma) + hbm + l2 - m) + epilogue (tile / 128 x 128) + what the form adds
+    T = start + m + overlap (max(mma, tma) + hbm + l2 - m) + epilogue (tile / 128 x 128) + terms of the form
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from .free_tile_config import BLOCK, MOST_ACCUMULATORS, MOST_MOVED, FreeTileConf
 from .small_m_config import SmallMConfig
 
 MOST_ROWS = 32768
-"""Rows of A for which this family is thought."""
+"""Rows of A up to which this family is meant to be used."""
 FEW = 64
 READ_ONCE = 128
-"""Rows up to which weights marked evict_first are faster, by 2 to 5 % in the sweep; with more they are not, on average.
+"""Rows up to which evict_first makes weights faster, by 2 to 5 % in the sweep; with more rows it does not, on average.
 The sweep: benchmarks/results/nvidia-h200/sweep-free-tile.json."""
 _SHORT_STAGE = 128
 """Rows of a stage below which two k-tiles share a barrier."""
 _LEAST_STAGES = 3
 LESS = 0.1
-"""See `banded`."""
+"""The share of rows that bands must save; see `banded`."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The constants of the model; those of an H200 by default, from benchmarks/results/nvidia-h200/free-tile-model.json
-    (`benchmarks/fit_free_tile.py`). They are fitted, not physical. Microseconds, and clocks, rows or bytes in one of
-    them."""
+    """The constants of the model, by default an H200's, from benchmarks/results/nvidia-h200/free-tile-model.json
+    (`benchmarks/fit_free_tile.py`). They are fitted, not physical. Units are microseconds, and clocks, rows or bytes
+    per microsecond."""
 
     clock: float = 1317
     row: float = 1.563
@@ -70,22 +70,23 @@ H200_RATES = Rates()
 
 
 class Features(NamedTuple):
-    """What the model knows of a tile and a product; numbers, or arrays of them where many are fitted at one time.
+    """The inputs of the model for a tile and a product: numbers, or arrays of numbers if many are fitted at once.
 
     Attributes:
-        mma, rows: of a multiprocessor: clocks of its wgmmas, rows of the boxes it loads.
-        bytes: of A, W and D.
+        mma, rows: per SM: clocks of its wgmmas, rows of the boxes that it loads.
+        bytes: bytes of A, W and D.
         flying: bytes of all stages of all CTAs.
-        weights, tokens: bytes that all CTAs load of either, a row twice as far as it begins inside a line (`astride`).
+        weights, tokens: bytes that all CTAs load of each; the fraction of rows that begin inside a line (`astride`)
+            counts twice.
         end: tiles of 128 x 128 that a CTA stores.
-        waves: rounds after the first, of CTAs that are not persistent.
-        split, exchanged: whether K is split, and tiles of 128 x 128 that a CTA sends.
+        waves: waves after the first, if CTAs are not persistent.
+        split, exchanged: whether K is split; tiles of 128 x 128 that a CTA sends.
         short: whether a stage is short and has one k-tile.
         few: whether weights of few tokens are only prefetched.
-        cleared: bytes of zeros in a ring, where the kernel in front leaves no room to write them while it runs.
-        parts: of K, but one.
-        idle: places of the waves that have no CTA, for each that has one.
-        consumers: warpgroups that multiply, but one.
+        cleared: bytes of zeros in a ring, if the previous kernel leaves no space to write them while it runs.
+        parts: splits of K, minus one.
+        idle: unused CTA slots of the waves, per CTA.
+        consumers: consumer warpgroups, minus one.
     """
 
     mma: Any
@@ -107,7 +108,7 @@ class Features(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What a tile waits for, in microseconds, and what it all takes: see the module."""
+    """The times that a tile waits for, in microseconds, and the total; see the module's docstring."""
 
     mma: Any
     tma: Any
@@ -118,7 +119,7 @@ class Terms(NamedTuple):
 
 
 def waves_of(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> int:
-    """Rounds of tiles."""
+    """The number of waves of tiles."""
     across, down = -(-m // config.tokens), -(-n // config.weights)
     tiles = across * down
     if config.shared:
@@ -130,7 +131,7 @@ def waves_of(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> int:
 def features(
     config: FreeTileConfig, m: int, n: int, k: int, product: Product = Product(), sms: int = SMS,  # noqa: B008
 ) -> Features:  # fmt: skip
-    """Of D (m, n) with K = k."""
+    """The features of D (m, n) with K = k."""
     width, waves = product.a.bytes, waves_of(config, m, n, sms)
     across, down = -(-m // config.tokens), -(-n // config.weights)
     depth = waves * -(-k * width // (config.k_tiles * TILE_K_BYTES)) * config.k_tiles / config.split
@@ -156,7 +157,7 @@ def features(
 
 
 def _fewer(config: FreeTileConfig, operand: str, merged: bool) -> int:
-    """By how many an operand's bytes are divided: neighbours share it, or L2 merges what they load at one time."""
+    """The divisor of an operand's bytes: CTAs share the operand, or L2 merges their concurrent loads."""
     if config.shared:
         return config.along_tokens if operand == "weights" else config.along_weights
     return config.neighbours if merged else 1
@@ -169,7 +170,7 @@ def outside(config: FreeTileConfig, m: int, n: int) -> int:
 
 
 def of_decode(config: SmallMConfig) -> FreeTileConfig:
-    """The free tile that does as much as a small-M configuration whose parts of K, if any, are a cluster's."""
+    """The free tile equivalent to a small-M configuration whose splits of K, if any, are the CTAs of a cluster."""
     return FreeTileConfig(
         swapped=True, tile_m=config.rows, tile_n=config.tokens, consumers=config.groups, k_tiles=config.k_tiles,
         stages=config.stages, split=config.split, ctas_per_sm=config.ctas_per_sm, evict_first=True,
@@ -178,7 +179,7 @@ def of_decode(config: SmallMConfig) -> FreeTileConfig:
 
 
 def expected(f: Features, rates: Rates = H200_RATES, maximum: Callable[[Any, Any], Any] = max) -> Terms:
-    """What the model expects; `maximum` of two, of numbers or of arrays."""
+    """The model's expectation. `maximum`: the maximum of two numbers, or elementwise of two arrays."""
     mma, tma = f.mma / rates.clock, f.rows * rates.row / rates.clock
     hbm = f.bytes / rates.bandwidth * (1 + rates.latency * maximum(0.0, 1 - f.flying / rates.in_flight))
     hbm = hbm * (1 + rates.idle * maximum(0.0, f.idle))
@@ -196,20 +197,20 @@ def terms(
     config: FreeTileConfig, m: int, n: int, k: int, product: Product = Product(), sms: int = SMS,  # noqa: B008
     rates: Rates = H200_RATES,
 ) -> Terms:  # fmt: skip
-    """What the model expects of one tile and D (m, n) with K = k."""
+    """The model's expectation for one tile and D (m, n) with K = k."""
     return expected(features(config, m, n, k, product, sms), rates)
 
 
 def astride(k: int, product: Product) -> float:
-    """The share of the rows of A and W that begin inside a line of 128 bytes, so that what a box has of such a row is
-    in two lines. L2 is asked that much more often then, and what neighbours load for each other by multicast is worth
-    it: 4 to 6 % in benchmarks/results/nvidia-h200/sweep-pairs.json, where it costs 1 to 10 % of other products; more
-    where rows begin inside sectors of 32 bytes, in sweep-astride.json there."""
+    """The fraction of the rows of A and W that begin inside a line of 128 bytes, so that a box's part of the row spans
+    two lines and L2 gets that many more requests. Multicast then pays: 4 to 6 % in
+    benchmarks/results/nvidia-h200/sweep-pairs.json, where it costs 1 to 10 % of other products. It pays more if rows
+    begin inside sectors of 32 bytes (sweep-astride.json in the same folder)."""
     return 1 - math.gcd(k * product.a.bytes, TILE_K_BYTES) / TILE_K_BYTES
 
 
 Way = tuple[int, str]
-"""How tiles share operands: CTAs of a cluster, and what they share."""
+"""How tiles share operands: CTAs per cluster, and the operands that they share."""
 PAIRS: tuple[Way, ...] = ((2, "weights"), (2, "tokens"))
 FOURS: tuple[Way, ...] = ((4, "weights"), (4, "tokens"))
 BOTH: tuple[Way, ...] = ((4, "both"), (8, "both"))
@@ -225,8 +226,8 @@ def worthwhile(persistent: bool, waves: int, lines: float) -> tuple[Way, ...]:
 
 
 def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Way]) -> Iterator[FreeTileConfig]:
-    """The same tile in clusters that share in some of these ways: where there are so many tiles, none larger than the
-    tensor, whose rows outside slices are not spared, and in as many waves as it was in."""
+    """The tile in clusters that share in each of these ways, if there are enough tiles, no cluster is larger than the
+    tensor (whole slices load rows outside it), and the number of waves stays the same."""
     if config.split > 1:
         return
     across, down, waves = -(-m // config.tokens), -(-n // config.weights), waves_of(config, m, n, sms)
@@ -240,10 +241,10 @@ def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Way
 
 
 def banded(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> FreeTileConfig:
-    """The same tile with the bands in which what runs at one time loads the fewest rows, if it has several waves and
-    goes through at least `LESS` fewer rows so. Along all the tokens, each wave loads all of a tall A anew; with a long
-    K, CTAs drift apart, and what they no longer share comes from HBM: 8192 x 2048 x 28672 took 1.4 times as long as
-    cuBLAS on an H100."""
+    """The tile with the band height that loads the fewest rows per wave, if it has several waves and saves at least the
+    share `LESS` of the rows. If the band is all tokens, each wave reloads all of a tall A. With a long K, CTAs drift
+    apart and what they no longer share comes from HBM: 8192 x 2048 x 28672 took 1.4 times as long as cuBLAS on an
+    H100."""
     across, down = -(-m // config.tokens), -(-n // config.weights)
     if not config.persistent or not config.takes_bands or waves_of(config, m, n, sms) == 1:
         return config
@@ -260,7 +261,7 @@ def banded(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> FreeTileCo
 
 
 def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS) -> Iterator[FreeTileConfig]:  # noqa: B008
-    """Every free tile that makes sense for a product: none much larger than the tensor, in as few waves as it may."""
+    """Every sensible free tile for a product: none much larger than the tensor, each in as few waves as possible."""
     whole = n * product.out.bytes % 16 == 0
     depth, lines = -(-k * product.a.bytes // TILE_K_BYTES), astride(k, product)
     together = {each: clusters_at_once(each, sms) for each in (1, 2, 3, 4)}
@@ -298,8 +299,8 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
 
 
 def warpgroups(rows: int, columns: int) -> tuple[int, bool]:
-    """Warpgroups that share the rows, and whether they take registers from the producer: as few as their registers
-    allow, for fewer wait for each other less."""
+    """Warpgroups that split the rows, and whether they take registers from the producer. As few warpgroups as registers
+    allow: fewer of them wait less for each other."""
     blocks = rows // BLOCK
     for consumers in range(1, 5):
         if blocks % consumers == 0 and blocks // consumers * columns // 2 <= MOST_ACCUMULATORS[consumers][1]:
@@ -311,7 +312,7 @@ def warpgroups(rows: int, columns: int) -> tuple[int, bool]:
 
 
 class Forms(NamedTuple):
-    """A tile in one wave, alone, with its neighbours along the tokens, or split in K; and persistent."""
+    """The forms of a tile: in one wave (alone, clustered along the tokens, or split in K), and persistent."""
 
     alone: tuple[FreeTileConfig, ...]
     neighbours: tuple[FreeTileConfig, ...]
@@ -321,7 +322,7 @@ class Forms(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def forms_of(swapped: bool, rows: int, columns: int, whole: bool, read_once: bool, deep: bool) -> Forms:
-    """The forms of a tile that fit registers and shared memory, each with all stages that fit.
+    """The forms of a tile that fit registers and shared memory, each with as many stages as fit.
 
     deep: K has more than one k-tile, so that two can share a barrier.
     """
@@ -340,7 +341,7 @@ def forms_of(swapped: bool, rows: int, columns: int, whole: bool, read_once: boo
 
 
 def _filled(config: FreeTileConfig) -> tuple[FreeTileConfig, ...]:
-    """With all stages that fit, if they are enough, and so are the registers."""
+    """The configuration with as many stages as fit; empty if they are too few or the registers do not suffice."""
     most = MOST_ACCUMULATORS[config.consumers][1] if config.split > 1 else config.most_accumulators
     if config.accumulators > most:
         return ()
@@ -352,7 +353,7 @@ def ranked(
     m: int, n: int, k: int, product: Product = Product(), sms: int = SMS, *, constant_weights: bool = False,  # noqa: B008
     rates: Rates = H200_RATES,
 ) -> list[tuple[FreeTileConfig, float]]:  # fmt: skip
-    """Every fitting tile and the microseconds that the model expects, the fastest first."""
+    """Every fitting tile and the microseconds that the model expects, fastest first."""
     found = list(fitting(m, n, k, product, sms))
     if constant_weights:
         found = [replace(one, constant_weights=True) for one in found]

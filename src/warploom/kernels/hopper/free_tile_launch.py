@@ -16,8 +16,8 @@ def traced(
     body: Callable[..., None], names: Mapping[str, Tile | Scalar], product: Product, config: FreeTileConfig, grid: Any,
     over: str = "",
 ) -> Kernel:  # fmt: skip
-    """The kernel of a body that takes the arguments `names` and D; it has the body's name. over: an argument whose
-    very memory D may be."""
+    """The kernel of a body that takes the arguments `names` and D, under the body's name. over: an argument whose
+    memory D may share."""
     positional = inspect.Parameter.POSITIONAL_ONLY
     body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(name, positional) for name in (*names, "D")]
@@ -36,7 +36,7 @@ def traced(
 
 
 def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
-    """A and W. What neighbours share comes in slices, which are never clipped."""
+    """A and W. An operand that CTAs share is loaded in slices, which are never clipped."""
     tile_k = config.k_tiles * product.tile_k
     return {
         "A": Tile.wgmma_b("M", "K", product.a, major="K", tile_n=config.tokens, tile_k=tile_k, ragged=True,
@@ -47,7 +47,7 @@ def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
 
 
 def result(product: Product, config: FreeTileConfig, over: str = "") -> Tile:
-    """D, with rows anywhere where they are stored in whole 16-byte pieces, so that their starts must be such."""
+    """D. Rows stored in 16-byte units must begin at multiples of 16 bytes; otherwise they begin anywhere."""
     if config.whole:
         return Tile("M", "N", product.out, multiple=(1, 8), order="rows", over=over)
     return Tile("M", "N", product.out, over=over)

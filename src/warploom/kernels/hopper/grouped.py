@@ -1,19 +1,19 @@
-"""Grouped products: rows of A in groups, each group with a matrix of its own; one launch, sizes read on the device.
+"""Grouped GEMM: rows of A in groups, each group with its own matrix; one launch, sizes read on the device.
 
     D[begins[g] : ends[g]] = A[begins[g] : ends[g]] @ B[g]ᵀ          for every group g
 
-then scales and whatever else of `Fusion` belongs to a row or a column. Contiguous segments are told by where they end
-("offsets"), masked ones (a fixed room for each group, partly filled) by how much is filled ("sizes"). Rows between
-groups are not touched, groups may be empty, and no row has to be moved or padded: a tile that hangs over its group's
-end reads rows of the next group and does not store them.
+followed by scales and the parts of `Fusion` that belong to a row or a column. Contiguous groups are described by their
+ends ("offsets"); masked groups, which have a fixed capacity and are partly filled, by their numbers of rows ("sizes").
+Rows between groups are not touched, groups may be empty, and no row has to be moved or padded: a tile that crosses the
+end of its group reads rows of the next group and does not store them.
 
 Roles      producer   warpgroup 0, one thread: TMA loads of the k-tiles of the CTA's tiles, whatever their group
-           consumer   every other warpgroup: wgmma for its rows; whole blocks leave by TMA, the group's last rows one
-                      by one
+           consumer   every other warpgroup: wgmma for its rows; whole blocks are stored by TMA, the last rows of a
+                      group one by one
 Barriers   full[s]    1 arrival + bytes of the stage       producer -> consumers
-           empty[s]   1 arrival for each consumer          -> producer
-           bar 1..    128 threads of a consumer, twice for each of its store boxes
-Buffers    the ring; store boxes; how many rows of tiles stand before each group, 4 KiB
+           empty[s]   1 arrival per consumer               -> producer
+           bar 1..    128 threads of a consumer, twice per store box
+Buffers    the ring; store boxes; the row tiles before each group, 4 KiB
 Limits     1024 groups; N and K multiples of 16 bytes' worth; columns beyond N belong to the next matrix: not stored
 """
 
@@ -52,14 +52,14 @@ def build(
     fusion: Fusion = Fusion(),  # noqa: B008
     limits: str = "bounds",
 ) -> Kernel:
-    """The kernel; called as kernel(a, b, *limits, *vectors, out=d).
+    """Build the kernel; call it as kernel(a, b, *limits, *vectors, out=d).
 
-    a (Rows, K); b (Groups * N, K), the matrices below each other; d (Rows, N).
-    limits, s32: "bounds": begins (Groups,) and ends (Groups,); "offsets": ends; "sizes": how many rows of each group's
-    room, Rows / Groups, are filled.
-    vectors, by `fusion`: scale_a (Rows,) and scale_b (Groups * N,), or one number each; bias (Groups * N,). Scales, a
-    bias of the column, alpha and an activation are what there is.
-    Raises ArgumentError where the configuration does not fit.
+    a (Rows, K); b (Groups * N, K), the matrices stacked along N; d (Rows, N).
+    limits, s32: "bounds": begins (Groups,) and ends (Groups,); "offsets": ends; "sizes": the number of rows of each
+    group, whose capacity is Rows / Groups.
+    vectors, by `fusion`: scale_a (Rows,) and scale_b (Groups * N,), or one number each; bias (Groups * N,). The
+    epilogue supports scales, a bias of the column, alpha and an activation. Raises ArgumentError if the configuration
+    does not fit.
     """
     config.check(product)
     check(product, config, fusion, limits)
@@ -140,15 +140,15 @@ def check(product: Product, config: Config, fusion: Fusion, limits: str) -> None
     fusion.check(product.out)
     if fusion.bias == "row" or fusion.gate or fusion.addend or fusion.scale_out or fusion.amax:
         raise ArgumentError(
-            "the grouped kernel does not end like this", expected="scales, alpha, a bias of the column, an activation",
+            "the grouped kernel lacks this epilogue", expected="scales, alpha, a bias of the column, an activation",
             got=fusion,
         )  # fmt: skip
     if limits not in LIMITS:
-        raise ArgumentError("the rows of groups are not told like this", expected=", ".join(LIMITS), got=limits)
+        raise ArgumentError("unknown description of the groups' rows", expected=", ".join(LIMITS), got=limits)
 
 
 def rows_of(limits: str, A: ArrayHandle, args: Mapping[str, ArrayHandle]) -> Limits:
-    """Which rows belong to which group."""
+    """The rows of each group."""
     if limits == "bounds":
         return Bounds(args["Begins"], args["Ends"])
     if limits == "offsets":

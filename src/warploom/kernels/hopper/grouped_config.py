@@ -1,7 +1,7 @@
-"""Tiles of grouped products, and which is chosen for how many rows a group has on average.
+"""Tiles of grouped GEMMs, chosen by the average number of rows of a group.
 
-Readings on an H200 with bf16, N = 4096, K = 7168, next to a loop of cuBLAS calls: 8 groups of 512 rows are fastest by
-128 x 256, 64 groups of 64 by 64 x 128, 64 of 0 to 512 by 128 x 192.
+Measured on an H200 with bf16, N = 4096, K = 7168, next to a loop of cuBLAS calls: the fastest tile is 128 x 256 for
+8 groups of 512 rows, 64 x 128 for 64 groups of 64, 128 x 192 for 64 groups of 0 to 512.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from .description import Config
 
 CONFIG = Config(tile_m=128, tile_n=256, stages=4, epi_stages=1, ctas=1)
-"""Groups of some hundred rows."""
+"""For groups of some hundred rows."""
 MEDIUM_GROUPS = Config(tile_m=128, tile_n=192, stages=5, epi_stages=1, ctas=1)
-"""Groups of about a hundred rows, some of them short."""
+"""For groups of about a hundred rows, some of them short."""
 NARROW = Config(tile_m=128, tile_n=128, stages=6, epi_stages=1, ctas=1)
-"""Where larger tiles would leave much of a wave empty."""
+"""For products whose larger tiles would leave much of a wave empty."""
 SMALL_GROUPS = Config(tile_m=64, tile_n=128, consumers=1, stages=8, epi_stages=2, ctas=1)
-"""Groups of up to 64 rows: nothing is multiplied for the rest of a larger tile."""
+"""For groups of up to 64 rows: a larger tile would multiply rows that are not there."""
 CHOICES = (CONFIG, MEDIUM_GROUPS, NARROW, SMALL_GROUPS)
 FEW_ROWS, SOME_ROWS = 64, 256
-"""Rows of a group on average up to which it gets the small tile, and the medium one."""
+"""Average rows per group up to which the small tile, and the medium tile, is chosen."""
 FILL_BYTES = 58
-"""Bytes per cycle that L2 gives one multiprocessor when all ask."""
+"""Bytes per cycle that L2 delivers to each SM when all SMs load."""
 
 
 def choose(rows: int, groups: int, n: int, sms: int) -> Config:
-    """The tile for `rows` rows of all groups together on `sms` multiprocessors."""
+    """The tile for groups of `rows` rows in total on `sms` SMs."""
     average = rows / groups
     if average <= FEW_ROWS:
         return SMALL_GROUPS

@@ -1,27 +1,27 @@
-"""D = A Wᵀ for few rows of A: the weights are read once, as fast as memory gives them.
+"""D = A Wᵀ for few rows of A: the weights are read once, at the bandwidth of memory.
 
-Idea       With few tokens (rows of A) nothing counts but the bytes of W. Operands are swapped: the 64 rows of a wgmma
-           are rows of W, its n the tokens, so 8 tokens cost no more than 8 columns. All shared memory of a
-           multiprocessor is stages on their way. And while the kernel before this one in the stream still runs, the
-           first stages' weights are loaded already, if the caller promises that no kernel is writing them.
+Idea       With few tokens (rows of A), only the bytes of W count. Operands are swapped: the 64 rows of a wgmma are rows
+           of W and its n the tokens, so 8 tokens cost no more than 8 columns. All shared memory of an SM holds stages
+           in flight. If the caller promises that no kernel is writing the weights, those of the first stages are loaded
+           while the previous kernel in the stream still runs.
 Roles      producer   the last warp, one thread: TMA loads, weights first
-           consumer   one warpgroup for each 64 rows of weights: wgmma, exchange of sums, epilogue, store
+           consumer   one warpgroup per 64 rows of weights: wgmma, exchange of partial sums, epilogue, store
 
                producer   [init][weights of all stages] wait [activations of all stages][stage 0 again][stage 1 ...
                consumer   wait [scales, bias] . . . . . . . . . . . . . [multiply stage 0][stage 1] ... [sums][store]
 
-           wait: griddepcontrol.wait, until the kernel before has ended and what it wrote can be read.
+           wait: griddepcontrol.wait, until the previous kernel has completed and its writes are visible.
 Barriers   full[s]    1 arrival + bytes of the stage         producer -> consumers
-           empty[s]   1 arrival for each consumer            consumers -> producer
-           bar 0      all threads: the barriers are there; the producer comes when its first weights are under way
-           cluster    split by a cluster: arrival after bar 0, wait before the first sums are sent
-           received   split by a cluster, 1 arrival + bytes, for each consumer: sums of the other parts of K
-           bar 1, 2   128 threads of a consumer: around its counting (last arriver, streamed), before it turns its sums
-Buffers    the ring: W rows x k_tiles x 128 bytes and A tokens x k_tiles x 128 bytes, for each stage
-           sums (cluster): what the other parts send; arrived (last arriver): what the counter said
-           transposed (wide): two places of 16 tokens x 16 columns for each warp; in the ring's first stage, or,
-           streamed, in memory of its own
-Grid       x: tiles of W, times the parts of K, which are neighbours; or, streamed, as many as fit the machine at once
+           empty[s]   1 arrival per consumer                 consumers -> producer
+           bar 0      all threads: the barriers are initialised; the producer arrives with its first weights in flight
+           cluster    split by a cluster: arrive after bar 0, wait before the first partial sums are sent
+           received   split by a cluster: 1 arrival + bytes, per consumer: partial sums of the other splits of K
+           bar 1, 2   128 threads of a consumer: around its counting (last arriver, streamed), before it transposes
+Buffers    the ring: W rows x k_tiles x 128 bytes and A tokens x k_tiles x 128 bytes, per stage
+           sums (cluster): what the other splits send; arrived (last arriver): the value read from the counter
+           transposed (wide): two buffers of 16 tokens x 16 columns per warp; in the ring's first stage or, if streamed,
+           in memory of their own
+Grid       x: tiles of W times the splits of K, which are adjacent; or, if streamed, as many CTAs as fit at a time
            y: tiles of tokens
 Limits     any M and N; K a multiple of 16 bytes' worth; W is (N, K), K-major
 """
@@ -61,10 +61,10 @@ def build(
     config: SmallMConfig = SmallMConfig(),  # noqa: B008
     fusion: Fusion = Fusion(),  # noqa: B008
 ) -> Kernel:
-    """D (M, N) = A (M, K) Wᵀ with W (N, K), then what `fusion` says.
+    """Build D (M, N) = A (M, K) Wᵀ, with W (N, K), followed by the epilogue that `fusion` describes.
 
-    Called as kernel(a, w, *arrays, *numbers, out=d) with those `arguments` names, in that order. A split "last" takes
-    `workspace` and `counters` (`SmallMConfig.workspace`), which calls that may overlap must not share.
+    Call it as kernel(a, w, *arrays, *numbers, out=d) with the arguments that `arguments` names, in that order. A split
+    by "last" takes `workspace` and `counters` (`SmallMConfig.workspace`), which overlapping calls must not share.
     Raises ArgumentError if no such kernel can be built.
     """
     config.check(product)
@@ -107,7 +107,7 @@ def build(
 
 
 def arguments(product: Product, config: SmallMConfig, fusion: Fusion) -> Mapping[str, Tile | Scalar]:
-    """What a call takes, without D: arrays, then numbers."""
+    """The arguments of a call without D: arrays, then numbers."""
     tile_k = config.k_tiles * product.tile_k
     names: dict[str, Tile | Scalar] = {
         "A": Tile.wgmma_b("M", "K", product.a, major="K", tile_n=config.tokens, tile_k=tile_k, ragged=True),
@@ -126,7 +126,7 @@ def arguments(product: Product, config: SmallMConfig, fusion: Fusion) -> Mapping
 
 @dataclass
 class Cta:
-    """What the roles share: the arrays, the ring, which stages are this CTA's, and how sums are exchanged."""
+    """What the roles share: the arrays, the ring, this CTA's stages, and the exchange of partial sums."""
 
     config: SmallMConfig
     A: ArrayHandle
@@ -140,7 +140,7 @@ class Cta:
     def make(
         A: ArrayHandle, W: ArrayHandle, D: ArrayHandle, args: Mapping[str, Any], product: Product, config: SmallMConfig
     ) -> Cta:
-        """Allocate and compute."""
+        """Allocate shared memory and choose the schedule and the exchange."""
         tile_k = config.k_tiles * product.tile_k
         ring = TmaPipeline(
             stages=config.stages,
@@ -166,27 +166,27 @@ class Cta:
         return Cta(config, A, W, ring, work, exchange, transposed)
 
     def load_weights(self, number: Register, stage: Stage, policy: Register) -> None:
-        """The weights of this CTA's n-th stage."""
+        """Load the weights of this CTA's n-th stage."""
         tile, k = self.work.place(number)
         place = (k * stage.a.layout.k, tile * self.config.rows)
         ptx.tma.load(stage.a, self.W.tma_desc(), place, stage.full, cache_hint=policy)
 
     def load_activations(self, number: Register, stage: Stage) -> None:
-        """The activations of this CTA's n-th stage."""
+        """Load the activations of this CTA's n-th stage."""
         _, k = self.work.place(number)
         ptx.tma.load(stage.b, self.A.tma_desc(), (k * stage.b.layout.k, self.token()), stage.full)
 
     def token(self) -> Register:
-        """The first of this CTA's tokens."""
+        """This CTA's first token."""
         return ptx.special.ctaid.y() * self.config.tokens
 
     def in_flight(self) -> Register:
-        """How many stages can be loaded before the first of them is used up."""
+        """The number of stages that can be loaded before the first must be released."""
         return ptx.select(self.work.total < self.config.stages, self.work.total, self.config.stages)
 
     @property
     def early(self) -> bool:
-        """Weights are loaded before the kernel before this one has ended."""
+        """True if weights are loaded before the previous kernel has completed."""
         return self.config.pdl and self.config.constant_weights
 
 
@@ -194,7 +194,7 @@ class Cta:
 
 
 def begin(cta: Cta) -> None:
-    """The producer's thread, before anybody waits: barriers, and the weights of all stages if that is allowed."""
+    """Run by the producer's thread before any thread waits: barriers, and if allowed the weights of all stages."""
     for array in (cta.W, cta.A):
         ptx.tma.prefetch_descriptor(array.tma_desc())
     cta.ring.init_barriers()
@@ -209,7 +209,7 @@ def begin(cta: Cta) -> None:
 
 
 def load_weights_ahead(cta: Cta) -> None:
-    """Weights of the first stages; their barriers expect the activations too."""
+    """Load the weights of the first stages. Their barriers expect the bytes of the activations too."""
     ring, policy = cta.ring, read_once()
     for number in ptx.range(cta.in_flight(), unroll=False):
         stage = ring.stage(State(number, number))
@@ -218,7 +218,7 @@ def load_weights_ahead(cta: Cta) -> None:
 
 
 def prefetch_weights(cta: Cta) -> None:
-    """Weights that may still be written are only brought into L2: what is written there later replaces them there."""
+    """Prefetch into L2 weights that may still be written: a later write updates them there."""
     most = cta.config.prefetch
     for number in ptx.range(ptx.select(cta.work.total < most, cta.work.total, most), unroll=False):
         tile, k = cta.work.place(number)
@@ -227,7 +227,7 @@ def prefetch_weights(cta: Cta) -> None:
 
 
 def load(cta: Cta) -> None:
-    """The producer: when the kernel before this one has ended, the missing activations, then stage by stage."""
+    """The producer: after the previous kernel has completed, the missing activations, then stage by stage."""
     ring, policy, start = cta.ring, read_once(), reg.scalar(u32, init=0)
     state = ring.producer_state()
     if cta.config.pdl:
@@ -246,7 +246,7 @@ def load(cta: Cta) -> None:
 
 
 def multiply(cta: Cta, epilogue: Epilogue, me: int) -> None:
-    """A consumer: its 64 rows of weights with all tokens, tile by tile; then the tile's sums are stored."""
+    """A consumer: multiply its 64 rows of weights with all tokens, tile by tile, and store each tile's sums."""
     config = cta.config
     if config.pdl:
         ptx.griddepcontrol.wait()

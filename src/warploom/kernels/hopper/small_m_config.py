@@ -1,8 +1,8 @@
-"""How a small-M product is computed, and which way is chosen for a problem.
+"""The configuration of a small-M product, and its choice for a problem.
 
-The rule of `choose` rests on facts measured on an H200 with a first version of these kernels: with one CTA on each
-multiprocessor and all its shared memory in flight as stages, weights are read at nine tenths of the read ceiling; K is
-split in two where there are not enough tiles for all multiprocessors; wider tiles pay where tokens are many.
+The rule of `choose` follows from measurements on an H200 with a first version of these kernels. With one CTA per SM and
+all its shared memory in flight as stages, weights are read at nine tenths of the read ceiling. K is split in two if
+there are fewer tiles than SMs. Wider tiles pay if there are many tokens.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from .fields import Configuration, check_fields
 OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
 OUTPUTS: tuple[DType, ...] = (bf16, f16, f32)
 GROUP_ROWS = 64
-"""Rows of weights of one consumer: those of a wgmma."""
+"""Rows of weights per consumer: those of a wgmma."""
 MOST_TOKENS = 256
 SHARED_OF_SM = 228 << 10
-"""Shared memory of a multiprocessor of sm_90; each CTA on it takes 1 KiB for itself."""
+"""Shared memory of an SM of sm_90; each resident CTA reserves 1 KiB of it."""
 RESERVED = 1 << 10
 BARRIER_BYTES = 512
-"""What barriers and flags take at most, whatever the number of stages."""
+"""Bytes of barriers and flags, at most, for any number of stages."""
 TRIGGERS = ("off", "end", "start", "loads")
 SPLITS = ("cluster", "last", "stream")
 MOST_STAGES = 24
 MOST_SPLIT = 64
-"""Parts of K that a workspace is made for; each is a copy of D in f32."""
+"""Splits of K that a workspace supports; each is a copy of D in f32."""
 _NUMBERS = dict.fromkeys(("tokens", "rows", "k_tiles", "stages", "split", "ctas_per_sm"), 1) | {"prefetch": 0}
 FEW_TOKENS = 32
-"""Tokens up to which a stage is little more than its weights, and D little enough to be stored by elements."""
+"""Tokens up to which a stage is little more than its weights, and D is small enough to be stored by elements."""
 PREFETCHED = 6
-"""Stages of weights brought into L2 ahead of the dependency; more cost time (measured on an H200)."""
+"""Stages of weights prefetched into L2 before the dependency; more cost time (measured on an H200)."""
 LEAST_STAGES = 4
-"""Of each part where K is cut into many."""
+"""Stages of each split, at least, if K is split into many."""
 MOST_IN_CLUSTER = 4
-"""Parts of K in a cluster where there are many tiles: short CTAs leave and come more smoothly (measured: 3 to 5 % at
-N = 28672), and larger clusters leave multiprocessors without work."""
+"""Splits of K in a cluster if there are many tiles. Short CTAs start and finish more evenly (measured: 3 to 5 % at
+N = 28672), and larger clusters leave SMs idle."""
 MOST_PARTS = 8
-"""With few tokens; half as many with more, for the last to arrive reads the sums of all."""
+"""Splits of K with few tokens; half as many with more, because the last CTA to arrive reads the sums of all."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +52,22 @@ class SmallMConfig(Configuration):
     """How D = A Wᵀ with few rows of A is computed.
 
     Attributes:
-        tokens: rows of A of a CTA, the n of its wgmmas: a multiple of 8 to 256. Larger M takes several.
-        rows: rows of W of a CTA: 64 for each consumer; 64 or 128.
-        k_tiles: pieces of 128 bytes of k in one stage: 1, 2 or 4.
-        stages: of the ring.
-        split: parts of K, each a CTA's.
-        split_by: who adds the parts up. "cluster": the CTAs of a cluster, each some of the tokens, which the others
-            send it. "last": the last of them to arrive, from a workspace in global memory. "stream": as "last", but
-            all tiles together are cut into as many pieces as there are CTAs (stream-K), and `split` is 1.
-        ctas_per_sm: how many CTAs are to fit a multiprocessor, 1 to 4. Those of the next kernel count too.
-        trigger: "off": an ordinary launch. Else the kernel starts while the one before it in the stream ends
-            (programmatic dependent launch), and lets the next one start when it "start"s, after its last "loads", or
-            when it "end"s.
-        constant_weights: the caller's promise that no kernel still running writes the weights: they are loaded before
-            the kernel before this one has ended.
-        prefetch: without that promise, the stages whose weights are brought into L2 instead; 0 for none.
-        wide: D is stored 16 bytes at a time: it has 16-bit elements, and N is a multiple of 8. Pays if tokens are many.
+    tokens: rows of A per CTA, the n of its wgmmas: a multiple of 8, at most 256. A larger M takes several CTAs.
+    rows: rows of W per CTA: 64 per consumer; 64 or 128.
+    k_tiles: k-tiles of 128 bytes per stage: 1, 2 or 4.
+    stages: stages of the ring.
+    split: splits of K, one per CTA.
+    split_by: how the partial sums are added. "cluster": the CTAs of a cluster each add some of the tokens, which
+        the others send. "last": the last CTA to arrive adds them, from a workspace in global memory. "stream": as
+        "last", but all tiles together are divided into one piece per CTA (stream-K), and `split` is 1.
+    ctas_per_sm: CTAs that must fit on an SM, 1 to 4. Those of the next kernel count too.
+    trigger: "off": an ordinary launch. Otherwise the kernel starts while the previous one in the stream ends
+        (programmatic dependent launch), and lets the next one start at its own "start", after its last "loads", or
+        at its "end".
+    constant_weights: the caller's promise that no running kernel writes the weights: they are loaded before the
+        previous kernel has completed.
+    prefetch: without that promise, the number of stages whose weights are prefetched into L2; 0 for none.
+    wide: D is stored 16 bytes at a time; needs 16-bit elements and N a multiple of 8. Pays if there are many tokens.
     """
 
     family: ClassVar[str] = "small_m"
@@ -90,42 +90,42 @@ class SmallMConfig(Configuration):
 
     @property
     def threads(self) -> int:
-        """The consumers' warpgroups and the producer's warp."""
+        """Threads of a CTA: the consumer warpgroups and the producer's warp."""
         return 128 * self.groups + 32
 
     @property
     def pdl(self) -> bool:
-        """Launched with programmatic stream serialisation."""
+        """True if launched with programmatic stream serialisation."""
         return self.trigger != "off"
 
     @property
     def clustered(self) -> bool:
-        """The parts of K are CTAs of a cluster."""
+        """True if the splits of K are the CTAs of a cluster."""
         return self.split > 1 and self.split_by == "cluster"
 
     @property
     def by_last(self) -> bool:
-        """The parts of K meet in a workspace."""
+        """True if the splits of K meet in a workspace."""
         return self.split > 1 and self.split_by == "last"
 
     @property
     def streamed(self) -> bool:
-        """The tiles are one long row of stages, of which each CTA has a piece."""
+        """True if the tiles form one sequence of stages, of which each CTA has a piece."""
         return self.split_by == "stream"
 
     @property
     def shared_workspace(self) -> bool:
-        """A call takes a workspace and counters."""
+        """True if a call takes a workspace and counters."""
         return self.by_last or self.streamed
 
     @property
     def stage_bytes(self) -> int:
-        """Of the weights' and the activations' tile of one stage."""
+        """Bytes of one stage: the weights' and the activations' tile."""
         return (self.rows + self.tokens) * self.k_tiles * TILE_K_BYTES
 
     @property
     def exchange_bytes(self) -> int:
-        """Shared memory into which the other CTAs of a cluster send their sums."""
+        """Bytes of shared memory into which the other CTAs of a cluster send their partial sums."""
         if not self.clustered:
             return 0
         width = exchange_width(self.tokens // 2, self.split)
@@ -135,21 +135,21 @@ class SmallMConfig(Configuration):
 
     @property
     def output_tile(self) -> tuple[int, int]:
-        """Rows and columns of D that a CTA computes at one time."""
+        """Rows and columns of D that a CTA computes at a time."""
         return self.tokens, self.rows
 
     def shared_bytes(self, *of: object) -> int:
-        """Bytes of shared memory of a CTA, barriers rounded up, whatever the product."""
+        """Bytes of shared memory per CTA, barriers rounded up, independent of the product."""
         return self.stages * self.stage_bytes + self._fixed_bytes
 
     @property
     def _fixed_bytes(self) -> int:
-        """All but the stages."""
+        """Bytes of everything but the stages."""
         turned = TRANSPOSED_BYTES * self.groups if self.wide and self.streamed else 0
         return self.exchange_bytes + turned + BARRIER_BYTES
 
     def tiles(self, m: int, n: int) -> int:
-        """Tiles of D."""
+        """The number of tiles of D."""
         return -(-m // self.tokens) * -(-n // self.rows)
 
     def ctas(self, n: int, sms: int) -> int:
@@ -158,23 +158,23 @@ class SmallMConfig(Configuration):
         return min(sms * self.ctas_per_sm, tiles * 4) if self.streamed else tiles * self.split
 
     def workspace(self, m: int, n: int, sms: int) -> tuple[tuple[int, int], int]:
-        """What "last" and "stream" need of the caller: the shape of an f32 workspace, whatever it contains, and how
-        many u32 counters, at first zero."""
+        """The memory that "last" and "stream" require from the caller: the shape of an f32 workspace, whatever it
+        contains, and the number of u32 counters, initially zero."""
         tiles = self.tiles(m, n)
         blocks = 2 * self.ctas(n, sms) * -(-m // self.tokens) if self.streamed else tiles * self.split
         return (blocks * self.groups, GROUP_ROWS * self.tokens), tiles * self.groups
 
     def filled(self) -> SmallMConfig:
-        """The same with as many stages as shared memory holds."""
+        """This configuration with as many stages as shared memory holds."""
         room = min(SHARED_BYTES, SHARED_OF_SM // self.ctas_per_sm - RESERVED) - self._fixed_bytes
         return replace(self, stages=max(1, min(MOST_STAGES, room // self.stage_bytes)))
 
     def fits_registers(self, product: Product, fusion: Fusion | None = None) -> bool:
-        """Always: its accumulators are few enough for any end that it has."""
+        """Always True: its accumulators are few enough for any epilogue that it supports."""
         return True
 
     def check(self, product: Product, fusion: Fusion | None = None) -> None:
-        """Raise ArgumentError where no kernel can be built from this."""
+        """Raise ArgumentError if no kernel can be built from this configuration."""
         check_fields(self, _NUMBERS, ("constant_weights", "wide"), {"split_by": SPLITS, "trigger": TRIGGERS})
         problem = self._problem(product, fusion)
         if problem is not None:
@@ -185,35 +185,35 @@ class SmallMConfig(Configuration):
     def _problem(self, product: Product, fusion: Fusion | None = None) -> tuple[str, str, object] | None:
         room = min(SHARED_BYTES, SHARED_OF_SM // self.ctas_per_sm - RESERVED)
         checks: list[tuple[bool, str, str, object]] = [
-            (self.tokens in FLOAT_N, "its tokens", "a multiple of 8 to 256",
+            (self.tokens in FLOAT_N, "the tokens per CTA", "a multiple of 8 to 256",
              self.tokens),
-            (self.rows in (64, 128), "its rows of weights", "64 or 128", self.rows),
-            (self.k_tiles in (1, 2, 4), "its pieces of k in a stage", "1, 2 or 4", self.k_tiles),
-            (self.prefetch >= 0, "what it prefetches", "a number of stages", self.prefetch),
-            (self.stages >= 2, "its ring", "at least 2 stages", self.stages),
-            (self.split >= 1 and (not self.clustered or self.split <= min(8, self.tokens // 2)), "its parts of K",
+            (self.rows in (64, 128), "the rows of weights per CTA", "64 or 128", self.rows),
+            (self.k_tiles in (1, 2, 4), "k-tiles per stage", "1, 2 or 4", self.k_tiles),
+            (self.prefetch >= 0, "the prefetched stages", "a number of stages", self.prefetch),
+            (self.stages >= 2, "the stages of the ring", "at least 2", self.stages),
+            (self.split >= 1 and (not self.clustered or self.split <= min(8, self.tokens // 2)), "the splits of K",
              f"at least 1, in a cluster at most {min(8, self.tokens // 2)}", self.split),
-            (self.split <= MOST_SPLIT, "its parts of K", f"at most {MOST_SPLIT}", self.split),
-            (not self.streamed or self.split == 1, "its parts of K", "1 where tiles are streamed", self.split),
-            (self.split_by in SPLITS, "how its parts are added up", " or ".join(SPLITS), self.split_by),
-            (self.ctas_per_sm in (1, 2, 3, 4), "its CTAs on a multiprocessor", "1 to 4", self.ctas_per_sm),
-            (self.trigger in TRIGGERS, "its trigger", ", ".join(TRIGGERS), self.trigger),
-            (product.a in OPERANDS and product.b in OPERANDS, "its operands", ", ".join(map(str, OPERANDS)),
+            (self.split <= MOST_SPLIT, "the splits of K", f"at most {MOST_SPLIT}", self.split),
+            (not self.streamed or self.split == 1, "the splits of K", '1 with split_by="stream"', self.split),
+            (self.split_by in SPLITS, "how partial sums are added", " or ".join(SPLITS), self.split_by),
+            (self.ctas_per_sm in (1, 2, 3, 4), "CTAs per SM", "1 to 4", self.ctas_per_sm),
+            (self.trigger in TRIGGERS, "the trigger", ", ".join(TRIGGERS), self.trigger),
+            (product.a in OPERANDS and product.b in OPERANDS, "the operand types", ", ".join(map(str, OPERANDS)),
              (str(product.a), str(product.b))),
-            (product.a == product.b or product.a.bits == product.b.bits == 8, "its operands",
+            (product.a == product.b or product.a.bits == product.b.bits == 8, "the operand types",
              "one type, or two of eight bits", (str(product.a), str(product.b))),
-            (not self.wide or product.out.bits == 16, "its wide stores", "an output of 16 bits", str(product.out)),
-            (product.out in OUTPUTS, "its output", ", ".join(map(str, OUTPUTS)), str(product.out)),
-            ((product.a_major, product.b_major) == ("K", "K"), "its layouts", "both operands contiguous in k",
+            (not self.wide or product.out.bits == 16, "wide stores", "an output of 16 bits", str(product.out)),
+            (product.out in OUTPUTS, "the output type", ", ".join(map(str, OUTPUTS)), str(product.out)),
+            ((product.a_major, product.b_major) == ("K", "K"), "the layouts", "both operands K-major",
              (product.a_major, product.b_major)),
-            (self.shared_bytes() <= room, "its shared memory", f"at most {room} bytes", self.shared_bytes()),
+            (self.shared_bytes() <= room, "the shared memory", f"at most {room} bytes", self.shared_bytes()),
         ]  # fmt: skip
         return next(((what, expected, got) for right, what, expected, got in checks if not right), None)
 
 
 @dataclass(frozen=True)
 class SmallMGrid:
-    """The grid rule: one CTA for each tile and part of K; where tiles are streamed, as many as the machine holds."""
+    """The grid rule: one CTA per tile and split of K; if tiles are streamed, as many as the GPU holds."""
 
     product: Product
     config: SmallMConfig
@@ -248,21 +248,21 @@ def choose(
 ) -> SmallMConfig:  # fmt: skip
     """The configuration for a problem, by a rule.
 
-    All of shared memory is in flight, as the stages of one CTA on each multiprocessor or of two. By tiles of 64 rows of
-    weights, with few tokens (up to 32):
+    All of shared memory is in flight, as the stages of one or two CTAs per SM. With few tokens (up to 32), by the
+    number of tiles of 64 rows of weights:
 
-        no more than half as many as multiprocessors   K in two parts, or, where they are fewer still, in more
-        no more than multiprocessors                   K in two parts, two CTAs on each multiprocessor
-        more                                           K in four parts, two CTAs on each multiprocessor
+        at most half as many as SMs     K in two splits, or in more if the tiles are fewer still
+        at most as many as SMs          K in two splits, two CTAs per SM
+        more                            K in four splits, two CTAs per SM
 
-    With more tokens, two CTAs have too few stages each, and every tile brings its own copy of the tokens: tiles of 128
-    rows where these are enough for all multiprocessors, else 64 rows as above with one CTA on each.
+    With more tokens, each of two CTAs has too few stages, and every tile loads its own copy of the tokens. The tiles
+    are then 128 rows if these suffice for all SMs, otherwise 64 rows as above with one CTA per SM.
 
     Args:
-        m, n, k: sizes of D and of the sum.
-        sms: multiprocessors.
-        constant_weights: the caller's promise (see `SmallMConfig`); without it the first weights are only brought
-            into L2 before the kernel in front has ended, and that where the launch is one wave.
+    m, n, k: sizes of D and of the sum.
+    sms: SMs.
+    constant_weights: the caller's promise (see `SmallMConfig`). Without it, the first weights are only prefetched
+        into L2 before the previous kernel has completed, and only if the launch is one wave.
     """
     tokens = min(-(-m // 8) * 8, MOST_TOKENS if m > 128 else 128)
     few, across = tokens <= FEW_TOKENS, -(-m // tokens)

@@ -1,7 +1,7 @@
-"""From complete sums to D where the product is computed transposed: the rows of a wgmma are columns of D.
+"""The epilogue of a product that is computed transposed: the rows of a wgmma are columns of D.
 
-A thread has two columns of D, 8 apart, and two of every 8 tokens (rows of D). What belongs to the columns is two
-numbers, what belongs to the tokens as many as the thread has tokens; all of them are loaded before the main loop.
+A thread has two columns of D, 8 apart, and two of every 8 tokens (rows of D). A vector along the columns is two numbers
+per thread; a vector along the tokens has one number per token of the thread. All are loaded before the main loop.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ...lang.values import Register
 
 
 class SmallMEpilogue:
-    """One consumer's part of one tile.
+    """The epilogue of one consumer's part of a tile.
 
     Args:
-        epilogue: what is done to the elements.
-        token, column: where the tile begins in D: its first row, and this consumer's first column.
-        tokens: of the tile.
-        transposed: stores 16 bytes at a time; None: elements one by one.
-        me: the consumer.
+        epilogue: the operations on the elements.
+        token, column: coordinates in D: the tile's first row, and this consumer's first column.
+        tokens: tokens of the tile.
+        transposed: the store of 16 bytes at a time; None to store element by element.
+        me: index of the consumer.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SmallMEpilogue:
             self.reads_addend = epilogue.args["beta"] != 0.0
 
     def store(self, acc: RegisterArray, complete: range) -> None:
-        """Finish and store some of the accumulators: `complete` are their indices."""
+        """Finish and store the accumulators whose indices are in `complete`."""
         whole = complete.start % ACC_REGS == 0 and complete.stop % ACC_REGS == 0
         atoms = range(complete.start // ACC_REGS, -(-complete.stop // ACC_REGS))
         if self.transposed is not None and whole and not self.epilogue.operands:
@@ -63,7 +63,7 @@ class SmallMEpilogue:
                         self._store_element(acc[index], atom, half, odd, place, inside)
 
     def _store_transposed(self, transposed: TransposedStore, acc: RegisterArray, atoms: range) -> None:
-        """Two atoms of 8 tokens at a time."""
+        """Store two atoms of 8 tokens at a time."""
         transposed.begin(self.me)
         for turn, first in enumerate(atoms[::2]):
             words = [
@@ -82,7 +82,7 @@ class SmallMEpilogue:
     def _store_element(
         self, value: Register, atom: int, half: int, odd: int, place: Register, inside: Predicate
     ) -> None:
-        """Gate and addend of one element, and its store; `place` counts elements from D's first. C is not read where
+        """Apply gate and addend to one element and store it. `place` is its offset in D, in elements. C is not read if
         beta is 0."""
         size, operands = self.D.dtype.bytes, []
         for array in self.epilogue.operands:

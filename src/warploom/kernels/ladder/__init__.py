@@ -1,13 +1,13 @@
-"""The ladder: one product of matrices, from the naive loop to the fastest kernel, one idea a rung.
+"""The ladder: one matrix product, from the naive loop to the fastest kernel, one idea per rung.
 
-All rungs are called alike: `rung.build()(a, b)` is C = A @ Bᵀ, row-major, with A (M, K), B (N, K) and C (M, N), sizes
-at run time (the two naive ones take B as (K, N): what they show is how its rows are read). `RUNGS` is in the order of
-climbing; it is data, and importing it builds nothing.
+All rungs are called alike: `rung.build()(a, b)` is C = A @ Bᵀ, row-major, with A (M, K), B (N, K) and C (M, N). Sizes
+are run-time arguments. The two naive rungs take B as (K, N), because they show how its rows are read. `RUNGS` is in
+order from slow to fast; it is data, and importing it builds nothing.
 
-A rung's file has its design in the docstring, its kernel in `build`, and a function for each warp role. What it takes
-unchanged from earlier rungs stands under "Reuses"; without that line, the file is whole. "seed" is the article or
-lecture that the rung follows, with its own figure: docs/ladder/README.md lists them. All seeds are at 4096 cubed on an
-H100 (on its PCIe version below rung 4).
+A rung's file has its design in the docstring, its kernel in `build`, and one function per warp role. What it imports
+unchanged from earlier rungs is listed under "Reuses"; without that line, the file is self-contained. "seed" is the
+article or lecture that the rung follows, with its figure; docs/ladder/README.md lists them. All seeds are at 4096 cubed
+on an H100 (its PCIe version below rung 4).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _POST = "Inside NVIDIA GPUs: anatomy of high performance matmul kernels, https:/
 
 
 def _hopper(number: int, module: str, idea: str, tflops: float | None = None) -> Rung:
-    """A rung on TMA and wgmma. Its source quotes figures from a work log (fast.cu), taken at 4096³."""
+    """A rung on TMA and wgmma. Its source quotes figures from a work log (fast.cu), measured at 4096³."""
     seed = Seed(tflops, 4096, "H100", _POST) if tflops is not None else None
     return Rung(number, module, idea, "sm_90a", bf16, bf16, (1, 8, 8), seed=seed)
 
@@ -67,7 +67,8 @@ RUNGS: tuple[Rung, ...] = (
 
 
 def find(which: int | str) -> Rung:
-    """The rung of a number or a name ("r04_warp_tiling" or "warp_tiling"). Raises ArgumentError for an unknown one."""
+    """The rung with a number or a name ("r04_warp_tiling" or "warp_tiling"). Raises ArgumentError for an unknown
+    one."""
     for rung in RUNGS:
         if which in (rung.number, str(rung.number), rung.module, rung.name):
             return rung

@@ -1,11 +1,11 @@
-"""Rung 1: one thread for one element of C; neighbours in a warp are neighbours in a column.
+"""Rung 1: one thread per element of C; adjacent lanes of a warp are adjacent in a column.
 
-Idea       Each thread computes a dot product: a loop along a row of A and a column of B. The 32 lanes of a warp are
-           below each other in a column of C. In each step of k they read one element of B together (a broadcast) and
-           32 rows of A: 32 sectors of 32 bytes for 128 bytes that are wanted. Their stores touch 32 sectors as well.
+Idea       Each thread computes a dot product: a loop along a row of A and a column of B. The 32 lanes of a warp cover
+           32 rows of one column of C. In each step of k they read one element of B together (a broadcast) and 32 rows
+           of A: 32 sectors of 32 bytes, of which they need 128 bytes. Their stores touch 32 sectors as well.
 Roles      1024 threads, 32 x 32 elements of C
 Barriers   none
-Buffers    none: each element of A is read N times, each of B M times, from the caches if they still have it
+Buffers    none: each element of A is read N times and each of B M times, from the caches if it is still there
 Timeline   for each k: load a, load b | wait for both | fma
 Measured   benchmarks/results/nvidia-h200/ladder.json; seed: 0.243 TFLOP/s (*Inside NVIDIA GPUs*)
 """
@@ -22,7 +22,7 @@ from ...lang.values import Register
 
 @dataclass(frozen=True)
 class Config:
-    """Side of the square of C that a CTA computes, in elements."""
+    """Side of a CTA's square of C, in elements."""
 
     side: int = 32
 
@@ -33,7 +33,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def position(side):
-    """Row and column of a thread's element in the CTA's square: neighbours in a warp are neighbours in a column."""
+    """Row and column of a thread's element in the CTA's square: adjacent lanes are adjacent in a column."""
     column, row = ptx.special.tid.x() // side, ptx.special.tid.x() % side
     return row, column
 

@@ -1,9 +1,9 @@
-"""Rung 2: coalescing: row and column swapped; neighbours in a warp are neighbours in a row.
+"""Rung 2: coalescing: row and column swapped; adjacent lanes of a warp are adjacent in a row.
 
-Idea       The lanes of a warp are now next to each other in a row of C. In each step of k they read one element of A
-           together (a broadcast) and 32 neighbouring elements of B: four sectors where rung 1 touches 32. Their stores
+Idea       The lanes of a warp now cover 32 columns of one row of C. In each step of k they read one element of A
+           together (a broadcast) and 32 consecutive elements of B: four sectors instead of rung 1's 32. Their stores
            touch four as well. Same arithmetic, same number of instructions, same bits in C.
-Reuses     Config and naive of rung 1, all of it but `position`
+Reuses     Config and naive of rung 1, everything but `position`
 Roles, Barriers, Buffers, Timeline as on rung 1
 Measured   benchmarks/results/nvidia-h200/ladder.json; seed: 3.17 TFLOP/s (*Inside NVIDIA GPUs*)
 """
@@ -20,6 +20,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def position(side):
-    """Row and column of a thread's element in the CTA's square: neighbours in a warp are neighbours in a row."""
+    """Row and column of a thread's element in the CTA's square: adjacent lanes are adjacent in a row."""
     row, column = ptx.special.tid.x() // side, ptx.special.tid.x() % side
     return row, column

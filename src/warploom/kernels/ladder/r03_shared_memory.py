@@ -1,8 +1,8 @@
 """Rung 3: tiles of A and B in shared memory; each element is fetched once for 32 uses.
 
-Idea       The 32 x 32 square of C that a CTA computes needs 32 rows of A and of B. Step by step along k the CTA brings
-           a 32 x 32 tile of each into shared memory and multiplies from there. Every element that comes from global
-           memory is used by 32 threads, so global traffic falls 32-fold.
+Idea       The 32 x 32 square of C that a CTA computes needs 32 rows of A and of B. Step by step along k, the CTA loads
+           a 32 x 32 tile of each into shared memory and multiplies from there. Each element loaded from global memory
+           is used by 32 threads, so global traffic falls 32-fold.
 
                A (M, K)   k ->               B (N, K)   k ->
                  ....[tile]....                ....[tile]....      32 rows each, moving right together
@@ -10,7 +10,7 @@ Idea       The 32 x 32 square of C that a CTA computes needs 32 rows of A and of
            Rows of the shared tiles are one float longer than the tile. The lanes of a warp read a column of B's tile;
            without the padding its 32 elements would be in one bank.
 Roles      1024 threads, 32 x 32 elements of C; each loads one element of each tile
-Barriers   bar 0, twice for each tile: filled before it is read, read before it is filled again
+Barriers   bar 0, twice per tile: filled before it is read, read before it is refilled
 Buffers    A and B 32 x 33 f32, 8.25 KiB
 Timeline   load t -> shared memory | barrier | 32 fma | barrier | load t+1 ...
 Measured   benchmarks/results/nvidia-h200/ladder.json; no seed
@@ -24,7 +24,7 @@ from ...isa.dtypes import f32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
 
 PADDING = 1
-"""Floats after each row: they move the next row on by one bank."""
+"""Floats after each row, which shift the next row by one bank."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         top, left = ptx.special.ctaid.y() * side, ptx.special.ctaid.x() * side
 
         def fetch(tile, pointer, row, limit, k):
-            """This thread's element of a tile; zero outside of the array."""
+            """Load this thread's element of a tile; zero outside the array."""
             value = reg.scalar(f32, init=0.0)
             inside = (row < limit) & (k < depth)
             place = pointer + (row.to(u64) * depth + k) * f32.bytes

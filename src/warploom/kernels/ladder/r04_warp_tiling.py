@@ -1,18 +1,18 @@
-"""Rung 4: warp tiling, an outer product in registers; as far as fp32 goes without tensor cores.
+"""Rung 4: warp tiling, an outer product in registers; the limit of fp32 without tensor cores.
 
-Idea       Rung 3 reads two floats from shared memory for each multiply-add. Here each thread holds 128 elements of C
-           in registers. For each k it reads 8 floats of A and 16 of B, in 6 vector loads, and does 128 multiply-adds
-           with them. A warp owns a compact 64 x 64 square, so that its lanes share what they read:
+Idea       Rung 3 reads two floats from shared memory per multiply-add. Here each thread holds 128 elements of C in
+           registers. For each k it reads 8 floats of A and 16 of B, in 6 vector loads, and does 128 multiply-adds with
+           them. A warp owns a compact 64 x 64 square, so that its lanes share what they read:
 
                CTA 128 x 128 = 2 x 2 warps        warp 64 x 64: lane (r, c), r = lane / 4, c = lane % 4
                  [warp 0][warp 1]                   rows     8r .. 8r+7
                  [warp 2][warp 3]                   columns  16s + 4c .. 16s + 4c+3, in four slices s
 
-Layout     Tiles are transposed in shared memory, [k][row], because a thread reads neighbouring rows of one k. Threads
-           load 4 neighbouring k's of one row (128 bits) and scatter them into 4 lines. Without more, the lanes of a
-           warp would meet in 8 banks. So an XOR rotates line k: element (k, row) is at row ^ (k / 4 * 8).
+Layout     Tiles are transposed in shared memory, [k][row], because a thread reads consecutive rows of one k. Threads
+           load 4 consecutive k's of one row (128 bits) and scatter them into 4 lines. Stored plainly, the lanes of a
+           warp would conflict in 8 banks, so an XOR rotates line k: element (k, row) is at row ^ (k / 4 * 8).
 Roles      128 threads, four warps
-Barriers   bar 0, twice for each tile: read before it is overwritten, written before it is read
+Barriers   bar 0, twice per tile: read before it is overwritten, written before it is read
 Buffers    A and B 16 x 128 f32 transposed, 16 KiB
 Timeline   load t+1 -> registers (in flight) ................. | barrier | scatter | barrier | load t+2
            multiply t from shared memory, 16 outer products .. |
@@ -38,16 +38,16 @@ WARP = 64
 SLICE = 16
 """Columns that the four lanes of a row cover at a time."""
 TILE_K = 16
-"""Elements in k of one tile: as many groups of 4 as the XOR of the layout tells apart."""
+"""Elements of k per tile: as many groups of 4 as the XOR of the layout distinguishes."""
 ROWS, COLUMNS = 8, WARP // SLICE * VECTOR
-"""A thread's part of C."""
+"""A thread's rows and columns of C."""
 SWIZZLE = 8
-"""Rows by which each group of four k's is rotated against the one before."""
+"""Rows by which each group of four k's is rotated relative to the previous one."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """The CTA's tile in elements: tile_m and tile_n are multiples of 64, for at least four warps together."""
+    """The CTA's tile in elements: tile_m and tile_n are multiples of 64, for at least four warps in total."""
 
     tile_m: int = 128
     tile_n: int = 128
@@ -56,13 +56,13 @@ class Config:
         if self.tile_m % WARP or self.tile_n % WARP or not 128 <= self.threads <= 1024:
             raise ArgumentError(
                 f"a tile of {self.tile_m} x {self.tile_n} does not divide into warps of {WARP} x {WARP}",
-                expected=f"multiples of {WARP}, 4 to 32 warps together",
+                expected=f"multiples of {WARP}, 4 to 32 warps in total",
                 got=f"{self.tile_m} x {self.tile_n}: {self.threads} threads",
             )
 
     @property
     def threads(self) -> int:
-        """A warp for each 64 x 64 of the tile."""
+        """Threads of a CTA: one warp per 64 x 64 of the tile."""
         return self.tile_m // WARP * (self.tile_n // WARP) * 32
 
 
@@ -104,7 +104,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 class Transposing:
-    """The path of one operand: 128 bits of a row along k into registers, from there into four lines of the tile."""
+    """The path of one operand: 128 bits of a row along k into registers, then into four lines of the tile."""
 
     def __init__(self, array: ArrayHandle, first_row: Register, tile: SharedArray, threads: int) -> None:
         self.tile = tile
@@ -113,7 +113,7 @@ class Transposing:
         thread = ptx.special.tid.x()
         self.row, self.k = thread // vectors, thread % vectors * VECTOR
         self.passes = [first * threads // vectors for first in range(rows * vectors // threads)]
-        """Rows below its first one at which a thread loads as well."""
+        """Offsets, from a thread's first row, of the other rows that it loads."""
         self.extent, self.depth = array.shape
         self.first_row = first_row + self.row
         self.values = [reg.array(f32, VECTOR) for _ in self.passes]
@@ -121,7 +121,7 @@ class Transposing:
         self.stride = self.depth.to(u64) * (threads // vectors * f32.bytes)
 
     def load(self, start: Register) -> None:
-        """Start to load the tile at k = start; zeros outside of the array."""
+        """Start loading the tile at k = start; zeros outside the array."""
         within = start + self.k < self.depth
         source = self.source + start.to(u64) * f32.bytes
         for below, values in zip(self.passes, self.values, strict=True):
@@ -132,7 +132,7 @@ class Transposing:
             source = source + self.stride
 
     def put(self) -> None:
-        """Scatter what was loaded: element (k, row) to line k, at row ^ (k / 4 * 8)."""
+        """Scatter the loaded values: element (k, row) to line k, at row ^ (k / 4 * 8)."""
         place = self.tile[self.k, self.row ^ (self.k // VECTOR * SWIZZLE)]
         for below, values in zip(self.passes, self.values, strict=True):
             for line, value in enumerate(values):
@@ -140,11 +140,11 @@ class Transposing:
 
 
 def multiply(acc: list[RegisterArray], a: SharedArray, b: SharedArray, down: Register, across: Register) -> None:
-    """acc += the tiles' product: for each k an outer product of 8 by 16."""
+    """acc += the product of the tiles: per k, an outer product of 8 by 16."""
     for group in range(TILE_K // VECTOR):
         rotation = group * SWIZZLE
         rows = a[0, down ^ rotation]
-        # Of the XOR, the bits of the slice are constants; the others are in the thread's own part of the column.
+        # The slice's bits of the XOR are constants; its other bits are within the thread's part of the column.
         columns = b[0, across ^ rotation % SLICE]
         for k in range(group * VECTOR, (group + 1) * VECTOR):
             left = _vectors(rows + k * a.shape[1] * f32.bytes, [0, VECTOR])
@@ -156,12 +156,12 @@ def multiply(acc: list[RegisterArray], a: SharedArray, b: SharedArray, down: Reg
 
 
 def _vectors(place: SharedAddress, offsets: list[int]) -> list[Register]:
-    """Four floats from each of several places, as one list."""
+    """Four floats from each offset, as one list."""
     return [value for offset in offsets for value in ptx.load(f32, place + offset * f32.bytes, vector=VECTOR)]
 
 
 def store(acc: list[RegisterArray], C: ArrayHandle, row: Register, column: Register) -> None:
-    """Store the thread's 8 x 16 elements, four at a time, if they are inside of the array."""
+    """Store the thread's 8 x 16 elements, four at a time, if they are inside the array."""
     rows, columns = C.shape
     for i, line in enumerate(acc):
         place = C.pointer() + ((row + i).to(u64) * columns + column) * f32.bytes

@@ -1,12 +1,12 @@
-"""Rung 5: tensor cores; tiles come as before Ampere, through registers into one of two buffers.
+"""Rung 5: tensor cores; tiles arrive as before Ampere, through registers into one of two buffers.
 
-Idea       mma.sync multiplies 16 x 8 x 16 in one instruction, so now everything is about feeding it. Loads are still
-           those of rung 4: the next k-tile waits in 32 registers of each thread while this one is multiplied. But it
-           is written to the other of two buffers, so one barrier for a tile is enough. ldmatrix loads the fragments of
-           the next step of 16 while the tensor core works on this one. Tiles are swizzled: the eight rows that an
-           ldmatrix reads are in eight different groups of banks.
+Idea       mma.sync multiplies 16 x 8 x 16 in one instruction, so the problem is now to feed it. Loads are still those
+           of rung 4: the next k-tile waits in 32 registers per thread while this one is multiplied. It is then written
+           to the other of two buffers, so one barrier per tile is enough. ldmatrix loads the fragments of the next step
+           of 16 while the tensor core works on this one. Tiles are swizzled: the eight rows that an ldmatrix reads are
+           in eight different groups of banks.
 Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128
-Barriers   bar 0, once for each k-tile: the other buffer is written, and this one is read
+Barriers   bar 0, once per k-tile: the other buffer is written, and this one is read
 Buffers    2 stages of A 128 x 32 and B 128 x 32 bf16, 32 KiB
 Timeline   load t+1 -> registers (in flight) ....... | registers -> buffer (t+1) % 2 | barrier | load t+2
            multiply t from buffer t % 2, two steps . |                                         | multiply t+1
@@ -28,7 +28,7 @@ STAGES = 2
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements, and how many warps are over its rows and columns."""
+    """Tile in elements, and the number of warps along its rows and columns."""
 
     tile_m: int = 128
     tile_n: int = 128
@@ -37,7 +37,7 @@ class Config:
 
     @property
     def threads(self) -> int:
-        """32 for each warp."""
+        """Threads of a CTA."""
         return self.warps[0] * self.warps[1] * 32
 
 

@@ -1,12 +1,12 @@
-"""Rung 6: Ampere's asynchronous copies: they run ahead in shared memory, fragments in registers.
+"""Rung 6: Ampere's asynchronous copies: tiles are prefetched in shared memory, fragments in registers.
 
-Idea       On rung 5 every byte passes through a register, one tile runs ahead, and stores take issue slots from the
-           tensor cores. cp.async copies to shared memory without touching a register, so more can be in flight:
-           `stages - 1` k-tiles, each twice as long as there. Two pipelines are left, one inside the other, and the
-           inner one does not stop at the end of a k-tile: its last step already loads the first fragments of the next.
+Idea       On rung 5, every byte passes through a register, only one tile is prefetched, and stores take issue slots
+           from the tensor cores. cp.async copies to shared memory without touching a register, so more can be in
+           flight: `stages - 1` k-tiles, each twice as deep as on rung 5. Two pipelines remain, one inside the other.
+           The inner one does not stop at the end of a k-tile: its last step loads the first fragments of the next.
 Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128; two CTAs on an SM, so that one multiplies while the
            other stores its result
-Barriers   bar 0, once for each k-tile: its copies have arrived, and the stage before it is free
+Barriers   bar 0, once per k-tile: its copies have arrived, and the previous stage is free
 Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB
 Timeline   global -> shared     [t+1 and t+2 in flight                                ]
            shared -> register           [step s+1      ][step s+2      ][step s+3      ]
@@ -27,7 +27,7 @@ from .operands import operands_by_threads, result
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements, stages, warps over the tile (each warp's part a multiple of 16 x 16).
+    """Tile in elements, stages, warps over the tile (the part of each warp a multiple of 16 x 16).
 
     `out`: type of C, bf16 or f32. GPUs before Hopper run `warploom.matmul` on this kernel.
     """
@@ -41,7 +41,7 @@ class Config:
 
     @property
     def threads(self) -> int:
-        """32 for each warp."""
+        """Threads of a CTA."""
         return self.warps[0] * self.warps[1] * 32
 
 

@@ -1,14 +1,14 @@
-"""Rung 7: Hopper's tensor cores, fed the old way: wgmma reads what cp.async brought.
+"""Rung 7: Hopper's tensor cores, fed the old way: wgmma reads what cp.async copied.
 
-Idea       wgmma reads both operands from shared memory by itself: no ldmatrix, no fragments, and 64 x 128 x 16 in one
-           instruction of four warps. The copies are still those of rung 6, so each thread still calculates addresses
-           and predicates for every 16 bytes: the tensor core is twice as fast and the loads are not.
+Idea       wgmma reads both operands from shared memory: no ldmatrix, no fragments, and 64 x 128 x 16 in one
+           instruction of four warps. The copies are still those of rung 6, so each thread still computes addresses and
+           predicates for every 16 bytes. The tensor core is twice as fast; the loads are not.
 
            Threads write shared memory through the generic proxy, wgmma reads it through the async proxy: each thread
            fences between its copies and the barrier.
 Roles      one warpgroup of 128 threads copies and multiplies
-Barriers   bar 0, once for each k-tile: its copies have arrived and are fenced, and the wgmmas before it are complete
-Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB: two CTAs fit an SM
+Barriers   bar 0, once per k-tile: its copies have arrived and are fenced, and the previous wgmmas are complete
+Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB: two CTAs fit on an SM
 Timeline   wait for the copies of t, fence, bar | wgmmas of t start | copies of t+2 start | wgmmas of t complete
 Measured   benchmarks/results/nvidia-h200/ladder.json; no seed; *Evolving Ampere to Hopper* expects no gain
 """

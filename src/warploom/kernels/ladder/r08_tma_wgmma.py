@@ -1,11 +1,11 @@
-"""Rung 8: TMA brings the tiles; loading and multiplying in the simplest order, one after the other.
+"""Rung 8: TMA loads the tiles; loading and multiplying in the simplest order, one after the other.
 
-Idea       One thread starts one copy of a whole tile. The copy engine calculates the addresses, swizzles, fills with
-           zeros what is outside of the array, and tells an mbarrier how many bytes it has written. No thread has
-           anything left to do for a load, but all of them wait for it.
+Idea       One thread starts one copy of a whole tile. The copy engine computes the addresses, swizzles, fills elements
+           outside the array with zeros, and tells an mbarrier how many bytes it has written. No thread does any other
+           work for a load, but all of them wait for it.
 Roles      one warpgroup of 128 threads; its thread 0 also starts the copies
 Barriers   full       1 arrival + bytes of both tiles    TMA -> all threads
-           bar 0      once for each k-tile: the wgmmas of all warps have read the tiles
+           bar 0      once per k-tile: the wgmmas of all warps have read the tiles
 Buffers    A 64 x 64 and B 64 x 64 bf16, 16 KiB
 Timeline   TMA          [load t]                [load t+1]
            tensor core            [wgmmas of t]             [wgmmas of t+1]
@@ -50,7 +50,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def declare(name, config):
-    """One CTA of one warpgroup for each tile of C; A and B come by TMA, in whole tiles."""
+    """One CTA of one warpgroup per tile of C; TMA loads A and B in whole tiles."""
     return hopper_kernel(
         name=name,
         in_specs=operands(config.tile_m, config.tile_n, config.tile_k),
@@ -61,7 +61,7 @@ def declare(name, config):
 
 
 def load_and_multiply(A, B, a, b, full, row, column):
-    """All threads: the k-tiles of A from `row` and of B from `column` on, one after the other. Returns the sums."""
+    """All threads: load and multiply the k-tiles of A from `row` and of B from `column`. Returns the accumulators."""
     tile_m, tile_n, tile_k = a.rows_count, b.rows_count, a.layout.k
     leader = ptx.special.tid.x() == 0
     with ptx.if_(leader):

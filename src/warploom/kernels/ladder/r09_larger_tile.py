@@ -1,13 +1,13 @@
-"""Rung 9: a larger output tile; each byte that arrives is used more often.
+"""Rung 9: a larger output tile; each loaded byte is used more often.
 
-Idea       A tile of m x n does m n k multiply-adds for (m + n) k elements loaded: 64 x 64 gives 32 for each element,
-           128 x 128 gives 64. Loading and multiplying still take turns, but there is half as much to load, and the
-           wgmmas are 128 wide: they read shared memory less often for each multiply-add than those of 64. The
-           warpgroup holds two blocks of 64 x 128: 128 accumulators for each thread, half of what it may have.
+Idea       A tile of m x n does m n k multiply-adds for (m + n) k elements loaded: 64 x 64 gives 32 per element,
+           128 x 128 gives 64. Loading and multiplying still alternate, but there is half as much to load, and wgmmas of
+           128 columns read shared memory less often per multiply-add than those of 64. The warpgroup holds two blocks
+           of 64 x 128: 128 accumulators per thread, half of the registers it may have.
 Reuses     declare and load_and_multiply of rung 8
 Roles, Barriers as on rung 8
 Buffers    A 128 x 64 and B 128 x 64 bf16, 32 KiB
-Timeline   as on rung 8: twice as much to load for each k-tile, four times as much to multiply
+Timeline   as on rung 8: twice as much to load per k-tile, four times as much to multiply
 Measured   benchmarks/results/nvidia-h200/ladder.json; seed: 423 TFLOP/s (*Inside NVIDIA GPUs*)
 """
 

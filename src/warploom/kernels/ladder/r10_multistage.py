@@ -1,13 +1,13 @@
 """Rung 10: several stages; the copies of later tiles run while this one is multiplied.
 
 Idea       The tiles become a ring. While the tensor core works on k-tile t, TMA fills the stages of t+1 and beyond:
-           the latency of a load is hidden as long as the ring holds enough tiles. No warp has a role of its own yet:
-           the warps that multiply also wait, meet at a barrier, and start the copies.
+           the latency of a load is hidden as long as the ring holds enough tiles. Warps have no roles yet: the warps
+           that multiply also wait, meet at a barrier, and start the copies.
 Reuses     Config of rung 7, declare of rung 8
 Roles      one warpgroup of 128 threads; its thread 0 also starts the copies
 Barriers   full[s]    1 arrival + bytes of both tiles    TMA -> all threads
-           bar 0      once for each k-tile: all warps are done with the stage before, which is filled next
-Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB: two CTAs fit an SM
+           bar 0      once per k-tile: all warps have read the previous stage, which is filled next
+Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB: two CTAs fit on an SM
 Timeline   TMA          [load t+1   ][load t+2   ][load t+3   ]
            tensor core  [wgmmas of t][   of t+1  ][   of t+2  ]
 Measured   benchmarks/results/nvidia-h200/ladder.json; no seed; *Tensor Memory Accelerator (TMA)* has the scheme

@@ -1,14 +1,14 @@
 """Rung 11: a producer and a consumer; loading and multiplying become two programs.
 
-Idea       On rung 10 the warps that multiply also wait for copies, meet, and start new ones, and every one of these
-           steps delays the next wgmma. Here a warp of its own does nothing but start copies, as far ahead as the ring
-           allows, and the consumer does nothing but wait for bytes and multiply. Two barriers for each stage connect
-           them, and the consumer keeps the wgmmas of one k-tile in flight while it asks for the next.
+Idea       On rung 10, the warps that multiply also wait for copies, synchronise, and start new ones, and each of these
+           steps delays the next wgmma. Here a dedicated warp only starts copies, as far ahead as the ring allows, and
+           the consumer only waits for bytes and multiplies. Two barriers per stage connect them, and the consumer keeps
+           the wgmmas of one k-tile in flight while it requests the next.
 Roles      producer   warpgroup 0, one thread      fills the ring with TMA
            consumer   warpgroup 1                  128 x 128: wgmma, then store
 Barriers   full[s]    1 + 128 arrivals + bytes     producer -> consumer
            empty[s]   128 arrivals                 consumer -> producer
-           (every thread arrives, as in a first version in CUDA C++; rung 14 needs one)
+           (every thread arrives, as in a first version in CUDA C++; rung 14 needs only one)
 Buffers    a ring of 5 stages of A 128 x 64 and B 128 x 64 bf16, 160 KiB
 Timeline   producer   [load t+3][load t+4]   waits for empty[s]     [load t+5]
            consumer   [wgmmas of t][wgmmas of t+1][wgmmas of t+2]
@@ -71,7 +71,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def load(ring, state, A, B, row, column, num_k_tiles):
-    """The producer, for one tile of C: one stage for each k-tile, as soon as the consumer has released it."""
+    """The producer, for one tile of C: fill one stage per k-tile, as soon as the consumer has released it."""
     tile_k = ring.tiles["a"].layout.k
     for k_tile in ptx.range(num_k_tiles):
         with ring.produce(state) as stage:

@@ -1,9 +1,9 @@
 """Rung 12: two consumer warpgroups share one 128 x 256 output tile.
 
-Idea       The next larger tile would be 128 x 256: 85 multiply-adds for each element loaded instead of 64. In one
-           warpgroup its accumulators alone would be 256 registers a thread, more than there are. Two consumers take 64
-           rows each: 128 accumulators, wgmmas of 64 x 256, the widest there are, and both read the same B.
-           And while one waits at a barrier, the other keeps the tensor core busy.
+Idea       The next larger tile is 128 x 256: 85 multiply-adds per element loaded instead of 64. In one warpgroup its
+           accumulators alone would take 256 registers per thread, more than there are. Two consumers take 64 rows
+           each: 128 accumulators, wgmmas of 64 x 256, the widest there are, and both read the same B. While one waits
+           at a barrier, the other keeps the tensor core busy.
 
                             B 256 x 64
                A  64 x 64   [ consumer 0: 64 x 256 ]
@@ -78,7 +78,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def multiply(ring, state, acc, first_row, num_k_tiles):
-    """A consumer, for one tile of C: its rows of A, from `first_row` of the tile on, times all of B."""
+    """A consumer, for one tile of C: multiply its rows of A, beginning at the tile's row `first_row`, by all of B."""
     rows = len(acc) * WGMMA_ROWS
     previous = reg.scalar(u32, init=0)
     for k_tile in ptx.range(num_k_tiles):

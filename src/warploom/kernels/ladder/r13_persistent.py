@@ -1,16 +1,16 @@
 """Rung 13: persistent CTAs; the producer loads the next tile while the consumers store this one.
 
-Idea       One CTA on each SM for the whole product, walking over tiles of C. The barriers, the maps and the roles are
-           set up once, and the ring does not stop at a tile's end: its stages hold the first k-tiles of the next tile
-           while the consumers are still storing. Without it an SM's tensor core idles from the last wgmma of a CTA
-           until the next CTA's first bytes have come.
+Idea       One CTA per SM computes many tiles of C in a loop. Barriers, tensor maps and roles are set up once, and the
+           ring does not stop at the end of a tile: its stages hold the first k-tiles of the next tile while the
+           consumers are still storing. Without this, an SM's tensor core idles from the last wgmma of a CTA until the
+           next CTA's first bytes arrive.
 Reuses     load of rung 11, CONSUMERS, Config and multiply of rung 12
 Roles      as on rung 12
-Barriers   as on rung 12; the phases run on from tile to tile
+Barriers   as on rung 12; phases continue across tiles
 Buffers    as on rung 12
 Timeline   producer    tile 0 [0 1 2 ... n] tile 1 [0 1 2 3] waits      [4 ...
            consumers      tile 0 [wgmmas .......][store] tile 1 [wgmmas ....
-Order      bands of 8 tile rows, column by column: the tiles computed at one time share their rows of A and of B
+Order      bands of 8 tile rows, column by column: concurrent tiles share rows of A and of B
 Measured   benchmarks/results/nvidia-h200/ladder.json; seed: 660 TFLOP/s (*Inside NVIDIA GPUs*)
 """
 
@@ -28,7 +28,7 @@ from .r11_warp_specialised import load
 from .r12_two_consumers import CONSUMERS, Config, multiply
 
 BAND = 8
-"""Tile rows of a band of the order."""
+"""Tile rows per band of the tile order."""
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
@@ -52,7 +52,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def declare(name, config):
-    """As many CTAs as the GPU has multiprocessors, if C has that many tiles."""
+    """As many CTAs as SMs, if C has that many tiles."""
     return hopper_kernel(
         name=name,
         in_specs=operands(config.tile_m, config.tile_n, config.tile_k),
@@ -63,14 +63,14 @@ def declare(name, config):
 
 
 def produce(ring, work, A, B, num_k_tiles):
-    """The producer: the k-tiles of all tiles of this CTA, in order; the ring does not stop between two tiles."""
+    """The producer: load the k-tiles of all tiles of this CTA, in order; the ring does not stop between tiles."""
     state = ring.producer_state()
     for tile in work.tiles():
         load(ring, state, A, B, tile.row, tile.column, num_k_tiles)
 
 
 def consume(ring, work, me, C, num_k_tiles):
-    """Consumer `me`: its rows of every tile, multiplied, then stored."""
+    """Consumer `me`: multiply and store its rows of every tile."""
     rows, columns = work.tile[0] // CONSUMERS, work.tile[1]
     state, acc = ring.consumer_state(), wgmma_accumulators(rows, columns)
     for tile in work.tiles():

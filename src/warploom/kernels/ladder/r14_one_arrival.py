@@ -1,9 +1,9 @@
 """Rung 14: cheap barriers; one thread arrives where one suffices.
 
-Idea       For each k-tile the rungs before let 256 threads arrive on full[s] and again on empty[s]. None of the first
-           is needed: that the bytes are there is all a consumer waits for. And of the second one for each warpgroup
-           is enough: wgmmas belong to the warpgroup, so when one thread has waited for them, their reads are over.
-           Same kernel, same waits, 512 arrivals less for each k-tile: `TmaPipeline` without `every_thread`.
+Idea       For each k-tile, the earlier rungs let 256 threads arrive on full[s] and again on empty[s]. The arrivals on
+           full[s] are not needed: a consumer only waits for the bytes. On empty[s], one arrival per warpgroup is
+           enough: wgmmas belong to the warpgroup, so when one thread has waited for them, their reads are complete.
+           Same kernel, same waits, 512 fewer arrivals per k-tile: `TmaPipeline` without `every_thread`.
 Reuses     CONSUMERS and Config of rung 12, BAND, declare, produce and consume of rung 13
 Barriers   full[s]    1 arrival + bytes                    producer -> both consumers
            empty[s]   2 arrivals, one of each consumer     consumers -> producer

@@ -1,14 +1,14 @@
-"""Rung 15: clusters of two; what both CTAs need is fetched once.
+"""Rung 15: clusters of two; an operand that both CTAs need is fetched once.
 
-Idea       Two CTAs whose tiles are one above the other need the same B. As a cluster they share the work: each loads
-           half of B's tile and TMA multicasts it into both, at the same place. A cluster fetches 2 x A and 1 x B where
-           two CTAs fetched 2 x A and 2 x B: a third of the bytes less from L2.
+Idea       Two CTAs whose tiles are adjacent along M need the same B. As a cluster they share the work: each loads half
+           of B's tile, and TMA multicasts it into both, at the same offset. A cluster fetches 2 x A and 1 x B where two
+           CTAs fetched 2 x A and 2 x B: a third fewer bytes from L2.
 
                CTA 0   A0 128 x 64      B rows 0-127    -> both
                CTA 1   A1 128 x 64      B rows 128-255  -> both
 
-           A stage may be filled again only when the consumers of both CTAs have read it, since both halves of B go to
-           both. So each consumer tells both producers, and no CTA ends while another may still tell it something.
+           A stage may be refilled only when the consumers of both CTAs have read it, since both halves of B are written
+           to both. So each consumer signals both producers, and no CTA exits while the other may still signal it.
 Reuses     CONSUMERS and Config of rung 12, consume of rung 13
 Roles      as on rung 13, in each of two CTAs; each producer multicasts its half of B
 Barriers   full[s]    1 arrival + bytes of the whole stage       both CTAs' producers -> consumers
@@ -33,9 +33,9 @@ from .r12_two_consumers import CONSUMERS, Config
 from .r13_persistent import consume
 
 CTAS, EVERYONE = 2, 0b11
-"""Of a cluster, one above the other; the multicast mask that names both."""
+"""CTAs per cluster, adjacent along M, and the multicast mask of both."""
 BAND = 4
-"""Cluster rows of a band of the order: 8 tile rows."""
+"""Cluster rows per band of the tile order: 8 tile rows."""
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
@@ -60,7 +60,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def declare(name, config):
-    """Clusters on all multiprocessors; a box of B is the half that one CTA loads."""
+    """Clusters on all SMs; a box of B is the half that one CTA loads."""
     return hopper_kernel(
         name=name,
         in_specs=operands(config.tile_m, config.tile_n // CTAS, config.tile_k),
@@ -72,14 +72,14 @@ def declare(name, config):
 
 
 def produce(ring, work, A, B, num_k_tiles):
-    """The producer: the k-tiles of all tiles of this CTA, in order."""
+    """The producer: load the k-tiles of all tiles of this CTA, in order."""
     state = ring.producer_state()
     for tile in work.tiles():
         load(ring, state, A, B, tile.row, tile.column, num_k_tiles)
 
 
 def load(ring, state, A, B, row, column, num_k_tiles):
-    """The producer, for one tile of C: for each k-tile its own A, and its half of B for both CTAs."""
+    """The producer, for one tile of C: per k-tile, load its own A, and its half of B for both CTAs."""
     tile_k, rank = ring.tiles["a"].layout.k, ptx.special.cluster_ctarank()
     for k_tile in ptx.range(num_k_tiles):
         with ring.produce(state) as stage:
@@ -89,7 +89,7 @@ def load(ring, state, A, B, row, column, num_k_tiles):
 
 
 def load_half(tile, array, k, row, rank, full):
-    """Load half `rank` of a tile and multicast it: both CTAs of the cluster get it, at the same place."""
+    """Load half `rank` of a tile and multicast it to both CTAs of the cluster, at the same offset."""
     rows = tile.rows_count // CTAS
     first = rank * rows
     ptx.cp.async_.bulk.tensor_2d(tile.rows(first, rows), array.tma_desc(), (k, row + first), full, multicast=EVERYONE)

@@ -1,12 +1,12 @@
-"""Rung 16: registers go where they are needed, zeros are not written, stores stay out of the way.
+"""Rung 16: registers move to the consumers, zeros are not written, stores bypass the cache.
 
-Idea       Three small things that cost nothing.
-           1. The producer's 128 threads hold 168 registers each and use a handful. They give them back
-              (setmaxnreg.dec), and the consumers take them: room for deeper overlap, and larger tiles to come.
-           2. 128 moves set the accumulators to zero for each tile. The first wgmma of a tile can overwrite them
-              instead: its scale-d is a predicate, false for the first k-tile.
-           3. C is written once and not read again. Stores marked for streaming (st.global.cs) are the first to leave
-              the L2 cache, in which A and B are to stay.
+Idea       Three small changes that cost nothing.
+           1. The producer's 128 threads hold 168 registers each and use few. They release them (setmaxnreg.dec), and
+              the consumers take them, for more overlap now and larger tiles later.
+           2. 128 moves zero the accumulators of each tile. Instead, the first wgmma of a tile can overwrite them: its
+              scale-d is a predicate, false for the first k-tile.
+           3. C is written once and not read again. Stores marked as streaming (st.global.cs) are evicted first from
+              the L2 cache, which should keep A and B.
 Reuses     CONSUMERS and Config of rung 12, BAND, CTAS, declare and produce of rung 15
 Roles      producer   warpgroup 0, one thread, 40 registers
            consumer   warpgroups 1, 2, 232 registers: 64 x 256 each
@@ -28,7 +28,7 @@ from .r12_two_consumers import CONSUMERS, Config
 from .r15_multicast import BAND, CTAS, declare, produce
 
 PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232
-"""Of each thread. 40 + 232 + 232 is no more than the 3 x 168 that the three warpgroups start with."""
+"""Registers per thread. 40 + 232 + 232 is at most the 3 x 168 that the three warpgroups start with."""
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
@@ -53,7 +53,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def consume(ring, work, me, C, num_k_tiles):
-    """Consumer `me`: its rows of every tile, multiplied, then stored past the cache."""
+    """Consumer `me`: multiply its rows of every tile and store them with a streaming hint."""
     rows, columns = work.tile[0] // CONSUMERS, work.tile[1]
     state, acc = ring.consumer_state(), wgmma_accumulators(rows, columns)
     for tile in work.tiles():
@@ -62,7 +62,7 @@ def consume(ring, work, me, C, num_k_tiles):
 
 
 def multiply(ring, state, acc, first_row, num_k_tiles):
-    """A consumer, for one tile of C. Its first k-tile overwrites the accumulators: no zeros are needed."""
+    """A consumer, for one tile of C. Its first k-tile overwrites the accumulators, so they need no zeros."""
     rows = len(acc) * WGMMA_ROWS
     previous = reg.scalar(u32, init=0)
     for k_tile in ptx.range(num_k_tiles):

@@ -1,14 +1,14 @@
-"""Rung 17: asynchronous stores; C leaves through shared memory, and TMA carries it while the next tile begins.
+"""Rung 17: asynchronous stores; C goes through shared memory, and TMA stores it while the next tile begins.
 
-Idea       A thread's own stores are 4 bytes in each of 64 places, eight rows at a time, and the consumer waits until
-           the last of them is issued. Now a consumer writes a box of 64 x 64 into shared memory, where a row of the
-           box is 128 bytes, and one thread hands it to TMA: whole lines to memory, no addresses to calculate, edges
-           clipped. The consumer goes on with the next box, and with the next tile, while the box travels. Each consumer
-           has two boxes: it writes one while TMA reads the other.
+Idea       A thread's own stores are 4 bytes at each of 64 addresses, eight rows at a time, and the consumer waits until
+           the last is issued. Now a consumer writes a box of 64 x 64 into shared memory, where a row of the box is 128
+           bytes, and one thread starts a TMA store of it: whole lines to memory, no addresses to compute, edges
+           clipped. The consumer continues with the next box, and with the next tile, while the store is in flight.
+           Each consumer has two boxes: it writes one while TMA reads the other.
 Reuses     CONSUMERS of rung 12, BAND, CTAS and produce of rung 15, the registers and multiply of rung 16
 Roles      as on rung 16; one thread of each consumer starts its stores
 Barriers   as on rung 16, and
-           bar 1, 2   128 threads of a consumer, twice for each box: the slot is free; the box is written
+           bar 1, 2   128 threads of a consumer, twice per box: the box is free; the box is written
 Buffers    the ring, 192 KiB; 2 x 2 boxes of 64 x 64 bf16, 32 KiB
 Timeline   consumer   [box 0][box 1][box 2][box 3][wgmmas of the next tile ...
            TMA               [store 0][store 1][store 2][store 3]
@@ -35,7 +35,7 @@ from .r16_registers import CONSUMER_REGISTERS, PRODUCER_REGISTERS, multiply
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements (tile_m a multiple of 128), stages of the ring, store boxes (epi_stages) of each consumer."""
+    """Tile in elements (tile_m a multiple of 128), stages of the ring, store boxes (epi_stages) per consumer."""
 
     tile_m: int = 128
     tile_n: int = 256
@@ -67,7 +67,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def declare(name, config):
-    """As on rung 15, but C leaves in boxes."""
+    """As on rung 15, but C is stored in boxes."""
     return hopper_kernel(
         name=name,
         in_specs=operands(config.tile_m, config.tile_n // CTAS, config.tile_k),
@@ -79,7 +79,7 @@ def declare(name, config):
 
 
 def consume(ring, work, me, out, num_k_tiles):
-    """Consumer `me`: its rows of every tile, multiplied, then handed to TMA box by box."""
+    """Consumer `me`: multiply its rows of every tile and store them by TMA, box by box."""
     rows, columns = work.tile[0] // CONSUMERS, work.tile[1]
     state, acc = ring.consumer_state(), wgmma_accumulators(rows, columns)
     for tile in work.tiles():

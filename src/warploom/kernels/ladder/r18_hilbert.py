@@ -1,15 +1,15 @@
-"""Rung 18: tiles along a Hilbert curve; tiles computed at one time are neighbours, at every scale.
+"""Rung 18: tiles along a Hilbert curve; concurrent tiles are close together, at every scale.
 
-Idea       The 66 clusters of an H200 work on 66 neighbouring numbers. In bands of fixed height these are a rectangle
-           of that height; along a Hilbert curve any stretch of numbers is a compact patch, whatever its length. So it
-           needs few rows of A and B, and most of them are still in the L2 cache from the stretch before.
+Idea       The 66 clusters of an H200 work on 66 consecutive tile numbers. In bands of fixed height these are a
+           rectangle of that height; along a Hilbert curve, any interval of numbers is a compact patch, whatever its
+           length. It needs few rows of A and B, and most of them are still in L2 from the previous interval.
 
                0  3  4  5
                1  2  7  6        squares of 8 x 8 clusters, side by side in bands of 8;
-              14 13  8  9        what does not fill a square goes column by column
+              14 13  8  9        tiles that do not fill a square go column by column
               15 12 11 10
 
-           The threads calculate the curve, three bits for each tile, without a table.
+           The threads compute the curve, three bits per tile, without a table.
 Reuses     CONSUMERS of rung 12, CTAS and produce of rung 15, the registers of rung 16, Config, declare and consume of
            rung 17
 Roles, Barriers, Buffers, Timeline as on rung 17
@@ -30,7 +30,7 @@ from .r16_registers import CONSUMER_REGISTERS, PRODUCER_REGISTERS
 from .r17_tma_store import Config, consume, declare
 
 BITS = 3
-"""The curve fills squares with a side of 2^BITS clusters."""
+"""The curve fills squares with sides of 2^BITS clusters."""
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen

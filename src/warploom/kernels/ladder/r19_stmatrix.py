@@ -1,8 +1,8 @@
 """Rung 19: stmatrix; a warp writes 16 x 16 of its result in one instruction.
 
-Idea       What a thread holds of C are pairs of columns, 4 bytes in bf16, so rung 17 takes one store for each pair of
-           each row: 64 for a tile of 64 x 256. stmatrix is ldmatrix turned around: each lane names the address of one
-           row of 16 bytes, and the hardware moves every lane's pairs there: 16 instructions.
+Idea       A thread holds pairs of columns of C, 4 bytes in bf16, so rung 17 takes one store per pair and row: 64 for a
+           tile of 64 x 256. stmatrix is the inverse of ldmatrix: each lane gives the address of one row of 16 bytes,
+           and the hardware moves every lane's pairs there, in 16 instructions.
 Reuses     CONSUMERS of rung 12, CTAS and produce of rung 15, the registers of rung 16, Config, declare and consume of
            rung 17, BITS of rung 18
 Roles, Barriers, Buffers, Timeline as on rung 17; each box is written in a quarter of the instructions

@@ -1,20 +1,20 @@
 """Rung 20: ping-pong; two tiles at a time, one multiplied while the other is stored.
 
-Idea       On the rungs before both consumers reach the end of a tile together, and while they convert and store, the
-           tensor core has little to do. Now each consumer has a tile of its own, 128 x 192, and they take turns. A turn
-           is passed on when the last wgmmas are issued, so the tensor core goes from one tile to the next without a
-           gap. The price is a smaller tile: more bytes loaded for each product. Short products (small K), where storing
-           takes a large part of the time, win; long ones may not.
+Idea       On the rungs before, both consumers reach the end of a tile together, and while they convert and store, the
+           tensor core is nearly idle. Now each consumer has its own tile, 128 x 192, and they alternate. A consumer
+           hands over when its last wgmmas are issued, so the tensor core goes from one tile to the next without a gap.
+           The price is a smaller tile: more bytes loaded per product. Short products (small K), which spend much of
+           their time storing, win; long ones may not.
 Reuses     CONSUMERS of rung 12, BAND, CTAS and produce of rung 15, the registers of rung 16, declare of rung 17
 Roles      producer   warpgroup 0, one thread, 40 registers: the k-tiles of all tiles, in order
-           consumer   warpgroups 1, 2, 232 registers: every other tile; each steps over the other's k-tiles
+           consumer   warpgroups 1, 2, 232 registers: every other tile; each skips the k-tiles of the other
 Barriers   full[s]    1 arrival + bytes of the whole stage       both CTAs' producers -> the stage's consumer
            empty[s]   2 arrivals: 1 consumer of 2 CTAs           -> both producers (remote, relaxed)
-           bar 1, 2   128 threads of a consumer, twice for each box of its store
+           bar 1, 2   128 threads of a consumer, twice per box of its store
            bar 3, 4   the turns: 128 wait, 128 arrive
            cluster    before the first remote access, and at the end
-Buffers    a ring of 5 stages of A 128 x 64 and B 192 x 64 bf16, 200 KiB; 2 boxes of 64 x 64 bf16, one for each
-           consumer, 16 KiB: one is enough, because a store has a whole turn to finish
+Buffers    a ring of 5 stages of A 128 x 64 and B 192 x 64 bf16, 200 KiB; 2 boxes of 64 x 64 bf16, one per consumer,
+           16 KiB: one is enough, because a store has the other consumer's whole turn to finish
 Timeline   consumer 0   [multiply tile 0][store tile 0  ]    [multiply tile 2][store tile 2
            consumer 1                    [multiply tile 1][store tile 1  ]   [multiply tile 3]
 Measured   benchmarks/results/nvidia-h200/ladder.json; no seed; *CUTLASS Ping-Pong* has the schedule
@@ -37,7 +37,7 @@ from .r16_registers import CONSUMER_REGISTERS, PRODUCER_REGISTERS
 from .r17_tma_store import declare
 
 TURN_BARRIERS = 1 + CONSUMERS
-"""First of the two named barriers of the turns. 0 belongs to the CTA, 1 and 2 to the stores."""
+"""The first of the two named barriers of the turns. 0 belongs to the CTA, 1 and 2 to the stores."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def consume(ring, work, me, out, turns, num_k_tiles):
-    """Consumer `me`: every other tile, whole. The k-tiles of the tiles between belong to the other one."""
+    """Consumer `me`: multiply and store every other tile. The k-tiles between belong to the other consumer."""
     state, acc = ring.consumer_state(), wgmma_accumulators(*work.tile)
     turns.begin(me)
     if me:
@@ -89,7 +89,7 @@ def consume(ring, work, me, out, turns, num_k_tiles):
 
 
 def multiply(ring, state, acc, me, turns, num_k_tiles):
-    """One tile, as on rung 16; the other consumer's turn begins when the last wgmmas are issued."""
+    """Multiply one tile as on rung 16; the other consumer's turn begins when the last wgmmas are issued."""
     previous = reg.scalar(u32, init=0)
     for k_tile in ptx.range(num_k_tiles):
         stage = ring.consumer_wait(state)

@@ -1,16 +1,16 @@
 """Rung 21: tiles of 256 x 192; the fewest bytes into shared memory for each product.
 
-Idea       A large product on an H200 is limited by power, and after the multiplications themselves the way from L2 to
-           shared memory takes the most of it. A tile of 128 x 256 fills 384 rows of k for 32768 products, one of
-           256 x 192 fills 448 for 49152: 22 % less for each. Each consumer holds 128 x 192 as two blocks of 64 x 192,
-           192 accumulators of its 240 registers, the most that fits next to what else it needs.
+Idea       A large product on an H200 is limited by power, and after the multiplications, the transfer from L2 to shared
+           memory takes the most. A tile of 128 x 256 fills 384 rows of k for 32768 products, one of 256 x 192 fills 448
+           for 49152: 22 % fewer per product. Each consumer holds 128 x 192 as two blocks of 64 x 192: 192 accumulators
+           of its 240 registers, the most that fits next to its other values.
 
                             B 192 x 64
                A 128 x 64   [ consumer 0: 2 x 64 x 192 ]
                  128 x 64   [ consumer 1: 2 x 64 x 192 ]
 
-           The CTAs of a cluster are now side by side and share A, whose tile is the larger one. Bands instead of the
-           Hilbert curve: both use the L2 cache alike here, and bands fit grids of any shape.
+           The CTAs of a cluster are now adjacent along N and share A, whose tile is the larger one. Bands replace the
+           Hilbert curve: both use L2 equally well here, and bands fit grids of any shape.
 Reuses     CONSUMERS of rung 12, CTAS and load_half of rung 15, consume of rung 17
 Roles      producer   warpgroup 0, one thread, 24 registers; each multicasts its half of A
            consumer   warpgroups 1, 2, 240 registers: 128 x 192 each
@@ -37,9 +37,9 @@ from .r15_multicast import CTAS, load_half
 from .r17_tma_store import consume
 
 BAND = 8
-"""Tile rows of a band of the order."""
+"""Tile rows per band of the tile order."""
 PRODUCER_REGISTERS, CONSUMER_REGISTERS = 24, 240
-"""Of each thread: again no more than 3 x 168 together."""
+"""Registers per thread: again at most 3 x 168 in total."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def produce(ring, work, A, B, num_k_tiles):
-    """The producer: for each k-tile of each tile its half of A for both CTAs, and its own B."""
+    """The producer: per k-tile of each tile, load its half of A for both CTAs, and its own B."""
     state, tile_k = ring.producer_state(), ring.tiles["a"].layout.k
     for tile in work.tiles():
         rank = ptx.special.cluster_ctarank()

@@ -1,25 +1,25 @@
-"""Rung 22: the tail is split; what is left over after the last full wave takes half a wave instead of a whole one.
+"""Rung 22: the tail is split; the tiles after the last full wave take half a wave instead of a whole one.
 
-Idea       8192 x 8192 in tiles of 256 x 192 are 688 pairs of tiles for the 66 clusters of an H200: ten full waves, and
-           28 pairs for which an eleventh is spent with more than half of the GPU idle. Now each of these 56 tiles is
-           given to a cluster of its own. Its two CTAs multiply half of K each, and exchange half of their sums through
-           distributed shared memory: every consumer either sends its sums, or adds those it gets and stores the result.
-           Large tiles cost least for each product and waste most in the last wave; this takes the waste back.
+Idea       8192 x 8192 in tiles of 256 x 192 has 688 pairs of tiles for the 66 clusters of an H200: ten full waves, and
+           28 pairs that need an eleventh, with more than half of the GPU idle. Now each of these 56 tiles gets its own
+           cluster. The two CTAs multiply half of K each and exchange half of their accumulators through distributed
+           shared memory: every consumer either sends its own, or adds those it receives and stores the result. Large
+           tiles cost least per product and waste most in the last wave; the split tail recovers most of this.
 
-           The kernel also launches dependently: it sets itself up while the one before it ends.
+           The kernel also uses dependent launch: it sets itself up while the previous kernel ends.
 Reuses     CONSUMERS of rung 12, CTAS and load of rung 15, the registers and multiply of rung 16, BAND and Config of
            rung 21
-Roles      as on rung 21, with the registers of rung 16; clusters are one above the other again and share B, so that
-           the tail of 8192 x 8192 has few tiles
+Roles      as on rung 21, with the registers of rung 16; the CTAs of a cluster are adjacent along M again and share B,
+           so that the tail of 8192 x 8192 has few tiles
 Barriers   as on rung 17, and
            drained    2 arrivals, the other CTA's consumers: their ring may be written to
-           received   128 arrivals of the other CTA's sender: the sums are here
-Buffers    as on rung 21; the sums travel into the ring, which is empty by then
+           received   128 arrivals of the other CTA's sender: its accumulators are here
+Buffers    as on rung 21; accumulators are sent into the ring, which is empty by then
 Timeline   whole wave      66 clusters, 2 tiles each                      time 1
            tail before     28 clusters, 2 tiles each, 38 idle             time 1
            tail now        56 clusters, 1 tile each, half of K per CTA    time 1/2 + the exchange
-Measured   benchmarks/results/nvidia-h200/ladder.json; no seed. `kernels.hopper.gemm` makes this very text from a
-           description; it calls C D
+Measured   benchmarks/results/nvidia-h200/ladder.json; no seed. `kernels.hopper.gemm` produces the same PTX from a
+           description; there C is called D
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def declare(name, config):
-    """As on rung 17, but the launch may overlap the end of the kernel before (pdl)."""
+    """As on rung 17, but the launch may overlap the end of the previous kernel (pdl)."""
     return hopper_kernel(
         name=name,
         in_specs=operands(config.tile_m, config.tile_n // CTAS, config.tile_k),
@@ -81,35 +81,35 @@ def declare(name, config):
 
 @dataclass
 class Plan:
-    """Which tiles, and how many k-tiles each. Every role calculates it anew, for the tail too: registers are scarce."""
+    """The tiles of a CTA and their k-tiles. Every role recomputes them, for the tail too: registers are scarce."""
 
     A: Any
     D: Any
     config: Config
 
     def work(self):
-        """The whole tiles of this cluster; `tail()` of it is the one that its CTAs share, if there is one."""
+        """The whole tiles of this cluster; its `tail()` is the tile that its CTAs share, if there is one."""
         return Persistent(self.D, (self.config.tile_m, self.config.tile_n), grouped(BAND), CTAS, split_tail=True)
 
     def num_k_tiles(self):
-        """k-tiles of a tile."""
+        """The number of k-tiles of a tile."""
         return k_tiles(self.A, self.config.tile_k)
 
     def half(self):
-        """k-tiles of each CTA in the tail; those beyond the end of K are zeros."""
+        """k-tiles per CTA in the tail; those beyond K are zeros."""
         return (self.num_k_tiles() + 1) // CTAS
 
     def accumulators(self):
-        """Of one consumer: its rows of a tile."""
+        """One consumer's accumulators."""
         return wgmma_accumulators(self.config.tile_m // CONSUMERS, self.config.tile_n)
 
     def first_row(self, me):
-        """Of consumer `me`, in a tile."""
+        """The first row of consumer `me` in a tile."""
         return me * (self.config.tile_m // CONSUMERS)
 
 
 def produce(ring, plan, A, B):
-    """The producer: the k-tiles of all whole tiles, then its half of those of the tail."""
+    """The producer: load the k-tiles of all whole tiles, then its half of the tail's."""
     work, num_k_tiles, state = plan.work(), plan.num_k_tiles(), ring.producer_state()
     ptx.griddepcontrol.wait()
     for tile in work.tiles():
@@ -121,7 +121,7 @@ def produce(ring, plan, A, B):
 
 
 def load_alone(ring, state, A, B, row, column, first, num_k_tiles):
-    """As `load`, from k-tile `first` on and for this CTA alone: its partner needs other k-tiles."""
+    """As `load`, from k-tile `first` and for this CTA alone: the peer CTA needs other k-tiles."""
     tile_k = ring.tiles["a"].layout.k
     start = first * tile_k
     for k_tile in ptx.range(num_k_tiles):
@@ -132,7 +132,7 @@ def load_alone(ring, state, A, B, row, column, first, num_k_tiles):
 
 
 def consume(ring, plan, me, out, exchange):
-    """Consumer `me`: its rows of every tile, then of the tail."""
+    """Consumer `me`: multiply and store its rows of every tile, then of the tail."""
     state, acc, first_row, num_k_tiles = (
         ring.consumer_state(),
         plan.accumulators(),
@@ -149,7 +149,7 @@ def consume(ring, plan, me, out, exchange):
 
 @contextmanager
 def tail(ring, state, plan, acc, me, exchange):
-    """Multiply half of the tail's k-tiles and exchange the sums. The block runs where this consumer has all of them."""
+    """Multiply half of the tail's k-tiles and exchange accumulators. The block runs if this consumer has the total."""
     with plan.work().tail() as tile:
         multiply(ring, state, acc, plan.first_row(me), plan.half())
         with ptx.if_(exchange.combine(acc, me)):

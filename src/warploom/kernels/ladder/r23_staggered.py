@@ -1,17 +1,17 @@
-"""Rung 23: staggered ends; a consumer stores one half of its rows while it multiplies the other.
+"""Rung 23: staggered epilogues; a consumer stores one half of its rows while it multiplies the other.
 
-Idea       Ping-pong hides the stores and needs tiles small enough that two fit. Here the large tile stays: a consumer's
-           128 rows are two blocks of 64, and the upper one's last wgmmas are committed before the lower one's. So the
-           upper block is complete and can be stored under the lower one's wgmmas, and the lower one under the first
-           wgmmas of the next tile. From the first k-tile of a CTA to its last, some wgmma is always in flight.
+Idea       Ping-pong hides the stores but needs tiles small enough that two fit. Here the tile stays large: a consumer's
+           128 rows are two blocks of 64, and the upper block's last wgmmas are committed before the lower block's. The
+           upper block is then complete and is stored under the lower one's wgmmas; the lower one is stored under the
+           first wgmmas of the next tile. From a CTA's first k-tile to its last, some wgmma is always in flight.
 Reuses     CONSUMERS of rung 12, CTAS of rung 15, the registers of rung 16, Config of rung 21, Plan, declare, produce
-           and tail of rung 22; the loop over k is `kernels.hopper.staggered`, the same that the library runs
+           and tail of rung 22; the loop over k is `kernels.hopper.staggered`, as in the library
 Roles, Barriers as on rung 22
 Buffers    as on rung 21; the three boxes of a consumer are one block
 Timeline   upper   ... k-2 | k-1 |  store  | 0' (next tile) ...        | 1' ...
            lower   ... k-2 |       k-1     |   store                0' | 1' ...
-Measured   benchmarks/results/nvidia-h200/ladder.json; no seed. `kernels.hopper.gemm` makes this very text from a
-           description; it calls C D
+Measured   benchmarks/results/nvidia-h200/ladder.json; no seed. `kernels.hopper.gemm` produces the same PTX from a
+           description; there C is called D
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 class LongEnough(Plan):
-    """As on rung 22, with at least three k-tiles for each tile: one to begin, one in the loop, one to end."""
+    """As on rung 22, with at least three k-tiles per tile: one to begin, one in the loop, one to end."""
 
     def num_k_tiles(self):
-        """k-tiles of a tile; those beyond the end of K are zeros."""
+        """The number of k-tiles of a tile; those beyond K are zeros."""
         count = super().num_k_tiles()
         return ptx.select(count < MIN_K_TILES, MIN_K_TILES, count)
 
 
 def consume(ring, plan, me, out, exchange):
-    """Consumer `me`: `store` runs between wgmmas that are in flight, for one block of 64 rows at a time."""
+    """Consumer `me`: `store` runs between wgmmas in flight, for one block of 64 rows at a time."""
     state, acc, first_row = ring.consumer_state(), plan.accumulators(), plan.first_row(me)
     upper, lower = acc
 

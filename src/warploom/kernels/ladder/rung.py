@@ -1,4 +1,4 @@
-"""What is known about a rung without building it: its number, its one idea, its source's figure, what it can do."""
+"""The description of a rung, available without building it: number, idea, its source's figure, requirements."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ...lang import Kernel
 
 @dataclass(frozen=True)
 class Seed:
-    """What the source the rung follows says about it.
+    """A figure from the source that the rung follows.
 
     Attributes:
-        tflops: its speed.
-        size: M = N = K of that figure.
-        gpu: on which it was read.
-        source: the text that says so, with its address.
+        tflops: the reported speed.
+        size: M = N = K of the measurement.
+        gpu: the GPU of the measurement.
+        source: the text that reports it, with its address.
     """
 
     tflops: float
@@ -33,15 +33,15 @@ class Rung:
     """One rung of the ladder.
 
     Attributes:
-        number: its place, from 1.
-        module: its file in this package.
-        idea: what it adds to the one below, in a few words.
-        arch: target of its text; a plain one ("sm_80") also runs on newer GPUs.
-        dtype: of A and B.
-        out: of C.
-        multiples: what M, N and K must be divisible by.
-        layout: "TN" where B is (N, K); "NN" where it is (K, N).
-        seed: the figure it is compared with, if there is one.
+    number: position in the ladder, from 1.
+    module: its file in this package.
+    idea: what it adds to the rung below, in a few words.
+    arch: target of its PTX; a plain one ("sm_80") also runs on newer GPUs.
+    dtype: type of A and B.
+    out: type of C.
+    multiples: required divisors of M, N and K.
+    layout: "TN" if B is (N, K); "NN" if it is (K, N).
+    seed: the figure it is compared with, if there is one.
     """
 
     number: int
@@ -65,7 +65,7 @@ class Rung:
 
     @property
     def build(self) -> Callable[..., Kernel]:
-        """`build(config) -> Kernel`, or `build()` for the rung's own choice."""
+        """`build(config) -> Kernel`; `build()` uses the rung's default configuration."""
         return self.load().build
 
     @property
