@@ -1,13 +1,13 @@
-"""Building blocks of a kernel under the field's names; no operation by name.
+"""Building blocks of kernels, under the names of the field; none is specific to an operation.
 
-    pipeline/   rings of stages in shared memory: filled by TMA or by cp.async
+    pipeline/   rings of stages in shared memory, filled by TMA or by cp.async
     mma/        the matrix units of a warp and of a warpgroup
-    tile/       which tile a CTA computes, in which order, and what its warps do: schedulers, rasters, clusters, roles
-    epilogue/   what happens to accumulators on their way to memory, and the ways there
+    tile/       the tiles of a CTA, their order, and the roles of its warps: schedulers, rasters, clusters, roles
+    epilogue/   operations on accumulators before the store, and the stores
     reduce/     sums and maxima across lanes, CTAs of a cluster, and CTAs of a grid
 
-The names below can be imported from here. They are looked up when first used (PEP 562), because the descriptions
-(`epilogue.spec`, `tile.sizes`) are also read where nothing is traced.
+The names below can be imported from here. They are looked up at their first use (PEP 562), because `epilogue.spec` and
+`tile.sizes` are also imported where nothing is traced.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RENAMED = {
     "multiply_tiles": "warploom.kernels.gemm_mainloop.ConsumerLoop", "packed": "pack",
     "row_block": "TileSlice.rows, which takes a register",
 }  # fmt: skip
-"""Names of version 0.1, and what has taken their place."""
+"""Names of version 0.1, and their replacements."""
 
 __all__ = sorted(_HOME_OF)  # noqa: PLE0605
 

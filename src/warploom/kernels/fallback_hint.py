@@ -1,4 +1,4 @@
-"""What a GPU that a kernel is not for can run instead."""
+"""A hint for a GPU that cannot run a kernel: the rungs that it can run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..isa import arch as arches
 
 
 def other_rungs(arch: str) -> str:
-    """Which rungs of the ladder a GPU of that target ("sm_80") can run, in words."""
+    """The rungs of the ladder that a GPU of that target ("sm_80") can run, as a clause."""
     from .ladder import RUNGS
 
     device = arches.get(arch)

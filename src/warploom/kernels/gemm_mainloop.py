@@ -1,13 +1,13 @@
 """The main loop of a warp-specialised GEMM.
 
-The producer's loop needs no helper, only how an operand's tile is loaded (`operand_loads`):
+The producer's loop needs only the functions that load an operand's tile (`operand_loads`):
 
     for k_tile in ptx.range(num_k_tiles):
         with ring.produce(state) as stage:
             load_a(stage.a, A, ...)
             load_b(stage.b, B, ...)
 
-A consumer walks the ring while its wgmmas are in flight (`ConsumerLoop`):
+A consumer walks through the ring while its wgmmas are in flight (`ConsumerLoop`):
 
     k-tile   t      wait for bytes | issue wgmmas of t   | wait for those of t-1 | release stage of t-1
              t+1    wait for bytes | issue wgmmas of t+1 | wait for those of t   | release stage of t
@@ -32,7 +32,7 @@ Load: TypeAlias = Callable[..., None]
 
 
 def k_tiles(A: ArrayHandle, tile_k: int, major: str = "K") -> Register:
-    """How many tiles of `tile_k` elements cover K; TMA fills what is beyond the end of K with zeros.
+    """The number of tiles of `tile_k` elements that cover K; TMA fills elements beyond K with zeros.
 
     A is (M, K), or (K, M) if `major` is "MN".
     """
@@ -41,12 +41,12 @@ def k_tiles(A: ArrayHandle, tile_k: int, major: str = "K") -> Register:
 
 
 def operand_loads(ctas: int, multicast: str, *, same_k: bool = True) -> tuple[Load, Load]:
-    """How a CTA loads a tile of A, and one of B: called as `cluster.load_tile` is.
+    """The functions that load a CTA's tiles of A and of B; call them like `cluster.load_tile`.
 
     Args:
-        ctas: of the cluster.
-        multicast: the operand that all its CTAs need, "a" or "b": each loads a slice of its tile for all of them.
-        same_k: False where the CTAs multiply different parts of K, so that each loads all slices for itself.
+        ctas: CTAs per cluster.
+        multicast: the operand that all CTAs of the cluster need, "a" or "b"; each loads a slice of its tile for all.
+        same_k: False if the CTAs multiply different splits of K, so that each loads all slices for itself.
     """
     whole = cluster.load_tile
     if ctas == 1:
@@ -56,25 +56,26 @@ def operand_loads(ctas: int, multicast: str, *, same_k: bool = True) -> tuple[Lo
 
 
 class ConsumerLoop:
-    """A consumer's way through the ring.
+    """A consumer's walk through the ring.
 
         for stage, accumulate in loop.stages(num_k_tiles):
             wgmma_stage(acc, stage.a, stage.b, accumulate=accumulate)
-        ...                                     # what may run under the last wgmmas
+        ...                                     # code that may run under the last wgmmas
         loop.drain()
 
     Args:
-        ring, state: where the k-tiles come from, and where this consumer stands.
+        ring, state: the source of the k-tiles, and this consumer's position in it.
     """
 
     def __init__(self, ring: TmaPipeline, state: State) -> None:
         self.ring, self.state = ring, state
 
     def stages(self, num_k_tiles: Register) -> Iterator[tuple[Stage, Predicate]]:
-        """Each stage as soon as its bytes are there, and whether it is not the first: then its products are added.
+        """Each stage once its bytes have arrived, and False for the first stage, whose products overwrite the
+        accumulators.
 
-        The body issues one group of wgmmas. A stage is released when the group that reads it is complete, which with
-        one group in flight is one k-tile later. `num_k_tiles` is at least 1.
+        The body issues one group of wgmmas. A stage is released when the group that reads it is complete: one k-tile
+        later, since one group stays in flight. `num_k_tiles` is at least 1.
         """
         ring, state = self.ring, self.state
         self._previous = reg.scalar(u32, init=0)
@@ -88,6 +89,6 @@ class ConsumerLoop:
             ring.advance(state)
 
     def drain(self) -> None:
-        """Wait for the last wgmmas and release the stage they read; then the accumulators may be used."""
+        """Wait for the last wgmmas and release the stage that they read; after this, the accumulators are valid."""
         ptx.wgmma.wait_group(0)
         self.ring.consumer_release(self._previous)

@@ -1,16 +1,16 @@
 """Rows divided by their root mean square: y = x / sqrt(mean(x²) + eps) * weight.
 
-Forms      `centred`: the mean of x is subtracted from it first (a layer norm without a bias). `unit_offset`: the factor
-           is weight + 1, as the Gemma models keep it.
+Forms      `centred`: the mean of x is subtracted first (a layer norm without a bias). `unit_offset`: the factor is
+           weight + 1, as in the Gemma models.
 
-Idea       A row is read once and stays in registers: each thread has `chunks` pieces of 16 bytes of it. Squares are
-           added by shuffles, and across the warps of a row through shared memory.
-Roles      all warps alike: 1 warp for a short row (8 rows in a CTA), 8 warps for a long one
+Idea       A row is read once and stays in registers: each thread holds `chunks` chunks of 16 bytes. Squares are added
+           by shuffles, and across the warps of a row through shared memory.
+Roles      all warps alike: 1 warp for a short row (8 rows per CTA), 8 warps for a long one
 Rounding   sums, mean and quotient in f32. `rounded`: the quotient is rounded to x's type before it is multiplied by the
-           weight, as the language models of Hugging Face do; else once, at the end.
-Barriers   bar 0      8 warps: their sums are written
-Buffers    sums       f32, one of each warp; centred, another one for the means
-Limits     rows of whole 16-byte pieces, at most `MOST_CHUNKS` x 256 x 8 elements
+           weight, as in the language models of Hugging Face; otherwise the result is rounded once, at the end.
+Barriers   bar 0      8 warps: their partial sums are written
+Buffers    sums       f32, one per warp; if centred, a second array for the means
+Limits     rows a multiple of 16 bytes long, at most `MOST_CHUNKS` x 256 x 8 elements
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ..lang.values import Register
 
 WARP, WARPS = 32, 8
 PIECE = 8
-"""Elements of 16 bytes."""
+"""16-bit elements in 16 bytes."""
 MOST_CHUNKS = 8
 EVERY_LANE = 0xFFFFFFFF
 
 
 def shape_of(columns: int) -> tuple[int, int]:
-    """(warps of a row, chunks of a thread) for rows of that many elements; more than `MOST_CHUNKS` where none fits."""
+    """(warps per row, chunks per thread) for rows of that many elements; above `MOST_CHUNKS` if no kernel fits."""
     for warps in (1, WARPS):
         chunks = -(-columns // (warps * WARP * PIECE))
         if chunks <= 2 or warps == WARPS:
@@ -46,7 +46,8 @@ def build(
     dtype: DType = bf16, warps: int = 8, chunks: int = 2, rounded: bool = True, centred: bool = False,
     unit_offset: bool = False,
 ) -> Kernel:  # fmt: skip
-    """Y (R, C) from X (R, C), W (C) and the number EPS; 16-bit floats. See the module for the arguments."""
+    """Y (R, C) from X (R, C), W (C) and the number EPS; 16-bit floats. For the arguments, see the module's
+    docstring."""
     rows_of_cta, lanes = WARPS // warps, warps * WARP
 
     @kernel(
@@ -92,7 +93,7 @@ def build(
 
 
 def words(start: Register, piece: Register, there: Predicate) -> list[Register]:
-    """A thread's 16 bytes of a row that begins at `start`, as four words; zeros outside."""
+    """A thread's 16 bytes of a row that begins at `start`, as four words; zeros outside the row."""
     place = start + piece.to(u64) * 16
     found = [reg.scalar(b32, init=0) for _ in range(4)]
     ptx.inst("ld.global.v4.b32", found, ptx.addr(place), pred=there)
@@ -100,7 +101,7 @@ def words(start: Register, piece: Register, there: Predicate) -> list[Register]:
 
 
 def mean_of(values: list[list[Register]], columns: Register, dtype: DType, warps: int) -> Register:
-    """Of a row whose elements the threads have; zeros outside."""
+    """The mean of a row whose elements the threads hold; elements outside the row must be zeros."""
     total = reg.scalar(f32, init=0.0)
     for word in (word for found in values for word in found):
         for value in unpack(word, dtype):
@@ -124,7 +125,7 @@ def finished(
 
 
 def over_the_warp(value: Register, combine: Callable[..., object]) -> None:
-    """Combine a register with that of every other lane, in place: five butterfly shuffles."""
+    """Combine a register with that of every other lane of the warp, in place: five butterfly shuffles."""
     for distance in (16, 8, 4, 2, 1):
         other = reg.scalar(f32)
         ptx.inst.shfl.sync.bfly.b32(other, value, distance, WARP - 1, EVERY_LANE)

@@ -1,4 +1,4 @@
-"""The walkthrough kernel: one 64 x 64 tile of C per CTA, one wgmma per k-tile, nothing overlapped.
+"""The walkthrough kernel: one 64 x 64 tile of C per CTA, one wgmma per 16 of k, nothing overlapped.
 
 Idea       The shortest kernel that has all of Hopper's parts: TMA fills a tile of A and one of B, an mbarrier counts
            their bytes, the warpgroup multiplies them, and each thread scatters its fragment of the result.
@@ -8,10 +8,10 @@ Buffers    sA 64 x tile_k K-major, sB tile_k x 64 MN-major; one stage, refilled 
 Timeline   TMA          [load 0]            [load 1]            ...
            tensor core          [wgmmas of 0]       [wgmmas of 1]   ... | threads store
 Measured   benchmarks/results/nvidia-h200/first-light.json
-Sizes      M and N multiples of 64, K of tile_k: constants of the text, in which the loop over k is unrolled
+Sizes      M and N multiples of 64, K of tile_k: constants of the PTX, in which the loop over k is unrolled
 
-It is written to be read from top to bottom, and is the first kernel that both machines run. The ladder begins with
-simpler kernels and ends with much faster ones.
+Read it from top to bottom; it is the first kernel that runs on both machines. The ladder begins with simpler kernels
+and ends with much faster ones.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ COLUMNS = 8
 
 
 def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
-    """C = A @ B with A (M, K) bf16, B (K, N) bf16, C (M, N) f32, all row-major.
+    """Build C = A @ B with A (M, K) bf16, B (K, N) bf16, C (M, N) f32, all row-major.
 
     Args:
         M, N: multiples of 64.
         K: a positive multiple of tile_k.
-        tile_k: 16, 32 or 64: k of one stage, cut into wgmmas 16 deep.
+        tile_k: 16, 32 or 64: the depth of one stage, split into wgmmas 16 deep.
 
     Raises ArgumentError for sizes that the tile does not divide.
     """
     if tile_k not in (16, 32, 64):
         raise ArgumentError(
-            f"the walkthrough kernel cannot do tile_k = {tile_k}",
-            expected="16, 32 or 64: what one TMA box brings",
+            f"the walkthrough kernel does not support tile_k = {tile_k}",
+            expected="16, 32 or 64: the width of a TMA box",
             got=tile_k,
         )
     for name, size, divisor in (("M", M, BM), ("N", N, BN), ("K", K, tile_k)):
         if size <= 0 or size % divisor:
             raise ArgumentError(
-                f"the walkthrough kernel cannot do {name} = {size}",
+                f"the walkthrough kernel does not support {name} = {size}",
                 expected=f"a positive multiple of {divisor}",
                 got=size,
             )
@@ -69,8 +69,8 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
         pdl=True,
     )
     def gemm(A, B, C):
-        # The launch may overlap the end of the kernel before it, which saves time on the host. Nothing is read or
-        # written until that kernel has ended.
+        # The launch may overlap the end of the previous kernel, which saves time on the host. Nothing is read or
+        # written until that kernel has completed.
         ptx.griddepcontrol.wait()
         sA = smem.wgmma_tile(bf16, (BM, tile_k), major="K")
         sB = smem.wgmma_tile(bf16, (tile_k, BN), major="MN")
@@ -78,7 +78,7 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
         phases = [reg.scalar(b32, init=0) for _ in range(n_iters)]
         acc = reg.array(f32, BM * BN // WARPGROUP)
 
-        # Which tile of C this CTA owns.
+        # The tile of C that this CTA owns.
         row_off = reg.scalar(u32)
         ptx.inst.mov.u32(row_off, ptx.special.ctaid.y())
         ptx.inst.shl.b32(row_off, row_off, TILE_SHIFT)
@@ -86,8 +86,8 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
         ptx.inst.mov.u32(col_off, ptx.special.ctaid.x())
         ptx.inst.shl.b32(col_off, col_off, TILE_SHIFT)
 
-        # The branch around the copies is by warp, the same for all lanes, and one lane is chosen inside: ptxas takes
-        # ten times as long for a hundred branches that split a warp while the accumulators are live.
+        # The branch around the copies is uniform in a warp, and one lane is chosen inside it: ptxas takes ten times as
+        # long for a hundred branches that split a warp while the accumulators are live.
         tid = ptx.special.tid.x()
         warp = reg.scalar(u32)
         ptx.inst.shfl.sync.idx.b32(warp, tid >> 5, 0, 31, -1)
@@ -104,7 +104,7 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
                 ptx.mbarrier.arrive_expect_tx(full, sA.bytes + sB.bytes, pred=leader)
                 ptx.cp.async_.bulk.tensor_2d(sA[0], A.tma_desc(), (k_off, row_off), full, pred=leader)
                 ptx.cp.async_.bulk.tensor_2d(sB[0], B.tma_desc(), (col_off, k_off), full, pred=leader)
-            # The CTA barrier orders the initialisation of the barriers before the first wait on them.
+            # The CTA barrier orders the initialisation of the mbarriers before the first wait on them.
             ptx.bar.sync(0)
             ptx.mbarrier.wait(full, phases[i])
 
@@ -118,8 +118,8 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
             ptx.wgmma.commit_group()
             ptx.wgmma.wait_group(0)
 
-        # The fragment of a wgmma: of each group of 8 columns, a lane holds two neighbours in its row, and the same two
-        # 8 rows below. Four lanes share a row, a warp has 16 rows (PTX ISA 9.7.15.5.1.1).
+        # The fragment of a wgmma: of each group of 8 columns, a lane holds two adjacent ones in its row and the same
+        # two 8 rows below. Four lanes share a row, a warp has 16 rows (PTX ISA 9.7.15.5.1.1).
         lane = tid & 31
         row = (warp << 4) + (lane >> 2) + row_off
         column = ((lane & 3) << 1) + col_off

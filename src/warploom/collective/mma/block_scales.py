@@ -1,4 +1,4 @@
-"""Scales for blocks of k: a thread's factors, read ahead, and the promotion of a block's sums into f32 registers."""
+"""Scales for blocks of k: a thread's factors, loaded ahead, and the promotion of a block's sums to f32 registers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class BlockScales:
     """The scales of one thread's rows and of its tile's columns, read from global memory two blocks of k ahead.
 
     Args:
-        majors: which dimension of ScaleA and of ScaleB is contiguous: "K" or "MN".
-        row, column: where the consumer's rows and the tile begin in D.
+        majors: the contiguous dimension of ScaleA and of ScaleB: "K" or "MN".
+        row, column: coordinates in D of the consumer's first row and the tile's first column.
         blocks: blocks of 64 rows; a thread has two rows of each, 16 w + l / 4 and 8 further (PTX ISA 9.7.15.5.1.1).
         num_blocks: blocks of k.
 
     Attributes:
-        now: the product of both scales in the block of k at hand, one for each of the thread's rows. Rows beyond
-            the end of A have no scale; what is computed there is not stored.
+        now: the product of both scales in the current block of k, for each of the thread's rows. Rows beyond A have no
+            scale; their results are not stored.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class BlockScales:
         offsets = [block * WARPGROUP_ROWS + lower for block in range(blocks) for lower in (0, HALF_ROWS)]
         self._inside = [first + offset < rows for offset in offsets]
         to_next = reg.scalar(u64, init=f32.bytes)
-        if majors[0] == "K":  # every row has an address of its own
+        if majors[0] == "K":  # every row has its own address
             places = [ScaleA.pointer() + (first + offset).to(u64) * num_blocks * f32.bytes for offset in offsets]
             self._places, self._moving, self._step = [(place, 0) for place in places], places, to_next
         else:
@@ -58,7 +58,7 @@ class BlockScales:
         self._read_next(num_blocks > 1)
 
     def following(self, k_tile: Register) -> list[Register]:
-        """The products for the block after `k_tile`, whose scales have been read; begins to read the next ones."""
+        """The products for the block after `k_tile`, whose scales have been loaded; starts loading the next ones."""
         found = self._products()
         self._read_next(k_tile + 2 < self._num_blocks)
         return found
@@ -72,9 +72,9 @@ class BlockScales:
         return [value * self._of_column for value in self._of_rows]
 
     def _read_next(self, more: Predicate) -> None:
-        """Read the scales of the next block; the same again if there is none.
+        """Load the scales of the next block; the same scales again if there is none.
 
-        `+=` moves a register where it is, so the places computed from it move too.
+        `+=` changes a register in place, so the addresses derived from it move too.
         """
         for place in self._moving:
             place += ptx.select(more, self._step, 0)
@@ -88,7 +88,7 @@ class BlockScales:
 
 
 def promote(block: RegisterArray, temporary: RegisterArray, factors: list[Register]) -> None:
-    """block += temporary * the factor of its row: of four registers the first two are of one row, the others of the
-    row 8 further."""
+    """block += temporary * the factor of its row. The first two of each four registers are of one row, the others of
+    the row 8 further."""
     for index, (total, part) in enumerate(zip(block, temporary, strict=True)):
         ptx.inst.fma.rn.f32(total, part, factors[index // 2 % 2], total)

@@ -1,12 +1,12 @@
-"""What a thread holds of a result of a warp's or a warpgroup's MMA, and what can be done with it in registers.
+"""A thread's fragment of the result of a warp's or a warpgroup's MMA, and operations on it in registers.
 
-Both instructions spread a result over lanes in the same way, in atoms of 8 columns: a thread has `ACC_REGS` registers
-of each atom, columns 2(l % 4) and the next of row l / 4, then the same columns of the row 8 further, where l is its
-lane and warp w of a warpgroup has rows 16w to 16w + 15 (`isa.fragments`; PTX ISA 9.7.14.5.8, 9.7.15.5.1.1).
+Both instructions distribute a result over lanes in the same way, in atoms of 8 columns. A thread has `ACC_REGS`
+registers of each atom: columns 2(l % 4) and the next of row l / 4, then the same columns of the row 8 further. Here l
+is its lane, and warp w of a warpgroup has rows 16w to 16w + 15 (`isa.fragments`; PTX ISA 9.7.14.5.8, 9.7.15.5.1.1).
 
     register 4g + 2h + j     row 16w + l / 4 + 8h     column 8g + 2(l % 4) + j
 
-The four lanes that share a row are a quad: a row's maximum or sum is two shuffles inside it.
+The four lanes that share a row are a quad: a row's maximum or sum takes two shuffles within it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ..tile.roles import WARP, WARPGROUP
 from ..tile.sizes import ACC_ATOM_N
 
 ACC_REGS = 4
-"""Registers of a thread for one atom of `ACC_ATOM_N` columns."""
+"""Registers per thread for one atom of `ACC_ATOM_N` columns."""
 WARPGROUP_ROWS = 64
-"""Rows of one instruction of a warpgroup."""
+"""Rows of one warpgroup instruction."""
 HALF_ROWS = 8
-"""From a thread's first row of an atom to its second."""
+"""Distance from a thread's first row of an atom to its second."""
 QUAD = (1, 2)
 """Lane distances (xor) across the lanes that share a row."""
 
@@ -35,12 +35,12 @@ Combine: TypeAlias = Callable[[Register, Register], Register]
 
 
 def thread_of_warpgroup() -> Register:
-    """Number of this thread in its warpgroup."""
+    """Index of this thread in its warpgroup."""
     return ptx.special.tid.x() & (WARPGROUP - 1)
 
 
 def first_row(thread: Register, row: Register | int, lane: Register | None = None) -> tuple[Register, Register]:
-    """The first rows of a warp and of a thread in the block at `row`; `thread` counts within the warpgroup."""
+    """The first rows of a warp and of a thread in the block at `row`; `thread` is its index in the warpgroup."""
     warp_row = row + ((thread >> 5) << 4)
     lane = thread & (WARP - 1) if lane is None else lane
     return warp_row, warp_row + (lane >> 2)
@@ -52,7 +52,7 @@ def first_column(lane: Register, column: Register | int) -> Register:
 
 
 def across_quad(combine: Combine, value: Register) -> Register:
-    """A value of each lane, combined over the four lanes that share a row, in all of them."""
+    """A value combined over the four lanes that share a row; all four receive the result."""
     for distance in QUAD:
         value = combine(value, ptx.warp.shuffle_xor(value, distance))
     return value
@@ -63,7 +63,7 @@ class Fragment:
 
     Args:
         registers: a thread's n / 2 accumulators, f32.
-        row, column: where the block begins.
+        row, column: coordinates of the block.
     """
 
     def __init__(self, registers: RegisterArray, row: Register | int = 0, column: Register | int = 0) -> None:
@@ -88,14 +88,14 @@ class Fragment:
         return self._column + step if step else self._column
 
     def mask(self, keep: Callable[[Register, Register], Predicate], value: float = float("-inf")) -> None:
-        """Overwrite every element for which keep(row, column) does not hold."""
+        """Overwrite every element for which keep(row, column) is false with `value`."""
         for index, register in enumerate(self.registers):
             register.set(ptx.select(keep(self.row_of(index), self.column_of(index)), register, value))
 
     def keep_columns(self, stop: Sequence[Register], start: Sequence[Register] | None = None) -> None:
-        """Put minus infinity where start <= column < stop does not hold; the bounds are of the thread's two rows, s32.
+        """Set elements outside start <= column < stop to minus infinity; bounds are for the thread's two rows, s32.
 
-        As `mask`, with one comparison for each element and bound.
+        Like `mask`, with one comparison per element and bound.
         """
         own = self._column.view(s32)
         after = [bound - own for bound in stop]
@@ -112,15 +112,16 @@ class Fragment:
         return [across_quad(ptx.math.max, part) for part in self._own(ptx.math.max, start)]
 
     def row_sum(self, *, quad: bool = True) -> list[Register]:
-        """The sum of each of the thread's two rows, in f32; without `quad` of this thread's columns only.
+        """The sum of each of the thread's two rows, in f32; with quad=False, of this thread's columns only.
 
-        A running sum over many blocks adds up the threads' parts and needs `across_quad` once, at its end.
+        A running sum over many blocks adds the threads' partial sums and needs `across_quad` once, at its end.
         """
         own = self._own(ptx.math.add, None)
         return [across_quad(ptx.math.add, part) for part in own] if quad else own
 
     def _own(self, combine: Combine, start: Sequence[Register] | None) -> list[Register]:
-        """This thread's columns of its two rows, combined: odd and even ones apart, for shorter chains."""
+        """This thread's columns of its two rows, combined; odd and even ones separately, for shorter dependency
+        chains."""
         found = []
         for half in range(2):
             values = [register for index, register in enumerate(self.registers) if index // 2 % 2 == half]
@@ -131,14 +132,14 @@ class Fragment:
         return found
 
     def scale_rows(self, factors: Sequence[Register]) -> None:
-        """Multiply the two rows by a factor each."""
+        """Multiply each of the thread's two rows by its factor."""
         for index, register in enumerate(self.registers):
             register.set(register * factors[index // 2 % 2])
 
     def as_a(self, dtype: DType) -> list[RegisterArray]:
-        """The block as the A operand of products with k = n: four registers for each 32 bytes of k, rounded to `dtype`.
+        """The block as the A operand of MMAs with k = n: four registers per 32 bytes of k, rounded to `dtype`.
 
-        See `a_elements`. Raises TraceError for other types than f16, bf16 and e4m3.
+        See `a_elements`. Raises TraceError for types other than f16, bf16 and e4m3.
         """
         count = len(self.registers) * dtype.bytes // 4
         if dtype not in (bf16, f16, e4m3) or count % ACC_REGS:
@@ -152,12 +153,13 @@ class Fragment:
 
 
 def a_elements(word: int, dtype: DType) -> list[int]:
-    """The accumulators that are register `word` of an A operand: of the thread's row word % 2, lowest bits first.
+    """The accumulators packed into register `word` of an A operand: elements of the thread's row word % 2, low bits
+    first.
 
     A 16-bit fragment has the rows of the accumulators and the columns of two atoms (PTX ISA 9.7.15.5.1.1), so no lane
-    needs another's elements. One of 8 bits has four columns next to each other where the accumulators have pairs of
-    two atoms: k counts columns in another order then, 2i, 2i + 1, 8 + 2i, 9 + 2i of each 16 for 4i to 4i + 3, and B has
-    to come in that order, too.
+    needs another lane's elements. An 8-bit fragment has four adjacent columns where the accumulators have pairs from
+    two atoms. k then counts columns in another order: 2i, 2i + 1, 8 + 2i, 9 + 2i of each 16 for 4i to 4i + 3. B must
+    use the same order.
     """
     if dtype.bits == 16:
         return [2 * word, 2 * word + 1]
@@ -170,7 +172,7 @@ def a_elements(word: int, dtype: DType) -> list[int]:
 
 
 def pack(pair: Sequence[Register] | RegisterArray, dtype: DType, into: Register | None = None) -> Register:
-    """f32 as one register of two 16-bit floats or four e4m3, in the order of memory (cvt.rn): a new one, or `into`."""
+    """f32 values as one register of two 16-bit floats or four e4m3, in memory order (cvt.rn): a new one, or `into`."""
     result = reg.scalar(b32) if into is None else into
     if dtype is e4m3:
         halves = [reg.scalar(b16) for _ in range(2)]
@@ -192,9 +194,9 @@ def unpack(word: Register, dtype: DType) -> tuple[Register, Register]:
 
 
 def load_as_f32(dtype: DType, place: Register, index: int, inside: Predicate) -> Register:
-    """Element `index` after an address in global memory, as f32; 0 where `inside` does not hold.
+    """Element `index` after an address in global memory, as f32; 0 if `inside` is false.
 
-    The register is set to 0 first: one that is only written under a guard would stay alive through the main loop.
+    The register is zeroed first: one that is only written under a guard would stay live through the main loop.
     """
     value = reg.scalar(dtype, init=0.0)
     kind = dtype.name if dtype is f32 else f"b{dtype.bits}"

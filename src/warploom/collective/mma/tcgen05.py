@@ -1,9 +1,9 @@
-"""Accumulators in tensor memory, handed to and fro between the thread that multiplies and the warps that store.
+"""Accumulators in tensor memory, passed between the thread that multiplies and the warps that store.
 
-    full[i]    one arrival of the MMA's commit, in every CTA of the pair     MMA -> epilogue
-    empty[i]   one arrival of each epilogue warp, of a pair in the leader    epilogue -> MMA
+    full[i]    one arrival of the MMA's commit, in every CTA of the pair       MMA -> epilogue
+    empty[i]   one arrival per epilogue warp (of a pair: in the leader CTA)    epilogue -> MMA
 
-With two buffers the products of the next tile run while the tile before it is stored.
+With two buffers, the MMAs of the next tile run while the previous tile is stored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from ..tile.sizes import EPILOGUE_WARPS
 class AccumulatorRing:
     """`buffers` accumulators of `m` x `n`; see the module's docstring.
 
-    Make it before the CTA meets (its barriers are initialised there), and `open` it once tensor memory is allocated.
+    Create it before the CTA synchronises (its barriers are initialised there), and `open` it once tensor memory is
+    allocated.
     """
 
     def __init__(self, m: int, n: int, dtype: DType = f32, *, buffers: int = 2, group: int = 1) -> None:
@@ -33,13 +34,13 @@ class AccumulatorRing:
         self._accumulator: Accumulator | None = None
 
     def init_barriers(self) -> None:
-        """By one thread, before `fence.mbarrier_init`."""
+        """Initialise the barriers. Called by one thread, before `fence.mbarrier_init`."""
         for buffer in range(self.buffers):
             ptx.mbarrier.init(self.full[buffer], 1)
             ptx.mbarrier.init(self.empty[buffer], EPILOGUE_WARPS * self.ctas)
 
     def open(self, memory: TensorMemory) -> None:
-        """Take the columns."""
+        """Allocate the columns of tensor memory."""
         self._accumulator = memory.accumulator(self.m, self.n, self.dtype, buffers=self.buffers, name="accumulator")
 
     def _at(self, state: State) -> AccumulatorBuffer:
@@ -52,12 +53,12 @@ class AccumulatorRing:
     # -- the thread that multiplies --------------------------------------------------------------------------------
 
     def producer_state(self) -> State:
-        """Every buffer is empty."""
+        """The initial state of the MMA thread: every buffer is empty."""
         return State(reg.scalar(u32, init=0), reg.scalar(u32, init=1))
 
     @contextmanager
     def produce(self, state: State) -> Iterator[AccumulatorBuffer]:
-        """Wait until the epilogue has read the buffer; the products; a commit that tells the epilogue."""
+        """Wait until the epilogue has read the buffer, run the block, and commit its MMAs to the epilogue's barrier."""
         scope = "cluster" if self.ctas > 1 else "cta"
         ptx.mbarrier.wait(self.empty[state.index], state.phase, scope=scope)
         ptx.tcgen05.fence_after_thread_sync()
@@ -68,17 +69,17 @@ class AccumulatorRing:
     # -- the warps that store --------------------------------------------------------------------------------------
 
     def consumer_state(self) -> State:
-        """No buffer is full."""
+        """The initial state of the epilogue: no buffer is full."""
         return State(reg.scalar(u32, init=0), reg.scalar(u32, init=0))
 
     def consumer_wait(self, state: State) -> AccumulatorBuffer:
-        """Wait until the products are done."""
+        """Wait until the MMAs are complete."""
         ptx.mbarrier.wait(self.full[state.index], state.phase)
         ptx.tcgen05.fence_after_thread_sync()
         return self._at(state)
 
     def consumer_release(self, state: State) -> None:
-        """Let the next products in: behind `tcgen05.wait::ld`, which the threads of the warp execute together."""
+        """Free the buffer for the next MMAs, after `tcgen05.wait::ld`, which its warp executes as a whole."""
         ptx.tcgen05.fence_before_thread_sync()
         first = (ptx.special.tid.x() & 31) == 0
         if self.ctas > 1:

@@ -1,6 +1,6 @@
-"""A warp's part of the product by mma.sync: fragments by ldmatrix from swizzled tiles, held twice.
+"""A warp's part of the product by mma.sync: ldmatrix loads double-buffered fragments from swizzled tiles.
 
-While the tensor core works on the fragments of one step of 16 in k, ldmatrix brings those of the next: `load(1, ...)`,
+While the tensor core works on the fragments of one step of 16 in k, ldmatrix loads those of the next: `load(1, ...)`,
 `multiply(0)`, `load(0, ...)`, `multiply(1)`.
 """
 
@@ -16,7 +16,7 @@ from ...lang.values import Register
 from ..pipeline.swizzling import swizzled
 
 BLOCK_M, BLOCK_N, BLOCK_K = 16, 8, 16
-"""The instruction: m16n8k16 for 16-bit operands."""
+"""The instruction shape: m16n8k16 for 16-bit operands."""
 _PAIR = 16
 """Rows that one ldmatrix.x4 reads, 16 deep: one block of A, two of B."""
 _STEP_BYTES = BLOCK_K * 2
@@ -28,12 +28,12 @@ class WarpMma:
 
     Args:
         a, b: the operand tiles, K-major, one panel wide.
-        row, column: where the warp's part begins in the tiles of A and of B; multiples of 16.
+        row, column: the warp's first row in the tiles of A and of B; multiples of 16.
         rows, columns: its extent, multiples of 16.
 
     Attributes:
-        acc: acc[i][j] are the 4 accumulators of block (i, j), 16 x 8, zero at first.
-        steps: steps of 16 in one tile.
+        acc: acc[i][j] are the 4 accumulators of block (i, j), 16 x 8, initially zero.
+        steps: steps of 16 in k per tile.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class WarpMma:
         return [reg.array(b32, 4) for _ in range(extent // _PAIR)]
 
     def load(self, which: int, a: TileSlice, b: TileSlice, step: int) -> None:
-        """Read the fragments of a step of the tiles into set 0 or 1. The step goes into the swizzled place by XOR."""
+        """Load the fragments of a step of the tiles into set 0 or 1. The step is applied to the swizzled offset by
+        XOR."""
         for place, tile, blocks in zip((self._a, self._b), (a, b), self._fragments[which], strict=True):
             source = tile + (place ^ (step * _STEP_BYTES) if step else place)
             for i, block in enumerate(blocks):
@@ -77,12 +78,12 @@ class WarpMma:
 
 
 def warp_place(tile: tuple[int, int], warps: tuple[int, int]) -> tuple[Register, Register, int, int]:
-    """Where this warp's part of a CTA's tile begins (row, column) and its extent; warps form a grid over the tile."""
+    """The first row and column of this warp's part of a CTA's tile, and its extent; warps form a grid over the tile."""
     rows, columns = tile[0] // warps[0], tile[1] // warps[1]
     if rows % _PAIR or columns % _PAIR or (rows * warps[0], columns * warps[1]) != tuple(tile) or not rows * columns:
         raise Trace.current().error(
             f"{warps[0]} x {warps[1]} warps do not divide a tile of {tile[0]} x {tile[1]}",
-            expected=f"for each a part in multiples of {_PAIR} x {_PAIR}",
+            expected=f"a part per warp in multiples of {_PAIR} x {_PAIR}",
             got=f"{tile[0] / warps[0]:g} x {tile[1] / warps[1]:g}",
         )
     warp = reg.scalar(u32)

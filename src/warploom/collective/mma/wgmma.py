@@ -1,10 +1,10 @@
 """A warpgroup's part of the product by wgmma: accumulators in blocks of 64 rows, one stage of a ring at a time.
 
-A 2:4 sparse A, of which half is stored, comes with metadata: four bits for each group along k say which elements these
-are. A stage is two instructions deep, 128 bytes of each of B's rows and 64 of A's. Of elements of 16 and 32 bits a
-register holds the bits of half an instruction for two rows, so that of four neighbouring threads two have all of the
-first instruction's and two all of the second's: both are given the same register, and another selector. Of bytes all
-four are needed for one instruction, and each has a register of its own (PTX ISA 9.7.15.6.1).
+A 2:4 sparse A, of which half is stored, comes with metadata: four bits per group along k name the stored elements. A
+stage is two instructions deep: 128 bytes of each row of B and 64 of A. For 16- and 32-bit elements, a register holds
+the bits of half an instruction for two rows. Of four adjacent threads, two then hold all metadata of the first
+instruction and two all of the second: both instructions get the same register, with different selectors. For bytes, all
+four threads are needed for one instruction, and each instruction has its own register (PTX ISA 9.7.15.6.1).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WGMMA_ROWS = WARPGROUP_ROWS
 
 
 def wgmma_accumulators(rows: int, columns: int, *, zero: bool = False, dtype: DType = f32) -> list[RegisterArray]:
-    """Accumulators of rows x columns of C in one warpgroup: an array of columns / 2 registers for each 64 rows.
+    """Accumulators for rows x columns of C in one warpgroup: an array of columns / 2 registers per 64 rows.
 
     `dtype` is f32, or s32 for integer operands.
     """
@@ -43,7 +43,7 @@ def wgmma_accumulators(rows: int, columns: int, *, zero: bool = False, dtype: DT
 
 
 def set_zero(acc: list[RegisterArray]) -> None:
-    """Overwrite accumulators with zeros (a mov each)."""
+    """Overwrite accumulators with zeros (one mov each)."""
     for block in acc:
         for register in block:
             register.set(0.0)
@@ -53,9 +53,9 @@ def wgmma_stage(acc: list[RegisterArray], a: TileSlice, b: TileSlice, *, accumul
     """acc += A @ Bᵀ of one stage: wgmma.fence, the wgmmas, one commit_group; the caller waits.
 
     Args:
-        acc: one array for each 64 rows of `a`.
+        acc: one array per 64 rows of `a`.
         a, b: tiles of the stage, K-major or (16-bit types) MN-major.
-        accumulate: where false, the first wgmma of each block overwrites its accumulators (scale-d) instead of adding.
+        accumulate: if false, the first wgmma of each block overwrites its accumulators (scale-d) instead of adding.
     """
     ptx.wgmma.fence()
     for index, block in enumerate(acc):
@@ -67,16 +67,16 @@ def wgmma_stage(acc: list[RegisterArray], a: TileSlice, b: TileSlice, *, accumul
 def wgmma_block(
     block: RegisterArray, a: TileSlice | Sequence[RegisterArray], b: TileSlice, *, accumulate: bool | Predicate = True
 ) -> None:
-    """The wgmmas of one block of 64 rows and one stage, without fence and commit; else as `wgmma_stage`.
+    """The wgmmas of one block of 64 rows and one stage, without fence and commit; otherwise like `wgmma_stage`.
 
-    `a` may be in registers: four for each slice of k, as `Fragment.as_a` makes them. They are not to be written before
-    the wgmmas are complete.
+    `a` may be in registers: four per slice of k, as `Fragment.as_a` makes them. They must not be written before the
+    wgmmas are complete.
     """
     dtype_a = a.layout.dtype if isinstance(a, TileSlice) else b.layout.dtype
     if not isinstance(a, TileSlice) and len(a) != b.k_slices:
         raise block.trace.error(
             "A in registers and B in shared memory have different depths",
-            expected=f"{b.k_slices} fragments, one for each {b.layout.instruction_k} of k", got=len(a),
+            expected=f"{b.k_slices} fragments, one per {b.layout.instruction_k} of k", got=len(a),
         )  # fmt: skip
     for step in range(b.k_slices):
         ptx.wgmma.mma_async(
@@ -89,18 +89,18 @@ def wgmma_block(
 # -- a sparse A ------------------------------------------------------------------------------------------------------
 
 SPARSE_STEPS = 2
-"""Instructions of a stage."""
+"""Instructions per stage."""
 SPARSE_STAGE_BYTES = 128
-"""Of a row of B in a stage; half as many of A."""
+"""Bytes of a row of B per stage; half as many of A."""
 
 
 def sparse_stage_k(dtype: DType) -> int:
-    """Elements along k of a stage, stored or not."""
+    """Elements of k per stage, stored or not."""
     return SPARSE_STAGE_BYTES // dtype.bytes
 
 
 def metadata_words(dtype: DType) -> int:
-    """Registers of metadata of a thread, for each 64 rows of a stage."""
+    """Metadata registers per thread, for each 64 rows of a stage."""
     return SPARSE_STEPS if dtype.bits == 8 else 1
 
 
@@ -112,8 +112,8 @@ def sparse_block(
     Args:
         block: a thread's accumulators.
         a, b: K-major tiles, 64 and 128 bytes deep.
-        metadata: `metadata_words` registers, b32 or u32, not to be written before the wgmmas are complete.
-        accumulate: where false, the first wgmma overwrites the accumulators.
+        metadata: `metadata_words` registers, b32 or u32, which must not be written before the wgmmas are complete.
+        accumulate: if false, the first wgmma overwrites the accumulators.
     """
     words = metadata_words(b.layout.dtype)
     for step in range(SPARSE_STEPS):

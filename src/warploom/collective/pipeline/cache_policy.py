@@ -1,4 +1,4 @@
-"""What L2 is told of data that a kernel loads."""
+"""L2 cache hints for loads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...lang.values import Register
 
 
 def read_once() -> Register:
-    """The L2 policy of weights: first to be evicted, for they do not come again before all of L2 has been passed."""
+    """The L2 policy of weights: evict first, because they are not read again before all of L2 has been replaced."""
     policy = reg.scalar(b64)
     ptx.inst.createpolicy.fractional.L2__evict_first.b64(policy, 1.0)
     return policy

@@ -1,8 +1,8 @@
 """A ring of stages filled by cp.async: the multistage main loop of Ampere.
 
-All threads copy, and all multiply. Each k-tile is one group of copies; `stages - 1` of them are under way, and a wait
-for the oldest one together with a barrier of the CTA says two things at once: the next tile is here, and the stage
-read before it is free.
+All threads copy, and all multiply. Each k-tile is one group of copies, and `stages - 1` groups are in flight. A wait
+for the oldest group followed by a CTA barrier guarantees two things: the next tile has arrived, and the stage read
+before it is free.
 
     k-tile    t-1 multiplied | wait, bar | t multiplied, copies of t+stages-1 start into the stage of t-1 | wait, bar
 """
@@ -17,13 +17,13 @@ from .operand_copy import OperandCopy
 
 
 class CpAsyncPipeline:
-    """See the module's docstring.
+    """A ring filled by cp.async; see the module's docstring.
 
     Args:
         stages: at least 2; the tiles of the copies have as many.
-        tile_k: elements in k of one tile.
-        a, b: how the operands are brought.
-        async_proxy: a warpgroup MMA reads the tiles: each thread fences its copies before the barrier
+        tile_k: elements of k per tile.
+        a, b: the copies of the operands.
+        async_proxy: a warpgroup MMA reads the tiles, so each thread fences its copies before the barrier
             (fence.proxy.async).
     """
 
@@ -47,26 +47,26 @@ class CpAsyncPipeline:
             self._copy(stage)
 
     def refill(self) -> None:
-        """Start the copies of the next tile, into the stage that `wait` has found free.
+        """Start the copies of the next tile into the stage that `wait` freed.
 
-        Beyond the end of K they copy nothing.
+        Past the end of K they copy nothing.
         """
         self._copy(self.write)
         self._step(self.write)
 
     def wait(self) -> None:
-        """The oldest tile under way has arrived, and all threads are done with the one before."""
+        """Wait until the oldest tile in flight has arrived and all threads have read the previous one."""
         ptx.cp.async_.wait_group(self.stages - 2)
         if self.async_proxy:
             ptx.fence.proxy_async_shared_cta()
         ptx.bar.sync(0)
 
     def advance(self) -> None:
-        """Read the next stage from now on."""
+        """Step to the next stage to read."""
         self._step(self.read)
 
     def drain(self) -> None:
-        """Wait for the copies beyond the end of K, which copy nothing."""
+        """Wait for the copies past the end of K, which copy nothing."""
         ptx.cp.async_.wait_all()
 
     @property

@@ -1,10 +1,10 @@
-"""Tiles by cluster launch control: a grid of a cluster for each tile, whose running clusters take over the next ones.
+"""Tiles by cluster launch control: a grid with one cluster per tile, whose running clusters take over the next tiles.
 
-    full[i]    one arrival, with the 16 bytes of the answer          the GPU -> every role
-    empty[i]   one arrival of each reader, in the cluster's first CTA        every role -> the scheduler
+    full[i]    one arrival, with the 16 bytes of the response        the GPU -> every role
+    empty[i]   one arrival per reader, in the cluster's first CTA    every role -> the scheduler
 
-The first tile of a cluster is its own; then its scheduler asks for one cluster after the other, until a request is
-declined. That may happen while tiles are left: those clusters then start by themselves.
+The first tile of a cluster is its own. Then its scheduler requests one cluster after the other until a request is
+declined. That may happen while tiles are left: their clusters then start as usual.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BYTES = 16
 
 @dataclass(frozen=True)
 class ClusterPerTile:
-    """The grid rule: `ctas` CTAs for each tile (`m`, `n`) of a C of named sizes "M" and "N"."""
+    """The grid rule: `ctas` CTAs per tile (`m`, `n`) of a C with sizes named "M" and "N"."""
 
     tile: tuple[int, int]
     ctas: int = 1
@@ -37,15 +37,15 @@ class ClusterPerTile:
 
 
 class LaunchQueue:
-    """See the module's docstring.
+    """A queue of tiles; see the module's docstring.
 
     Args:
         array: C.
         tile: (m, n) of a cluster.
-        order: of the tiles; see `raster`.
-        readers: arrivals for each answer, in all CTAs of the cluster together.
-        ctas: of a cluster; all of them get every answer.
-        depth: answers that may be on their way or unread.
+        order: the order of the tiles; see `raster`.
+        readers: arrivals per response, in all CTAs of the cluster together.
+        ctas: CTAs per cluster; all of them receive every response.
+        depth: responses that may be in flight or unread.
     """
 
     def __init__(
@@ -60,20 +60,20 @@ class LaunchQueue:
         self.empty = smem.mbarrier(depth, name="queue.empty")
 
     def init_barriers(self) -> None:
-        """By one thread, before `fence.mbarrier_init`."""
+        """Initialise the barriers. Called by one thread, before `fence.mbarrier_init`."""
         for slot in range(self.depth):
             ptx.mbarrier.init(self.full[slot], 1)
             ptx.mbarrier.init(self.empty[slot], self.readers)
 
     def first(self) -> Register:
-        """Number of the cluster's own tile."""
+        """Index of the cluster's own tile."""
         cta = ptx.special.ctaid.x()
         return cta // self.ctas if self.ctas > 1 else reg.scalar(u32, init=cta)
 
     # -- every role --------------------------------------------------------------------------------------------------
 
     def tiles(self, whole_warp: bool = False) -> Iterator[TileCoord]:
-        """The cluster's tiles, in the order in which they come; a run-time loop. `whole_warp`: all lanes run it."""
+        """The cluster's tiles, in the order of the responses; a run-time loop. `whole_warp`: all lanes run it."""
         state, number = State(reg.scalar(u32, init=0), reg.scalar(u32, init=0)), self.first()
         with ptx.loop():
             row, column = self.order(number, self.rows, self.columns)
@@ -81,7 +81,7 @@ class LaunchQueue:
             ptx.break_(~self.take(state, number, whole_warp))
 
     def take(self, state: State, number: Register, whole_warp: bool = False) -> Any:
-        """Wait for the next answer, give its place back; whether there is a tile, whose number goes to `number`."""
+        """Wait for the next response, write its tile index to `number` and free its slot; True if there is a tile."""
         ptx.mbarrier.wait(self.full[state.index], state.phase)
         response = ptx.clusterlaunchcontrol.response(self.answers[state.index])
         granted = ptx.clusterlaunchcontrol.is_canceled(response)
@@ -102,7 +102,7 @@ class LaunchQueue:
     # -- the scheduler -----------------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """By one thread of each CTA: ask for clusters until one is declined. It reads the answers, too."""
+        """Request clusters until a request is declined, in one thread of each CTA, which also reads the responses."""
         asks = State(reg.scalar(u32, init=0), reg.scalar(u32, init=1))
         reads, number = State(reg.scalar(u32, init=0), reg.scalar(u32, init=0)), self.first()
         leads = ptx.special.cluster_ctarank() == 0 if self.ctas > 1 else None

@@ -1,8 +1,8 @@
-"""Operand tiles brought by the threads themselves, 16 bytes at a time: by cp.async, or through registers.
+"""Operand tiles copied by the threads themselves, 16 bytes at a time: by cp.async, or through registers.
 
-The tile is one of `smem.wgmma_tile`, K-major, with the layout that TMA gives it, so that ldmatrix reads it
-without bank conflicts and a warpgroup MMA by its descriptor. Threads stand in rows: thread t brings chunk t % c of row
-t / c, and the same chunk of every row `threads / c` further down, with c chunks in a row.
+The tile is a K-major `smem.wgmma_tile` with the layout that TMA gives it, so that ldmatrix reads it without bank
+conflicts, and a warpgroup MMA through its descriptor. Threads are arranged in rows: thread t copies chunk t % c of row
+t / c, and the same chunk of every row `threads / c` further down, with c chunks per row.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _WORDS = CHUNK_BYTES // b32.bytes
 
 
 class OperandCopy:
-    """How the threads of a CTA bring one operand's tiles.
+    """The copies of one operand's tiles by the threads of a CTA.
 
     Args:
         array: the operand in global memory, row-major (rows, K); K a multiple of 16 bytes' worth.
-        tile: where its tiles go; one panel wide (tile_k elements are the swizzle's span).
-        first_row: of the CTA's tile in the array.
-        threads: of the CTA, each of which calls every method.
+        tile: the destination; one panel wide (tile_k elements are the swizzle's span).
+        first_row: row of the array at which the CTA's tile begins.
+        threads: threads of the CTA, all of which call every method.
 
-    Elements outside of the array become zeros.
+    Elements outside the array become zeros.
     """
 
     def __init__(self, array: ArrayHandle, tile: OperandTile, first_row: Register, threads: int) -> None:
@@ -38,14 +38,14 @@ class OperandCopy:
         self.step = threads // chunks
         if layout.panels != 1 or layout.major != "K":
             raise tile.trace.error(
-                f"threads bring tiles that are one K-major panel, and {tile.buffer.name} is not",
+                f"threads copy tiles that are one K-major panel, and {tile.buffer.name} is not",
                 expected=f"{layout.panel_inner} elements in k",
                 got=f"{layout.inner} in {layout.major}, {layout.panels} panels",
             )
         if layout.rows % self.step or self.step * self.span % layout.swizzle.repeat:
             raise tile.trace.error(
                 f"{threads} threads do not divide {tile.buffer.name} evenly",
-                expected=f"rows in multiples of {self.step}, and these in multiples of the swizzle's pattern",
+                expected=f"rows in multiples of {self.step}, in multiples of the swizzle's pattern",
                 got=f"{layout.rows} rows of {self.span} bytes, a pattern of {layout.swizzle.repeat}",
             )
         self.passes = layout.rows // self.step
@@ -67,7 +67,7 @@ class OperandCopy:
         return sources
 
     def start(self, stage: TileSlice, start: Register) -> None:
-        """cp.async of the tile at k = start into a stage; part of the thread's current group."""
+        """Copy the tile at k = start into a stage by cp.async, as part of the thread's current group."""
         inside = ptx.select(start + self.column < self.depth, reg.scalar(b32, init=CHUNK_BYTES), 0)
         place = stage + self.place
         for i, source in enumerate(self._sources(start)):
@@ -75,11 +75,11 @@ class OperandCopy:
             ptx.cp.async_.cg(place + i * self.step * self.span, ptx.addr(source), CHUNK_BYTES, src_bytes=size)
 
     def buffer(self) -> list[RegisterArray]:
-        """Registers for one tile: 16 bytes for each pass."""
+        """Registers for one tile: 16 bytes per pass."""
         return [reg.array(b32, _WORDS) for _ in range(self.passes)]
 
     def load(self, values: list[RegisterArray], start: Register) -> None:
-        """Begin to load the tile at k = start into registers (ld.global.v4)."""
+        """Start loading the tile at k = start into registers (ld.global.v4)."""
         within = start + self.column < self.depth
         for i, (chunk, source) in enumerate(zip(values, self._sources(start), strict=True)):
             for word in chunk:
@@ -88,7 +88,7 @@ class OperandCopy:
             ptx.inst.ld.global_.nc.v4.b32(chunk, ptx.addr(source), pred=inside)
 
     def put(self, stage: TileSlice, values: list[RegisterArray]) -> None:
-        """Write what was loaded into a stage (st.shared.v4)."""
+        """Write the loaded values into a stage (st.shared.v4)."""
         place = stage + self.place
         for i, chunk in enumerate(values):
             ptx.inst.st.shared.v4.b32(place + i * self.step * self.span, chunk)

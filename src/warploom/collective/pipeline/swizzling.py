@@ -1,7 +1,7 @@
-"""Swizzled places of tiles in shared memory, computed by threads.
+"""Swizzled offsets of tiles in shared memory, computed by threads.
 
 TMA and the matrix unit swizzle by themselves. Threads that write or read a tile (cp.async, st.shared, ldmatrix,
-stmatrix) must find the same places. `isa.swizzle` has the law; here it is three instructions on a register.
+stmatrix) must compute the same offsets. `isa.swizzle` defines the function; here it is three instructions.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ _LINE_SHIFT, _CHUNK_SHIFT = 7, 4
 
 
 def swizzled(offset: Register, swizzle: Swizzle) -> Register:
-    """The place of byte `offset` of a tile (shr, and, xor); u32, bytes from the tile's start.
+    """The swizzled offset of byte `offset` of a tile (shr, and, xor); u32, in bytes from the tile's start.
 
-    The tile starts at a multiple of `swizzle.repeat`, as `smem.wgmma_tile` sees to, so the offset stands for the
-    address. What is added to the result may be any multiple of `swizzle.repeat`; a step inside of a row goes in by XOR
-    where the bits it sets are zero in `offset`. PTX ISA 5.5.7.
+    The tile starts at a multiple of `swizzle.repeat`, as `smem.wgmma_tile` guarantees, so the offset stands in for the
+    address. Multiples of `swizzle.repeat` may be added to the result. A step inside a row is applied by XOR if the bits
+    that it sets are zero in `offset`. PTX ISA 5.5.7.
     """
     if swizzle.mask == 0:
         return offset

@@ -4,13 +4,14 @@
     empty[s]   one arrival of each consumer warpgroup                        consumers -> producers
 
 A wait for phase 1 of a fresh barrier passes at once, so producers start at phase 1 (every stage is empty) and consumers
-at phase 0. Both walk the ring by a state, an index and a phase in registers, so loops run at run time.
+at phase 0. Both advance through the ring with a state, an index and a phase in registers, so the loops are run-time
+loops.
 
 If the CTAs of a cluster fill each other's stages by multicast, every CTA expects the bytes of the whole stage, and the
-consumers of all CTAs tell each of them that a stage may be overwritten.
+consumers of all CTAs signal each of them that a stage may be overwritten.
 
-A ring knows its tiles by the names that the kernel gives them. What is loaded into them, from where, and in how many
-copies is the producer's business.
+A ring knows its tiles by the names that the kernel gives them. The producer decides what to load into them, from where,
+and in how many copies.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from ..tile.roles import WARPGROUP
 
 @dataclass
 class State:
-    """Where one role stands in the ring."""
+    """A role's position in the ring."""
 
     index: Register
     phase: Register
 
 
 def advance(state: State, stages: int, *, branch: bool = True) -> None:
-    """Step to the next of `stages`; the phase turns over after the last. `branch`: see `TmaPipeline.advance`."""
+    """Step to the next of `stages` stages; the phase flips after the last. `branch`: see `TmaPipeline.advance`."""
     ptx.inst.add.u32(state.index, state.index, 1)
     wraps = state.index == stages
     if branch:
@@ -51,7 +52,7 @@ def advance(state: State, stages: int, *, branch: bool = True) -> None:
 
 
 def _thread() -> Register:
-    """Of its warpgroup."""
+    """The thread's index within its warpgroup."""
     return ptx.special.tid.x() & (WARPGROUP - 1)
 
 
@@ -70,28 +71,28 @@ class Stage:
 
 
 class HasBarriers(Protocol):
-    """Anything with mbarriers that one thread initialises before the CTA meets."""
+    """An object with mbarriers that one thread initialises before the CTA synchronises."""
 
     def init_barriers(self) -> None:
-        """By one thread, before `fence.mbarrier_init`."""
+        """Initialise the barriers. Called by one thread, before `fence.mbarrier_init`."""
 
 
 class TmaPipeline:
     """A ring of stages; see the module's docstring.
 
     Args:
-        stages: of every tile.
+        stages: stages of the ring and of every tile.
         consumers: warpgroups of a CTA that read each stage.
         ctas: CTAs of the cluster that fill each other's stages; 1 without multicast.
-        grid: those CTAs in rows and columns, where each fills stages of its row and of its column alone.
+        grid: these CTAs in rows and columns, if each fills only the stages of its row and its column.
         producers: threads that fill a stage, each with some of its tiles.
-        every_thread: all 128 threads of a consumer arrive on both barriers, where one thread of each would do. Correct
-            and slow (rung 14 of the ladder takes it back).
+        every_thread: all 128 threads of a consumer arrive on both barriers, where one thread would do. Correct but slow
+            (rung 14 of the ladder removes it).
         name: prefix of the barriers' names in reports, for kernels with several rings.
-        more_bytes: of copies that belong to a stage and go to other memory than a tile.
+        more_bytes: bytes of copies that belong to a stage but go to memory outside its tiles.
         tiles: `smem.wgmma_tile`s with that many stages, by name.
 
-    Allocates its barriers. `initialise` makes them usable; all threads of the CTA call it before the first use.
+    Allocates its barriers. `initialise` initialises them; all threads of the CTA call it before the first use.
     Raises TraceError if a tile has another number of stages.
     """
 
@@ -120,27 +121,28 @@ class TmaPipeline:
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes TMA reports for one stage: what `full` expects."""
+        """Bytes that TMA reports for one stage, which `full` expects."""
         return sum(tile.bytes for tile in self.tiles.values()) + self.more_bytes
 
     @property
     def full_arrivals(self) -> int:
-        """One of each producer, with its bytes; and one of each consumer thread if `every_thread`."""
+        """One arrival per producer, with its bytes, plus one per consumer thread if `every_thread`."""
         return self.producers + self.consumers * WARPGROUP * self.every_thread
 
     @property
     def empty_arrivals(self) -> int:
-        """One of each consumer (or each of its threads) of each CTA that reads what this CTA loads."""
+        """One arrival per consumer (or consumer thread) of each CTA that reads what this CTA loads."""
         return self.consumers * self.ctas * (WARPGROUP if self.every_thread else 1)
 
     def init_barriers(self) -> None:
-        """By one thread, before `fence.mbarrier_init`."""
+        """Initialise the barriers. Called by one thread, before `fence.mbarrier_init`."""
         for stage in range(self.stages):
             ptx.mbarrier.init(self.full[stage], self.full_arrivals)
             ptx.mbarrier.init(self.empty[stage], self.empty_arrivals)
 
     def initialise(self, *others: HasBarriers) -> None:
-        """Thread 0 initialises the barriers of this ring and of `others`; then the CTA meets, or its cluster."""
+        """Initialise the barriers of this ring and of `others` in thread 0, then synchronise the CTA, or its
+        cluster."""
         with ptx.if_(ptx.special.tid.x() == 0):
             for part in (self, *others):
                 part.init_barriers()
@@ -150,30 +152,30 @@ class TmaPipeline:
         else:
             ptx.bar.sync(0)
 
-    # -- where a role stands ---------------------------------------------------------------------------------------
+    # -- positions in the ring -------------------------------------------------------------------------------------
 
     def producer_state(self) -> State:
-        """The start of a producer: every stage is empty."""
+        """The initial state of a producer: every stage is empty."""
         return State(reg.scalar(u32, init=0), reg.scalar(u32, init=1))
 
     def consumer_state(self) -> State:
-        """The start of a consumer: no stage is full."""
+        """The initial state of a consumer: no stage is full."""
         return State(reg.scalar(u32, init=0), reg.scalar(u32, init=0))
 
     def stage(self, state: State) -> Stage:
-        """The stage a state stands at; waits for nothing."""
+        """The stage at a state, without waiting."""
         return Stage({name: tile[state.index] for name, tile in self.tiles.items()}, self.full[state.index])
 
     def advance(self, state: State, *, branch: bool = True) -> None:
-        """Step to the next stage; the phase turns over at the end of the ring.
+        """Step to the next stage; the phase flips at the end of the ring.
 
-        `branch`: jump over the turn (the form every measured kernel has); otherwise both are selected (selp), which
+        `branch`: jump over the flip, as in every measured kernel. Otherwise index and phase are selected (selp), which
         leaves no branch for ptxas to move arithmetic across.
         """
         advance(state, self.stages, branch=branch)
 
     def skip(self, state: State, count: Register) -> None:
-        """Step over `count` stages that another consumer reads."""
+        """Advance by `count` stages, which another consumer reads."""
         moved = state.index + count
         state.phase ^= (moved // self.stages) & 1
         state.index.set(moved % self.stages)
@@ -181,9 +183,9 @@ class TmaPipeline:
     # -- the producer ----------------------------------------------------------------------------------------------
 
     def producer_acquire(self, state: State, tiles: Sequence[str] | None = None) -> Stage:
-        """Wait until the stage is empty, and expect its bytes; the copies into it complete on its `full` barrier.
+        """Wait until the stage is empty, then expect its bytes; copies into it complete on its `full` barrier.
 
-        tiles: those that this producer loads, if there are several producers; all of them by default.
+        tiles: the tiles that this producer loads, if there are several producers; by default all.
         """
         ptx.mbarrier.wait(self.empty[state.index], state.phase)
         stage = self.stage(state)
@@ -193,29 +195,29 @@ class TmaPipeline:
 
     @contextmanager
     def produce(self, state: State, tiles: Sequence[str] | None = None) -> Iterator[Stage]:
-        """`producer_acquire`, the copies, `advance`."""
+        """Acquire the stage, run the block, which issues the copies, and advance."""
         yield self.producer_acquire(state, tiles)
         self.advance(state)
 
     # -- threads that write a stage themselves -----------------------------------------------------------------------
 
     def writer_acquire(self, state: State) -> Stage:
-        """Wait until the stage is empty; each of the ring's `producers` writes its part, then `writer_commit`."""
+        """Wait until the stage is empty; each of the ring's `producers` writes its part, then calls `writer_commit`."""
         ptx.mbarrier.wait(self.empty[state.index], state.phase)
         return self.stage(state)
 
     def writer_commit(self, state: State, leader: Predicate) -> None:
-        """One arrival of a producer, by the thread for which `leader` holds, after all of its threads' writes."""
+        """Arrive once for a producer, in the thread where `leader` holds, after all of its threads' writes."""
         ptx.mbarrier.arrive(self.full[state.index], pred=leader)
 
     # -- a consumer ------------------------------------------------------------------------------------------------
 
     def wait(self, state: State) -> None:
-        """Wait until all bytes of the stage have arrived, without using it yet."""
+        """Wait until all bytes of the stage have arrived."""
         self._wait(self.full[state.index], state)
 
     def consumer_wait(self, state: State) -> Stage:
-        """`wait`, and the stage."""
+        """Wait until all bytes of the stage have arrived, and return the stage."""
         stage = self.stage(state)
         self._wait(stage.full, state)
         return stage
@@ -226,22 +228,23 @@ class TmaPipeline:
         ptx.mbarrier.wait(full, state.phase)
 
     def leader(self) -> Predicate:
-        """Whether this thread releases stages: for `consumer_release`, so that a loop does not compute it again."""
+        """True in the threads that release stages. Pass it to `consumer_release`, so that a loop does not recompute
+        it."""
         thread = _thread()
         return thread < self.ctas if self.ctas > 1 else thread == 0
 
     def consumer_release(
         self, index: State | Register, only: Predicate | None = None, leader: Predicate | None = None
     ) -> None:
-        """Let the producers refill the stage: one arrival of the warpgroup, after its MMAs have read it.
+        """Let the producers refill the stage: one arrival of the warpgroup, after its MMAs have read the stage.
 
-        With several CTAs, one arrival on the barrier of each: the n-th thread tells CTA n, or the n-th mate in the grid
-        (relaxed, because the wait for the MMAs orders their reads).
+        With several CTAs, the n-th thread arrives on the barrier of CTA n, or of the n-th mate in the grid. The arrival
+        is relaxed, because the wait for the MMAs orders their reads.
 
         Args:
-            index: of the stage.
-            only: release where this holds, the same for all threads.
-            leader: from `leader()`; computed here by default.
+            index: index of the stage.
+            only: release only if this holds; uniform in the warpgroup.
+            leader: the result of `leader()`; computed here by default.
         """
         barrier = self.empty[index.index if isinstance(index, State) else index]
         thread = _thread()
@@ -258,7 +261,7 @@ class TmaPipeline:
 
     @contextmanager
     def consume(self, state: State) -> Iterator[Stage]:
-        """`consumer_wait`, the products (completed inside the block), `consumer_release`, `advance`."""
+        """Wait for the stage, run the block, which must complete its MMAs, then release the stage and advance."""
         yield self.consumer_wait(state)
         self.consumer_release(state)
         self.advance(state)

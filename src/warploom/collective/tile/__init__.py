@@ -1,1 +1,1 @@
-"""Tiles: which one a CTA computes, in which order, by which cluster, and what each warp does for it."""
+"""Tiles: the tiles of a CTA, their order, the clusters that compute them, and the roles of warps."""

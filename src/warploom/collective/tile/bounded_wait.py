@@ -1,17 +1,17 @@
-"""Waits for other GPUs that end: a GPU that dies or never comes must not leave the others spinning for ever.
+"""Waits for other GPUs with a timeout: a GPU that dies or never arrives must not leave the others spinning for ever.
 
-A thread polls a counter. When it has polled long in vain, it looks at the clock; past the group's patience it writes
-down what it waited for and goes on, and so do all others that wait then. What the launch computes is worthless from
-there on; the host finds the record and says so. Polling itself costs no more than without an end.
+A thread polls a counter. After many polls without success, it reads the clock. Past the group's patience, it records
+what it waited for and continues, and so do all other waiting threads. From then on the results of the launch are
+invalid; the host finds the record and reports it. The polling itself costs no more than without a timeout.
 
     word 0          1 once a wait was given up
     word 1          the patience, in milliseconds
     words 2 and 3   address of the record that the host reads, laid out like this one; 0: it reads this one
-    4 + 4 w and on  of warp w of the grid: the counter's index, what was seen, what was waited for, 1
+    4 + 4 w ...     of warp w of the grid: the counter's index, the value seen, the value waited for, 1
 
-The record is memory of this GPU; the one that the host reads while the kernel runs is only written to. Reading it here
-would go over PCIe: a hundred CTAs that wait would queue for it, come late themselves, and keep the other GPUs waiting.
-One thread of a warp has a place in the record: who waits alone, or the first lane of those that still wait.
+The record is memory of this GPU; the copy that the host reads while the kernel runs is only written. Reading it here
+would go over PCIe: a hundred waiting CTAs would queue for it, become late themselves, and stall the other GPUs. One
+thread per warp has an entry in the record: the only one that waits, or the first lane of those that still wait.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from .roles import WARP
 from .watch import HOST, NANOSECONDS, PATIENCE, RECORD, RECORD_WORDS
 
 BACKWARDS = 1 << 31
-"""Differences from here on are negative: counters wrap around at 2^32."""
+"""Differences of at least this are negative: counters wrap around at 2^32."""
 POLLS = 256
-"""Between two looks at the clock."""
+"""Polls between two reads of the clock."""
 
 
 class BoundedWait:
-    """See the module's docstring. `record`: u32, `watch.words(...)` of them, zeros but for the patience."""
+    """Waits with a timeout. `record`: u32, `watch.words(...)` words, all zero but the patience."""
 
     def __init__(self, record: ArrayHandle) -> None:
         self.record = record
 
     def until(self, counter: Register, index: Register, target: Register) -> None:
-        """By one thread of a warp: until the u32 at address `counter`, which grows, has come to `target`.
+        """Wait, in one thread of a warp, until the growing u32 at address `counter` reaches `target`.
 
-        `index`: how the record names the counter.
+        `index`: the counter's index in the record.
         """
         seen = reg.scalar(u32)
 
@@ -52,9 +52,9 @@ class BoundedWait:
         self._poll(look, lambda: seen - target >= BACKWARDS, lambda record: self._note(record, index, seen, target))
 
     def until_done(self, look: Callable[[], None], missing: Register, index: Register, target: Register) -> None:
-        """By any threads: until `look` leaves 0 in `missing`.
+        """Wait, in any threads, until `look` sets `missing` to 0.
 
-        `index`, `target`: what the record says of the wait; it is one lane of those left that writes it.
+        `index`, `target`: the record's description of the wait, written by one of the lanes that still wait.
         """
 
         def note(record: Register) -> None:

@@ -1,11 +1,11 @@
-"""Clusters: meeting before the first remote access and after the last, and loads that the CTAs share by multicast.
+"""Clusters: synchronisation before the first remote access and after the last, and loads shared by multicast.
 
-A tile that all CTAs of a cluster need is cut into slices of rows, one for each CTA. Each CTA loads its slice and
-multicasts it, so every CTA has the whole tile after one slice's worth of traffic. Every full barrier gets the bytes of
-all slices.
+A tile that all CTAs of a cluster need is divided into slices of rows, one per CTA. Each CTA loads its slice and
+multicasts it, so every CTA has the whole tile after one slice's worth of traffic. Every full barrier counts the bytes
+of all slices.
 
-`load_tile`, `Multicast` and `load_slices` are called alike, so a producer chooses one of them for an operand. `Slices`
-does the same for tiles of any multiple of 8 rows, and brings them into L2 before they are loaded.
+`load_tile`, `Multicast` and `load_slices` are called alike, so a producer chooses one of them per operand. `Slices`
+does the same for tiles of any multiple of 8 rows, and can prefetch them into L2.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 
 Coordinates: TypeAlias = Sequence[Register | int]
-"""Of a tile's first element in its array, innermost dimension first."""
+"""Coordinates of a tile's first element in its array, innermost dimension first."""
 
 
 SLICE_ROWS = 8
-"""Rows after which the pattern of a swizzle begins anew."""
+"""Rows after which the pattern of a swizzle repeats."""
 
 
 def meet() -> None:
-    """All threads of the cluster meet, after `fence.mbarrier_init`: barriers may be used from other CTAs.
+    """Synchronise the cluster after `fence.mbarrier_init`, so that other CTAs may use this CTA's barriers.
 
     The arrival is relaxed: the fence has ordered the initialisation, and a releasing arrival would be a memory barrier
-    of the whole GPU.
+    for the whole GPU.
     """
     ptx.cluster.arrive(relaxed=True)
     ptx.cluster.wait()
 
 
 def leave() -> None:
-    """All threads of the cluster meet before they end: none of them writes to a CTA that has exited."""
+    """Synchronise the cluster before its CTAs exit, so that none of them writes to a CTA that has exited."""
     ptx.cluster.sync()
 
 
 def load_tile(tile: TileSlice, array: ArrayHandle, coordinates: Coordinates, full: BarrierAddress) -> None:
-    """Load a tile for this CTA: a box of the array's tensor map for each panel."""
+    """Load a tile for this CTA: one box of the array's tensor map per panel."""
     ptx.tma.load(tile, array.tma_desc(), coordinates, full)
 
 
 class Multicast:
     """Loads this CTA's slice of a tile for all `ctas` CTAs of its cluster.
 
-    K-major: the map's box is as high as a slice (`Tile.wgmma_b(..., tile_n=rows // ctas)`), and the tile is `ctas`
-    times as high. MN-major: a slice is every `ctas`-th panel of the tile, and the map's box is a panel.
+    K-major: the tensor map's box is as high as a slice (`Tile.wgmma_b(..., tile_n=rows // ctas)`), and the tile is
+    `ctas` times as high. MN-major: a slice is every `ctas`-th panel of the tile, and the map's box is a panel.
     """
 
     def __init__(self, ctas: int) -> None:
@@ -74,7 +74,7 @@ class Multicast:
 
 
 def slice_boxes(ctas: int, array: ArrayHandle) -> list[tuple[int, int]]:
-    """The boxes of `Slices`, the higher one first where there are two."""
+    """The boxes of `Slices`, the higher one first if there are two."""
     assert array.spec.box is not None
     width, rows = array.spec.box[0], _rows(array)
     least, more = divmod(rows // SLICE_ROWS, ctas)
@@ -94,9 +94,9 @@ class Sharers:
     """CTAs of a cluster that share a tile.
 
     Attributes:
-        ctas: how many.
+        ctas: the number of CTAs.
         ranks: their mask in the cluster, to be shifted by `first` if that is a register.
-        place: which of them this one is; its rank if they are all of the cluster.
+        place: index of this CTA among them; its rank if they are the whole cluster.
     """
 
     ctas: int
@@ -106,24 +106,24 @@ class Sharers:
 
     @staticmethod
     def all(ctas: int) -> Sharers:
-        """Of a cluster of that many CTAs."""
+        """All CTAs of a cluster of `ctas` CTAs."""
         return Sharers(ctas, (1 << ctas) - 1)
 
     def index(self) -> Register:
-        """Which of them this CTA is."""
+        """The index of this CTA among them."""
         return ptx.special.cluster_ctarank() if self.place is None else self.place
 
     def mask(self) -> int | Register:
-        """What a multicast to them takes."""
+        """The multicast mask of these CTAs."""
         return self.ranks if self.first is None else (reg.scalar(u32, init=self.ranks) << self.first).to(u16)
 
 
 class ClusterGrid:
-    """The CTAs of a cluster in rows and columns: those of a row share one operand, those of a column the other.
+    """The CTAs of a cluster in rows and columns: CTAs of a row share one operand, CTAs of a column the other.
 
             column 0    1    2
-    row 0   [ rank 0 |  1 |  2 ]      CTA 4 shares with 3 and 5 what their row needs, with 1 what their column needs;
-    row 1   [      3 |  4 |  5 ]      these are its mates: they fill its stages, and it fills theirs
+    row 0   [ rank 0 |  1 |  2 ]      CTA 4 shares the operand of its row with 3 and 5, and that of its column with 1.
+    row 1   [      3 |  4 |  5 ]      These are its mates: they fill its stages, and it fills theirs
     """
 
     def __init__(self, rows: int, columns: int) -> None:
@@ -134,35 +134,35 @@ class ClusterGrid:
 
     @property
     def mates(self) -> int:
-        """How many, this CTA among them."""
+        """The number of mates, this CTA included."""
         return self.rows + self.columns - 1
 
     def mate(self, number: Register) -> Register:
-        """The rank of one: first those of the row, then the others of the column."""
+        """The rank of a mate: first those of the row, then the others of the column."""
         below = (self.row + 1 + number - self.columns) % self.rows
         return ptx.select(number < self.columns, self.first_of_row + number, below * self.columns + self.column)
 
     def of_row(self) -> Sharers:
-        """The CTAs of this one's row."""
+        """The CTAs of this CTA's row."""
         return Sharers(self.columns, (1 << self.columns) - 1, self.column, self.first_of_row)
 
     def of_column(self) -> Sharers:
-        """The CTAs of this one's column."""
+        """The CTAs of this CTA's column."""
         ranks = sum(1 << row * self.columns for row in range(self.rows))
         return Sharers(self.rows, ranks, self.row, self.column)
 
 
 class Slices:
-    """This CTA's slice of a K-major tile, which it loads for all CTAs that share it.
+    """This CTA's slice of a K-major tile, which it loads for all CTAs that share the tile.
 
-    Slices are multiples of 8 rows, the pattern of the swizzle, and as equal as these allow: 80 and 72 of 152. Each size
-    has a tensor map of its own.
+    Slices are multiples of 8 rows, the pattern of the swizzle, and as equal as this allows: 80 and 72 of 152. Each size
+    has its own tensor map.
 
     Args:
-        sharers: those CTAs.
+        sharers: the CTAs that share the tile.
         array: the operand, whose Tile's box is as high as the whole tile, and not clipped.
 
-    Raises TraceError where a CTA would have no rows.
+    Raises TraceError if a CTA would have no rows.
     """
 
     def __init__(self, sharers: Sharers, array: ArrayHandle) -> None:
@@ -189,14 +189,14 @@ class Slices:
                 ptx.cp.async_.bulk.tensor(mine + panel.offset, map_, place, full, self.everyone, cache_hint, pred=pred)
 
     def prefetch(self, tile: TileSlice, coordinates: Coordinates) -> None:
-        """What `load` with the same arguments reads comes into L2."""
+        """Prefetch into L2 what `load` with the same arguments reads."""
         for size, pred in self.boxes:
             map_ = self.array.tma_desc(size)
             ptx.tma.prefetch(tile, map_, map_.moved(coordinates, (0, self.first)), pred=pred)
 
 
 def load_slices(ctas: int, tile: TileSlice, array: ArrayHandle, coordinates: Coordinates, full: BarrierAddress) -> None:
-    """Load all slices of a tile, for this CTA alone: the same boxes as `Multicast`, where CTAs read different tiles."""
+    """Load all slices of a tile for this CTA alone, in the boxes of `Multicast`, if CTAs read different tiles."""
     if tile.layout.major == "MN":
         load_tile(tile, array, coordinates, full)
         return
@@ -209,6 +209,6 @@ def _copy(
     target: SharedAddress, array: ArrayHandle, coordinates: Coordinates, steps: Coordinates, full: BarrierAddress,
     multicast: int | None = None, pred: Predicate | None = None,
 ) -> None:  # fmt: skip
-    """One box, `steps` further than the tile's coordinates."""
+    """Load one box, `steps` further than the tile's coordinates."""
     tensor_map = array.tma_desc()
     ptx.cp.async_.bulk.tensor(target, tensor_map, tensor_map.moved(coordinates, steps), full, multicast, pred=pred)

@@ -1,14 +1,14 @@
-"""Tiles of many products in one launch: groups of rows, each multiplied by a matrix of its own.
+"""Tiles of many products in one launch: groups of rows, each multiplied by its own matrix.
 
-Group g has rows begins[g] to ends[g] of A and D. Its tiles are numbered after those of the groups before it, the rows
-of a group first, so that the tiles that read the same part of its matrix run at one time:
+Group g has rows begins[g] to ends[g] of A and D. Tiles are numbered group by group, along the rows of a group first, so
+that tiles that read the same part of its matrix run at the same time:
 
     group 0, 3 rows of tiles    0  3  6        group 1, 1 row    9 10 11        group 2, empty
                                 1  4  7
                                 2  5  8
 
-How many rows of tiles stand before each group is added up at the start by one warp, into shared memory. A role finds
-the group of a tile by walking on from that of the tile before.
+At the start, one warp adds up the numbers of row tiles before each group, in shared memory. A role finds the group of a
+tile by searching forward from the group of its previous tile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WARP = 32
 
 @dataclass
 class GroupTileCoord:
-    """A tile: where it begins in D, where its group's rows end, and which group that is."""
+    """A tile: its coordinates in D, the end of its group's rows, and its group."""
 
     row: Register
     column: Register
@@ -37,18 +37,18 @@ class GroupTileCoord:
 
 
 class Limits(Protocol):
-    """Which rows are whose."""
+    """The row range of each group."""
 
     @property
     def count(self) -> Register:
-        """Groups; at most `MOST_GROUPS`."""
+        """The number of groups, at most `MOST_GROUPS`."""
 
     def of(self, group: Register) -> tuple[Register, Register]:
         """First row of a group and the row after its last, s32, not checked."""
 
 
 class Sized(Protocol):
-    """A result, of which only the sizes are asked."""
+    """A result of which only the sizes are used."""
 
     @property
     def shape(self) -> Any:
@@ -57,57 +57,57 @@ class Sized(Protocol):
 
 @dataclass
 class Bounds:
-    """Both are told: `begins` and `ends`, s32, one entry for each group."""
+    """Row ranges given by `begins` and `ends`, s32, one entry per group."""
 
     begins: ArrayHandle
     ends: ArrayHandle
 
     @property
     def count(self) -> Register:
-        """Groups."""
+        """The number of groups."""
         return self.begins.shape[0]
 
     def of(self, group: Register) -> tuple[Register, Register]:
-        """As told."""
+        """The group's entries in both arrays."""
         return _entry(self.begins, group), _entry(self.ends, group)
 
 
 @dataclass
 class Offsets:
-    """Consecutive groups: `ends` (s32) says where each ends."""
+    """Consecutive groups: `ends` (s32) has the end of each."""
 
     ends: ArrayHandle
 
     @property
     def count(self) -> Register:
-        """Groups."""
+        """The number of groups."""
         return self.ends.shape[0]
 
     def of(self, group: Register) -> tuple[Register, Register]:
-        """From the end of the group before."""
+        """From the end of the previous group to its own."""
         before = _entry(self.ends, ptx.select(group == 0, 0, group - 1))
         return ptx.select(group == 0, 0, before), _entry(self.ends, group)
 
 
 @dataclass
 class Sizes:
-    """Every group has the same room of `rows` / groups; the first `sizes` (s32) rows of it are filled."""
+    """Groups of the same capacity, `rows` / groups; the first `sizes` (s32) rows of each are filled."""
 
     sizes: ArrayHandle
     rows: Register
 
     @property
     def count(self) -> Register:
-        """Groups."""
+        """The number of groups."""
         return self.sizes.shape[0]
 
     @property
     def room(self) -> Register:
-        """Rows of each group."""
+        """Capacity of each group, in rows."""
         return self.rows // self.count
 
     def of(self, group: Register) -> tuple[Register, Register]:
-        """As much as is filled, and no more than there is room."""
+        """The filled rows of a group, at most its capacity."""
         room, filled = self.room, _entry(self.sizes, group)
         most = room.view(s32)
         begin = (group * room).view(s32)
@@ -119,8 +119,8 @@ def _entry(array: ArrayHandle, group: Register) -> Register:
 
 
 def running_sums(sums: smem.SharedArray, count: Register, of: Callable[[Register], Register]) -> None:
-    """By one whole warp: sums[0] is 0, sums[i + 1] = sums[i] + of(i); `of` gives 0 from `count` on, and is called by
-    all lanes."""
+    """Prefix sums by one whole warp: sums[0] is 0, sums[i + 1] = sums[i] + of(i). `of` must return 0 from `count` on,
+    and is called by all lanes."""
     lane, total = ptx.special.tid.x(), reg.scalar(u32, init=0)
     with ptx.if_(lane == 0):
         ptx.store(sums[0], total)
@@ -138,10 +138,10 @@ def running_sums(sums: smem.SharedArray, count: Register, of: Callable[[Register
 
 
 class Groups:
-    """See the module's docstring.
+    """The tiles of all groups; see the module's docstring.
 
     Args:
-        limits: which rows of A and D are whose.
+        limits: the row range of each group in A and D.
         D: its columns are those of every group.
         tile: (m, n) of a CTA.
     """
@@ -153,12 +153,12 @@ class Groups:
         self.before = smem.array(u32, MOST_GROUPS + 1, name="rows_before")
 
     def initialise(self) -> None:
-        """Warp 0 adds up the rows of tiles; the CTA meets before `tiles`."""
+        """Add up the row tiles in warp 0; the CTA must synchronise before `tiles`."""
         with ptx.if_(ptx.special.tid.x() < WARP):
             running_sums(self.before, self.count, self._rows)
 
     def _rows(self, group: Register) -> Register:
-        """Rows of tiles of a group; 0 after the last group."""
+        """The number of row tiles of a group; 0 after the last group."""
         rows = reg.scalar(u32, init=0)
         with ptx.if_(group < self.count):
             begin, end = self._bounds(group)
@@ -167,12 +167,12 @@ class Groups:
         return rows
 
     def _bounds(self, group: Register) -> tuple[Register, Register]:
-        """A group's rows, none of them outside of D."""
+        """A group's rows, clamped to D."""
         begin, end = self.limits.of(group)
         return ptx.select(begin > 0, begin, 0), ptx.select(end < self.height, end, self.height)
 
     def holding(self, row: Register) -> Register:
-        """The group that has row of tiles number `row`: halves the groups that may have it, until one is left."""
+        """The group that contains row tile `row`, by binary search."""
         low, high = reg.scalar(u32, init=0), self.count.copy()
         with ptx.while_(lambda: high - low > 1):
             middle = (low + high) >> 1
@@ -182,7 +182,7 @@ class Groups:
         return low
 
     def tiles(self) -> Iterator[GroupTileCoord]:
-        """This CTA's tiles, every n-th of them all."""
+        """This CTA's tiles: every n-th of all tiles."""
         group, before = reg.scalar(u32, init=0), reg.scalar(u32, init=0)
         total = ptx.load(u32, self.before[self.count]) * self.columns
         for number in ptx.range(ptx.special.ctaid.x(), total, ptx.special.nctaid.x()):
@@ -193,8 +193,8 @@ class Groups:
             yield GroupTileCoord(row, inside // rows * self.tile[1], end.view(u32), group)
 
     def _walk(self, group: Register, before: Register, number: Register) -> Register:
-        """Move `group` on to the one tile `number` is in; gives the rows of tiles up to its end, `before` those
-        before it."""
+        """Move `group` forward to the group of tile `number`. Returns the row tiles up to its end; `before` becomes
+        those before it."""
         after = ptx.load(u32, self.before[group + 1])
         with ptx.while_(lambda: after * self.columns <= number):
             before.set(after)

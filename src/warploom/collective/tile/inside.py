@@ -2,10 +2,10 @@
 
     tensor   [ . . . . . . . . . . . . . . ]
     tiles    [-- 0 --][-- 1 --][-- 2 --]
-                                  [-- 3 --]      moved: overlaps tile 2, of whose part it stores nothing
+                                  [-- 3 --]      moved: overlaps tile 2, and stores nothing of the overlap
 
-A row of a TMA box that is outside costs about five times as much as one inside, so a tile that hangs over the edge
-takes longer than a whole one. The box is cut by `Tile.wgmma_a(..., clipped=True)` where the tensor is smaller.
+A row of a TMA box outside the tensor costs about five times as much as one inside, so a tile that crosses the edge
+takes longer than a whole tile. If the tensor is smaller, `Tile.wgmma_a(..., clipped=True)` shrinks the box.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ...lang.values import Register
 
 
 def moved(own: Register, extent: Register, tile: int) -> Register:
-    """The start of a tile whose own part begins at `own`, moved so that it ends inside `extent`, as far as it can."""
+    """The start of a tile whose own part begins at `own`, moved so that it ends inside `extent` as far as possible."""
     last = ptx.select(extent > tile, extent - tile, 0)
     return ptx.select(own < last, own, last)
 
 
 def inside(extent: Register, tile: int) -> Register:
-    """Rows of a box: all of the tile, or of a tensor that is smaller."""
+    """Rows of a box: those of the tile, or of a smaller tensor."""
     return least(extent, tile)
 
 
 def least(value: Register, most: int) -> Register:
-    """The smaller of both."""
+    """The smaller of the two."""
     return ptx.select(value < most, value, most)

@@ -1,11 +1,11 @@
-"""Tiles given out one by one: a CTA that is done early takes the next tile, whichever that is.
+"""Dynamic tile scheduling: a CTA that finishes early takes the next tile.
 
     producer    take a number | wait for an empty slot, write it, arrive | load the tile ...   | take a number ...
     consumers                 wait for the slot, read it, arrive         | multiply the tile ... | wait for the next
 
-Numbers come from a counter in global memory, which every CTA asks until it is told that no tiles are left. The counter
-wraps to 0 with the last of these questions, and is ready for the next launch. A number that is too large travels
-through the mailbox like any other and ends the consumers' loops.
+Numbers come from a counter in global memory, which every CTA increments until no tiles are left. The counter wraps to 0
+with the last of these increments, ready for the next launch. A number past the last tile goes through the mailbox like
+any other and ends the consumers' loops.
 
     full[slot]    1 arrival of the producer                    the number is there
     empty[slot]   all threads of all consumers                 the number has been read
@@ -24,14 +24,14 @@ from .roles import WARPGROUP
 
 
 class QueueState:
-    """Where one role stands in the mailbox."""
+    """A role's position in the mailbox."""
 
     def __init__(self, slots: int, phase: int) -> None:
         self._slots = slots
         self.slot, self.phase = reg.scalar(u32, init=0), reg.scalar(u32, init=phase)
 
     def advance(self) -> None:
-        """The next slot; the phase turns over at the end."""
+        """Step to the next slot; the phase flips at the end."""
         self.slot += 1
         wraps = self.slot == self._slots
         self.phase ^= ptx.select(wraps, reg.scalar(u32, init=1), 0)
@@ -43,13 +43,13 @@ class TileQueue:
 
     Args:
         counter: u32, one element, 0 before the first launch. Launches that may overlap must not share it.
-        tiles: how many there are; tiles plus CTAs is below 2^32.
+        tiles: the number of tiles; tiles plus CTAs must be below 2^32.
         consumers: warpgroups that read each number.
-        order: gives a tile's place for its number, in the order in which tiles should begin (`queue.place(number)`).
-        others: threads that read each number besides.
-        slots: numbers that may be on their way, so that a tile can be begun before the last one has ended.
+        order: maps a tile's number, in the order in which tiles should begin, to its place (`queue.place(number)`).
+        others: other threads that read each number.
+        slots: numbers that may be in flight, so that a tile can begin before the previous one has ended.
 
-    Allocates its barriers, which `TmaPipeline.initialise(queue)` or a call of `init_barriers` makes usable.
+    Allocates its barriers, which `TmaPipeline.initialise(queue)` or a call of `init_barriers` initialises.
     """
 
     def __init__(
@@ -63,23 +63,23 @@ class TileQueue:
         self.empty = smem.mbarrier(slots, name="queue.empty")
 
     def init_barriers(self) -> None:
-        """By one thread, before `fence.mbarrier_init`."""
+        """Initialise the barriers. Called by one thread, before `fence.mbarrier_init`."""
         for slot in range(self.slots):
             ptx.mbarrier.init(self.full[slot], 1)
             ptx.mbarrier.init(self.empty[slot], self.consumers * WARPGROUP + self.others)
 
     def place(self, number: Register) -> Any:
-        """Where a tile is, by `order`; the number itself by default."""
+        """The place of a tile by `order`; its number by default."""
         return number if self.order is None else self.order(number)
 
     # -- the producer, one thread ----------------------------------------------------------------------------------
 
     def producer_state(self) -> QueueState:
-        """The start of the producer: every slot is empty."""
+        """The initial state of the producer: every slot is empty."""
         return QueueState(self.slots, phase=1)
 
     def fetch(self, state: QueueState) -> Register:
-        """Take the next number and post it to the consumers; it is `tiles` or more if no tile is left."""
+        """Take the next number and post it to the consumers; it is at least `tiles` if no tile is left."""
         ctas = ptx.special.nctaid.x()
         number = ptx.atomic.inc(ptx.addr(self.counter.pointer()), self.tiles + (ctas - 1))
         ptx.mbarrier.wait(self.empty[state.slot], state.phase)
@@ -96,11 +96,11 @@ class TileQueue:
     # -- a consumer, all threads -----------------------------------------------------------------------------------
 
     def consumer_state(self) -> QueueState:
-        """The start of a consumer: no number is there."""
+        """The initial state of a consumer: no number has been posted."""
         return QueueState(self.slots, phase=0)
 
     def next(self, state: QueueState) -> Register:
-        """Wait for the next number; it is `tiles` or more if no tile is left."""
+        """Wait for the next number; it is at least `tiles` if no tile is left."""
         ptx.mbarrier.wait(self.full[state.slot], state.phase)
         number = ptx.load(u32, self.mailbox[state.slot])
         ptx.mbarrier.arrive(self.empty[state.slot])

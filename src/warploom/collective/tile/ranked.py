@@ -1,14 +1,14 @@
-"""The tiles of a result whose rows belong to several GPUs, in an order that gives each GPU its tiles in good time.
+"""Tiles of a result whose rows belong to several GPUs, in an order that overlaps multiplication and transfer.
 
-Part by part, for rows that come from the others: GPU r begins with its own and goes round, so that what it waits for
-travels meanwhile.
+Part by part, for rows that come from other GPUs: GPU r begins with its own part and goes round, so that the parts it
+waits for are transferred in the meantime.
 
     GPU 0 of 4     [its own] [rows of 1] [rows of 2] [rows of 3]
     GPU 1          [its own] [rows of 2] [rows of 3] [rows of 0]
 
-In turns, for rows that go to the others: a row of tiles of GPU r + 1, one of r + 2, and so on, its own among them. The
-links are busy from the first tile to the last, no two GPUs send to the same one at a time, and a tile is whole soon
-after the first GPU has multiplied it: all are at the same rows of each part.
+In turns, for rows that go to other GPUs: a row of tiles of GPU r + 1, one of r + 2, and so on, its own included. The
+links are busy from the first tile to the last, and no two GPUs send to the same GPU at the same time. A tile is
+complete soon after the first GPU has multiplied it, because all GPUs are at the same rows of each part.
 
     GPU 0 of 4     [row 0 of 1][row 0 of 2][row 0 of 3][row 0 of its own] [row 1 of 1]...
     GPU 1          [row 0 of 2][row 0 of 3][row 0 of 0][row 0 of its own] [row 1 of 2]...
@@ -27,7 +27,8 @@ from .raster import Order
 
 @dataclass
 class RankedTile:
-    """A tile: whose rows it is of, its place in them, in elements; its number and row among the owner's tiles."""
+    """A tile: the owner of its rows, its coordinates in the owner's part, its index and its row among the owner's
+    tiles."""
 
     owner: Register
     row: Register
@@ -37,13 +38,13 @@ class RankedTile:
 
 
 class RankedTiles:
-    """See the module's docstring; a persistent schedule, of which each role of a CTA calculates the same.
+    """A persistent schedule, which each role of a CTA computes by itself; see the module's docstring.
 
     Args:
-        rows, columns: of one GPU's part of the result; tile: (m, n) of a CTA.
-        ranks: GPUs of the group; rank: of this one.
-        order: of the tiles; see `raster`. Within a part, or, in turns, over the rows of all parts.
-        in_turns: see above.
+        rows, columns: size of one GPU's part of the result; tile: (m, n) of a CTA.
+        ranks: GPUs of the group; rank: index of this GPU.
+        order: the order of the tiles, see `raster`: within a part or, in turns, over the rows of all parts.
+        in_turns: see the module's docstring.
     """
 
     def __init__(

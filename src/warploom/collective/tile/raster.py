@@ -1,8 +1,8 @@
-"""In which order the tiles of C are computed, so that those computed at the same time share rows of A and of B.
+"""Orders of the tiles of C in which concurrent tiles share rows of A and of B.
 
-An order is a function from a tile's number to its row and column in the grid of tiles, calculated by the threads.
-What runs at one time is a stretch of neighbouring numbers: along a row of tiles it needs one block of A and all of B;
-in a compact patch it needs the square root's worth of each.
+An order is a function from a tile's number to its row and column in the grid of tiles, computed by the threads. The
+tiles that run concurrently are an interval of numbers. Along a row of tiles, they need one block of A and all of B; in
+a compact patch, they need the square root's worth of each.
 
     along rows        0  1  2  3         grouped, 2 rows    0  2  4  6        Hilbert    0  3  4  5
                       4  5  6  7                            1  3  5  7                   1  2  7  6
@@ -28,7 +28,7 @@ def along_rows(number: Register, rows: Register, columns: Register) -> tuple[Reg
 
 
 def grouped(group: int) -> Order:
-    """Bands of `group` rows, each walked column by column; every other band backwards, so that B stays in the cache."""
+    """Bands of `group` rows, traversed column by column; every other band backwards, so that B stays in the cache."""
 
     def order(number: Register, rows: Register, columns: Register) -> tuple[Register, Register]:
         band, inside, first, height = _band(number, rows, columns, group)
@@ -39,11 +39,11 @@ def grouped(group: int) -> Order:
 
 
 def hilbert(bits: int) -> Order:
-    """Bands of squares with a side of 2^bits, each filled along a Hilbert curve; the rest of a band by columns.
+    """Bands of squares with sides of 2^bits, each filled along a Hilbert curve; the rest of a band by columns.
 
-    The curve is built from the finest square up: a square of twice the side is four of them, the first turned over its
-    diagonal, the last over the other one (D. Hilbert 1891). Neighbouring numbers are neighbouring tiles, and any
-    stretch of them is compact.
+    The curve is built from the finest square up: a square of twice the side is four of them, the first reflected in its
+    diagonal, the last in the other diagonal (D. Hilbert 1891). Consecutive numbers are adjacent tiles, and any interval
+    of them is compact.
     """
     side = 1 << bits
 
@@ -63,7 +63,7 @@ def hilbert(bits: int) -> Order:
 def _band(
     number: Register, rows: Register, columns: Register, group: int
 ) -> tuple[Register, Register, Register, Register]:
-    """The band of `group` rows that has a tile, the tile's number in it, the band's first row, and its height."""
+    """The band of `group` rows that contains a tile, the tile's number in it, the band's first row, and its height."""
     per_band = columns * group
     band, inside = number // per_band, number % per_band
     first = band * group
@@ -82,7 +82,7 @@ def _curve(distance: Register, bits: int) -> tuple[Register, Register]:
     for level in range(bits):
         right = (distance >> (2 * level + 1)) & 1
         upper = ((distance >> (2 * level)) ^ right) & 1
-        # A quarter on the near side is the curve turned over the diagonal, and at the far end also turned around.
+        # A quadrant on the near side is the curve reflected in the diagonal; at the far end it is also reversed.
         last = (1 << level) - 1
         turned, around = upper == 0, right == 1
         flipped_x, flipped_y = ptx.select(around, last - x, x), ptx.select(around, last - y, y)

@@ -1,8 +1,8 @@
-"""Warp roles: which warpgroup does what, one branch of a single if/else for each, with its share of the registers.
+"""Warp roles: the roles of warpgroups, one branch of a single if/else each, with their registers.
 
-ptxas honours `setmaxnreg` only where the kernel has a register cap at entry and each role is one branch, so roles are
-opened in this order: `producer` or `producer_warp` first, then `consumers` or `each_consumer`. Without numbers of
-registers nothing is reallocated and every role has what the kernel has.
+ptxas honours `setmaxnreg` only if the kernel has a register limit at entry and each role is one branch. Open roles in
+this order: `producer` or `producer_warp` first, then `consumers` or `each_consumer`. Without register counts, nothing
+is reallocated and every role has the kernel's registers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WARPGROUP_SHIFT = WARPGROUP.bit_length() - 1
 
 
 def warpgroup_index() -> Register:
-    """Which warpgroup of the CTA this thread is in, as a value that is the same for a whole warp (shfl.sync)."""
+    """Index of this thread's warpgroup in the CTA, as a warp-uniform value (shfl.sync)."""
     index = reg.scalar(u32)
     ptx.inst.shfl.sync.idx.b32(index, ptx.special.tid.x() >> _WARPGROUP_SHIFT, 0, 31, -1)
     return index
@@ -31,7 +31,7 @@ def warpgroup_index() -> Register:
 
 @contextmanager
 def producer(warpgroup: Register, registers: int | None = None) -> Iterator[None]:
-    """Warpgroup 0 gives registers away; one thread of it runs the block."""
+    """Warpgroup 0 releases registers; one of its threads runs the block."""
     _note(Role("producer", "warpgroup 0, thread 0", registers, (0, 3)))
     with ptx.if_(warpgroup == 0):
         if registers is not None:
@@ -42,7 +42,7 @@ def producer(warpgroup: Register, registers: int | None = None) -> Iterator[None
 
 @contextmanager
 def producer_warpgroup(warpgroup: Register, registers: int | None = None) -> Iterator[None]:
-    """Warpgroup 0 gives registers away; all of its threads run the block, which divides it."""
+    """Warpgroup 0 releases registers; all of its threads run the block, which subdivides it."""
     _note(Role("producer", "warpgroup 0", registers, (0, 3)))
     with ptx.if_(warpgroup == 0):
         if registers is not None:
@@ -51,7 +51,7 @@ def producer_warpgroup(warpgroup: Register, registers: int | None = None) -> Ite
 
 
 def each_producer(warpgroup: Register, count: int, registers: int | None = None) -> Iterator[int]:
-    """As `producer`, by the first threads of `count` warps, each with a block of its own."""
+    """Like `producer`, with the first threads of `count` warps, each of which runs its own block."""
     if count == 1:
         with producer(warpgroup, registers):
             yield 0
@@ -69,9 +69,9 @@ def each_producer(warpgroup: Register, count: int, registers: int | None = None)
 def consumers(
     warpgroup: Register, registers: int | None = None, *, first: int = 1, count: int | None = None
 ) -> Iterator[Register]:
-    """All other warpgroups take registers and run the block; gives the consumer's number, from 0.
+    """All other warpgroups take registers and run the block; yields the consumer's index, from 0.
 
-    `first`: the warpgroup of the first of them; `count`: how many they are, if others follow.
+    `first`: warpgroup of the first consumer; `count`: number of consumers, if other warpgroups follow.
     """
     last = 31 if count is None else 4 * (first + count) - 1
     who = "every other warpgroup" if count is None else f"warpgroups {first} to {first + count - 1}"
@@ -84,9 +84,9 @@ def consumers(
 
 @contextmanager
 def producer_warp(warpgroup: Register, consumers: int, registers: int | None = None) -> Iterator[None]:
-    """One warp after the consumers' warpgroups, all of its threads; `each_consumer(..., first=0)` follows.
+    """All threads of one warp after the consumer warpgroups; `each_consumer(..., first=0)` follows.
 
-    registers: a warpgroup in its place, which gives registers away.
+    registers: if given, a whole warpgroup takes the warp's place and releases registers.
     """
     first, last = 4 * consumers, 4 * consumers + (0 if registers is None else 3)
     who = f"warp {first}" if registers is None else f"warpgroup {consumers}"
@@ -98,10 +98,10 @@ def producer_warp(warpgroup: Register, consumers: int, registers: int | None = N
 
 
 def each_consumer(warpgroup: Register, count: int, registers: int | None = None, *, first: int = 1) -> Iterator[int]:
-    """As `consumers`, with the block written once for each of them: `for me in each_consumer(...)`, `me` a number.
+    """Like `consumers`, but the block is written once per consumer: `for me in each_consumer(...)`, with `me` an int.
 
-    What depends on `me` is then a constant: descriptors stay in uniform registers and no product is left in the loop.
-    `first`: the warpgroup of the first of them.
+    Values that depend on `me` are then constants: descriptors stay in uniform registers, and the loop has no
+    multiplication. `first`: warpgroup of the first consumer.
     """
     who = f"warpgroups {first} to {first + count - 1}" if count > 1 else f"warpgroup {first}"
     _note(Role("consumer", who, registers, (4 * first, 4 * (first + count) - 1), 4))
@@ -117,5 +117,5 @@ def each_consumer(warpgroup: Register, count: int, registers: int | None = None,
 
 
 def _note(role: Role) -> None:
-    """Let `kernel.protocol()` name it."""
+    """Record the role for `kernel.protocol()`."""
     Trace.current().protocol.roles.append(role)

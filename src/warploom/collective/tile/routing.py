@@ -1,20 +1,20 @@
-"""Rows of tokens that go to experts on several GPUs: how many go where, and which place each of them gets.
+"""Routing of token rows to experts on several GPUs: the number of rows per destination, and each row's slot.
 
 Expert e belongs to GPU e // (experts / ranks). Every token has `topk` entries, each the number of an expert; any other
-number is none. All GPUs tell each other how many rows they have for each expert; then each knows where its rows begin
-in the memory of every other one, and nobody has to ask for a place:
+number means none. All GPUs tell each other how many rows they have for each expert. Each GPU then knows where its rows
+begin in the memory of every other GPU, and needs to request no slot:
 
     rows on GPU r    [expert 0: from GPU 0 | from GPU 1 | ... , up to a whole tile][expert 1: ...
 
-A GPU takes its entries in the order of `turn`: the first experts of all GPUs, its own first, then the second ones, and
-so on. So the first experts of all GPUs are complete first, and no two GPUs begin by sending to the same one.
+A GPU processes its entries in the order of `turn`: the first experts of all GPUs, its own first, then the second ones,
+and so on. The first experts of all GPUs are then complete first, and no two GPUs begin by sending to the same GPU.
 
     clear, count    every CTA counts all entries, and those of the CTAs before it     shared memory
     tell            CTA 0 writes the counts to all GPUs                               counter `told + rank`
     place           every CTA puts its entries into their turn                        counter `placed`
-    meet            until all have told, and all of this GPU's are placed
+    meet            wait until all have told, and all of this GPU's are placed
 
-The numbers of a launch that gave up waiting are worthless: check that a place is inside before you use it.
+If a wait of a launch was given up, its numbers are invalid: check that a slot is in range before you use it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from .sizes import MOST_EXPERTS
 
 @dataclass
 class Received:
-    """The rows of this GPU's experts, as `groups.Groups` asks for them: each expert's begin with a tile."""
+    """The rows of this GPU's experts, as limits for `groups.Groups`: each expert's rows begin with a tile."""
 
     routing: Routing
 
     @property
     def count(self) -> Register:
-        """Experts of this GPU."""
+        """The number of experts of this GPU."""
         return self.routing.local
 
     def of(self, group: Register) -> tuple[Register, Register]:
@@ -53,17 +53,17 @@ class Received:
 
 
 class Routing:
-    """See the module's docstring; called by all threads of a CTA, in the order of its table.
+    """Called by all threads of a CTA, in the order of the table in the module's docstring.
 
-    In shared memory, for each expert: `mine`, this GPU's rows, later those of GPUs before it; `tiles` before it;
-    `begin`, of its turn; `total`, rows of all GPUs; `whose`, a bit for each GPU that has some.
+    In shared memory, per expert: `mine`, this GPU's rows, later those of GPUs before it; `tiles`, the tiles before it;
+    `begin`, the start of its turn; `total`, the rows of all GPUs; `whose`, one bit per GPU that has some.
 
     Args:
-        ids: (tokens, topk), the experts. tokens: how many rows of it are filled.
+        ids: (tokens, topk), the experts. tokens: the number of rows of it that are filled.
         counts: u32 (ranks, experts) on each GPU, written by all.
-        order: u32, of this GPU, as many as entries.
-        rounds: of the launch; told: the first of `ranks` counters, `placed`: one counter.
-        threads: of a CTA. tile_m: rows of a tile.
+        order: u32, of this GPU, one word per entry.
+        rounds: the signals of the launch; told: the first of `ranks` counters; placed: one counter.
+        threads: threads of a CTA. tile_m: rows of a tile.
     """
 
     def __init__(
@@ -82,10 +82,11 @@ class Routing:
             smem.array(u32, words, name=f"routing.{name}") for name in ("mine", "tiles", "begin", "total", "whose")
         )
 
-    # -- before the roles part ---------------------------------------------------------------------------------------
+    # -- before the roles diverge ------------------------------------------------------------------------------------
 
     def clear_and_count(self) -> None:
-        """`mine`: entries of each expert. `tiles` counts those of the CTAs before this one until it has its own use."""
+        """Count the entries of each expert in `mine`. Until it is needed, `tiles` counts those of the CTAs before this
+        one."""
         thread = ptx.special.tid.x()
         for expert in ptx.range(thread, self.experts, self.threads, unroll=False):
             ptx.store(self.mine[expert], reg.scalar(u32, init=0))
@@ -100,7 +101,8 @@ class Routing:
         ptx.bar.sync(0, self.threads)
 
     def tell(self) -> None:
-        """By CTA 0: this GPU's counts to all GPUs, as soon as they have read those of the launch before."""
+        """Write this GPU's counts to all GPUs, in CTA 0, as soon as they have read the counts of the previous
+        launch."""
         thread = ptx.special.tid.x()
         with ptx.if_(ptx.special.ctaid.x() == 0):
             with ptx.if_(thread == 0):
@@ -117,7 +119,7 @@ class Routing:
                     self.rounds.add(owner, self.rank + self.told)
 
     def place(self) -> None:
-        """This CTA's entries into `order`."""
+        """Put this CTA's entries into `order`."""
         thread = ptx.special.tid.x()
         with ptx.if_(thread < WARP):
             running_sums(self.begin, self.experts, self._of_turn)
@@ -135,7 +137,8 @@ class Routing:
             self.rounds.add(self.rank, reg.scalar(u32, init=self.placed))
 
     def meet(self) -> None:
-        """Wait for all GPUs' counts and all of this one's entries; then where each expert's rows begin is known."""
+        """Wait for all GPUs' counts and all of this GPU's entries; after this, the first rows of all experts are
+        known."""
         thread = ptx.special.tid.x()
         with ptx.if_(thread == 0):
             for source in range(self.ranks):
@@ -160,44 +163,44 @@ class Routing:
     # -- then, by any thread -----------------------------------------------------------------------------------------
 
     def expert(self, entry: Register) -> Register:
-        """Of an entry; no expert if it is not less than `experts`."""
+        """The expert of an entry; no expert if it is not less than `experts`."""
         return ptx.load(u32, ptx.addr(self.ids.pointer() + entry.to(u64) * u32.bytes))
 
     def turn(self, expert: Register) -> Register:
-        """When an expert has its turn; see the module's docstring."""
+        """The position of an expert in the order of turns; see the module's docstring."""
         ahead = expert // self.local + self.ranks - self.rank
         return expert % self.local * self.ranks + wrapped(ahead, self.ranks)
 
     def sent(self) -> Register:
-        """Rows that this GPU sends, to itself too."""
+        """The number of rows that this GPU sends, to itself too."""
         return ptx.load(u32, self.begin[self.experts])
 
     def target(self, turn: Register, expert: Register) -> Register:
-        """The row that number `turn` of `order` gets on its expert's GPU."""
+        """The row that entry `turn` of `order` gets on its expert's GPU."""
         inside = turn - ptx.load(u32, self.begin[self.turn(expert)])
         return self.first_row(expert) + ptx.load(u32, self.mine[expert]) + inside
 
     def first_row(self, expert: Register) -> Register:
-        """Where an expert's rows begin on its GPU."""
+        """The first row of an expert on its GPU."""
         first = expert // self.local * self.local
         return (ptx.load(u32, self.tiles[expert]) - ptx.load(u32, self.tiles[first])) * self.tile_m
 
     def rows(self, expert: Register) -> Register:
-        """Of an expert, from all GPUs."""
+        """The number of rows of an expert, from all GPUs."""
         return ptx.load(u32, self.total[expert])
 
     def rows_of_tiles(self, expert: Register) -> Register:
-        """How many tiles cover an expert's rows."""
+        """The number of tiles that cover an expert's rows."""
         return ptx.load(u32, self.tiles[expert + 1]) - ptx.load(u32, self.tiles[expert])
 
     def has_rows(self, source: Register, expert: Register) -> Predicate:
-        """Whether GPU `source` has rows for an expert."""
+        """True if GPU `source` has rows for an expert."""
         return (ptx.load(u32, self.whose[expert]) >> source & 1) != 0
 
     # -- details -----------------------------------------------------------------------------------------------------
 
     def _chunk(self) -> tuple[Register, Register]:
-        """The entries that this CTA places."""
+        """The range of entries that this CTA places."""
         ctas = ptx.special.nctaid.x()
         each = (self.entries + ctas - 1) // ctas
         first = ptx.special.ctaid.x() * each
@@ -209,7 +212,7 @@ class Routing:
         return ptx.addr(self.counts.pointer(owner) + at.to(u64) * u32.bytes)
 
     def _of_turn(self, turn: Register) -> Register:
-        """Entries of the expert whose turn that is; 0 after the last."""
+        """The number of entries of the expert with that turn; 0 after the last."""
         found = reg.scalar(u32, init=0)
         with ptx.if_(turn < self.experts):
             owner = wrapped(self.rank + turn % self.ranks, self.ranks)
@@ -217,7 +220,7 @@ class Routing:
         return found
 
     def _tiles_of(self, expert: Register) -> Register:
-        """Tiles that cover an expert's rows; 0 after the last."""
+        """The number of tiles that cover an expert's rows; 0 after the last."""
         found = reg.scalar(u32, init=0)
         with ptx.if_(expert < self.experts):
             found.set((ptx.load(u32, self.total[expert]) + (self.tile_m - 1)) // self.tile_m)

@@ -1,7 +1,7 @@
-"""Which tiles of C a CTA computes, one after the other for as long as there are any.
+"""Schedules: the tiles of C that a CTA computes, one after the other.
 
-A schedule is iterated by each role of a CTA on its own: `for here in work.tiles():` gives the places of the same
-tiles in the same order to all of them, calculated from the CTA's number.
+Each role of a CTA iterates over a schedule by itself: `for here in work.tiles():` yields the coordinates of the same
+tiles in the same order to all of them, computed from the CTA's index.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from .sizes import cluster_tile
 
 @dataclass
 class TileCoord:
-    """Where a tile begins in C, in elements."""
+    """Coordinates of a tile in C, in elements."""
 
     row: Register
     column: Register
 
 
 class Persistent:
-    """As many CTAs as the machine holds, each taking every n-th tile.
+    """As many CTAs as the GPU holds, each of which takes every n-th tile.
 
     Args:
         array: C.
         tile: (m, n) of a CTA.
-        order: of the tiles; see `raster`.
-        ctas: of a cluster, whose tiles are scheduled as one.
-        multicast: the operand they share: with "b" their tiles stand below each other, with "a" side by side.
-        split_tail: what is left after the last full wave is not part of `tiles` where it can be computed in half a
-            wave, one tile by each cluster, every CTA a part of K: `tail`. Clusters of two.
+        order: the order of the tiles; see `raster`.
+        ctas: CTAs per cluster, whose tiles are scheduled as one.
+        multicast: the operand that they share: with "b" their tiles are adjacent along M, with "a" along N.
+        split_tail: if the tiles after the last full wave fit into half a wave, with one tile per cluster and a split of
+            K per CTA, `tiles` leaves them to `tail`. For clusters of two.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class Persistent:
         self.whole = self.count - self._rest() if split_tail else self.count
 
     def _rest(self) -> Register:
-        """How many cluster tiles are left after the last full wave, if that is not more than half of one; else 0."""
+        """The number of cluster tiles after the last full wave if it is at most half of a wave; else 0."""
         total = ptx.special.nctaid.x() // self.ctas
         rest = self.count % total
         return ptx.select(rest * self.ctas <= total, rest, 0)
 
     def tiles(self, first: int = 0, every: int = 1) -> Iterator[TileCoord]:
-        """This CTA's tiles, or of these every n-th from the `first`; a run-time loop."""
+        """This CTA's tiles, or every n-th of them from the `first`; a run-time loop."""
         cta, stride = self.first(), self.step()
         start = cta + stride * first if first else cta
         step = stride * every if every > 1 else stride
@@ -65,24 +65,24 @@ class Persistent:
             yield self.place(number)
 
     def first(self) -> Register:
-        """Number of this cluster's first tile; it has one if that is less than `whole`."""
+        """Number of this cluster's first tile; the cluster has one if that is less than `whole`."""
         cta = ptx.special.ctaid.x()
         return cta // self.ctas if self.ctas > 1 else cta
 
     def step(self) -> Register:
-        """From one of its tiles to the next."""
+        """The distance from one of its tiles to the next."""
         grid = ptx.special.nctaid.x()
         return grid // self.ctas if self.ctas > 1 else grid
 
     def place(self, number: Register) -> TileCoord:
-        """Where this CTA's tile of cluster tile `number` begins."""
+        """The coordinates of this CTA's tile of cluster tile `number`."""
         return self._place(number, ptx.special.cluster_ctarank() if self.ctas > 1 else None)
 
     @contextmanager
     def tail(self) -> Iterator[TileCoord]:
         """The tile that this cluster computes after its last whole one; skipped if it has none.
 
-        Everything is calculated anew here: registers that lived through the main loop would be missing there.
+        Everything is recomputed here, because the main loop cannot spare registers to keep it.
         """
         unit = ptx.special.ctaid.x() // self.ctas
         number = self.whole + unit // self.ctas
@@ -90,7 +90,7 @@ class Persistent:
             yield self._place(number, unit % self.ctas)
 
     def _place(self, number: Register, part: Register | None) -> TileCoord:
-        """Where the tile of one CTA of a cluster begins."""
+        """The coordinates of the tile of one CTA of a cluster."""
         row, column = self.order(number, self.rows, self.columns)
         if part is not None and self.multicast == "b":
             row = row * self.ctas + part

@@ -1,6 +1,6 @@
-"""What is known of a kernel before any is traced, by arithmetic alone: grids, tiles of clusters, bytes.
+"""Sizes known before tracing, by arithmetic alone: grids, cluster tiles, bytes.
 
-Nothing of `lang` is imported here: to choose and launch kernels that were traced before takes no more.
+This file imports nothing of `lang`, so that kernels traced earlier can be chosen and launched without it.
 """
 
 from __future__ import annotations
@@ -12,51 +12,51 @@ from typing import Any
 from ...isa.dtypes import DType
 
 ACC_ATOM_N = 8
-"""Columns of an atom of accumulators: the tensor core spreads them over four lanes."""
+"""Columns of an atom of accumulators, which the tensor core distributes over four lanes."""
 STORE_BYTES = 16
-"""TMA stores whole pieces of that many bytes."""
+"""TMA stores in units of this many bytes."""
 EPILOGUE_WARPS = 4
-"""Warps that read an accumulator in tensor memory: each reaches a quarter of the lanes."""
+"""Warps that read an accumulator in tensor memory: each can access a quarter of the lanes."""
 ROLE_THREADS = 256
-"""Of a CTA with roles of single warps beside them (`warp_roles`)."""
+"""Threads of a CTA with single-warp roles next to its epilogue warpgroup (`warp_roles`)."""
 MOST_GROUPS = 1024
-"""Groups of one launch of a grouped product: their rows of tiles are added up in shared memory."""
+"""Groups of one launch of a grouped product: their row tiles are added up in shared memory."""
 MOST_EXPERTS = 512
 """Experts of all GPUs of a group together: their rows are counted in shared memory (`routing`)."""
 TRANSPOSED_ROWS, TRANSPOSED_PITCH, TRANSPOSED_PLACES = 16, 24, 2
-"""Of a place in which a warp turns a result (`transposed_store`): rows; elements from row to row, 48 bytes, so that
-eight rows of 16 bytes are in different banks; how many places."""
+"""The buffers in which a warp transposes a result (`transposed_store`): rows; elements from row to row, 48 bytes, so
+that eight rows of 16 bytes are in different banks; buffers per warp."""
 TRANSPOSED_BYTES = 4 * TRANSPOSED_PLACES * TRANSPOSED_ROWS * TRANSPOSED_PITCH * 2
-"""Shared memory of the places of each consumer warpgroup."""
+"""Shared memory of the buffers of a consumer warpgroup."""
 
 
 def fits(columns: int, dtype: DType) -> bool:
-    """Whether a tile of that many columns can be stored in boxes: whole atoms, and a last box of whole 16 bytes."""
+    """True if a tile of that many columns can be stored in boxes: whole atoms, and a last box of 16-byte units."""
     return columns % ACC_ATOM_N == 0 and columns * dtype.bytes % STORE_BYTES == 0
 
 
 def exchange_width(accumulators: int, parts: int) -> int:
-    """Accumulators of a thread that are sent together: as many as a 16-byte store takes, if every part gets some."""
+    """Accumulators of a thread that are sent together: as many as a 16-byte store takes, if every split gets some."""
     return next((width for width in (4, 2) if accumulators // width >= parts), 1)
 
 
 def owned(pieces: int, parts: int, rank: int) -> range:
-    """The pieces of a tile that part `rank` of K adds up."""
+    """The pieces of a tile that split `rank` of K adds up."""
     return range(pieces * rank // parts, pieces * (rank + 1) // parts)
 
 
 def cluster_tile(tile: tuple[int, int], ctas: int, multicast: str) -> tuple[int, int]:
-    """What the CTAs of a cluster compute together: rows, columns."""
+    """Rows and columns that the CTAs of a cluster compute together."""
     return (tile[0] * ctas, tile[1]) if multicast == "b" else (tile[0], tile[1] * ctas)
 
 
 @dataclass(frozen=True)
 class PersistentGrid:
-    """The grid rule of `schedule.Persistent` with one CTA on each multiprocessor, for a C of named sizes "M" and "N".
+    """The grid rule of `schedule.Persistent` with one CTA per SM, for a C with sizes named "M" and "N".
 
     Attributes:
         tile: (m, n) of a CTA.
-        ctas, multicast: of a cluster, as `schedule.Persistent` has them.
+        ctas, multicast: of the cluster, as in `schedule.Persistent`.
     """
 
     tile: tuple[int, int]
@@ -75,7 +75,7 @@ persistent_grid = PersistentGrid
 
 @dataclass(frozen=True)
 class OnAll:
-    """As many CTAs as multiprocessors, whatever the sizes."""
+    """The grid rule of one CTA per SM, for any sizes."""
 
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
         """CTAs along x, y, z."""

@@ -1,14 +1,14 @@
-"""Which stages of which tiles a CTA multiplies, where the operands of a tile are read in stages along K.
+"""The stages of K, of one or several tiles, that a CTA multiplies.
 
-    SplitKSchedule    one tile; all of K, or one of several equal parts of it, which neighbouring CTAs take
-    StreamKSchedule   the stages of all tiles form one long row, cut into equal pieces, one for each CTA: every CTA
-                      reads as much as every other, whatever the number of tiles
+    SplitKSchedule    one tile; all of K, or one of several equal splits of it, which adjacent CTAs take
+    StreamKSchedule   the stages of all tiles form one sequence, divided into equal pieces, one per CTA: every CTA
+                      reads as much as every other, for any number of tiles
 
                         tiles   [----- 0 -----][----- 1 -----][----- 2 -----]
                         CTAs    [-- 0 --][-- 1 --][-- 2 --][-- 3 --][-- 4 --]
 
-Tiles are counted along the rows of the first operand by grid x; grid y counts tiles of the second operand. A producer
-asks for `place(number)` of its CTA's n-th stage; a consumer goes through `segments()`, the pieces of one tile each.
+Grid x counts tiles along the rows of the first operand, grid y tiles of the second operand. A producer calls
+`place(number)` for its CTA's n-th stage; a consumer iterates over `segments()`, each a piece of one tile.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Segment:
     """Consecutive stages of one tile.
 
     Attributes:
-        tile: its number in this row of tiles (grid x).
-        num_k_tiles: how many.
-        whole: whether they are all of the tile's, if only known at run time.
+        tile: its number along grid x.
+        num_k_tiles: the number of stages.
+        whole: whether they are all of the tile's stages, if that is only known at run time.
     """
 
     tile: Register
@@ -38,7 +38,7 @@ class Segment:
 
 
 class SplitKSchedule:
-    """See the module's docstring. `stages`: of all of K; `parts`: into how many CTAs K is cut. A part may be empty."""
+    """One tile and one split of K. `stages`: stages of all of K; `parts`: splits. A split may be empty."""
 
     def __init__(self, stages: Register, parts: int) -> None:
         cta = ptx.special.ctaid.x()
@@ -53,19 +53,19 @@ class SplitKSchedule:
         return self.tile, self.first + number
 
     def segments(self) -> Iterator[Segment]:
-        """The only one."""
+        """The only segment."""
         yield Segment(self.tile, self.total)
 
 
 class EqualShares:
-    """One long row of pieces of work, cut into as many equal shares as there are CTAs along grid x.
+    """A sequence of pieces of work, divided into as many equal shares as there are CTAs along grid x.
 
-    CTA i has the pieces from floor(all * i / CTAs) on. Where there are fewer pieces than CTAs, the last CTAs have none
-    and do not count. `all` times CTAs is below 2^32.
+    CTA i has the pieces from floor(all * i / CTAs). If there are fewer pieces than CTAs, the last CTAs have none and do
+    not count. `all` times CTAs must be below 2^32.
 
     Args:
-        all_: pieces, at least one.
-        several: pieces that a CTA should have before another one gets any, where there are few.
+        all_: the number of pieces, at least one.
+        several: if there are few pieces, the number that a CTA should have before another CTA gets any.
     """
 
     def __init__(self, all_: Register, several: int = 1) -> None:
@@ -81,19 +81,19 @@ class EqualShares:
         return ptx.select(begin < self.all, begin, self.all)
 
     def owner(self, position: Register) -> Register:
-        """The CTA that has a piece."""
+        """The CTA that has the piece at a position."""
         return ((position + 1) * self.ctas - 1) // self.all
 
     def block(self, cta: Register, first: Register) -> Register:
-        """Number of a CTA's memory for what it shares with others and `first` begins: it begins at most one such thing
-        that it does not finish, and finishes at most one that it did not begin."""
+        """Index of a CTA's memory for a shared item that CTA `first` begins. A CTA begins at most one item that it does
+        not finish, and finishes at most one that it did not begin."""
         return cta * 2 + ptx.select(cta == first, reg.scalar(u32, init=1), 0)
 
 
 class StreamKSchedule(EqualShares):
-    """See the module's docstring. `stages`: of all of K; `tiles`: along grid x. Their product times CTAs is below 2^32.
+    """The stream-K schedule. `stages`: stages of all of K; `tiles`: tiles along grid x. stages * tiles * CTAs < 2^32.
 
-    Who adds a tile up waits for every CTA between its first and its last.
+    The CTA that adds a tile up waits for every CTA between the tile's first and last.
     """
 
     def __init__(self, stages: Register, tiles: Register) -> None:
@@ -107,7 +107,7 @@ class StreamKSchedule(EqualShares):
         return tile, position - tile * self.stages
 
     def segments(self) -> Iterator[Segment]:
-        """One for each tile that this CTA has stages of; a run-time loop."""
+        """One segment per tile that this CTA has stages of; a run-time loop."""
         position = reg.scalar(u32, init=self.begin)
         with ptx.while_(lambda: position < self.end):
             tile = position // self.stages

@@ -1,4 +1,4 @@
-"""The record of waits that were given up (`bounded_wait`), as the host makes and reads it. Nothing is traced here."""
+"""The record of waits that were given up (`bounded_wait`), as the host creates and reads it. Nothing is traced here."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 PATIENCE = 1
-"""The word of the patience."""
+"""Index of the word with the patience."""
 HOST = 2
-"""The first of two words with the address of the record that the host reads."""
+"""Index of the first of two words with the address of the record that the host reads."""
 RECORD, RECORD_WORDS = 4, 4
-"""Where the warps' records begin, and the words of each: index, seen, target, 1."""
+"""Index of the first warp's record, and the words of each: index, seen, target, 1."""
 NANOSECONDS = 1_000_000
-"""Of a millisecond, in which patience is told."""
+"""Nanoseconds per millisecond, the unit of patience."""
 
 
 @dataclass(frozen=True)
 class GivenUp:
-    """A wait that did not end: counter `index` was at `seen` and should have come to `target`."""
+    """A wait that did not end: counter `index` was at `seen` and should have reached `target`."""
 
     index: int
     seen: int
@@ -25,12 +25,12 @@ class GivenUp:
 
 
 def words(warps: int) -> int:
-    """Of the record of a grid with that many warps."""
+    """The number of words of a record for a grid with `warps` warps."""
     return RECORD + RECORD_WORDS * warps
 
 
 def given_up(record: Sequence[int]) -> list[GivenUp]:
-    """What a record says; empty where all waits have ended by themselves."""
+    """The waits that a record reports as given up; empty if all waits ended by themselves."""
     if not record[0]:
         return []
     whole = [int(word) for word in record]

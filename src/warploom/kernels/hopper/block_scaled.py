@@ -1,23 +1,23 @@
-"""Eight-bit floats with a scale for each block of 128 in k: sums are promoted to f32 registers block by block.
+"""Eight-bit floats with one scale per block of 128 in k: sums are promoted to f32 registers block by block.
 
     D[m, n] = sum over blocks kb of  scale_a[m, kb] * scale_b[n / 128, kb] * sum over k in kb of A[m, k] * B[n, k]
 
-The tensor core keeps about 13 bits of an eight-bit product's sum. Here it adds up 128 products in a temporary; then the
-CUDA cores multiply by the two scales and add in f32. One stage of the ring is one block of k.
+The tensor core keeps about 13 bits of the sum of an eight-bit product. Here it accumulates 128 products in a temporary;
+then the CUDA cores multiply by the two scales and add in f32. One stage of the ring is one block of k.
 
-Roles      producer   warpgroup 0, one thread: TMA loads, one stage for each block of k
-           consumer   every other warpgroup: for each of its blocks of 64 rows wgmma into the temporary, wait, promote
+Roles      producer   warpgroup 0, one thread: TMA loads, one stage per block of k
+           consumer   every other warpgroup, for each of its blocks of 64 rows: wgmma into the temporary, wait, promote
 
                consumer 0   [wgmma][promote][wgmma][promote]
                consumer 1      [wgmma][promote][wgmma][promote]     they drift apart, and the tensor core
                consumer 2         [wgmma][promote][wgmma][promote]  finds work while the others promote
 
 Barriers   full[s]    1 arrival + bytes of the stage                  producer -> consumers
-           empty[s]   1 arrival for each consumer                     -> producer
-           bar 1..    128 threads of a consumer, twice for each store box
-Scales     read from global memory two blocks of k ahead: two rows' for each 64 rows of a thread, one for the columns;
-           each array may have its blocks of k contiguous ("K") or the others ("MN")
-Limits     any M; N of whole 16-byte pieces of D; K a multiple of 128; tile_n divides 128
+           empty[s]   1 arrival per consumer                          -> producer
+           bar 1..    128 threads of a consumer, twice per store box
+Scales     read from global memory two blocks of k ahead: two rows' scales per 64 rows of a thread, one for the columns;
+           each array is contiguous along the blocks of k ("K") or along the other axis ("MN")
+Limits     any M; rows of D a multiple of 16 bytes; K a multiple of 128; tile_n divides 128
 """
 
 from __future__ import annotations
@@ -56,12 +56,11 @@ def build(
     scale_a_major: str = "MN",
     scale_b_major: str = "K",
 ) -> Kernel:
-    """The kernel; called as kernel(a, b, scale_a, scale_b, out=d).
+    """Build the kernel; call it as kernel(a, b, scale_a, scale_b, out=d).
 
-    a (M, K), b (N, K); scale_a (K / 128, M), or (M, K / 128) where `scale_a_major` is "K"; scale_b (N / 128 rounded up,
-    K / 128), or (K / 128, N / 128) where `scale_b_major` is "MN"; both f32, contiguous; d (M, N).
-    `overhang`: as of `gemm.build`.
-    Raises ArgumentError where the configuration does not fit.
+    a (M, K), b (N, K); d (M, N). scale_a is (K / 128, M), or (M, K / 128) if `scale_a_major` is "K". scale_b is (N /
+    128 rounded up, K / 128), or (K / 128, N / 128) if `scale_b_major` is "MN". Both are f32 and contiguous. `overhang`:
+    as in `gemm.build`. Raises ArgumentError if the configuration does not fit.
     """
     config.check(product)
     if (
@@ -131,7 +130,7 @@ def build(
 
 
 def scale_array(along: str, major: str) -> Tile:
-    """The array of scales along M or blocks of N, and along blocks of K: "K" has the latter contiguous."""
+    """The array of scales along M or blocks of N, and along blocks of K, which are contiguous if `major` is "K"."""
     if major not in SCALE_MAJORS:
         raise ArgumentError("unknown layout of the scales", expected=", ".join(SCALE_MAJORS), got=repr(major))
     return Tile(along, "Blocks", f32) if major == "K" else Tile("Blocks", along, f32)
@@ -145,10 +144,10 @@ def multiply(
     num_k_tiles: Register,
     scales: BlockScales,
 ) -> None:
-    """A consumer, for one tile of D: every block of k multiplied into the temporary, scaled, and added to `acc`.
+    """A consumer, for one tile of D: multiply each block of k into the temporary, scale it, and add it to `acc`.
 
-    Between a promotion and the next wgmma the tensor core may have nothing to do, so nothing else stands there: the
-    next stage is waited for, and the scales of the next block are multiplied, while the last wgmmas of this one run.
+    Between a promotion and the next wgmma the tensor core may be idle, so nothing else is done there. The wait for the
+    next stage and the product of the next block's scales run while the last wgmmas of this block are in flight.
     """
     temporary = wgmma_accumulators(WGMMA_ROWS, len(acc[0]) * 2)[0]
     set_zero(acc)

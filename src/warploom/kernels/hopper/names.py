@@ -3,12 +3,12 @@
 Evidence files of earlier versions have shorter names, which are read too:
 
     ping_pong_128x192x5_2b_g8        kernel schedule, tile and stages; 2 CTAs share B; raster bands of 8 tiles
-    ..._tail, ..._cw                 the last wave split in K; constant weights are loaded ahead
-    n16_w64k2s5_S2c_o2_start_p6      16 rows of A, 64 of B, 2 pieces of k in each of 5 stages; K in 2 parts of a
-                                     cluster, 2 CTAs on a multiprocessor, trigger at the start, 6 stages into L2
-    s64x80_12_S2_f3                  a free tile: 64 rows of B by 80 of A, 12 stages, K in 2 parts, 3 stages into L2
+    ..._tail, ..._cw                 the last wave is split in K; constant weights are loaded early
+    n16_w64k2s5_S2c_o2_start_p6      16 rows of A, 64 of B, 2 k-tiles in each of 5 stages; K in 2 splits of a cluster,
+                                     2 CTAs per SM, trigger at the start, 6 stages prefetched into L2
+    s64x80_12_S2_f3                  a free tile: 64 rows of B by 80 of A, 12 stages, K in 2 splits, 3 stages into L2
 
-What such a name leaves open can follow it: "cooperative_256x192x3_2a_g8,epi_stages=3,pdl=0".
+Fields that such a name leaves open can follow it: "cooperative_256x192x3_2a_g8,epi_stages=3,pdl=0".
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ KINDS: dict[str, Any] = {
     FreeTileConfig.family: FreeTileConfig,
 }
 WIDE_PING_PONG = 160
-"""Columns above which a second store box of each consumer costs a stage."""
+"""Columns above which a second store box per consumer costs a stage."""
 
 
 def any_config(text: str) -> Config | SmallMConfig | FreeTileConfig:
-    """The configuration of a name, of any kind. Raises ArgumentError for what is none."""
+    """The configuration of a name, of any kind. Raises ArgumentError if the text is not a configuration."""
     family, colon, words = text.strip().partition(":")
     if colon and family in KINDS:
         return KINDS[family](**from_words(KINDS[family], words))
@@ -50,7 +50,7 @@ def any_config(text: str) -> Config | SmallMConfig | FreeTileConfig:
 
 
 def small_config(found: re.Match[str]) -> SmallMConfig:
-    """A small-M kernel's."""
+    """The configuration of a small-M kernel."""
     tokens, rows, k_tiles, stages, stream, split, by, per_sm, trigger, promise, prefetch, wide = found.groups()
     return SmallMConfig(
         tokens=int(tokens), rows=int(rows), k_tiles=int(k_tiles), stages=int(stages), split=int(split or 1),
@@ -61,7 +61,7 @@ def small_config(found: re.Match[str]) -> SmallMConfig:
 
 
 def large_config(text: str) -> Config:
-    """A large-product kernel's. Raises ArgumentError for what is none."""
+    """The configuration of a large-product kernel. Raises ArgumentError if the text is not one."""
     first, _, rest = text.strip().removeprefix(f"{Config.family}:").partition(",")
     values: dict[str, Any] = {}
     if found := _LARGE.fullmatch(first.strip()):
@@ -96,8 +96,8 @@ def _unknown(text: str) -> ArgumentError:
 
 
 def with_epi_stages(config: Config) -> Config:
-    """The configuration with the store boxes that its name leaves open: a staggered consumer's whole part, two
-    otherwise, or as many as fit next to the stages."""
+    """The configuration with the number of store boxes that its name leaves open: a staggered consumer's whole block,
+    otherwise two, or as many as fit next to the stages."""
     many = -(-config.tile_n // BOX) if config.kernel_schedule == "staggered" else 2
     if config.kernel_schedule == "ping_pong" and config.tile_n > WIDE_PING_PONG:
         many = 1

@@ -1,14 +1,14 @@
-"""A consumer whose tensor-core work never drains: its two blocks of 64 rows end apart.
+"""A consumer whose tensor-core work never drains: its two blocks of 64 rows end at different times.
 
-The upper block's last wgmmas are committed before the lower's. So the upper block is complete, and can be stored, while
-the lower one is multiplied; and the lower one is stored while the upper block of the next tile is multiplied:
+The upper block's last wgmmas are committed before the lower block's. The upper block is then complete and is stored
+while the lower one is multiplied; the lower one is stored while the upper block of the next tile is multiplied:
 
     upper   ... k-2 | k-1 |  store  | 0' (next tile) ...        | 1' ...
     lower   ... k-2 |       k-1     |   store                0' | 1' ...
 
-At least one group of wgmmas is in flight at any time, from the first k-tile of the first tile to the last of the last.
-ptxas follows this as long as nothing branches around it: loops are tested at their end, what a lone tile does is
-written out for itself, and every tile has at least `MIN_K_TILES` k-tiles (those beyond the end of K are zeros).
+At least one group of wgmmas is in flight from the first k-tile of the first tile to the last k-tile of the last tile.
+ptxas accepts this only if no branch intervenes: loops are tested at their end, the code for a single tile is written
+out separately, and every tile has at least `MIN_K_TILES` k-tiles (those beyond K are zeros).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...lang.arrays import RegisterArray
 from ...lang.values import Register
 
 MIN_K_TILES = 3
-"""k-tiles of a tile: one to begin, one in the loop, one to end."""
+"""k-tiles per tile, at least: one to begin, one in the loop, one to end."""
 
 
 @dataclass
@@ -33,12 +33,12 @@ class Staggered:
     """One consumer. Call `run` once.
 
     Attributes:
-        ring, work: where the k-tiles come from, and which tiles are this CTA's.
+        ring, work: the source of the k-tiles, and this CTA's tiles.
         upper, lower: accumulators of its two blocks of rows.
-        first_row: of its rows in the tile.
-        num_k_tiles: k-tiles of a tile, at least `MIN_K_TILES`.
-        store: called as store(block, place, 0 or 64) when a block is complete: its accumulators, the tile, the
-            block's first row among the consumer's.
+        first_row: its first row in the tile.
+        num_k_tiles: k-tiles per tile, at least `MIN_K_TILES`.
+        store: called as store(block, place, 0 or 64) when a block is complete, with its accumulators, the tile, and
+            the block's first row among the consumer's.
     """
 
     ring: TmaPipeline
@@ -51,7 +51,7 @@ class Staggered:
     store: Callable[[RegisterArray, TileCoord, int], None]
 
     def run(self) -> None:
-        """All the CTA's tiles."""
+        """Multiply and store all the CTA's tiles."""
         work = self.work
         self.previous = reg.scalar(u32, init=0)
         number, step = work.first(), work.step()
@@ -70,7 +70,7 @@ class Staggered:
                 self._end(work.place(number))
 
     def _begin(self) -> None:
-        """The first k-tile of the first tile."""
+        """Issue the first k-tile of the first tile."""
         stage = self.ring.consumer_wait(self.state)
         ptx.wgmma.fence()
         self._upper(stage, accumulate=False)
@@ -78,7 +78,7 @@ class Staggered:
         self._step()
 
     def _loop(self, rounds: Register) -> None:
-        """k-tiles of both blocks, one group each; a stage is released one k-tile later."""
+        """Issue `rounds` k-tiles of both blocks, one group each; a stage is released one k-tile later."""
         left = rounds.copy()
         with ptx.do_while(lambda: left != 0):
             stage = self.ring.consumer_wait(self.state)
@@ -90,7 +90,7 @@ class Staggered:
             left -= 1
 
     def _cross(self, here: TileCoord) -> None:
-        """From a tile's last k-tile into the first one of the next tile, storing one block under the other."""
+        """Go from a tile's last k-tile to the first of the next tile; each block is stored under the other's wgmmas."""
         last = self.ring.consumer_wait(self.state)
         ptx.wgmma.fence()
         self._upper(last, accumulate=True)
@@ -108,14 +108,14 @@ class Staggered:
         self._step()
 
     def _end(self, here: TileCoord) -> None:
-        """The last tile: nothing is left to hide its end under."""
+        """Finish the last tile, whose stores nothing overlaps."""
         ptx.wgmma.wait_group(0)
         self.ring.consumer_release(self.previous)
         self.store(self.upper, here, 0)
         self.store(self.lower, here, WGMMA_ROWS)
 
     def _retire(self) -> None:
-        """All groups but the newest are complete; the stage before this one may be overwritten."""
+        """Wait until all groups but the newest are complete, and release the previous stage."""
         ptx.wgmma.wait_group(1)
         self.ring.consumer_release(self.previous)
 
