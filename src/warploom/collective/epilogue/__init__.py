@@ -1,1 +1,1 @@
-"""From accumulators to memory: what is done to them, and the ways there."""
+"""From accumulators to memory: operations on them, and the stores."""

@@ -1,11 +1,10 @@
 """From accumulators to the elements of D: the steps of a `Fusion` in a thread's registers.
 
-A thread meets D through its fragment (`mma.fragment`): two indices along one dimension, 8 apart, and two neighbouring
-ones of every 8 along the other. Usually the two are rows and the many are columns; where the product is computed
-transposed, as for few rows of A, it is the other way round. What belongs to the two is loaded once for each block of
-64, what belongs to the many batch by batch, as many atoms as there are spare registers. What belongs to an element (a
-gate, an addend) is loaded where it is stored. Nothing outside of D is read: vectors have no more elements than D has
-rows or columns.
+A thread's fragment (`mma.fragment`) has two indices along one dimension of D, 8 apart, and two adjacent indices of
+every 8 along the other. Usually the two are rows and the many are columns; if the product is computed transposed, as
+for few rows of A, it is the other way round. Vector elements for the two indices are loaded once per block of 64. Those
+for the many indices are loaded in batches of as many atoms as spare registers allow. A gate or an addend is loaded when
+its element is stored. Nothing outside D is read: vectors have no more elements than D has rows or columns.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .activations import FUNCTIONS
 from .spec import Fusion
 
 SPARE_REGS = 64
-"""Registers for what is loaded ahead, by default."""
+"""Registers for values loaded ahead, by default."""
 _PAIR = range(2)
 
 
@@ -38,9 +37,9 @@ class Epilogue:
         fusion: the steps.
         D: the output, for its sizes.
         args: the other arguments by name, as `arguments.epilogue_arguments` lists them: handles and registers.
-        spare: registers that loaded values may take: what a consumer's thread has left besides its accumulators,
-            addresses and counters.
-        pdl: every consumer waits for the kernel before this one before it reads (griddepcontrol.wait).
+        spare: registers that loaded values may take: those of a consumer's thread that hold neither accumulators nor
+            addresses nor counters.
+        pdl: every consumer waits for the previous kernel before it reads (griddepcontrol.wait).
     """
 
     def __init__(
@@ -51,15 +50,15 @@ class Epilogue:
         self.factor: Register | None = None
         self.scale_out: Register | None = None
         self.vectors_from: Register | None = None
-        """Where the vectors along the columns begin, in elements: those of a group, in a grouped product."""
+        """First element of the vectors along the columns; in a grouped product, the group's first."""
         self.largest: Register | None = None
         self._begun = False
         elements = (("gate", fusion.gate), ("C", fusion.addend))
         self.operands: Sequence[ArrayHandle] = [args[name] for name, there in elements if there]
-        """Arrays like D of which every element is needed: the gate, then C."""
+        """Arrays like D that are read element by element: the gate, then C."""
 
     def begin(self) -> None:
-        """Load the factors of the whole product; once, by all threads of a consumer, before its first tile."""
+        """Load the factors of the whole product. All threads of a consumer call this once, before its first tile."""
         fusion, args = self.fusion, self.args
         if self.pdl:
             ptx.griddepcontrol.wait()
@@ -84,7 +83,7 @@ class Epilogue:
     def finished(
         self, x: Register, factors: list[Register], biases: Sequence[Register], operands: Sequence[Register]
     ) -> Register:
-        """An element before the scale of the output: factors, bias, activation, and its elements of the operands.
+        """An element before the output's scale: factors, bias, activation, and its elements of the operands.
 
         The last factor and the bias are one fma.
         """
@@ -102,28 +101,28 @@ class Epilogue:
         return x
 
     def batch(self, atoms: int, step: int) -> int:
-        """How many atoms are loaded together: as many as fit the spare registers, in steps."""
+        """The number of atoms loaded together: as many as fit the spare registers, in multiples of `step`."""
         each = self.registers_per_atom()
         if not each:
             return atoms
         return min(atoms, max(self.spare // each // step, 1) * step)
 
     def registers_per_atom(self) -> int:
-        """Registers that hold what one atom of 8 columns needs."""
+        """Registers that hold the operands of one atom of 8 columns."""
         vectors = (self.fusion.scales == "row") + (self.fusion.bias == "column")
         return 2 * vectors + 2 * max(self.D.dtype.bytes // 2, 1) * len(self.operands)
 
     def first_row(self, array: ArrayHandle, row: Register) -> Register:
-        """Where the rows of an operand begin for D's `row`: there; those of C after its last row if beta is 0, so that
-        TMA writes zeros and reads nothing."""
+        """The row of an operand that matches D's `row`. For C, the row after its last if beta is 0, so that TMA fills
+        zeros and reads nothing."""
         if not self.fusion.addend or array is not self.args["C"]:
             return row
         return ptx.select(self.args["beta"] == 0.0, self.D.shape[0], row)
 
     def finish(self) -> None:
-        """The largest |x| of the warp goes to `amax`; once, after the last tile.
+        """Update `amax` with the largest |x| of the warp; once, after the last tile.
 
-        Of floats without a sign the larger one has the larger bits.
+        For floats without a sign, the larger value has the larger bits.
         """
         if self.largest is None:
             return
@@ -135,10 +134,10 @@ class Epilogue:
 
 @dataclass
 class Loaded:
-    """What a thread's two indices of one atom need.
+    """The operands of a thread's two indices of one atom.
 
     Attributes:
-        inside: whether they exist; empty for a transposed product, which has too many for registers.
+        inside: whether the indices exist; empty for a transposed product, which has too many for registers.
         scale, bias: their elements of the vectors.
     """
 
@@ -148,13 +147,13 @@ class Loaded:
 
 
 class EpilogueBlock:
-    """One thread's part of a block of 64: two indices 8 apart ("near"), two of each atom along the other dimension.
+    """One thread's part of a block of 64: two indices 8 apart ("near"), and two of each atom along the other dimension.
 
     The near indices are rows, or columns if the product is computed transposed.
 
     Attributes:
-        warp_near: the near index at which the thread's warp begins.
-        near, along: the thread's first index of either kind.
+        warp_near: the first near index of the thread's warp.
+        near, along: the thread's first index of each kind.
         has_near: whether its two near indices exist.
     """
 
@@ -180,7 +179,8 @@ class EpilogueBlock:
     # -- loads -----------------------------------------------------------------------------------------------------
 
     def load_near(self) -> EpilogueBlock:
-        """Load what the near indices need; the factors of the whole product are there (`Epilogue.begin`)."""
+        """Load the vector elements of the near indices; `Epilogue.begin` has loaded the factors of the whole
+        product."""
         fusion, factor = self.fusion, self.epilogue.factor
         near_bias, near_scale = ("column", "scale_b") if self.transposed else ("row", "scale_a")
         self._near_bias = self._near_elements("bias") if fusion.bias == near_bias else []
@@ -196,7 +196,7 @@ class EpilogueBlock:
         return [load_as_f32(array.dtype, place, half * HALF_ROWS, there) for half, there in enumerate(self.has_near)]
 
     def _place(self, array: ArrayHandle, index: Register) -> Register:
-        """The address of an element of a vector, in the form that each kind of kernel was measured with."""
+        """The address of an element of a vector, computed as in the kernels that were measured."""
         size = array.dtype.bytes
         if self.transposed:
             return array.pointer() + index.to(u64) * size
@@ -205,11 +205,11 @@ class EpilogueBlock:
         return result
 
     def exists(self, atom: int, j: int) -> Predicate:
-        """Whether the index along the other dimension exists."""
+        """True if the index along the other dimension exists."""
         return self.along + (atom * ACC_ATOM_N + j) < self.extent
 
     def load(self, first: int, atoms: int) -> list[Loaded]:
-        """Begin to load what the atoms from the tile's atom `first` on need."""
+        """Start loading the operands of atoms, from the tile's atom `first`."""
         result = [Loaded() for _ in range(atoms)]
         if not self.transposed and (self._vectors or self.fusion.amax):
             for atom, loaded in enumerate(result, first):
@@ -257,7 +257,7 @@ class EpilogueBlock:
 
 
 def _number(array: ArrayHandle) -> Register:
-    """The one f32 of an array."""
+    """The single f32 of an array."""
     return ptx.load(f32, ptx.addr(array.pointer()))
 
 

@@ -1,4 +1,4 @@
-"""The arguments that an epilogue adds to a kernel, and how arrays are declared that are stored or read in boxes."""
+"""The arguments that an epilogue adds to a kernel, and the Tiles of arrays stored or read in boxes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BOX_SWIZZLE = "128B"
 
 
 def box_columns(dtype: DType) -> int:
-    """Columns of a whole box."""
+    """Columns of a full box."""
     return BOX_BYTES // dtype.bytes
 
 
@@ -24,10 +24,9 @@ def result_tile(
 ) -> Tile:  # fmt: skip
     """The Tile of a rows x columns array that `TmaStore` writes, or of an operand of its epilogue.
 
-    Its rows begin at multiples of 16 bytes, and their length is a multiple of 16 bytes, because TMA stores no less:
-    after a last piece that is shorter it would write bytes that are not the array's (docs/measured-facts.md). The
-    length is free if the array is only read (`stored` false), and with `overhang`, if nobody else uses those bytes.
-    `over`: see `Tile`.
+    Its rows begin at multiples of 16 bytes, and their length is a multiple of 16 bytes, because TMA stores no smaller
+    unit: a shorter last unit would overwrite bytes after the row (docs/measured-facts.md). The length is arbitrary if
+    the array is only read (`stored` false), and with `overhang`, if nobody else uses those bytes. `over`: see `Tile`.
     """
     multiple = (1, STORE_BYTES // dtype.bytes) if order == "C" or (stored and not overhang) else ()
     return Tile(
@@ -39,17 +38,17 @@ def result_tile(
 def epilogue_arguments(
     fusion: Fusion, out: DType, *, rows: str = "M", columns: str = "N", operand: Tile | None = None
 ) -> dict[str, Tile | Scalar]:
-    """What a kernel takes besides its operands and D: arrays, then numbers, by name.
+    """The arguments of a kernel besides its operands and D, by name: arrays, then numbers.
 
     Scales and `scale_out` are f32 in global memory, where they were computed. Gate and C have D's type. `amax` is read
-    and written, and begins at 0.
+    and written, and must be 0 at first.
 
     Args:
         rows, columns: names of D's sizes.
         operand: the Tile of a gate and of C; by default as TMA loads them, with rows that begin at multiples of 16
             bytes.
 
-    Raises ArgumentError for an epilogue that no kernel has with an output of that type.
+    Raises ArgumentError for an epilogue that no kernel supports with an output of that type.
     """
     fusion.check(out)
     if operand is None:

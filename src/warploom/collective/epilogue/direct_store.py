@@ -1,4 +1,4 @@
-"""From accumulators to global memory, each thread storing what it holds.
+"""From accumulators to global memory: each thread stores its own fragment.
 
 A store instruction of a warp touches eight rows, 8 bytes (f32) or 4 (bf16) from each lane; see `mma.fragment`.
 """
@@ -37,8 +37,8 @@ def store_fragment(
     Args:
         acc: the thread's n/2 accumulators.
         array: f32, or a 16-bit float type to which they are rounded to nearest even.
-        row, column: of the block; the thread's own place is added here.
-        ragged: keep to the array's extent, whose columns its Tile promises in groups of 8 (`multiple`). Without
+        row, column: coordinates of the block; the thread's own offset is added here.
+        ragged: stay within the array's extent, whose columns its Tile declares in groups of 8 (`multiple`). Without
             `ragged`, tiles are whole.
         cache: cache operator of the store, such as "cs".
     """
@@ -51,7 +51,7 @@ def store_groups(
     groups: Sequence[RegisterArray], array: ArrayHandle, row: Register, column: Register, *, ragged: bool = False,
     cache: str = "",
 ) -> None:  # fmt: skip
-    """Store a warp's 16 rows of neighbouring groups of 8 columns, four registers each. Else as `store_fragment`.
+    """Store a warp's 16 rows of consecutive groups of 8 columns, four registers each. Otherwise like `store_fragment`.
 
     Raises TraceError for a ragged array that may end inside a group.
     """

@@ -1,12 +1,12 @@
-"""Operands of an epilogue that are needed element by element: TMA loads their boxes, threads read fragments.
+"""Operands that an epilogue needs element by element: TMA loads their boxes, threads read fragments.
 
-A box of a gate or a residual has the layout of a box of the result, and a thread reads the elements that belong to its
-accumulators from the places that it will write (`smem_tile.BoxWriter.read`). So the first operand is loaded into the
-epilogue stages of the result, and is overwritten there; another one has stages of its own.
+A box of a gate or a residual has the layout of a box of the result. A thread reads the elements that match its
+accumulators from the offsets that it will write (`smem_tile.BoxWriter.read`). The first operand is therefore loaded
+into the epilogue stages of the result and overwritten there; a second operand has its own stages.
 
     full[consumer, stage]   1 arrival of the consumer's leader + bytes of the boxes     TMA -> the consumer
 
-A stage is filled again when TMA has read the result that was in it. Elements outside an array are zeros.
+A stage is refilled when TMA has read the result in it. Elements outside an array are zeros.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .arguments import BOX_ROWS, BOX_SWIZZLE, box_columns
 
 
 class OperandLoad:
-    """See the module's docstring.
+    """The loads of an epilogue's operands; see the module's docstring.
 
     Args:
-        arrays: of the result's type, their Tiles as `arguments.result_tile` makes them.
+        arrays: operands of the result's type, with Tiles as `arguments.result_tile` makes them.
         boxes: the result's stages.
-        stages: of each consumer.
-        first_row: called as first_row(array, row), gives the row from which an array's box at `row` is taken.
+        stages: stages per consumer.
+        first_row: called as first_row(array, row); returns the row of the array from which the box at `row` is loaded.
 
-    Thread 0 initialises the barriers here; the CTA meets before they are used.
+    Thread 0 initialises the barriers here; the CTA must synchronise before they are used.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class OperandLoad:
                 ptx.mbarrier.init(barrier, 1)
 
     def begin(self) -> None:
-        """By all threads of a consumer, before any box is loaded. A bit for each stage holds the phase to wait for."""
+        """Call in all threads of a consumer before any box is loaded. One bit per stage holds the phase to wait for."""
         self.phases = reg.scalar(u32, init=0)
 
     def load(self, stage: int, corner: tuple[Register, Register], width: int) -> None:
-        """By the leader: load boxes of `width` columns at (column, row) into a free stage."""
+        """Load boxes of `width` columns at (column, row) into a free stage. Called by the leader."""
         barrier, size = self.full[stage], width * BOX_ROWS * self.arrays[0].dtype.bytes
         ptx.mbarrier.arrive_expect_tx(barrier, size * len(self.arrays))
         for array, ring in zip(self.arrays, self.rings, strict=True):
@@ -72,12 +72,12 @@ class OperandLoad:
             ptx.cp.async_.bulk.tensor_2d(box + 0, map_, (column, self.first_row(array, row)), barrier)
 
     def wait(self, stage: int) -> None:
-        """By all threads of the consumer: until the boxes of the stage are there."""
+        """Wait until the boxes of the stage have arrived. Called by all threads of the consumer."""
         bit = stage % self.stages
         ptx.mbarrier.wait(self.full[stage], (self.phases >> bit) & 1)
-        ptx.inst.bar.warp.sync(-1)  # the leader comes later: it has started the next load
+        ptx.inst.bar.warp.sync(-1)  # the leader arrives later: it has started the next load
         self.phases ^= 1 << bit
 
     def starts(self, stage: int, own: Register, place: Register) -> list[Register]:
-        """Where a thread begins to read, one address for each array; the first is where it writes, `own`."""
+        """The addresses from which a thread reads, one per array; the first is the one that it writes, `own`."""
         return [own, *((ring[stage] + place).register() for ring in self.rings[1:])]

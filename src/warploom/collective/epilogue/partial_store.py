@@ -1,4 +1,4 @@
-"""Store a tile whose last rows are not to be written, because they belong to another group."""
+"""The store of a tile whose last rows belong to another group and must not be written."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .tma_store import TmaStore
 def store_rows_before(
     out: TmaStore, acc: list[RegisterArray], me: int, row: Register, column: Register, end: Register
 ) -> None:  # fmt: skip
-    """Store those rows of blocks of 64 that come before row `end`.
+    """Store the rows before row `end` of blocks of 64 rows.
 
-    A consumer's whole rows go by TMA; otherwise each thread stores its elements before `end`.
+    If all rows of a consumer are before `end`, TMA stores them; otherwise each thread stores its elements before `end`.
     """
     with ptx.if_(row + len(acc) * BOX_ROWS <= end):
         out.store(acc, me, row, column)
@@ -31,7 +31,7 @@ def store_rows_before(
 
 
 def _store_elements(out: TmaStore, block: RegisterArray, row: Register, column: Register, end: Register) -> None:
-    """Rows before `end` and columns inside D, two columns by each store."""
+    """Store rows before `end` and columns inside D, two columns per store."""
     array = out.array
     assert isinstance(array, ArrayHandle)
     thread, size = thread_of_warpgroup(), array.dtype.bytes

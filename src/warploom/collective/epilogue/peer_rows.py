@@ -1,6 +1,6 @@
-"""Rows of a result to places of their own on several GPUs: each row says whose it is and where it goes.
+"""Rows of a result to individual destinations on several GPUs: each row has its GPU and its destination row.
 
-Accumulators are staged in shared memory 64 columns at a time, a warp's 16 rows by the warp itself; eight lanes then
+Accumulators are staged in shared memory 64 columns at a time, each warp's 16 rows by the warp itself. Eight lanes then
 store 128 bytes of a row to the GPU that it came from.
 """
 
@@ -24,17 +24,17 @@ STAGED_COLUMNS = 64
 PITCH = 2 * STAGED_COLUMNS + 16
 """Bytes from row to row: an odd multiple of 16."""
 STAGED_BYTES = BOX_ROWS * PITCH
-"""Of shared memory, for each consumer."""
+"""Bytes of shared memory per consumer."""
 
 
 class PeerRows(StagedStore):
-    """See the module's docstring.
+    """The store of rows to other GPUs; see the module's docstring.
 
     Args:
-        returned: (places, columns) on each GPU, of 16-bit elements, rows of whole 16 bytes.
-        sources: u32 (rows, 2) of this GPU: the GPU and the place of each row of the result.
+        returned: (places, columns) on each GPU, of 16-bit elements, rows a multiple of 16 bytes long.
+        sources: u32 (rows, 2) of this GPU: the GPU and the destination row of each row of the result.
         consumers: warpgroups that store.
-        activation: what is done to the elements first.
+        activation: the function applied to the elements first.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PeerRows(StagedStore):
         self.memory = smem.array(returned.dtype, (consumers, STAGED_BYTES // returned.dtype.bytes), name="staged")
 
     def rows(self, acc: Sequence[RegisterArray], me: int, row: Register, column: Register, end: Register) -> None:
-        """Store blocks of 64 rows, those before row `end`; by all threads of consumer `me`."""
+        """Store blocks of 64 rows up to row `end`. Called by all threads of consumer `me`."""
         self.end = end
         width = STAGED_COLUMNS // ACC_ATOM_N * ACC_REGS
         for index, block in enumerate(acc):

@@ -1,7 +1,7 @@
-"""The steps of a `Fusion` where a thread holds consecutive columns of one row, as it does of tensor memory.
+"""The steps of a `Fusion` for a thread that holds consecutive columns of one row, as from tensor memory.
 
-What belongs to the row is loaded once. What belongs to the columns is the same for all lanes of a warp: one broadcast
-for each column. Of a gate and an addend a thread reads as many bytes of its row as it stores at a time.
+Elements for the row are loaded once. Elements for the columns are the same in all lanes of a warp: one broadcast per
+column. Of a gate and an addend, a thread reads as many bytes of its row as it stores at a time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ WORD_BYTES = 4
 
 
 class RowEnd:
-    """One thread's row of one tile.
+    """The epilogue of one thread's row of one tile.
 
     Args:
-        epilogue: begun.
-        row: of the thread; exists: whether D has it.
+        epilogue: the epilogue, after `begin`.
+        row: the thread's row; exists: whether D has it.
         column: the tile's first column.
     """
 
@@ -39,7 +39,7 @@ class RowEnd:
         self._places = [place_of(array, row, column) for array in epilogue.operands]
         self._wanted: list[Predicate | None] = [None] * len(self._places)
         if fusion.addend:
-            self._wanted[-1] = args["beta"] != 0.0  # C is not read where beta is 0
+            self._wanted[-1] = args["beta"] != 0.0  # C is not read if beta is 0
 
     def _of_row(self, name: str, row: Register, exists: Predicate) -> Register:
         return _element(self.epilogue.args[name], row, exists)
@@ -51,7 +51,7 @@ class RowEnd:
         return load_as_f32(array.dtype, place, at, inside)
 
     def piece(self, values: Sequence[Register], at: int, inside: Predicate) -> list[Register]:
-        """The results of consecutive columns from the tile's `at`-th on, all of which are inside D, or none."""
+        """The results of consecutive columns, from the tile's column `at`; either all are inside D, or none."""
         operands = []
         for array, place, wanted in zip(self.epilogue.operands, self._places, self._wanted, strict=True):
             there = inside if wanted is None else inside & wanted
@@ -75,11 +75,11 @@ class RowEnd:
 
 
 class ColumnEnd:
-    """One thread's column of a tile that is computed transposed; its rows come one after the other.
+    """The epilogue of one thread's column of a tile that is computed transposed; its rows come one after the other.
 
     Args:
-        epilogue: begun.
-        row: the first one; column: of the thread; exists: whether D has it.
+        epilogue: the epilogue, after `begin`.
+        row: the first row; column: the thread's column; exists: whether D has it.
     """
 
     def __init__(self, epilogue: Epilogue, row: Register, column: Register, exists: Predicate) -> None:
@@ -88,7 +88,7 @@ class ColumnEnd:
         self._factors = [_element(epilogue.args["scale_b"], column, exists)] if fusion.scales == "row" else []
 
     def element(self, value: Register, number: int, inside: Predicate) -> Register:
-        """The result in the row that many further; rows are asked for in order."""
+        """The result `number` rows after the first; rows must be requested in order."""
         epilogue, fusion, row = self.epilogue, self.epilogue.fusion, self.row + number
         factors = [epilogue.factor] if epilogue.factor is not None else []
         biases = list(self._biases)
@@ -122,7 +122,7 @@ def place_of(array: ArrayHandle, row: Register, column: Register) -> Register:
 
 
 def load_piece(dtype: DType, place: Register, at: int, count: int, inside: Predicate) -> list[Register]:
-    """`count` elements from the `at`-th after an address in global memory on, as f32; zeros where not `inside`."""
+    """`count` elements at index `at` after an address in global memory, as f32; zeros if not `inside`."""
     if count == 1:
         return [load_as_f32(dtype, place, at, inside)]
     words = [reg.scalar(b32, init=0) for _ in range(count * dtype.bytes // WORD_BYTES)]
@@ -132,7 +132,7 @@ def load_piece(dtype: DType, place: Register, at: int, count: int, inside: Predi
 
 
 def elements_of(word: Register, dtype: DType) -> tuple[Register, ...]:
-    """The elements of four bytes as f32, in the order of memory."""
+    """The elements of four bytes as f32, in memory order."""
     if dtype is f32:
         return (word.view(f32),)
     if dtype.bits == 16:
@@ -146,7 +146,7 @@ def elements_of(word: Register, dtype: DType) -> tuple[Register, ...]:
 
 
 def words_of(values: Sequence[Register], dtype: DType) -> list[Register]:
-    """Consecutive results as four bytes each, rounded to nearest even."""
+    """Consecutive results as words of four bytes, rounded to nearest even."""
     if dtype.bits == 32:
         return list(values)
     if dtype.bits == 16:
@@ -162,7 +162,7 @@ def words_of(values: Sequence[Register], dtype: DType) -> list[Register]:
 
 
 def store_element(place: Operand, value: Register, dtype: DType, inside: Predicate) -> None:
-    """One result, rounded to nearest even; f32 or s32 given."""
+    """Store one result, rounded to nearest even; the value is f32 or s32."""
     if dtype.bits > 8:
         ptx.store(place, value.to(dtype), pred=inside)
         return

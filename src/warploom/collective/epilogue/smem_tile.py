@@ -1,8 +1,8 @@
-"""Boxes of a result in shared memory, and how a warpgroup's accumulators get into them.
+"""Boxes of a result in shared memory, and the writes of a warpgroup's accumulators into them.
 
 A box is 64 rows of 128 bytes, swizzled: 64 columns of 16 bits, 32 of 32 or 128 of 8. If the width of a tile is not a
-multiple of the box width, its last box is narrower: fewer columns of the same rows, so that places are the same, and a
-tensor map of its own, so that nothing outside the tile is written.
+multiple of the box width, its last box is narrower. It has fewer columns of the same rows, so offsets are the same, and
+its own tensor map, so that nothing outside the tile is written.
 
     bits  accumulators become                            a warp writes                              bank conflicts
     16    bf16x2 or f16x2, two columns of a row          16 rows x 16 columns with one stmatrix     none
@@ -30,20 +30,20 @@ _HALF_BYTES = HALF_ROWS * BOX_BYTES
 
 
 def boxes_of(columns: int, dtype: DType) -> list[tuple[int, int]]:
-    """First column and width of the boxes of a row of a tile."""
+    """First column and width of each box of a tile's row."""
     width = box_columns(dtype)
     return [(first, min(width, columns - first)) for first in range(0, columns, width)]
 
 
 class BoxWriter:
-    """How threads of a warpgroup write one type. `step`: atoms of 8 columns that are best written together."""
+    """The writes of one type by a warpgroup. `step`: atoms of 8 columns that are best written together."""
 
     def __init__(self, dtype: DType, *, matrices: bool = True) -> None:
         self.dtype, self.matrices = dtype, matrices and dtype.bits == 16
         self.step = 2 if self.matrices else 1
 
     def place(self, thread: Register) -> Register:
-        """Where a thread begins to write in a box: with stmatrix, the row it points at; else its own two columns."""
+        """A thread's first offset in a box: with stmatrix, the row it addresses; otherwise its own two columns."""
         lane, warp_row = thread & 31, (thread >> 5) << 4
         if self.matrices:
             row, inside = warp_row + (lane & 15), (lane >> 4) * CHUNK_BYTES
@@ -52,9 +52,9 @@ class BoxWriter:
         return swizzled((row << (BOX_BYTES.bit_length() - 1)) + inside, Swizzle(BOX_SWIZZLE))
 
     def write(self, start: Register, first: int, values: Sequence[Register]) -> None:
-        """Write atoms of 8 columns, from atom `first` of the box on, four registers each, f32 (s32 for s32).
+        """Write atoms of 8 columns, from atom `first` of the box, four registers each, f32 (s32 for s32).
 
-        `start`: the box's address plus `place`. An atom's bytes go into the swizzled place by XOR.
+        `start`: the box's address plus `place`. An atom's bytes are applied to the swizzled offset by XOR.
         """
         words = [self._word(values[i], values[i + 1]) for i in range(0, len(values), 2)]
         if self.matrices:
@@ -67,9 +67,9 @@ class BoxWriter:
             ptx.store(ptx.addr(target, inside + _HALF_BYTES), words[i + 1], space="shared")
 
     def read(self, start: Register, first: int, atoms: int) -> list[Any]:
-        """Begin to read atoms of 8 columns as `write` writes them: two entries for each atom, of two elements each.
+        """Start reading atoms of 8 columns in the layout of `write`: two entries per atom, of two elements each.
 
-        `unpacked` makes them f32.
+        `unpacked` converts them to f32.
         """
         if self.matrices:
             words: list[Any] = []
@@ -84,7 +84,7 @@ class BoxWriter:
         ]
 
     def unpacked(self, word: Any) -> tuple[Register, Register]:
-        """Two neighbouring elements as f32."""
+        """Two adjacent elements as f32."""
         if self.dtype is f32:
             return word[0], word[1]
         if self.dtype.bits == 16:
@@ -99,16 +99,16 @@ class BoxWriter:
         return ptx.load(b32 if self.dtype.bits == 16 else b16, address, space="shared")
 
     def _atom(self, start: Register, atom: int) -> tuple[Register, int]:
-        """Where a thread's two columns of an atom are: a register, and bytes from it."""
+        """The address of a thread's two columns of an atom: a register, and an offset in bytes."""
         column = atom * ACC_ATOM_N
-        inside = column * self.dtype.bytes % CHUNK_BYTES  # the swizzle moves chunks, never what is inside of one
+        inside = column * self.dtype.bytes % CHUNK_BYTES  # the swizzle moves chunks, never bytes inside a chunk
         return self._moved(start, column - inside // self.dtype.bytes), inside
 
     def _moved(self, start: Register, column: int) -> Register:
         return start ^ (column * self.dtype.bytes) if column else start
 
     def _word(self, left: Register, right: Register) -> Any:
-        """Two neighbouring columns as memory has them."""
+        """Two adjacent columns as stored in memory."""
         if self.dtype is s32:
             return [left, right]
         left, right = left.to(f32), right.to(f32)

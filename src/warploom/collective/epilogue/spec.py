@@ -1,4 +1,4 @@
-"""What is done to a product's elements before they are stored."""
+"""The description of a product, and of the operations on its elements before they are stored."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ BIASES = ("column", "row")
 BIAS_TYPES = (f32, bf16, f16)
 EIGHT_BIT_FLOATS = (e4m3, e5m2)
 MULTIPLIED = (bf16, f16, tf32, *EIGHT_BIT_FLOATS, s8)
-"""What the matrix units read an element as."""
+"""Element types of the matrix units' operands."""
 FLOAT_RESULTS = (bf16, f16, f32, *EIGHT_BIT_FLOATS)
 
 TILE_K_BYTES = 128
-"""A row of an operand tile: the span of the widest swizzle."""
+"""Bytes of a row of an operand tile: the span of the widest swizzle."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Product:
 
     Attributes:
         a, b: element types. Equal, or two of the eight-bit floats. bf16, f16, tf32, e4m3, e5m2, s8.
-        out: of D: bf16, f16, f32, e4m3, e5m2; s32 for s8.
-        a_major, b_major: "K" where k is contiguous in memory (A stored M x K, B stored N x K), "MN" where the other
-            one is (A stored K x M, B stored K x N). "MN" for 16-bit types only (PTX ISA 9.7.15.5.1.2).
+        out: type of D: bf16, f16, f32, e4m3, e5m2; s32 for s8.
+        a_major, b_major: "K" if k is contiguous in memory (A stored M x K, B stored N x K), "MN" if the other dimension
+            is (A stored K x M, B stored K x N). "MN" for 16-bit types only (PTX ISA 9.7.15.5.1.2).
     """
 
     a: DType = bf16
@@ -38,11 +38,11 @@ class Product:
     b_major: str = "K"
 
     def check(self) -> None:
-        """Raise ArgumentTypeError for types that do not go together."""
+        """Raise ArgumentTypeError for an unsupported combination of types."""
         for name, dtype in (("a", self.a), ("b", self.b)):
             if dtype not in MULTIPLIED:
                 raise ArgumentTypeError(
-                    f"`{name}` is of a type that the kernels do not multiply", expected=", ".join(map(str, MULTIPLIED)),
+                    f"`{name}` has a type that the kernels do not multiply", expected=", ".join(map(str, MULTIPLIED)),
                     got=dtype,
                 )  # fmt: skip
         if self.a is not self.b and not (self.a in EIGHT_BIT_FLOATS and self.b in EIGHT_BIT_FLOATS):
@@ -64,33 +64,34 @@ class Product:
 
     @property
     def tile_k(self) -> int:
-        """Elements of k in one stage: 128 bytes' worth."""
+        """Elements of k per stage: 128 bytes' worth."""
         return TILE_K_BYTES // self.a.bytes
 
 
 @dataclass(frozen=True)
 class Fusion:
-    """What is done to the accumulators, in this order, each step in f32.
+    """The operations on the accumulators, in this order, each in f32.
 
         x = alpha * scale_a * scale_b * acc      scales: one number each ("tensor"), or scale_a[row] * scale_b[column]
-        x = x + bias                             of the column (N,) or of the row (M,)
+        x = x + bias                             per column (N,) or per row (M,)
         x = activation(x)
         x = x * gate                             (M, N), of D's type
-        x = x + beta * C                         (M, N), of D's type (a residual is beta = 1); not read where beta is 0
+        x = x + beta * C                         (M, N), of D's type (a residual is beta = 1); not read if beta is 0
         D = x * scale_out                        one number, for eight-bit outputs
 
-    The factor of the row comes first. A factor and the sum that follows it are one fma.
+    The factor of the row is applied first. A factor and the addition that follows it are one fma.
 
     Attributes:
         alpha: there is an `alpha` argument.
         scales: None, "tensor" or "row".
         bias: None, "column" or "row".
-        bias_dtype: f32, bf16 or f16; D's type by default, f32 where that has eight bits.
+        bias_dtype: f32, bf16 or f16; by default D's type, or f32 if that has eight bits.
         activation: None, "relu", "gelu" (by erf), "gelu_tanh", "silu".
         gate: there is a gate.
         addend: there are `C` and `beta`.
-        scale_out: there is a factor of the output.
-        amax: the largest |x| before `scale_out` goes to a buffer of one f32, by atomic maximum; NaN is the largest.
+        scale_out: there is a scale of the output.
+        amax: the largest |x| before `scale_out` is stored to a buffer of one f32, by atomic maximum; NaN is the
+        largest.
     """
 
     alpha: bool = False
@@ -105,7 +106,7 @@ class Fusion:
 
     @property
     def empty(self) -> bool:
-        """Whether the accumulators are stored as they are."""
+        """True if the accumulators are stored unchanged."""
         return self == Fusion()
 
     def bias_type(self, out: DType) -> DType:
@@ -113,7 +114,7 @@ class Fusion:
         return self.bias_dtype or (out if out.bits > 8 else f32)
 
     def check(self, out: DType) -> None:
-        """Raise ArgumentError where no kernel ends like this with an output of that type."""
+        """Raise ArgumentError if no kernel supports this epilogue with an output of that type."""
         for what, value, known in (
             ("scales", self.scales, SCALES), ("bias", self.bias, BIASES), ("activation", self.activation, ACTIVATIONS),
         ):  # fmt: skip

@@ -1,13 +1,13 @@
-"""Accumulators to a row-major array of 16-bit elements: staged in shared memory, stored 16 bytes from each lane.
+"""Accumulators to a row-major array of 16-bit elements: staged in shared memory, stored 16 bytes per lane.
 
     straight     the rows of the accumulators are rows of the array. A warp stages its 16 rows and stores them itself.
 
-                     warp   [stmatrix 16 rows x columns] | warp meets | [8 lanes store 128 bytes of a row]
+                     warp   [stmatrix 16 rows x columns] | warp sync  | [8 lanes store 128 bytes of a row]
 
-    transposed   they are columns of the array: stmatrix.trans turns 8 x 8 blocks (PTX ISA 9.7.14.5.16), a warpgroup
-                 stages its 64 columns of every row, and meets before it stores them.
+    transposed   they are columns of the array. stmatrix.trans transposes 8 x 8 blocks (PTX ISA 9.7.14.5.16); a
+                 warpgroup stages its 64 columns of every row, and synchronises before it stores them.
 
-A tile that was moved back inside the array overlaps its neighbour: it stores only its own part (`Part`), so that no
+A tile that was moved back inside the array overlaps the previous one. It stores only its own part (`Part`), so that no
 element is written twice.
 """
 
@@ -24,17 +24,17 @@ from ...lang.values import Register
 from ..tile.roles import WARPGROUP
 
 _CHUNK = 8
-"""Elements of 16 bytes."""
+"""16-bit elements in 16 bytes."""
 _WARP_ROWS = 16
 
 
 @dataclass
 class Part:
-    """Where accumulators are in the array, and which of them are stored.
+    """The position of accumulators in the array, and the part of them that is stored.
 
     Attributes:
-        row, column: of the array, of the first element.
-        first_row, first_column: what comes before them is somebody else's.
+        row, column: coordinates of the first element in the array.
+        first_row, first_column: elements before these belong to another tile.
     """
 
     row: Register
@@ -44,13 +44,13 @@ class Part:
 
 
 class StagedStore:
-    """See the module's docstring.
+    """A staged store; see the module's docstring.
 
     Args:
         array: the result, of 16-bit elements.
-        transposed: the accumulators' rows are its columns.
+        transposed: the accumulators' rows are columns of the array.
         pitch: bytes of shared memory from row to row, an odd multiple of 16.
-        whole: rows of the array are multiples of 16 bytes; else elements are stored one by one.
+        whole: rows of the array are multiples of 16 bytes; otherwise elements are stored one by one.
     """
 
     def __init__(self, array: ArrayHandle, transposed: bool, pitch: int, whole: bool) -> None:
@@ -65,10 +65,10 @@ class StagedStore:
         """Store 64 x 8 g accumulators of a warpgroup; called by all its threads.
 
         Args:
-            words: for each group of 8 columns two registers of two elements: rows l / 4 and l / 4 + 8 of the warp's 16.
-            memory: of the warpgroup; nobody reads it any more.
-            barrier: a named barrier that is the warpgroup's own.
-            part: of the array, of the warpgroup's 64 rows (transposed: columns).
+            words: per group of 8 columns, two registers of two elements: rows l / 4 and l / 4 + 8 of the warp's 16.
+            memory: the warpgroup's staging buffer, which no thread reads any more.
+            barrier: a named barrier of the warpgroup's own.
+            part: the part of the array that the warpgroup's 64 rows (transposed: columns) cover.
         """
         groups = len(words) // 2
         if self.transposed:
@@ -90,7 +90,7 @@ class StagedStore:
     def _copy(
         self, memory: SharedAddress, lane: Register, lanes: int, rows: int, chunks: int, part: Part
     ) -> None:  # fmt: skip
-        """Store `rows` rows of `chunks` times 16 bytes, by that many lanes, 128 bytes of a row at a time."""
+        """Store `rows` rows of `chunks` times 16 bytes with `lanes` lanes, 128 bytes of a row at a time."""
         first = 0
         for width in (8, 4, 2, 1):
             while chunks - first >= width:
@@ -127,7 +127,7 @@ class StagedStore:
     def _copy_elements(
         self, start: SharedAddress, target: Register, here: Register, column: Register, turns: Turns, part: Part
     ) -> None:  # fmt: skip
-        """As a loop, for eight guards in each turn are as many as there are predicate registers."""
+        """As a loop, because eight guards per iteration take all predicate registers."""
         height, width = self.array.shape
         source = start.register().copy()
         for at in ptx.range(here, turns.rows, turns.step, unroll=False):
@@ -148,8 +148,8 @@ class StagedStore:
 
 @dataclass
 class Turns:
-    """How many rows there are, how many of them the lanes store at a time, and how many bytes of the array those are
-    (None where there is one time)."""
+    """Iterations over rows: the number of rows, the rows stored at a time, and their bytes in the array (None if there
+    is only one iteration)."""
 
     rows: int
     step: int
@@ -157,8 +157,8 @@ class Turns:
 
 
 def _row_of_lane(lane: Register, width: int) -> Register:
-    """Which row a lane reads, where `width` lanes share one: the eight lanes that shared memory serves at one time
-    have rows that are `width` apart, which with a pitch of an odd multiple of 16 bytes are in different banks."""
+    """The row that a lane reads if `width` lanes share a row. The eight lanes that shared memory serves at a time read
+    rows `width` apart; with a pitch of an odd multiple of 16 bytes, these are in different banks."""
     if width in (1, 8):
         return lane // width if width > 1 else lane
     spread = (lane & 7) // width * width

@@ -1,4 +1,4 @@
-"""From tensor memory to global memory: a thread holds one row of the accumulator and stores it in 16-byte pieces."""
+"""From tensor memory to global memory: a thread holds one row of the accumulator and stores 16 bytes at a time."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def store_rows(
     whole: bool = True,
     rows: Register | None = None,
 ) -> None:
-    """Store an accumulator at (row, column) of a row-major array; what is outside the array is left out.
+    """Store an accumulator at (row, column) of a row-major array, clipped to the array.
 
     Args:
-        done: f32 or s32; the four warps of a warpgroup call this, and the products are done.
+        done: f32 or s32; its MMAs are complete, and the four warps of a warpgroup call this.
         array: of its type, or of 16- or 8-bit floats to which it is rounded to nearest even; rows begin at multiples of
             16 bytes.
         release: called when the last columns have been loaded, before they are stored.
-        epilogue: what is done to the elements first; begun by these warps.
-        rows: rows from this one on are left out; by default those outside the array.
-        whole: the array's rows are whole groups of 16 bytes; else elements of a last group are stored one by one.
+        epilogue: the operations on the elements; these warps have called its `begin`.
+        rows: the first row that is not stored; by default the array's extent.
+        whole: the array's rows are multiples of 16 bytes; otherwise elements of a last group are stored one by one.
     """
     extent, width = array.shape
     each = STORE_BYTES // array.dtype.bytes

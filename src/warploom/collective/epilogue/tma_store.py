@@ -1,11 +1,11 @@
-"""A result on its way out through shared memory: boxes of 64 rows that TMA stores while the next one is written.
+"""A result stored through shared memory: boxes of 64 rows that TMA stores while the next box is written.
 
     stage = box % epi_stages:   wait until TMA has read the stage | write | fence, barrier | one thread starts the store
 
-Each consumer has stages, a named barrier and a storing thread of its own, so consumers do not wait for each other. The
-store is asynchronous: it goes on while the consumer multiplies its next tile. What is done to the accumulators on the
-way is an `Epilogue`. If it needs boxes of other arrays (`operand_load`), they are loaded into the stages first, and a
-full barrier takes the place of the wait for a free stage:
+Each consumer has its own stages, named barrier and storing thread, so consumers do not wait for each other. The store
+is asynchronous: it overlaps the next tile's main loop. An `Epilogue` transforms the accumulators on the way. If it
+needs boxes of other arrays (`operand_load`), they are loaded into the stages first, and a full barrier replaces the
+wait for a free stage:
 
     load of `epi_stages` boxes | wait for one, read, write | fence, barrier | one thread starts the store, waits until
     it has read the stage, and loads the next box
@@ -41,10 +41,10 @@ class Box:
     """A box of a consumer's tile.
 
     Attributes:
-        number, total: of the tile's boxes.
-        block: which of the tile's blocks of 64 rows.
+        number, total: index among the tile's boxes, and their number.
+        block: index of the tile's block of 64 rows.
         column, width: its columns in the tile.
-        stage: where it is written.
+        stage: the stage that it is written to.
     """
 
     number: int
@@ -60,7 +60,7 @@ class Box:
 
 
 class Target(Protocol):
-    """What is stored to: an array, or one of several that is chosen for each tile."""
+    """The destination of a store: an array, or one of several that is chosen per tile."""
 
     trace: Trace
     name: str
@@ -72,18 +72,19 @@ class Target(Protocol):
 
 
 class TmaStore:
-    """See the module's docstring.
+    """A store by TMA; see the module's docstring.
 
     Args:
-        array: D, of one of `smem_tile.TYPES`, its Tile as `arguments.result_tile` makes it. Parts of a box outside it
-            are not written, unless the length of its rows is not a multiple of 16 bytes (`Tile`'s overhang).
-        consumers: how many warpgroups store.
-        epi_stages: boxes of each consumer that may be in flight.
+        array: D, of one of `smem_tile.TYPES`, with a Tile as `arguments.result_tile` makes it. Parts of a box outside
+            it are not written, unless the length of its rows is not a multiple of 16 bytes (`Tile`'s overhang).
+        consumers: warpgroups that store.
+        epi_stages: boxes per consumer that may be in flight.
         matrices: write 16-bit types with stmatrix, 16 columns of a warp's 16 rows at a time, instead of 32-bit stores.
-        epilogue: what happens to the accumulators first. Each consumer then calls `begin` before its first tile. If it
-            has operands, thread 0 initialises barriers here, so the CTA must meet before the first store.
+        epilogue: the operations on the accumulators. Each consumer then calls `begin` before its first tile. If the
+            epilogue has operands, thread 0 initialises barriers here, and the CTA must synchronise before the first
+            store.
 
-    Raises TraceError for a type that cannot be stored in boxes, or another box.
+    Raises TraceError for a type that cannot be stored in boxes, or a Tile with another box.
     """
 
     def __init__(
@@ -112,14 +113,14 @@ class TmaStore:
         self._totals: set[int] = set()
 
     def begin(self) -> None:
-        """Before a consumer's first tile: load what the epilogue of all its tiles needs."""
+        """Load the values that the epilogues of all tiles need, before a consumer's first tile."""
         if self.epilogue is not None:
             self.epilogue.begin()
         if self.operands is not None:
             self.operands.begin()
 
     def prefetch(self, acc: list[RegisterArray], me: int, row: Register, column: Register) -> None:
-        """Begin to load the operands of a result's first boxes, some time before its `store(..., ahead=True)`.
+        """Start loading the operands of a result's first boxes, some time before its `store(..., ahead=True)`.
 
         Called by all threads of consumer `me`, with the arguments of `store`; the consumer stores nothing in between.
         """
@@ -138,9 +139,9 @@ class TmaStore:
         """Store blocks of 64 rows at (row, column) of D; called by all threads of consumer `me`.
 
         Args:
-            ahead: `prefetch` was called for it.
-            at: of a D of other than two dimensions: at(row, column) gives the coordinates of an element, innermost
-                first. Its box is 1 in all dimensions but those of rows and columns.
+            ahead: `prefetch` was called for this store.
+            at: for a D that does not have two dimensions: at(row, column) returns the coordinates of an element,
+                innermost first. Its box is 1 in all dimensions but those of rows and columns.
         """
         if not ahead:
             self.prefetch(acc, me, row, column)
@@ -179,7 +180,7 @@ class TmaStore:
                     self._load(boxes[following], row, column)
 
     def finish(self) -> None:
-        """Before the CTA ends: its stores have read their shared memory."""
+        """Wait until the stores are complete, before the CTA exits."""
         if self.epilogue is not None:
             self.epilogue.finish()
         with ptx.if_(thread_of_warpgroup() == 0):
@@ -188,7 +189,7 @@ class TmaStore:
     # -- boxes -----------------------------------------------------------------------------------------------------
 
     def _boxes(self, acc: list[RegisterArray], me: int) -> list[Box]:
-        """The boxes of a tile in their order."""
+        """The boxes of a tile in order."""
         columns = self._columns(acc)
         places = [(index, *box) for index in range(len(acc)) for box in boxes_of(columns, self.array.dtype)]
         return [
@@ -197,7 +198,7 @@ class TmaStore:
         ]
 
     def _claim(self, box: Box, leader: Predicate, barrier: int) -> None:
-        """Wait until the box's stage may be written: its operands are there, or TMA has read what was in it."""
+        """Wait until the box's stage may be written: its operands have arrived, or TMA has read the previous box."""
         if self.operands is not None:
             self.operands.wait(box.stage)
             return
@@ -206,7 +207,7 @@ class TmaStore:
         ptx.bar.sync(barrier, WARPGROUP)
 
     def _load(self, box: Box, row: Register, column: Register) -> None:
-        """By the leader: begin to load the operands of a box."""
+        """Start loading the operands of a box. Called by the leader."""
         assert self.operands is not None
         self.operands.load(box.stage, box.corner(row, column), box.width)
 
@@ -214,9 +215,9 @@ class TmaStore:
         self, start: Register, values: RegisterArray, first: int, block: EpilogueBlock, loaded: Sequence[Loaded],
         others: Sequence[Register],
     ) -> None:  # fmt: skip
-        """The columns of a box through the epilogue, in small steps so that few registers are alive between them.
+        """Write the columns of a box through the epilogue, in small steps so that few registers are live between them.
 
-        first: the tile's atom at which the box begins; `loaded`: what its first batch needs.
+        first: the tile's atom at which the box begins; `loaded`: the operands of its first batch.
         """
         batch, atoms = len(loaded), len(values) // ACC_REGS
         words: list[list[Any]] = []
@@ -253,16 +254,17 @@ class TmaStore:
         return columns
 
     def _allowed(self, number: int, total: int) -> int:
-        """How many stores may be in flight before box `number`; the tile before may have had another number."""
+        """The stores that may be in flight before box `number`; the previous tile may have had another number of
+        boxes."""
         if number >= self.epi_stages:
             return self.epi_stages - 1
         return min(self._newer_stores(number, total, before) for before in self._totals)
 
     def _newer_stores(self, number: int, total: int, before: int | None = None) -> int:
-        """How many stores were committed since the last one that used the stage of box `number`, of `total` in a tile.
+        """The stores committed since the last one that used the stage of box `number`, of `total` in a tile.
 
-        The numbers begin anew with each tile, so the first boxes look back at the last ones of the tile before, which
-        had `before` of them: `total`, by default.
+        Numbers restart with each tile, so the first boxes look back at the last ones of the previous tile, which had
+        `before` boxes, by default `total`.
         """
         if number >= self.epi_stages:
             return self.epi_stages - 1

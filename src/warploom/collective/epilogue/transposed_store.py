@@ -1,13 +1,13 @@
 """Accumulators whose rows are columns of the result: a warp transposes them in shared memory, a lane stores 16 bytes.
 
-A thread of a warpgroup MMA has two rows and many columns. If the rows are contiguous in memory, its own stores would be
-of single elements. stmatrix.trans writes 8 x 8 blocks transposed (PTX ISA 9.7.14.5.16), so that 16 columns of the
-accumulators become 16 rows of 32 bytes, of which each lane stores one half. Warps do not wait for each other: each has
-two places, and writes one while slower lanes still read the other.
+A thread of a warpgroup MMA has two rows and many columns. If the rows are contiguous in memory, it could only store
+single elements. stmatrix.trans writes 8 x 8 blocks transposed (PTX ISA 9.7.14.5.16), so that 16 columns of the
+accumulators become 16 rows of 32 bytes, and each lane stores half a row. Warps do not wait for each other: each has two
+buffers, and writes one while slower lanes still read the other.
 
-    columns 0..15   write place 0 | warp meets | read it, store
-    columns 16..31                               write place 1 | warp meets | read it, store
-    columns 32..47                                                            write place 0 ...
+    columns 0..15   write buffer 0 | warp sync | read it, store
+    columns 16..31                               write buffer 1 | warp sync | read it, store
+    columns 32..47                                                            write buffer 0 ...
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from ..tile.sizes import TRANSPOSED_PLACES as _PLACES
 from ..tile.sizes import TRANSPOSED_ROWS as ROWS
 
 COLUMNS = 8
-"""Columns of a matrix of stmatrix."""
+"""Columns of one matrix of stmatrix."""
 _PLACE_BYTES = ROWS * _PITCH * 2
 
 
 class TransposedStore:
-    """See the module's docstring.
+    """A transposed store; see the module's docstring.
 
     Args:
-        array: the result, row-major, of 16-bit elements, its rows a multiple of 8 of them.
+        array: the result, row-major, of 16-bit elements, with rows of a multiple of 8 elements.
         consumers: warpgroups that store, beginning with warp 0.
-        over: a tile whose memory is used, at least `BYTES` of each consumer's 64 rows: every consumer has read its
-            rows, and nobody writes them any more. By default memory is set aside.
+        over: a tile whose memory is reused, at least `BYTES` of each consumer's 64 rows. Every consumer must have read
+            its rows, and no thread may write them any more. By default memory is allocated.
     """
 
     def __init__(self, array: ArrayHandle, consumers: int, over: TileSlice | None = None) -> None:
@@ -49,7 +49,7 @@ class TransposedStore:
             self.memory = smem.array(array.dtype, (consumers, BYTES // array.dtype.bytes), name="transposed")
 
     def begin(self, me: int) -> None:
-        """Before the first `store` of a tile, by all threads of consumer `me`: all of them have read `over`."""
+        """Synchronise consumer `me` before the first `store` of a tile: all of its threads have read `over`."""
         if self.over is not None:
             ptx.bar.sync(1 + me, WARPGROUP)
 
@@ -57,11 +57,11 @@ class TransposedStore:
         """Store 8 or 16 rows of the result, 16 columns of each; called by all lanes of a warp.
 
         Args:
-            words: of each 8 rows two registers, columns 0 to 7 and 8 to 15: elements of two rows in each, as the
-                accumulators have them.
-            me: the consumer.
-            turn: counts the calls, so that neighbouring ones use different places.
-            row, column: of the result; elements outside it are not stored.
+            words: per 8 rows, two registers, for columns 0 to 7 and 8 to 15, each with elements of two rows, in the
+                layout of the accumulators.
+            me: index of the consumer.
+            turn: counts the calls, so that consecutive calls use different buffers.
+            row, column: coordinates in the result; elements outside it are not stored.
         """
         thread = ptx.special.tid.x()
         lane, warp = thread & 31, (thread & (WARPGROUP - 1)) >> 5
@@ -69,7 +69,7 @@ class TransposedStore:
         mine = start + (warp * (_PLACES * _PLACE_BYTES) + turn % _PLACES * _PLACE_BYTES)
         blocks = len(words) // 2
         size = self.array.dtype.bytes
-        # lane 8 j + i points at row i of matrix j; matrices are (rows 0-7, left), (rows 0-7, right), (rows 8-15, ...
+        # lane 8 j + i addresses row i of matrix j; matrices are (rows 0-7, left), (rows 0-7, right), (rows 8-15, ...
         written = ((lane >> 4) * COLUMNS + (lane & 7)) * (_PITCH * size) + ((lane >> 3) & 1) * (COLUMNS * size)
         ptx.stmatrix(mine + written, list(words), trans=True)
         ptx.inst.bar.warp.sync(-1)

@@ -1,9 +1,9 @@
-"""A warpgroup's result through a tile of shared memory that is free just then, such as the one its operand was in.
+"""A warpgroup's result through a tile of shared memory that is currently free, such as that of its operand.
 
-    written whole: meet | stmatrix of all columns | fence, meet | one thread starts a TMA store for each panel
+    written at once: sync | stmatrix of all columns | fence, sync | one thread starts a TMA store per panel
 
-`TmaStore` has boxes of its own, and stores one while the next is written; here the memory is somebody else's, who says
-when it may be overwritten (all threads meet first) and learns when TMA has read it (`wait_read`).
+`TmaStore` has its own boxes, and stores one while the next is written. Here the caller owns the memory: it decides when
+the memory may be overwritten (all threads synchronise first) and learns when TMA has read it (`wait_read`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Coordinates = Callable[[int], Sequence[Register | int]]
 
 
 class WholeStore:
-    """See the module's docstring.
+    """A store through borrowed memory; see the module's docstring.
 
     Args:
         array: the result, of 16-bit elements; its Tile has a box of 64 rows by 128 bytes, swizzled over 128 bytes.
@@ -44,9 +44,9 @@ class WholeStore:
 
         Args:
             acc: f32, 64 x columns.
-            memory: 64 rows of a K-major tile of as many columns or more, swizzle 128B; its generic and async readers
-                are done in the calling thread.
-            at: at(column) gives the coordinates in the array of that column of the first row, innermost first.
+            memory: 64 rows of a K-major tile of at least as many columns, swizzle 128B; in the calling thread, all
+                generic and async reads of it are complete.
+            at: at(column) returns the coordinates in the array of that column of the first row, innermost first.
         """
         columns = len(acc) * ACC_ATOM_N // ACC_REGS
         ptx.bar.sync(self.barrier, WARPGROUP)
@@ -64,12 +64,12 @@ class WholeStore:
             ptx.cp.async_.bulk.commit_group()
 
     def wait_read(self) -> None:
-        """The storing thread waits until TMA has read the memory; then it may tell others (`leader`)."""
+        """Wait in the storing thread until TMA has read the memory; that thread may then signal others (`leader`)."""
         with ptx.if_(self.leader):
             ptx.cp.async_.bulk.wait_group_read(0)
         ptx.warp.sync()
 
     def finish(self) -> None:
-        """Before the CTA ends."""
+        """Wait until the stores are complete, before the CTA exits."""
         with ptx.if_(self.leader):
             ptx.cp.async_.bulk.wait_group(0)

@@ -1,15 +1,15 @@
-"""Two CTAs of a cluster, one tile: each has multiplied half of K, and they exchange halves of the sums.
+"""Two CTAs of a cluster, one tile: each has multiplied half of K, and they exchange halves of their partial sums.
 
     CTA 0, consumer 0   sums of rows 0 ..   + those of CTA 1's consumer 0   -> stores them
     CTA 0, consumer 1   sends its sums to CTA 1
     CTA 1, consumer 0   sends its sums to CTA 0
     CTA 1, consumer 1   sums of the other rows + those of CTA 0's consumer 1 -> stores them
 
-So each CTA receives as much as it sends, and each consumer either sends or stores. The sums travel through distributed
-shared memory into the ring, which is empty by then: no load follows the tail. A sum of two numbers does not depend
-on their order, so the result is the same at every run.
+Each CTA receives as much as it sends, and each consumer either sends or stores. Partial sums are sent through
+distributed shared memory into the ring, which is empty by then, because no load follows the tail. A sum of two numbers
+does not depend on their order, so the result is the same in every run.
 
-    drained   2 arrivals: the consumers of the other CTA are done with its ring     -> may be written to
+    drained   2 arrivals: the consumers of the other CTA have read its ring         -> may be written to
     received  128 arrivals: the other CTA's sender has written its sums             -> may be read
 """
 
@@ -28,11 +28,11 @@ _VECTOR_BYTES = 16
 
 
 class PairExchange:
-    """See the module's docstring.
+    """The exchange; see the module's docstring.
 
     Args:
-        ring: whose memory takes the sums; of a cluster of two CTAs, with two consumers each.
-        accumulators: of one thread.
+        ring: the ring whose memory receives the sums; of a cluster of two CTAs, with two consumers each.
+        accumulators: accumulators per thread.
     """
 
     def __init__(self, ring: TmaPipeline, accumulators: int) -> None:
@@ -51,12 +51,12 @@ class PairExchange:
         self.received = smem.mbarrier(1, name="received")
 
     def init_barriers(self) -> None:
-        """By one thread, before `fence.mbarrier_init`."""
+        """Initialise the barriers. Called by one thread, before `fence.mbarrier_init`."""
         ptx.mbarrier.init(self.drained[0], CTAS)
         ptx.mbarrier.init(self.received[0], WARPGROUP)
 
     def combine(self, acc: list[RegisterArray], me: int) -> Predicate:
-        """Exchange; called by all consumers with their complete sums. Whether this one has the tile's sums now."""
+        """Exchange sums; called by all consumers with their own. True in the consumer that then has the tile's sums."""
         rank, thread = ptx.special.cluster_ctarank(), ptx.special.tid.x() & (WARPGROUP - 1)
         other = rank ^ 1
         ptx.mbarrier.arrive_remote(self.drained[0], other, pred=thread == 0)

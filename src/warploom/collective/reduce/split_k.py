@@ -1,18 +1,18 @@
-"""Several CTAs, one tile: each has multiplied its part of K, and the sums are added up in the order of the parts.
+"""Several CTAs, one tile: each has multiplied its split of K, and the partial sums are added in the order of the
+splits.
 
-Sums stay in registers as the MMA left them: thread t of a consumer has the same elements in every CTA, so what is sent
-    is
-indexed by thread, 16 bytes from each, and nothing is reordered on the way. The order in which the parts are added does
-not depend on which came first, so two runs give the same bits, and so do all ways of exchange.
+Partial sums stay in registers as the MMA left them. Thread t of a consumer has the same elements in every CTA, so what
+is sent is indexed by thread, 16 bytes each, and nothing is reordered. The order of addition does not depend on which
+CTA finishes first, so two runs give the same bits, and so do all kinds of exchange.
 
-    DsmemReduce      in a cluster: each part adds up some pieces of the tile. Those of the others arrive by st.async in
-                     memory set aside for them, and a barrier counts their bytes.
+    DsmemReduce      in a cluster: each CTA adds up some pieces of the tile. The others' partial sums arrive by st.async
+                     in memory allocated for them, and a barrier counts their bytes.
 
                        part 0   [multiply][send pieces 2, 3][wait for bytes][add pieces 0, 1][store them]
                        part 1   [multiply][send pieces 0, 1][wait for bytes][add pieces 2, 3][store them]
 
-    SemaphoreReduce  in a grid: each part writes its sums to a workspace and counts itself. The last one to count reads
-                     all of them back. The counter wraps to zero (atom.inc), ready for the next launch.
+    SemaphoreReduce  in a grid: each CTA writes its partial sums to a workspace and increments a counter. The last CTA
+                     reads all of them back. The counter wraps to zero (atom.inc), ready for the next launch.
 
                        part 0   [multiply][write][count: not the last, done]
                        part 1         [multiply][write][count: the last][read and add all][store them]
@@ -42,25 +42,25 @@ _VECTOR = 4
 
 
 class NoReduce:
-    """One part: there is nothing to exchange."""
+    """No split of K: nothing to exchange."""
 
     def initialise(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def ready(self) -> None:
-        """No other CTA is needed."""
+        """Do nothing: no other CTA is needed."""
 
     def combine(self, acc: RegisterArray, me: int, segment: Segment | None = None) -> Iterator[range]:
-        """All accumulators are complete."""
+        """Yield all accumulators, which are complete."""
         yield range(len(acc))
 
 
 class DsmemReduce:
-    """See the module's docstring.
+    """The reduction in a cluster; see the module's docstring.
 
     Args:
-        accumulators: of a thread.
-        consumers: warpgroups of a CTA, each with a tile of its own.
+        accumulators: accumulators per thread.
+        consumers: warpgroups of a CTA, each with its own tile.
         parts: CTAs of the cluster.
     """
 
@@ -77,22 +77,23 @@ class DsmemReduce:
         self.received = smem.mbarrier(consumers, name="received")
 
     def owned(self, rank: int) -> range:
-        """The pieces that a part adds up."""
+        """The pieces that a CTA adds up."""
         return owned(self.pieces, self.parts, rank)
 
     def initialise(self) -> None:
-        """By one thread, before `fence.mbarrier_init` and the cluster's barrier."""
+        """Initialise the barriers. Called by one thread, before `fence.mbarrier_init` and the cluster barrier."""
         for barrier in self.received:
             ptx.mbarrier.init(barrier, 1)
 
     def ready(self) -> None:
-        """All CTAs of the cluster have begun and their barriers are there: the other half of the cluster's barrier."""
+        """Wait at the cluster barrier: all CTAs of the cluster have started and initialised their barriers."""
         ptx.cluster.wait()
 
     def combine(self, acc: RegisterArray, me: int, segment: Segment | None = None) -> Iterator[range]:
-        """Exchange; called by all threads of consumer `me`. The body stores the accumulators of a range, now complete.
+        """Exchange; called by all threads of consumer `me`. The body stores the accumulators of a range, which are
+        complete.
 
-        It is traced once for each part, in a branch of its own.
+        It is traced once per split, each in its own branch.
         """
         rank = ptx.special.cluster_ctarank()
         thread = ptx.special.tid.x() & (WARPGROUP - 1)
@@ -104,7 +105,7 @@ class DsmemReduce:
                 yield range(mine.start * self.width, mine.stop * self.width)
 
     def _send(self, acc: RegisterArray, me: int, part: int, thread: Register) -> None:
-        """To each other part, its pieces: one st.async of each thread for each of them."""
+        """Send each other CTA its pieces: one st.async per thread and piece."""
         kind = {1: "", 2: ".v2", 4: ".v4"}[self.width]
         opcode = f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{kind}.f32"
         for other in range(self.parts):
@@ -120,7 +121,7 @@ class DsmemReduce:
                 ptx.inst(opcode, place, values if self.width > 1 else values[0], barrier)
 
     def _add(self, acc: RegisterArray, me: int, part: int, thread: Register) -> None:
-        """When all bytes are here: the sum over the parts, in their order."""
+        """Wait for all bytes, then add the partial sums in the order of the splits."""
         mine = self.owned(part)
         size = (self.parts - 1) * len(mine) * WARPGROUP * self.width * _F32
         ptx.mbarrier.arrive_expect_tx(self.received[me], size, pred=thread == 0)
@@ -140,20 +141,20 @@ class DsmemReduce:
 
 
 class _Counted:
-    """What both ways through a workspace share: blocks of 16 bytes by thread, and counting who has arrived."""
+    """The base of both reductions through a workspace: blocks of 16 bytes per thread, and a count of arrivals."""
 
     def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, consumers: int) -> None:
         self.workspace, self.counters, self.consumers = workspace, counters, consumers
         self.arrived = smem.array(u32, consumers, name="arrived")
 
     def initialise(self) -> None:
-        """Nothing: the counters are in global memory."""
+        """Do nothing: the counters are in global memory."""
 
     def ready(self) -> None:
-        """No other CTA is needed."""
+        """Do nothing: no other CTA is needed."""
 
     def _block(self, acc: RegisterArray, number: Register, me: int, thread: Register) -> Register:
-        """Where this thread's sums of block `number` begin."""
+        """The address of this thread's sums of block `number`."""
         size = len(acc) * WARPGROUP * _F32
         inside = (thread * (_VECTOR * _F32)).to(u64)
         return self.workspace.pointer() + (number * self.consumers + me).to(u64) * size + inside
@@ -163,7 +164,7 @@ class _Counted:
             ptx.store(ptx.addr(block, index * WARPGROUP * _F32), acc[index : index + _VECTOR])
 
     def _is_last(self, counter: Register, me: int, thread: Register, parts: Register | int) -> Predicate:
-        """Whether all other parts have counted; the same for all threads of the consumer."""
+        """True if all other splits have arrived; the same in all threads of the consumer."""
         barrier = 1 + me
         ptx.bar.sync(barrier, WARPGROUP)
         with ptx.if_(thread == 0):
@@ -177,15 +178,15 @@ class _Counted:
 
 
 class SemaphoreReduce(_Counted):
-    """See the module's docstring.
+    """The reduction through a workspace; see the module's docstring.
 
     Args:
-        workspace: f32, accumulators * 128 * consumers for each part of each tile.
-        counters: u32, one for each tile and consumer, zero before the first launch and after every one.
-        work: this CTA's part.
+        workspace: f32, accumulators * 128 * consumers per split of each tile.
+        counters: u32, one per tile and consumer, zero before the first launch and after every launch.
+        work: this CTA's split.
         consumers: warpgroups of a CTA.
 
-    Does not wait for an earlier kernel that uses them: call it after `griddepcontrol.wait`.
+    Does not wait for an earlier kernel that uses the workspace: call it after `griddepcontrol.wait`.
     """
 
     def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: SplitKSchedule, consumers: int) -> None:
@@ -193,7 +194,8 @@ class SemaphoreReduce(_Counted):
         self.work = work
 
     def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
-        """Write, count; in the last part, add up. Else as `DsmemReduce.combine`, with all accumulators or none."""
+        """Write and count; in the last split, add up. Otherwise like `DsmemReduce.combine`, with all accumulators or
+        none."""
         thread, parts = ptx.special.tid.x() & (WARPGROUP - 1), self.work.parts
         tile = ptx.special.ctaid.y() * self.work.tiles + segment.tile
         base = self._block(acc, tile * parts, me, thread)
@@ -213,10 +215,10 @@ class SemaphoreReduce(_Counted):
 
 
 class SharedTiles(Protocol):
-    """A schedule in which a CTA has k-tiles of tiles that others have k-tiles of too, at most two of them.
+    """A schedule in which a CTA shares at most two tiles with other CTAs.
 
     Attributes:
-        cta: number of this CTA; ctas: of those that share; tiles: that are shared, along grid x.
+        cta: index of this CTA; ctas: CTAs that share tiles; tiles: shared tiles, along grid x.
     """
 
     cta: Register
@@ -228,15 +230,15 @@ class SharedTiles(Protocol):
 
 
 class StreamKFixup(_Counted):
-    """For `StreamKSchedule` and `Rest`: whole tiles need no other CTA, the others are added up by the last CTA of each.
+    """For `StreamKSchedule` and `Rest`: whole tiles need no other CTA; the last CTA of each other tile adds it up.
 
     Args:
-        workspace: f32, 2 * accumulators * 128 * consumers for each CTA, which shares at most two tiles with others.
-        counters: u32, one for each tile and consumer, zero before the first launch and after every one.
+        workspace: f32, 2 * accumulators * 128 * consumers per CTA, which shares at most two tiles with others.
+        counters: u32, one per tile and consumer, zero before the first launch and after every launch.
         work: this CTA's stages.
         consumers: warpgroups of a CTA.
-        own_stays: the last CTA does not read its own sums back, if they are the first or the second in the order of k:
-            a sum of two does not mind which comes first, so the bits are the same.
+        own_stays: the last CTA does not read its own sums back if they are the first or the second in the order of k.
+            Addition of two numbers commutes, so the bits are the same.
     """
 
     def __init__(
@@ -246,7 +248,7 @@ class StreamKFixup(_Counted):
         self.work, self.own_stays = work, own_stays
 
     def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
-        """As `SemaphoreReduce.combine`."""
+        """Like `SemaphoreReduce.combine`."""
         assert segment.whole is not None
         complete = reg.predicate(segment.whole)
         with ptx.if_(~segment.whole):
@@ -255,7 +257,7 @@ class StreamKFixup(_Counted):
             yield range(len(acc))
 
     def _share(self, acc: RegisterArray, me: int, segment: Segment) -> Predicate:
-        """Write, count; in the last part, add up. Whether this one has the sums now."""
+        """Write and count; in the last split, add up. True in the CTA that then has the sums."""
         work, thread = self.work, ptx.special.tid.x() & (WARPGROUP - 1)
         first, last = work.owners(segment.tile)
         across = ptx.special.ctaid.y()
@@ -282,7 +284,7 @@ class StreamKFixup(_Counted):
         return is_last
 
     def _number(self, cta: Register, first: Register, across: Register) -> Register:
-        """Block of a CTA for the tile that `first` begins: a CTA begins at most one that it does not finish."""
+        """Block of a CTA for the tile that `first` begins: a CTA begins at most one tile that it does not finish."""
         return (across * self.work.ctas + cta) * 2 + ptx.select(cta == first, reg.scalar(u32, init=1), 0)
 
     def _read(self, acc: RegisterArray, block: Register, *, add: bool) -> None:
