@@ -69,7 +69,7 @@ def cases() -> dict[str, Case]:
             for kind, config in formats.items()
         },
         "gemm, few rows": (lambda: gemm.build(Config(tile_m=128, stages=4)), plain, FEW),
-        "small_m": (lambda: small_m.build(SmallMConfig(split=4)), plain, FEW),
+        "small_m": (lambda: small_m.build(SmallMConfig(split_k=4)), plain, FEW),
     }
 
 

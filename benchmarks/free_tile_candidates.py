@@ -46,9 +46,9 @@ def first_of_forms(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int
 
 def _any_form(config: AnyConfig) -> tuple[object, ...]:
     if isinstance(config, FreeTileConfig):
-        return (*_form(config), config.consumers, config.shared)
+        return (*_form(config), config.consumers, config.multicast)
     if isinstance(config, SmallMConfig):
-        return config.rows, config.split, config.split_by
+        return config.rows, config.split_k, config.split_by
     return config.kernel_schedule, config.tile_m, config.ctas, config.tile_n // 64
 
 
@@ -71,14 +71,14 @@ def _sharing(problem: GemmWork, sms: int, most: int, ways: Sequence[free_tile_ch
     sizes, product = (problem.m, problem.n, problem.k), product_of(problem)
     tiles = [config for config in ours if isinstance(config, FreeTileConfig)]
     ranked = [config for config, _ in free_tile_choice.ranked(*sizes, product, sms)]
-    unsplit = (config for config in [*tiles[:3], *ranked] if config.split == 1)
-    alone = list(dict.fromkeys(replace(config, neighbours=1, shared="") for config in unsplit))
+    unsplit = (config for config in [*tiles[:3], *ranked] if config.split_k == 1)
+    alone = list(dict.fromkeys(replace(config, cluster=1, multicast="") for config in unsplit))
     shared = [one for config in alone for one in free_tile_choice.sharing(config, *sizes[:2], sms, ways)]
     first = shared[:4]
     timed = sorted(shared, key=lambda each: free_tile_choice.terms(each, *sizes, product, sms).total)
     seen: set[tuple[object, ...]] = set()
     for pair in [*first, *timed]:
-        form = pair.swapped, pair.tile_m, pair.tile_n // 24, pair.persistent, pair.shared, pair.neighbours
+        form = pair.swap_ab, pair.tile_m, pair.tile_n // 24, pair.persistent, pair.multicast, pair.cluster
         if pair in first or form not in seen:
             chosen[pair] = None
             seen.add(form)
@@ -113,7 +113,7 @@ def _free(problem: GemmWork, sms: int, count: int) -> list[FreeTileConfig]:
     first: dict[tuple[object, ...], FreeTileConfig] = {}
     for config, estimate in ranked:
         if estimate <= WITHIN * ranked[0][1]:
-            first.setdefault((*_form(config), config.moved), config)
+            first.setdefault((*_form(config), config.setmaxnreg), config)
     return list(first.values())[:count]
 
 
@@ -127,7 +127,7 @@ def _large(problem: GemmWork, count: int) -> list[Config]:
 
 
 def _form(config: FreeTileConfig) -> tuple[object, ...]:
-    return config.swapped, config.tile_m, config.split, config.persistent, config.neighbours
+    return config.swap_ab, config.tile_m, config.split_k, config.persistent, config.cluster
 
 
 def _variants(problem: GemmWork, best: FreeTileConfig) -> Iterator[AnyConfig]:
@@ -141,7 +141,7 @@ def _variants(problem: GemmWork, best: FreeTileConfig) -> Iterator[AnyConfig]:
         tokens = -(-problem.m // 8) * 8
         for rows in (64, 128) if problem.m > DECODE_ROWS else (64,):
             streamed = SmallMConfig(tokens=tokens, rows=rows, k_tiles=1, split_by="stream", prefetch=3)
-            yield replace(streamed, wide=problem.m > 16 and problem.n % 8 == 0).filled()
+            yield replace(streamed, vector_store=problem.m > 16 and problem.n % 8 == 0).filled()
     asked = problem.posed
     wide = [each for each in hopper(asked, EMULATED) if each.tile_m >= 128]
     yield from [config for config, _ in ranked_by_model(wide, asked, EMULATED)[:2]] if problem.m > DECODE_ROWS else []
@@ -154,6 +154,6 @@ def _decodes(problem: GemmWork) -> Iterator[SmallMConfig]:
         parts = min(4, free_tile_choice.SMS * per_sm // tiles)
         if parts:
             yield SmallMConfig(
-                tokens=-(-problem.m // 8) * 8, split=parts, ctas_per_sm=per_sm, prefetch=3,
-                wide=problem.m > 16 and problem.n % 8 == 0,
+                tokens=-(-problem.m // 8) * 8, split_k=parts, ctas_per_sm=per_sm, prefetch=3,
+                vector_store=problem.m > 16 and problem.n % 8 == 0,
             ).filled()  # fmt: skip

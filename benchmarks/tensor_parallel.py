@@ -162,8 +162,8 @@ def decoding(m: int, n: int, k: int, sms: int) -> list[Any]:
 
     small = small_m_config.choose(m, n, k, sms)
     tile = of_decode(small)
-    tile = replace(tile, tile_n=max(tile.tile_n, 8 * tile.split)).filled()
-    return [tile] if (small.split == 1 or small.clustered) and waves_of(tile, m, n, sms) == 1 else []
+    tile = replace(tile, tile_n=max(tile.tile_n, 8 * tile.split_k)).filled()
+    return [tile] if (small.split_k == 1 or small.clustered) and waves_of(tile, m, n, sms) == 1 else []
 
 
 def error_of(call: Callable[[], Any], expected: Any, tolerance: float = TOLERANCE) -> float:

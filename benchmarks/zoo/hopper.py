@@ -38,16 +38,16 @@ def kernels() -> Iterator[Given]:
         rung = ladder.RUNGS[number - 1]
         config = rung.load().Config(tile_n=64, stages=2, epi_stages=1)
         yield rung.module, rung.load().build(config), tuple(pairs_of_tiles(count) for count in sizes), TAIL
-    cluster = SmallMConfig(tokens=8, k_tiles=1, stages=2, split=2, constant_weights=True)
+    cluster = SmallMConfig(tokens=8, k_tiles=1, stages=2, split_k=2, constant_weights=True)
     yield "decode_cluster", small_m.build(config=cluster), (lambda: normal((8, 640), (64, 640)),), FEW
     for name, config in (
-        ("decode_last", SmallMConfig(tokens=8, k_tiles=1, stages=2, split=2, split_by="last")),
+        ("decode_last", SmallMConfig(tokens=8, k_tiles=1, stages=2, split_k=2, split_by="last")),
         ("decode_streamed", SmallMConfig(tokens=8, k_tiles=1, stages=2, split_by="stream")),
     ):
         yield name, small_m.build(config=config), (lambda config=config: with_workspace(config),), FEW
-    split = FreeTileConfig(tile_m=64, tile_n=16, consumers=1, stages=2, split=2, prefetch=1)
+    split = FreeTileConfig(tile_m=64, tile_n=16, consumers=1, stages=2, split_k=2, prefetch=1)
     yield "free_tile_split", free_tile.build(config=split), (lambda: normal((64, 640), (24, 640)),), FEW
-    several = FreeTileConfig(swapped=True, tile_m=64, tile_n=16, consumers=1, stages=2, persistent=True, prefetch=1)
+    several = FreeTileConfig(swap_ab=True, tile_m=64, tile_n=16, consumers=1, stages=2, persistent=True, prefetch=1)
     yield "free_tile_persistent", free_tile.build(config=several), (lambda: normal((40, 192), (72, 192)),), FEW
     small = Config(tile_m=128, tile_n=64, ctas=1, epi_stages=1, stages=2)
     yield "grouped", grouped.build(config=small), (groups,), FEW

@@ -214,7 +214,7 @@ def test_a_graph_keeps_the_pinned_configuration(config, chosen):
 
 
 @pytest.mark.parametrize(
-    "config", [Config(), PINNED, SmallMConfig(), SmallMConfig(trigger="off", prefetch=5, wide=True)]
+    "config", [Config(), PINNED, SmallMConfig(), SmallMConfig(trigger="off", prefetch=5, vector_store=True)]
 )
 def test_configurations_survive_as_text(config):
     assert from_text(spelled(config)) == config

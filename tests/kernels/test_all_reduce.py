@@ -222,7 +222,7 @@ def test_the_chosen_tile_is_resident_at_one_time(m: int, n: int, k: int):
 @pytest.mark.parametrize("m, n", [(1, 128), (5, 64), (8, 128), (3, 40)])
 def test_what_is_chosen_sends_nothing_that_nobody_wrote(m: int, n: int):
     config = gemm_all_reduce.choose(m, n, 128, MACHINE.sms)
-    assert config.cleared == (config.tokens > m or config.weights > n)
+    assert config.zero_fill == (config.tokens > m or config.weights > n)
     report, right, _ = run(config, 2, m, n, 128)
     assert is_right(report, right)
     assert not [finding for finding in report.findings if finding.severity != "performance"]
@@ -240,7 +240,7 @@ def test_what_is_chosen_builds_without_spills(m: int, ranks: int, product: Produ
 
 
 def test_the_fewest_bytes_travel_with_flags_and_the_most_by_an_owner():
-    tile = FreeTileConfig(swapped=True, tile_m=64, tile_n=8, consumers=1)
+    tile = FreeTileConfig(swap_ab=True, tile_m=64, tile_n=8, consumers=1)
     assert [gemm_all_reduce.form_of(m, 8192, 4, tile) for m in (1, 8, 16, 64, 128)] == [
         "flagged", "flagged", "flagged", "one_shot", "two_shots"
     ]  # fmt: skip

@@ -94,7 +94,7 @@ def test_sums_are_exact_and_clean_under_every_schedule(
 ):
     result, a, w, rules = run(name, *shape, schedule=schedule, seed=seed)
     np.testing.assert_array_equal(result, rounded(a @ w.T))
-    assert rules <= (PROMISE if name.endswith("_cw") else set()) | (RELAXED if named(name).shared else set())
+    assert rules <= (PROMISE if name.endswith("_cw") else set()) | (RELAXED if named(name).multicast else set())
 
 
 @pytest.mark.sample(4)
@@ -104,7 +104,7 @@ def test_sums_are_exact_and_clean_under_every_schedule(
 def test_an_odd_number_of_columns_is_stored_by_elements(name: str, n: int):
     result, a, w, rules = run(name, 30, n, 136)
     np.testing.assert_array_equal(result, rounded(a @ w.T))
-    assert rules <= {"uncoalesced-access", "bank-conflict"} | (RELAXED if named(name).shared else set())
+    assert rules <= {"uncoalesced-access", "bank-conflict"} | (RELAXED if named(name).multicast else set())
 
 
 @pytest.mark.sample(2, all=3)
@@ -212,7 +212,7 @@ def test_parts_of_k_are_added_in_one_order_whoever_is_first():
 def test_every_tile_is_computed_once_whatever_the_band(name: str, band: int):
     m, n, k, draw = 330, 200, 72, np.random.default_rng(3)
     a, w = (draw.integers(-2, 3, (rows, k)).astype(ml_dtypes.bfloat16) for rows in (m, n))
-    kernel = build(Product(), replace(named(name), band=band))
+    kernel = build(Product(), replace(named(name), group=band))
     report = kernel.emulate(a, w, machine=H200(sms=SMS))
     np.testing.assert_array_equal(
         report.outputs[0].astype(np.float32), rounded(a.astype(np.float32) @ w.astype(np.float32).T)
@@ -221,12 +221,12 @@ def test_every_tile_is_computed_once_whatever_the_band(name: str, band: int):
 
 
 def test_bands_are_chosen_where_a_wave_loads_fewer_rows_so():
-    tile = FreeTileConfig(swapped=True, tile_m=128, tile_n=200, stages=5, persistent=True, moved=True)
-    assert banded(tile, 8192, 2048).band == 9  # 9 x 200 tokens beside 15 x 128 weights, near a square
-    assert banded(tile, 16384, 256).band == 1  # two tiles of weights: both of them for each tile of tokens
+    tile = FreeTileConfig(swap_ab=True, tile_m=128, tile_n=200, stages=5, persistent=True, setmaxnreg=True)
+    assert banded(tile, 8192, 2048).group == 9  # 9 x 200 tokens beside 15 x 128 weights, near a square
+    assert banded(tile, 16384, 256).group == 1  # two tiles of weights: both of them for each tile of tokens
     assert banded(tile, 1024, 16384) == tile  # six tiles of tokens: along them, a wave has all of them anyway
-    assert banded(replace(tile, persistent=False), 8192, 2048).band == 0
-    assert banded(replace(tile, tile_m=192, tile_n=96, consumers=3), 8192, 2048).band == 0  # no registers for it
+    assert banded(replace(tile, persistent=False), 8192, 2048).group == 0
+    assert banded(replace(tile, tile_m=192, tile_n=96, consumers=3), 8192, 2048).group == 0  # no registers for it
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
@@ -237,16 +237,16 @@ def test_bands_are_chosen_where_a_wave_loads_fewer_rows_so():
     [
         ({"tile_m": 96}, "96"), ({"tile_n": 20}, "20"), ({"tile_n": 216}, "108"),
         ({"consumers": 5}, "5"), ({"k_tiles": 3}, "3"), ({"stages": 20}, "573952"),
-        ({"split": 2, "persistent": True}, "2"), ({"split": 13}, "13"),
-        ({"neighbours": 2, "persistent": True}, "2"), ({"tile_m": 0}, "0"), ({"whole": 1}, "1"),
-        ({"moved": True, "consumers": 1}, "1"),
-        ({"moved": True, "tile_m": 256, "tile_n": 152}, "152"),
-        ({"band": 2}, "2"), ({"band": 2, "persistent": True, "tile_m": 192, "consumers": 3}, "2"),
-        ({"shared": "weights"}, "1"), ({"shared": "rows"}, "'rows'"),
-        ({"shared": "tokens", "neighbours": 2, "split": 2, "tile_n": 64}, "2"),
-        ({"shared": "weights", "neighbours": 4, "tile_n": 24}, "(24, 4)"),
-        ({"shared": "both", "neighbours": 2}, "2"), ({"shared": "both", "neighbours": 6}, "6"),
-        ({"shared": "both", "neighbours": 4, "tile_n": 8}, "(8, 2)"),
+        ({"split_k": 2, "persistent": True}, "2"), ({"split_k": 13}, "13"),
+        ({"cluster": 2, "persistent": True}, "2"), ({"tile_m": 0}, "0"), ({"vector_store": 1}, "1"),
+        ({"setmaxnreg": True, "consumers": 1}, "1"),
+        ({"setmaxnreg": True, "tile_m": 256, "tile_n": 152}, "152"),
+        ({"group": 2}, "2"), ({"group": 2, "persistent": True, "tile_m": 192, "consumers": 3}, "2"),
+        ({"multicast": "weights"}, "1"), ({"multicast": "rows"}, "'rows'"),
+        ({"multicast": "tokens", "cluster": 2, "split_k": 2, "tile_n": 64}, "2"),
+        ({"multicast": "weights", "cluster": 4, "tile_n": 24}, "(24, 4)"),
+        ({"multicast": "both", "cluster": 2}, "2"), ({"multicast": "both", "cluster": 6}, "6"),
+        ({"multicast": "both", "cluster": 4, "tile_n": 8}, "(8, 2)"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_built_is_refused_in_a_sentence(changed: dict[str, object], got: str):
@@ -291,7 +291,7 @@ def test_everything_that_is_ranked_can_be_built_and_fits_the_machine(shape: tupl
         config.check(Product())
         m, n, _ = shape
         (ctas, _, _) = FreeTileGrid(config)({"M": m, "N": n}, H200())
-        if config.split > 1:
+        if config.split_k > 1:
             assert ctas // config.ctas <= H200().clusters(config.ctas)
         if config.persistent:
             assert ctas == 132
@@ -303,17 +303,17 @@ def test_neighbours_share_where_it_was_ever_faster():
     """Pairs where rows of K are astride lines, or in several waves; four CTAs in one wave that has no other places."""
     for shape in SHAPES:
         m, n, k = shape
-        for config in (config for config in fitting(*shape) if config.shared):
+        for config in (config for config in fitting(*shape) if config.multicast):
             assert config.weights <= n if config.along_tokens > 1 else config.tokens <= m
-            if config.neighbours == 4:
+            if config.cluster == 4:
                 assert not config.persistent and waves_of(config, m, n) == 1
             else:
-                assert config.neighbours == 2 and (config.persistent or k * 2 % 128)
+                assert config.cluster == 2 and (config.persistent or k * 2 % 128)
     eight = Product(e4m3, e4m3, bf16)
-    alone = [config for config in fitting(809, 1152, 4352, eight) if config.shared and not config.persistent]
-    assert {config.neighbours for config in alone} == {4}
-    astride = [config for config in fitting(809, 1152, 4304, eight) if config.shared and not config.persistent]
-    assert {config.neighbours for config in astride} == {2, 4}
+    alone = [config for config in fitting(809, 1152, 4352, eight) if config.multicast and not config.persistent]
+    assert {config.cluster for config in alone} == {4}
+    astride = [config for config in fitting(809, 1152, 4304, eight) if config.multicast and not config.persistent]
+    assert {config.cluster for config in astride} == {2, 4}
 
 
 def test_the_model_counts_rows_of_the_tensor_not_of_the_tile():

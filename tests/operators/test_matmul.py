@@ -404,7 +404,7 @@ def test_threads_and_broken_off_calls_share_no_sums():
     rng = np.random.default_rng(0)
     b = draw(rng, (64, 2048), BF16).T
     xs = [draw(rng, (16, 2048), BF16) for _ in range(3)]
-    by_last = SmallMConfig(tokens=16, split=4, split_by="last")
+    by_last = SmallMConfig(tokens=16, split_k=4, split_by="last")
     wanted = [warploom.matmul(x, b, config=by_last) for x in xs]
     with warploom.config.override(emulator={"max_steps": 2500}), pytest.raises(StepLimitError):
         warploom.matmul(xs[0], b, config=by_last)
@@ -418,8 +418,8 @@ def test_threads_and_broken_off_calls_share_no_sums():
     "pinned",
     [Config(consumers=0), Config(consumers=4, tile_m=256, tile_n=64), Config(group=0), Config(stages=2.5),
      Config(tile_m="a"), Config(ctas="2"), Config(multicast="c"), Config(pdl="x"), Config(constant_weights="no"),
-     SmallMConfig(ctas_per_sm=0), SmallMConfig(split=2.0), SmallMConfig(tokens="x"), SmallMConfig(trigger=None),
-     SmallMConfig(split=10**6, split_by="last")],
+     SmallMConfig(ctas_per_sm=0), SmallMConfig(split_k=2.0), SmallMConfig(tokens="x"), SmallMConfig(trigger=None),
+     SmallMConfig(split_k=10**6, split_by="last")],
     ids=repr,
 )  # fmt: skip
 def test_a_configuration_of_nonsense_is_refused_in_a_sentence(pinned):

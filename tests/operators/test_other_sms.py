@@ -56,7 +56,7 @@ def test_columns_are_cut_to_whole_waves_of_this_gpu(gpu: Gpu):
 def test_a_small_m_product_is_split_into_as_many_parts_as_the_gpu_has_multiprocessors_for():
     """2048 columns are 32 tiles of 64: 78 multiprocessors take two parts of each, 114 three, 132 four."""
     configs = [choose_decode(16, 2048, 8192, sms) for sms in (H20.sms, H100_PCIE.sms, EMULATED.sms)]
-    assert [config.split for config in configs] == [2, 3, 4]
+    assert [config.split_k for config in configs] == [2, 3, 4]
 
 
 def test_free_tiles_fill_one_wave_of_this_gpu():
@@ -108,4 +108,4 @@ def test_clusters_of_free_tiles_are_those_that_the_gpu_holds_at_one_time(m, n, k
     persistent = {one.ctas for one in clustered if one.persistent}  # such clusters take tile after tile
     assert clustered and persistent <= {2}
     for one in (each for each in clustered if not each.persistent):
-        assert -(-m // one.tokens) * -(-n // one.weights) * one.split <= sms, one
+        assert -(-m // one.tokens) * -(-n // one.weights) * one.split_k <= sms, one

@@ -207,7 +207,7 @@ def test_a_name_leads_back_to_its_configuration(shape, dtype):
 @pytest.mark.parametrize(
     "config",
     [Config(), Config("staggered", 256, 160, epi_stages=3, split_tail=True, pdl=False), SmallMConfig(tokens=24),
-               SmallMConfig(split=3, split_by="last", trigger="off", wide=True)]
+               SmallMConfig(split_k=3, split_by="last", trigger="off", vector_store=True)]
 )  # fmt: skip
 def test_a_configuration_survives_as_text(config):
     assert from_text(to_text(config)) == config
@@ -215,7 +215,7 @@ def test_a_configuration_survives_as_text(config):
 
 def test_the_text_of_a_configuration_says_its_fields():
     assert to_text(Config(tile_n=192, pdl=False)) == "hopper_large:tile_n=192,pdl=false"
-    assert from_text("small_m: tokens=8, wide=true") == SmallMConfig(tokens=8, wide=True)
+    assert from_text("small_m: tokens=8, wide=true") == SmallMConfig(tokens=8, vector_store=True)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ _MOVED = {
 }
 """Modules that recipes written earlier name by where they were then."""
 
-_RENAMED = {"form": "kernel_schedule", "slots": "epi_stages", "shared": "multicast", "DecodeConfig": "SmallMConfig"}
+_RENAMED = {"form": "kernel_schedule", "slots": "epi_stages", "multicast": "multicast", "DecodeConfig": "SmallMConfig"}
 """Fields of a configuration, and its class, that recipes written earlier call otherwise."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -112,8 +113,9 @@ class SmallMConfig(Configuration):
     """Rows of A in a tile, CTAs of a cluster that divide K, stages of the ring; 128 rows of B."""
 
     family: ClassVar[str] = "blackwell_small_m"
+    former: ClassVar[Mapping[str, str]] = {"split": "split_k"}
     tokens: int = 16
-    split: int = 4
+    split_k: int = 4
     stages: int = 8
 
     @property
@@ -133,7 +135,7 @@ class SmallMConfig(Configuration):
 
     def shared_bytes(self, *of: object) -> int:
         """Bytes of shared memory of a CTA: the ring, and sums of the other CTAs of the cluster."""
-        return self.stages * self.stage_bytes + self.tokens * ROWS * 4 * (self.split > 1) + BESIDE
+        return self.stages * self.stage_bytes + self.tokens * ROWS * 4 * (self.split_k > 1) + BESIDE
 
     def workspace(self, m: int, n: int, sms: int) -> int:
         """Bytes of global memory that a launch needs besides its arrays: none."""
@@ -143,14 +145,14 @@ class SmallMConfig(Configuration):
         """Raise ArgumentError where no kernel can be built from this."""
         check_kinds(product=(product, Product), fusion=(fusion, Fusion))
         product.check()
-        check_fields(self, {"tokens": 16, "split": 1, "stages": 2}, (), {})
+        check_fields(self, {"tokens": 16, "split_k": 1, "stages": 2}, (), {})
         limit, panel = arch.get(TARGET).shared_per_cta, 64 // product.a.bytes
         for wrong, expected, got in (
             (self.tokens > MOST_TOKENS or self.tokens % 16, f"tokens a multiple of 16 to {MOST_TOKENS}", self.tokens),
             (product.a_major == "MN" and self.tokens % panel, f"a multiple of {panel} rows of an A that is read along "
              "them", self.tokens),
-            (self.split not in (1, 2, 4, 8), "split 1, 2, 4 or 8", self.split),
-            (self.split > 1 and product.a is s8, "split 1 for integers", self.split),
+            (self.split_k not in (1, 2, 4, 8), "split_k 1, 2, 4 or 8", self.split_k),
+            (self.split_k > 1 and product.a is s8, "split_k 1 for integers", self.split_k),
             (self.shared_bytes() > limit, f"at most {limit} bytes of shared memory", self.shared_bytes()),
         ):  # fmt: skip
             if wrong:

@@ -67,7 +67,7 @@ def build(
     """
     check_kinds(config=(config, SmallMConfig))
     config.check(product, fusion)
-    tokens, split, stages = config.tokens, config.split, config.stages
+    tokens, split, stages = config.tokens, config.split_k, config.stages
     of_tokens, of_columns = product_operands(product, tokens, ROWS)
     matrix = Tile("M", "N", product.out)
 

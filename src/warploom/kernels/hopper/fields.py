@@ -78,9 +78,13 @@ def kept(most: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 
 
 class Configuration:
-    """What the configurations of all kernels have: a family, and a name made of fields."""
+    """What the configurations of all kernels have: a family, and a name made of fields.
+
+    `former` has names that fields had in earlier versions, whose evidence files and tables are still read.
+    """
 
     family: ClassVar[str]
+    former: ClassVar[Mapping[str, str]] = {}
 
     def name(self) -> str:
         """As tables show it and `config=` takes it, without fields at their defaults: "small_m:tokens=16,stages=5"."""
@@ -102,6 +106,7 @@ def from_words(kind: type, text: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for word in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = word.partition("=")
+        name = getattr(kind, "former", {}).get(name, name)
         if not equals or name not in known:
             raise ArgumentError(
                 f"`{word[:80]}` is not a field of a {kind.__name__}", expected="FIELD=VALUE of " + ", ".join(known),

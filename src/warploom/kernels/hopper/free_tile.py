@@ -109,12 +109,12 @@ class Parts:
         """Allocate shared memory and set up the ring, the places and the exchange."""
         A: ArrayHandle = given["A"]
         tile_k = config.k_tiles * product.tile_k
-        on_m, on_n = (product.b, product.a) if config.swapped else (product.a, product.b)
-        grid = ClusterGrid(config.along_weights, config.along_tokens) if config.shared == "both" else None
+        on_m, on_n = (product.b, product.a) if config.swap_ab else (product.a, product.b)
+        grid = ClusterGrid(config.along_weights, config.along_tokens) if config.multicast == "both" else None
         ring = TmaPipeline(
             stages=config.stages,
             consumers=config.consumers,
-            ctas=config.neighbours if config.shared else 1,
+            ctas=config.cluster if config.multicast else 1,
             grid=grid,
             a=smem.wgmma_tile(on_m, (config.tile_m, tile_k), stages=config.stages, name="ring.m"),
             b=smem.wgmma_tile(on_n, (config.tile_n, tile_k), stages=config.stages, name="ring.n"),
@@ -124,9 +124,9 @@ class Parts:
         else:
             staged = SharedAddress(A.trace, ring.tiles["a"].buffer.offset)
         exchange: NoReduce | DsmemReduce = NoReduce()
-        if config.split > 1:
-            exchange = DsmemReduce(config.tile_n // 2, config.consumers, config.split)
-        k = SplitKSchedule(k_tiles(A, tile_k), config.split)
+        if config.split_k > 1:
+            exchange = DsmemReduce(config.tile_n // 2, config.consumers, config.split_k)
+        k = SplitKSchedule(k_tiles(A, tile_k), config.split_k)
         return Parts(config, fusion, given, ring, Places(config, A, given["W"], k, grid), exchange, staged)
 
     @property
@@ -147,11 +147,11 @@ class Parts:
     @property
     def names(self) -> tuple[str, str]:
         """Names of the ring's tiles: the tokens', then the weights'."""
-        return ("b", "a") if self.config.swapped else ("a", "b")
+        return ("b", "a") if self.config.swap_ab else ("a", "b")
 
     def number(self, tile: Register, block: int) -> Register:
         """The index of this CTA's split of a block of 64 rows of a tile, over all tiles, blocks and splits."""
-        return (tile * (self.config.tile_m // BLOCK) + block) * self.config.split + self.k.part
+        return (tile * (self.config.tile_m // BLOCK) + block) * self.config.split_k + self.k.part
 
 
 # -- roles ---------------------------------------------------------------------------------------------------------
@@ -163,11 +163,11 @@ def run(parts: Parts, over: PeerReduce | None = None) -> None:
     first = ptx.special.tid.x() == 128 * config.consumers
     with ptx.if_(first):
         begin(parts)
-    if config.shared:
+    if config.multicast:
         cluster.meet()
     else:
         ptx.bar.sync(0)
-    if config.split > 1:
+    if config.split_k > 1:
         ptx.cluster.arrive(relaxed=True)
     registers = config.role_registers
     with producer_warp(warpgroup, config.consumers, registers[0]):
@@ -177,14 +177,14 @@ def run(parts: Parts, over: PeerReduce | None = None) -> None:
         leaves(parts)
     for me in each_consumer(warpgroup, config.consumers, registers[1], first=0):
         multiply(parts, me, over)
-    if config.shared:
+    if config.multicast:
         ptx.cluster.wait()
 
 
 def leaves(parts: Parts) -> None:
     """Tell the cluster that this role has loaded or released its last stage. CTAs that fill each other's stages must
     exit together; the role's remaining work overlaps the wait."""
-    if parts.config.shared:
+    if parts.config.multicast:
         ptx.cluster.arrive()
 
 
@@ -261,12 +261,12 @@ def wait_for_kernel_in_front(config: FreeTileConfig) -> None:
 def multiply(parts: Parts, me: int, over: PeerReduce | None) -> None:
     """A consumer: multiply its rows of the M axis tile by tile, then complete the partial sums and store them."""
     config = parts.config
-    if config.cleared:
+    if config.zero_fill:
         clear_outside(parts)
     wait_for_kernel_in_front(config)
     if over is not None:
         over.begin()
-    empty_parts = config.split > 1
+    empty_parts = config.split_k > 1
     acc = wgmma_accumulators(BLOCK * config.blocks, config.tile_n, zero=empty_parts)
     loop, rows = ConsumerLoop(parts.ring, parts.ring.consumer_state()), BLOCK * config.blocks
     for tile in parts.places.tiles():
@@ -298,10 +298,10 @@ def load_ahead(parts: Parts, me: int, tile: Register) -> Ahead:
     on_m, on_n, limit_m, limit_n = tile, tile, D.shape[0], D.shape[1]
     if fusion.scales == "row" or fusion.bias is not None:
         here, first = parts.places.place(tile), me * config.blocks * BLOCK
-        on_m, on_n = (here.weight, here.token) if config.swapped else (here.token, here.weight)
-        on_m, (limit_m, limit_n) = on_m + first, (limit_n, limit_m) if config.swapped else (limit_m, limit_n)
+        on_m, on_n = (here.weight, here.token) if config.swap_ab else (here.token, here.weight)
+        on_m, (limit_m, limit_n) = on_m + first, (limit_n, limit_m) if config.swap_ab else (limit_m, limit_n)
     return Ahead(
-        parts.given, fusion, config.swapped, on_m, on_n, limit_m, limit_n, config.blocks, config.tile_n
+        parts.given, fusion, config.swap_ab, on_m, on_n, limit_m, limit_n, config.blocks, config.tile_n
     )  # fmt: skip
 
 
@@ -340,24 +340,26 @@ class Stores:
         config = parts.config
         self.parts, self.me, self.ahead, self.config = parts, me, ahead, config
         columns = config.pass_columns
-        self.staged = StagedStore(parts.given["D"], config.swapped, staged_pitch(columns, config.swapped), config.whole)
-        self.block_bytes = staged_block(columns, config.swapped)
+        self.staged = StagedStore(
+            parts.given["D"], config.swap_ab, staged_pitch(columns, config.swap_ab), config.vector_store
+        )
+        self.block_bytes = staged_block(columns, config.swap_ab)
 
     def block(self, acc: RegisterArray, index: int, complete: range, here: Here) -> None:
         """Store the accumulators in the range `complete` of the consumer's block `index`."""
         config, step = self.config, self.config.pass_columns // 2
         block = self.me * config.blocks + index
-        on_m, on_n = (here.weight, here.token) if config.swapped else (here.token, here.weight)
-        own = (here.own_weight, here.own_token) if config.swapped else (here.own_token, here.own_weight)
+        on_m, on_n = (here.weight, here.token) if config.swap_ab else (here.token, here.weight)
+        own = (here.own_weight, here.own_token) if config.swap_ab else (here.own_token, here.own_weight)
         end = End(
-            self.parts.given["D"], self.parts.given, self.parts.fusion, self.ahead, index, config.swapped,
-            on_m + block * BLOCK, on_n, own, config.whole,
+            self.parts.given["D"], self.parts.given, self.parts.fusion, self.ahead, index, config.swap_ab,
+            on_m + block * BLOCK, on_n, own, config.vector_store,
         )  # fmt: skip
         memory = self.parts.staged + (self.me if config.persistent else block) * self.block_bytes
         for first in range(complete.start, complete.stop, step):
             values = acc[first : min(first + step, complete.stop)]
             if config.persistent:
-                if config.swapped:
+                if config.swap_ab:
                     ptx.bar.sync(1 + self.me, 128)
                 else:
                     ptx.inst.bar.warp.sync(-1)
@@ -366,5 +368,5 @@ class Stores:
 
     def part(self, on_m: int, on_n: int, here: Here) -> Part:
         """The region of D of the accumulators that begin at row `on_m` and column `on_n` of the tile."""
-        token, weight = (on_n, on_m) if self.config.swapped else (on_m, on_n)
+        token, weight = (on_n, on_m) if self.config.swap_ab else (on_m, on_n)
         return Part(here.token + token, here.weight + weight, here.own_token, here.own_weight)

@@ -122,9 +122,9 @@ def waves_of(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> int:
     """The number of waves of tiles."""
     across, down = -(-m // config.tokens), -(-n // config.weights)
     tiles = across * down
-    if config.shared:
-        tiles = config.groups(across, down) * config.neighbours
-    resident = clusters_at_once(config.ctas, sms) * config.neighbours
+    if config.multicast:
+        tiles = config.groups(across, down) * config.cluster
+    resident = clusters_at_once(config.ctas, sms) * config.cluster
     return -(-tiles // (resident if config.persistent else resident * config.ctas_per_sm))
 
 
@@ -134,33 +134,33 @@ def features(
     """The features of D (m, n) with K = k."""
     width, waves = product.a.bytes, waves_of(config, m, n, sms)
     across, down = -(-m // config.tokens), -(-n // config.weights)
-    depth = waves * -(-k * width // (config.k_tiles * TILE_K_BYTES)) * config.k_tiles / config.split
-    tile, lines = config.tile_m * config.tile_n / config.split / 16384, 1 + astride(k, product)
+    depth = waves * -(-k * width // (config.k_tiles * TILE_K_BYTES)) * config.k_tiles / config.split_k
+    tile, lines = config.tile_m * config.tile_n / config.split_k / 16384, 1 + astride(k, product)
     return Features(
         mma=4 * depth * (config.tile_m // BLOCK) * max(config.tile_n / 2, 16 + config.tile_n / 4),
         rows=depth * (min(config.tokens, m) + min(config.weights, n)),
         bytes=(m + n) * k * width + m * n * product.out.bytes,
-        flying=min(across * down * config.split, sms * config.ctas_per_sm) * config.stages * config.stage_bytes,
+        flying=min(across * down * config.split_k, sms * config.ctas_per_sm) * config.stages * config.stage_bytes,
         weights=lines * across * n * k * width / _fewer(config, "weights", lines == 1),
         tokens=lines * down * m * k * width / _fewer(config, "tokens", False),
         end=tile * (waves if config.persistent else 1),
         waves=0 if config.persistent else waves - 1,
-        split=config.split > 1,
-        exchanged=tile * (config.split - 1),
+        split=config.split_k > 1,
+        exchanged=tile * (config.split_k - 1),
         short=config.k_tiles == 1 and config.tile_m + config.tile_n < _SHORT_STAGE,
         few=m <= FEW and not config.constant_weights,
-        cleared=config.cleared * (2 * across * down * config.split > sms) * outside(config, m, n),
-        parts=config.split - 1,
-        idle=waves * sms * config.ctas_per_sm / (across * down * config.split) - 1,
+        cleared=config.zero_fill * (2 * across * down * config.split_k > sms) * outside(config, m, n),
+        parts=config.split_k - 1,
+        idle=waves * sms * config.ctas_per_sm / (across * down * config.split_k) - 1,
         consumers=config.consumers - 1,
     )
 
 
 def _fewer(config: FreeTileConfig, operand: str, merged: bool) -> int:
     """The divisor of an operand's bytes: CTAs share the operand, or L2 merges their concurrent loads."""
-    if config.shared:
+    if config.multicast:
         return config.along_tokens if operand == "weights" else config.along_weights
-    return config.neighbours if merged else 1
+    return config.cluster if merged else 1
 
 
 def outside(config: FreeTileConfig, m: int, n: int) -> int:
@@ -172,8 +172,8 @@ def outside(config: FreeTileConfig, m: int, n: int) -> int:
 def of_decode(config: SmallMConfig) -> FreeTileConfig:
     """The free tile equivalent to a small-M configuration whose splits of K, if any, are the CTAs of a cluster."""
     return FreeTileConfig(
-        swapped=True, tile_m=config.rows, tile_n=config.tokens, consumers=config.groups, k_tiles=config.k_tiles,
-        stages=config.stages, split=config.split, ctas_per_sm=config.ctas_per_sm, evict_first=True,
+        swap_ab=True, tile_m=config.rows, tile_n=config.tokens, consumers=config.groups, k_tiles=config.k_tiles,
+        stages=config.stages, split_k=config.split_k, ctas_per_sm=config.ctas_per_sm, evict_first=True,
         prefetch=config.prefetch, constant_weights=config.constant_weights,
     )  # fmt: skip
 
@@ -228,11 +228,11 @@ def worthwhile(persistent: bool, waves: int, lines: float) -> tuple[Way, ...]:
 def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Way]) -> Iterator[FreeTileConfig]:
     """The tile in clusters that share in each of these ways, if there are enough tiles, no cluster is larger than the
     tensor (whole slices load rows outside it), and the number of waves stays the same."""
-    if config.split > 1:
+    if config.split_k > 1:
         return
     across, down, waves = -(-m // config.tokens), -(-n // config.weights), waves_of(config, m, n, sms)
-    for neighbours, shared in ways:
-        made = replace(config, neighbours=neighbours, shared=shared)
+    for cluster, multicast in ways:
+        made = replace(config, cluster=cluster, multicast=multicast)
         sides = ((made.along_tokens, made.weights, n, across), (made.along_weights, made.tokens, m, down))
         fits = all(ctas == 1 or (ctas * SLICE_ROWS <= rows <= extent and tiles >= ctas)
                    for ctas, rows, extent, tiles in sides)  # fmt: skip
@@ -248,32 +248,32 @@ def banded(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> FreeTileCo
     across, down = -(-m // config.tokens), -(-n // config.weights)
     if not config.persistent or not config.takes_bands or waves_of(config, m, n, sms) == 1:
         return config
-    tokens, weights, places = config.tokens, config.weights, sms // config.neighbours
+    tokens, weights, places = config.tokens, config.weights, sms // config.cluster
     across, tokens = -(-across // config.along_tokens), tokens * config.along_tokens
     down, weights = -(-down // config.along_weights), weights * config.along_weights
 
-    def rows(band: int) -> int:
-        columns = min(down, -(-places // band))
-        return min(across, max(band, -(-places // columns))) * tokens + columns * weights
+    def rows(group: int) -> int:
+        columns = min(down, -(-places // group))
+        return min(across, max(group, -(-places // columns))) * tokens + columns * weights
 
     best = min(range(1, across + 1), key=rows)
-    return replace(config, band=best) if rows(best) <= (1 - LESS) * rows(across) else config
+    return replace(config, group=best) if rows(best) <= (1 - LESS) * rows(across) else config
 
 
 def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS) -> Iterator[FreeTileConfig]:  # noqa: B008
     """Every sensible free tile for a product: none much larger than the tensor, each in as few waves as possible."""
-    whole = n * product.out.bytes % 16 == 0
+    vector_store = n * product.out.bytes % 16 == 0
     depth, lines = -(-k * product.a.bytes // TILE_K_BYTES), astride(k, product)
     together = {each: clusters_at_once(each, sms) for each in (1, 2, 3, 4)}
-    for swapped in (False, True):
-        on_m, on_n = (n, m) if swapped else (m, n)
+    for swap_ab in (False, True):
+        on_m, on_n = (n, m) if swap_ab else (m, n)
         for rows in (64, 128, 192, 256):
             if rows > BLOCK and rows - BLOCK >= on_m:
                 continue
             down = -(-on_m // rows)
             for columns in range(8, min(256, -(-on_n // 8) * 8) + 1, 8):
                 over = -(-on_n // columns)
-                tiles, across = down * over, over if swapped else down
+                tiles, across = down * over, over if swap_ab else down
                 if (
                     columns < on_n
                     and columns < 256
@@ -282,17 +282,17 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
                     and -(-on_n // (columns - 8)) == over
                 ):
                     continue  # a tile 8 columns narrower needs no more tiles
-                forms = forms_of(swapped, rows, columns, whole, m <= READ_ONCE, depth > 1)
+                forms = forms_of(swap_ab, rows, columns, vector_store, m <= READ_ONCE, depth > 1)
                 for each in forms.alone if tiles <= 2 * sms else forms.persistent:
                     ways = worthwhile(each.persistent, waves_of(each, m, n, sms), lines)
                     yield from sharing(each, m, n, sms, ways)
                 if tiles <= 2 * sms:
                     yield from forms.alone
-                    for each in forms.neighbours:
-                        if across % each.neighbours == 0 and tiles <= together[each.neighbours] * each.neighbours:
+                    for each in forms.cluster:
+                        if across % each.cluster == 0 and tiles <= together[each.cluster] * each.cluster:
                             yield each
-                    for each in forms.split:
-                        if tiles <= together[each.split] and depth >= 8 * each.split:
+                    for each in forms.split_k:
+                        if tiles <= together[each.split_k] and depth >= 8 * each.split_k:
                             yield each
                 if tiles > sms:
                     yield from forms.persistent
@@ -315,34 +315,35 @@ class Forms(NamedTuple):
     """The forms of a tile: in one wave (alone, clustered along the tokens, or split in K), and persistent."""
 
     alone: tuple[FreeTileConfig, ...]
-    neighbours: tuple[FreeTileConfig, ...]
-    split: tuple[FreeTileConfig, ...]
+    cluster: tuple[FreeTileConfig, ...]
+    split_k: tuple[FreeTileConfig, ...]
     persistent: tuple[FreeTileConfig, ...]
 
 
 @lru_cache(maxsize=4096)
-def forms_of(swapped: bool, rows: int, columns: int, whole: bool, read_once: bool, deep: bool) -> Forms:
+def forms_of(swap_ab: bool, rows: int, columns: int, vector_store: bool, read_once: bool, deep: bool) -> Forms:
     """The forms of a tile that fit registers and shared memory, each with as many stages as fit.
 
     deep: K has more than one k-tile, so that two can share a barrier.
     """
-    consumers, moved = warpgroups(rows, columns)
+    consumers, setmaxnreg = warpgroups(rows, columns)
     tile = FreeTileConfig(
-        swapped=swapped, tile_m=rows, tile_n=columns, consumers=consumers, whole=whole, moved=moved,
+        swap_ab=swap_ab, tile_m=rows, tile_n=columns, consumers=consumers,
+        vector_store=vector_store, setmaxnreg=setmaxnreg,
         evict_first=read_once, k_tiles=2 if rows + columns < _SHORT_STAGE and deep else 1,
     )  # fmt: skip
-    one = replace(tile, moved=moved and tile.accumulators > MOST_ACCUMULATORS[consumers][0])
-    shared = replace(tile, consumers=rows // BLOCK, moved=False)
+    one = replace(tile, setmaxnreg=setmaxnreg and tile.accumulators > MOST_ACCUMULATORS[consumers][0])
+    apart = replace(tile, consumers=rows // BLOCK, setmaxnreg=False)
     return Forms(
-        _filled(one), tuple(found for each in (2, 3) for found in _filled(replace(one, neighbours=each))),
-        tuple(found for each in (2, 3, 4) if each <= columns // 8 for found in _filled(replace(shared, split=each))),
+        _filled(one), tuple(found for each in (2, 3) for found in _filled(replace(one, cluster=each))),
+        tuple(found for each in (2, 3, 4) if each <= columns // 8 for found in _filled(replace(apart, split_k=each))),
         _filled(replace(tile, persistent=True)),
     )  # fmt: skip
 
 
 def _filled(config: FreeTileConfig) -> tuple[FreeTileConfig, ...]:
     """The configuration with as many stages as fit; empty if they are too few or the registers do not suffice."""
-    most = MOST_ACCUMULATORS[config.consumers][1] if config.split > 1 else config.most_accumulators
+    most = MOST_ACCUMULATORS[config.consumers][1] if config.split_k > 1 else config.most_accumulators
     if config.accumulators > most:
         return ()
     full = config.filled()

@@ -49,13 +49,13 @@ SHARED = ("", "weights", "tokens", "both")
 ROW = 2
 """CTAs along the tokens if the cluster shares both operands."""
 _NUMBERS = {
-    "tile_m": 64, "tile_n": 8, "consumers": 1, "k_tiles": 1, "stages": 2, "split": 1, "neighbours": 1, "prefetch": 0,
-    "ctas_per_sm": 1, "band": 0,
+    "tile_m": 64, "tile_n": 8, "consumers": 1, "k_tiles": 1, "stages": 2, "split_k": 1, "cluster": 1, "prefetch": 0,
+    "ctas_per_sm": 1, "group": 0,
 }  # fmt: skip
 NAME = re.compile(
     r"(?P<side>[su])(?P<tile_m>\d{1,6})x(?P<tile_n>\d{1,6})(?:w(?P<consumers>\d{1,6}))?(?:k(?P<k_tiles>\d{1,6}))?_(?P<stages>\d{1,6})"
-    r"(?:_S(?P<split>\d{1,6}))?(?P<persistent>_p)?(?:_n(?P<neighbours>\d{1,6})(?P<shared>[awb])?)?(?:_o(?P<ctas_per_sm>\d{1,6}))?"
-    r"(?P<moved>_r)?(?P<evict_first>_e)?(?P<elements>_1)?(?:_f(?P<prefetch>\d{1,6})|(?P<constant_weights>_cw))(?P<without>_np)?(?P<cleared>_z)?"
+    r"(?:_S(?P<split_k>\d{1,6}))?(?P<persistent>_p)?(?:_n(?P<cluster>\d{1,6})(?P<multicast>[awb])?)?(?:_o(?P<ctas_per_sm>\d{1,6}))?"
+    r"(?P<setmaxnreg>_r)?(?P<evict_first>_e)?(?P<elements>_1)?(?:_f(?P<prefetch>\d{1,6})|(?P<constant_weights>_cw))(?P<without>_np)?(?P<zero_fill>_z)?"
 )
 
 
@@ -64,58 +64,62 @@ class FreeTileConfig(Configuration):
     """How D = A Wᵀ is tiled.
 
     Attributes:
-        swapped: the weights (rows of W) are on wgmma's M axis and the tokens (rows of A) on its N axis; otherwise the
+        swap_ab: the weights (rows of W) are on wgmma's M axis and the tokens (rows of A) on its N axis; otherwise the
             other way round.
         tile_m: rows of the operand on the M axis: 64, or a multiple of 64 per consumer; at most 256.
         tile_n: rows of the other operand: a multiple of 8, at most 256.
         consumers: warpgroups that split the rows of the M axis, 1 to 4.
         k_tiles: k-tiles of 128 bytes per stage: 1 or 2. Two halve the number of waits, which pays for small tiles.
         stages: stages of the ring.
-        split: splits of K, one per CTA of a cluster; the CTAs push their partial sums to each other (st.async).
+        split_k: splits of K, one per CTA of a cluster; the CTAs push their partial sums to each other (st.async).
         persistent: as many CTAs as SMs loop over the tiles; otherwise one CTA per tile.
-        neighbours: CTAs per cluster. Unless something is `shared`, the cluster only keeps CTAs close together, so that
-            they load the same weights at the same time.
-        shared: "weights": the CTAs of a cluster have adjacent tiles along the tokens, and each loads a slice of their
-            weights for all (multicast). "tokens": along the weights, and they share tokens. "both": two tiles along the
+        cluster: CTAs per cluster (times `split_k`). Without `multicast` the cluster only keeps CTAs close together, so
+            that they load the same weights at the same time.
+        multicast: "weights": the CTAs of a cluster have adjacent tiles along the tokens, and each loads a slice of
+            their weights for all. "tokens": along the weights, and they share tokens. "both": two tiles along the
             tokens and the rest along the weights; each shares its weights with the first and its tokens with the
             second. "": each CTA loads its own operands.
         ctas_per_sm: CTAs that must fit on an SM.
         evict_first: tell L2 that weights are read once.
-        whole: rows of D are multiples of 16 bytes and stored in 16-byte units; otherwise element by element.
+        vector_store: rows of D are multiples of 16 bytes and stored in 16-byte units; otherwise element by element.
         prefetch: stages of weights prefetched into L2 before the previous kernel has completed.
         constant_weights: the caller's promise that no running kernel writes the weights; they are loaded, not just
             prefetched, before the previous kernel has completed.
         pdl: programmatic dependent launch. Without it nothing runs before the previous kernel has completed.
-        cleared: zero the ring's rows past a tensor that is smaller than a tile. Otherwise they hold whatever shared
+        zero_fill: zero the ring's rows past a tensor that is smaller than a tile. Otherwise they hold whatever shared
             memory held; these values reach only accumulators that are not stored. Clearing costs microseconds, but
             lets the emulator check that no other uninitialised memory is read.
-        moved: the producer has a warpgroup, which gives registers to two or three consumers (setmaxnreg); their tiles
-            may then be twice as large.
-        band: for a persistent kernel, the height of a band in tiles of tokens. The kernel finishes a band along the
+        setmaxnreg: the producer has a warpgroup, which gives registers to two or three consumers; their tiles may then
+            be twice as large.
+        group: for a persistent kernel, the height of a band in tiles of tokens. The kernel finishes a band along the
             weights before the next, so that concurrent tiles share rows of both operands (`raster.grouped`). 0: one
             band of all the tokens.
     """
 
     family: ClassVar[str] = "free_tile"
-    swapped: bool = False
+    former: ClassVar[Mapping[str, str]] = {
+        "swapped": "swap_ab", "split": "split_k", "neighbours": "cluster", "shared": "multicast", "band": "group",
+        "whole": "vector_store", "cleared": "zero_fill", "moved": "setmaxnreg",
+    }  # fmt: skip
+    swap_ab: bool = False
     tile_m: int = 128
     tile_n: int = 96
     consumers: int = 2
     k_tiles: int = 1
     stages: int = 4
-    split: int = 1
+    split_k: int = 1
     persistent: bool = False
-    neighbours: int = 1
+    cluster: int = 1
     ctas_per_sm: int = 1
     evict_first: bool = False
-    whole: bool = True
+    vector_store: bool = True
     prefetch: int = 3
     constant_weights: bool = False
     pdl: bool = True
-    cleared: bool = False
-    moved: bool = False
-    shared: str = ""
-    band: int = 0
+    zero_fill: bool = False
+    setmaxnreg: bool = False
+    multicast: str = ""
+    group: int = 0
 
     @property
     def blocks(self) -> int:
@@ -130,22 +134,22 @@ class FreeTileConfig(Configuration):
     @property
     def threads(self) -> int:
         """Threads of a CTA: the consumer warpgroups and the producer's warp or warpgroup."""
-        return 128 * self.consumers + (128 if self.moved else 32)
+        return 128 * self.consumers + (128 if self.setmaxnreg else 32)
 
     @property
     def launch_registers(self) -> int | None:
         """Registers per thread at launch, as the PTX states them; None if ptxas finds the number by itself."""
-        return LAUNCH_REGISTERS[self.consumers] if self.moved else None
+        return LAUNCH_REGISTERS[self.consumers] if self.setmaxnreg else None
 
     @property
     def role_registers(self) -> tuple[int | None, int | None]:
         """Registers per thread of a producer and of a consumer, if registers move."""
-        return MOVED_REGISTERS[self.consumers] if self.moved else (None, None)
+        return MOVED_REGISTERS[self.consumers] if self.setmaxnreg else (None, None)
 
     @property
     def most_accumulators(self) -> int:
         """Accumulators per thread up to which ptxas is known not to spill."""
-        if self.moved:
+        if self.setmaxnreg:
             return MOST_MOVED.get(self.consumers, 0)
         return MOST_ACCUMULATORS.get(self.consumers, (0, 0))[self.persistent]
 
@@ -157,34 +161,34 @@ class FreeTileConfig(Configuration):
     @property
     def tokens(self) -> int:
         """Rows of A in a tile."""
-        return self.tile_n if self.swapped else self.tile_m
+        return self.tile_n if self.swap_ab else self.tile_m
 
     @property
     def weights(self) -> int:
         """Rows of W in a tile."""
-        return self.tile_m if self.swapped else self.tile_n
+        return self.tile_m if self.swap_ab else self.tile_n
 
     @property
     def along_tokens(self) -> int:
         """CTAs of a cluster that are adjacent along the tokens and share weights."""
-        return {"weights": self.neighbours, "both": ROW}.get(self.shared, 1)
+        return {"weights": self.cluster, "both": ROW}.get(self.multicast, 1)
 
     @property
     def along_weights(self) -> int:
         """CTAs of a cluster that are adjacent along the weights and share tokens."""
-        return {"tokens": self.neighbours, "both": self.neighbours // ROW}.get(self.shared, 1)
+        return {"tokens": self.cluster, "both": self.cluster // ROW}.get(self.multicast, 1)
 
     @property
     def ctas(self) -> int:
         """CTAs per cluster."""
-        return self.split * self.neighbours
+        return self.split_k * self.cluster
 
     def groups(self, across: int, down: int) -> int:
         """The number of clusters that cover `across` tiles along the tokens and `down` along the weights. A cluster
         extends along the axis whose tiles share an operand."""
-        if self.shared:
+        if self.multicast:
             return -(-across // self.along_tokens) * -(-down // self.along_weights)
-        return -(-across * down // self.neighbours)
+        return -(-across * down // self.cluster)
 
     @property
     def stage_bytes(self) -> int:
@@ -194,12 +198,12 @@ class FreeTileConfig(Configuration):
     @property
     def exchange_bytes(self) -> int:
         """Bytes of shared memory into which the other splits of K push their partial sums."""
-        if self.split == 1:
+        if self.split_k == 1:
             return 0
-        width = exchange_width(self.tile_n // 2, self.split)
+        width = exchange_width(self.tile_n // 2, self.split_k)
         pieces = self.tile_n // 2 // width
-        most = max(len(owned(pieces, self.split, rank)) for rank in range(self.split))
-        return (self.split - 1) * most * width * 4 * 128 * self.consumers
+        most = max(len(owned(pieces, self.split_k, rank)) for rank in range(self.split_k))
+        return (self.split_k - 1) * most * width * 4 * 128 * self.consumers
 
     @property
     def pass_columns(self) -> int:
@@ -210,7 +214,7 @@ class FreeTileConfig(Configuration):
     def staged_bytes(self) -> int:
         """Bytes of shared memory in which stores are staged (`collective.staged_store`)."""
         blocks = self.consumers * (1 if self.persistent else self.blocks)
-        return blocks * staged_block(self.pass_columns, self.swapped)
+        return blocks * staged_block(self.pass_columns, self.swap_ab)
 
     @property
     def output_tile(self) -> tuple[int, int]:
@@ -232,8 +236,17 @@ class FreeTileConfig(Configuration):
 
     def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError if no kernel can be built from this configuration."""
-        flags = ("swapped", "persistent", "evict_first", "whole", "constant_weights", "pdl", "cleared", "moved")
-        check_fields(self, _NUMBERS, flags, {"shared": SHARED})
+        flags = (
+            "swap_ab",
+            "persistent",
+            "evict_first",
+            "vector_store",
+            "constant_weights",
+            "pdl",
+            "zero_fill",
+            "setmaxnreg",
+        )
+        check_fields(self, _NUMBERS, flags, {"multicast": SHARED})
         problem = self._problem(product, fusion)
         if problem is not None:
             what, expected, got = problem
@@ -247,14 +260,14 @@ class FreeTileConfig(Configuration):
         heavy += fusion.gate + fusion.addend
         if heavy:
             most -= ROOM_OF_END[self.consumers] + ROOM_OF_MORE * (heavy - 1)
-            most -= ROOM_OF_OPERAND[self.swapped] * (fusion.gate + fusion.addend)
+            most -= ROOM_OF_OPERAND[self.swap_ab] * (fusion.gate + fusion.addend)
         return self.accumulators <= most
 
     def _problem(self, product: Product, fusion: Fusion = _PLAIN) -> tuple[str, str, object] | None:
         most = self.most_accumulators
         checks: list[tuple[bool, str, str, object]] = [
-            (self.consumers in (MOST_MOVED if self.moved else MOST_ACCUMULATORS), "the number of consumers",
-             "2 or 3 if registers move" if self.moved else "1 to 4", self.consumers),
+            (self.consumers in (MOST_MOVED if self.setmaxnreg else MOST_ACCUMULATORS), "the number of consumers",
+             "2 or 3 if registers move" if self.setmaxnreg else "1 to 4", self.consumers),
             (self.tile_m % (BLOCK * self.consumers) == 0 and self.tile_m <= 256, "the tile's rows",
              f"a multiple of {BLOCK * self.consumers} to 256", self.tile_m),
             (self.tile_n in FLOAT_N, "the tile's columns", "a multiple of 8 to 256", self.tile_n),
@@ -264,17 +277,17 @@ class FreeTileConfig(Configuration):
             (self.stages <= MOST_STAGES, "the stages of the ring", f"at most {MOST_STAGES}", self.stages),
             (self.ctas_per_sm <= 4, "CTAs per SM", "1 to 4", self.ctas_per_sm),
             (self.ctas <= 8, "the cluster size", "at most 8 CTAs", self.ctas),
-            (self.split == 1 or (self.blocks == 1 and self.split <= self.tile_n // 8), "the splits of K",
-             f"64 rows per consumer, and at most {self.tile_n // 8} splits", (self.split, self.blocks)),
-            (self.split == 1 or not self.persistent, "the splits of K", "1 for a persistent kernel", self.split),
-            (self.neighbours == 1 or not self.persistent or self.shared != "", "the cluster size",
-             "1 for a persistent kernel that shares nothing", self.neighbours),
-            (not self.band or self.persistent, "the bands", "0 unless the kernel is persistent", self.band),
-            (not self.band or self.takes_bands, "the bands", "0 with three consumers or more", self.band),
-            (not self.shared or self.neighbours > 1, "the cluster size", "at least 2 CTAs to share", self.neighbours),
-            (not self.shared or self.split == 1, "the splits of K", "1 if an operand is shared", self.split),
-            (self.shared != "both" or self.neighbours in (4, 8), "the cluster size", "4 or 8 to share both operands",
-             self.neighbours),
+            (self.split_k == 1 or (self.blocks == 1 and self.split_k <= self.tile_n // 8), "the splits of K",
+             f"64 rows per consumer, and at most {self.tile_n // 8} splits", (self.split_k, self.blocks)),
+            (self.split_k == 1 or not self.persistent, "the splits of K", "1 for a persistent kernel", self.split_k),
+            (self.cluster == 1 or not self.persistent or self.multicast != "", "the cluster size",
+             "1 for a persistent kernel that shares nothing", self.cluster),
+            (not self.group or self.persistent, "the bands", "0 unless the kernel is persistent", self.group),
+            (not self.group or self.takes_bands, "the bands", "0 with three consumers or more", self.group),
+            (not self.multicast or self.cluster > 1, "the cluster size", "at least 2 CTAs to share", self.cluster),
+            (not self.multicast or self.split_k == 1, "the splits of K", "1 if an operand is shared", self.split_k),
+            (self.multicast != "both" or self.cluster in (4, 8), "the cluster size", "4 or 8 to share both operands",
+             self.cluster),
             *((sharers == 1 or rows >= SLICE_ROWS * sharers, "the shared rows", f"{SLICE_ROWS} rows per sharing CTA",
                (rows, sharers))
               for rows, sharers in ((self.weights, self.along_tokens), (self.tokens, self.along_weights))),
@@ -306,14 +319,14 @@ def room(ctas_per_sm: int) -> int:
     return min(SHARED_BYTES, SHARED_OF_SM // ctas_per_sm - RESERVED)
 
 
-def staged_block(columns: int, swapped: bool) -> int:
+def staged_block(columns: int, swap_ab: bool) -> int:
     """Bytes of the buffer that stages 64 x `columns` accumulators of 16-bit results for their store."""
-    return columns * staged_pitch(columns, swapped) if swapped else BLOCK * staged_pitch(columns, swapped)
+    return columns * staged_pitch(columns, swap_ab) if swap_ab else BLOCK * staged_pitch(columns, swap_ab)
 
 
-def staged_pitch(columns: int, swapped: bool) -> int:
+def staged_pitch(columns: int, swap_ab: bool) -> int:
     """Bytes from row to row: an odd multiple of 16, so that eight rows of 16 bytes fall into different banks."""
-    return 2 * BLOCK + 16 if swapped else 2 * columns + (16 if columns // 8 % 2 == 0 else 0)
+    return 2 * BLOCK + 16 if swap_ab else 2 * columns + (16 if columns // 8 % 2 == 0 else 0)
 
 
 def named(text: str) -> FreeTileConfig:
@@ -324,11 +337,11 @@ def named(text: str) -> FreeTileConfig:
         raise ArgumentError("unknown free-tile configuration", expected="a name such as u128x96w2_9_f3",
                             got=text)  # fmt: skip
     numbers = {key: int(value) for key, value in found.groupdict().items() if key in _NUMBERS and value is not None}
-    named = ("persistent", "evict_first", "constant_weights", "cleared", "moved")
+    named = ("persistent", "evict_first", "constant_weights", "zero_fill", "setmaxnreg")
     flags = {key: found[key] is not None for key in named}
     fields: dict[str, Any] = {"consumers": 1, **numbers, **flags}
-    fields["shared"] = {"a": "tokens", "w": "weights", "b": "both"}.get(found["shared"], "")
-    return FreeTileConfig(**fields, swapped=found["side"] == "s", whole=found["elements"] is None,
+    fields["multicast"] = {"a": "tokens", "w": "weights", "b": "both"}.get(found["multicast"], "")
+    return FreeTileConfig(**fields, swap_ab=found["side"] == "s", vector_store=found["elements"] is None,
                           pdl=found["without"] is None)  # fmt: skip
 
 
@@ -343,11 +356,11 @@ class FreeTileGrid:
         config = self.config
         across, down = -(-dims["M"] // config.tokens), -(-dims["N"] // config.weights)
         tiles = across * down
-        if config.shared:
+        if config.multicast:
             tiles = config.groups(across, down)
             if config.persistent:
-                tiles = min(tiles, machine.clusters(config.neighbours) * config.ctas_per_sm)
-            return (tiles * config.neighbours, 1, 1)
+                tiles = min(tiles, machine.clusters(config.cluster) * config.ctas_per_sm)
+            return (tiles * config.cluster, 1, 1)
         if config.persistent:
             return (min(tiles, machine.sms * config.ctas_per_sm), 1, 1)
-        return (-(-tiles // config.neighbours) * config.ctas, 1, 1)
+        return (-(-tiles // config.cluster) * config.ctas, 1, 1)

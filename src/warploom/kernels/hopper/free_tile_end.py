@@ -41,19 +41,19 @@ class Operand:
     """
 
     def __init__(
-        self, array: ArrayHandle, pairs: bool, swapped: bool, on_m: Register, on_n: Register,
+        self, array: ArrayHandle, pairs: bool, swap_ab: bool, on_m: Register, on_n: Register,
         needed: Sequence[Predicate],
     ) -> None:  # fmt: skip
-        self.array, self.swapped, self.pairs, self.needed = array, swapped, pairs and not swapped, needed
+        self.array, self.swap_ab, self.pairs, self.needed = array, swap_ab, pairs and not swap_ab, needed
         step, size = array.row_stride(), array.dtype.bytes
         self.step = step.to(u64) * size
-        token, weight = (on_n, on_m) if swapped else (on_m, on_n)
+        token, weight = (on_n, on_m) if swap_ab else (on_m, on_n)
         self.start = array.pointer() + (token.to(u64) * step + weight) * size
 
     def pair(self, column: int, half: int, needed: Sequence[Predicate]) -> tuple[Register, Register]:
         """Two elements of row `half` as f32, beginning at column `column` of the tile; undefined where not needed."""
         size, place, across = self.array.dtype.bytes, self.start, column
-        if self.swapped:
+        if self.swap_ab:
             across = half * HALF_ROWS
         elif half:
             place = place + self.step * HALF_ROWS
@@ -64,7 +64,7 @@ class Operand:
         found = []
         for odd in range(2):
             inside = self.needed[half] & needed[odd]
-            if self.swapped:
+            if self.swap_ab:
                 found.append(load_as_f32(self.array.dtype, place + self.step * (column + odd), across, inside))
             else:
                 found.append(load_as_f32(self.array.dtype, place, across + odd, inside))
@@ -83,7 +83,7 @@ class Ahead:
     """
 
     def __init__(
-        self, given: Mapping[str, Any], fusion: Fusion, swapped: bool, on_m: Register, on_n: Register,
+        self, given: Mapping[str, Any], fusion: Fusion, swap_ab: bool, on_m: Register, on_n: Register,
         limit_m: Register, limit_n: Register, blocks: int, columns: int,
     ) -> None:  # fmt: skip
         scale_a, scale_b, bias = given.get("scale_a"), given.get("scale_b"), given.get("bias")
@@ -95,7 +95,7 @@ class Ahead:
             self.factor = given["alpha"] if self.factor is None else self.factor * given["alpha"]
         scales = (scale_a, scale_b) if fusion.scales == "row" else (None, None)
         biases = (None, bias)
-        of_m, of_n = ([pair[axis] for pair in (scales, biases)] for axis in ((1, 0) if swapped else (0, 1)))
+        of_m, of_n = ([pair[axis] for pair in (scales, biases)] for axis in ((1, 0) if swap_ab else (0, 1)))
         self._rows: list[list[list[Register]] | None] = [None, None]
         self._lanes: list[list[Register] | None] = [None, None]
         for index, (along_m, along_n) in enumerate(zip(of_m, of_n, strict=True)):
@@ -170,20 +170,20 @@ class End:
     """
 
     def __init__(
-        self, D: ArrayHandle, given: Mapping[str, Any], fusion: Fusion, ahead: Ahead, index: int, swapped: bool,
-        on_m: Register, on_n: Register, own: tuple[Register, Register], whole: bool,
+        self, D: ArrayHandle, given: Mapping[str, Any], fusion: Fusion, ahead: Ahead, index: int, swap_ab: bool,
+        on_m: Register, on_n: Register, own: tuple[Register, Register], vector_store: bool,
     ) -> None:  # fmt: skip
         self.D, self.fusion, self.ahead = D, fusion, ahead
         lane, warp = ptx.special.tid.x() & 31, (ptx.special.tid.x() & 127) >> 5
         tokens, weights = D.shape[0], D.shape[1]
-        self.on_m, self.limit_m = on_m + (warp << 4) + (lane >> 2), weights if swapped else tokens
-        self.on_n, self.limit_n = on_n + ((lane & 3) << 1), tokens if swapped else weights
+        self.on_m, self.limit_m = on_m + (warp << 4) + (lane >> 2), weights if swap_ab else tokens
+        self.on_n, self.limit_n = on_n + ((lane & 3) << 1), tokens if swap_ab else weights
         self.scale_m, self.bias_m = ahead.along_m(index)
         self.own_n, self.beta = own[1], given.get("beta")
-        self.gate, self.addend = self._operands(given, swapped, own[0], whole)
+        self.gate, self.addend = self._operands(given, swap_ab, own[0], vector_store)
 
     def _operands(
-        self, given: Mapping[str, Any], swapped: bool, own_m: Register, whole: bool
+        self, given: Mapping[str, Any], swap_ab: bool, own_m: Register, vector_store: bool
     ) -> tuple[Operand | None, Operand | None]:
         """Gate and addend. Elements outside D or of another tile are not read, nor is C if beta is 0."""
         gate = addend = None
@@ -191,10 +191,10 @@ class End:
             rows = [self.on_m + half * HALF_ROWS for half in range(2)]
             needed = [(row >= own_m) & (row < self.limit_m) for row in rows]
         if self.fusion.gate:
-            gate = Operand(given["gate"], whole, swapped, self.on_m, self.on_n, needed)
+            gate = Operand(given["gate"], vector_store, swap_ab, self.on_m, self.on_n, needed)
         if self.beta is not None:
             read = [each & (self.beta != 0.0) for each in needed]
-            addend = Operand(given["C"], whole, swapped, self.on_m, self.on_n, read)
+            addend = Operand(given["C"], vector_store, swap_ab, self.on_m, self.on_n, read)
         return gate, addend
 
     def _needed(self, column: int) -> list[Predicate]:

@@ -48,6 +48,6 @@ def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
 
 def result(product: Product, config: FreeTileConfig, over: str = "") -> Tile:
     """D. Rows stored in 16-byte units must begin at multiples of 16 bytes; otherwise they begin anywhere."""
-    if config.whole:
+    if config.vector_store:
         return Tile("M", "N", product.out, multiple=(1, 8), order="rows", over=over)
     return Tile("M", "N", product.out, over=over)

@@ -62,23 +62,23 @@ class Places:
         """The CTAs that share the "tokens" or the "weights" with this one; None if none do."""
         if self.grid is not None:
             return self.grid.of_row() if operand == "weights" else self.grid.of_column()
-        return Sharers.all(self.config.neighbours) if self.config.shared == operand else None
+        return Sharers.all(self.config.cluster) if self.config.multicast == operand else None
 
     def tiles(self) -> Iterator[Register]:
         """This CTA's tiles: a run-time loop if it can have several, a branch if it may have none. CTAs that share an
         operand have the same number of tiles and the same tile indices."""
         config = self.config
         tiles = self.across() * self.down()
-        if config.shared:
-            first = ptx.special.ctaid.x() // config.neighbours
+        if config.multicast:
+            first = ptx.special.ctaid.x() // config.cluster
             if config.persistent:
-                step = ptx.special.nctaid.x() // config.neighbours
+                step = ptx.special.nctaid.x() // config.cluster
                 yield from ptx.range(first, tiles, step, unroll=False)
             else:
                 yield first
         elif config.persistent:
             yield from ptx.range(self.k.tile, tiles, ptx.special.nctaid.x(), unroll=False)
-        elif config.neighbours > 1:
+        elif config.cluster > 1:
             with ptx.if_(self.k.tile < tiles):
                 yield self.k.tile
         else:
@@ -88,7 +88,7 @@ class Places:
         """The coordinates of tile `tile`; the last tile is moved to end with the tensor. Each role computes them by
         itself, a consumer after its main loop, because registers are scarce."""
         config, across = self.config, self.across()
-        token, weight = grouped(config.band)(tile, across, self.down()) if config.band else (None, None)
+        token, weight = grouped(config.group)(tile, across, self.down()) if config.group else (None, None)
         own_token = self._of_cluster(tile % across if token is None else token, "weights") * config.tokens
         own_weight = self._of_cluster(tile // across if weight is None else weight, "tokens") * config.weights
         return Here(
@@ -102,9 +102,9 @@ class Places:
         return index if sharers is None else index * sharers.ctas + sharers.index()
 
 
-def _covering(extent: Register, tile: int, neighbours: int) -> Register:
+def _covering(extent: Register, tile: int, cluster: int) -> Register:
     count = (extent + (tile - 1)) // tile
-    return count if neighbours == 1 else (count + (neighbours - 1)) // neighbours
+    return count if cluster == 1 else (count + (cluster - 1)) // cluster
 
 
 class Loads:
@@ -123,7 +123,7 @@ class Loads:
         config, A, W = self.places.config, self.places.A, self.places.W  # noqa: N806
         tokens = config.tokens if "tokens" in self.slices else inside(A.shape[0], config.tokens)
         weights = config.weights if "weights" in self.slices else inside(W.shape[0], config.weights)
-        rows = weights + tokens if config.shared == "tokens" else tokens + weights
+        rows = weights + tokens if config.multicast == "tokens" else tokens + weights
         return rows * (config.k_tiles * TILE_K_BYTES)
 
     def tokens(self, here: Here, number: Register, stage: Stage) -> None:

@@ -56,8 +56,8 @@ class Memory:
 def memory(m: int, n: int, ranks: int, config: FreeTileConfig, form: str = "one_shot") -> Memory:
     """Of D (M, N) = (m, n)."""
     tiles = -(-m // config.tokens) * -(-n // config.weights)
-    pieces = tiles * (config.tile_m // BLOCK) * config.split
-    ctas = -(-tiles // config.neighbours) * config.ctas
+    pieces = tiles * (config.tile_m // BLOCK) * config.split_k
+    ctas = -(-tiles // config.cluster) * config.ctas
     return Memory(
         pieces * PLACES * ranks * slot_words(_accumulators(config), form), pieces * ranks, ctas,
         words(ctas * -(-config.threads // 32)),
@@ -81,8 +81,8 @@ def candidates(
     tensors clear what no box fills: it is multiplied, and the sums travel to the other GPUs."""
     fusion = Fusion(scales=scales)
     return tuple(
-        replace(config, cleared=outside(config, m, n) > 0) for config, _ in ranked(m, n, k, product, sms)
-        if config.neighbours == 1 and (config.persistent or waves_of(config, m, n, sms) == 1)
+        replace(config, zero_fill=outside(config, m, n) > 0) for config, _ in ranked(m, n, k, product, sms)
+        if config.cluster == 1 and (config.persistent or waves_of(config, m, n, sms) == 1)
         and config.fits_registers(product, fusion)
     )  # fmt: skip
 
@@ -120,9 +120,9 @@ def build(
     config.check(product, fusion)
     if ranks < 2:
         raise ArgumentError("sums over GPUs need some", expected="2 ranks or more", got=ranks)
-    if config.shared:
+    if config.multicast:
         raise ArgumentError(f"{config.name()} cannot add sums over GPUs", expected="no operand shared by neighbours",
-                            got=config.shared)  # fmt: skip
+                            got=config.multicast)  # fmt: skip
     names: dict[str, Tile | Scalar] = {
         **operands(product, config),
         "slots": Tile("Words", u32, peers=ranks),
@@ -149,10 +149,10 @@ def build(
 def _accumulators(config: FreeTileConfig) -> int:
     """Of a thread for its part of a block of 64 rows, at most."""
     of_block = config.tile_n // 2
-    if config.split == 1:
+    if config.split_k == 1:
         return of_block
-    width = exchange_width(of_block, config.split)
-    return max(len(owned(of_block // width, config.split, part)) for part in range(config.split)) * width
+    width = exchange_width(of_block, config.split_k)
+    return max(len(owned(of_block // width, config.split_k, part)) for part in range(config.split_k)) * width
 
 
 @dataclass(frozen=True)

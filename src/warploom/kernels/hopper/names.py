@@ -53,10 +53,10 @@ def small_config(found: re.Match[str]) -> SmallMConfig:
     """The configuration of a small-M kernel."""
     tokens, rows, k_tiles, stages, stream, split, by, per_sm, trigger, promise, prefetch, wide = found.groups()
     return SmallMConfig(
-        tokens=int(tokens), rows=int(rows), k_tiles=int(k_tiles), stages=int(stages), split=int(split or 1),
+        tokens=int(tokens), rows=int(rows), k_tiles=int(k_tiles), stages=int(stages), split_k=int(split or 1),
         split_by="stream" if stream else next(name for name in SPLITS if name[0] == (by or "c")),
         ctas_per_sm=int(per_sm or 1), trigger=trigger or TRIGGERS[0], constant_weights=bool(promise),
-        prefetch=int(prefetch or 0), wide=bool(wide),
+        prefetch=int(prefetch or 0), vector_store=bool(wide),
     )  # fmt: skip
 
 

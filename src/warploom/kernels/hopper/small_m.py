@@ -19,8 +19,8 @@ Barriers   full[s]    1 arrival + bytes of the stage         producer -> consume
            bar 1, 2   128 threads of a consumer: around its counting (last arriver, streamed), before it transposes
 Buffers    the ring: W rows x k_tiles x 128 bytes and A tokens x k_tiles x 128 bytes, per stage
            sums (cluster): what the other splits send; arrived (last arriver): the value read from the counter
-           transposed (wide): two buffers of 16 tokens x 16 columns per warp; in the ring's first stage or, if streamed,
-           in memory of their own
+           transposed (vector_store): two buffers of 16 tokens x 16 columns per warp; in the ring's first stage or,
+           if streamed, in memory of their own
 Grid       x: tiles of W times the splits of K, which are adjacent; or, if streamed, as many CTAs as fit at a time
            y: tiles of tokens
 Limits     any M and N; K a multiple of 16 bytes' worth; W is (N, K), K-major
@@ -76,10 +76,10 @@ def build(
 
     @kernel(
         in_specs=arguments(product, config, fusion),
-        out_specs={"D": Tile("M", "N", product.out, multiple=(1, 8) if config.wide else ())},
+        out_specs={"D": Tile("M", "N", product.out, multiple=(1, 8) if config.vector_store else ())},
         grid=SmallMGrid(product, config),
         block=config.threads,
-        cluster=(config.split if config.clustered else 1, 1, 1),
+        cluster=(config.split_k if config.clustered else 1, 1, 1),
         arch="sm_90a",
         pdl=config.pdl,
         name="decode",
@@ -149,7 +149,7 @@ class Cta:
             b=smem.wgmma_tile(product.a, (config.tokens, tile_k), stages=config.stages, name="ring.a"),
         )
         transposed = None
-        if config.wide:
+        if config.vector_store:
             over = None if config.streamed else ring.tiles["a"][0]
             transposed = TransposedStore(D, config.groups, over)
         stages = k_tiles(A, tile_k)
@@ -157,10 +157,10 @@ class Cta:
             stream = StreamKSchedule(stages, (W.shape[0] + (config.rows - 1)) // config.rows)
             streamed = StreamKFixup(args["workspace"], args["counters"], stream, config.groups)
             return Cta(config, A, W, ring, stream, streamed, transposed)
-        work = SplitKSchedule(stages, config.split)
+        work = SplitKSchedule(stages, config.split_k)
         exchange: NoReduce | DsmemReduce | SemaphoreReduce = NoReduce()
         if config.clustered:
-            exchange = DsmemReduce(config.tokens // 2, config.groups, config.split)
+            exchange = DsmemReduce(config.tokens // 2, config.groups, config.split_k)
         elif config.by_last:
             exchange = SemaphoreReduce(args["workspace"], args["counters"], work, config.groups)
         return Cta(config, A, W, ring, work, exchange, transposed)

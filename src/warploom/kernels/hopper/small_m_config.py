@@ -33,7 +33,7 @@ SPLITS = ("cluster", "last", "stream")
 MOST_STAGES = 24
 MOST_SPLIT = 64
 """Splits of K that a workspace supports; each is a copy of D in f32."""
-_NUMBERS = dict.fromkeys(("tokens", "rows", "k_tiles", "stages", "split", "ctas_per_sm"), 1) | {"prefetch": 0}
+_NUMBERS = dict.fromkeys(("tokens", "rows", "k_tiles", "stages", "split_k", "ctas_per_sm"), 1) | {"prefetch": 0}
 FEW_TOKENS = 32
 """Tokens up to which a stage is little more than its weights, and D is small enough to be stored by elements."""
 PREFETCHED = 6
@@ -56,10 +56,10 @@ class SmallMConfig(Configuration):
     rows: rows of W per CTA: 64 per consumer; 64 or 128.
     k_tiles: k-tiles of 128 bytes per stage: 1, 2 or 4.
     stages: stages of the ring.
-    split: splits of K, one per CTA.
+    split_k: splits of K, one per CTA.
     split_by: how the partial sums are added. "cluster": the CTAs of a cluster each add some of the tokens, which
         the others send. "last": the last CTA to arrive adds them, from a workspace in global memory. "stream": as
-        "last", but all tiles together are divided into one piece per CTA (stream-K), and `split` is 1.
+        "last", but all tiles together are divided into one piece per CTA (stream-K), and `split_k` is 1.
     ctas_per_sm: CTAs that must fit on an SM, 1 to 4. Those of the next kernel count too.
     trigger: "off": an ordinary launch. Otherwise the kernel starts while the previous one in the stream ends
         (programmatic dependent launch), and lets the next one start at its own "start", after its last "loads", or
@@ -67,21 +67,23 @@ class SmallMConfig(Configuration):
     constant_weights: the caller's promise that no running kernel writes the weights: they are loaded before the
         previous kernel has completed.
     prefetch: without that promise, the number of stages whose weights are prefetched into L2; 0 for none.
-    wide: D is stored 16 bytes at a time; needs 16-bit elements and N a multiple of 8. Pays if there are many tokens.
+    vector_store: D is stored 16 bytes at a time; needs 16-bit elements and N a multiple of 8. Pays if there are
+            many tokens.
     """
 
     family: ClassVar[str] = "small_m"
+    former: ClassVar[Mapping[str, str]] = {"split": "split_k", "wide": "vector_store"}
     tokens: int = 16
     rows: int = 64
     k_tiles: int = 2
     stages: int = 6
-    split: int = 1
+    split_k: int = 1
     split_by: str = "cluster"
     ctas_per_sm: int = 1
     trigger: str = "start"
     constant_weights: bool = False
     prefetch: int = 0
-    wide: bool = False
+    vector_store: bool = False
 
     @property
     def groups(self) -> int:
@@ -101,12 +103,12 @@ class SmallMConfig(Configuration):
     @property
     def clustered(self) -> bool:
         """True if the splits of K are the CTAs of a cluster."""
-        return self.split > 1 and self.split_by == "cluster"
+        return self.split_k > 1 and self.split_by == "cluster"
 
     @property
     def by_last(self) -> bool:
         """True if the splits of K meet in a workspace."""
-        return self.split > 1 and self.split_by == "last"
+        return self.split_k > 1 and self.split_by == "last"
 
     @property
     def streamed(self) -> bool:
@@ -128,10 +130,10 @@ class SmallMConfig(Configuration):
         """Bytes of shared memory into which the other CTAs of a cluster send their partial sums."""
         if not self.clustered:
             return 0
-        width = exchange_width(self.tokens // 2, self.split)
+        width = exchange_width(self.tokens // 2, self.split_k)
         pieces = self.tokens // 2 // width
-        most = max(len(owned(pieces, self.split, rank)) for rank in range(self.split))
-        return (self.split - 1) * most * width * 4 * 128 * self.groups
+        most = max(len(owned(pieces, self.split_k, rank)) for rank in range(self.split_k))
+        return (self.split_k - 1) * most * width * 4 * 128 * self.groups
 
     @property
     def output_tile(self) -> tuple[int, int]:
@@ -145,7 +147,7 @@ class SmallMConfig(Configuration):
     @property
     def _fixed_bytes(self) -> int:
         """Bytes of everything but the stages."""
-        turned = TRANSPOSED_BYTES * self.groups if self.wide and self.streamed else 0
+        turned = TRANSPOSED_BYTES * self.groups if self.vector_store and self.streamed else 0
         return self.exchange_bytes + turned + BARRIER_BYTES
 
     def tiles(self, m: int, n: int) -> int:
@@ -155,13 +157,13 @@ class SmallMConfig(Configuration):
     def ctas(self, n: int, sms: int) -> int:
         """CTAs along grid x."""
         tiles = -(-n // self.rows)
-        return min(sms * self.ctas_per_sm, tiles * 4) if self.streamed else tiles * self.split
+        return min(sms * self.ctas_per_sm, tiles * 4) if self.streamed else tiles * self.split_k
 
     def workspace(self, m: int, n: int, sms: int) -> tuple[tuple[int, int], int]:
         """The memory that "last" and "stream" require from the caller: the shape of an f32 workspace, whatever it
         contains, and the number of u32 counters, initially zero."""
         tiles = self.tiles(m, n)
-        blocks = 2 * self.ctas(n, sms) * -(-m // self.tokens) if self.streamed else tiles * self.split
+        blocks = 2 * self.ctas(n, sms) * -(-m // self.tokens) if self.streamed else tiles * self.split_k
         return (blocks * self.groups, GROUP_ROWS * self.tokens), tiles * self.groups
 
     def filled(self) -> SmallMConfig:
@@ -175,7 +177,7 @@ class SmallMConfig(Configuration):
 
     def check(self, product: Product, fusion: Fusion | None = None) -> None:
         """Raise ArgumentError if no kernel can be built from this configuration."""
-        check_fields(self, _NUMBERS, ("constant_weights", "wide"), {"split_by": SPLITS, "trigger": TRIGGERS})
+        check_fields(self, _NUMBERS, ("constant_weights", "vector_store"), {"split_by": SPLITS, "trigger": TRIGGERS})
         problem = self._problem(product, fusion)
         if problem is not None:
             what, expected, got = problem
@@ -191,10 +193,10 @@ class SmallMConfig(Configuration):
             (self.k_tiles in (1, 2, 4), "k-tiles per stage", "1, 2 or 4", self.k_tiles),
             (self.prefetch >= 0, "the prefetched stages", "a number of stages", self.prefetch),
             (self.stages >= 2, "the stages of the ring", "at least 2", self.stages),
-            (self.split >= 1 and (not self.clustered or self.split <= min(8, self.tokens // 2)), "the splits of K",
-             f"at least 1, in a cluster at most {min(8, self.tokens // 2)}", self.split),
-            (self.split <= MOST_SPLIT, "the splits of K", f"at most {MOST_SPLIT}", self.split),
-            (not self.streamed or self.split == 1, "the splits of K", '1 with split_by="stream"', self.split),
+            (self.split_k >= 1 and (not self.clustered or self.split_k <= min(8, self.tokens // 2)), "the splits of K",
+             f"at least 1, in a cluster at most {min(8, self.tokens // 2)}", self.split_k),
+            (self.split_k <= MOST_SPLIT, "the splits of K", f"at most {MOST_SPLIT}", self.split_k),
+            (not self.streamed or self.split_k == 1, "the splits of K", '1 with split_by="stream"', self.split_k),
             (self.split_by in SPLITS, "how partial sums are added", " or ".join(SPLITS), self.split_by),
             (self.ctas_per_sm in (1, 2, 3, 4), "CTAs per SM", "1 to 4", self.ctas_per_sm),
             (self.trigger in TRIGGERS, "the trigger", ", ".join(TRIGGERS), self.trigger),
@@ -202,7 +204,7 @@ class SmallMConfig(Configuration):
              (str(product.a), str(product.b))),
             (product.a == product.b or product.a.bits == product.b.bits == 8, "the operand types",
              "one type, or two of eight bits", (str(product.a), str(product.b))),
-            (not self.wide or product.out.bits == 16, "wide stores", "an output of 16 bits", str(product.out)),
+            (not self.vector_store or product.out.bits == 16, "wide stores", "an output of 16 bits", str(product.out)),
             (product.out in OUTPUTS, "the output type", ", ".join(map(str, OUTPUTS)), str(product.out)),
             ((product.a_major, product.b_major) == ("K", "K"), "the layouts", "both operands K-major",
              (product.a_major, product.b_major)),
@@ -280,8 +282,8 @@ def choose(
     elif tokens > 64 and product.a.bits == 16 and tiles <= sms:
         rows, split = 128, 2
     config = SmallMConfig(
-        tokens=tokens, rows=rows, k_tiles=k_tiles, split=split, split_by=split_by, ctas_per_sm=per_sm,
+        tokens=tokens, rows=rows, k_tiles=k_tiles, split_k=split, split_by=split_by, ctas_per_sm=per_sm,
         trigger="start", constant_weights=constant_weights, prefetch=PREFETCHED if tiles <= sms else 0,
-        wide=not few and n % 8 == 0 and product.out.bits == 16,
+        vector_store=not few and n % 8 == 0 and product.out.bits == 16,
     )  # fmt: skip
     return config.filled()

@@ -129,13 +129,13 @@ class BlackwellSmallM(OfBlackwell):
 
     def estimate(self, config: SmallMConfig, problem: Problem, gpu: Gpu) -> Estimate:
         """Of one product: what the busiest multiprocessor is filled with, or memory's time, and the exchange."""
-        tiles = -(-problem.n // ROWS) * -(-problem.m // config.tokens) * config.split
-        rounds, steps = -(-tiles // gpu.sms), -(-problem.k // problem.product.tile_k // config.split)
+        tiles = -(-problem.n // ROWS) * -(-problem.m // config.tokens) * config.split_k
+        rounds, steps = -(-tiles // gpu.sms), -(-problem.k // problem.product.tile_k // config.split_k)
         fill = steps * config.stage_bytes / FILL_BYTES
         tensor = steps * ROWS * config.tokens * TILE_K_BYTES / 2 / MACS
         busy = (rounds * max(fill, tensor) + END_CYCLES) / MHZ
         memory = problem.bytes / problem.count / MEMORY
-        time = max(busy, memory) + START_US + SPLIT_US * (config.split > 1)
+        time = max(busy, memory) + START_US + SPLIT_US * (config.split_k > 1)
         useful = problem.m * problem.n * problem.k * problem.product.a.bytes / 2 / MACS / gpu.sms / MHZ
         return Estimate(
             time, float(rounds), tiles / (rounds * gpu.sms), useful / time,
@@ -152,7 +152,7 @@ class BlackwellSmallM(OfBlackwell):
     def per_tile(self, config: SmallMConfig, problem: Problem) -> dict[str, int]:
         """As of `gemm`, of a cluster: each of its CTAs that has a part of K multiplies into columns of its own."""
         k_tiles, cells = -(-problem.k // problem.product.tile_k), config.tokens * ROWS
-        products, active = k_tiles * (TILE_K_BYTES // STEP_BYTES), min(config.split, k_tiles)
+        products, active = k_tiles * (TILE_K_BYTES // STEP_BYTES), min(config.split_k, k_tiles)
         return {
             "tcgen05": products,
             "tma_load_bytes": k_tiles * config.stage_bytes,
@@ -162,6 +162,6 @@ class BlackwellSmallM(OfBlackwell):
         }
 
     def describe(self, config: SmallMConfig) -> str:
-        split = f", K in {config.split} parts" if config.split > 1 else ""
+        split = f", K in {config.split_k} parts" if config.split_k > 1 else ""
         tile = f"{config.tokens} rows of A by {ROWS} of B, {config.stages} stages{split}"
         return f"Blackwell, few rows: {tile}; {self.unproven}"

@@ -92,23 +92,23 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
     terms = expected(known)
     total = estimated_us if streamed else terms.total
     across, down = -(-m // tile.tokens), -(-n // tile.weights)
-    waves, ctas = waves_of(tile, m, n, gpu.sms), across * down * tile.split
+    waves, ctas = waves_of(tile, m, n, gpu.sms), across * down * tile.split_k
     idle = 0.0 if streamed else max(0.0, waves * gpu.sms * tile.ctas_per_sm / ctas - 1)
     depth = -(-problem.k // problem.product.tile_k)
     found = {
-        "free": not small, "swapped": tile.swapped, "tile_m 128": tile.tile_m == 128, "tile_m 192": tile.tile_m == 192,
+        "free": not small, "swapped": tile.swap_ab, "tile_m 128": tile.tile_m == 128, "tile_m 192": tile.tile_m == 192,
         "tile_m 256": tile.tile_m == 256, "consumers 2": tile.consumers == 2, "consumers 3": tile.consumers == 3,
-        "consumers 4": tile.consumers == 4, "moved": tile.moved, "persistent": tile.persistent,
-        "split 2": tile.split == 2, "split more": tile.split > 2, "neighbours": tile.neighbours > 1,
+        "consumers 4": tile.consumers == 4, "moved": tile.setmaxnreg, "persistent": tile.persistent,
+        "split 2": tile.split_k == 2, "split more": tile.split_k > 2, "neighbours": tile.cluster > 1,
         "shared weights": tile.along_tokens > 1, "shared tokens": tile.along_weights > 1,
-        "shared by four": bool(tile.shared) and tile.neighbours > 2,
+        "shared by four": bool(tile.multicast) and tile.cluster > 2,
         "two k-tiles": tile.k_tiles == 2, "evict first": tile.evict_first, "two CTAs": tile.ctas_per_sm > 1,
         "two blocks": tile.blocks > 1, "small M": small and not streamed, "streamed": streamed,
-        "element stores": not tile.whole, "tile_n": math.log2(tile.tile_n) - 6,
+        "element stores": not tile.vector_store, "tile_n": math.log2(tile.tile_n) - 6,
         "area": math.log2(tile.tile_m * tile.tile_n) - 13, "idle": idle, "waves": math.log2(max(waves, 1)),
         "stages": math.log2(tile.stages) - 3, "in flight": math.log2(known.flying / 26e6), "mma": terms.mma / total,
         "tma": terms.tma / total, "hbm": terms.hbm / total, "l2": terms.l2 / total, "end": terms.end / total,
-        "tiles of tokens": math.log2(1 + across), "k-tiles of a part": math.log2(depth / tile.split) - 5,
+        "tiles of tokens": math.log2(1 + across), "k-tiles of a part": math.log2(depth / tile.split_k) - 5,
         "tiles of weights": math.log2(1 + down), "places": math.log2(ctas / gpu.sms),
         "rows outside": math.log2(across * tile.tokens / m), "columns outside": math.log2(down * tile.weights / n),
     }  # fmt: skip
@@ -152,7 +152,7 @@ def ends_us(config: Any, problem: Problem, gpu: Gpu) -> float:
         return each * large_estimate(config, problem, gpu).waves
     small = isinstance(config, SmallMConfig)
     tile: FreeTileConfig = of_decode(config) if isinstance(config, SmallMConfig) else config
-    sums = tile.accumulators / tile.split
+    sums = tile.accumulators / tile.split_k
     each = OF_ELEMENT_US * sums if small else OPERAND_US + OF_PAIR_US * sums
     return waves_of(tile, problem.m, problem.n, gpu.sms) * operands * each
 
@@ -166,8 +166,8 @@ def considered(config: Any, problem: Problem, gpu: Gpu) -> bool:
         return problem.m >= LARGE_FROM or not short_end(problem)
     if isinstance(config, FreeTileConfig):
         waves, lines = waves_of(config, problem.m, problem.n, gpu.sms), astride(problem.k, problem.product)
-        way = config.neighbours, config.shared
-        return not config.shared or way in worthwhile(config.persistent, waves, lines)
+        way = config.cluster, config.multicast
+        return not config.multicast or way in worthwhile(config.persistent, waves, lines)
     return not (isinstance(config, SmallMConfig) and config.ctas_per_sm > 1)
 
 

@@ -33,7 +33,7 @@ def short_end(problem: Problem) -> bool:
 
 def computes(problem: Problem) -> bool:
     """Whether free tiles can do all that is asked."""
-    plain = FreeTileConfig(whole=problem.n % 8 == 0)
+    plain = FreeTileConfig(vector_store=problem.n % 8 == 0)
     rows = MOST_ROWS if short_end(problem) else FEW_TILES
     return not problem.promoted and problem.m <= rows and plain._problem(problem.product, problem.fusion) is None
 
@@ -48,9 +48,9 @@ def estimate(config: FreeTileConfig | SmallMConfig, problem: Problem, gpu: Gpu) 
     tile = of_decode(config) if isinstance(config, SmallMConfig) else config
     found = terms(tile, problem.m, problem.n, problem.k, problem.product, gpu.sms)
     waves = waves_of(tile, problem.m, problem.n, gpu.sms)
-    places = waves * gpu.sms * tile.ctas_per_sm / tile.split * tile.tile_m * tile.tile_n
+    places = waves * gpu.sms * tile.ctas_per_sm / tile.split_k * tile.tile_m * tile.tile_n
     longest = max(found.mma, found.tma, found.hbm, found.l2)
-    filled = tile.stage_bytes / tile.k_tiles * -(-problem.k // problem.product.tile_k) * waves / tile.split
+    filled = tile.stage_bytes / tile.k_tiles * -(-problem.k // problem.product.tile_k) * waves / tile.split_k
     bound = "tensor cores" if longest == found.mma else "memory" if longest == found.hbm else "fill"
     return Estimate(
         found.total, float(waves), problem.m * problem.n / places, found.mma / found.total,
@@ -86,13 +86,13 @@ class FreeTile(KernelFamily):
             if len(chosen) == MOST or time > WITHIN * order[0][1]:
                 break
             form = (
-                config.swapped,
+                config.swap_ab,
                 config.tile_m,
-                config.split,
+                config.split_k,
                 config.persistent,
-                config.neighbours,
-                config.moved,
-                config.shared,
+                config.cluster,
+                config.setmaxnreg,
+                config.multicast,
             )
             if (len(chosen) < FIRST or form not in forms) and _fits(config, problem):
                 forms.add(form)
@@ -107,11 +107,11 @@ class FreeTile(KernelFamily):
         return True
 
     def fits(self, config: FreeTileConfig, problem: Problem) -> bool:
-        return _fits(config, problem) and (problem.n % 8 == 0 or not config.whole)
+        return _fits(config, problem) and (problem.n % 8 == 0 or not config.vector_store)
 
     def check(self, config: FreeTileConfig, problem: Problem) -> None:
         config.check(problem.product, problem.fusion)
-        if config.whole and problem.n % 8:
+        if config.vector_store and problem.n % 8:
             raise ArgumentError(
                 f"{config.name()} stores rows of D in whole 16 bytes", expected="N a multiple of 8, or whole=False",
                 got=f"N = {problem.n}",
@@ -134,10 +134,10 @@ class FreeTile(KernelFamily):
         return free_tile.build(problem.product, config, problem.fusion)
 
     def describe(self, config: FreeTileConfig) -> str:
-        split = f", K in {config.split} parts" if config.split > 1 else ""
+        split = f", K in {config.split_k} parts" if config.split_k > 1 else ""
         waves = ", several waves" if config.persistent else ""
-        waves += f" in bands of {config.band}" if config.band else ""
-        split += f", {config.neighbours} CTAs share {config.shared}" if config.shared else ""
-        axis = "B" if config.swapped else "A"
+        waves += f" in bands of {config.group}" if config.group else ""
+        split += f", {config.cluster} CTAs share {config.multicast}" if config.multicast else ""
+        axis = "B" if config.swap_ab else "A"
         return (f"free tile: {config.tokens} rows of A by {config.weights} of B, {axis} on the MMA's M axis, "
                 f"{config.stages} stages{split}{waves}")  # fmt: skip

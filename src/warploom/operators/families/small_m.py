@@ -64,10 +64,10 @@ class SmallM(KernelFamily):
         tiles, tokens = -(-problem.n // GROUP_ROWS), round_up(problem.m, 8)
         for per_sm in (1, 2):
             config = SmallMConfig(
-                tokens=tokens, split=max(1, min(MOST_IN_CLUSTER, gpu.sms * per_sm // tiles)), ctas_per_sm=per_sm,
-                prefetch=AHEAD, wide=tokens > 16 and problem.n % 8 == 0,
+                tokens=tokens, split_k=max(1, min(MOST_IN_CLUSTER, gpu.sms * per_sm // tiles)), ctas_per_sm=per_sm,
+                prefetch=AHEAD, vector_store=tokens > 16 and problem.n % 8 == 0,
             ).filled()  # fmt: skip
-            if config.split > 1 and self.fits(config, problem):
+            if config.split_k > 1 and self.fits(config, problem):
                 yield config
 
     def _streamed(self, problem: Problem) -> Iterator[SmallMConfig]:
@@ -77,7 +77,9 @@ class SmallM(KernelFamily):
         tokens = round_up(problem.m, 8)
         for rows in (GROUP_ROWS, 2 * GROUP_ROWS):
             wide = problem.m > 16 and problem.n % 8 == 0 and problem.product.out.bits == 16
-            config = SmallMConfig(tokens=tokens, rows=rows, k_tiles=1, split_by="stream", prefetch=AHEAD, wide=wide)
+            config = SmallMConfig(
+                tokens=tokens, rows=rows, k_tiles=1, split_by="stream", prefetch=AHEAD, vector_store=wide
+            )
             if self.fits(config.filled(), problem):
                 yield config.filled()
 
@@ -88,12 +90,12 @@ class SmallM(KernelFamily):
         )
         for config in (
             chosen,
-            replace(chosen, split=1, split_by="cluster").filled(),
-            replace(chosen, split=2, split_by="cluster").filled(),
+            replace(chosen, split_k=1, split_by="cluster").filled(),
+            replace(chosen, split_k=2, split_by="cluster").filled(),
             replace(chosen, rows=128).filled(),
             replace(chosen, rows=64).filled(),
         ):
-            if config.split == 1:
+            if config.split_k == 1:
                 config = replace(config, split_by="cluster")
             if config not in found and self.fits(config, problem):
                 found.append(config)
@@ -109,7 +111,7 @@ class SmallM(KernelFamily):
 
     def check(self, config: SmallMConfig, problem: Problem) -> None:
         config.check(problem.product, problem.fusion)
-        if config.wide and problem.n % 8:
+        if config.vector_store and problem.n % 8:
             raise ArgumentError(
                 f"{config.name()} stores rows of D in whole 16 bytes", expected="N a multiple of 8, or wide=False",
                 got=f"N = {problem.n}",
@@ -120,7 +122,7 @@ class SmallM(KernelFamily):
         if computes(problem) and like_a_tile(config, problem):
             return free_tile_estimate(config, problem, gpu)
         sms = gpu.sms
-        tiles = config.tiles(problem.m, problem.n) * config.split
+        tiles = config.tiles(problem.m, problem.n) * config.split_k
         places = sms * config.ctas_per_sm
         waves = -(-tiles // places)
         bytes_ = problem.bytes / problem.count
@@ -134,7 +136,7 @@ class SmallM(KernelFamily):
         busy = max(memory, fill, tensor)
         partial = waves * places / tiles if waves > 1 else 1.0
         lost = next(share for tokens, share in TURNOVER if config.tokens <= tokens)
-        time = busy * (1 + lost * (partial - 1)) + RAMP_US + (SPLIT_US if config.split > 1 else 0)
+        time = busy * (1 + lost * (partial - 1)) + RAMP_US + (SPLIT_US if config.split_k > 1 else 0)
         bound = "memory" if busy == memory else "fill" if busy == fill else "tensor cores"
         return Estimate(
             time, float(waves), tiles / (waves * places), tensor / time, filled / (time * MOST_MHZ) / min(tiles, sms),
@@ -151,5 +153,5 @@ class SmallM(KernelFamily):
         return small_m.build(problem.product, config, problem.fusion)
 
     def describe(self, config: SmallMConfig) -> str:
-        split = f", K in {config.split} parts" if config.split > 1 else ""
+        split = f", K in {config.split_k} parts" if config.split_k > 1 else ""
         return f"small M: {config.tokens} rows of A by {config.rows} of B, {config.stages} stages{split}"
