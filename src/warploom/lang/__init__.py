@@ -1,7 +1,7 @@
-"""What a kernel author writes: `kernel`, `reg`, `smem`, `tmem`, `ptx`, `Tile`, `Scalar`.
+"""The language of a kernel author: `kernel`, `reg`, `smem`, `tmem`, `ptx`, `Tile`, `Scalar`.
 
-A thin and honest layer: `ptx.inst` is one instruction per call, checked against the instruction table; the helpers say
-what they emit; `print(kernel.ptx())` shows all of it.
+A thin layer: `ptx.inst` emits one instruction per call, checked against the instruction table; helpers document what
+they emit; `print(kernel.ptx())` shows everything.
 """
 
 from . import ptx, reg, smem, tmem

@@ -1,6 +1,6 @@
-"""Waiting for each other: mbarriers, named barriers, clusters, fences, register reallocation, dependent grids.
+"""Synchronisation: mbarriers, named barriers, clusters, fences, register reallocation, dependent grids.
 
-Each helper says which instructions it emits; what they do to barriers is in `kernel.protocol()` (`notes`).
+Each helper documents the instructions it emits; `kernel.protocol()` lists their effects on barriers (`notes`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MBarrier:
         issue("mbarrier.init.shared::cta.b64", _barrier(trace, bar), count, trace=trace)
 
     def inval(self, bar: SharedAddress) -> None:
-        """mbarrier.inval.shared::cta.b64: the memory may be used for something else."""
+        """mbarrier.inval.shared::cta.b64: the memory may be reused."""
         trace = Trace.current()
         issue("mbarrier.inval.shared::cta.b64", _barrier(trace, bar), trace=trace)
 
@@ -58,12 +58,12 @@ class MBarrier:
         issue("mbarrier.arrive.shared::cta.b64", _SINK, _barrier(trace, bar), *extra, pred=pred, trace=trace)
 
     def arrive_expect_tx(self, bar: SharedAddress, bytes: int | Register, pred: Predicate | None = None) -> None:
-        """mbarrier.arrive.expect_tx.shared::cta.b64: expect that many bytes of copies, then arrive once."""
+        """mbarrier.arrive.expect_tx.shared::cta.b64: expect `bytes` more bytes of copies, then arrive once."""
         trace = Trace.current()
         issue("mbarrier.arrive.expect_tx.shared::cta.b64", _SINK, _barrier(trace, bar), bytes, pred=pred, trace=trace)
 
     def expect_tx(self, bar: SharedAddress, bytes: int | Register, pred: Predicate | None = None) -> None:
-        """mbarrier.expect_tx.relaxed.cta.shared::cta.b64: expect that many bytes of copies, without an arrival."""
+        """mbarrier.expect_tx.relaxed.cta.shared::cta.b64: expect `bytes` more bytes of copies, without an arrival."""
         trace = Trace.current()
         issue("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", _barrier(trace, bar), bytes, pred=pred, trace=trace)
 
@@ -72,9 +72,8 @@ class MBarrier:
     ) -> None:
         """Arrive on the same barrier of another CTA of the cluster: mapa, then mbarrier.arrive.shared::cluster.b64.
 
-        Release at cluster scope, which on sm_90 is a memory barrier of the whole GPU; `relaxed` leaves it out, where
-        nothing that was written has to be seen after the barrier. PTX ISA 9.7.13.15.13. `cta` is the rank in the
-        cluster.
+        Release at cluster scope is a memory barrier for the whole GPU on sm_90. `relaxed` omits it, for arrivals after
+        which no thread has to see earlier writes. PTX ISA 9.7.13.15.13. `cta` is the rank in the cluster.
         """
         trace = Trace.current()
         remote = cluster.map_shared(_barrier(trace, bar), cta)
@@ -82,10 +81,10 @@ class MBarrier:
         issue(f"mbarrier.arrive.{order}.cluster.shared::cluster.b64", _SINK, remote, pred=pred, trace=trace)
 
     def try_wait(self, bar: SharedAddress, phase: int | Register | Predicate, *, scope: str = "cta") -> Predicate:
-        """mbarrier.try_wait.parity.shared::cta.b64: whether the phase of that parity has completed; may suspend.
+        """mbarrier.try_wait.parity.shared::cta.b64: true if the phase of that parity has completed; may suspend.
 
-        On targets before sm_90 it is mbarrier.test_wait.parity, which never suspends. `scope` "cluster" acquires what
-        other CTAs of the cluster wrote before they arrived (.acquire.cluster).
+        Targets before sm_90 get mbarrier.test_wait.parity, which never suspends. `scope` "cluster" acquires what other
+        CTAs of the cluster wrote before they arrived (.acquire.cluster).
         """
         trace = Trace.current()
         done = Predicate(trace)
@@ -101,7 +100,7 @@ class MBarrier:
         return done
 
     def wait(self, bar: SharedAddress, phase: int | Register | Predicate, *, scope: str = "cta") -> None:
-        """Wait until the phase of that parity has completed: `try_wait` in a loop (acquire, of that scope)."""
+        """Wait until the phase of that parity has completed: `try_wait` in a loop (acquire at `scope`)."""
         trace = Trace.current()
         (again,) = trace.new_labels("wait", "")
         phase = _phase(trace, phase)
@@ -118,7 +117,7 @@ class NamedBarrier:
         self._issue("bar.sync", barrier, threads)
 
     def arrive(self, barrier: int | Register, threads: int | Register) -> None:
-        """bar.arrive: arrive without waiting; `threads` counts those that wait too."""
+        """bar.arrive: arrive without waiting; `threads` includes the threads that wait."""
         self._issue("bar.arrive", barrier, threads)
 
     def _issue(self, opcode: str, barrier: int | Register, threads: int | Register | None) -> None:
@@ -146,12 +145,12 @@ class Cluster:
         issue("barrier.cluster.wait.acquire.aligned")
 
     def sync(self) -> None:
-        """`arrive` and `wait`: all threads of all CTAs of the cluster meet here."""
+        """`arrive` and `wait`: synchronise all threads of all CTAs of the cluster."""
         self.arrive()
         self.wait()
 
     def map_shared(self, address: SharedAddress | Register, cta: int | Register) -> SharedAddress:
-        """mapa.shared::cluster.u32: the address of the same place in another CTA of the cluster."""
+        """mapa.shared::cluster.u32: the address of the same location in another CTA of the cluster."""
         trace = Trace.current()
         result = Register(trace, dtypes.u32)
         local = address.register() if isinstance(address, SharedAddress) else address
@@ -161,7 +160,8 @@ class Cluster:
         return SharedAddress(trace, 0, result)
 
     def leader_of(self, address: SharedAddress) -> SharedAddress:
-        """The same place in the even CTA of the pair (and.b32: bit 24 of a shared address is the rank's lowest)."""
+        """The same location in the even CTA of the pair (and.b32: bit 24 of a shared address is the rank's lowest
+        bit)."""
         trace = Trace.current()
         result = Register(trace, dtypes.u32)
         issue("and.b32", result, address.register(), _EVEN, trace=trace)
@@ -174,7 +174,7 @@ class Fence:
     """`ptx.fence`: memory order, and order between the generic and the async proxy (PTX ISA 9.7.13.4)."""
 
     def proxy_async_shared_cta(self) -> None:
-        """fence.proxy.async.shared::cta: what this thread wrote to shared memory is visible to TMA and MMAs."""
+        """fence.proxy.async.shared::cta: make this thread's writes to shared memory visible to TMA and MMAs."""
         issue("fence.proxy.async.shared::cta")
 
     def proxy_async(self) -> None:
@@ -186,11 +186,11 @@ class Fence:
         issue("fence.proxy.async.global")
 
     def mbarrier_init(self) -> None:
-        """fence.mbarrier_init.release.cluster: this thread's mbarrier.init comes before a following cluster barrier."""
+        """fence.mbarrier_init.release.cluster: order this thread's mbarrier.init before a following cluster barrier."""
         issue("fence.mbarrier_init.release.cluster")
 
     def acq_rel(self, scope: str = "gpu") -> None:
-        """fence.acq_rel.<scope>, scope cta, cluster, gpu or sys."""
+        """fence.acq_rel.<scope>; scope: cta, cluster, gpu or sys."""
         issue(f"fence.acq_rel.{scope}")
 
 
@@ -198,11 +198,11 @@ class SetMaxNReg:
     """`ptx.setmaxnreg`: move registers between warpgroups (PTX ISA 9.7.19.5)."""
 
     def inc(self, registers: int) -> None:
-        """setmaxnreg.inc.sync.aligned.u32: up to that many registers per thread; waits until they are free."""
+        """setmaxnreg.inc.sync.aligned.u32: raise the registers per thread to `registers`; waits until they are free."""
         self._issue("inc", registers)
 
     def dec(self, registers: int) -> None:
-        """setmaxnreg.dec.sync.aligned.u32: down to that many registers per thread."""
+        """setmaxnreg.dec.sync.aligned.u32: lower the registers per thread to `registers`."""
         self._issue("dec", registers)
 
     def _issue(self, action: str, registers: int) -> None:
@@ -216,7 +216,7 @@ class GridDependency:
     """`ptx.griddepcontrol`: programmatic dependent launch (PTX ISA 9.7.13.13)."""
 
     def wait(self) -> None:
-        """griddepcontrol.wait: until the grids this one depends on have completed and their memory is visible."""
+        """griddepcontrol.wait: wait until the prerequisite grids have completed and their writes are visible."""
         issue("griddepcontrol.wait")
 
     def launch_dependents(self) -> None:

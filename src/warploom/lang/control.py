@@ -1,15 +1,15 @@
 """Run-time control flow: `if_`, `elif_`, `else_`, `range`, `while_`, `do_while`, `loop`, `break_`,
 `continue_`.
 
-Each emits setp-free branches around a Python block that is traced once:
+Each emits branches around a Python block that is traced once:
 
     with ptx.if_(p): A                 @!p bra $if1_skip;  A;  $if1_skip:
     with ptx.else_(): B                (after A) bra $if1_end;  $if1_skip:  B;  $if1_end:
     for i in ptx.range(n): A           mov i, 0;  $for1: setp.ge q, i, n;  @q bra $for1_end;  A;
                                        $for1_next: add i, i, 1;  bra $for1;  $for1_end:
 
-Python's own break, continue and return inside such a block would drop code from the PTX; where the source can be read
-they are refused when the block starts, otherwise when a loop turns out to be left open.
+Python's own break, continue and return inside such a block would drop code from the PTX. If the source can be read,
+they are refused when the block starts; otherwise when a loop is found to be left open.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 class Construct(Generic[P, R]):
-    """A function of control flow. `with ptx.else_:`, without a call, is told what it lacks."""
+    """A control-flow function. For `with ptx.else_:`, without a call, it raises a helpful error."""
 
     def __init__(self, function: Callable[P, R]) -> None:
         update_wrapper(self, function)
@@ -76,7 +76,7 @@ def _condition(trace: Trace, condition: object, what: str) -> Predicate:
 
 
 class _Branch:
-    """One chain of if_, elif_, else_: what is needed to attach the next arm to it."""
+    """One chain of if_, elif_, else_, with the state needed to attach the next arm."""
 
     def __init__(self, trace: Trace) -> None:
         self.end, self._stem = trace.new_labels("if", "_end", "")
@@ -92,7 +92,7 @@ class _Branch:
 
 @contextmanager
 def _arm(trace: Trace, branch: _Branch, condition: Predicate | None, token: object) -> Iterator[None]:
-    """One arm of a chain; leaves its labels at the end of the statements, where `else_` finds and replaces them."""
+    """One arm of a chain. Leaves its labels at the end of the statements, where `else_` finds and replaces them."""
     del trace.called[token]
     watch = source.Watch(trace, loop=False)
     scope = trace.open(Scope("branch", trace.location()))
@@ -112,7 +112,7 @@ def _arm(trace: Trace, branch: _Branch, condition: Predicate | None, token: obje
 
 
 def _reopen(trace: Trace, what: str) -> _Branch:
-    """The chain whose last arm ends exactly here; its labels are taken back and the arm jumps to the end."""
+    """The chain whose last arm ends exactly here. Removes its labels and makes the arm jump to the end."""
     trace.check_entered(before=what)
     branch: _Branch | None = trace.memo.get("branch")
     statements = trace.statements
@@ -142,12 +142,12 @@ def if_(condition: Predicate) -> AbstractContextManager[None]:
 def elif_(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
     """The next arm of an `if_`: `with ptx.elif_(lambda: x == 1): ...`.
 
-    The condition is a callable because its instructions belong after the test of the arm before.
+    The condition is a callable because its instructions must follow the previous arm's test.
     """
     trace = Trace.current()
     if not callable(condition):
         raise trace.error(
-            "ptx.elif_ takes a function that gives the predicate", got=repr(condition), hint="ptx.elif_(lambda: x == 1)"
+            "ptx.elif_ takes a function returning the predicate", got=repr(condition), hint="ptx.elif_(lambda: x == 1)"
         )
     token = _begin(trace, "ptx.elif_(...)")
     branch = _reopen(trace, "elif_")
@@ -156,14 +156,14 @@ def elif_(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
 
 @Construct
 def else_() -> AbstractContextManager[None]:
-    """The other arm of the `if_` (or `elif_`) whose block ends right before it."""
+    """The else arm of the `if_` (or `elif_`) whose block ends right before it."""
     trace = Trace.current()
     token = _begin(trace, "ptx.else_()")
     return _arm(trace, _reopen(trace, "else_"), None, token)
 
 
 def select(condition: Predicate, a: Register | int | float, b: Register | int | float) -> Register:
-    """`a` where the predicate is true, else `b` (one selp). At least one of the two is a register."""
+    """`a` if the predicate is true, else `b` (one selp). At least one of the two must be a register."""
     trace = Trace.current()
     condition = _condition(trace, condition, "ptx.select")
     typed = a if isinstance(a, Register) else b
@@ -191,8 +191,8 @@ def range(  # noqa: A001 - the name an author expects
     """A run-time loop: `for i in ptx.range(n):` or `ptx.range(start, stop, step)`; its body is traced once.
 
     Args:
-        start, stop, step: registers or numbers; `step` is a number other than 0, or a register that is positive.
-            `stop` and `step` are read once, before the loop.
+        start, stop, step: registers or numbers; `step` is a number other than 0, or a positive register. `stop` and
+            `step` are read once, before the loop.
         dtype: type of the index; by default the type of a register among the bounds, else u32 (s32 for negative
             numbers).
         unroll: False keeps ptxas from unrolling (.pragma "nounroll").
@@ -257,7 +257,7 @@ def _range(
 
 
 def _fixed(trace: Trace, value: Register | int, dtype: DType) -> Register | int:
-    """A bound that cannot change inside the loop."""
+    """A copy of a bound, so that it cannot change inside the loop."""
     if not isinstance(value, Register) or (value.constant and value.dtype is dtype):
         return value
     return new(trace, dtype, value)
@@ -265,11 +265,12 @@ def _fixed(trace: Trace, value: Register | int, dtype: DType) -> Register | int:
 
 @Construct
 def while_(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
-    """Repeat the block while `condition()` holds, tested before each round: `with ptx.while_(lambda: x < n): ...`."""
+    """Repeat the block while `condition()` holds, tested before each iteration: `with ptx.while_(lambda: x < n):
+    ...`."""
     trace = Trace.current()
     if not callable(condition):
         raise trace.error(
-            "ptx.while_ takes a function that gives the predicate, so that the test is traced into the loop",
+            "ptx.while_ takes a function that returns the predicate, so that the test is traced into the loop",
             got=repr(condition),
             hint="ptx.while_(lambda: x < n)",
         )
@@ -294,15 +295,15 @@ def _while(trace: Trace, condition: Callable[[], Predicate], token: object) -> I
 
 @Construct
 def do_while(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
-    """Run the block, and repeat it while `condition()` holds, tested after each round.
+    """Run the block, and repeat it while `condition()` holds, tested after each iteration.
 
-    For a block that always runs at least once: the way in has no branch, so that ptxas can follow groups of MMAs that
+    For a block that always runs at least once: its entry has no branch, so that ptxas can follow groups of MMAs that
     are in flight from before the loop into it.
     """
     trace = Trace.current()
     if not callable(condition):
         raise trace.error(
-            "ptx.do_while takes a function that gives the predicate, so that the test is traced into the loop",
+            "ptx.do_while takes a function that returns the predicate, so that the test is traced into the loop",
             got=repr(condition),
             hint="ptx.do_while(lambda: x < n)",
         )
@@ -351,7 +352,7 @@ def break_(pred: Predicate | None = None) -> None:
 
 
 def continue_(pred: Predicate | None = None) -> None:
-    """Go on with the next round of the innermost traced loop (one bra), in the threads of `pred` if given."""
+    """Continue with the next iteration of the innermost traced loop (one bra), in the threads of `pred` if given."""
     _jump("continue_", pred)
 
 
@@ -366,7 +367,7 @@ def _jump(what: str, pred: Predicate | None) -> None:
 
 
 def _begin(trace: Trace, what: str) -> object:
-    """Note that a construct is called, to be entered by `with` or `for`; refuse Python's jumps out of its block."""
+    """Record a construct's call, to be entered by `with` or `for`. Refuses Python's jumps out of its block."""
     frame: FrameType | None = trace.location.frame()
     found = source.python_jump(frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
     if found is not None:

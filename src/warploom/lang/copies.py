@@ -1,7 +1,7 @@
-"""Asynchronous copies: `ptx.cp.async_` (per thread), `ptx.cp.async_.bulk` (one instruction of the TMA unit), `ptx.tma`.
+"""Asynchronous copies: `ptx.cp.async_` (per thread), `ptx.cp.async_.bulk` (one TMA instruction), `ptx.tma`.
 
-`ptx.cp…` emits exactly the instruction it is named after. `ptx.tma` works on a whole tile: one copy per panel of its
-layout. Sources and destinations of tensor copies: `A.tma_desc()` and an address of shared memory.
+`ptx.cp…` emits exactly the instruction that it is named after. `ptx.tma` handles a whole tile: one copy per panel of
+its layout. Tensor copies take `A.tma_desc()` and an address in shared memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COMPLETE = "mbarrier::complete_tx::bytes"
 
 
 def multicast_mask(trace: Trace, mask: int | Register) -> Register:
-    """The CTA mask of a multicast, in the 16-bit register the instruction takes."""
+    """The CTA mask of a multicast, in the 16-bit register that the instruction takes."""
     if isinstance(mask, Register):
         return mask if mask.dtype.bits == 16 else mask.to(dtypes.u16)
     return new(trace, dtypes.u16, mask)
@@ -40,7 +40,7 @@ def _shared(trace: Trace, address: Any, what: str) -> Any:
 
 
 def _of_rank(rank: int) -> Callable[..., None]:
-    """`Bulk.tensor` for arrays of that many dimensions, as the instruction is named."""
+    """`Bulk.tensor` for arrays of `rank` dimensions, under the instruction's name."""
 
     def tensor(self: Bulk, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None,
                cache_hint: Any = None, pred: Predicate | None = None) -> None:  # fmt: skip
@@ -63,13 +63,13 @@ class Bulk:
         """cp.async.bulk.tensor.<n>d.shared::cluster.global.tile.mbarrier::complete_tx::bytes: one box to shared memory.
 
         Args:
-            dst: where in shared memory (aligned for the map's swizzle).
-            src: tensor map of an array of 1 to 5 dimensions; its box is what is copied.
-            coord: first element of the box, innermost dimension first.
-            mbar: barrier that gets the bytes of the whole box, parts outside the array (filled with zeros) included.
-            multicast: mask of the CTAs of the cluster that get the box, each at the same offset, with its own barrier.
-            cache_hint: an L2 policy (64-bit register or number).
-            group: 2 lets the barrier be the one of the other CTA of the pair (.cta_group::2, sm_100).
+            dst: address in shared memory (aligned for the map's swizzle).
+            src: tensor map of an array of 1 to 5 dimensions; its box is copied.
+            coord: coordinates of the box's first element, innermost dimension first.
+            mbar: barrier that counts the bytes of the whole box, including parts outside the array (filled with zeros).
+            multicast: mask of the CTAs of the cluster that receive the box, at the same offset, each on its own
+            barrier. cache_hint: an L2 policy (64-bit register or number). group: 2 allows a barrier in the other CTA of
+            the pair (.cta_group::2, sm_100).
 
         `tensor_1d` to `tensor_5d` are the same for arrays of that many dimensions.
         """
@@ -96,9 +96,9 @@ class Bulk:
     ) -> None:
         """cp.async.bulk.tensor.<n>d.global.shared::cta.tile.bulk_group: one box to global memory, part of a bulk group.
 
-        Elements outside the array are not written. But where its rows are not whole 16 bytes, what comes after them, up
-        to whole 16 bytes, is written too (docs/measured-facts.md). What was written to `src` needs fence.proxy.async
-        first.
+        Elements outside the array are not written. But if the length of its rows is not a multiple of 16 bytes, the
+        bytes after them, up to a multiple of 16, are written too (docs/measured-facts.md). Writes to `src` need a
+        fence.proxy.async before the store.
         """
         trace = Trace.current()
         place = tensor_address(dst, coord)
@@ -112,7 +112,7 @@ class Bulk:
     ) -> None:
         """cp.reduce.async.bulk.tensor.<n>d.global.shared::cta.<op>.tile.bulk_group: combine a box into global.
 
-        After rows that are not whole 16 bytes it writes as `tensor_store` does.
+        If rows are not a multiple of 16 bytes long, it writes past them as `tensor_store` does.
         """
         trace = Trace.current()
         place = tensor_address(dst, coord)
@@ -138,15 +138,15 @@ class Bulk:
         )
 
     def commit_group(self) -> None:
-        """cp.async.bulk.commit_group: the bulk stores of this thread since the last one form a group."""
+        """cp.async.bulk.commit_group: group this thread's bulk stores since the last commit."""
         issue("cp.async.bulk.commit_group")
 
     def wait_group(self, n: int = 0) -> None:
-        """cp.async.bulk.wait_group: until at most `n` groups of this thread are not complete."""
+        """cp.async.bulk.wait_group: wait until at most the `n` newest groups of this thread are incomplete."""
         issue("cp.async.bulk.wait_group", n)
 
     def wait_group_read(self, n: int = 0) -> None:
-        """cp.async.bulk.wait_group.read: until all but `n` groups have read their shared memory."""
+        """cp.async.bulk.wait_group.read: wait until all but the `n` newest groups have read their shared memory."""
         issue("cp.async.bulk.wait_group.read", n)
 
 
@@ -160,7 +160,7 @@ class CopyAsync:
         self._issue("ca", dst, src, bytes, src_bytes, pred)
 
     def cg(self, dst: Any, src: Any, bytes: int = 16, src_bytes: Any = None, pred: Predicate | None = None) -> None:
-        """cp.async.cg.shared.global: 16 bytes past L1; bytes from `src_bytes` on are zeros."""
+        """cp.async.cg.shared.global: 16 bytes, bypassing L1; bytes from `src_bytes` on are zeros."""
         self._issue("cg", dst, src, bytes, src_bytes, pred)
 
     def _issue(self, cache: str, dst: Any, src: Any, bytes: int, src_bytes: Any, pred: Predicate | None) -> None:
@@ -179,15 +179,15 @@ class CopyAsync:
         )
 
     def commit_group(self) -> None:
-        """cp.async.commit_group: this thread's copies since the last one form a group."""
+        """cp.async.commit_group: group this thread's copies since the last commit."""
         issue("cp.async.commit_group")
 
     def wait_group(self, n: int = 0) -> None:
-        """cp.async.wait_group: until at most the `n` newest groups of this thread are not complete."""
+        """cp.async.wait_group: wait until at most the `n` newest groups of this thread are incomplete."""
         issue("cp.async.wait_group", n)
 
     def wait_all(self) -> None:
-        """cp.async.wait_all: until all copies of this thread are complete."""
+        """cp.async.wait_all: wait until all copies of this thread are complete."""
         issue("cp.async.wait_all")
 
 
@@ -198,16 +198,16 @@ class Copy:
 
 
 class Tma:
-    """`ptx.tma`: whole tiles, as many copies as their layout has panels."""
+    """`ptx.tma`: whole tiles, with one copy per panel of their layout."""
 
     def load(
         self, dst: TileSlice, src: TensorMap, coord: Sequence[Coordinate], mbar: Any, multicast: Any = None,
         cache_hint: Any = None, pred: Predicate | None = None, group: int = 0,
     ) -> None:  # fmt: skip
-        """Fill one stage of an operand tile: cp.async.bulk.tensor.<n>d for each box of its layout.
+        """Fill one stage of an operand tile: one cp.async.bulk.tensor.<n>d per box of its layout.
 
         `coord` is the tile's first element, innermost dimension first; the map is that of `Tile.wgmma_a/_b` or
-        `Tile.operand` with the same tile shape. The barrier gets `dst.bytes` in all. `group`: as in `tensor`.
+        `Tile.operand` with the same tile shape. The barrier receives `dst.bytes` in total. `group`: as in `tensor`.
         """
         trace = Trace.current()
         if not isinstance(dst, TileSlice):
@@ -230,15 +230,15 @@ class Tma:
     def store(
         self, dst: TensorMap, src: SharedAddress, coord: Sequence[Coordinate], pred: Predicate | None = None
     ) -> None:
-        """One box to global memory: cp.async.bulk.tensor store, part of the thread's current bulk group."""
+        """Store one box to global memory: a cp.async.bulk.tensor store in the thread's current bulk group."""
         CopyAsync.bulk.tensor_store(dst, src, coord, pred=pred)
 
     def prefetch(
         self, dst: TileSlice, src: TensorMap, coord: Sequence[Coordinate], pred: Predicate | None = None
     ) -> None:
-        """What `load` with the same arguments reads is brought into L2, and nowhere else: a hint, without completion.
+        """Prefetch into L2 what `load` with the same arguments reads: a hint, without completion.
 
-        cp.async.bulk.prefetch.tensor.<n>d.L2.global.tile for each box of the tile's layout.
+        Emits cp.async.bulk.prefetch.tensor.<n>d.L2.global.tile for each box of the tile's layout.
         """
         trace = Trace.current()
         opcode = f"cp.async.bulk.prefetch.tensor.{src.array.rank}d.L2.global.tile"
@@ -246,12 +246,12 @@ class Tma:
             issue(opcode, tensor_address(src, src.moved(coord, box.coordinates)), pred=pred, trace=trace)
 
     def prefetch_descriptor(self, tensor_map: TensorMap, pred: Predicate | None = None) -> None:
-        """prefetch.tensormap: bring the 128-byte map itself close."""
+        """prefetch.tensormap: prefetch the 128-byte tensor map itself."""
         issue("prefetch.tensormap", tensor_map, pred=pred)
 
 
 def _check_box(trace: Trace, dst: Any, tensor_map: TensorMap) -> None:
-    """A copy that is to fill a tile moves as many bytes as the tile has, or its barrier waits for ever."""
+    """Check that a copy that fills a tile moves all of the tile's bytes; otherwise its barrier would wait for ever."""
     if not isinstance(dst, TileSlice):
         return
     box = tensor_map.box
@@ -261,8 +261,8 @@ def _check_box(trace: Trace, dst: Any, tensor_map: TensorMap) -> None:
             f"one copy of {tensor_map.array.name} does not fill {dst.tile.buffer.name}",
             expected=f"a box of {dst.bytes} bytes",
             got=f"box {box} of {tensor_map.array.dtype}: {moved} bytes",
-            consequence="the tile would stay partly unwritten, and its barrier wait for the bytes that are missing",
-            hint="ptx.tma.load issues one copy for each panel of a tile",
+            consequence="part of the tile would stay unwritten, and its barrier would wait for the missing bytes",
+            hint="ptx.tma.load issues one copy per panel of a tile",
         )
 
 

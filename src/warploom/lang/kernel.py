@@ -1,7 +1,7 @@
-"""`@kernel`: a Python function that becomes PTX, and what can be asked of it.
+"""`@kernel`: turns a Python function into PTX, and the methods of the resulting kernel.
 
-The function runs once, when its text is first needed; its parameters are handles of the arrays and scalars named in
-`in_specs` and `out_specs`. What comes out is a `runtime.Program`, which both machines run.
+The function runs once, when its PTX is first needed. Its parameters are handles of the arrays and scalars named in
+`in_specs` and `out_specs`. The result is a `runtime.Program`, which both machines run.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ GridEntry = int | str | Tiles
 Grid = tuple[GridEntry, ...] | Callable[..., tuple[int, ...]]
 _Spec = TypeVar("_Spec")
 Specs: TypeAlias = Sequence[_Spec] | Mapping[str, _Spec]
-"""Arguments in the order of the function's parameters, or by their names."""
+"""Arguments in the order of the function's parameters, or by name."""
 
 
 class Kernel:
-    """A kernel; made by `@kernel`.
+    """A kernel, made by `@kernel`.
 
-    Calling it runs it: `c = gemm(a, b)` allocates outputs near the inputs, `gemm(a, b, out=c)` writes into given
-    ones. CUDA arrays run on the GPU, arrays in CPU memory in the emulator.
+    Calling it runs it: `c = gemm(a, b)` allocates outputs where the inputs are, `gemm(a, b, out=c)` writes into the
+    given ones. CUDA arrays run on the GPU, arrays in CPU memory in the emulator.
 
     Attributes:
-        name: entry name in the text.
+        name: entry name in the PTX.
         in_specs, out_specs: arguments and results.
         arch: target.
         constants: values of the function's keyword-only parameters.
@@ -80,7 +80,7 @@ class Kernel:
         self.out_specs = specs_of(function, "out_specs", out_specs, (Tile,))
         if any(spec.peers for spec in self.out_specs):
             raise misdeclared(
-                f"an output of {self.name} is an array of other GPUs", where=where(function),
+                f"an output of {self.name} is declared with peers=", where=where(function),
                 expected="peers= in in_specs: the caller has these arrays", got="peers= in out_specs",
             )  # fmt: skip
         self.grid = grid
@@ -103,11 +103,11 @@ class Kernel:
         self._check_limits()
         self.names = self._argument_names()
 
-    # -- what was declared ---------------------------------------------------------------------------------------
+    # -- the declaration -----------------------------------------------------------------------------------------
 
     @property
     def location(self) -> SourceLocation:
-        """Where the function is defined."""
+        """The source location of the function."""
         return where(self.function)
 
     def _argument_names(self) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class Kernel:
         return any(isinstance(specs, Mapping) for specs in self._declared.values())
 
     def _declared_names(self) -> tuple[str, ...]:
-        """The keys of in_specs and out_specs, which the function must take as keywords."""
+        """The keys of in_specs and out_specs, which the function must accept as keywords."""
         names = [name for specs in self._declared.values() for name in specs if isinstance(name, str)]
         try:
             inspect.signature(self.function).bind(**{**dict.fromkeys(names), **self.constants})
@@ -149,14 +149,14 @@ class Kernel:
         return tuple(names)
 
     def run(self, handles: Sequence[Any]) -> object:
-        """Call the function with the handles of its arguments; for the tracer. Returns what it returns."""
+        """Call the function with the handles of its arguments and return its result; for the tracer."""
         function: Callable[..., object] = self.function
         if self._by_name:
             return function(**dict(zip(self.names, handles, strict=True)), **self.constants)
         return function(*handles, **self.constants)
 
     def _check_limits(self) -> None:
-        """Whether the target has what the launch asks for."""
+        """Raise TraceError if the target does not support the launch."""
         try:
             target = isa_arch.get(self.arch)
         except Exception as error:
@@ -174,7 +174,7 @@ class Kernel:
             raise misdeclared(f"{self.name}: {what}", where=self.location, expected=expected, got=got)
 
     def bind(self, **constants: Any) -> Kernel:
-        """The same kernel with other values for keyword-only parameters of its function; traced anew."""
+        """The same kernel with other values for keyword-only parameters of its function; traced again."""
         known = {
             p.name
             for p in inspect.signature(self.function).parameters.values()
@@ -191,13 +191,13 @@ class Kernel:
             elsewhere=self.elsewhere,
         )  # fmt: skip
 
-    # -- what it becomes -----------------------------------------------------------------------------------------
+    # -- PTX and machine code ------------------------------------------------------------------------------------
 
     def built(self) -> Built:
         """The traced kernel: module, protocol, program. Traced at the first call."""
         with self._lock:
             if self._tracing:
-                raise misdeclared(f"the kernel {self.name} asks for its text while it is traced", where=self.location)
+                raise misdeclared(f"the kernel {self.name} requests its PTX while it is traced", where=self.location)
             if self._built is None:
                 self._tracing = True
                 try:
@@ -207,29 +207,29 @@ class Kernel:
             return self._built
 
     def program(self) -> Program:
-        """Text and launch, as `runtime.emulate` and `runtime.launch` take them."""
+        """PTX and launch description, as `runtime.emulate` and `runtime.launch` take them."""
         return self.built().program
 
     def ptx(self) -> str:
-        """The PTX text."""
+        """The PTX."""
         return self.program().text
 
     def to_python(self) -> str:
-        """The PTX text as a kernel in Python, instruction by instruction: what helpers and loops became."""
+        """The PTX as a kernel in Python, instruction by instruction, with helpers and loops expanded."""
         from .decompile import to_python
 
         return to_python(self.ptx(), self.name)
 
     def protocol(self) -> str:
-        """Roles, barriers (arrivals, bytes, who completes them) and buffers, read off the trace."""
+        """Roles, barriers (arrivals, bytes, who completes them) and buffers, as the trace recorded them."""
         return self.built().protocol.to_text()
 
     def cubin(self) -> bytes:
-        """The machine code, built by ptxas (cached). Raises CompilationError, ToolchainError."""
+        """The machine code, built by ptxas (cached). Raises CompilationError or ToolchainError."""
         return runtime.build(self.program()).cubin
 
     def sass(self) -> str:
-        """The disassembly. Needs nvdisasm; ToolchainError where it is missing."""
+        """The disassembly. Needs nvdisasm; raises ToolchainError if it is missing."""
         from ..driver.disassemble import sass
 
         return sass(self.cubin(), self.name)
@@ -237,7 +237,7 @@ class Kernel:
     def resources(self, *, sass: bool = False) -> Resources:
         """Registers, spills, shared memory, barriers and notes of the build, from ptxas.
 
-        `sass`: also which instructions stand between the waits for MMAs (`between_waits`); needs nvdisasm.
+        `sass`: also list the instructions between the waits for MMAs (`between_waits`); needs nvdisasm.
         """
         found = runtime.build(self.program()).resources[self.name]
         if not sass:
@@ -246,19 +246,19 @@ class Kernel:
 
         return replace(found, between_waits=between_waits(self.sass()))
 
-    # -- running it ----------------------------------------------------------------------------------------------
+    # -- running ---------------------------------------------------------------------------------------------------
 
     def emulate(self, *args: Any, check: bool = True, schedule: str = "lazy", seed: int = 0, ptx: str | None = None,
                 **options: Any) -> Report:  # fmt: skip
         """Run in the emulator and return its Report.
 
         Args:
-            args: arrays in CPU memory, inputs then (optionally) outputs, then scalars; outputs that are left out are
-                made. Either way they are `report.outputs`.
+            args: arrays in CPU memory: inputs, then (optionally) outputs, then scalars. Missing outputs are allocated.
+                In both cases they are `report.outputs`.
             check: run the sanitizer.
             schedule, seed: when asynchronous operations complete.
-            ptx: another text under the same launch.
-            options: what `warploom.emulate` takes besides (out, max_steps, machine, grid, numerics, …).
+            ptx: other PTX for the same launch.
+            options: further options of `warploom.emulate` (out, max_steps, machine, grid, numerics, …).
         """
         program = self.program()
         if ptx is not None:
@@ -269,10 +269,10 @@ class Kernel:
             raise error.with_traceback(None) from error.__cause__  # the caller's line, not a dozen of ours
 
     def predict(self, *args: Any, **options: Any) -> Prediction:
-        """How long a launch takes on an H200, at which clock and power, what bounds it and where each role waits.
+        """Predict a launch on an H200: its time, clock and power, what bounds it, and where each role waits.
 
-        No GPU is needed, and the arrays need no values (`numpy.zeros`). args, options: as for `warploom.predict`;
-        `timeline=True` keeps the events. Raises as `emulate` does.
+        Needs no GPU, and the arrays need no values (`numpy.zeros`). args, options: as for `warploom.predict`;
+        `timeline=True` keeps the events. Raises the errors of `emulate`.
         """
         try:
             return runtime.predict(self.program(), *args, **options)
@@ -280,9 +280,10 @@ class Kernel:
             raise error.with_traceback(None) from error.__cause__  # the caller's line, not a dozen of ours
 
     def trace(self, *args: Any, **options: Any) -> Traced:
-        """What happens when in a launch on an H200, as the model sees it: `kernel.trace(a, b).to_html("trace.html")`.
+        """The timeline of a launch on an H200, as modelled: `kernel.trace(a, b).to_html("trace.html")`.
 
-        args, options: as for `warploom.trace`. Raises as `predict` does; a kernel that hangs is traced up to there.
+        args, options: as for `warploom.trace`. Raises the errors of `predict`; a kernel that hangs is traced until it
+        hangs.
         """
         folders = (Path(self.function.__code__.co_filename).parent, *options.pop("folders", ()))
         try:
@@ -291,7 +292,7 @@ class Kernel:
             raise error.with_traceback(None) from error.__cause__  # the caller's line, not a dozen of ours
 
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, **scalars: Any) -> Any:
-        """Run it: on the GPU for CUDA arrays, in the emulator for arrays in CPU memory.
+        """Run the kernel: on the GPU for CUDA arrays, in the emulator for arrays in CPU memory.
 
         Args:
             args: the inputs in order; outputs may follow, then scalars.
@@ -303,8 +304,8 @@ class Kernel:
         """
         if _building() is not None:
             raise misdeclared(
-                f"the kernel {self.name} is called inside of a kernel",
-                consequence="it would run now, while the other is traced, and not as a part of it",
+                f"the kernel {self.name} is called inside a kernel",
+                consequence="it would run now, while the other kernel is traced, and not as a part of it",
                 hint="share code as plain Python functions; a kernel is called from the host",
             )
         caller = self._caller
@@ -325,16 +326,16 @@ class Kernel:
         launch: str = "",
         **scalars: Any,
     ) -> Timing:
-        """Time it on the GPU, in turn with callables of your own.
+        """Time the kernel on the GPU, alternating with your own callables.
 
         Args:
-            args, out, scalars: as for a call; arrays in CPU memory are copied to the GPU first. Copies of all arrays
-                are rotated through, so that no launch finds its own in the L2 cache.
+            args, out, scalars: as for a call; arrays in CPU memory are copied to the GPU first. Launches rotate through
+                copies of all arrays, so that no launch finds its own in L2.
             against: a callable, or several by name, called with the kernel's inputs: `torch.mm`.
             protocol: "alone" (blocks of each, A B A B), "interleaved" (short slices in random order) or "burst" (a few
                 launches after a pause).
-            seconds: for the kernel, and for each callable.
-            launch: "graph" (replays of a CUDA graph; needs torch) or "stream"; a graph if torch is here.
+            seconds: duration for the kernel, and for each callable.
+            launch: "graph" (replays of a CUDA graph; needs torch) or "stream"; a graph if torch is installed.
 
         Returns a Timing: microseconds of device time, ratios, power, the SM clock; `print` shows it. Raises NoGpuError
         on a machine without a GPU, ArgumentError and ArgumentTypeError for a wrong call, DriverError for a launch that
@@ -365,23 +366,23 @@ def kernel(
     example: Callable[..., Any] | None = None,
     elsewhere: Callable[[str], str] | None = None,
 ) -> Callable[[Callable[..., None]], Kernel]:
-    """Make a kernel of a Python function.
+    """Make a kernel from a Python function.
 
     Args:
-        in_specs: `Tile` of each input array, `Scalar` of each number, in the order of the function's parameters; or a
-            dict of them by name, for a function that takes some as `**arguments`.
-        out_specs: `Tile` of each output array; a dict where `in_specs` is one.
+        in_specs: `Tile` of each input array and `Scalar` of each number, in the order of the function's parameters; or
+            a dict of them by name, for a function that takes some as `**arguments`.
+        out_specs: `Tile` of each output array; a dict if `in_specs` is one.
         grid: CTAs (x, y, z): ints, named sizes ("M"), `tiles("M", 64)`; or a callable of (dims, machine).
         block: threads (x, y, z), or their number.
         cluster: CTAs per cluster.
         arch: target, "sm_80", "sm_90a", …; warpgroup MMAs and setmaxnreg need "sm_90a".
-        registers: cap per thread (.maxnreg).
-        allow_spills: take a build with spills or serialised MMAs.
+        registers: limit per thread (.maxnreg).
+        allow_spills: accept a build with spills or serialised MMAs.
         pdl: launch with programmatic stream serialisation.
-        name: entry name; the function's by default.
-        check_dims: called with the sizes of a call; raises ArgumentError for those the kernel cannot do.
+        name: entry name; by default the function's name.
+        check_dims: called with the sizes of a call; raises ArgumentError for sizes that the kernel does not support.
         example: yields arguments for `warploom check`.
-        elsewhere: gives, for the target of a GPU that cannot run it, words on what can be done there instead.
+        elsewhere: called with the target of a GPU that cannot run the kernel; returns a hint for the error message.
 
     Raises TraceError for launch shapes beyond the target's limits, ArgumentError for an unknown target.
     """

@@ -1,8 +1,8 @@
-"""Tiles of MMA operands in shared memory: stages, slices, and the matrix descriptors they stand for.
+"""Tiles of MMA operands in shared memory: stages, slices, and their matrix descriptors.
 
-`smem.wgmma_tile` makes a ring of stages; `tile[stage]` is one of them, `.k(i)` a slice one instruction deep and
-`.rows(start, count)` some of its rows. Each is an address for TMA and a descriptor for the matrix unit. What an index
-or a start in a register means is fixed where it is written: the register may change afterwards.
+`smem.wgmma_tile` makes a ring of stages. `tile[stage]` is one stage, `.k(i)` a slice one instruction deep and
+`.rows(start, count)` some of its rows. Each is an address for TMA and a descriptor for the matrix unit. An index or a
+start in a register is read where the expression is written: the register may change afterwards.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .values import Register
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where a slice's constant offset counts from.
+    """The origin of a slice's constant offset.
 
     Attributes:
         offset, base: the address: an offset from `smem`, or from a register.
-        descriptor: of that place; None for a constant place, whose descriptor follows from the tile's.
+        descriptor: the origin's descriptor; None for a constant origin, whose descriptor follows from the tile's.
     """
 
     offset: int
@@ -37,10 +37,10 @@ class _Origin:
 
 
 class TileSlice(SharedAddress):
-    """A part of an operand tile: an address, and what a matrix descriptor has to know.
+    """A part of an operand tile: an address, and the parameters of its matrix descriptor.
 
     Attributes:
-        tile, layout: the whole of it.
+        tile, layout: the tile that contains it, and the tile's layout.
         rows_count, k_size: extents in elements.
     """
 
@@ -58,14 +58,14 @@ class TileSlice(SharedAddress):
         super().__init__(tile.trace, origin.offset + self._inside, origin.base)
 
     def k(self, i: int, width: int = 1) -> TileSlice:
-        """The i-th slice as deep as one instruction (32 bytes of k); `width` 2: the B of a sparse A, 64 bytes."""
+        """The i-th slice, one instruction deep (32 bytes of k); `width` 2: the B of a sparse A, 64 bytes."""
         depth = self.layout.instruction_k * width
         if not isinstance(i, int) or not 0 <= i < self.k_slices // width:
             raise self.trace.error("no such k-slice", expected=f"0 to {self.k_slices // width - 1}", got=repr(i))
         return TileSlice(self.tile, self._origin, self._row, self.rows_count, self._k_start + i * depth, depth)
 
     def first_k(self, k: int) -> TileSlice:
-        """The first `k` elements of k: where a tile is deeper than what it holds, because its swizzle is wider."""
+        """The first `k` elements of k, if a tile is deeper than its contents because its swizzle is wider."""
         if not 0 < k <= self.k_size or k % self.layout.instruction_k:
             raise self.trace.error(
                 "no such part in k", expected=f"a multiple of {self.layout.instruction_k} up to {self.k_size}", got=k
@@ -74,20 +74,20 @@ class TileSlice(SharedAddress):
 
     @property
     def k_slices(self) -> int:
-        """How many instructions deep the slice is."""
+        """The depth of the slice, in instructions."""
         return self.k_size // self.layout.instruction_k
 
     def rows(self, start: Index, count: int) -> TileSlice:
-        """`count` rows (of m or n) from row `start` of this slice.
+        """`count` rows (of m or n), beginning at row `start` of this slice.
 
-        `start` may be a register for K-major tiles, and is then a multiple of 8 at run time (mad.lo.u32 for the
+        For K-major tiles, `start` may be a register, which must be a multiple of 8 at run time (mad.lo.u32 for the
         address, mad.wide.u32 for the descriptor).
         """
         if not isinstance(start, Register):
             return TileSlice(self.tile, self._origin, self._row + start, count, self._k_start, self.k_size)
         if self.layout.major != "K":
             raise self.trace.error(
-                "rows of an MN-major tile are chosen by a Python int",
+                "rows of an MN-major tile are selected by a Python int",
                 got=repr(start),
                 consequence="a descriptor cannot start at any row of a panel",
             )
@@ -100,13 +100,13 @@ class TileSlice(SharedAddress):
 
     @property
     def bytes(self) -> int:
-        """Bytes TMA reports when it has filled this slice."""
+        """Bytes that TMA reports when it has filled this slice."""
         return self.rows_count * self.k_size * self.layout.dtype.bytes
 
     def coordinates(self, row: Index, k: Index, box: Any = None) -> tuple[Any, Any]:
-        """Where a tile that begins at (row, k) of its operand begins in the tensor map, innermost dimension first.
+        """Coordinates in the tensor map, innermost first, of a tile that begins at (row, k) of its operand.
 
-        `box`: of one of the layout's boxes (`layout.boxes`) instead of the whole tile.
+        `box`: one of the layout's boxes (`layout.boxes`), instead of the whole tile.
         """
         first = [k, row] if self.layout.major == "K" else [row, k]
         for axis, step in enumerate(box.coordinates if box is not None else ()):
@@ -129,7 +129,7 @@ class TileSlice(SharedAddress):
 class OperandTile:
     """A ring of tiles of one MMA operand; `tile[stage]` is one of them, `stage` an int or a register.
 
-    Passed whole to `ptx.wgmma.mma_async` it means stage 0.
+    Passed whole to `ptx.wgmma.mma_async`, it means stage 0.
     """
 
     def __init__(self, trace: Trace, buffer: Buffer, layout: SharedLayout, stages: int) -> None:
@@ -139,7 +139,7 @@ class OperandTile:
 
     @property
     def bytes(self) -> int:
-        """Bytes of one stage: what TMA reports to the barrier when it has filled it."""
+        """Bytes of one stage, which TMA reports to the barrier when it has filled the stage."""
         return self.layout.bytes
 
     def __getitem__(self, stage: Index) -> TileSlice:
@@ -156,15 +156,16 @@ class OperandTile:
         return self.stages
 
     def __getattr__(self, name: str) -> Any:
-        """Nothing; what a stage of it has is said to be one's."""
+        """Raise an error; for attributes of a stage, one with a hint to index the tile."""
         if name in ("k", "k_slices", "first_k", "rows", "coordinates"):
             raise self.trace.error(f"`{name}` is of one stage of {self.buffer.name}", hint=f"index it: tile[0].{name}")
         raise AttributeError(f"{type(self).__name__} has no {name}")
 
     def base_descriptor(self) -> Register:
-        """The descriptor of stage 0, made in the prologue.
+        """The descriptor of stage 0, computed in the prologue.
 
-        Its address is cut to 18 bits, over 16, or-ed with the layout's constant bits (and.b32, shr.u32, cvt, or.b64).
+        Its address is truncated to 18 bits, divided by 16, and ORed with the layout's constant bits (and.b32, shr.u32,
+        cvt, or.b64).
         """
         trace = self.trace
 
@@ -181,10 +182,10 @@ class OperandTile:
         return trace.once(("descriptor", self.buffer.offset, self.layout), make)
 
     def transposed(self) -> OperandTile:
-        """The same memory as the operand whose other dimension is contiguous: what was loaded as n x k is read k x n.
+        """The same memory as an operand with the other major: what was loaded as n x k is read as k x n.
 
-        Panels and swizzle are the same for both (`SharedLayout`), so a tile can be an operand of two products.
-        16-bit types only, as wgmma transposes no others.
+        Panels and swizzle are the same for both (`SharedLayout`), so a tile can be an operand of two products. 16-bit
+        types only, because wgmma transposes no others.
         """
         layout = self.layout
         other = "MN" if layout.major == "K" else "K"
@@ -196,17 +197,17 @@ def tile(
     dtype: DType, shape: tuple[int, int], major: str = "K", stages: int = 1, swizzle: str | None = None,
     name: str = "", unit: str = "warpgroup",
 ) -> OperandTile:  # fmt: skip
-    """`stages` swizzled tiles, each as a TMA box fills it: operands of a matrix unit, or results on their way out.
+    """`stages` swizzled tiles, each as a TMA box fills it: operands of a matrix unit, or results to be stored.
 
     Args:
         dtype: element type.
         shape: as stored, contiguous dimension last: (m or n, k) for major "K", (k, m or n) for major "MN".
-        major: which dimension is contiguous.
-        stages: how many tiles, one after the other, each aligned for its swizzle.
+        major: the contiguous dimension.
+        stages: number of tiles, one after the other, each aligned for its swizzle.
         swizzle: "128B", "64B", "32B", "NONE"; by default the widest that divides the contiguous extent.
-        unit: whose operands they may be: "warpgroup" (sm_90: `wgmma_tile`) or "tcgen05" (sm_100: `umma_tile`).
+        unit: the unit that reads them: "warpgroup" (sm_90: `wgmma_tile`) or "tcgen05" (sm_100: `umma_tile`).
 
-    Raises ArgumentError where no such layout exists.
+    Raises ArgumentError if no such layout exists.
     """
     layout, trace = operand_layout(dtype, shape, major, swizzle, unit), Trace.current()
     if not isinstance(stages, int) or stages < 1:
@@ -223,7 +224,7 @@ def tile(
 def wgmma_tile(
     dtype: DType, shape: tuple[int, int], major: str = "K", stages: int = 1, swizzle: str | None = None, name: str = ""
 ) -> OperandTile:
-    """`stages` tiles of an MMA operand, each as the TMA box of `Tile.wgmma_a/_b` fills it. Arguments as of `tile`."""
+    """`stages` tiles of an MMA operand, each as the TMA box of `Tile.wgmma_a/_b` fills it. Arguments as in `tile`."""
     return tile(dtype, shape, major, stages, swizzle, name)
 
 
@@ -232,8 +233,8 @@ def umma_tile(
 ) -> OperandTile:
     """`stages` tiles of an operand of `ptx.tcgen05.mma` (sm_100), each as the TMA box of `Tile.umma_a/_b` fills it.
 
-    Arguments as of `tile`; MN-major tiles may have elements of 8 bits too. Of a pair of CTAs each has a tile of its own
-    rows, at the same place.
+    Arguments as in `tile`; MN-major tiles may also have 8-bit elements. In a CTA pair, each CTA has a tile of its own
+    rows, at the same offset.
     """
     return tile(dtype, shape, major, stages, swizzle, name, "tcgen05")
 

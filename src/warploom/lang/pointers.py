@@ -1,4 +1,4 @@
-"""Addresses: brackets around a pointer, tensor-map operands, the pointers of a kernel's arrays, load and store."""
+"""Addresses: memory operands, tensor-map operands, the pointers of a kernel's arrays, load and store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def addr(pointer: Register | Operand, offset: int = 0) -> Operand:
     """A pointer as a memory operand, `[pointer+offset]`; `offset` is a Python int in bytes.
 
     A pointer is a 64-bit register (global or generic) or a 32-bit one (shared). Shared-memory addresses of `smem` are
-    memory operands already and pass through.
+    already memory operands and are returned unchanged.
     """
     trace = Trace.current()
     if not isinstance(offset, int):
@@ -61,8 +61,8 @@ def addr(pointer: Register | Operand, offset: int = 0) -> Operand:
 class TensorMap(Operand):
     """The tensor map of one of the kernel's arrays, made by `A.tma_desc()`.
 
-    As an operand on its own it is the address of the 128-byte map; with coordinates (innermost first) it is what the
-    tensor copies take: `ptx.tensor_address(map, (x, y))`. `box`: elements of one copy, innermost first.
+    On its own, as an operand, it is the address of the 128-byte map. With coordinates (innermost first), it is an
+    operand of tensor copies: `ptx.tensor_address(map, (x, y))`. `box`: elements of one copy, innermost first.
     """
 
     def __init__(self, register: Register, array: ArrayHandle, box: tuple[int, ...]) -> None:
@@ -76,8 +76,8 @@ class TensorMap(Operand):
 
     @property
     def tile_axes(self) -> tuple[int, int]:
-        """The two dimensions that a tile extends over: the innermost, and the other one in which the box is longer
-        than 1. Raises TraceError for a box that is longer than 1 in three dimensions."""
+        """The two dimensions that a tile covers: the innermost, and the other one in which the box is longer than 1.
+        Raises TraceError for a box that is longer than 1 in three dimensions."""
         wide = [axis for axis, extent in enumerate(self.box) if axis and extent > 1]
         if len(wide) > 1:
             raise self.trace.error(
@@ -88,7 +88,7 @@ class TensorMap(Operand):
         return 0, wide[0] if wide else 1
 
     def moved(self, coordinates: Sequence[Register | int], steps: Sequence[Register | int]) -> list[Register | int]:
-        """Coordinates that many elements further along the two `tile_axes`."""
+        """The coordinates, moved by `steps` elements along the two `tile_axes`."""
         found = list(coordinates)
         for axis, step in zip(self.tile_axes, steps, strict=True):
             if isinstance(step, Register) or step:
@@ -114,7 +114,7 @@ class TensorAddress(Operand):
 
 
 def tensor_address(tensor_map: TensorMap, coordinates: Sequence[Register | int]) -> TensorAddress:
-    """A tensor map with the coordinates of a box, in elements, innermost first, each a number or a 32-bit register."""
+    """A tensor map with the coordinates of a box, in elements, innermost first; numbers or 32-bit registers."""
     trace = Trace.current()
     if not isinstance(tensor_map, TensorMap):
         raise trace.error(
@@ -146,17 +146,17 @@ def global_ptrs(*arrays: ArrayHandle) -> tuple[Register, ...]:
 
 
 def _memory_type(dtype: DType) -> str:
-    """The type word of ld and st for a register of a type: floats by name, everything else as bits."""
+    """The type in ld and st for a register of a type: floats by name, everything else as bits."""
     if dtype.name in ("f32", "f64") or dtype.is_integer:
         return dtype.name
     return f"b{dtype.bits}"
 
 
 def load(dtype: DType, address: Operand, *, space: str = "", vector: int = 1, cache: str = "", pred: Any = None) -> Any:
-    """Load from memory (one ld) into a fresh register, or a RegisterArray with `vector` 2 or 4.
+    """Load from memory (one ld) into a new register, or with `vector` 2 or 4 into a RegisterArray.
 
-    `space` is "global", "shared", …; it is "shared" by itself for addresses made by `smem`, "global" for others.
-    `cache` is a cache operator in front of the type, such as "nc" or "L1::no_allocate".
+    `space` is "global", "shared", …; by default "shared" for addresses made by `smem`, "global" for others. `cache` is
+    a cache operator in front of the type, such as "nc" or "L1::no_allocate".
     """
     trace = Trace.current()
     dtype = dtypes.of(dtype)

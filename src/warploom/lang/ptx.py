@@ -1,6 +1,6 @@
-"""The namespace an author writes in: `ptx.if_`, `ptx.inst.…`, `ptx.wgmma.…`.
+"""The namespace of a kernel's body: `ptx.if_`, `ptx.inst.…`, `ptx.wgmma.…`.
 
-At the bottom `ptx.inst` is one instruction per call; everything else says in its docstring what it emits.
+At the lowest level, `ptx.inst` emits one instruction per call. All other functions document the instructions they emit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .wgmma import wgmma
 
 inst = Instructions()
 sink = Sink()
-"""The destination `_`: a result nobody wants."""
+"""The destination `_`: a discarded result."""
 
 __all__ = [
     "addr", "atomic", "bar", "branch_targets", "break_", "call", "cluster", "clusterlaunchcontrol", "constant",

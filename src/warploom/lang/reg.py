@@ -17,7 +17,7 @@ __all__ = ["array", "predicate", "predicates", "scalar"]
 
 
 def scalar(dtype: DType, init: Register | int | float | None = None) -> Register:
-    """One register of a type; with `init`, a mov of that number or register (its value here)."""
+    """One register of a type; with `init`, a mov of that number or register (its current value)."""
     return values.new(Trace.current(), dtypes.of(dtype), init)
 
 
@@ -50,5 +50,5 @@ def predicates(n: int) -> list[Predicate]:
 
 
 def like(register: Any) -> Register:
-    """A fresh register of another register's type."""
+    """A new register of another register's type."""
     return Register(register.trace, register.dtype)

@@ -1,8 +1,8 @@
-"""Shared memory: arrays, mbarriers and operand tiles, laid out one after the other in one variable named `smem`.
+"""Shared memory: arrays, mbarriers and operand tiles, laid out consecutively in one variable named `smem`.
 
 Offsets are computed here, at allocation, in the order of the calls; `kernel.protocol()` lists them. Up to 48 KiB the
-variable is static, above it is `.extern` and the launch gives the size. What an index gives is an address: constant
-(`[smem+1040]`) where the index is a Python int, calculated (mad.lo.u32) where it is a register.
+variable is static; above that it is `.extern` and the launch sets the size. Indexing gives an address: constant
+(`[smem+1040]`) for a Python int, computed (mad.lo.u32) for a register.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Index = int | Register
 
 
 def assigned_to(trace: Trace) -> str:
-    """The Python variable the user's line assigns to (`sA = smem...`), for names in the protocol; "" if it has none."""
+    """The variable that the user's line assigns to (`sA = smem...`), for names in the protocol; "" if there is none."""
     frame = trace.location.frame()
     return assigned_name(frame) if frame is not None else ""
 
 
 def allocate(kind: str, size: int, align: int, name: str, detail: str, count: int = 1) -> Buffer:
-    """Reserve bytes of shared memory. Raises TraceError where the kernel's target has no room for them."""
+    """Reserve bytes of shared memory. Raises TraceError if the kernel's target does not have enough."""
     trace = Trace.current()
     limit = isa_arch.get(trace.arch).shared_per_cta
     offset = -(-trace.protocol.shared_bytes // align) * align
@@ -50,7 +50,7 @@ def allocate(kind: str, size: int, align: int, name: str, detail: str, count: in
 
 
 def base_register(trace: Trace, offset: int) -> Register:
-    """A u32 register with the address of that offset, made in the prologue (mov.u32, add.u32)."""
+    """A u32 register with the address of `offset`, computed in the prologue (mov.u32, add.u32)."""
 
     def make() -> Register:
         result = Register(trace, dtypes.u32, constant=True)
@@ -66,8 +66,8 @@ def base_register(trace: Trace, offset: int) -> Register:
 class SharedAddress(Operand):
     """An address in this CTA's shared memory: an offset from `smem`, or a register plus an offset.
 
-    Where an instruction takes an address it is `[smem+16]` or `[%r1+16]`; where it takes a value it is a u32 register.
-    `address + n` moves it by n bytes, n an int or a register.
+    As an address operand it is `[smem+16]` or `[%r1+16]`; as a value operand it is a u32 register. `address + n` moves
+    it by n bytes, n an int or a register.
     """
 
     def __init__(self, trace: Trace, offset: int, base: Register | None = None) -> None:
@@ -104,7 +104,7 @@ class SharedAddress(Operand):
 
 
 def indexed(trace: Trace, start: int, index: Index, stride: int, count: int, what: str) -> tuple[int, Register | None]:
-    """Offset and base register of element `index` of something at `start`."""
+    """Offset and base register of element `index` of an array at `start`."""
     if isinstance(index, Register):
         if index.dtype.is_float:
             raise trace.error(f"{what} is indexed by an integer", got=repr(index))
@@ -119,7 +119,7 @@ def indexed(trace: Trace, start: int, index: Index, stride: int, count: int, wha
 
 
 def unsigned(index: Register) -> Register:
-    """An index as u32: the same bits where it has 32 of them, else a cvt."""
+    """An index as u32: the same register if it has 32 bits, otherwise a cvt."""
     if index.dtype.bits != 32:
         return index.to(dtypes.u32)
     if index.dtype is dtypes.u32:
@@ -181,7 +181,7 @@ def array(dtype: DType, shape: int | tuple[int, ...], align: int = 16, name: str
 
 
 class BarrierAddress(SharedAddress):
-    """The address of one mbarrier; knows its place in the protocol."""
+    """The address of one mbarrier, with its position in the protocol."""
 
     def __init__(self, trace: Trace, offset: int, base: Register | None, buffer: Buffer, index: int | None) -> None:
         super().__init__(trace, offset, base)
@@ -211,8 +211,8 @@ class BarrierArray:
 
 
 def mbarrier(n: int = 1, name: str = "") -> BarrierArray:
-    """`n` mbarriers (uninitialised: `ptx.mbarrier.init`)."""
+    """`n` mbarriers, uninitialised; see `ptx.mbarrier.init`."""
     trace = Trace.current()
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise trace.error("smem.mbarrier takes how many barriers, a positive Python int", got=repr(n))
+        raise trace.error("smem.mbarrier takes the number of barriers, a positive Python int", got=repr(n))
     return BarrierArray(trace, allocate("mbarrier", 8 * n, 8, name, "mbarrier", n))

@@ -1,6 +1,6 @@
 """Shared memory: `smem.array`, `smem.mbarrier`, `smem.wgmma_tile`, `smem.umma_tile`.
 
-`shared` lays out plain memory and barriers, `operand_tile` the tiles that TMA fills and the matrix unit reads.
+`shared` allocates plain memory and barriers, `operand_tile` the tiles that TMA fills and the matrix unit reads.
 """
 
 from .operand_tile import OperandTile, TileSlice, operand_layout, tile, umma_tile, wgmma_tile

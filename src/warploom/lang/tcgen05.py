@@ -1,7 +1,7 @@
-"""`ptx.tcgen05`: Blackwell's matrix unit and tensor memory (PTX ISA 9.7.16), what one instruction each does.
+"""`ptx.tcgen05`: Blackwell's matrix unit and tensor memory (PTX ISA 9.7.16), one method per instruction.
 
-Operands are tiles of `smem.umma_tile` and of a `tmem` allocation, from which shapes, types and descriptors follow; what
-the author says besides is checked against them (`umma_operands`).
+Operands are tiles of `smem.umma_tile` and of a `tmem` allocation, which determine shapes, types and descriptors;
+explicit arguments are checked against them (`umma_operands`).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Tcgen05:
     # -- allocation ------------------------------------------------------------------------------------------------
 
     def alloc(self, slot: SharedAddress, columns: int | Register, *, group: int = 1) -> None:
-        """tcgen05.alloc, by one warp: waits for columns and writes their address (u32) to shared memory."""
+        """tcgen05.alloc, by one warp: wait for free columns and write their address (u32) to shared memory."""
         issue(f"tcgen05.alloc.{_group(group)}.sync.aligned.shared::cta.b32", slot, columns)
 
     def dealloc(self, address: Any, columns: int | Register, *, group: int = 1) -> None:
-        """tcgen05.dealloc, by one warp: gives columns back."""
+        """tcgen05.dealloc, by one warp: free columns."""
         issue(f"tcgen05.dealloc.{_group(group)}.sync.aligned.b32", address, columns)
 
     def relinquish_alloc_permit(self, *, group: int = 1) -> None:
-        """tcgen05.relinquish_alloc_permit, by one warp: the CTA allocates no more."""
+        """tcgen05.relinquish_alloc_permit, by one warp: the CTA makes no further allocations."""
         issue(f"tcgen05.relinquish_alloc_permit.{_group(group)}.sync.aligned")
 
     # -- registers ---------------------------------------------------------------------------------------------------
@@ -51,16 +51,17 @@ class Tcgen05:
         self, address: TensorAddress, count: int, *, shape: str = "32x32b", dtype: DType = dtypes.b32,
         pack: bool = False, split: int | None = None,
     ) -> RegisterArray:  # fmt: skip
-        """tcgen05.ld.sync.aligned.<shape>: `count` fresh registers of each thread of a warp, from its quarter of lanes.
+        """tcgen05.ld.sync.aligned.<shape>: load `count` new registers per thread of a warp, from its quarter of the
+        lanes.
 
         Args:
             address: of the quarter's first lane (`acc[0].load()` computes it), the same in all threads.
-            count: registers; one instruction for each power of two to 128.
+            count: registers; one instruction per power of two, up to 128.
             shape: "32x32b", "16x64b", "16x128b", "16x256b".
-            pack: .pack::16b: two cells of 16 bits in each register.
-            split: .16x32bx2 instead: the upper 16 threads read from that many columns further.
+            pack: .pack::16b: two cells of 16 bits per register.
+            split: .16x32bx2 instead: the upper 16 threads read this many columns further.
 
-        Asynchronous: `wait_ld` before others may overwrite the cells.
+        Asynchronous: call `wait_ld` before other threads may overwrite the cells.
         """
         return tcgen05_copies.load(address, count, dtypes.of(dtype), shape=shape, packed=pack, split=split)
 
@@ -68,18 +69,18 @@ class Tcgen05:
         self, address: TensorAddress, values: RegisterArray | Sequence[Register], *, shape: str = "32x32b",
         unpack: bool = False, split: int | None = None,
     ) -> None:  # fmt: skip
-        """tcgen05.st.sync.aligned.<shape>: the inverse of `ld`; `wait_st` before others may read the cells."""
+        """tcgen05.st.sync.aligned.<shape>: the inverse of `ld`; call `wait_st` before others may read the cells."""
         tcgen05_copies.store(address, values, shape=shape, packed=unpack, split=split)
 
     def wait_ld(self) -> None:
-        """tcgen05.wait::ld.sync.aligned: until this thread's loads are done."""
+        """tcgen05.wait::ld.sync.aligned: wait until this thread's loads are complete."""
         issue("tcgen05.wait::ld.sync.aligned")
 
     def wait_st(self) -> None:
-        """tcgen05.wait::st.sync.aligned: until this thread's stores are done."""
+        """tcgen05.wait::st.sync.aligned: wait until this thread's stores are complete."""
         issue("tcgen05.wait::st.sync.aligned")
 
-    # -- products ----------------------------------------------------------------------------------------------------
+    # -- MMAs --------------------------------------------------------------------------------------------------------
 
     def mma(
         self, d: AccumulatorBuffer, a: Any, b: Any, *, accumulate: bool | Predicate = True, kind: str = "",
@@ -87,27 +88,25 @@ class Tcgen05:
         scale_d: int = 0, ws: bool = False, metadata: TensorAddress | None = None, selector: int = 0,
         negate: tuple[bool, bool] = (False, False), idesc: int | Register | None = None, pred: Predicate | None = None,
     ) -> None:  # fmt: skip
-        """tcgen05.mma: d = a @ b + (d if accumulate else 0), one instruction deep, ordered by one thread.
+        """tcgen05.mma: d = a @ b + (d if accumulate else 0), one instruction deep, issued by one thread.
 
         Args:
-            d: a buffer of `memory.accumulator(m, n)`; its group says whether a pair of CTAs multiplies.
-            a: a slice of `smem.umma_tile` with this CTA's rows, one instruction deep (`tile[stage].k(i)`), or a place
-                in tensor memory.
-            b: a slice of `smem.umma_tile` with this CTA's columns: n, or n / 2 of a pair.
+            d: a buffer of `memory.accumulator(m, n)`; its group determines whether a CTA pair multiplies.
+            a: a slice of `smem.umma_tile` with this CTA's rows, one instruction deep (`tile[stage].k(i)`), or an
+                address in tensor memory.
+            b: a slice of `smem.umma_tile` with this CTA's columns: n, or n / 2 in a pair.
             accumulate: a Python bool or a predicate.
-            kind: "f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"; it follows from the types of a and b
-                and from whether there are `scales`.
-            scales: the factors of a and b, `tcgen05.Scales`.
-            collector: what becomes of A in the unit: "fill", "use", "lastuse", "discard"; with `ws` of B, "b0::fill" …
-            lanes: registers of 32 bits each that switch lanes of D off, 4 (8 of a pair).
-            scale_d: d is divided by two to that power before it is added to.
-            ws: .ws: M of 32 and columns taken as zero.
-            metadata: of a sparse A: a holds half of its elements, b is twice as deep (`tile[stage].k(i, 2)`).
-            selector: 1 where types of 16 and 32 bits have their metadata in the column after `metadata`.
-            negate: whether a and b change their signs.
-            idesc: the instruction descriptor, instead of the one that follows from all this.
+            kind: "f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"; by default derived from the types of a
+                and b and from `scales`.
+            scales: the scale factors of a and b, `tcgen05.Scales`.
+            collector: use of A in the collector buffer: "fill", "use", "lastuse", "discard"; with `ws`, of B:
+            "b0::fill" … lanes: 32-bit registers that disable lanes of D: 4 (8 in a pair). scale_d: d is divided by two
+            to this power before the addition. ws: .ws: allows M = 32, and columns that are taken as zero. metadata: for
+            a sparse A: a holds half of its elements, b is twice as deep (`tile[stage].k(i, 2)`). selector: 1 if the
+            metadata of 16- and 32-bit types is in the column after `metadata`. negate: whether to negate a, and b.
+            idesc: the instruction descriptor, instead of the derived one.
 
-        Asynchronous: `commit` before anybody reads d or overwrites a and b. PTX ISA 9.7.16.10.9.
+        Asynchronous: `commit` before any thread reads d or overwrites a and b. PTX ISA 9.7.16.10.9.
         """
         trace = Trace.current()
         found = describe(
@@ -116,7 +115,7 @@ class Tcgen05:
         )  # fmt: skip
         if scale_d and found.kind not in SCALED_D:
             raise trace.error(
-                f"D of .kind::{found.kind} is not divided", expected=f"scale_d=0, or .kind::{' or '.join(SCALED_D)}",
+                f"D of .kind::{found.kind} cannot be divided", expected=f"scale_d=0, or .kind::{' or '.join(SCALED_D)}",
                 got=f"scale_d={scale_d}",
             )  # fmt: skip
         words = f"tcgen05.mma{'.ws' * ws}{'.sp' * (metadata is not None)}.{_group(d.of.memory.group)}"
@@ -143,10 +142,10 @@ class Tcgen05:
         accumulate: bool | Predicate = True,
         **more: Any,
     ) -> None:
-        """`mma` for each slice of k of tiles `a` and `b`, stage 0 of a ring; only the first one may not accumulate.
+        """`mma` for each slice of k of tiles `a` and `b`, stage 0 of a ring; only the first may overwrite d.
 
-        `a` may be in tensor memory: 8 columns for each slice. Options as of `mma`. The metadata of a sparse A stands in
-        one column after the other: two for each slice, one where elements have 16 or 32 bits.
+        `a` may be in tensor memory: 8 columns per slice. Options as in `mma`. The metadata of a sparse A is in
+        consecutive columns: two per slice, or one if elements have 16 or 32 bits.
         """
         trace = Trace.current()
         a = a if isinstance(a, TensorAddress) else stage_of(trace, "a", a)
@@ -155,7 +154,7 @@ class Tcgen05:
         width = 1 if metadata is None else 2
         if isinstance(a, TileSlice) and a.k_slices * width != b.k_slices:
             raise trace.error(
-                "a and b of a product differ in k", expected=f"{b.k_size // width} elements of k, as b holds them",
+                "a and b of an MMA differ in k", expected=f"{b.k_size // width} elements of k, as b holds them",
                 got=f"{a.k_size} of {a.tile.buffer.name}", code="matrix-shape",
                 consequence="part of one of them would not be multiplied",
             )  # fmt: skip
@@ -172,29 +171,30 @@ class Tcgen05:
         self, to: TensorAddress, source: Any, *, shape: str = "32x128b", multicast: str = "", formats: str = "",
         group: int = 1,
     ) -> None:  # fmt: skip
-        """tcgen05.cp: rows from shared memory into lanes, by one thread; a later `mma` of that thread finds them.
+        """tcgen05.cp: copy rows from shared memory into lanes, by one thread; ordered before a later `mma` of that
+        thread.
 
         Args:
-            to: the first column.
+            to: address of the first column.
             source: a slice of `smem.umma_tile` or a matrix descriptor (b64).
             shape: "128x256b", "128x128b", "64x128b", "32x128b", "4x256b".
             multicast: "warpx4" for 32x128b (its default), "warpx2::02_13" or "warpx2::01_23" for 64x128b.
-            formats: "b8x16.b6x16_p32" or "b8x16.b4x16_p64": elements are spread to bytes.
+            formats: "b8x16.b6x16_p32" or "b8x16.b4x16_p64": elements are unpacked to bytes.
         """
         multicast = multicast or ("warpx4" if shape == "32x128b" else "")
         words = ".".join(word for word in (f"tcgen05.cp.{_group(group)}.{shape}", multicast, formats) if word)
         issue(words, to, shared_descriptor(Trace.current(), "the source", source))
 
     def shift(self, address: TensorAddress, *, group: int = 1) -> None:
-        """tcgen05.shift.down: rows of 32 bytes move down by one lane."""
+        """tcgen05.shift.down: move rows of 32 bytes down by one lane."""
         issue(f"tcgen05.shift.{_group(group)}.down", address)
 
     # -- completion and order ----------------------------------------------------------------------------------------
 
     def commit(self, bar: Any, *, group: int = 1, multicast: Any = None, pred: Predicate | None = None) -> None:
-        """tcgen05.commit: an arrival on `bar` when all products and copies of this thread so far are done.
+        """tcgen05.commit: arrive on `bar` when all MMAs and copies of this thread so far are complete.
 
-        `multicast`: a mask of CTAs of the cluster; the barrier at the same place in each of them gets an arrival.
+        `multicast`: a mask of CTAs of the cluster; the barrier at the same offset in each of them receives an arrival.
         """
         trace = Trace.current()
         words = f"tcgen05.commit.{_group(group)}.mbarrier::arrive::one.shared::cluster"
@@ -207,20 +207,20 @@ class Tcgen05:
             issue(f"{words}.multicast::cluster.b64", bar, mask, pred=pred, trace=trace)
 
     def fence_before_thread_sync(self) -> None:
-        """tcgen05.fence::before_thread_sync: before this thread arrives somewhere."""
+        """tcgen05.fence::before_thread_sync: before this thread arrives at a barrier."""
         issue("tcgen05.fence::before_thread_sync")
 
     def fence_after_thread_sync(self) -> None:
-        """tcgen05.fence::after_thread_sync: after this thread has waited for others."""
+        """tcgen05.fence::after_thread_sync: after this thread has waited at a barrier."""
         issue("tcgen05.fence::after_thread_sync")
 
     Scales = Scales
-    """The scale factors of a product."""
+    """The scale factors of an MMA."""
 
 
 def _group(group: int) -> str:
     if group not in (1, 2):
-        raise Trace.current().error("an operation is of one CTA or of a pair", expected="group=1 or 2", got=group)
+        raise Trace.current().error("an operation is for one CTA or for a pair", expected="group=1 or 2", got=group)
     return f"cta_group::{group}"
 
 

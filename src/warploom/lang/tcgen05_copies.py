@@ -1,4 +1,5 @@
-"""Registers from and to tensor memory: tcgen05.ld and tcgen05.st of any number of registers (PTX ISA 9.7.16.8)."""
+"""Copies between registers and tensor memory: tcgen05.ld and tcgen05.st of any number of registers (PTX ISA
+9.7.16.8)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _SPLIT = "16x32bx2"
 
 
 def pieces(count: int, each: int = 1) -> Iterator[tuple[int, int]]:
-    """(first, number) of the powers of two that registers come in: `count`, a multiple of `each`, in few pieces."""
+    """(first, number) of the powers of two that `count` registers, a multiple of `each`, are split into."""
     at = 0
     while at < count:
         size = MOST_REGISTERS
@@ -33,7 +34,7 @@ def _shape(trace: Trace, split: int | None, shape: str) -> str:
     known = [name for name in REGISTERS_OF_X1 if name != _SPLIT]
     if shape not in known:
         hint = "it is what split= makes" if shape == _SPLIT else None
-        raise trace.error("registers and tensor memory have no such shape", expected=", ".join(known), got=shape,
+        raise trace.error("tcgen05.ld and tcgen05.st have no such shape", expected=", ".join(known), got=shape,
                           hint=hint)  # fmt: skip
     return shape
 
@@ -42,7 +43,7 @@ def load(
     address: TensorAddress, count: int, dtype: DType, *, shape: str = "32x32b", packed: bool = False,
     split: int | None = None,
 ) -> RegisterArray:  # fmt: skip
-    """tcgen05.ld of `count` registers into fresh ones, in as many instructions as powers of two need."""
+    """tcgen05.ld of `count` new registers, with one instruction per power of two."""
     trace = address.trace
     shape = _shape(trace, split, shape)
     registers = [Register(trace, dtype) for _ in range(count)]
@@ -58,7 +59,7 @@ def store(
     address: TensorAddress, values: RegisterArray | Sequence[Register], *, shape: str = "32x32b", packed: bool = False,
     split: int | None = None,
 ) -> None:  # fmt: skip
-    """tcgen05.st of registers, in as many instructions as powers of two need."""
+    """tcgen05.st of registers, with one instruction per power of two."""
     trace = address.trace
     shape = _shape(trace, split, shape)
     held = list(values)
@@ -87,6 +88,6 @@ _COLUMNS_OF_X1 = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8, "16x32bx
 
 
 def _at(address: TensorAddress, register: int, shape: str, packed: bool) -> TensorAddress:
-    """Where the instruction that begins with a register begins."""
+    """The address for the instruction that begins with register `register`."""
     columns = register // REGISTERS_OF_X1[shape] * _COLUMNS_OF_X1[shape]
     return address + (columns * 2 if packed else columns)

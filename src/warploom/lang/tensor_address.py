@@ -1,4 +1,4 @@
-"""Places in tensor memory as operands: a register plus a number of columns, and tiles of several columns."""
+"""Addresses in tensor memory as operands: a register plus a number of columns, and tiles of several columns."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class TensorAddress(Operand):
-    """A place in tensor memory: a register plus a constant number of columns; `[%r1+32]` in an instruction.
+    """An address in tensor memory: a register plus a constant number of columns; `[%r1+32]` in an instruction.
 
-    `address + n` is n columns further, n an int or a register. `dtype`: of the elements there, where that is known.
+    `address + n` is n columns further, n an int or a register. `dtype`: type of the elements there, if known.
     """
 
     def __init__(self, base: Register, column: int = 0, dtype: DType | None = None) -> None:
@@ -33,11 +33,11 @@ class TensorAddress(Operand):
         return nodes.Address(self.base.node, self.column)
 
     def register(self) -> Register:
-        """The address as a b32 register (add.u32 where there is a constant part)."""
+        """The address as a b32 register (add.u32 if it has a constant part)."""
         return moved(self.base, self.column) if self.column else self.base
 
     def shift(self, columns: int | Register) -> TensorAddress:
-        """This place, that many columns further."""
+        """The address `columns` columns further."""
         if isinstance(columns, Register):
             return TensorAddress(moved(self.register(), unsigned(columns)), 0, self.dtype)
         return TensorAddress(self.base, self.column + columns, self.dtype)
@@ -45,7 +45,7 @@ class TensorAddress(Operand):
     __add__ = shift
 
     def mine(self) -> TensorAddress:
-        """This place in the quarter of lanes that the thread's warp reaches: where its loads and stores go."""
+        """This address in the quarter of lanes that the thread's warp can access, for its loads and stores."""
         return TensorAddress(moved(self.base, quarter(self.trace)), self.column, self.dtype)
 
     def __repr__(self) -> str:
@@ -60,13 +60,13 @@ def moved(base: Register, amount: int | Register) -> Register:
 
 
 class TensorTile:
-    """A number of columns, several times over; `tile[i]` is the address of one, `i` an int or a register.
+    """A number of buffers of the same columns; `tile[i]` is the address of one, `i` an int or a register.
 
     Attributes:
         memory: the allocation; start: its first column there.
-        columns: of each.
-        buffers: how many.
-        dtype: of what stands in it, where that is known.
+        columns: columns per buffer.
+        buffers: the number of buffers.
+        dtype: type of the elements, if known.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class TensorTile:
         return self.buffers
 
     def __getitem__(self, index: int | Register) -> TensorAddress:
-        """Where buffer `index` begins (mad.lo.u32 for a register)."""
+        """The address of buffer `index` (mad.lo.u32 for a register)."""
         trace, base = self.memory.trace, self.memory.base
         if isinstance(index, Register):
             result = Register(trace, dtypes.b32)

@@ -1,4 +1,4 @@
-"""Which lanes of tensor memory a thread and its warp reach: those of their place in the warpgroup."""
+"""The lanes of tensor memory that a thread and its warp can access, by their index in the warpgroup."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .trace import Trace
 from .values import Register
 
 _WARPS = LANES - QUARTER
-"""The bits of a lane that say whose quarter it is in."""
+"""The bits of a lane that determine its quarter."""
 
 
 def own_lane(trace: Trace) -> Register:
-    """The lane that a thread of a warpgroup stands for: its number modulo 128 (and.b32 in the prologue)."""
+    """The lane of a thread of a warpgroup: its index modulo 128 (and.b32 in the prologue)."""
 
     def make() -> Register:
         _one_dimension(trace)
@@ -26,7 +26,7 @@ def own_lane(trace: Trace) -> Register:
 
 
 def quarter(trace: Trace) -> Register:
-    """The address of lane 0 of the quarter that a warp reaches (and.b32, shl.b32 in the prologue)."""
+    """The address of lane 0 of the quarter that a warp can access (and.b32, shl.b32 in the prologue)."""
 
     def make() -> Register:
         _one_dimension(trace)
@@ -42,7 +42,7 @@ def quarter(trace: Trace) -> Register:
 def _one_dimension(trace: Trace) -> None:
     if trace.protocol.block[1:] != (1, 1):
         raise trace.error(
-            "which lanes a warp reaches follows from tid.x alone here",
+            "the lanes that a warp can access are computed from tid.x alone",
             expected="a block along x",
             got=f"block={trace.protocol.block}",
             hint="address the lanes with ptx.tcgen05.ld",

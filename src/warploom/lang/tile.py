@@ -1,8 +1,8 @@
-"""What a kernel's arguments are: `Tile` for arrays, `Scalar` for numbers, and the handles the body gets for them.
+"""The arguments of a kernel, `Tile` for arrays and `Scalar` for numbers, and their handles in the kernel's body.
 
-A dimension is a Python int, baked into the text, or a string, which names a run-time size ("M"): one text for all
-sizes. `Tile.wgmma_a` and `Tile.wgmma_b` fix the tensor map of an operand tile; box and swizzle come from the same
-layout as `smem.wgmma_tile`'s, so they cannot disagree.
+A dimension is a Python int, compiled into the PTX, or a string, which names a run-time size ("M"): one PTX for all
+sizes. `Tile.wgmma_a` and `Tile.wgmma_b` determine the tensor map of an operand tile. Box and swizzle come from the
+layout that `smem.wgmma_tile` uses, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class Tile:
     Args:
         shape_and_dtype: the extents, outermost first, then the element type: `Tile(M, N, f32)`.
         box: extents of its tensor map's box, innermost first, for `tma_desc()`; none by default.
-        swizzle: of the tensor map: "NONE", "32B", "64B", "128B".
-        multiple: per dimension, what the size must be divisible by; all ones by default.
-        order: "C" demands a contiguous array, "rows" lets all but the innermost stride be free (what TMA can address).
+        swizzle: swizzle of the tensor map: "NONE", "32B", "64B", "128B".
+        multiple: a required divisor of the size, per dimension; all ones by default.
+        order: "C" requires a contiguous array; "rows" allows any stride but the innermost (what TMA can address).
         inout: an input that the kernel also writes: it must be writable and overlap nothing else.
-        over: of an output, the name of an input whose very memory it may be (same address, shape and strides): the
-            thread that writes an element has read that input's before, and no other thread reads it.
-        workspace: no call passes it. The runtime makes it, zeroes it once, and passes the same memory to every launch
-            on a stream, so the kernel must leave it as the next launch needs it (a counter that wraps to 0).
-        overhang: the caller sees to it that nothing else uses what comes after a row, up to whole 16 bytes: tensor
-            stores write it (docs/measured-facts.md).
-        clipped: the box of its tensor map is cut to the array's rows (`runtime.TiledMap`): rows of a box that are
+        over: for an output, the name of an input whose memory it may share (same address, shape and strides). The
+            thread that writes an element must have read the input's before, and no other thread may read it.
+        workspace: not passed by a call. The runtime allocates it, zeroes it once, and passes the same memory to every
+            launch on a stream, so the kernel must leave it as the next launch needs it (a counter that wraps to 0).
+        overhang: the caller guarantees that nothing else uses the bytes after a row, up to a multiple of 16: tensor
+            stores overwrite them (docs/measured-facts.md).
+        clipped: the box of its tensor map is clipped to the array's rows (`runtime.TiledMap`): rows of a box that are
             outside the array cost TMA five times as much as rows inside.
-        peers: how many GPUs hold one such array each. A call passes a list of them by rank, the kernel gets a
-            `PeerArrays`; 0 for an array of the kernel's own GPU.
+        peers: the number of GPUs that hold one such array each. A call passes a list of them by rank, and the kernel
+            receives `PeerArrays`; 0 for an array of the kernel's own GPU.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Tile:
         over: str = "", overhang: bool = False, clipped: bool = False, workspace: bool = False, peers: int = 0,
     ) -> None:  # fmt: skip
         if len(shape_and_dtype) < 2:
-            raise _misdeclared("a Tile needs its extents and its type", expected="Tile(M, N, f32)", got=shape_and_dtype)
+            raise _misdeclared("a Tile needs extents and a type", expected="Tile(M, N, f32)", got=shape_and_dtype)
         *shape, dtype = shape_and_dtype
         for extent in shape:
             if isinstance(extent, bool) or not isinstance(extent, (int, str)):
@@ -79,7 +79,7 @@ class Tile:
         self.workspace = workspace
         self.clipped = clipped
         if not isinstance(peers, int) or peers < 0 or peers == 1:
-            raise _misdeclared("peers is the number of GPUs of a group", expected="2 or more, or 0", got=peers)
+            raise _misdeclared("peers= is the number of GPUs of a group", expected="2 or more, or 0", got=peers)
         self.peers = peers
         for extent, divisor in zip(self.shape, self.multiple, strict=False):
             if isinstance(extent, int) and extent % divisor:
@@ -100,10 +100,10 @@ class Tile:
         Args:
             rows, columns: shape of the stored array: M x K for major "K", K x M for "MN".
             dtype: element type.
-            major: which dimension of the product is contiguous in memory.
+            major: the dimension of the product that is contiguous in memory.
             swizzle: as in `smem.wgmma_tile`.
             ragged: sizes need not be divisible by the tile; TMA fills with zeros.
-            clipped: boxes are cut to the array's rows (see `Tile`).
+            clipped: boxes are clipped to the array's rows (see `Tile`).
         """
         return cls._operand(rows, columns, dtype, tile_m, tile_k, major, swizzle, ragged, clipped)
 
@@ -114,7 +114,8 @@ class Tile:
     ) -> Tile:  # fmt: skip
         """The right operand of a matrix product, loaded in tiles of tile_k x tile_n.
 
-        `rows` x `columns` is the stored array: K x N for major "MN" (the default), N x K for "K". Else as `wgmma_a`.
+        `rows` x `columns` is the stored array: K x N for major "MN" (the default), N x K for "K". Otherwise like
+        `wgmma_a`.
         """
         return cls._operand(rows, columns, dtype, tile_n, tile_k, major, swizzle, ragged, clipped)
 
@@ -123,7 +124,7 @@ class Tile:
         cls, rows: Dimension, columns: Dimension, dtype: DType, *, tile_m: int, tile_k: int, major: str = "K",
         swizzle: str | None = None, ragged: bool = False, clipped: bool = False,
     ) -> Tile:  # fmt: skip
-        """The left operand of a product by `ptx.tcgen05.mma`; as `wgmma_a`. `tile_m`: rows of one CTA."""
+        """The left operand of `ptx.tcgen05.mma`; like `wgmma_a`. `tile_m`: rows of one CTA."""
         return cls._operand(rows, columns, dtype, tile_m, tile_k, major, swizzle, ragged, clipped, "tcgen05")
 
     @classmethod
@@ -131,7 +132,7 @@ class Tile:
         cls, rows: Dimension, columns: Dimension, dtype: DType, *, tile_n: int, tile_k: int, major: str = "MN",
         swizzle: str | None = None, ragged: bool = False, clipped: bool = False,
     ) -> Tile:  # fmt: skip
-        """The right operand of a product by `ptx.tcgen05.mma`; as `wgmma_b`. `tile_n`: columns of one CTA."""
+        """The right operand of `ptx.tcgen05.mma`; like `wgmma_b`. `tile_n`: columns of one CTA."""
         return cls._operand(rows, columns, dtype, tile_n, tile_k, major, swizzle, ragged, clipped, "tcgen05")
 
     @classmethod
@@ -141,14 +142,14 @@ class Tile:
     ) -> Tile:  # fmt: skip
         """An operand in an array of any rank, loaded in tiles that extend over two of its dimensions.
 
-        The box is 1 in all others, whose coordinates the kernel gives: keys of one head are
+        The box is 1 in all other dimensions, for which the kernel passes coordinates: the keys of one head are
         `Tile.operand("B", "S", "H", D, bf16, along=1, tile=(128, D))`, loaded at `(0, head, row, batch)`.
 
         Args:
             shape_and_dtype: the extents, outermost first, then the element type.
-            along: which dimension the tile extends over besides the innermost one, counted from the outermost.
+            along: the dimension that the tile covers besides the innermost one, counted from the outermost.
             tile: its extent along that dimension, and along the innermost one.
-            major: of the product: "K" if the innermost dimension is k, "MN" if it is m or n.
+            major: "K" if the innermost dimension is k of the product, "MN" if it is m or n.
             swizzle: as in `smem.wgmma_tile`.
 
         Sizes need not be divisible by the tile: TMA fills with zeros.
@@ -189,13 +190,13 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Tiles:
-    """How many tiles of `size` cover a dimension; an entry of `grid`."""
+    """The number of tiles of `size` that cover a dimension; an entry of `grid`."""
 
     dimension: Dimension
     size: int = 1
 
     def count(self, dims: Any) -> int:
-        """How many tiles cover the dimension. Raises ArgumentError for a name that no array has."""
+        """The number of tiles that cover the dimension. Raises ArgumentError for a name that no array has."""
         if isinstance(self.dimension, str) and self.dimension not in dims:
             raise _wrong_extent(
                 f"the grid counts tiles of {self.dimension!r}, which is not a size of an array",
@@ -212,7 +213,7 @@ def tiles(dimension: Dimension, size: int) -> Tiles:
 
 
 class Shape(Sequence[Any]):
-    """The extents of an array inside the kernel; a named size becomes a parameter when it is first asked for."""
+    """The extents of an array inside the kernel. A named size becomes a parameter at its first use."""
 
     def __init__(self, trace: Trace, extents: tuple[Dimension, ...]) -> None:
         self._trace, self._extents = trace, extents
@@ -230,11 +231,11 @@ class ArrayHandle:
     """An array argument inside the kernel.
 
     Attributes:
-        name: the kernel's parameter.
+        name: name of the kernel's parameter.
         spec: its Tile.
         dtype: element type.
-        uses: "pointer", "map", "stride": which parameters the text needs for it.
-        maps: its tensor maps, by parameter; how the launch makes them.
+        uses: "pointer", "map", "stride": the parameters that the PTX needs for it.
+        maps: its tensor maps by parameter, as the launch must encode them.
     """
 
     def __init__(self, trace: Trace, name: str, spec: Tile) -> None:
@@ -264,7 +265,7 @@ class ArrayHandle:
 
     @property
     def shape(self) -> Shape:
-        """Extents, outermost first: Python ints, or u32 registers for named sizes; loaded where they are asked for."""
+        """Extents, outermost first: Python ints, or u32 registers for named sizes, loaded at their first use."""
         return Shape(self.trace, self.spec.shape)
 
     def pointer(self) -> Register:
@@ -282,21 +283,21 @@ class ArrayHandle:
         return self.trace.once(("pointer", self.name), make)
 
     def row_stride(self) -> Register:
-        """Elements from one row to the next of a matrix whose Tile has the order "rows", u32 (ld.param.u32)."""
+        """Elements from one row to the next of a matrix with order "rows", u32 (ld.param.u32)."""
         self.uses.add("stride")
         return self.trace.once(("stride", self.name), lambda: _parameter(self.trace, f"stride_{self.name}", dtypes.u32))
 
     def stride(self, axis: int) -> Register:
-        """Elements from one index of a dimension to the next, u32 (ld.param.u32); the Tile has the order "rows"."""
+        """Elements from one index of a dimension to the next, u32 (ld.param.u32); for a Tile with order "rows"."""
         self.uses.add("stride")
         name = f"stride_{self.name}_{axis}"
         return self.trace.once(("stride", self.name, axis), lambda: _parameter(self.trace, name, dtypes.u32))
 
     def tma_desc(self, box: tuple[int, ...] | None = None) -> TensorMap:
-        """A tensor map of this array (mov.b64 and cvta.param.u64 in the prologue): a parameter of its own for each box.
+        """A tensor map of this array (mov.b64 and cvta.param.u64 in the prologue), with one parameter per box.
 
-        `box`: innermost first; the Tile's by default. The swizzle is the Tile's. A box narrower than the swizzle's span
-        leaves gaps in shared memory: its rows are as far apart as the span.
+        `box`: innermost first; by default the Tile's. The swizzle is the Tile's. A box narrower than the swizzle's span
+        leaves gaps in shared memory: the distance between its rows is the span.
         """
         own = self.spec.box
         if own is None:

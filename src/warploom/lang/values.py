@@ -1,8 +1,8 @@
-"""Registers and predicates as Python values, and what the operators on them emit.
+"""Registers and predicates as Python values, and the instructions that their operators emit.
 
-An operator makes a new register; an in-place operator (`x += y`) and `x.set(y)` write the register they stand on, so
-that a value can change inside `ptx.range`. A Python number takes the register's type and must fit it. `arithmetic` has
-the rules of mixed types.
+An operator makes a new register. An in-place operator (`x += y`) and `x.set(y)` write the left register, so that a
+value can change inside `ptx.range`. A Python number takes the register's type and must fit it. `arithmetic` has the
+rules for mixed types.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Number = int | float
 def _operator(
     symbol: str, swap: bool = False, in_place: bool = False
 ) -> Callable[[Register, Register | Number], Register]:
-    """The method of one of Python's operators: `a + b`, with `swap` `1 + a`, or `a += b`."""
+    """The method of a Python operator: `a + b`; with `swap`, `1 + a`; in place, `a += b`."""
 
     def apply(self: Register, other: Register | Number) -> Register:
         return self._binary(symbol, other, swap=swap, into=self if in_place else None)
@@ -45,8 +45,8 @@ def _comparison(symbol: str) -> Callable[[Register, Register | Number], Any]:
 class Register(Traced):
     """A register of one type.
 
-    Operators emit one instruction each (and a cvt where widths differ): + - * & | ^ ~ << >> and comparisons for
-    integers, // and % for unsigned integers, + - * / and comparisons for floats. See the module for mixed types.
+    Operators emit one instruction each (and a cvt if widths differ): + - * & | ^ ~ << >> and comparisons for
+    integers, // and % for unsigned integers, + - * / and comparisons for floats. For mixed types, see the module.
 
     Attributes:
         dtype: its type.
@@ -71,7 +71,7 @@ class Register(Traced):
         """The value converted to another type.
 
         Emits cvt: integers truncate or extend by their own signedness; float to integer rounds to zero (cvt.rzi),
-        integer to float and to a narrower float rounds to nearest even (cvt.rn). PTX ISA 9.7.9.21.
+        integer to float and float to a narrower float round to nearest even (cvt.rn). PTX ISA 9.7.9.21.
         """
         dtype = dtypes.of(dtype)
         if dtype is self.dtype:
@@ -107,7 +107,7 @@ class Register(Traced):
         move(self.trace, self, value)
 
     def copy(self) -> Register:
-        """A new register with the value this one has here."""
+        """A new register with this register's current value."""
         result = Register(self.trace, self.dtype)
         move(self.trace, result, self)
         return result
@@ -115,7 +115,7 @@ class Register(Traced):
     # -- arithmetic ----------------------------------------------------------------------------------------------
 
     def _common(self, other: Any, symbol: str) -> DType:
-        """The type in which an operator works on this register and something else."""
+        """The type of an operation on this register and `other`."""
         if symbol in BITWISE:
             integers_only(self.trace, self.dtype, symbol)
         if symbol in ("<<", ">>") or not isinstance(other, Register):
@@ -279,7 +279,7 @@ def _view_free(value: Register, dtype: DType) -> Register:
 
 
 def _shift_amount(trace: Trace, amount: Any, dtype: DType) -> Any:
-    """Shift counts are u32 registers or numbers; a count of the width or more is a mistake while tracing."""
+    """A shift count: a u32 register or a number. A count of at least the width is an error at trace time."""
     if isinstance(amount, Register):
         return amount if amount.dtype.bits == 32 else amount.to(dtypes.u32)
     if not 0 <= amount < dtype.bits:
@@ -318,7 +318,7 @@ def _as_bits(value: int, bits: int) -> int:
 
 
 def new(trace: Trace, dtype: DType, init: Register | Number | None = None) -> Register:
-    """A fresh register, with a value if one is given."""
+    """A new register, initialised if a value is given."""
     register = Register(trace, dtype)
     if init is not None:
         register.set(init)

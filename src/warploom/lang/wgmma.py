@@ -1,7 +1,7 @@
 """`ptx.wgmma`: the warpgroup's matrix multiply-accumulate (PTX ISA 9.7.15).
 
-Operands are tiles of `smem.wgmma_tile` (or slices of them), from which the shape, the major and the descriptor follow;
-what the author says besides is checked against them.
+Operands are tiles of `smem.wgmma_tile` (or slices of them), which determine the shape, the major and the descriptor;
+explicit arguments are checked against them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Wgmma:
         issue("wgmma.fence.sync.aligned")
 
     def commit_group(self) -> None:
-        """wgmma.commit_group.sync.aligned: the wgmmas issued since the last one form a group."""
+        """wgmma.commit_group.sync.aligned: group the wgmmas issued since the last commit."""
         issue("wgmma.commit_group.sync.aligned")
 
     def wait_group(self, n: int = 0) -> None:
-        """wgmma.wait_group.sync.aligned: until at most the `n` newest groups are not complete."""
+        """wgmma.wait_group.sync.aligned: wait until at most the `n` newest groups are incomplete."""
         issue("wgmma.wait_group.sync.aligned", n)
 
     def mma_async(
@@ -44,21 +44,20 @@ class Wgmma:
         """wgmma.mma_async.sync.aligned: d = scale_a * a @ scale_b * b + (d if scale_d else 0), by four warps together.
 
         Args:
-            shape: (64, n, k); n a multiple of 8 to 256, k of one instruction (32 bytes' worth, 64 with `metadata`).
-            dtype_d, dtype_a, dtype_b: types of accumulator and operands.
-            d: the thread's accumulators: n/2 registers of f32 or s32, n/4 of packed f16.
-            a: a tile or slice of 64 rows and k deep, a b64 descriptor, or a RegisterArray of 4 registers.
-            b: a tile or slice of n rows and k deep, or a b64 descriptor.
-            scale_d: a Python bool or a predicate.
-            scale_a, scale_b: 1 or -1.
-            trans_a, trans_b: 1 for MN-major operands in shared memory (16-bit types only). A tile knows its own, and a
-                value that contradicts it is an error.
-            metadata: wgmma.mma_async.sp: a is 2:4 sparse, a tile of it is k / 2 deep, and this b32 register of each
-                thread says which elements these are (PTX ISA 9.7.15.6.1, `isa.fragments.warpgroup_metadata`).
-            selector: which two of four neighbouring threads are asked for it, 0 or 1; of bytes all are, and it is 0.
+            shape: (64, n, k); n a multiple of 8, at most 256; k of one instruction (32 bytes' worth, 64 with
+            `metadata`). dtype_d, dtype_a, dtype_b: types of accumulator and operands. d: the thread's accumulators: n/2
+            registers of f32 or s32, n/4 of packed f16. a: a tile or slice of 64 rows and depth k, a b64 descriptor, or
+            a RegisterArray of 4 registers. b: a tile or slice of n rows and depth k, or a b64 descriptor. scale_d: a
+            Python bool or a predicate. scale_a, scale_b: 1 or -1. trans_a, trans_b: 1 for MN-major operands in shared
+            memory (16-bit types only). Tiles imply them; a contradicting
+                value is an error.
+            metadata: for wgmma.mma_async.sp: a is 2:4 sparse, its tile has depth k / 2, and this b32 register of each
+                thread names the stored elements (PTX ISA 9.7.15.6.1, `isa.fragments.warpgroup_metadata`).
+            selector: which two of four adjacent threads provide the metadata, 0 or 1; for bytes all four do, and it is
+            0.
 
-        Asynchronous: before a wait_group, `d`, `metadata` and `a`'s registers are not to be touched, nor the tiles
-        overwritten.
+        Asynchronous: before a wait_group, do not access `d`, `metadata` or `a`'s registers, and do not overwrite the
+        tiles.
         """
         trace = Trace.current()
         m, n, k = shape
@@ -153,7 +152,7 @@ def _descriptor(
             f"{name} of this wgmma is {rows} {'rows' if name == 'a' else 'columns'} and {k} deep",
             expected=f"{rows} x {k}",
             got=f"{tile.rows_count} x {tile.k_size} of {tile.tile.buffer.name}",
-            hint="cut it: tile[stage].k(i) is one instruction deep, tile[stage].rows(start, count) some rows",
+            hint="slice it: tile[stage].k(i) is one instruction deep, tile[stage].rows(start, count) some rows",
         )
     major = int(layout.major == "MN")
     if transpose is not None and int(transpose) != major:
