@@ -1,7 +1,7 @@
-"""A product's D in tensor memory, and the rows of it that threads load and store.
+"""D of an MMA in tensor memory, and the rows of it that threads load and store.
 
-Each thread of a warpgroup holds columns of one row, in order: which row and from which column on depends on the layout
-(`isa.tensor_memory.DataPath`), and the fragment says so.
+Each thread of a warpgroup holds consecutive columns of one row. Its row and its first column depend on the layout
+(`isa.tensor_memory.DataPath`); the fragment has both.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .values import Register
 
 
 class TensorFragment:
-    """What a thread holds of an accumulator: consecutive columns of one row.
+    """A thread's part of an accumulator: consecutive columns of one row.
 
     Attributes:
-        registers: one for each column; for f16 accumulators one for two columns.
-        row: of D, as a register.
-        column: of D, of the first register: an int, or a register where lanes hold different columns.
+        registers: one per column; for f16 accumulators, one per two columns.
+        row: row of D, as a register.
+        column: column of D of the first register: an int, or a register if lanes hold different columns.
     """
 
     def __init__(self, registers: RegisterArray, row: Register, column: Register | int) -> None:
@@ -37,7 +37,7 @@ class TensorFragment:
 
 
 class Accumulator(TensorTile):
-    """D of products, in one or more buffers; `acc[i]` is one of them, `i` an int or a register.
+    """D of MMAs, in one or more buffers; `acc[i]` is one buffer, `i` an int or a register.
 
     Attributes:
         path: the layout.
@@ -52,10 +52,10 @@ class Accumulator(TensorTile):
         return AccumulatorBuffer(self, super().__getitem__(index))
 
     def __getattr__(self, name: str) -> Any:
-        """Nothing; what a buffer of it has is said to be one's."""
+        """Raise an error; for attributes of a buffer, one with a hint to index the accumulator."""
         if name in ("load", "store", "place", "width", "mine"):
             raise self.memory.trace.error(
-                f"`{name}` is of one buffer of an accumulator", hint=f"index it: acc[0].{name}"
+                f"`{name}` belongs to one buffer of an accumulator", hint=f"index it: acc[0].{name}"
             )
         raise AttributeError(f"{type(self).__name__} has no {name}")
 
@@ -64,7 +64,7 @@ class AccumulatorBuffer(TensorAddress):
     """One accumulator.
 
     Attributes:
-        of: the Accumulator that it is a buffer of.
+        of: the Accumulator that contains this buffer.
     """
 
     def __init__(self, of: Accumulator, address: TensorAddress) -> None:
@@ -73,15 +73,15 @@ class AccumulatorBuffer(TensorAddress):
 
     @property
     def width(self) -> int:
-        """Columns of D that one thread reaches."""
+        """Columns of D that one thread can access."""
         path = self.of.path
         return path.columns(self.of.n) // (2 if path.spread else 1)
 
     def load(self, start: int = 0, count: int | None = None) -> TensorFragment:
-        """tcgen05.ld of `count` of the thread's columns from the `start`-th on, into fresh registers.
+        """tcgen05.ld of `count` of the thread's columns, beginning at column `start`, into new registers.
 
-        All four warps of a warpgroup call it, each loads its quarter of the lanes. Asynchronous: `ptx.tcgen05.wait_ld`
-        before anybody relies on the order. f16 accumulators are packed, two columns to a register.
+        All four warps of a warpgroup call it; each loads its quarter of the lanes. Asynchronous: call
+        `ptx.tcgen05.wait_ld` before using the order. f16 accumulators are packed, two columns per register.
         """
         count = self._count(start, count)
         packed = self.of.element is dtypes.f16
@@ -90,16 +90,16 @@ class AccumulatorBuffer(TensorAddress):
         return self._fragment(registers, start)
 
     def store(self, values: RegisterArray | Sequence[Register], start: int = 0) -> None:
-        """tcgen05.st of registers to the thread's columns from the `start`-th on; the inverse of `load`."""
+        """tcgen05.st of registers to the thread's columns, beginning at column `start`; the inverse of `load`."""
         packed = self.of.element is dtypes.f16
         self._count(start, len(values) * (2 if packed else 1))
         store(self.mine() + start, values, packed=packed, split=self._split)
 
     def place(self) -> tuple[Register, Register | int]:
-        """Row and first column of this thread, of the columns from the 0th on."""
+        """Row and first column of this thread, counted from the thread's column 0."""
         return self._row(), self._column()
 
-    # -- which cells are mine ------------------------------------------------------------------------------------
+    # -- the thread's cells --------------------------------------------------------------------------------------
 
     @property
     def _split(self) -> int | None:

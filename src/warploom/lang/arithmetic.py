@@ -1,8 +1,9 @@
-"""Which type an operator works in, and which instruction it is: the rules of mixed types, without any register.
+"""The type and the instruction of an operator: the rules for mixed types, without registers.
 
-Integers of different widths: the narrower is widened by its own signedness, the result has the wider type. Integers of
-one width and different signedness may be added, multiplied and combined bitwise (the result is unsigned); compared,
-divided or shifted right they have two meanings, and are refused. Floats mix with nothing.
+Integers of different widths: the narrower is extended by its own signedness, and the result has the wider type.
+Integers of the same width and different signedness may be added, multiplied and combined bitwise; the result is
+unsigned. To compare, divide or shift them right would be ambiguous, so these are refused. Floats do not mix with other
+types.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from .trace import Trace
 BITWISE = ("&", "|", "^", "<<", ">>", "//", "%")
 """Operators that exist for integers only."""
 SIGN_MATTERS = ("//", "%", "<", "<=", ">", ">=", "/")
-"""Operators whose result depends on how the bits are read."""
+"""Operators whose result depends on the signedness of the operands."""
 CONSTANT_FIRST = ("+", "*", "&", "|", "^", "-")
 """Operators whose instruction takes a constant as its first operand."""
 _UNSIGNED = {"b8": dtypes.u8, "b16": dtypes.u16, "b32": dtypes.u32, "b64": dtypes.u64}
 
 
 def arithmetic(dtype: DType) -> DType:
-    """The type an operator calculates in: untyped bits count as unsigned."""
+    """The type of an operator's arithmetic: untyped bits count as unsigned."""
     return _UNSIGNED.get(dtype.name, dtype)
 
 
 def integers_only(trace: Trace, dtype: DType, symbol: str) -> None:
-    """Raise TraceError for a float under an operator of integers."""
+    """Raise TraceError for a float operand of an integer operator."""
     if dtype.is_float:
         raise trace.error(
             f"`{symbol}` needs integers",
@@ -36,7 +37,7 @@ def integers_only(trace: Trace, dtype: DType, symbol: str) -> None:
 
 
 def common(trace: Trace, mine: DType, theirs: DType, symbol: str) -> DType:
-    """The type in which an operator works on two registers. Raises TraceError where there is none."""
+    """The type of an operation on two registers. Raises TraceError if there is none."""
     if mine is theirs:
         return mine
     if mine.is_float or theirs.is_float:
@@ -79,7 +80,7 @@ def strength_reduced(symbol: str, other: object, dtype: DType) -> tuple[str, obj
         return symbol, other
     assert isinstance(other, int)
     if other >> dtype.bits:
-        return symbol, other  # refused where constants are
+        return symbol, other  # refused with other constants
     return (">>", other.bit_length() - 1) if symbol == "//" else ("&", other - 1)
 
 

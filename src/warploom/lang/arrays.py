@@ -12,7 +12,7 @@ from .values import Number, Register
 
 
 class RegisterArray(Operand):
-    """A fixed number of registers of one type, indexed by Python integers; in braces where an instruction takes it.
+    """A fixed number of registers of one type, indexed by Python integers; a braced list as an instruction's operand.
 
     `array[i] = value` overwrites a register, `array[a:b]` is the shorter array of the same registers.
     """

@@ -1,6 +1,6 @@
 """From a traced function to a module and a program.
 
-Runs the kernel's function under a fresh `Trace`, puts prologue, body, declarations and parameters together, checks the
+Runs the kernel's function under a new `Trace`, combines prologue, body, declarations and parameters, checks the
 result with the verifier, and prints it.
 """
 
@@ -83,7 +83,7 @@ def _run(kernel: Kernel, trace: Trace) -> list[Any]:
 def run_traced(trace: Trace, run: Callable[[], object], name: str, where: SourceLocation) -> None:
     """Run a kernel's function under its trace, and check that it left nothing open and returned nothing.
 
-    name: of the function, where: its place. Errors without a place get the author's line.
+    name: of the function; where: its location. Errors without a location get the author's line.
     """
     with trace.active():
         try:
@@ -102,7 +102,7 @@ def _scalar(trace: Trace, name: str, spec: Scalar) -> Any:
 
 
 def _user_line(trace: Trace, traceback: TracebackType | None) -> SourceLocation | None:
-    """The innermost line of a traceback that is the author's."""
+    """The innermost line of a traceback that belongs to the author."""
     found = None
     while traceback is not None:
         name = trace.location.name_of(traceback.tb_frame.f_code.co_filename)
@@ -113,13 +113,13 @@ def _user_line(trace: Trace, traceback: TracebackType | None) -> SourceLocation 
 
 
 def _check_returned(kernel: str, function: str, where: SourceLocation, value: object) -> None:
-    """A kernel gives nothing back; a lambda's value is that of its expression and no statement of intent."""
+    """Refuse a returned value, unless the function is a lambda, whose expression always has one."""
     if value is not None and function != "<lambda>":
         raise TraceError(
             f"the kernel {kernel} returns a value",
             where=where,
             got=repr(value),
-            consequence="the value would be lost: what a kernel computes goes to memory",
+            consequence="the value would be lost: a kernel stores its results to memory",
             hint="store it to an output: ptx.store(ptx.addr(pointer + offset), value)",
             code="value-returned",
         )
@@ -140,7 +140,7 @@ def _check_outputs(kernel: Kernel, trace: Trace) -> None:
 
 
 def _check_dependency(kernel: Kernel, trace: Trace) -> None:
-    """A launch that may overlap the kernel before it must wait for it somewhere (PTX ISA 9.7.13.13)."""
+    """Check that a launch that may overlap the previous kernel waits for it somewhere (PTX ISA 9.7.13.13)."""
     statements = nodes.walk(tuple(trace.body))
     waits = (isinstance(s, nodes.Instruction) and s.opcode == "griddepcontrol.wait" for s in statements)
     if kernel.pdl and not any(waits):
@@ -154,9 +154,9 @@ def _check_dependency(kernel: Kernel, trace: Trace) -> None:
 
 
 def _check_registers(kernel: Kernel, trace: Trace) -> None:
-    """What the roles ask for with setmaxnreg must fit what the CTA has at launch, or setmaxnreg.inc waits for ever.
+    """Check that the registers the roles request with setmaxnreg fit the CTA; otherwise setmaxnreg.inc waits for ever.
 
-    A CTA has at most its share of the register file, in steps of 8 for each thread (PTX ISA 9.7.19.5).
+    A CTA has at most its share of the register file, in steps of 8 per thread (PTX ISA 9.7.19.5).
     """
     threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
     target = isa_arch.get(kernel.arch)
@@ -170,7 +170,7 @@ def _check_registers(kernel: Kernel, trace: Trace) -> None:
     if asked > each * threads:
         wants = ", ".join(f"{role.name} {role.registers}" for role in trace.protocol.roles)
         raise TraceError(
-            f"the roles of {kernel.name} ask for more registers than the CTA has",
+            f"the roles of {kernel.name} request more registers than the CTA has",
             where=kernel.location,
             expected=f"at most {each * threads}: {each} for each of {threads} threads at launch",
             got=f"{asked} ({wants} for each thread)",
@@ -258,7 +258,7 @@ def _declared_parameter(parameter: Parameter) -> nodes.Variable:
 
 
 def _parameters(kernel: Kernel, trace: Trace, arrays: list[ArrayHandle]) -> list[Parameter]:
-    """The entry's parameters: of each array what the text uses, then the named sizes, then the scalars."""
+    """The entry's parameters: those of each array that the PTX uses, then the named sizes, then the scalars."""
     outputs = set(kernel.names[len(kernel.in_specs) :])
     result: list[Parameter] = []
     for handle in arrays:
@@ -292,7 +292,7 @@ def _array_spec(trace: Trace, handle: ArrayHandle, is_output: bool) -> ArraySpec
 
 
 def _grid(kernel: Kernel) -> Any:
-    """The grid rule of the program: ints as they are, named sizes and tile counts as a function of the sizes."""
+    """The grid rule of the program: ints unchanged, named sizes and tile counts as a function of the sizes."""
     grid = kernel.grid
     if callable(grid):
         return grid
@@ -350,7 +350,7 @@ def _program(
 
 
 def _warp_roles(trace: Trace, threads: int) -> Iterator[WarpRole]:
-    """The roles that say which warps they are; several alike are numbered."""
+    """The roles that declare their warps; several of the same name are numbered."""
     for role in trace.protocol.roles:
         if role.warps is None:
             continue

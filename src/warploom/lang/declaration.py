@@ -1,4 +1,4 @@
-"""What a kernel's declaration must be: a plain function, a name for its entry, specs of one kind, sizes of a launch."""
+"""Checks of a kernel's declaration: a plain function, an entry name, specs of the right kinds, launch sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def where(function: Callable[..., None]) -> SourceLocation:
 
 
 def check_function(function: object) -> None:
-    """Only a plain function has a text that can be traced to its lines and runs to its end when called."""
+    """Refuse anything but a plain function, which has source lines and runs to its end when called."""
     if not inspect.isfunction(function):
         raise misdeclared(
             "@kernel goes on a Python function",
@@ -36,13 +36,13 @@ def check_function(function: object) -> None:
 
 
 def entry_name(function: Callable[..., None], name: str | None) -> str:
-    """The name in the text: ptxas takes letters, digits, _ and $ (PTX ISA 4.4)."""
+    """The entry name in the PTX: ptxas takes letters, digits, _ and $ (PTX ISA 4.4)."""
     chosen = function.__name__ if name is None else name
     if chosen == "<lambda>":
         return "kernel"
     if not isinstance(chosen, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+", chosen):
         raise misdeclared(
-            "this is not a name for an entry in PTX",
+            "this is not an entry name in PTX",
             where=where(function),
             expected="letters, digits, _ and $, not beginning with a digit",
             got=repr(chosen),
@@ -52,7 +52,7 @@ def entry_name(function: Callable[..., None], name: str | None) -> str:
 
 
 def specs_of(function: Callable[..., None], what: str, specs: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
-    """What was declared as in_specs or out_specs, in order. Raises TraceError unless all are of these kinds."""
+    """The declared in_specs or out_specs, in order. Raises TraceError unless all are of these kinds."""
     values = specs.values() if isinstance(specs, Mapping) else specs
     listed = tuple(values) if isinstance(specs, (tuple, list, Mapping)) else None
     if listed is None or not all(isinstance(spec, kinds) for spec in listed):
@@ -66,7 +66,7 @@ def specs_of(function: Callable[..., None], what: str, specs: Any, kinds: tuple[
 
 
 def triple(function: Callable[..., None], what: str, value: int | Sequence[int]) -> tuple[int, int, int]:
-    """Sizes along x, y and z, 1 where they are left out. Raises TraceError unless they are positive ints."""
+    """Sizes along x, y and z, 1 if omitted. Raises TraceError unless they are positive ints."""
     sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise misdeclared(f"{what} is not one to three positive Python ints", where=where(function), got=repr(value))

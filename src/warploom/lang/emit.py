@@ -1,8 +1,8 @@
 """From a call to one checked instruction.
 
-`issue` turns Python arguments into PTX operands, lets the instruction table choose the row they fit, and appends the
-instruction to the current trace. What a row decided for one combination of opcode and argument kinds holds for every
-later one, so that unrolled code pays for the check once.
+`issue` turns Python arguments into PTX operands, lets the instruction table choose the matching row, and appends the
+instruction to the current trace. The row's decisions for a combination of opcode and argument kinds are cached, so
+that unrolled code pays for the check once.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .notes import Note, note, notes_of
 from .trace import CURRENT, Trace
 
 PTX_VERSION = (8, 7)
-"""Version of the texts this layer writes: the first that has everything sm_90a offers to our kernels."""
+"""PTX version that this layer writes: the first with everything that our kernels use of sm_90a."""
 BLACKWELL_VERSION = (8, 8)
-"""The first that has all of tcgen05, and the targets of families."""
+"""The first PTX version with all of tcgen05, and with family targets."""
 
 
 def ptx_version(target: isa_arch.Arch) -> tuple[int, int]:
-    """Version of the texts for a target."""
+    """PTX version for a target."""
     return max(PTX_VERSION if target.number < 100 else BLACKWELL_VERSION, target.ptx)
 
 
 class Operand:
-    """Anything of ours that can stand as an operand.
+    """The base of all operands.
 
-    `code` names what the instruction table has to know of it (a register's type, "address", …): arguments with equal
-    codes are interchangeable. `origin` holds the names of the arrays whose pointer went into it.
+    `code` names the properties that the instruction table needs (a register's type, "address", …): arguments with equal
+    codes are interchangeable. `origin` holds the names of the arrays whose pointers the operand derives from.
     """
 
     code: Any = ""
@@ -47,12 +47,12 @@ class Operand:
     trace: Any = None
 
     def operand(self, trace: Trace, kind: str) -> nodes.Operand:
-        """The node; `kind` is what the row wants there ("address" or a value) where both are possible."""
+        """The operand's node; `kind` is what the row takes there ("address" or a value), if both are possible."""
         raise NotImplementedError
 
 
 class Sink(Operand):
-    """The destination `_`, which throws a result away."""
+    """The destination `_`, which discards a result."""
 
     code = "sink"
 
@@ -87,7 +87,7 @@ class Pair(Operand):
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:
-    """Smallest and largest Python integer that a register of the type takes; `.bN` takes both readings."""
+    """Smallest and largest Python integer that fits a register of the type; `.bN` accepts both readings."""
     if dtype.kind is Kind.SIGNED:
         return -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1
     if dtype.kind is Kind.BITS:
@@ -109,9 +109,9 @@ def float_bits(value: float, dtype: DType) -> int:
 
 
 def literal(trace: Trace, value: Any, dtype: DType | None) -> nodes.Integer | nodes.Float:
-    """A Python number as a PTX constant of a type (None: wherever the row says nothing about the type).
+    """A Python number as a PTX constant of a type (None: any type, if the row does not specify one).
 
-    Raises TraceError for a float where an integer is needed, an integer out of range, a type without constants.
+    Raises TraceError for a float where an integer is needed, an integer out of range, or a type without constants.
     """
     is_float = isinstance(value, (float, np.floating))
     if dtype is None:
@@ -146,7 +146,7 @@ def literal(trace: Trace, value: Any, dtype: DType | None) -> nodes.Integer | no
     return _integer(int(value))
 
 
-# Few constants stand in many instructions.
+# Few distinct constants occur in many instructions.
 _integer, _float = lru_cache(maxsize=1024)(nodes.Integer), lru_cache(maxsize=1024)(nodes.Float)
 
 
@@ -154,14 +154,14 @@ _integer, _float = lru_cache(maxsize=1024)(nodes.Integer), lru_cache(maxsize=102
 
 
 def _codes(trace: Trace, values: Iterable[Any]) -> list[Any]:
-    """What the table has to know of each argument; most are registers of this trace, which say it themselves."""
+    """The codes of all arguments; most are registers of this trace, which have theirs."""
     return [
         value.code if isinstance(value, Operand) and value.trace is trace else _code(trace, value) for value in values
     ]
 
 
 def _code(trace: Trace, value: Any) -> Any:
-    """What the table has to know of an argument, hashable."""
+    """The code of an argument, hashable."""
     if isinstance(value, Operand):
         if value.trace is not None and value.trace is not trace:
             raise trace.error(
@@ -188,7 +188,7 @@ def _code(trace: Trace, value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
-    """How an argument becomes an operand: the kind that its row takes there, and the type of numbers in it."""
+    """The conversion of an argument to an operand: the kind that its row takes, and the type of numbers in it."""
 
     kind: str = "value"
     dtype: DType | None = None
@@ -210,12 +210,12 @@ def _has_literal(code: Any) -> bool:
 
 @dataclass(frozen=True)
 class Form:
-    """What holds for every instruction of one opcode with arguments of the same kinds.
+    """The properties shared by all instructions of one opcode with arguments of the same kinds.
 
     Attributes:
-        treatments: for each argument what the row wants there.
-        notes: what the trace learns from it.
-        may_point: whether its result may be a pointer, calculated from one among its operands.
+        treatments: per argument, what the row takes there.
+        notes: what the trace records of the instruction.
+        may_point: whether its result may be a pointer, computed from a pointer among its operands.
     """
 
     treatments: tuple[Treatment, ...]
@@ -224,7 +224,7 @@ class Form:
 
 
 def _treatments(match: Any, codes: Sequence[Any]) -> tuple[Treatment, ...] | None:
-    """For each argument what a row wants there, or None where the counts cannot fit."""
+    """What a row takes for each argument, or None if the counts cannot fit."""
     specs = match.form.operands
     if not sum(not spec.optional for spec in specs) <= len(codes) <= len(specs):
         return None
@@ -245,7 +245,7 @@ def _constant_written(trace: Trace, opcode: str, match: Any, codes: Sequence[Any
 
 
 def _check_target(trace: Trace, opcode: str, match: Any) -> None:
-    """Whether the kernel's target has the row and its chosen modifiers."""
+    """Raise VerificationError unless the kernel's target has the row and its chosen modifiers."""
     target = isa_arch.get(trace.arch)
     needed = [(match.form.arch, match.form.ptx)]
     needed += [(arch, ptx) for _, arch, ptx in match.form.requirements(match.modifiers)]
@@ -268,7 +268,7 @@ def _check_target(trace: Trace, opcode: str, match: Any) -> None:
 
 
 def _form(trace: Trace, opcode: str, arguments: Sequence[Any], codes: tuple[Any, ...]) -> Form:
-    """Find the row that takes these arguments; raises VerificationError at the user's line if none does."""
+    """Find the row that takes these arguments. Raises VerificationError at the user's line if none does."""
     location = trace.location()
     first_error: WarploomError | None = None
     for match in table.match(opcode):
@@ -289,7 +289,7 @@ def _form(trace: Trace, opcode: str, arguments: Sequence[Any], codes: tuple[Any,
             first_error.where = location
         raise first_error
     operands = tuple(_node(trace, a, Treatment()) for a in arguments if not isinstance(a, float))
-    binding.bind(nodes.Instruction(opcode, operands, None, location), trace.declared)  # says why nothing fits
+    binding.bind(nodes.Instruction(opcode, operands, None, location), trace.declared)  # raises the reason if it fails
     raise VerificationError(f"no form of `{opcode}` takes {len(arguments)} operands of these kinds", where=location)
 
 
@@ -302,13 +302,13 @@ def issue(opcode: str, *arguments: Any, pred: Any = None, trace: Trace | None = 
             addresses, lists (braces).
         pred: predicate that guards it, `@p`.
 
-    Raises VerificationError for an unknown opcode, a wrong modifier, count or kind of operand, an instruction that the
-    kernel's target lacks; TraceError for a value that cannot be an operand.
+    Raises VerificationError for an unknown opcode, a wrong modifier, a wrong number or kind of operands, or an
+    instruction that the kernel's target lacks; TraceError for a value that cannot be an operand.
     """
     trace = trace or Trace.current()
     if CURRENT.get() is not trace:
         raise TraceError(
-            "a register is used outside of the kernel it belongs to",
+            "a register is used outside the kernel it belongs to",
             where=trace.location(),
             got=f"an instruction {opcode} for the kernel {trace.name}",
             hint="make registers inside the kernel that uses them; pass data through its arguments",
@@ -343,13 +343,13 @@ def issue(opcode: str, *arguments: Any, pred: Any = None, trace: Trace | None = 
 
 
 def _may_point(code: Any) -> bool:
-    """Whether an argument of this code may be a pointer: numbers, predicates and floats are none."""
+    """True if an argument of this code may be a pointer: numbers, predicates and floats are not."""
     dtype = dtypes.ALL.get(code.rstrip("!")) if isinstance(code, str) else None
     return code not in ("#int", "#float", "pred") and (dtype is None or not dtype.is_float)
 
 
 def _carry_origin(arguments: Sequence[Any]) -> None:
-    """Carry the names of arrays along with pointers: what is calculated from one points to the same array."""
+    """Propagate array names along with pointers: a value computed from a pointer points to the same array."""
     origins = [argument.origin for argument in arguments if isinstance(argument, Operand) and argument.origin]
     if origins and isinstance(arguments[0], Operand):
         arguments[0].origin = frozenset().union(*origins)

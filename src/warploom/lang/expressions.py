@@ -1,6 +1,6 @@
-"""Instructions as expressions: `ptx.math`, `ptx.warp`, `ptx.atomic` give their result back in a fresh register.
+"""Instructions as expressions: `ptx.math`, `ptx.warp`, `ptx.atomic` return their result in a new register.
 
-p = ptx.math.ex2(ptx.math.fma(s, scale, -m))        instead of a declaration and a `ptx.inst` for each
+p = ptx.math.ex2(ptx.math.fma(s, scale, -m))        instead of a declaration and a `ptx.inst` each
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .values import Number, Register
 
 _ALL_LANES = -1
 _HARDLY_EVER = 0x7FC0_DEAD
-"""A NaN with a payload that no arithmetic makes."""
+"""A NaN with a payload that arithmetic does not produce."""
 Value = Register | Number
 
 
 def _registers(*values: Any) -> Register:
-    """The first register among the operands, whose type the instruction has."""
+    """The first register among the operands, whose type the instruction gets."""
     for value in values:
         if isinstance(value, Register):
             return value
@@ -45,16 +45,16 @@ class Math:
         return _emit(f"fma.rn.{dtype}", dtype, a, b, c)
 
     def add(self, a: Value, b: Value) -> Register:
-        """a + b, as the operator."""
+        """a + b, like the operator."""
         return _registers(a, b) + (b if isinstance(a, Register) else a)
 
     def max(self, a: Value, b: Value) -> Register:
-        """max: of two f32 the larger; if one of them is NaN, the other one."""
+        """max: the larger of two f32; if one of them is NaN, the other one."""
         dtype = _registers(a, b).dtype
         return _emit(f"max.{dtype}", dtype, a, b)
 
     def min(self, a: Value, b: Value) -> Register:
-        """min: of two f32 the smaller; if one of them is NaN, the other one."""
+        """min: the smaller of two f32; if one of them is NaN, the other one."""
         dtype = _registers(a, b).dtype
         return _emit(f"min.{dtype}", dtype, a, b)
 
@@ -76,7 +76,7 @@ class Math:
 
 
 class Warp:
-    """`ptx.warp`: exchange and votes inside a warp; all 32 lanes call it (PTX ISA 9.7.9.6, 9.7.13.9)."""
+    """`ptx.warp`: shuffles and votes within a warp; all 32 lanes must call it (PTX ISA 9.7.9.6, 9.7.13.9)."""
 
     def _shuffle(self, mode: str, value: Register, lane: int | Register, clamp: int) -> Register:
         if value.dtype.register_bits != 32:
@@ -84,11 +84,11 @@ class Warp:
         return _emit(f"shfl.sync.{mode}.b32", value.dtype, value, lane, clamp, _ALL_LANES)
 
     def shuffle_xor(self, value: Register, distance: int | Register) -> Register:
-        """shfl.sync.bfly: the value of the lane whose number differs in the bits of `distance`."""
+        """shfl.sync.bfly: the value of the lane whose index differs in the bits of `distance`."""
         return self._shuffle("bfly", value, distance, 31)
 
     def shuffle_up(self, value: Register, distance: int | Register) -> Register:
-        """shfl.sync.up: the value of the lane `distance` below; the own value where there is none."""
+        """shfl.sync.up: the value of the lane `distance` below; the thread's own value if there is none."""
         return self._shuffle("up", value, distance, 0)
 
     def shuffle(self, value: Register, lane: int | Register) -> Register:
@@ -102,24 +102,24 @@ class Warp:
         return result
 
     def any(self, condition: Predicate) -> Predicate:
-        """vote.sync.any: whether it holds in some lane."""
+        """vote.sync.any: true if it holds in some lane."""
         return self._vote("any", condition)
 
     def all(self, condition: Predicate) -> Predicate:
-        """vote.sync.all: whether it holds in every lane."""
+        """vote.sync.all: true if it holds in every lane."""
         return self._vote("all", condition)
 
     def ballot(self, condition: Predicate) -> Register:
-        """vote.sync.ballot.b32: a bit for each lane in which it holds."""
+        """vote.sync.ballot.b32: one bit per lane, set if the condition holds there."""
         return _emit("vote.sync.ballot.b32", dtypes.b32, condition, _ALL_LANES)
 
     def sync(self) -> None:
-        """bar.warp.sync: all lanes meet, and see what the others wrote before."""
+        """bar.warp.sync: synchronise all lanes; each sees what the others wrote before."""
         issue("bar.warp.sync", _ALL_LANES)
 
 
 class Atomic:
-    """`ptx.atomic`: read-modify-write in memory; the old value comes back (PTX ISA 9.7.13.7)."""
+    """`ptx.atomic`: read-modify-write in memory; returns the old value (PTX ISA 9.7.13.7)."""
 
     def _emit(self, op: str, address: Any, value: Value, dtype: DType, order: str, scope: str, pred: Any) -> Register:
         return _emit(f"atom.{order}.{scope}.global.{op}.{dtype}", dtype, address, value, pred=pred)
@@ -128,7 +128,7 @@ class Atomic:
         self, address: Any, value: Value, dtype: DType = dtypes.u32, *, order: str = "relaxed", scope: str = "gpu",
         pred: Predicate | None = None,
     ) -> Register:  # fmt: skip
-        """atom.<order>.<scope>.global.add: the old value of [address], which then is larger by `value`.
+        """atom.<order>.<scope>.global.add: add `value` to [address] and return the old value.
 
         order: "relaxed", "acquire", "release" or "acq_rel". scope: "cta", "cluster", "gpu" or "sys".
         """
@@ -137,20 +137,20 @@ class Atomic:
     def inc(
         self, address: Any, last: Value, *, order: str = "relaxed", scope: str = "gpu", pred: Predicate | None = None
     ) -> Register:
-        """atom.<order>.<scope>.global.inc.u32: count up to `last` and then from 0 again: a counter that resets itself.
+        """atom.<order>.<scope>.global.inc.u32: count up to `last`, then wrap to 0: a counter that resets itself.
 
-        Gives back the old value.
+        Returns the old value.
         """
         return self._emit("inc", address, last, dtypes.u32, order, scope, pred)
 
 
 def pin(*registers: Register) -> None:
-    """Keep the computation of 32-bit values in front of what follows, a wait for MMAs above all.
+    """Keep the computation of 32-bit values before the code that follows, above all before a wait for MMAs.
 
-    ptxas moves arithmetic across waits, and so may leave the other units idle while it waits. It does not move what a
-    branch needs: the values are combined (xor.b32), compared with a pattern that they hardly ever make, and a warp in
-    which one does (vote.sync.any) sleeps for no time (nanosleep.u32 0). Costs an instruction for each value, and three.
-    `kernel.resources(sass=True).between_waits` shows where the arithmetic went.
+    ptxas moves arithmetic across waits, and so may leave the other units idle while it waits. It does not move operands
+    of a branch. So the values are combined (xor.b32) and compared with a pattern that they practically never form; a
+    warp in which one does (vote.sync.any) sleeps for zero time (nanosleep.u32 0). Costs one instruction per value, plus
+    three. `kernel.resources(sass=True).between_waits` shows where the arithmetic went.
     """
     if not registers or any(register.dtype.register_bits != 32 for register in registers):
         raise Trace.current().error("ptx.pin takes 32-bit registers", got=repr(registers))

@@ -1,10 +1,10 @@
 """`ptx.inst`: one call is one instruction, spelled as in the PTX ISA.
 
     ptx.inst.mad.lo.u32(d, a, b, c)             mad.lo.u32 d, a, b, c;
-    ptx.inst.and_.b32(d, a, 31)                 a trailing underscore where the word is a Python keyword
+    ptx.inst.and_.b32(d, a, 31)                 a trailing underscore if the word is a Python keyword
     ptx.inst.fence.proxy.async_.shared__cta()   two underscores for `::`
     ptx.inst.ld.global_.v2.f32([x, y], ptx.addr(p))
-    ptx.inst.cp.async_.bulk.tensor._2d...       a leading underscore in front of a digit
+    ptx.inst.cp.async_.bulk.tensor._2d...       a leading underscore before a digit
     ptx.inst("add.rn.f32", d, a, b)             or the whole opcode as a string
     ptx.inst.add.u32(d, a, b, pred=p)           @p add.u32 ...
 
@@ -20,7 +20,7 @@ from .emit import issue
 
 
 def opcode_word(name: str) -> str:
-    """A Python attribute as the word of an opcode."""
+    """A Python attribute as an opcode word."""
     if name.startswith("_") and name[1:2].isdigit():
         name = name[1:]
     if name.endswith("_"):
@@ -29,9 +29,9 @@ def opcode_word(name: str) -> str:
 
 
 class Opcode:
-    """The dotted beginning of an opcode; an attribute makes it longer, a call emits the instruction.
+    """The beginning of a dotted opcode; an attribute extends it, a call emits the instruction.
 
-    What an attribute makes stays as an attribute, so that Python finds it by itself the next time.
+    Extended opcodes are cached as attributes, so that Python finds them directly the next time.
     """
 
     def __init__(self, text: str) -> None:

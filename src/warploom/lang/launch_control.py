@@ -1,11 +1,11 @@
-"""`ptx.clusterlaunchcontrol`: a running cluster asks for one that has not started (PTX ISA 9.7.13.17, sm_100).
+"""`ptx.clusterlaunchcontrol`: a running cluster takes over one that has not started (PTX ISA 9.7.13.17, sm_100).
 
 answer, full = smem.array(b128, 1), smem.mbarrier(1)
 ptx.clusterlaunchcontrol.try_cancel(answer[0], full[0])      by one thread, after arrive_expect_tx of 16 bytes
 ptx.mbarrier.wait(full[0], phase)
 response = ptx.clusterlaunchcontrol.response(answer[0])
 more = ptx.clusterlaunchcontrol.is_canceled(response)
-x, y, z = ptx.clusterlaunchcontrol.first_ctaid(response)     only where it was cancelled
+x, y, z = ptx.clusterlaunchcontrol.first_ctaid(response)     only if it was cancelled
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .trace import Trace
 from .values import Register
 
 RESPONSE_BYTES = 16
-"""What an answer completes on its barrier."""
+"""Bytes that a response completes on its barrier."""
 _PREFIX = "clusterlaunchcontrol"
 
 
@@ -32,33 +32,33 @@ class ClusterLaunchControl:
     def try_cancel(
         self, to: SharedAddress, bar: BarrierAddress, *, multicast: bool = False, pred: Predicate | None = None
     ) -> None:
-        """clusterlaunchcontrol.try_cancel.async: ask for a cluster; the answer, 16 bytes, comes to `to` and `bar`.
+        """clusterlaunchcontrol.try_cancel.async: request a cluster; the response, 16 bytes, arrives at `to` and `bar`.
 
-        With `multicast` it comes to the same places of every CTA of the cluster.
+        With `multicast` it arrives at the same offsets in every CTA of the cluster.
         """
         trace = Trace.current()
         if not isinstance(bar, SharedAddress) or not isinstance(to, SharedAddress):
-            raise trace.error("an answer and its mbarrier are places in shared memory", got=f"{to!r}, {bar!r}")
+            raise trace.error("a response and its mbarrier are in shared memory", got=f"{to!r}, {bar!r}")
         everywhere = ".multicast::cluster::all" * multicast
         words = f"{_PREFIX}.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes{everywhere}.b128"
         issue(words, to, bar, pred=pred, trace=trace)
 
     def response(self, place: SharedAddress) -> Register:
-        """ld.shared.b128: the answer, when its bytes have come."""
+        """ld.shared.b128: read the response, once its bytes have arrived."""
         trace = Trace.current()
         result = Register(trace, dtypes.b128)
         issue("ld.shared.b128", result, place, trace=trace)
         return result
 
     def is_canceled(self, response: Register) -> Predicate:
-        """query_cancel.is_canceled: whether the cluster is this one's to do."""
+        """query_cancel.is_canceled: true if this cluster takes over the requested one."""
         trace = Trace.current()
         result = Predicate(trace)
         issue(f"{_PREFIX}.query_cancel.is_canceled.pred.b128", result, response, trace=trace)
         return result
 
     def first_ctaid(self, response: Register) -> tuple[Register, Register, Register]:
-        """query_cancel.get_first_ctaid: x, y and z of the first CTA of the cluster that was cancelled."""
+        """query_cancel.get_first_ctaid: x, y and z of the first CTA of the cancelled cluster."""
         trace = Trace.current()
         found: list[Any] = []
         for axis in "xyz":

@@ -1,5 +1,5 @@
-"""What a PTX text has and a kernel of arrays and tiles does not: variables by name, labels and jumps, constants bit by
-bit, calls. `warploom python` writes kernels with them; an author needs them where every word of the text matters.
+"""Elements of PTX that kernels of arrays and tiles do not need: named variables, labels and jumps, constants by their
+bits, calls. `warploom python` writes kernels with them; use them if every word of the PTX matters.
 
 Registers, instructions and control flow are those of every other kernel.
 """
@@ -18,7 +18,7 @@ from .values import Register
 
 
 class Variable(Operand):
-    """A variable or parameter by name, plus a constant: `[name+16]` as an address, else `name+16`.
+    """A variable or parameter by name, plus a constant: `[name+16]` as an address, otherwise `name+16`.
 
     `variable + n` moves it by n bytes.
     """
@@ -29,7 +29,7 @@ class Variable(Operand):
         self.name, self.offset = name, offset
 
     def shift(self, amount: int) -> Variable:
-        """The same variable, that many bytes further."""
+        """The same variable, `amount` bytes further."""
         return Variable(self.name, self.offset + amount)
 
     __add__ = shift
@@ -41,7 +41,7 @@ class Variable(Operand):
 
 
 class Constant(Operand):
-    """A number spelled as PTX spells it; where an instruction takes an address, an absolute one."""
+    """A number in PTX spelling; as an address operand, an absolute address."""
 
     def __init__(self, text: str) -> None:
         negative = text.startswith("-")
@@ -54,7 +54,7 @@ class Constant(Operand):
         self.code = ("constant", type(found).__name__, getattr(found, "bits", 0), negative)
 
     def shift(self, amount: int) -> Constant:
-        """The address that many bytes further."""
+        """The address `amount` bytes further."""
         assert isinstance(self.node, nodes.Integer)
         return Constant(str(self.node.value + amount))
 
@@ -91,13 +91,13 @@ def variable(
     init: str = "",
     attributes: tuple[str, ...] = (),
 ) -> Variable:
-    """Declare a variable of the text.
+    """Declare a variable.
 
     Args:
         space: "shared", "global", "const" (of the module), "local" or "param" (of the kernel).
         type: PTX type without its dot.
-        dims: of an array; -1 for an empty bracket pair.
-        align: in bytes. linkage: "extern", "visible", "weak", "common". init: the initialiser, as text.
+        dims: extents of an array; -1 for an empty bracket pair.
+        align: in bytes. linkage: "extern", "visible", "weak", "common". init: the initialiser, as PTX.
         attributes: further directives between the space and the name.
     """
     trace = Trace.current()
@@ -110,12 +110,12 @@ def variable(
 
 
 def symbol(name: str) -> Variable:
-    """A variable that the `functions` of a `@ptx_kernel` declare, by its name."""
+    """A variable that the `functions` of a `@ptx_kernel` declare, by name."""
     return Variable(name)
 
 
 def constant(text: str) -> Constant:
-    """A constant as PTX spells it: `ptx.constant("0f7FC00001")`. For bits that no Python number stands for."""
+    """A constant in PTX spelling: `ptx.constant("0f7FC00001")`. For bits that no Python number represents."""
     return Constant(text)
 
 
@@ -128,17 +128,17 @@ def tensor_at(address: Operand, coordinates: Sequence[Register | int]) -> Operan
 
 
 def label() -> Label:
-    """A jump target, to be put somewhere with `ptx.place`."""
+    """A jump target, to be placed with `ptx.place`."""
     return Label(Trace.current().new_labels("label", "")[0])
 
 
 def place(target: Label) -> None:
-    """Put a label here."""
+    """Place a label here."""
     Trace.current().place(target.name)
 
 
 def goto(target: Label, pred: Predicate | None = None) -> None:
-    """Jump to a label, in the threads of `pred` if given (one bra). It may stand before or after, in any block."""
+    """Jump to a label, in the threads of `pred` if given (one bra). The label may be earlier or later, in any block."""
     Trace.current().branch(target.name, pred.guard() if pred is not None else None)
 
 
@@ -152,7 +152,7 @@ def branch_targets(*targets: Label) -> Label:
 
 
 def pragma(text: str) -> None:
-    """`.pragma "text";` at this place."""
+    """`.pragma "text";` here."""
     Trace.current().append(nodes.Directive("pragma", f'"{text}"'))
 
 
@@ -164,7 +164,7 @@ def call(
     opcode: str = "call",
     pred: Predicate | None = None,
 ) -> None:
-    """Call a function that the text defines or declares. Arguments and results are registers and .param variables."""
+    """Call a function that the PTX defines or declares. Arguments and results are registers and .param variables."""
     trace = Trace.current()
     callee = function.node if isinstance(function, Register) else nodes.Register(function)
     operands: list[nodes.Operand] = []

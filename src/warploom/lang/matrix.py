@@ -14,15 +14,15 @@ from .values import Register
 
 def _count(trace: Trace, n: int) -> int:
     if n not in (1, 2, 4):
-        raise trace.error("1, 2 or 4 matrices of 8 x 8 move at a time", got=n)
+        raise trace.error("ldmatrix and stmatrix move 1, 2 or 4 matrices of 8 x 8", got=n)
     return n
 
 
 def ldmatrix(address: Any, n: int = 4, *, trans: bool = False, dtype: DType = dtypes.b32) -> RegisterArray:
-    """ldmatrix.sync.aligned.m8n8.x<n>.shared.b16: n matrices of 8 x 8 16-bit elements into n fresh 32-bit registers.
+    """ldmatrix.sync.aligned.m8n8.x<n>.shared.b16: n matrices of 8 x 8 16-bit elements into n new 32-bit registers.
 
-    Lane 8j + i gives the address of row i of matrix j (16 bytes, 16-byte aligned). Register j of lane l holds row l/4,
-    columns 2(l%4) and the next; with `trans` those of the transposed matrix.
+    Lane 8j + i passes the address of row i of matrix j (16 bytes, 16-byte aligned). Register j of lane l holds row l/4,
+    columns 2(l%4) and the next; with `trans`, those of the transposed matrix.
     """
     trace = Trace.current()
     result = RegisterArray([Register(trace, dtype) for _ in range(_count(trace, n))])
@@ -48,9 +48,9 @@ def mma_sync(
     b: Any,
     c: Any = None,
 ) -> None:
-    """mma.sync.aligned.m<m>n<n>k<k>.row.col: d = a @ b + c in one warp; c is d where it is not given.
+    """mma.sync.aligned.m<m>n<n>k<k>.row.col: d = a @ b + c in one warp; by default c is d.
 
-    How many registers each operand has, and which element is where: `warploom.types` fragments, PTX ISA 9.7.14.5.
+    The registers of each operand, and their elements: `warploom.types` fragments, PTX ISA 9.7.14.5.
     """
     trace = Trace.current()
     m, n, k = shape

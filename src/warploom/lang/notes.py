@@ -1,7 +1,7 @@
-"""What a trace learns from the instructions it emits: arrays that are written, alignments, who completes a barrier.
+"""What a trace records of the instructions it emits: arrays written, alignments, arrivals on barriers.
 
-All of it follows from the effects of an instruction's row, so it holds for `ptx.inst` as for the helpers. Which
-argument an effect is about depends on the row alone, so it is found once for each form (`notes_of`).
+All of it follows from the effects of an instruction's row, so it holds for `ptx.inst` as for the helpers. The
+argument that an effect refers to depends on the row alone, so it is looked up once per form (`notes_of`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 BULK_BYTES = 16
-"""What the addresses of a bulk copy are multiples of (PTX ISA 9.7.9.25)."""
+"""Required alignment of the addresses of a bulk copy (PTX ISA 9.7.9.25)."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """One effect, and the numbers of the arguments that it is about; -1 where there is none.
+    """One effect, and the indices of the arguments that it refers to; -1 if there is none.
 
     Attributes:
         at: the address, barrier or barrier number; amount: the count, the bytes or the threads.
-        width: bytes of an access to global memory, -1 where `amount` says, 0 where its address needs no alignment.
+        width: bytes of an access to global memory; -1 if `amount` has them, 0 if its address needs no alignment.
     """
 
     effect: object
@@ -38,7 +38,7 @@ class Note:
 
 
 def notes_of(match: Match) -> tuple[Note, ...]:
-    """What is worth noting about the instructions that a row reads."""
+    """The effects to record for instructions of a row."""
     places = {spec.name: at for at, spec in enumerate(match.form.operands)}
     sizes = places.get("size", -1)
 
@@ -70,7 +70,7 @@ def notes_of(match: Match) -> tuple[Note, ...]:
 
 
 def note(trace: Trace, notes: Sequence[Note], arguments: Sequence[Any]) -> None:
-    """Take down what an instruction with these arguments does."""
+    """Record the effects of an instruction with these arguments."""
     for one in notes:
         effect, subject = one.effect, arguments[one.at]
         amount = arguments[one.amount] if 0 <= one.amount < len(arguments) else None
@@ -97,7 +97,7 @@ def _access(trace: Trace, one: Note, effect: Access, subject: Any, amount: Any) 
 
 
 def _barrier(trace: Trace, subject: Any) -> Barrier | None:
-    """The record of an mbarrier whose allocation is known."""
+    """The record of an mbarrier, if its allocation is known."""
     buffer = getattr(subject, "buffer", None)
     return trace.protocol.barriers.get(buffer.offset) if buffer is not None else None
 
@@ -107,7 +107,7 @@ def _barrier_use(trace: Trace, barrier: Barrier, effect: object, amount: Any) ->
         barrier.arrivals.add(_words(amount, "run-time count"))
     elif isinstance(effect, Waits):
         barrier.waits.append(trace.location())
-    elif amount is not None:  # bytes are announced, with an arrival or without
+    elif amount is not None:  # bytes are expected, with or without an arrival
         barrier.bytes.add(_words(amount, "run-time"))
         barrier.completed_by.add("copies")
     elif isinstance(effect, Commits):

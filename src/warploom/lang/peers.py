@@ -1,10 +1,10 @@
-"""Arrays of which each GPU of a group holds one, as a kernel sees them: `Tile(M, N, bf16, peers=4)`.
+"""Arrays that each GPU of a group has one of, as a kernel sees them: `Tile(M, N, bf16, peers=4)`.
 
     def push(A, C, rank):                       # C: one array on each of four GPUs
-        pointer = C.pointer(rank)               # of the GPU in a register (a chain of selp)
-        other = C[3].tma_desc()                 # of GPU 3
+        pointer = C.pointer(rank)               # on the GPU whose rank is in a register (a chain of selp)
+        other = C[3].tma_desc()                 # on GPU 3
 
-A store to another GPU is a store to an address; what orders it are releases and acquires of .sys scope (PTX ISA 8.5).
+A store to another GPU is a store to an address; releases and acquires of .sys scope order it (PTX ISA 8.5).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Chosen = TypeVar("Chosen", bound=Register)
 
 
 def wrapped(rank: Register, ranks: int) -> Register:
-    """A rank counted past the last one, as ranks go round: for values below `2 * ranks`."""
+    """A rank wrapped around after the last one: for values below `2 * ranks`."""
     return select(rank >= ranks, rank - ranks, rank)
 
 
 class PeerArrays(Sequence[ArrayHandle]):
-    """One array for each rank, of one shape and type.
+    """One array per rank, all of one shape and type.
 
     Attributes:
-        ranks: the arrays; `peers[rank]` is one of them by a Python int.
+        ranks: the arrays; `peers[rank]` is one of them, for a Python int.
     """
 
     def __init__(self, trace: Trace, name: str, spec: Tile) -> None:
@@ -57,11 +57,11 @@ class PeerArrays(Sequence[ArrayHandle]):
         return self.ranks[0].shape
 
     def pointer(self, rank: Index) -> Register:
-        """The address of the array of a rank, u64, global; a rank in a register must be one of 0 to peers - 1."""
+        """The global address of a rank's array, u64; a rank in a register must be between 0 and peers - 1."""
         return self._select(rank, lambda array: array.pointer())
 
     def tma_desc(self, rank: Index, box: tuple[int, ...] | None = None) -> TensorMap:
-        """The tensor map of the array of a rank; `box` as in `ArrayHandle.tma_desc`."""
+        """The tensor map of a rank's array; `box` as in `ArrayHandle.tma_desc`."""
         maps = [array.tma_desc(box) for array in (self.ranks if isinstance(rank, Register) else [self.ranks[rank]])]
         register = maps[0].register
         if isinstance(rank, Register):

@@ -1,6 +1,6 @@
-"""Predicates as Python values, and why neither they nor registers have a Python truth.
+"""Predicates as Python values, and why neither they nor registers have a Python truth value.
 
-While a kernel is traced nothing has a value yet: `if x > 3`, `for i in range(n)` or `[x]` on a register would decide
+While a kernel is traced, nothing has a value yet. `if x > 3`, `for i in range(n)` or `[x]` on a register would decide
 once, in Python, for all threads. `Traced` refuses each of these and names the construct to use instead.
 """
 
@@ -25,7 +25,7 @@ _OPERATORS = {
     "right_shift": operators.rshift, "equal": operators.eq, "not_equal": operators.ne, "less": operators.lt,
     "less_equal": operators.le, "greater": operators.gt, "greater_equal": operators.ge,
 }  # fmt: skip
-"""What NumPy calls for an operator between a number of its own and a register."""
+"""The ufuncs that NumPy calls for an operator between a NumPy number and a register."""
 
 
 def _no_python(trace: Trace | None, what: str, hint: str) -> NoReturn:
@@ -40,7 +40,7 @@ def _no_python(trace: Trace | None, what: str, hint: str) -> NoReturn:
 
 
 class Traced(Operand):
-    """What registers and predicates share: they are not Python values."""
+    """The base of registers and predicates, which are not Python values."""
 
     trace: Trace
     name: str
@@ -74,7 +74,8 @@ class Traced(Operand):
         _no_python(self.trace, f"the {self._noun}", "compare with == and branch with ptx.if_(...)")
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """`np.float32(2) * x` is the register's own operator; of other functions of NumPy the error says what to do."""
+        """Apply the register's own operator for `np.float32(2) * x`; for other NumPy functions, raise an error with a
+        hint."""
         operator = _OPERATORS.get(function.__name__)
         if operator is not None and method == "__call__" and not options:
             return operator(*(each.item() if isinstance(each, np.generic) else each for each in inputs))
@@ -116,9 +117,9 @@ class Predicate(Traced):
 
     @property
     def negated(self) -> Predicate:
-        """The opposite of this predicate where it is read, `!%p1`: the guard of an instruction or branch, an operand.
+        """The negation of this predicate as an operand, `!%p1`: the guard of an instruction or branch.
 
-        Emits nothing; it follows the predicate when that is overwritten. `~p` is a predicate of its own.
+        Emits nothing, and follows the predicate if that is overwritten. `~p` is a predicate of its own.
         """
         return Predicate(self.trace, self.name, is_negated=not self.is_negated)
 
@@ -161,7 +162,7 @@ class Predicate(Traced):
         return result
 
     def __eq__(self, other: object) -> Any:
-        """The same predicate, by identity, for `in` and dict; comparing with a value is refused."""
+        """Equality by identity, for `in` and dict; comparing with a value is refused."""
         if isinstance(other, (bool, int, float, np.generic, Operand)) and other is not self:
             raise self.trace.error(
                 "a predicate compares with nothing: it is a truth already",
@@ -194,7 +195,7 @@ class Predicate(Traced):
 
 
 def constant_predicate(trace: Trace, value: bool) -> Predicate:
-    """A predicate that is always `value`, made once in the prologue (setp.ne.b32)."""
+    """A predicate that is always `value`, set once in the prologue (setp.ne.b32)."""
 
     def make() -> Predicate:
         result = Predicate(trace)

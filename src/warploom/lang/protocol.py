@@ -1,6 +1,6 @@
-"""The protocol of a kernel, read off its trace: buffers, barriers with their arrivals and bytes, roles.
+"""The protocol of a kernel, recorded by its trace: buffers, barriers with their arrivals and bytes, roles.
 
-`kernel.protocol()` prints it. It is what the calls said while the kernel was traced, so it cannot drift from the code.
+`kernel.protocol()` prints it. The calls record it while the kernel is traced, so it cannot drift from the code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..errors import SourceLocation
 
 @dataclass
 class Buffer:
-    """A piece of shared memory.
+    """An allocation in shared memory.
 
     Attributes:
         kind: "array", "mbarrier", "tile".
@@ -21,7 +21,7 @@ class Buffer:
         offset, size, align: bytes.
         detail: type, shape and layout in words.
         count: mbarriers or stages in it.
-        row_bytes, rows, swizzle: where a piece has rows, how they are laid out; see
+        row_bytes, rows, swizzle: if it has rows, their layout; see
             `emulator.machine.symbols.SharedPart`.
     """
 
@@ -39,7 +39,7 @@ class Buffer:
 
 @dataclass
 class Columns:
-    """Columns of tensor memory, `buffers` times over; `start` counts within the allocation."""
+    """Columns of tensor memory, in `buffers` buffers; `start` counts within the allocation."""
 
     name: str
     start: int
@@ -50,7 +50,7 @@ class Columns:
 
 @dataclass
 class Barrier:
-    """What the trace said about the mbarriers of one allocation."""
+    """The recorded uses of the mbarriers of one allocation."""
 
     buffer: Buffer
     arrivals: set[str] = field(default_factory=set)
@@ -64,9 +64,9 @@ class Role:
     """A part of the CTA with its own program.
 
     Attributes:
-        who: in words.
-        warps: first and last warp; None where the author does not say.
-        each: how many warps each of several such roles has, where they are numbered: "consumer 0", "consumer 1".
+        who: its threads, in words.
+        warps: first and last warp; None if the author does not say.
+        each: warps per role, if several roles are numbered: "consumer 0", "consumer 1".
     """
 
     name: str
@@ -78,15 +78,15 @@ class Role:
 
 @dataclass
 class Protocol:
-    """What `kernel.protocol()` prints.
+    """The data that `kernel.protocol()` prints.
 
     Attributes:
-        name: of the kernel.
+        name: name of the kernel.
         buffers, barriers, roles: in the order of the trace.
         named_barriers: `bar.sync` and `bar.arrive`: (barrier, threads) pairs.
-        columns: of tensor memory; allocated: how many columns the kernel allocates; held: of those, how many nothing
-            has freed so far; relinquished: the allocation after which the CTA promised to make no more, by name.
-        shared_bytes: of shared memory, alignment gaps included.
+        columns: of tensor memory. allocated: columns that the kernel allocates. held: allocated columns that nothing
+            has freed so far. relinquished: name of the allocation after which the CTA promised to make no more.
+        shared_bytes: bytes of shared memory, alignment gaps included.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Protocol:
         return max((buffer.align for buffer in self.buffers), default=1)
 
     def add_buffer(self, buffer: Buffer) -> Buffer:
-        """Take a buffer in; a second one of the same name gets a number."""
+        """Add a buffer; a second one of the same name gets a number."""
         taken = {item.name for item in self.buffers}
         if buffer.name in taken:
             number = 1
@@ -182,7 +182,7 @@ def _lines(waits: list[SourceLocation | None]) -> str:
 
 
 def _merged(rows: list[tuple[tuple[str, int], tuple[str, ...]]]) -> list[tuple[str, ...]]:
-    """Rows that differ only in the number of the barrier become one: bars[0..127]."""
+    """Merge rows that differ only in the number of the barrier: bars[0..127]."""
     result: list[tuple[str, ...]] = []
     groups: list[tuple[str, int, tuple[str, ...]]] = []
     for (name, count), rest in rows:

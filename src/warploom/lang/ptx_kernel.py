@@ -1,11 +1,11 @@
-"""`@ptx_kernel`: a kernel whose parameters, variables and directives are those of a PTX text.
+"""`@ptx_kernel`: a kernel whose parameters, variables and directives are written as in PTX.
 
     @ptx_kernel(parameters=(Param("x", "u64"), Param("n", "u32")), directives=(("maxntid", "128, 1, 1"),))
     def scale(x, n):
         r, rd = reg.array(b32, 8), reg.array(b64, 4)
         ptx.inst.ld.param.u64(rd[1], x)
 
-Nothing is added to what the function says: no argument is an array, no size is a parameter, no `ret` follows.
+Nothing is added to the function's code: no argument is an array, no size is a parameter, no `ret` follows.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class PtxKernel:
     """A kernel made by `@ptx_kernel`.
 
     Attributes:
-        name: entry name in the text.
-        parameters: in order; the function gets a `ptx.variable` for each.
-        arch: target; ptx_version: of the text.
-        directives: names and texts of what stands between head and body.
-        functions: PTX text of functions that the kernel calls, as it stands.
+        name: entry name in the PTX.
+        parameters: in order; the function receives a `ptx.variable` for each.
+        arch: target; ptx_version: PTX version.
+        directives: names and texts of the directives between head and body.
+        functions: PTX of functions that the kernel calls, verbatim.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class PtxKernel:
 
     @property
     def location(self) -> SourceLocation:
-        """Where the function is defined."""
+        """The source location of the function."""
         return where(self.function)
 
     def module(self) -> nodes.Module:
-        """The text as a tree. Traced at the first call."""
+        """The PTX as a tree. Traced at the first call."""
         with self._lock:
             if self._module is None:
                 self._module = self._trace()
@@ -125,15 +125,15 @@ class PtxKernel:
         return asm.parse(head + self.functions, name=f"the functions of {self.name}").items
 
     def program(self) -> Program:
-        """Text and entry, as `runtime.emulate` and `runtime.launch` take them."""
+        """PTX and entry, as `runtime.emulate` and `runtime.launch` take them."""
         return Program.from_text(self.ptx(), entry=self.name, name=self.name)
 
     def ptx(self) -> str:
-        """The PTX text."""
+        """The PTX."""
         return to_text(self.module(), line_info=config.line_info)
 
     def to_python(self) -> str:
-        """This kernel as Python again, labels and registers numbered anew."""
+        """This kernel as Python again, with labels and registers renumbered."""
         from .decompile import to_python
 
         return to_python(self.ptx(), self.name)
@@ -147,5 +147,5 @@ class PtxKernel:
 
 
 def ptx_kernel(**options: Any) -> Callable[[Callable[..., None]], PtxKernel]:
-    """Make a PtxKernel of a function; options: see PtxKernel. Raises TraceError for what cannot become PTX."""
+    """Make a PtxKernel from a function; options: see PtxKernel. Raises TraceError if it cannot become PTX."""
     return lambda function: PtxKernel(function, **options)

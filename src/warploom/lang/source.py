@@ -1,8 +1,8 @@
-"""What the author's Python source says about a traced block, if it can be read.
+"""The author's Python source of a traced block, if it can be read.
 
-A block of `ptx.if_`, `ptx.range` and the like is traced once. Three things that Python allows in it would be lost or
-would lie: a jump out of it, a name that is rebound in it and read after it, and nothing tells which name a call's
-result goes to. The syntax tree of the file does, together with the author's frame.
+A block of `ptx.if_`, `ptx.range` and the like is traced once. Three things that Python allows would go wrong silently:
+a jump out of the block; a name rebound in it and read after it; and the name that a call's result is assigned to is
+unknown. The syntax tree of the file, together with the author's frame, reveals all three.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def _tree(filename: str) -> ast.Module | None:
 
 @lru_cache(maxsize=64)
 def _blocks(filename: str) -> dict[int, tuple[Block, tuple[ast.AST, ...]]]:
-    """The for and with statements of a file by the lines of their heads, each with what is around it, outermost first.
+    """The for and with statements of a file, by line of their heads, each with its enclosing nodes, outermost first.
 
-    {} if the source cannot be read.
+    Empty if the source cannot be read.
     """
     found: dict[int, tuple[Block, tuple[ast.AST, ...]]] = {}
     tree = _tree(filename)
@@ -76,11 +76,11 @@ def python_jump(filename: str, line: int) -> tuple[str, int] | None:
     return None
 
 
-# -- names that are rebound ----------------------------------------------------------------------------------------
+# -- rebound names ---------------------------------------------------------------------------------------------------
 
 
 class _Use(NamedTuple):
-    """A name read or bound, in the order in which Python does it."""
+    """A name that is read or bound, in Python's order of evaluation."""
 
     name: str
     stores: bool
@@ -88,7 +88,7 @@ class _Use(NamedTuple):
 
 
 class Rebound(NamedTuple):
-    """A name bound in a block, and the read that would meet the new meaning, or the old one in the next round."""
+    """A name bound in a block, and the read that would see the new value, or the old one in the next iteration."""
 
     name: str
     bound_line: int
@@ -96,7 +96,7 @@ class Rebound(NamedTuple):
 
 
 def _uses(node: ast.AST) -> Iterator[_Use]:
-    """The names that a piece of source reads and binds."""
+    """The names that a syntax node reads and binds."""
     if isinstance(node, ast.Name):
         yield _Use(node.id, not isinstance(node.ctx, ast.Load), node.lineno)
     elif isinstance(node, ast.AugAssign):
@@ -122,9 +122,9 @@ def _uses(node: ast.AST) -> Iterator[_Use]:
 
 @lru_cache(maxsize=4096)
 def rebindings(filename: str, line: int, loop: bool) -> tuple[Rebound, ...]:
-    """The names that the block whose head is on this line binds, if a read may meet the wrong meaning.
+    """The names that the block whose head is on this line binds, if a read may see the wrong value.
 
-    loop: the block is repeated when the kernel runs, so that a read before the binding meets the first meaning again.
+    loop: the block is repeated when the kernel runs, so that a read before the binding sees the first value again.
     """
     block, around = _blocks(filename).get(line, (None, ()))
     if block is None:
@@ -133,7 +133,7 @@ def rebindings(filename: str, line: int, loop: bool) -> tuple[Rebound, ...]:
     paths = [_after(block, around)]
     if loop:
         paths.append(inside)
-    for outer in around:  # a Python loop around the block comes to it again
+    for outer in around:  # a Python loop around the block reaches it again
         if isinstance(outer, (ast.For, ast.While)) and _same_function(outer, around):
             paths.append(list(itertools.chain.from_iterable(map(_uses, outer.body))))
     found = []
@@ -148,12 +148,12 @@ def rebindings(filename: str, line: int, loop: bool) -> tuple[Rebound, ...]:
 
 
 def _same_function(outer: ast.AST, around: tuple[ast.AST, ...]) -> bool:
-    """Whether no function begins between a node around a block and the block."""
+    """True if no function begins between an enclosing node and the block."""
     return not any(isinstance(each, _FUNCTIONS) for each in around[around.index(outer) + 1 :])
 
 
 def _after(block: Block, around: tuple[ast.AST, ...]) -> list[_Use]:
-    """What the function around a block reads and binds after it."""
+    """The reads and bindings after a block in its function."""
     found: list[_Use] = []
     inner: ast.AST = block
     for outer in reversed(around):
@@ -169,7 +169,7 @@ def _after(block: Block, around: tuple[ast.AST, ...]) -> list[_Use]:
 
 
 class Watch:
-    """What the names of a traced block mean before it; `check` at its end refuses registers that were rebound."""
+    """The values of names before a traced block; `check`, at its end, refuses registers that were rebound."""
 
     def __init__(self, trace: Trace, loop: bool) -> None:
         self._trace, self._before = trace, {}
@@ -182,7 +182,7 @@ class Watch:
             self._before = {each.name: values[each.name] for each in self._names if each.name in values}
 
     def check(self) -> None:
-        """Raise TraceError for a register or a number whose name means another register now, and that is read."""
+        """Raise TraceError for a register or a number whose name now means another register and is read later."""
         frame, self._frame = self._frame, None
         if frame is None or not self._before:
             return
@@ -196,7 +196,7 @@ class Watch:
                 f"`{each.name}` is rebound in a traced block, line {each.bound_line}, and read in {each.read_line}",
                 where=SourceLocation(file, each.bound_line),
                 consequence="the block is traced once: the name would mean the new register whether or not the block "
-                "runs, and each round of a loop would read the old one",
+                "runs, and each iteration of a loop would read the old one",
                 hint=_hint(each.name, before),
                 code="register-rebound",
             )
@@ -213,20 +213,20 @@ def _hint(name: str, before: Any) -> str:
     return f"make it a register before the block, {name} = reg.scalar(f32, {before}), and write {name} += ..."
 
 
-# -- names that are given ------------------------------------------------------------------------------------------
+# -- names that are assigned -----------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=64)
 def _assignments(filename: str) -> tuple[ast.Assign | ast.AnnAssign, ...]:
-    """All assignments of a file, the outer ones first."""
+    """All assignments of a file, outer ones first."""
     tree = _tree(filename)
     return tuple(node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign))) if tree else ()
 
 
 def assigned_name(frame: FrameType) -> str:
-    """The variable that the call under way in a frame is assigned to; "" if there is none.
+    """The variable that the current call in a frame is assigned to; "" if there is none.
 
-    Of `full, empty = smem.mbarrier(4), smem.mbarrier(4)` it is the one in the call's place.
+    For `full, empty = smem.mbarrier(4), smem.mbarrier(4)` it is the variable at the call's position.
     """
     position = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
     if position is None or position[0] is None:
@@ -245,6 +245,6 @@ def assigned_name(frame: FrameType) -> str:
 
 
 def _holds(node: ast.stmt | ast.expr, line: int, column: int) -> bool:
-    """Whether a place is inside of a node."""
+    """True if a position is inside a node."""
     last = (node.end_lineno or node.lineno, node.end_col_offset or 0)
     return (node.lineno, node.col_offset) <= (line, column) <= last

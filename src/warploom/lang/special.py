@@ -1,6 +1,6 @@
-"""`ptx.special`: special registers, read where the call stands.
+"""`ptx.special`: special registers, read where the call is written.
 
-`ptx.special.tid.x()` is one mov from %tid.x into a fresh register (PTX ISA 10).
+`ptx.special.tid.x()` is one mov from %tid.x into a new register (PTX ISA 10).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .values import Register
 
 
 class Special(Operand):
-    """A special register, or the first part of its name; calling it reads it, and mov and cvt take it as it is."""
+    """A special register, or the first part of its name. Calling it reads it; mov and cvt take it directly."""
 
     __slots__ = ("_name", "code")
 

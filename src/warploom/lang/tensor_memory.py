@@ -1,13 +1,13 @@
-"""Tensor memory (sm_100): an allocation, and the tiles in its columns; nobody computes an address by hand.
+"""Tensor memory (sm_100): an allocation, and the tiles in its columns; no address is computed by hand.
 
-    memory = tmem.alloc(512)                        one warp allocates, every thread reads where
-    acc = memory.accumulator(128, 256, buffers=2)   columns 0 to 511, a product's D twice
+    memory = tmem.alloc(512)                        one warp allocates, every thread reads the address
+    acc = memory.accumulator(128, 256, buffers=2)   columns 0 to 511, two buffers of D
     ptx.tcgen05.mma(acc[0], a, b)                   by one thread
-    values = acc[0].load()                          by the four warps of a warpgroup: a row of D for each thread
+    values = acc[0].load()                          by the four warps of a warpgroup: one row of D per thread
     ptx.tcgen05.wait_ld()
     memory.dealloc()
 
-Columns are given out while the kernel is traced, one tile after the other; `kernel.protocol()` lists them.
+Columns are assigned while the kernel is traced, one tile after the other; `kernel.protocol()` lists them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class TensorMemory:
     """One allocation; made by `tmem.alloc` or `tmem.reserve`.
 
     Attributes:
-        columns: how many it has.
-        group: 2 where the CTAs of a pair allocate and multiply together.
+        columns: the number of columns.
+        group: 2 if the CTAs of a pair allocate and multiply together.
     """
 
     def __init__(self, trace: Trace, columns: int, group: int, slot: SharedArray, name: str) -> None:
@@ -42,13 +42,13 @@ class TensorMemory:
         self._base: Register | None = None
         self._held = False
 
-    # -- the life of an allocation -------------------------------------------------------------------------------
+    # -- allocation and release ----------------------------------------------------------------------------------
 
     def alloc(self, *, relinquish: bool = True) -> None:
-        """tcgen05.alloc by one warp: waits until the SM has the columns, and writes their address to shared memory.
+        """tcgen05.alloc by one warp: wait until the SM has the columns, and write their address to shared memory.
 
-        With `relinquish` the CTA promises to allocate no more, so that the next one on the SM may. Raises TraceError
-        behind such a promise, and where the allocations that nothing has freed so far exceed the 512 columns.
+        With `relinquish` the CTA promises to make no further allocations, so that the next CTA on the SM may. Raises
+        TraceError after such a promise, and if unfreed allocations together exceed the 512 columns.
         """
         protocol = self.trace.protocol
         if protocol.relinquished:
@@ -73,16 +73,17 @@ class TensorMemory:
             issue(f"tcgen05.relinquish_alloc_permit.{words}", trace=self.trace)
 
     def open(self) -> None:
-        """Read the address (ld.shared.b32) in every thread, after a barrier after `alloc`; tiles can be used then."""
+        """Read the address (ld.shared.b32) in every thread, after a barrier after `alloc`; tiles are usable after
+        this."""
         base = Register(self.trace, dtypes.b32)
         issue("ld.shared.b32", base, self.slot[0], trace=self.trace)
         self._base = base
 
     def dealloc(self, *, warp: int | None = 0) -> None:
-        """Give the columns back, when all threads of the CTA have come here (the pair's, for group 2).
+        """Free the columns when all threads of the CTA (of the pair, for group 2) have arrived here.
 
-        bar.sync 0 or a cluster barrier, then tcgen05.dealloc by warp number `warp`. None: the caller has met the others
-        and is one warp.
+        bar.sync 0 or a cluster barrier, then tcgen05.dealloc by warp number `warp`. None: the caller has synchronised
+        and is a single warp.
         """
         if warp is None:
             words = f"tcgen05.dealloc.cta_group::{self.group}.sync.aligned.b32"
@@ -111,14 +112,14 @@ class TensorMemory:
         self, m: int, n: int, dtype: DType = dtypes.f32, *, buffers: int = 1, ws: bool = False, sparse: bool = False,
         name: str = "",
     ) -> Accumulator:  # fmt: skip
-        """Columns for the D of products of `m` x `n`.
+        """Columns for the D of MMAs of `m` x `n`.
 
         Args:
             m: rows, of the whole pair for group 2: 64, 128 or 256 (32 with `ws`).
             n: columns of D.
             dtype: f32, f16 (in the low half of a cell) or s32.
-            buffers: how many, one after the other: `acc[i]`.
-            ws, sparse: of the products, for the layout depends on it.
+            buffers: the number of buffers, one after the other: `acc[i]`.
+            ws, sparse: properties of the MMAs that affect the layout.
         """
         try:
             path = data_path(m, self.group, sparse=sparse, ws=ws)
@@ -136,11 +137,11 @@ class TensorMemory:
         return Accumulator(self, start, path, n, dtypes.of(dtype), buffers)
 
     def tile(self, columns: int, *, buffers: int = 1, name: str = "", detail: str = "") -> TensorTile:
-        """`columns` columns of all lanes, for whatever stands in them: A, scale factors, metadata."""
+        """`columns` columns of all lanes, for any content: A, scale factors, metadata."""
         return TensorTile(self, self._take(columns, buffers, name or "tile", detail or "cells"), columns, buffers)
 
     def matrix_a(self, k: int, dtype: DType, *, buffers: int = 1, name: str = "") -> TensorTile:
-        """Columns for an A that is `k` deep, K-major: row m in lane m, the elements of a row one after the other."""
+        """Columns for an A of depth `k`, K-major: row m in lane m, the elements of a row one after the other."""
         dtype = dtypes.of(dtype)
         columns = -(-k * dtype.bits // 32)
         start = self._take(columns, buffers, name or "A", f"{dtype} {k} deep, K-major")
@@ -159,11 +160,11 @@ class TensorMemory:
         trace = self.trace
         for value in (columns, buffers):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise trace.error("tensor memory is given out in whole columns", got=repr(value))
+                raise trace.error("tensor memory is allocated in whole columns", got=repr(value))
         start, wanted = self.used, columns * buffers
         if start + wanted > self.columns:
             raise trace.error(
-                f"{self.name} has no room for these columns",
+                f"{self.name} has no space for these columns",
                 expected=f"at most {self.columns - start} of its {self.columns}, after the {start} already taken",
                 got=f"{buffers} x {columns} = {wanted}",
                 hint="allocate more, use fewer buffers or a smaller tile"
@@ -177,7 +178,7 @@ class TensorMemory:
 
 
 def _meet(group: int) -> None:
-    """All threads of the CTA, or of the pair's cluster."""
+    """Synchronise all threads of the CTA, or of the pair's cluster."""
     if group == 2:
         barriers.cluster.sync()
     else:
@@ -185,10 +186,10 @@ def _meet(group: int) -> None:
 
 
 def reserve(columns: int, *, group: int = 1, name: str = "") -> TensorMemory:
-    """An allocation of `columns` columns (32, 64, 128, 256 or 512) that nobody has made yet.
+    """An allocation of `columns` columns (32, 64, 128, 256 or 512), to be made later.
 
-    Emits nothing; takes 4 bytes of shared memory for the address. Then: `alloc()` in one warp, a barrier, `open()` in
-    every thread. `tmem.alloc` does all that.
+    Emits nothing; takes 4 bytes of shared memory for the address. Follow it with `alloc()` in one warp, a barrier, and
+    `open()` in every thread. `tmem.alloc` does all that.
     """
     trace = Trace.current()
     if columns not in SIZES:
@@ -215,11 +216,11 @@ def reserve(columns: int, *, group: int = 1, name: str = "") -> TensorMemory:
 
 
 def alloc(columns: int, *, group: int = 1, warp: int = 0, relinquish: bool = True, name: str = "") -> TensorMemory:
-    """Allocate `columns` columns; every thread of the CTA comes here, warp number `warp` allocates.
+    """Allocate `columns` columns; every thread of the CTA calls this, warp number `warp` allocates.
 
     Emits, for group 1: tcgen05.alloc and relinquish_alloc_permit in that warp, tcgen05.fence::before_thread_sync,
-    bar.sync 0, tcgen05.fence::after_thread_sync, ld.shared.b32. For a pair the barrier is the cluster's, and there is
-    one before the allocation too: the peer has to be running.
+    bar.sync 0, tcgen05.fence::after_thread_sync, ld.shared.b32. For a pair the barrier is the cluster's, and a second
+    one precedes the allocation, because the peer CTA must be running.
     """
     memory = reserve(columns, group=group, name=name)
     if group == 2:

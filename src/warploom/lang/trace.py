@@ -1,9 +1,9 @@
-"""What is being written: one explicit object per kernel under construction, and where in Python each line came from.
+"""A kernel under construction: one explicit object per kernel, and the Python location of each statement.
 
 A `Trace` collects PTX nodes while a kernel's Python function runs. It is found through a context variable, so two
 threads (or two nested calls) never see each other's. It holds two statement lists: the *prologue*, for values that
 must dominate every use (parameters, the shared-memory base, descriptors), and the *body*, in the order of the calls.
-Names of registers and labels come from counters, so the same Python gives the same text.
+Names of registers and labels come from counters, so the same Python gives the same PTX.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CURRENT: ContextVar[Trace | None] = ContextVar("warploom_trace", default=None)
 def register_class(dtype: DType) -> tuple[str, str]:
     """The declared PTX type and the name stem of a register that holds a `dtype` (PTX ISA 5.2, 5.4).
 
-    Integers, packed halves and tf32 live in untyped registers of their width, as nvcc does it.
+    Integers, packed halves and tf32 are in untyped registers of their width, as in nvcc's output.
     """
     if dtype.kind is Kind.PREDICATE:
         return "pred", "%p"
@@ -51,19 +51,19 @@ def register_class(dtype: DType) -> tuple[str, str]:
 
 @cache
 def _names_of(type_name: str) -> tuple[str, str]:
-    """The name stem of a type's registers, and the type that stands for it in `Trace.declared`."""
+    """The name stem of a type's registers, and the type that represents it in `Trace.declared`."""
     dtype = ALL[type_name]
     stem = register_class(dtype)[1]
     if dtype.bits >= 16 or dtype.kind is Kind.PREDICATE:
         return stem, type_name
     if dtype.register_bits == 8:
         return stem, "b8"
-    return stem, f"{type_name[0]}16" if dtype.is_integer else "b16"  # 8-bit values live in 16-bit registers
+    return stem, f"{type_name[0]}16" if dtype.is_integer else "b16"  # 8-bit values are in 16-bit registers
 
 
 @dataclass
 class Scope:
-    """An open construct: a branch, a loop, a role. Loops carry the labels `break_` and `continue_` jump to."""
+    """An open construct: a branch, a loop, a role. Loops carry the labels that `break_` and `continue_` jump to."""
 
     kind: str
     location: SourceLocation | None
@@ -72,11 +72,11 @@ class Scope:
 
 
 class LocationFinder:
-    """Python places of instructions: the innermost frame that is an author's, of `kernels` or outside the package.
+    """Python locations of instructions: the innermost frame of an author, in `kernels` or outside the package.
 
-    A file of the package is named relative to the folder that holds the package, any other file relative to the
-    folder of the kernel's own file (one from elsewhere: with its last folder), so that a text does not depend on
-    where it was made.
+    A file of the package is named relative to the folder that contains the package, any other file relative to the
+    folder of the kernel's own file (a file from elsewhere: with its last folder), so that PTX does not depend on where
+    it was made.
     """
 
     def __init__(self, kernel_file: str) -> None:
@@ -98,7 +98,7 @@ class LocationFinder:
         return "/".join(path.split(os.sep)[-2:])
 
     def name_of(self, filename: str) -> str | None:
-        """The name of a file in the text, or None for the files that are looked through."""
+        """The name of a file in the PTX, or None for files that are skipped."""
         try:
             return self._names[filename]
         except KeyError:
@@ -108,7 +108,7 @@ class LocationFinder:
             return name
 
     def frame(self) -> FrameType | None:
-        """The innermost frame that is the user's. Every instruction asks, past a dozen frames of the package."""
+        """The innermost frame of the user. Called for every instruction, below a dozen frames of the package."""
         frame: FrameType | None = sys._getframe(1)
         names, looked_through = self._names, self._looked_through
         while frame is not None:
@@ -137,15 +137,15 @@ class Trace:
     Attributes:
         name: entry name.
         arch: target, `sm_90a`.
-        ptx_version: version of the text.
-        location: callable that gives the user's current Python line.
-        prologue, body: statements so far; `emit` appends to whichever is the target.
+        ptx_version: PTX version.
+        location: callable that returns the user's current Python line.
+        prologue, body: statements so far; `emit` appends to the current target.
         variables: module-level variables (the shared-memory symbol is added at the end).
         scopes: open constructs, outermost first.
-        protocol: what `kernel.protocol()` reports.
-        written: names of out-arrays that something stores to.
-        aligned: bytes that the address of each array must be a multiple of, for the widest access through it.
-        called: constructs that were called and not entered yet, with the line of the call.
+        protocol: the data of `kernel.protocol()`.
+        written: names of output arrays that are stored to.
+        aligned: required alignment of the address of each array, in bytes, for the widest access through it.
+        called: constructs that were called but not entered yet, with the line of the call.
     """
 
     name: str
@@ -171,7 +171,7 @@ class Trace:
 
     @staticmethod
     def current() -> Trace:
-        """The trace of the kernel being built in this thread. Raises TraceError outside of one."""
+        """The trace of the kernel being built in this thread. Raises TraceError outside a kernel."""
         trace = CURRENT.get()
         if trace is None:
             raise TraceError(
@@ -215,7 +215,7 @@ class Trace:
     # -- statements ------------------------------------------------------------------------------------------
 
     def emit(self, opcode: str, *operands: nodes.Operand, guard: nodes.Guard | None = None) -> nodes.Instruction:
-        """Append one instruction at the user's current line, unchecked (`inst.issue` is the checked way)."""
+        """Append one instruction at the user's current line, unchecked (`inst.issue` checks)."""
         instruction = nodes.Instruction(opcode, operands, guard, self.location())
         self._target.append(instruction)
         return instruction
@@ -234,14 +234,14 @@ class Trace:
         self.emit("bra", nodes.Register(label), guard=guard)
 
     def place(self, label: str) -> nodes.Label:
-        """Put a label here."""
+        """Place a label here."""
         node = nodes.Label(label)
         self._target.append(node)
         return node
 
     @contextmanager
     def in_prologue(self) -> Iterator[None]:
-        """What is emitted inside goes where it dominates the whole body."""
+        """Emit into the prologue, which dominates the whole body."""
         before = self._target
         self._target = self.prologue
         try:
@@ -250,7 +250,7 @@ class Trace:
             self._target = before
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The value `make` computes in the prologue, made at the first request of this key."""
+        """The value that `make` computes in the prologue, once per key."""
         if key not in self.memo:
             with self.in_prologue():
                 self.memo[key] = make()
@@ -264,14 +264,14 @@ class Trace:
         return scope
 
     def close(self, scope: Scope) -> None:
-        """Leave a construct; everything opened inside must have been left before."""
+        """Leave a construct; all inner constructs must have been left before."""
         if self.scopes and self.scopes[-1] is scope:
             self.scopes.pop()
             return
         self.check_closed(scope)
 
     def check_closed(self, outer: Scope | None = None) -> None:
-        """Raise for a construct inside `outer` (or anywhere) that Python left without its end."""
+        """Raise TraceError for a construct inside `outer` (or anywhere) that Python left before its end."""
         open_scopes = self.scopes
         if outer is not None and outer in open_scopes:
             open_scopes = open_scopes[open_scopes.index(outer) + 1 :]
@@ -286,7 +286,7 @@ class Trace:
             )
 
     def check_entered(self, before: str = "") -> None:
-        """Raise for a construct that was called and never entered. before: the construct that follows, called last."""
+        """Raise TraceError for a construct that was called but never entered. before: the construct called last."""
         for what, where in list(self.called.values())[: -1 if before else None]:
             word = "for" if "range" in what else "with"
             raise TraceError(
@@ -298,7 +298,7 @@ class Trace:
             )
 
     def innermost_loop(self, what: str) -> Scope:
-        """The loop that `break_` or `continue_` means."""
+        """The loop that `break_` or `continue_` refers to."""
         for scope in reversed(self.scopes):
             if scope.kind == "loop":
                 return scope

@@ -1,6 +1,6 @@
-"""What a tcgen05.mma multiplies: its kind, its descriptors, and whether the operands fit each other.
+"""The operands of a tcgen05.mma: its kind, its descriptors, and the checks that they fit together.
 
-ptxas sees registers only, so what is wrong with a shape, a type or a layout is said here.
+ptxas sees only registers, so errors in a shape, a type or a layout are reported here.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ KIND_OF = {
     "f16": "f16", "bf16": "f16", "tf32": "tf32", "f32": "tf32", "s8": "i8", "u8": "i8",
     **dict.fromkeys(("e4m3", "e5m2", "e2m3", "e3m2", "e2m1"), "f8f6f4"),
 }  # fmt: skip
-"""The kind of product of an element type, without scale factors."""
+"""The kind of MMA by element type, without scale factors."""
 _AS = {"f32": "tf32"}
-"""What the matrix unit reads an element as."""
+"""The type as which the matrix unit reads an element."""
 
 
 @dataclass(frozen=True)
 class Scales:
-    """The scale factors of a product.
+    """The scale factors of an MMA.
 
     Attributes:
-        a, b: their places in tensor memory (`memory.scales`).
+        a, b: their addresses in tensor memory (`memory.scales`).
         dtype: "ue8m0" or "ue4m3".
-        block: how many elements of k share a factor, 16 or 32.
-        a_id, b_id: which byte of each cell the product begins with, 0 to 3.
+        block: elements of k that share a factor, 16 or 32.
+        a_id, b_id: the byte of each cell that the MMA begins with, 0 to 3.
     """
 
     a: TensorAddress
@@ -53,7 +53,7 @@ class Scales:
 
 @dataclass(frozen=True)
 class Operands:
-    """What stands in the instruction."""
+    """The operands of the instruction."""
 
     kind: str
     a: Any
@@ -65,7 +65,7 @@ def describe(
     trace: Trace, d: Any, a: Any, b: Any, *, kind: str, scales: Scales | None, ws: bool, sparse: bool,
     selector: int, negate: tuple[bool, bool], given: Any = None,
 ) -> Operands:  # fmt: skip
-    """Operands and instruction descriptor of a product. Raises TraceError for what does not fit together."""
+    """Operands and instruction descriptor of an MMA. Raises TraceError if they do not fit together."""
     if not isinstance(d, AccumulatorBuffer):
         hint = "index it: acc[0]" if hasattr(d, "path") else "make one with memory.accumulator(m, n)"
         raise trace.error("d of a tcgen05.mma is an accumulator in tensor memory", got=repr(d), hint=hint)
@@ -98,7 +98,7 @@ def _kind(trace: Trace, kind: str, a: DType | None, b: DType | None, scales: Sca
         if kind not in KINDS:
             raise trace.error("unknown kind of tcgen05.mma", expected=", ".join(KINDS), got=kind)
     elif b is None:
-        raise trace.error("the kind of a product follows from its tiles", hint="pass kind= with bare descriptors")
+        raise trace.error("the kind of an MMA is derived from its tiles", hint="pass kind= with bare descriptors")
     else:
         found = KIND_OF.get(b.name)
         if found is None:
@@ -123,7 +123,7 @@ def _kind(trace: Trace, kind: str, a: DType | None, b: DType | None, scales: Sca
 
 
 def _checked(trace: Trace, made: InstructionDescriptor, group: int, ws: bool) -> int:
-    """The descriptor's bits; a TraceError for types that the kind does not have and shapes that no product has."""
+    """The descriptor's bits. Raises TraceError for types that the kind lacks, and for unsupported shapes."""
     try:
         bits = made.encode()
     except ArgumentError as error:
@@ -151,7 +151,7 @@ def stage_of(trace: Trace, name: str, tile: Any) -> TileSlice:
     if not isinstance(tile, TileSlice):
         raise trace.error(
             f"{name} of a tcgen05.mma is a tile in shared memory"
-            + (", a place in tensor memory" if name == "a" else "")
+            + (", an address in tensor memory" if name == "a" else "")
             + ", or a matrix descriptor",
             expected="smem.umma_tile(...), one of its stages or slices",
             got=repr(tile),
@@ -187,15 +187,15 @@ def _mn_major(tile: Any) -> bool:
 
 
 def _extent(trace: Trace, name: str, tile: Any, rows: int, depth: int) -> None:
-    """Whether a tile in shared memory has the rows of one CTA and the depth of one instruction."""
+    """Check that a tile in shared memory has the rows of one CTA and the depth of one instruction."""
     if isinstance(tile, (TensorAddress, Register)):
         return
     tile = stage_of(trace, name, tile)
     if (tile.rows_count, tile.k_size) != (rows, depth):
         raise trace.error(
-            f"{name} of this product is {rows} {'rows' if name == 'a' else 'columns'} in each CTA and {depth} deep",
+            f"{name} of this MMA is {rows} {'rows' if name == 'a' else 'columns'} in each CTA and {depth} deep",
             expected=f"{rows} x {depth}",
             got=f"{tile.rows_count} x {tile.k_size} of {tile.tile.buffer.name}",
-            hint="cut it: tile[stage].k(i) is one instruction deep, tile[stage].rows(start, count) some rows",
+            hint="slice it: tile[stage].k(i) is one instruction deep, tile[stage].rows(start, count) some rows",
             code="matrix-shape",
         )

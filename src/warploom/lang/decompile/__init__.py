@@ -1,10 +1,10 @@
-"""A PTX text as a kernel in Python: `to_python(text)`.
+"""PTX as a kernel in Python: `to_python(text)`.
 
-    naming      registers, variables, labels under names of Python, each once
-    structure   loops and branches out of labels and jumps
-    writing     operands, instructions, blocks as lines of Python
+    naming      registers, variables and labels under unique Python names
+    structure   loops and branches, recovered from labels and jumps
+    writing     operands, instructions and blocks as lines of Python
 
-What is written is traced again and compared with the text before anybody sees it (`asm.equivalence`).
+The result is traced again and compared with the PTX before it is returned (`asm.equivalence`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["to_python"]
 
 
 def to_python(text: str, entry: str | None = None, source: str = "") -> str:
-    """The kernels of a PTX text as a file of Python, whose PTX says the same.
+    """The kernels of PTX as a Python file whose PTX is equivalent.
 
     Args:
         text: PTX.
         entry: one kernel of several; None: all of them.
-        source: what the file says it comes from.
+        source: the origin that the file states.
 
-    Raises PtxSyntaxError and VerificationError for a text that is wrong, ArgumentError where there is no such kernel,
-    VerificationError with code "no-python-form" for what this cannot write: textures, calls through pointers.
+    Raises PtxSyntaxError and VerificationError for invalid PTX, ArgumentError if there is no such kernel,
+    VerificationError with code "no-python-form" for what cannot be written: textures, calls through pointers.
     """
     module = asm.parse(text, name=SOURCE)
     asm.check(module)
@@ -52,11 +52,11 @@ def to_python(text: str, entry: str | None = None, source: str = "") -> str:
 
 
 SOURCE = "<ptx>"
-"""What locations name where the text has no `.loc`."""
+"""The file that locations name if the PTX has no `.loc`."""
 
 
 def _compare(module: asm.nodes.Module, written: str, entry: str, name: str) -> None:
-    """Trace what was written, and raise if it does not say what the text says."""
+    """Trace the written Python, and raise if its PTX is not equivalent."""
     namespace: dict[str, object] = {"__name__": "written"}
     exec(compile(written, f"<{entry}>", "exec"), namespace)
     made = asm.parse(namespace[name].ptx())  # type: ignore[attr-defined]
@@ -65,9 +65,9 @@ def _compare(module: asm.nodes.Module, written: str, entry: str, name: str) -> N
         return
     first = next((pair for pair in zip(wanted, got, strict=False) if pair[0] != pair[1]), (len(wanted), len(got)))
     raise VerificationError(
-        f"the Python of {entry} would not say the same as its text",
+        f"the Python of {entry} would not be equivalent to its PTX",
         expected=str(first[0])[:300],
         got=str(first[1])[:300],
-        hint="this is a fault of warploom: please report it with the text",
+        hint="this is a bug in warploom: please report it with the text",
         code="no-python-form",
     )

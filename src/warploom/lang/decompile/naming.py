@@ -1,5 +1,5 @@
-"""The names of a kernel's text as names of Python: blocks taken apart, each register, variable and label under one name
-of its own.
+"""Python names for the names of a kernel's PTX: blocks are flattened, and each register, variable and label gets a
+unique name.
 
     %r5 of `.reg .b32 %r<16>`     r[5]          tmp of `.reg .b32 tmp`     tmp
     $L__BB0_2                     L__BB0_2      smem                       smem
@@ -17,12 +17,13 @@ from ...isa import dtypes
 from .structure import Item
 
 TAKEN = {"ptx", "ptx_kernel", "reg", "Param", "pred", *dtypes.ALL, *keyword.kwlist, *keyword.softkwlist}
-"""Names that the written file uses itself."""
+"""Names that the written file itself uses."""
 
 
 @dataclass
 class Registers:
-    """One declaration: name in Python, type; used: the numbers that the kernel uses, empty for a single register."""
+    """One declaration: Python name, type; used: the register numbers that the kernel uses, empty for a single
+    register."""
 
     name: str
     type: str
@@ -40,13 +41,13 @@ class _Scope:
 
 @dataclass
 class Named:
-    """A kernel under names of Python.
+    """A kernel under Python names.
 
     Attributes:
-        items: instructions, labels and directives in order, their names those of Python.
+        items: instructions, labels and directives in order, with Python names.
         registers: declarations in order.
         types: Python name of a register -> its declared type.
-        variables: Python name -> declaration, of those that are used.
+        variables: Python name -> declaration, for variables that are used.
         parameters: Python names, in order.
         functions: names of functions that are called.
     """
@@ -60,7 +61,7 @@ class Named:
 
 
 def named(module: nodes.Module, entry: nodes.Function) -> Named:
-    """A kernel of a module under names of Python."""
+    """A kernel of a module under Python names."""
     return _Naming(module, entry).run()
 
 
@@ -162,7 +163,7 @@ class _Naming:
         return tuple(self._operand(each, scope) for each in operands)
 
     def _name(self, name: str, scope: _Scope | None) -> str:
-        """A name in Python; special registers and functions keep theirs."""
+        """The Python name of a name; special registers and functions keep theirs."""
         known = name
         numbered = list(_splits(name))
         while scope is not None:
@@ -188,7 +189,7 @@ class _Naming:
         return name
 
     def _use(self, name: str) -> None:
-        """A variable is used, and so is what its initialiser names."""
+        """Mark a variable as used, and the variables that its initialiser names."""
         if name in self.found.variables:
             return
         node = self.declared[name]
@@ -200,7 +201,7 @@ class _Naming:
 
 
 def _splits(name: str) -> Iterator[tuple[str, int]]:
-    """The ways in which a name is a stem and a number: `%r12` is %r and 12, or %r1 and 2."""
+    """The ways to split a name into a stem and a number: `%r12` is %r and 12, or %r1 and 2."""
     for cut in range(len(name) - 1, 0, -1):
         digits = name[cut:]
         if not digits.isdigit():

@@ -1,6 +1,6 @@
-"""Loops and branches of a flat list of instructions, regained from its labels and jumps.
+"""Loops and branches, recovered from the labels and jumps of a flat list of instructions.
 
-Nothing is moved: a construct is a stretch of the list, and what its jumps do is what `ptx.if_`, `ptx.loop` and
+Nothing is moved: a construct is a range of the list, and its jumps are those that `ptx.if_`, `ptx.loop` and
 `ptx.do_while` emit. A jump that fits no construct stays a jump to a label, so any control flow can be written.
 """
 
@@ -13,17 +13,17 @@ from typing import TypeAlias
 from ...asm.nodes import Directive, Guard, Instruction, Label, Register
 
 MOST_NESTED = 14
-"""Blocks in blocks, beyond which jumps stay jumps: Python takes 20."""
+"""Nesting depth of blocks beyond which jumps stay jumps: Python allows 20."""
 Item: TypeAlias = Instruction | Label | Directive
 
 
 @dataclass
 class Block:
-    """A stretch of a kernel.
+    """A range of a kernel.
 
     Attributes:
         kind: "if", "else", "loop", "do" (tested at its end), or "body" for the whole.
-        guard: of an if or a do; None for the others.
+        guard: guard of an if or a do; None for the others.
         parts: instructions, labels, jumps and blocks in order.
     """
 
@@ -44,17 +44,17 @@ class Jump:
 @dataclass(frozen=True)
 class _Loop:
     head: str
-    after: str  # the label after the loop, "" where there is none
+    after: str  # the label after the loop, "" if there is none
     again: str  # the label that ptx.continue_ jumps to
 
 
 def structured(items: Sequence[Item]) -> tuple[Block, set[str]]:
-    """The blocks of a list of items, and the labels that jumps still name."""
+    """The blocks of a list of items, and the labels that jumps still refer to."""
     return _Structure(_one_label_each(items)).run()
 
 
 def _one_label_each(items: Sequence[Item]) -> list[Item]:
-    """The items with one label at each place: of several in a row the first stands for all."""
+    """The items with one label per position: of several in a row, the first stands for all."""
     same: dict[str, str] = {}
     kept: list[Item] = []
     for item in items:
@@ -122,7 +122,7 @@ class _Structure:
                 at += 1
 
     def _loop(self, block: Block, head: str, at: int, last: int, depth: int) -> int:
-        """The loop from a label to the last jump back to it; returns where to go on."""
+        """The loop from a label to the last jump back to it. Returns the index after it."""
         back = self.items[last]
         assert isinstance(back, Instruction)
         made = Block("loop" if back.guard is None else "do", back.guard)
@@ -147,7 +147,7 @@ class _Structure:
         return at + 1
 
     def _if(self, block: Block, skips: Guard, at: int, to: int, end: int, loop: _Loop | None, depth: int) -> int:
-        """What a guarded branch jumps over, and the other arm where the first one ends with a jump over it."""
+        """The block that a guarded branch jumps over, and the else arm if the first arm ends with a jump over it."""
         condition = Guard(skips.register, not skips.negated)
         made = Block("if", condition)
         over = self.items[to - 1]

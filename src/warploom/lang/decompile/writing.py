@@ -25,10 +25,10 @@ REFUSED = ("callprototype", "calltargets")
 
 
 class Writer:
-    """A file of Python with the kernels of one text.
+    """A Python file with the kernels of one PTX module.
 
     Attributes:
-        python_names: entry -> what it is called in the file.
+        python_names: entry -> its name in the file.
     """
 
     def __init__(self, module: nodes.Module, source: str) -> None:
@@ -39,7 +39,7 @@ class Writer:
         self.lines: list[str] = []
         self.found = Named()
         self.place = ""
-        self.beside: set[str] = set()  # variables that stand with the functions
+        self.beside: set[str] = set()  # variables declared with the functions
 
     def text(self) -> str:
         """The whole file."""
@@ -92,7 +92,7 @@ class Writer:
         self.lines.append(f"def {name}({', '.join(self.found.parameters)}):")
 
     def _functions(self) -> str:
-        """The functions of the text, and the variables of the module that they name, as PTX."""
+        """The functions of the PTX, and the module variables that they name, as PTX."""
         kept: list[nodes.Function | nodes.Variable] = [
             i for i in self.module.items if isinstance(i, nodes.Function) and i.kind == "func"
         ]
@@ -174,7 +174,7 @@ class Writer:
         return guard.register + (".negated" if guard.negated else "")
 
     def _is_table(self, name: str) -> bool:
-        """Whether a label names a list of branch targets, which makes its own."""
+        """True if a label names a list of branch targets, whose declaration makes its own label."""
         items = self.found.items
         at = next(number for number, item in enumerate(items) if isinstance(item, nodes.Label) and item.name == name)
         following = items[at + 1] if at + 1 < len(items) else None
@@ -192,7 +192,7 @@ class Writer:
             self._line(depth, f"{table.name} = ptx.branch_targets({node.text})")
 
     def _said_place(self, instruction: nodes.Instruction, depth: int) -> None:
-        """The author's line of the instructions that follow, as a comment, where `.loc` says it."""
+        """The author's line of the instructions that follow, as a comment, if `.loc` has it."""
         place = instruction.location
         if place is None or place.file == "<ptx>":
             return
@@ -210,7 +210,7 @@ class Writer:
         return f"{_opcode(node.opcode)}({', '.join([*operands, *guard])})"
 
     def _types(self, node: nodes.Instruction) -> list[DType | None]:
-        """For each operand the type that its constants take; None where the row says nothing."""
+        """The type of constants for each operand; None if the row does not specify one."""
         try:
             match = bind(node, self.found.types).match
         except WarploomError as error:
@@ -292,7 +292,7 @@ def _param(node: nodes.Variable) -> str:
 
 
 def _opcode(opcode: str) -> str:
-    """`ptx.inst.ld.global_.u32`; the opcode as a string where attributes cannot spell it."""
+    """`ptx.inst.ld.global_.u32`; the opcode as a string if attributes cannot spell it."""
     words = []
     for word in opcode.split("."):
         name = word.replace("::", "__")
@@ -315,7 +315,7 @@ def _integer(node: nodes.Integer, dtype: DType | None) -> str:
 
 
 def _float(node: nodes.Float, dtype: DType | None) -> str:
-    """A number that traces to a constant of the same value, or the bits themselves."""
+    """A number that traces to a constant of the same value, otherwise its bits."""
     if dtype is not None and dtype.name in ("f32", "f64"):
         value = _value(node.raw, node.bits)
         if math.isfinite(value) and _value(float_bits(value, dtype), dtype.bits) == value:
