@@ -1,26 +1,26 @@
 """Attention forward on sm_100, in the style of FlashAttention-4: five kinds of warps, S, P and O in tensor memory.
 
 Idea       A CTA has two tiles of 128 queries, strands 0 and 1: while one is in its softmax, the matrix unit multiplies
-           for the other. A softmax thread has a row of its own, so that maxima and sums need no other lane, and it
-           never touches O: where a row's maximum grew by more than 2^8 it tells the correction warps, who scale O in
-           tensor memory before the next P V. P goes to tensor memory and is the A operand of P V from there.
-Roles      softmax      warps 0 to 3, 4 to 7     S to registers, maximum, exponentials, P; 128 threads a strand
-           correction   warps 8 to 11            O times a factor where needed; in the end O / sum to shared memory
+           for the other. A softmax thread has its own row, so maxima and sums need no other lane, and it never touches
+           O: if a row's maximum grew by more than 2^8, it tells the correction warps, which scale O in tensor memory
+           before the next P V. P goes to tensor memory and is the A operand of P V from there.
+Roles      softmax      warps 0 to 3, 4 to 7     S to registers, maximum, exponentials, P; 128 threads per strand
+           correction   warps 8 to 11            O times a factor if needed; at the end O / sum to shared memory
            multiply     warp 12, one thread      S = Q Kᵀ, O += P V, both strands
            store        warp 13, one thread      O by TMA
            load         warp 14, one thread      Q, K, V, K, V ... by TMA
-Barriers   q.full[s], q.empty[s]      of the queries of a strand; kv.full, kv.empty   of the ring of keys and values
-           scores[s]     1, commit    S is complete; so is every product before it
+Barriers   q.full[s], q.empty[s]      queries of a strand; kv.full, kv.empty   the ring of keys and values
+           scores[s]     1, commit    S is complete, and so is every earlier MMA
            ready[s]      8 warps      P is written, S has been read, and O is scaled: softmax and correction
-           drained[s]    1, commit    P V is complete, so that S may be written over P; only where they share columns
+           drained[s]    1, commit    P V is complete, so that S may be written over P; only if they share columns
            finished[s]   1, commit    the last P V of a block is complete
-           told[s], heard[s]   4, 4   a factor for each row: softmax -> correction
+           told[s], heard[s]   4, 4   a factor per row: softmax -> correction
            stored[s], free[s]  4, 1   O in shared memory: correction -> store
 Buffers    128 wide: queries and O 64 KiB each, 3 stages of 32 KiB; columns S 2 x 128 (P in the upper half of each), O
-           2 x 128. 64 wide: 32 KiB each, 6 stages of 16 KiB; P has 2 x 64 columns of its own
+           2 x 128. 64 wide: 32 KiB each, 6 stages of 16 KiB; P has its own 2 x 64 columns
 Timeline   multiply   S0 S1 | O0 S0 | O1 S1 | O0 S0 | ...     softmax 0 runs under "O1 S1", softmax 1 under "O0 S0"
-Order      Products of different accumulators are not ordered by the ISA, nor is a product that overwrites what another
-           reads as A: `drained` is waited for before S is written over P, where FlashAttention-4 relies on the unit
+Order      The ISA orders neither MMAs of different accumulators, nor an MMA that overwrites what another reads as A.
+           So `drained` is waited for before S is written over P; FlashAttention-4 relies on the unit there
 Numbers    assembled and emulated, not run on hardware by the authors
 """
 
@@ -49,18 +49,18 @@ MULTIPLY, STORE, LOAD = 12, 13, 14
 
 
 COUNTS = {"scores": 1, "ready": 8, "drained": 1, "finished": 1, "told": 4, "heard": 4, "stored": 4, "free": 1}
-"""Arrivals of each phase."""
+"""Arrivals per phase."""
 
 
 class Barriers:
-    """Those between the roles, two of each: see the module's docstring."""
+    """The barriers between the roles, two of each; see the module's docstring."""
 
     def __init__(self) -> None:
         made = (smem.mbarrier(STRANDS, name=name) for name in COUNTS)
         self.scores, self.ready, self.drained, self.finished, self.told, self.heard, self.stored, self.free = made
 
     def init_barriers(self) -> None:
-        """By one thread, before `fence.mbarrier_init`."""
+        """Initialise the barriers. Called by one thread, before `fence.mbarrier_init`."""
         for name, count in COUNTS.items():
             for strand in range(STRANDS):
                 ptx.mbarrier.init(getattr(self, name)[strand], count)
@@ -83,12 +83,12 @@ class Cta:
     P: Any
 
     def each_block(self) -> Any:
-        """This CTA's blocks, the longest first; a run-time loop of each role."""
+        """This CTA's blocks, longest first; a run-time loop in each role."""
         for number in ptx.range(ptx.special.ctaid.x(), self.blocks.count, ptx.special.nctaid.x()):
             yield self.blocks.place(number)
 
     def p(self, strand: Any) -> TensorAddress:
-        """P of a strand, as an A operand: columns of its own, or the upper half of S."""
+        """P of a strand, as an A operand: its own columns, or the upper half of S."""
         if self.P is not None:
             return self.P[strand]
         place = self.scores[strand]
@@ -96,11 +96,11 @@ class Cta:
 
 
 def build(of: Attention, config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
-    """The kernel: O (B, S, H, D) and LSE (B, H, S) of Q (B, S, H, D), K and V (B, T, G, D), H divisible by G.
+    """Build the kernel: O (B, S, H, D) and LSE (B, H, S) of Q (B, S, H, D), K and V (B, T, G, D), H divisible by G.
 
-    Any strides but the innermost; any lengths. `scale` is log2(e) times the scale of the scores; `last`, where `of` has
-    a diagonal: query i sees keys to i + last; `section`: heads whose blocks are computed next to each other.
-    Raises ArgumentError for other heads than 64 or 128 wide, and for anything else than full or causal.
+    Any strides but the innermost; any lengths. `scale` is log2(e) times the scale of the scores. `last`, if `of` has a
+    diagonal: query i sees keys up to i + last. `section`: heads whose blocks are computed next to each other.
+    Raises ArgumentError for head sizes other than 64 and 128, and for anything but full or causal attention.
     """
     check_kinds(of=(of, Attention), config=(config, Config))
     config.check(of)
@@ -151,7 +151,7 @@ def build(of: Attention, config: Config = Config()) -> Kernel:  # noqa: B008 - f
 
 
 def load(cta: Cta, Q: Any, K: Any, V: Any) -> None:
-    """Both tiles of queries, then keys and values by turns, in the order in which they are multiplied."""
+    """Load both tiles of queries, then keys and values alternately, in the order in which they are multiplied."""
     at_q, at = cta.queries.producer_state(), cta.ring.producer_state()
     for block in cta.each_block():
         start = block.start.copy()
@@ -173,7 +173,7 @@ def load(cta: Cta, Q: Any, K: Any, V: Any) -> None:
 
 
 class Multiplier:
-    """The thread that issues all products, and where it stands."""
+    """The thread that issues all MMAs, and its position in the rings."""
 
     def __init__(self, cta: Cta) -> None:
         self.cta, self.bars, self.overlaid = cta, cta.bars, cta.P is None
@@ -185,7 +185,7 @@ class Multiplier:
         self.tile, self.block = (reg.scalar(u32, init=0) for _ in range(2))  # parities
 
     def take(self) -> State:
-        """Wait for the next keys or values; where they are."""
+        """Wait for the next keys or values. Returns their position in the ring."""
         here = State(self.at.index.copy(), self.at.phase)
         self.cta.ring.consumer_wait(self.at)
         self.cta.ring.advance(self.at)
@@ -198,13 +198,13 @@ class Multiplier:
         ptx.tcgen05.commit(self.bars.scores[strand])
 
     def multiply_values(self, strand: int, here: State, accumulate: Predicate) -> None:
-        """O += P V, when P is written and O is scaled."""
+        """O += P V, once P is written and O is scaled."""
         ptx.mbarrier.wait(self.bars.ready[strand], self.tile)
         ptx.tcgen05.fence_after_thread_sync()
         ptx.tcgen05.multiply(self.sums[strand], self.p[strand], self.cta.values[here.index], accumulate=accumulate)
 
     def run(self) -> None:
-        """All products of the CTA."""
+        """Issue all MMAs of the CTA."""
         cta, bars = self.cta, self.bars
         drained = reg.scalar(u32, init=0)
         for block in cta.each_block():
@@ -248,7 +248,7 @@ class Multiplier:
 
 
 def store(cta: Cta, O: Any) -> None:  # noqa: E741, N803
-    """O of a strand, panel by panel, as soon as the correction warps have written it."""
+    """Store O of a strand, panel by panel, as soon as the correction warps have written it."""
     phase = reg.scalar(u32, init=0)
     for block in cta.each_block():
         for strand in range(STRANDS):

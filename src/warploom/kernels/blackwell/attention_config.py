@@ -1,4 +1,4 @@
-"""How the Blackwell attention kernel is tiled, and which problems it takes; `Attention` is Hopper's."""
+"""Tiling of the Blackwell attention kernel, and the problems that it supports; `Attention` is Hopper's."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from ...isa import arch
 from ..hopper.attention_config import Attention
 
 ROWS = 128
-"""Queries of a softmax warpgroup: the lanes of tensor memory."""
+"""Queries per softmax warpgroup: the lanes of tensor memory."""
 STRANDS = 2
-"""Tiles of queries that a CTA works on at once, by turns."""
+"""Tiles of queries that a CTA alternates between."""
 HEAD_DIMS = (64, 128)
 COLUMNS = 512
 REGISTERS = {"softmax": 184, "correction": 88, "others": 56}
-"""Of a thread; two, one and one warpgroups of them are the 65,536 of a multiprocessor."""
+"""Registers per thread; two, one and one warpgroups of them are the 65,536 of an SM."""
 LAUNCH_REGISTERS = 128
 SHARED_BYTES = arch.get("sm_100a").shared_per_cta
 RESERVE_BYTES = 3072
-"""Of shared memory what is left for barriers, factors and the alignment of tiles."""
+"""Bytes of shared memory reserved for barriers, factors and the alignment of tiles."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """Keys of a tile, and stages of the ring that keys and values share; 0: as many as fit."""
+    """Keys per tile, and stages of the ring that keys and values share; 0: as many as fit."""
 
     keys: int = 128
     stages: int = 0
 
     @property
     def rows(self) -> int:
-        """Queries of a CTA."""
+        """Queries per CTA."""
         return ROWS * STRANDS
 
     def shared_stages(self, of: Attention) -> int:
@@ -40,11 +40,11 @@ class Config:
         return self.stages or min(6, room // (self.keys * of.head_dim * of.dtype.bytes))
 
     def overlaid(self, of: Attention) -> bool:
-        """Whether P has the columns of S, because tensor memory has no others left."""
+        """True if P has the columns of S, because tensor memory has no others left."""
         return STRANDS * (self.keys + self.keys // 2 + of.head_dim) > COLUMNS
 
     def check(self, of: Attention) -> None:
-        """Raise ArgumentError for what this kernel does not compute."""
+        """Raise ArgumentError for problems that this kernel does not support."""
         for wrong, expected, got in (
             (of.head_dim not in HEAD_DIMS or of.value_dim != of.head_dim, "head_dim and value_dim 64, or 128",
              (of.head_dim, of.value_dim)),
@@ -58,7 +58,7 @@ class Config:
 
 
 def _beside(of: Attention) -> list[str]:
-    """What is asked for besides full and causal attention."""
+    """The requested features besides full and causal attention."""
     asked = {
         "a window": of.below, "softcap": of.softcap, "sinks": of.sinks, "lengths of sequences": of.varlen,
         "score_mod": of.score_mod is not None, "mask_mod": of.mask_mod is not None, "a block mask": of.lists,

@@ -1,9 +1,9 @@
-"""The roles of the Blackwell attention kernel that have a row for each thread: softmax, and correction of O.
+"""The roles of the Blackwell attention kernel that have one row per thread: softmax, and correction of O.
 
-    m = the largest score so far, but only where it grew by more than 2^8 since the last time (FlashAttention-4)
+    m = the largest score so far, updated only if it grew by more than 2^8 since the last update (FlashAttention-4)
     P = 2^(s - m),  l = 2^(m_before - m) l + sum of P,  O = 2^(m_before - m) O
 
-A row that has seen no key has m = -inf: 0 is subtracted instead. In the end it is zeros, and -inf as logarithm.
+A row that has seen no key has m = -inf, and 0 is subtracted instead. Its result is zeros, and -inf as logarithm.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .attention_config import ROWS, STRANDS
 PIECE = 32
 """Columns that are stored, or scaled, at a time."""
 CHUNK = 8
-"""Elements of 16 bytes."""
+"""16-bit elements in 16 bytes."""
 
 
 def _speaks() -> Any:
-    """The lane that arrives for its warp, which has met."""
+    """True in the lane that arrives for its warp, after the warp has synchronised."""
     ptx.warp.sync()
     return (ptx.special.tid.x() & 31) == 0
 
 
 def _release(barrier: Any) -> None:
-    """One arrival of the warp, behind what its threads did with tensor memory."""
+    """Arrive once for the warp, after its threads' accesses to tensor memory."""
     ptx.tcgen05.fence_before_thread_sync()
     ptx.mbarrier.arrive(barrier, pred=_speaks())
 
@@ -45,9 +45,9 @@ class Softmax:
 
     Args:
         cta: see `attention.Cta`.
-        factors: f32, one for each row of both strands: for the correction warps.
-        strand: the warpgroup's number.
-        scale: log2(e) times what the scores are multiplied by.
+        factors: f32, one per row of both strands, for the correction warps.
+        strand: index of the warpgroup.
+        scale: log2(e) times the factor of the scores.
         LSE: (B, H, S).
     """
 
@@ -60,7 +60,7 @@ class Softmax:
         self.tile, self.told = reg.scalar(u32, init=0), reg.scalar(u32, init=1)
 
     def run(self) -> None:
-        """All blocks."""
+        """Process all blocks."""
         for block in self.cta.each_block():
             row = (self.strand * ROWS + self.lane).view(s32) + block.row
             start = block.start.copy()
@@ -77,7 +77,7 @@ class Softmax:
             self.finish(block, row)
 
     def step(self, block: Block, row: Register, start: Register, *, masked: bool = False, first: bool = False) -> None:
-        """A tile: S is read, and P stands in its place or in its own when `ready` is told."""
+        """Process a tile: read S; when `ready` completes, P is in S's columns or in its own."""
         ptx.mbarrier.wait(self.bars.scores[self.strand], self.tile)
         ptx.tcgen05.fence_after_thread_sync()
         pieces = [self.scores.load(at, PIECE).registers for at in range(0, self.cta.config.keys, PIECE)]
@@ -107,7 +107,7 @@ class Softmax:
         self.tile ^= 1
 
     def renew(self, newest: Register) -> Register:
-        """Take the new maximum where it grew enough; what sums so far are multiplied by."""
+        """Update the maximum if it grew enough. Returns the factor of previous sums."""
         before = self.largest.copy()
         grew = (newest - _finite(before)) * self.scale > GROWTH
         grew = grew | ((before == -math.inf) & (newest > -math.inf))
@@ -115,14 +115,14 @@ class Softmax:
         return ptx.math.ex2((_finite(before) - _finite(self.largest)) * self.scale)
 
     def tell(self, factor: Register) -> None:
-        """Give the row's factor to the correction warps."""
+        """Pass the row's factor to the correction warps."""
         ptx.mbarrier.wait(self.bars.heard[self.strand], self.told)
         ptx.store(self.factor, factor)
         ptx.mbarrier.arrive(self.bars.told[self.strand], pred=_speaks())
         self.told ^= 1
 
     def finish(self, block: Block, row: Register) -> None:
-        """What O is multiplied by in the end, and the logarithm of the row's sum."""
+        """Pass on the final factor of O, and store the logarithm of the row's sum."""
         self.tell(ptx.select(self.total == 0.0, 0.0, ptx.math.rcp(self.total)))
         logarithm = ptx.math.fma(_finite(self.largest), self.scale, ptx.math.lg2(self.total)) * (1 / LOG2_E)
         line = (block.batch * self.cta.blocks.heads + block.head) * self.cta.blocks.queries + row.view(u32)
@@ -131,7 +131,7 @@ class Softmax:
 
 
 class Correction:
-    """Both strands: O times a factor where a maximum grew, and O on its way out. A thread has a row of each."""
+    """Both strands: scale O if a maximum grew, and store the final O. A thread has a row of each strand."""
 
     def __init__(self, cta: Any, factors: Any) -> None:
         self.cta, self.bars = cta, cta.bars
@@ -141,10 +141,10 @@ class Correction:
         self.told, self.block = reg.scalar(u32, init=0), reg.scalar(u32, init=0)
 
     def run(self) -> None:
-        """All blocks."""
+        """Process all blocks."""
         for block in self.cta.each_block():
             for strand in range(STRANDS):
-                _release(self.bars.ready[strand])  # the first product of a block overwrites O
+                _release(self.bars.ready[strand])  # the first P V of a block overwrites O
             for _ in ptx.range(block.after_first):
                 for strand in range(STRANDS):
                     self.rescale(strand)
@@ -162,8 +162,8 @@ class Correction:
         return factor
 
     def rescale(self, strand: int) -> None:
-        """O times the factor, where any row of the warp needs it; the product before is complete, since S after it
-        was."""
+        """Multiply O by the factor if any row of the warp needs it. The previous MMA is complete, since the S issued
+        after it is."""
         factor = self.hear(strand)
         ptx.tcgen05.fence_after_thread_sync()
         with ptx.if_(ptx.warp.any(factor != 1.0)):
@@ -175,7 +175,7 @@ class Correction:
         _release(self.bars.ready[strand])
 
     def finish(self, strand: int) -> None:
-        """O over the row's sum to shared memory, rounded, for the store warp."""
+        """Write O divided by the row's sum to shared memory, rounded, for the store warp."""
         factor = self.hear(strand)
         ptx.mbarrier.wait(self.bars.finished[strand], self.block)
         ptx.tcgen05.fence_after_thread_sync()
@@ -196,7 +196,7 @@ class Correction:
 
 
 def _largest(scores: Sequence[Register], before: Register) -> Register:
-    """The largest of a row's scores and of `before`: odd and even ones apart, by the maximum of three."""
+    """The largest of a row's scores and of `before`: odd and even ones separately, by three-input maxima."""
     found = [before, scores[0]]
     rest = list(scores[1:])
     for index in range(0, len(rest) - 1, 2):

@@ -1,15 +1,15 @@
 """Blackwell, fourth rung: mxfp8 and nvfp4; blocks of A and B have scale factors, which the matrix unit applies.
 
 Idea       Every 32 elements of a row (mxfp8: e4m3, a power of two) or every 16 (nvfp4: e2m1, an e4m3 factor) share a
-           factor. The factors of 128 rows and four blocks of k are an atom of 512 bytes, which one tcgen05.cp brings
-           from shared memory to all four quarters of tensor memory; the products behind it, of the same thread, find it
-           there. Each stage has columns of its own for the factors, so that no copy overwrites what a product reads.
+           factor. The factors of 128 rows and four blocks of k form an atom of 512 bytes. One tcgen05.cp copies an atom
+           from shared memory to all four quarters of tensor memory, ordered before later MMAs of the same thread. Each
+           stage has its own columns for the factors, so that no copy overwrites what an MMA reads.
 Roles      load       warp 0, one thread    A and B by TMA, the atoms by bulk copies
-           multiply   warp 1, one thread    copies of the stage's atoms, 4 products, commit
+           multiply   warp 1, one thread    copies of the stage's atoms, 4 MMAs, commit
            epilogue   warps 4 to 7          as in the rungs before
-Barriers   as of `specialised`; the bytes of a stage are those of A, B and the atoms
-Buffers    mxfp8: 4 stages of A 128 x 128, B 128 x 128 and 2 atoms; nvfp4: of twice the k and 8 atoms
-           tensor memory: 2 x 128 columns of D, and 8 (mxfp8) or 32 (nvfp4) for each stage
+Barriers   as in `specialised`; the bytes of a stage are those of A, B and the atoms
+Buffers    mxfp8: 4 stages of A 128 x 128, B 128 x 128 and 2 atoms; nvfp4: twice the k and 8 atoms
+           tensor memory: 2 x 128 columns of D, and 8 (mxfp8) or 32 (nvfp4) per stage
 Layout     atom of rows r < 128 and blocks f < 4: byte 16 (r % 32) + 4 (r / 32) + f; atoms (rows / 128, k / 4 blocks)
 Numbers    assembled and emulated, not run on hardware by the authors
 """
@@ -37,14 +37,14 @@ from .specialised import BAND, store
 
 ATOM_BYTES, ATOM_ROWS, ATOM_BLOCKS = 512, 128, 4
 ROW_BYTES = 128
-"""Of A and of B in a stage."""
+"""Bytes of a row of A or B per stage."""
 STEPS = 4
-"""Products of a stage: 32 bytes of each row at a time."""
+"""MMAs per stage: 32 bytes of each row at a time."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """A block-scaled format: kind of product, element type, bits, factors' type, elements that share one."""
+    """A block-scaled format: MMA kind, element type, bits, type of the factors, elements that share a factor."""
 
     kind: str
     element: str
@@ -59,7 +59,7 @@ class Format:
 
     @property
     def atoms(self) -> int:
-        """Atoms of 128 rows of a stage."""
+        """Atoms of 128 rows per stage."""
         return self.tile_k // (self.block * ATOM_BLOCKS)
 
 
@@ -79,7 +79,7 @@ class Config:
 
     @property
     def dtype(self) -> DType:
-        """Of A and B in memory: two elements of 4 bits are a byte."""
+        """Type of A and B in memory: two 4-bit elements form a byte."""
         return e4m3 if self.format.bits == 8 else u8
 
     @property
@@ -87,7 +87,7 @@ class Config:
         return self.format.atoms * (self.tile_n // ATOM_ROWS)
 
     def check(self) -> None:
-        """Raise ArgumentError where no kernel can be built from this; what fits which memory, the build says."""
+        """Raise ArgumentError if no kernel can be built from this; the build itself checks that memory suffices."""
         check_kinds(format=(self.format, Format))
         check_fields(self, {"tile_m": ATOM_ROWS, "tile_n": ATOM_ROWS, "stages": 1, "buffers": 1}, (), {})
         for wrong, expected, got in (
@@ -101,9 +101,9 @@ class Config:
 
 
 def check_atoms(dims: Mapping[str, int], atoms: int) -> None:
-    """Raise ArgumentError unless there is an atom for each 128 rows and each four blocks of k, and no more.
+    """Raise ArgumentError unless there is exactly one atom per 128 rows and four blocks of k.
 
-    atoms: of 128 rows and the 128 bytes of a k-tile.
+    atoms: atoms of 128 rows and the 128 bytes of a k-tile.
     """
     along = -(-dims["K"] // ROW_BYTES) * atoms
     for side, rows in (("A", "M"), ("B", "N")):
@@ -120,7 +120,7 @@ def check_atoms(dims: Mapping[str, int], atoms: int) -> None:
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = (A scaled) @ (B scaled)ᵀ: A (M, bytes of K), B (N, bytes of K), atoms of both, C (M, N) bf16.
 
-    A call raises ArgumentError where the atoms are not those of the matrices.
+    A call raises ArgumentError if the atoms do not match the matrices.
     """
     check_kinds(config=(config, Config))
     config.check()
@@ -170,12 +170,12 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def atom_tile(count, name):
-    """`count` atoms: 32 rows of 16 bytes."""
+    """`count` atoms of 32 rows of 16 bytes."""
     return smem.umma_tile(u8, (32, 16), swizzle="NONE", stages=count, name=name)
 
 
 def load(ring, work, operands, scales, config, num_k_tiles):
-    """Operands by TMA; the atoms of 128 rows of a stage are contiguous."""
+    """Load operands by TMA and atoms by bulk copies; the atoms of 128 rows of a stage are contiguous."""
     state, row_bytes, atoms = ring.producer_state(), ROW_BYTES, config.format.atoms
     for tile in work.tiles():
         for k_tile in ptx.range(num_k_tiles):
@@ -186,7 +186,7 @@ def load(ring, work, operands, scales, config, num_k_tiles):
                     parts = target.stages // (ring.stages * atoms)
                     for part in range(parts):
                         row = first // ATOM_ROWS + part
-                        row = ptx.select(row < array.shape[0], row, array.shape[0] - 1)  # a tile may reach further
+                        row = ptx.select(row < array.shape[0], row, array.shape[0] - 1)  # a tile may extend further
                         number = row.to(u64) * array.shape[1] + (k_tile * atoms).to(u64)
                         source = ptx.addr(array.pointer() + number * ATOM_BYTES)
                         place = target[state.index * (atoms * parts) + atoms * part]
@@ -194,7 +194,7 @@ def load(ring, work, operands, scales, config, num_k_tiles):
 
 
 def multiply(ring, accumulators, work, atoms, factors, config, num_k_tiles):
-    """The stage's atoms to tensor memory, then the products, which find them there."""
+    """Copy the stage's atoms to tensor memory, then issue the MMAs that use them."""
     state, turn, form = ring.consumer_state(), accumulators.producer_state(), config.format
     width = ATOM_ROWS // 32
     for _tile in work.tiles():
@@ -214,7 +214,7 @@ def multiply(ring, accumulators, work, atoms, factors, config, num_k_tiles):
 
 
 def products(into, stage, sides, step, config, k_tile):
-    """One product of a stage: 32 bytes of each row."""
+    """Issue one MMA of a stage: 32 bytes of each row."""
     form = config.format
     several = form.atoms > 1
     atom, block = (step, 0) if several else (0, step)

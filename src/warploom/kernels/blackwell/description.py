@@ -1,4 +1,4 @@
-"""How the finished Blackwell GEMM is tiled; what it computes is a `Product` and a `Fusion`."""
+"""The configurations of the Blackwell GEMMs; a `Product` and a `Fusion` describe what they compute."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..hopper.fields import Configuration, check_fields, check_kinds
 
 TARGET = "sm_100a"
 ROWS = 128
-"""Rows of a CTA: the lanes of tensor memory."""
+"""Rows per CTA: the lanes of tensor memory."""
 COLUMNS = 512
-"""Of tensor memory."""
+"""Columns of tensor memory."""
 MOST_TOKENS = 128
-"""Rows of A that a thread of the small-M kernel holds sums of."""
+"""Rows of A whose sums fit the registers of a thread of the small-M kernel."""
 BESIDE = 1024
-"""Bytes of shared memory besides the ring: barriers, answers of the launch queue, the address of tensor memory, and
-what aligning the ring costs."""
+"""Bytes of shared memory besides the ring: barriers, responses of the launch queue, the address of tensor memory, and
+padding that aligns the ring."""
 
 
 @dataclass(frozen=True)
 class Config(Configuration):
-    """Tile in elements; tile_m is 128, or 256 for pairs of CTAs; stages of the ring; accumulators in tensor memory."""
+    """Tile in elements; tile_m is 128, or 256 for CTA pairs; stages of the ring; accumulators in tensor memory."""
 
     family: ClassVar[str] = "blackwell"
     tile_m: int = 256
@@ -47,17 +47,18 @@ class Config(Configuration):
 
     @property
     def threads(self) -> int:
-        """Of a CTA: a warpgroup of roles of one warp, and the epilogue's."""
+        """Threads of a CTA: a warpgroup of single-warp roles, and the epilogue's."""
         return ROLE_THREADS
 
     @property
     def readers(self) -> int:
-        """Of each answer of the launch queue: load, schedule and epilogue in every CTA, multiply in the leader."""
+        """Readers of each response of the launch queue: load, schedule and epilogue in every CTA, multiply in the
+        leader."""
         return self.group * (2 + EPILOGUE_WARPS) + 1
 
     @property
     def output_tile(self) -> tuple[int, int]:
-        """Rows and columns of D that a CTA computes at one time."""
+        """Rows and columns of D that a CTA computes at a time."""
         return ROWS, self.tile_n
 
     @property
@@ -66,7 +67,7 @@ class Config(Configuration):
         return (ROWS + self.columns) * TILE_K_BYTES
 
     def shared_bytes(self, *of: object) -> int:
-        """Bytes of shared memory of a CTA, whatever the product."""
+        """Bytes of shared memory per CTA, independent of the product."""
         return self.stages * self.stage_bytes + BESIDE
 
     def workspace(self, m: int, n: int, sms: int) -> int:
@@ -74,7 +75,7 @@ class Config(Configuration):
         return 0
 
     def check(self, product: Product, fusion: Fusion = Fusion()) -> None:  # noqa: B008 - frozen
-        """Raise ArgumentError where no kernel can be built from this."""
+        """Raise ArgumentError if no kernel can be built from this configuration."""
         check_kinds(product=(product, Product), fusion=(fusion, Fusion))
         product.check()
         check_fields(self, {"tile_m": ROWS, "tile_n": 16, "stages": 1, "buffers": 1}, (), {})
@@ -97,20 +98,20 @@ class Config(Configuration):
 
 
 GROUPED = Config(tile_m=ROWS, tile_n=256, stages=4)
-"""Groups of many rows."""
+"""For groups of many rows."""
 SMALL_GROUPS = Config(tile_m=ROWS, tile_n=64, stages=8, buffers=4)
-"""Groups of few rows, whose matrices are read once: more tiles for more multiprocessors."""
+"""For groups of few rows, whose matrices are read once: more tiles for more SMs."""
 FEW_ROWS = 64
 
 
 def choose_grouped(rows: int, groups: int) -> Config:
-    """The tile by the groups' average rows; nothing was timed."""
+    """The tile, chosen by the average rows per group; nothing was timed."""
     return SMALL_GROUPS if rows <= FEW_ROWS * groups else GROUPED
 
 
 @dataclass(frozen=True)
 class SmallMConfig(Configuration):
-    """Rows of A in a tile, CTAs of a cluster that divide K, stages of the ring; 128 rows of B."""
+    """Rows of A per tile, CTAs of a cluster that split K, stages of the ring; 128 rows of B."""
 
     family: ClassVar[str] = "blackwell_small_m"
     former: ClassVar[Mapping[str, str]] = {"split": "split_k"}
@@ -120,12 +121,12 @@ class SmallMConfig(Configuration):
 
     @property
     def threads(self) -> int:
-        """Of a CTA."""
+        """Threads of a CTA."""
         return ROLE_THREADS
 
     @property
     def output_tile(self) -> tuple[int, int]:
-        """Rows and columns of D that a cluster computes at one time."""
+        """Rows and columns of D that a cluster computes at a time."""
         return self.tokens, ROWS
 
     @property
@@ -134,7 +135,7 @@ class SmallMConfig(Configuration):
         return (ROWS + self.tokens) * TILE_K_BYTES
 
     def shared_bytes(self, *of: object) -> int:
-        """Bytes of shared memory of a CTA: the ring, and sums of the other CTAs of the cluster."""
+        """Bytes of shared memory per CTA: the ring, and partial sums of the other CTAs of the cluster."""
         return self.stages * self.stage_bytes + self.tokens * ROWS * 4 * (self.split_k > 1) + BESIDE
 
     def workspace(self, m: int, n: int, sms: int) -> int:
@@ -142,7 +143,7 @@ class SmallMConfig(Configuration):
         return 0
 
     def check(self, product: Product, fusion: Fusion = Fusion()) -> None:  # noqa: B008 - frozen
-        """Raise ArgumentError where no kernel can be built from this."""
+        """Raise ArgumentError if no kernel can be built from this configuration."""
         check_kinds(product=(product, Product), fusion=(fusion, Fusion))
         product.check()
         check_fields(self, {"tokens": 16, "split_k": 1, "stages": 2}, (), {})

@@ -1,18 +1,18 @@
-"""Blackwell, third rung: tiles by cluster launch control, and pairs of CTAs that multiply together.
+"""Blackwell, third rung: tiles by cluster launch control, and CTA pairs that multiply together.
 
-Idea       Two CTAs on neighbouring multiprocessors multiply one tile of 256 rows (tcgen05.mma with cta_group::2): each
-           loads its 128 rows of A and half the columns of B, so that shared memory is read 64 bytes a clock instead of
-           96, and one thread in the leader (the even CTA) issues for both. The grid has a cluster for each tile;
-           running clusters take over the ones that have not started, so that the next tile's loads begin at once and no
-           wave has to end before the next.
+Idea       Two CTAs on adjacent SMs multiply one tile of 256 rows (tcgen05.mma with cta_group::2). Each loads its 128
+           rows of A and half the columns of B, so that shared memory is read 64 bytes per clock instead of 96, and one
+           thread in the leader (the even CTA) issues for both. The grid has one cluster per tile. Running clusters take
+           over clusters that have not started, so that the next tile's loads begin at once and no wave has to end
+           before the next.
 Roles      load       warp 0 of each CTA, one thread     its own halves of A and B
            multiply   warp 1 of the leader, one thread   256 x 256 x 16 for both; commits reach both CTAs
-           schedule   warp 2 of each CTA, one thread     asks for the next cluster (the leader), reads the answers
+           schedule   warp 2 of each CTA, one thread     requests the next cluster (leader only), reads the responses
            epilogue   warps 4 to 7 of each CTA           its 128 rows of the tile
-Barriers   as in the rung before; a stage's bytes, of both CTAs, count in the leader; accumulators are given back to the
-           leader by the epilogue warps of both; queue.full[i], queue.empty[i] of the answers: LaunchQueue
-End        what `Fusion` says, in the registers of the epilogue's threads, each of which has a row
-Limits     any M, N, K; A and B either way round where TMA reads them; D's rows begin at multiples of 16 bytes
+Barriers   as in the rung before; a stage's bytes, of both CTAs, count in the leader; the epilogue warps of both CTAs
+           return accumulators to the leader; queue.full[i], queue.empty[i] of the responses: LaunchQueue
+Epilogue   the steps of `Fusion`, in the registers of the epilogue's threads, each of which has a row
+Limits     any M, N, K; A and B K-major or MN-major, if TMA can read them; D's rows begin at multiples of 16 bytes
 Buffers    6 stages of A 128 x 64 and B 128 x 64, 192 KiB; 2 x 256 columns, all of tensor memory
 Numbers    assembled and emulated, not run on hardware by the authors
 """
@@ -38,9 +38,9 @@ from .minimal import tmem_columns
 from .operands import blackwell_kernel, product_operands, ring_tile
 
 BAND = 8
-"""Tile rows of a band of the order."""
+"""Tile rows per band of the tile order."""
 FUSED_REGISTERS = 232
-"""Of a thread where the epilogue has more to do than to round."""
+"""Registers per thread if the epilogue does more than round."""
 
 
 @kept(64)
@@ -51,11 +51,11 @@ def build(
     *,
     whole: bool = True,
 ) -> Kernel:
-    """D = A B, then what `fusion` says, on sm_100.
+    """Build D = A B, followed by the epilogue that `fusion` describes, on sm_100.
 
-    Called as kernel(a, b, ..., out=d) with a (M, K) or, MN-major, (K, M); b (N, K) or (K, N); d (M, N); between them
-    what `epilogue_arguments` names: arrays, then numbers. whole: rows of d are whole groups of 16 bytes; without it N
-    is free. Raises ArgumentError if the configuration does not fit.
+    Call it as kernel(a, b, ..., out=d). a is (M, K) or, if MN-major, (K, M); b is (N, K) or (K, N); d is (M, N).
+    Between b and d come the arguments that `epilogue_arguments` names: arrays, then numbers. whole: rows of d are
+    multiples of 16 bytes; otherwise N is arbitrary. Raises ArgumentError if the configuration does not fit.
     """
     check_kinds(config=(config, Config))
     config.check(product, fusion)
@@ -97,18 +97,18 @@ def build(
 
 
 def registers(fusion: Fusion) -> int:
-    """Of a thread."""
+    """Registers per thread."""
     return REGISTERS if fusion.empty else FUSED_REGISTERS
 
 
 def leader(group):
-    """The even CTA of a pair."""
+    """Run the block in the even CTA of a pair."""
     rank = ptx.special.cluster_ctarank() if group > 1 else ptx.special.ctaid.y()  # 0 in a grid along x
     return ptx.if_(rank == 0)
 
 
 def load(ring, queue, A, B, num_k_tiles):
-    """This CTA's rows of A and columns of B, the k-tiles of all tiles in order."""
+    """Load this CTA's rows of A and columns of B: the k-tiles of all tiles in order."""
     state, (rows, tile_k) = ring.producer_state(), ring.tiles["a"].layout.shape
     columns = ring.tiles["b"].layout.rows
     for tile in queue.tiles():
@@ -124,7 +124,7 @@ def load(ring, queue, A, B, num_k_tiles):
 
 
 def multiply(ring, accumulators, queue, num_k_tiles):
-    """Tile after tile into the accumulators by turns."""
+    """Multiply tile after tile, alternating between the accumulators."""
     state, turn = ring.consumer_state(), accumulators.producer_state()
     for _tile in queue.tiles():
         with accumulators.produce(turn) as into:
@@ -134,7 +134,7 @@ def multiply(ring, accumulators, queue, num_k_tiles):
 
 
 def store(accumulators, queue, D, end, whole):
-    """This CTA's rows of the accumulator that is full."""
+    """Store this CTA's rows of the full accumulator."""
     turn = accumulators.consumer_state()
     if end is not None:
         end.begin()

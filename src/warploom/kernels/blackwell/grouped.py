@@ -1,16 +1,16 @@
-"""Grouped products on sm_100: rows of A in groups, each group with a matrix of its own; sizes read on the device.
+"""Grouped GEMM on sm_100: rows of A in groups, each group with its own matrix; sizes read on the device.
 
     D[begins[g] : ends[g]] = A[begins[g] : ends[g]] @ B[g]ᵀ          for every group g, then what `Fusion` says
 
-Idea       The roles of `gemm`, whose tiles are those of all groups, one after the other. Products cost what a whole
-           tile costs: rows beyond a group's end are the next group's, multiplied and not stored.
+Idea       The roles of `gemm`, over the tiles of all groups in order. An MMA always costs a whole tile: rows past a
+           group's end belong to the next group and are multiplied but not stored.
 Roles      load       warp 0, one thread    k-tiles of A, and of the group's matrix
-           multiply   warp 1, one thread    into two accumulators by turns, whatever their group
+           multiply   warp 1, one thread    alternates between two accumulators, whatever the group
            epilogue   warps 4 to 7          rows before the group's end
-Barriers   as of `specialised`
-Buffers    the ring; 2 x tile_n columns of tensor memory; rows of tiles before each group, 4 KiB
-Limits     1024 groups; N and K multiples of 16 bytes' worth; tiles of one CTA, since a pair's 256 rows are rarely one
-           group's
+Barriers   as in `specialised`
+Buffers    the ring; 2 x tile_n columns of tensor memory; row tiles before each group, 4 KiB
+Limits     1024 groups; N and K multiples of 16 bytes' worth; tiles of one CTA, since the 256 rows of a pair rarely
+           belong to one group
 Numbers    assembled and emulated, not run on hardware by the authors
 """
 
@@ -46,9 +46,9 @@ def build(
     fusion: Fusion = Fusion(),  # noqa: B008
     limits: str = "bounds",
 ) -> Kernel:
-    """The kernel; called as `kernels.hopper.grouped`'s: kernel(a, b, *limits, *vectors, out=d).
+    """Build the kernel; call it like that of `kernels.hopper.grouped`: kernel(a, b, *limits, *vectors, out=d).
 
-    Raises ArgumentError where the configuration does not fit.
+    Raises ArgumentError if the configuration does not fit.
     """
     check(product, config, fusion, limits)
     tile, k = (ROWS, config.tile_n), product.tile_k
@@ -97,7 +97,7 @@ def build(
 
 
 def load(ring, work, A, B, D, num_k_tiles):
-    """The k-tiles of the CTA's tiles, whatever their group."""
+    """Load the k-tiles of the CTA's tiles, whatever their group."""
     state, k = ring.producer_state(), ring.tiles["a"].layout.k
     for tile in work.tiles():
         column = tile.group * D.shape[1] + tile.column  # among the columns of all matrices
@@ -108,7 +108,7 @@ def load(ring, work, A, B, D, num_k_tiles):
 
 
 def store(accumulators, work, D, end):
-    """The rows of the tile that are the group's."""
+    """Store the rows of the tile that belong to the group."""
     turn = accumulators.consumer_state()
     if end is not None:
         end.begin()

@@ -1,12 +1,12 @@
 """Blackwell, first rung: one CTA multiplies one tile; the accumulator is in tensor memory.
 
 Idea       tcgen05.mma is issued by one thread, reads A and B from shared memory and adds to 128 x 128 accumulators in
-           tensor memory: no warpgroup, no registers. A commit tells an mbarrier when all products so far are done, and
-           that one arrival means both that the stage may be refilled and that the accumulator may be read.
+           tensor memory: no warpgroup, no registers. A commit arrives on an mbarrier when all previous MMAs are
+           complete. That one arrival means both that the stage may be refilled and that the accumulator may be read.
 Roles      thread 0 loads and multiplies; all four warps wait with it and store, each its quarter of the lanes
 Barriers   full    1 arrival + the bytes of A and B           TMA -> thread 0
-           done    1 arrival, by the commit                   products -> all threads
-           bar 0   all threads, once a k-tile: nobody falls two phases of `done` behind
+           done    1 arrival, by the commit                   MMAs -> all threads
+           bar 0   all threads, once per k-tile: no thread falls two phases of `done` behind
 Buffers    one stage of A 128 x 64 and B 128 x 64, 32 KiB; 128 columns of tensor memory
 Numbers    assembled and emulated, not run on hardware by the authors
 """
@@ -70,7 +70,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
                 ptx.tcgen05.multiply(acc[0], a[0], b[0], accumulate=k_tile > 0)
                 ptx.tcgen05.commit(done[0])
             ptx.mbarrier.wait(done[0], at.phase)
-            ptx.bar.sync(0)  # a warp that fell two phases behind would wait for ever: a parity tells odd from even
+            ptx.bar.sync(0)  # a warp two phases behind would wait for ever: a parity only tells odd from even
             at.phase ^= 1
         ptx.tcgen05.fence_after_thread_sync()
         store_rows(acc[0], C, row, column)
@@ -80,5 +80,5 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def tmem_columns(columns: int) -> int:
-    """The allocation that holds that many columns."""
+    """Columns to allocate: at least `columns`, a power of two, at least 32."""
     return max(32, 1 << (columns - 1).bit_length())

@@ -1,4 +1,4 @@
-"""What the kernels of this folder declare: any M; N a multiple of 8, rows of A and B of whole 16 bytes."""
+"""Operands of the Blackwell kernels: any M; N a multiple of 8; rows of A and B multiples of 16 bytes long."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .description import TARGET
 
 blackwell_kernel = partial(kernel, arch=TARGET)
 _STORE = 8
-"""Elements of bf16 in the 16 bytes that a thread stores."""
+"""bf16 elements in the 16 bytes that a thread stores."""
 
 
 def product_operands(product: Product, rows_a: int, rows_b: int) -> tuple[Tile, Tile]:
-    """A and B of a product, either way round, in boxes of that many rows of one CTA."""
+    """A and B of a product, K-major or MN-major, in boxes of rows_a and rows_b rows of one CTA."""
     k = product.tile_k
     a = ("M", "K") if product.a_major == "K" else ("K", "M")
     b = ("N", "K") if product.b_major == "K" else ("K", "N")
@@ -27,13 +27,13 @@ def product_operands(product: Product, rows_a: int, rows_b: int) -> tuple[Tile, 
 
 
 def ring_tile(dtype: DType, major: str, rows: int, tile_k: int, stages: int, name: str) -> smem.OperandTile:
-    """One operand's stages."""
+    """The stages of one operand."""
     shape = (rows, tile_k) if major == "K" else (tile_k, rows)
     return smem.umma_tile(dtype, shape, major=major, stages=stages, name=name)
 
 
 def operands(dtype: DType, rows_a: int, rows_b: int, tile_k: int) -> tuple[Tile, Tile]:
-    """A (M, K) and B (N, K), read by TMA in boxes of that many rows, with ragged edges."""
+    """A (M, K) and B (N, K), read by TMA in boxes of rows_a and rows_b rows, with ragged edges."""
     return (
         Tile.umma_a("M", "K", dtype, tile_m=rows_a, tile_k=tile_k, ragged=True),
         Tile.umma_b("N", "K", dtype, major="K", tile_n=rows_b, tile_k=tile_k, ragged=True),
@@ -41,10 +41,10 @@ def operands(dtype: DType, rows_a: int, rows_b: int, tile_k: int) -> tuple[Tile,
 
 
 def result(dtype: DType = bf16) -> Tile:
-    """C (M, N), stored by threads in 16 bytes."""
+    """C (M, N), stored by threads 16 bytes at a time."""
     return Tile("M", "N", dtype, multiple=(1, _STORE))
 
 
 def tiles_of(tile_m: int, tile_n: int) -> tuple[Tiles, Tiles, int]:
-    """A CTA for each tile: rows of tiles along x, columns along y."""
+    """The grid of one CTA per tile: tiles of M along x, of N along y."""
     return (Tiles("M", tile_m), Tiles("N", tile_n), 1)

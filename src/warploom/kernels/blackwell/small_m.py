@@ -1,18 +1,18 @@
-"""Few rows of A on sm_100: the rows of B are the unit's M, and a cluster divides K.
+"""Few rows of A on sm_100: the rows of B are the MMA's M, and a cluster splits K.
 
-Idea       D of 16 rows costs what reading B costs. The unit's M is 128 at least, so that B's rows stand there and A's
-           few are its N: Dᵀ = B Aᵀ, nothing is multiplied for rows that do not exist. Tiles of 128 rows of B are too
-           few for all multiprocessors, so that the CTAs of a cluster each multiply a part of K and add up their sums
-           through shared memory.
-Roles      load       warp 0, one thread     this CTA's part of K
+Idea       D of 16 rows costs what reading B costs. The MMA's M is at least 128, so it takes B's rows, and A's few rows
+           are its N: Dᵀ = B Aᵀ, and nothing is multiplied for missing rows. Tiles of 128 rows of B are too few for all
+           SMs, so each CTA of a cluster multiplies a split of K, and they add up their partial sums through shared
+           memory.
+Roles      load       warp 0, one thread     this CTA's split of K
            multiply   warp 1, one thread     128 x tokens
-           epilogue   warps 4 to 7           a column of D for each thread: sums to and from the other CTAs, its own
-                                             rows of D to memory, 32 columns by each warp at a time
+           epilogue   warps 4 to 7           a column of D per thread: partial sums to and from the other CTAs, its own
+                                             rows of D to memory, 32 columns per warp at a time
 Barriers   full[s], empty[s]                 of the ring
-           accumulator.full                  products -> epilogue
-           received                          sums of the other CTAs: bytes of st.async
+           accumulator.full                  MMAs -> epilogue
+           received                          partial sums of the other CTAs: bytes of st.async
 Buffers    the ring: B 128 x 128 bytes and A tokens x 128 bytes; 2 x 32 columns of tensor memory or more
-Limits     any M, N, K; M in tiles of `tokens`; sums of integers are not divided
+Limits     any M, N, K; M in tiles of `tokens`; no split of K for integers
 Numbers    assembled and emulated, not run on hardware by the authors
 """
 
@@ -45,7 +45,7 @@ PIECE = 32
 
 @dataclass(frozen=True)
 class ClusterPerPart:
-    """The grid rule: a cluster of `split` CTAs for each 128 columns of D along x, tiles of `tokens` rows along y."""
+    """The grid rule: a cluster of `split` CTAs per 128 columns of D along x, tiles of `tokens` rows along y."""
 
     tokens: int
     split: int
@@ -61,7 +61,7 @@ def build(
     product: Product = Product(),  # noqa: B008
     fusion: Fusion = Fusion(),  # noqa: B008
 ) -> Kernel:
-    """D = A B, then what `fusion` says; called as `gemm.build`'s kernel, d contiguous.
+    """Build D = A B, followed by the epilogue that `fusion` describes; called like `gemm.build`'s kernel, d contiguous.
 
     Raises ArgumentError if the configuration does not fit.
     """
@@ -122,18 +122,18 @@ def build(
 
 
 class Exchanged:
-    """The barriers of the exchange, as `UmmaPipeline.initialise` takes them."""
+    """The barriers of the exchange, in the form that `UmmaPipeline.initialise` takes."""
 
     def __init__(self, reduce: DsmemReduce | NoReduce) -> None:
         self.reduce = reduce
 
     def init_barriers(self) -> None:
-        """By one thread."""
+        """Initialise the barriers. Called by one thread."""
         self.reduce.initialise()
 
 
 def load_sums(accumulators, sums, any_):
-    """The accumulators of the thread's lane; zeros where its CTA has no part of K."""
+    """The accumulators of the thread's lane; zeros if its CTA has no split of K."""
     for value in sums:
         value.set(0)
     with ptx.if_(any_):
@@ -146,7 +146,8 @@ def load_sums(accumulators, sums, any_):
 
 
 def store(sums, complete, D, row, column, end):
-    """The rows of D that this CTA has complete: an element of each from a thread, neighbours side by side."""
+    """Store the rows of D that this CTA has complete: each thread stores one element of each row, lanes along
+    columns."""
     height, width = D.shape
     mine = column + (ptx.special.tid.x() & (ROWS - 1))
     line = row + complete.start

@@ -1,11 +1,11 @@
 """Blackwell, second rung: roles, a ring of stages, and two accumulators.
 
-Idea       On Hopper two consumers take turns so that one multiplies while the other stores (ping-pong). Here the
-           accumulators are in tensor memory, which all warps share: one thread multiplies tile after tile into two
-           accumulators by turns, and one warpgroup stores the one that is full. Nobody holds accumulators in registers,
-           so nobody gives registers away.
+Idea       On Hopper, two consumers alternate so that one multiplies while the other stores (ping-pong). Here the
+           accumulators are in tensor memory, which all warps share. One thread multiplies tile after tile, alternating
+           between two accumulators, and one warpgroup stores the full one. No thread holds accumulators in registers,
+           so no registers have to move.
 Roles      load       warp 0, one thread    fills the ring with TMA
-           multiply   warp 1, one thread    4 products for each stage; commits free the stage, then hand the tile over
+           multiply   warp 1, one thread    4 MMAs per stage; commits free the stage, then hand the tile over
            epilogue   warps 4 to 7          tensor memory -> registers -> global memory
 Barriers   full[s], empty[s]                            of the ring: UmmaPipeline
            accumulator.full[i], accumulator.empty[i]    of the accumulators: AccumulatorRing
@@ -35,7 +35,7 @@ from .minimal import tmem_columns
 from .operands import blackwell_kernel, operands, result
 
 BAND = 8
-"""Tile rows of a band of the order."""
+"""Tile rows per band of the tile order."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def load(ring, work, A, B, num_k_tiles):
-    """The k-tiles of all tiles, in order; the ring does not stop between two tiles."""
+    """Load the k-tiles of all tiles, in order; the ring does not stop between tiles."""
     state, tile_k = ring.producer_state(), ring.tiles["a"].layout.k
     for tile in work.tiles():
         for k_tile in ptx.range(num_k_tiles):
@@ -94,7 +94,7 @@ def load(ring, work, A, B, num_k_tiles):
 
 
 def multiply(ring, accumulators, work, num_k_tiles):
-    """Tile after tile into the accumulators by turns."""
+    """Multiply tile after tile, alternating between the accumulators."""
     state, turn = ring.consumer_state(), accumulators.producer_state()
     for _tile in work.tiles():
         with accumulators.produce(turn) as into:
@@ -104,7 +104,7 @@ def multiply(ring, accumulators, work, num_k_tiles):
 
 
 def store(accumulators, work, C):
-    """The accumulator that is full; it is given back when its last columns are in registers."""
+    """Store the full accumulator, which is released when its last columns are in registers."""
     turn = accumulators.consumer_state()
     for tile in work.tiles():
         done = accumulators.consumer_wait(turn)
