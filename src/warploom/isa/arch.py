@@ -1,8 +1,8 @@
-"""What each GPU generation offers: limits, minimum PTX version, features.
+"""GPU generations: limits, minimum PTX version, features.
 
-Limits are those of the CUDA C++ Programming Guide's table "Technical Specifications per Compute Capability";
-minimum PTX versions those of PTX ISA 11.1.2 (`.target`). A target with suffix `a` runs only on that very chip, one
-with `f` on its family; both have instructions that the plain target lacks.
+Limits are those of the CUDA C++ Programming Guide's table "Technical Specifications per Compute Capability"; minimum
+PTX versions those of PTX ISA 11.1.2 (`.target`). A target with suffix `a` runs only on that chip, one with `f` on its
+family; both have instructions that the plain target lacks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..errors import ArgumentError
 
 KIB = 1024
 NO_32_BIT_ADDRESSES = 90
-"""From this target on, ptxas refuses 32-bit addresses of generic and global memory ("32-Bit ABI is not supported")."""
+"""From this target on, ptxas rejects 32-bit addresses of generic and global memory ("32-Bit ABI is not supported")."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class Arch:
         name: as in `.target`: "sm_90a".
         number: compute capability times ten: 90.
         suffix: "", "a" (this chip only) or "f" (this family).
-        shared_per_cta: most bytes of shared memory one CTA may have (static and dynamic, opt-in).
-        shared_per_sm: bytes of shared memory of one multiprocessor.
-        shared_static: most bytes of static shared memory (`.shared` variables of known size).
-        shared_reserved: bytes the system keeps per resident CTA.
+        shared_per_cta: maximum shared memory per CTA in bytes (static and dynamic, opt-in).
+        shared_per_sm: shared memory of an SM in bytes.
+        shared_static: maximum static shared memory in bytes (`.shared` variables of known size).
+        shared_reserved: bytes that the system reserves per resident CTA.
         registers_per_sm, registers_per_cta, registers_per_thread: 32-bit registers.
-        warps_per_sm, ctas_per_sm: most that are resident at a time.
-        threads_per_cta: most threads of one CTA.
-        cluster_portable: most CTAs of a cluster without asking; 0 where there are no clusters.
-        cluster_limit: most CTAs of a cluster with the non-portable attribute set.
+        warps_per_sm, ctas_per_sm: maximum resident at a time.
+        threads_per_cta: maximum threads per CTA.
+        cluster_portable: maximum portable cluster size; 0 if there are no clusters.
+        cluster_limit: maximum cluster size with the non-portable attribute set.
         ptx: first PTX version with this target.
         features: names of instruction groups, see `FEATURES`.
     """
@@ -58,9 +58,9 @@ class Arch:
     features: frozenset[str]
 
     def supports(self, needed: str) -> bool:
-        """Whether an instruction that needs a target runs here.
+        """True if an instruction that needs a target runs here.
 
-        `needed` is "sm_80" (this or any later one), "sm_90a" (exactly this target), "sm_100f" (this family, with
+        `needed` is "sm_80" (this target or any later one), "sm_90a" (exactly this target), "sm_100f" (this family, with
         either suffix), or several of them separated by blanks (any of them).
         """
         return any(self._supports_one(word) for word in needed.split())
@@ -79,7 +79,7 @@ class Arch:
 
 
 OLDEST_IN_THE_TABLE = 50
-"""The instruction table names no target before sm_50; texts for older ones are read by its rules."""
+"""The instruction table names no target before sm_50; PTX for older targets is read by its rules."""
 FEATURES: dict[str, str] = {
     "ldmatrix": "sm_75",
     "cp.async": "sm_80",
@@ -94,7 +94,7 @@ FEATURES: dict[str, str] = {
     "setmaxnreg": "sm_90a sm_100f sm_101f sm_110f sm_120f",
     "tcgen05": "sm_100f sm_101f sm_110f",
 }
-"""What each feature needs, in the words of `Arch.supports`."""
+"""The targets that each feature needs, in the format of `Arch.supports`."""
 
 _FAMILIES = {100: (100, 103), 101: (101,), 110: (110,), 120: (120, 121)}
 
@@ -132,10 +132,9 @@ _SUFFIX_PTX: dict[str, tuple[int, int]] = {
 
 _MINORS = {1: 5, 2: 3, 3: 2, 4: 3, 5: 0, 6: 5, 7: 8, 8: 8, 9: 2}
 PTX_VERSIONS = frozenset((major, minor) for major, last in _MINORS.items() for minor in range(last + 1))
-"""The versions of PTX there have been (PTX ISA, "Release Notes": 1.0 to 1.5, 2.0 to 2.3, …). A ptxas knows those up to
-its own."""
+"""All PTX versions (PTX ISA, "Release Notes": 1.0 to 1.5, 2.0 to 2.3, …). A ptxas accepts those up to its own."""
 KNOWN_VERSIONS = ", ".join(f"{major}.0" + (f" to {major}.{last}" if last else "") for major, last in _MINORS.items())
-"""The same for messages."""
+"""All PTX versions, as text for messages."""
 
 _NAME = re.compile(r"sm_(\d+)([af]?)")
 
@@ -150,7 +149,7 @@ def _split(name: str) -> tuple[int, str]:
 
 
 def known() -> tuple[str, ...]:
-    """The names that `get` takes, oldest first."""
+    """The names that `get` accepts, oldest first."""
     names = []
     for number in _GENERATIONS:
         suffixes = ("", "a", "f") if number >= 100 else ("", "a") if number == 90 else ("",)
@@ -160,9 +159,9 @@ def known() -> tuple[str, ...]:
 
 @cache
 def get(name: str) -> Arch:
-    """The target of that name ("sm_90a"). Raises ArgumentError, with the list of known ones, for any other."""
+    """The target of that name ("sm_90a"). Raises ArgumentError, with the list of known targets, for any other name."""
     if not isinstance(name, str):
-        raise ArgumentError("a target is named by a text", expected='"sm_90a"', got=repr(name))
+        raise ArgumentError("a target is named by a string", expected='"sm_90a"', got=repr(name))
     number, suffix = _split(name)
     per_sm, per_cta, warps, ctas, ptx = _GENERATIONS[number]
     arch = Arch(

@@ -1,10 +1,10 @@
-"""The shared-memory matrix descriptor: 64 bits that say where each element of an operand is.
+"""The shared-memory matrix descriptor: 64 bits that determine the address of each element of an operand.
 
 The bit layout is PTX ISA 9.7.15.5.1.2.2, the address functions are the canonical layouts of 9.7.15.5.1.2.1. Both
 agree with what an H200 reads, at 16-byte granularity: tests/golden/descriptor.npz.
 
-An operand is addressed by (row, k): `row` counts m for A and n for B. Its *major* says which of the two is
-contiguous in memory: "K" or "MN".
+An operand is addressed by (row, k): `row` counts m for A and n for B. Its *major* is the dimension that is contiguous
+in memory: "K" or "MN".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Descriptor:
 
     Attributes:
         start: byte address of the operand in the CTA's shared memory, a multiple of 16 below 2^18.
-        leading_offset: bytes between core-matrix columns; see `operand_addresses` for what that means in each layout.
+        leading_offset: bytes between core-matrix columns; `operand_addresses` has its meaning in each layout.
         stride_offset: bytes between core-matrix rows; likewise.
         swizzle: NONE, B32, B64 or B128.
         base_offset: 0..7, for a pattern that does not start at a multiple of its repeat.
@@ -65,7 +65,7 @@ class Descriptor:
         )
 
     def _unit_bits(self) -> int:
-        """The bits that say how this matrix unit reads the rest: the swizzle's code."""
+        """The bits that are specific to this matrix unit: the swizzle's code."""
         if self.swizzle.descriptor_code is None:
             raise ArgumentError(f"descriptors have no swizzle {self.swizzle.value}", expected="NONE, 32B, 64B or 128B")
         return self.swizzle.descriptor_code << 62
@@ -106,14 +106,14 @@ def unwrapped_addresses(descriptor: Descriptor, dtype: DType, rows: int, k: int,
     """Byte address of every element of an operand, not yet wrapped at the 18 bits of a shared-memory address.
 
     Args:
-        descriptor: where the operand is.
+        descriptor: the operand's descriptor.
         dtype: element type, of 8, 16 or 32 bits.
         rows: extent in m (A: 64) or n (B).
-        k: extent in k, that of one instruction: 32 bytes' worth of elements.
+        k: extent in k of one instruction: 32 bytes' worth of elements.
         major: "K" or "MN".
 
     Returns an int64 array of shape (rows, k). With r the row, kb the byte offset in k, S the swizzle's span,
-    T = 16 bytes' worth of elements, W = S / 16, and u taken through the swizzle on the absolute address:
+    T = 16 bytes' worth of elements, W = S / 16, and u swizzled as an absolute address:
 
         K, no swizzle    start + (r%8)*16 + (r/8)*stride + (kb/16)*leading + kb%16
         K, swizzled      u = start + (r%8)*S + (r/8)*stride + kb           (leading is not used)

@@ -1,7 +1,7 @@
 """The scalar types of PTX and their equivalents in NumPy, ml_dtypes, PyTorch and JAX.
 
-Names are PTX's own (`bf16`, `u32`, `e4m3`). `of` accepts what a user has in hand: a DType, its name, a NumPy
-dtype, a torch dtype or a JAX scalar type. PTX ISA 5.2 (types), 5.2.3 (alternate floating point).
+Names are PTX's own (`bf16`, `u32`, `e4m3`). `of` accepts a DType, its name, a NumPy dtype, a torch dtype or a JAX
+scalar type. PTX ISA 5.2 (types), 5.2.3 (alternate floating point).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import ArgumentTypeError
 
 
 class Kind(Enum):
-    """What the bits of a type mean."""
+    """The interpretation of a type's bits."""
 
     FLOAT = "float"
     SIGNED = "signed"
@@ -33,11 +33,11 @@ class DType:
 
     Attributes:
         name: PTX spelling without the dot.
-        bits: width in bits; a predicate counts 1.
-        kind: what the bits mean.
-        numpy: the NumPy dtype whose bytes are the same; `.bN` types map to unsigned integers.
-        register_bits: width of the register that holds one value (8-bit and fp8 values live in 16-bit ones, but for
-            pairs of 4-bit floats, which live in .b8).
+        bits: width in bits; a predicate counts as 1.
+        kind: the interpretation of the bits.
+        numpy: the NumPy dtype with the same bytes; `.bN` types map to unsigned integers.
+        register_bits: width of the register that holds one value (16 for 8-bit and fp8 values, except pairs of 4-bit
+            floats, which are in .b8).
     """
 
     name: str
@@ -67,10 +67,10 @@ class DType:
         return self.kind is Kind.SIGNED
 
     def __hash__(self) -> int:
-        return hash(self.name)  # of the fields together it takes three times as long, and types are looked up often
+        return hash(self.name)  # hashing all fields takes three times as long, and types are looked up often
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
-        """By its name: types are told apart by identity, so a copy from another process must be this object."""
+        """Pickle by name: types are compared by identity, so a copy from another process must be this object."""
         return of, (self.name,)
 
     def __repr__(self) -> str:
@@ -132,7 +132,7 @@ ALL: dict[str, DType] = {
         e2m1, e2m3, e3m2, ue8m0, ue4m3, e2m1x2, e2m3x2, e3m2x2, ue8m0x2, e2m1x4, e2m3x4, e3m2x4, e4m3x4, e5m2x4, f32x2,
     )
 }  # fmt: skip
-"""Every type by its PTX name."""
+"""All types by PTX name."""
 
 _FRAMEWORK_NAMES = {
     "bool": pred,
@@ -145,7 +145,7 @@ _FRAMEWORK_NAMES = {
 
 
 def of(value: object) -> DType:
-    """The DType that a user's description means.
+    """The DType of a user's description.
 
     Accepts a DType, a PTX or framework name ("bf16", "bfloat16"), a NumPy or ml_dtypes dtype, a torch dtype, a
     JAX scalar type. Raises ArgumentTypeError for anything else.

@@ -1,10 +1,10 @@
-"""Which thread's register holds which element of a matrix: the owner maps of the tensor-core instructions.
+"""Owner maps of the tensor-core instructions: the thread and register that hold each element of a matrix.
 
-A `Fragment` gives, for each thread and each element in the order of its registers (low bits first), the element's
-row and column. Every map here is an instance of one pattern: four consecutive threads share a row (A, C, D) or a
-column (B), each with the elements that fit one 32-bit register, and further registers step by 8 rows or by 4
-registers' worth of columns. PTX ISA 9.7.14.5.1 to .13 (mma.sync), .15 to .17 (ldmatrix), 9.7.15.5.1 (warpgroup).
-Confirmed on an H200 by the zero mismatches of tests/golden.
+A `Fragment` gives, for each thread and each element in the order of its registers (low bits first), the element's row
+and column. Every map here follows one pattern: four consecutive threads share a row (A, C, D) or a column (B), each
+with the elements that fit one 32-bit register, and further registers step by 8 rows or by 4 registers' worth of
+columns. PTX ISA 9.7.14.5.1 to .13 (mma.sync), .15 to .17 (ldmatrix), 9.7.15.5.1 (warpgroup). Confirmed on an H200 by
+the zero mismatches of tests/golden.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Fragment:
     """The owner map of one operand.
 
     Attributes:
-        shape: (rows, columns) of the matrix. B is seen as n x k: its row is n, its column is k.
+        shape: (rows, columns) of the matrix. B is treated as n x k: its row is n, its column is k.
         bits: bits of one element.
-        rows, columns: (threads, elements) int64: where element `i` of a thread's registers is.
+        rows, columns: (threads, elements) int64: coordinates of element `i` of a thread's registers.
     """
 
     shape: tuple[int, int]
@@ -59,7 +59,7 @@ class Fragment:
 
     @cached_property
     def owner(self) -> np.ndarray:
-        """The inverse, (rows, columns) int64: (register * threads + thread) * per_register + place in the register.
+        """The inverse, (rows, columns) int64: (register * threads + thread) * per_register + index in the register.
 
         It indexes an array of shape (registers, threads, per_register), the register file's own order.
         """
@@ -74,7 +74,7 @@ class Fragment:
 
     @cached_property
     def order(self) -> np.ndarray:
-        """(registers, threads, per_register) int64: the flat matrix index of each place of the register file."""
+        """(registers, threads, per_register) int64: the flat matrix index of each slot of the register file."""
         shape = (self.threads, self.registers, self.per_register)
         return np.ascontiguousarray(self.flat.reshape(shape).transpose(1, 0, 2))
 
@@ -85,7 +85,7 @@ def _fragment(shape: tuple[int, int], bits: int, rows: np.ndarray, columns: np.n
 
 
 def _lanes(threads: int = WARP) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(warp, group, place in the group) of each thread, as columns."""
+    """(warp, group, index in the group) of each thread, as columns."""
     thread = np.arange(threads)[:, None]
     return thread // WARP, thread % WARP // 4, thread % 4
 
@@ -108,13 +108,13 @@ def mma_a(m: int, k: int, bits: int) -> Fragment:
 
 @cache
 def mma_b(k: int, bits: int) -> Fragment:
-    """B of mma.sync, seen as n x k with n = 8."""
+    """B of mma.sync as n x k with n = 8."""
     return mma_a(8, k, bits)
 
 
 @cache
 def mma_c(m: int, bits: int = 32) -> Fragment:
-    """C and D of mma.sync, m x 8, of 16, 32 or 64 bits: two neighbours in each of m/8 row groups."""
+    """C and D of mma.sync, m x 8, of 16, 32 or 64 bits: two adjacent columns in each of m/8 row groups."""
     _, group, place = _lanes()
     element = np.arange(m * 8 // WARP)[None, :]
     return _fragment((m, 8), bits, group + 8 * (element // 2), 2 * place + element % 2)
@@ -122,7 +122,7 @@ def mma_c(m: int, bits: int = 32) -> Fragment:
 
 @cache
 def volta_a(layout: str) -> Fragment:
-    """A of mma.sync.m8n8k4 with f16: four 8 x 4 matrices under each other (32 x 4), `layout` "row" or "col"."""
+    """A of mma.sync.m8n8k4 with f16: four stacked 8 x 4 matrices (32 x 4), `layout` "row" or "col"."""
     lane = np.arange(WARP)[:, None]
     element = np.arange(4)[None, :]
     matrix, high = lane % 16 // 4, lane // 16
@@ -132,13 +132,13 @@ def volta_a(layout: str) -> Fragment:
 
 @cache
 def volta_b(layout: str) -> Fragment:
-    """B of mma.sync.m8n8k4 with f16, seen as n x k: four 8 x 4 matrices under each other (32 x 4)."""
+    """B of mma.sync.m8n8k4 with f16, as n x k: four stacked 8 x 4 matrices (32 x 4)."""
     return volta_a("col" if layout == "row" else "row")
 
 
 @cache
 def volta_c(bits: int) -> Fragment:
-    """C and D of mma.sync.m8n8k4 with f16: four 8 x 8 matrices under each other (32 x 8), of 16 or 32 bits."""
+    """C and D of mma.sync.m8n8k4 with f16: four stacked 8 x 8 matrices (32 x 8), of 16 or 32 bits."""
     lane = np.arange(WARP)[:, None]
     element = np.arange(8)[None, :]
     first = 8 * (lane % 16 // 4) + 4 * (lane // 16)
@@ -152,7 +152,7 @@ def volta_c(bits: int) -> Fragment:
 
 @cache
 def matrix_b16(transposed: bool = False) -> Fragment:
-    """One 8 x 8 matrix of 16-bit elements as ldmatrix and stmatrix hold it, one register a thread."""
+    """One 8 x 8 matrix of 16-bit elements as ldmatrix and stmatrix hold it, one register per thread."""
     _, group, place = _lanes()
     inside = np.arange(2)[None, :]
     row, column = group, 2 * place + inside
@@ -161,14 +161,14 @@ def matrix_b16(transposed: bool = False) -> Fragment:
 
 @cache
 def matrix_b8() -> Fragment:
-    """One 8 x 16 matrix of 8-bit elements as ldmatrix.m8n16 gives it, one register a thread."""
+    """One 8 x 16 matrix of 8-bit elements as ldmatrix.m8n16 returns it, one register per thread."""
     _, group, place = _lanes()
     return _fragment((8, 16), 8, group, 4 * place + np.arange(4)[None, :])
 
 
 @cache
 def matrix_b8_transposed() -> Fragment:
-    """One 16 x 16 matrix of 8-bit elements as ldmatrix.m16n16.trans gives it, two registers a thread."""
+    """One 16 x 16 matrix of 8-bit elements as ldmatrix.m16n16.trans returns it, two registers per thread."""
     _, group, place = _lanes()
     element = np.arange(8)[None, :]
     return _fragment((16, 16), 8, 4 * place + element % 4, group + 8 * (element // 4))
@@ -176,7 +176,7 @@ def matrix_b8_transposed() -> Fragment:
 
 @cache
 def matrix_b8_stored() -> Fragment:
-    """One 16 x 8 matrix of 8-bit elements as stmatrix.m16n8 takes it, one register a thread."""
+    """One 16 x 8 matrix of 8-bit elements as stmatrix.m16n8 takes it, one register per thread."""
     _, group, place = _lanes()
     element = np.arange(4)[None, :]
     return _fragment((16, 8), 8, group + 8 * (element // 2), 2 * place + element % 2)
@@ -196,7 +196,7 @@ def warpgroup_d(n: int, bits: int = 32) -> Fragment:
 
 @cache
 def warpgroup_a(bits: int) -> Fragment:
-    """A of a warpgroup MMA in registers, 64 x (256 / bits): each warp holds 16 rows as mma.sync's A."""
+    """A of a warpgroup MMA in registers, 64 x (256 / bits): each warp holds 16 rows in mma.sync's A layout."""
     warp_part = mma_a(16, 256 // bits, bits)
     rows = np.concatenate([warp_part.rows + 16 * warp for warp in range(4)])
     return _fragment((64, 256 // bits), bits, rows, np.concatenate([warp_part.columns] * 4))
@@ -204,10 +204,10 @@ def warpgroup_a(bits: int) -> Fragment:
 
 @cache
 def warpgroup_metadata(bits: int, selector: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the four bits of each group along k of a sparse A stand: thread and shift, each (64, groups).
+    """Location of the four bits of each group along k of a sparse A: thread and shift, each (64, groups).
 
-    Of 8-bit elements a register of every thread of four holds 32 of k; of wider ones the two threads that `selector`
-    names hold half of k each, for rows 8 apart. PTX ISA 9.7.15.6.1.
+    For 8-bit elements, a register of each of four threads holds 32 of k. For wider ones, the two threads that
+    `selector` names hold half of k each, for rows 8 apart. PTX ISA 9.7.15.6.1.
     """
     groups = 16 if bits == 8 else 8
     row, group = np.arange(64)[:, None], np.arange(groups)[None, :]
@@ -219,11 +219,11 @@ def warpgroup_metadata(bits: int, selector: int) -> tuple[np.ndarray, np.ndarray
 
 @cache
 def mma_metadata(k: int, bits: int, selector: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the four bits of each group along k of mma.sp's A stand: thread and shift, each (16, groups).
+    """Location of the four bits of each group along k of mma.sp's A: thread and shift, each (16, groups).
 
-    A group has four elements, of 4 bits eight, of tf32 two. A register holds 32 bits: four groups of two rows 8 apart,
-    of 8 and 4 bits eight groups of one row. Which of four neighbouring threads are asked, `selector` says, where not
-    all four are. PTX ISA 9.7.14.6.1.
+    A group has four elements; eight for 4-bit types, two for tf32. A register holds 32 bits: four groups of two rows 8
+    apart, or for 8- and 4-bit types eight groups of one row. If not all of four adjacent threads provide metadata,
+    `selector` chooses the threads. PTX ISA 9.7.14.6.1.
     """
     groups = k // {32: 2, 4: 8}.get(bits, 4)
     row, group = np.arange(16)[:, None], np.arange(groups)[None, :]
@@ -239,10 +239,10 @@ def mma_metadata(k: int, bits: int, selector: int) -> tuple[np.ndarray, np.ndarr
 
 @cache
 def wmma(shape: tuple[int, int], bits: int, registers: int) -> Fragment:
-    """A fragment of wmma.load, whose owner map is the hardware's own affair: here element i of the matrix, row by row,
-    is in thread i mod 32; f16 factors have more places than elements, and then the matrix repeats.
+    """A fragment of wmma.load, whose owner map the hardware leaves undefined. Here, element i of the matrix, row by
+    row, is in thread i mod 32. f16 factors have more slots than elements, so the matrix repeats.
 
-    PTX ISA 9.7.14.4.1: a program may only hold fragments of one shape against each other, element by element.
+    PTX ISA 9.7.14.4.1: a program may only combine fragments of one shape, element by element.
     """
     elements = registers * max(32 // bits, 1)
     flat = (np.arange(elements)[None, :] * WARP + np.arange(WARP)[:, None]) % (shape[0] * shape[1])

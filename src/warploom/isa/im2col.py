@@ -1,13 +1,13 @@
-"""Boxes of pixels: what a tensor map in an im2col mode says, and which pixels one copy moves.
+"""Boxes of pixels: the parameters of an im2col tensor map, and the pixels that one copy moves.
 
 PTX ISA 5.5.4, 5.5.5; limits: CUDA driver API, cuTensorMapEncodeIm2col and cuTensorMapEncodeIm2colWide.
 
-A tensor of images is NWC, NHWC or NDHWC; innermost first its dimensions are channels, 1 to 3 spatial ones, images. A
+A tensor of images is NWC, NHWC or NDHWC. Innermost first, its dimensions are channels, 1 to 3 spatial ones, images. A
 copy takes some channels of a column of pixels. It walks the base pixels of a convolution: along W inside the bounding
 box, then along H and D, then to the next image. An offset, the filter's element, is added to each base pixel.
 
-The modes `im2col::w` and `im2col::w::128` walk along W and then go to the next image. They also bring `halo` pixels
-behind the column, or behind each 32 pixels of 128: those that the walk would reach next.
+The modes `im2col::w` and `im2col::w::128` walk along W and then go to the next image. They also copy `halo` pixels
+after the column, or after each 32 pixels of 128: those that the walk would reach next.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ MODES = ("im2col", "im2col::w", "im2col::w::128")
 MAXIMUM_CHANNELS = 256
 MAXIMUM_PIXELS = 1024
 _CORNER_BITS = {3: 16, 4: 8, 5: 5}
-"""Signed bits of a corner, and unsigned ones of an offset, by the tensor's rank; a wide mode's corner has 16."""
+"""Signed bits of a corner, and unsigned bits of an offset, by the tensor's rank; a wide mode's corner has 16 bits."""
 _GROUP = 32
 _HALOS = {"im2col::w": 512, "im2col::w::128": 32}
 _OFFSETS = 32
 
 Pixel = tuple[int, ...]
 Run = tuple[Pixel, int]
-"""The first of some pixels that follow one another along W by the traversal stride, and how many they are."""
+"""The first of some pixels that are consecutive along W by the traversal stride, and their number."""
 
 
 @dataclass(frozen=True)
 class PixelBox:
-    """The bounding box of base pixels, from `lower` to the tensor's last pixel plus `upper`, both inside.
+    """The bounding box of base pixels, from `lower` to the tensor's last pixel plus `upper`, inclusive.
 
     Attributes:
-        lower, upper: (w, h, d), as many as there are spatial dimensions; of the wide modes (w,).
+        lower, upper: (w, h, d), one entry per spatial dimension; (w,) in the wide modes.
         mode: "im2col", "im2col::w" or "im2col::w::128".
     """
 
@@ -55,7 +55,7 @@ class PixelBox:
         return tuple((low, extent - 1 + up) for low, up, extent in corners)
 
     def validate(self, dims: Sequence[int]) -> None:
-        """Raise ArgumentError for a mode, a corner or an empty box that TMA does not take."""
+        """Raise ArgumentError for a mode, a corner or an empty box that TMA does not accept."""
         rank = len(dims)
         if self.mode not in MODES:
             raise ArgumentError(
@@ -84,7 +84,7 @@ class PixelBox:
     def check(self, dims: Sequence[int], start: Pixel, offsets: Sequence[int]) -> None:
         """Raise ArgumentError for a base pixel outside the box, or for offsets or a halo out of range.
 
-        start: (w, …, n). offsets: of `im2col` one for each spatial dimension, else (halo, offset).
+        start: (w, …, n). offsets: for `im2col`, one per spatial dimension; otherwise (halo, offset).
         """
         for axis, ((low, high), at) in enumerate(zip(self.limits(dims), start, strict=False)):
             if at > high or (at < low and not self.wide):
@@ -103,7 +103,7 @@ class PixelBox:
                 )
 
     def check_stores(self) -> None:
-        """Raise ArgumentError for a box that reaches outside the images: a store or a reduction takes none.
+        """Raise ArgumentError for a box that reaches outside the images, which no store or reduction may.
 
         PTX ISA 9.7.9.27.1.1: the lower corner is not negative, the upper not positive.
         """
@@ -120,7 +120,7 @@ class PixelBox:
                 )
 
     def walk(self, dims: Sequence[int], steps: Sequence[int], start: Pixel) -> Iterator[Pixel]:
-        """Base pixels (w, …, n) from `start` on, without end. steps: traversal strides of all dimensions."""
+        """Base pixels (w, …, n) from `start` on, infinitely. steps: traversal strides of all dimensions."""
         limits, here = self.limits(dims), list(start)
         while True:
             yield tuple(here)
@@ -135,9 +135,9 @@ class PixelBox:
     def runs(
         self, dims: Sequence[int], steps: Sequence[int], pixels: int, start: Pixel, offsets: Sequence[int]
     ) -> tuple[Run, ...]:
-        """The pixels of a copy in the order of its rows in shared memory, offsets added.
+        """The pixels of a copy in the order of its rows in shared memory, with offsets added.
 
-        Raises ArgumentError where the PTX ISA leaves open which pixels a halo is made of.
+        Raises ArgumentError if the PTX ISA does not specify the pixels of a halo.
         """
         walked = self.walk(dims, steps, start)
         if not self.wide:
@@ -171,7 +171,7 @@ def _inside(pixel: Pixel, dims: Sequence[int]) -> bool:
 
 
 def _check_halo(line: Sequence[Pixel], dims: Sequence[int], step: int) -> None:
-    """Halo pixels behind the first of `line`: where the walk turns to the next image, straight on must say the same."""
+    """Check halo pixels after the first of `line`: at the end of an image, walking on and going straight must agree."""
     for number, pixel in enumerate(line):
         straight = (line[0][0] + number * step, *line[0][1:])
         if pixel != straight and (_inside(pixel, dims) or _inside(straight, dims)):

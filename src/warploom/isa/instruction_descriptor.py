@@ -1,8 +1,8 @@
-"""The instruction descriptor of tcgen05.mma: 32 bits that hold the shape and the types of a product.
+"""The instruction descriptor of tcgen05.mma: 32 bits with the shape and the types of an MMA.
 
-Bit layouts: PTX ISA 9.7.16.4.2, tables 42 to 44; shapes: 9.7.16.2.1, table 39. ptxas sees neither, for the descriptor
-is a register, so the code that makes one and the code that runs one ask here. Not run on hardware; the constants in
-tests/isa/test_instruction_descriptor.py are those of Triton's and CUTLASS's kernels.
+Bit layouts: PTX ISA 9.7.16.4.2, tables 42 to 44; shapes: 9.7.16.2.1, table 39. ptxas sees neither, because the
+descriptor is a register, so both the code that makes one and the code that runs one check here. Not run on hardware;
+the constants in tests/isa/test_instruction_descriptor.py are those of Triton's and CUTLASS's kernels.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _FP4 = {"e2m1": 1}
 
 @dataclass(frozen=True)
 class Kind:
-    """What `.kind::name` multiplies.
+    """The operand types of a `.kind::name`.
 
     Attributes:
         operands: code of each type of A and B.
         results: code of each type of D.
-        k: extent in k of a dense product; twice that of a sparse one. It is 32 bytes of A's rows.
-        scales: code of each type of scale factors; none for the kinds without.
+        k: extent in k of a dense MMA, 32 bytes of A's rows; a sparse MMA has twice that.
+        scales: code of each type of scale factors; empty for kinds without them.
         transposable: whether A and B may be MN-major.
         negatable: whether A and B may be negated.
     """
@@ -58,15 +58,15 @@ KINDS: Mapping[str, Kind] = {
         Kind("mxf4nvf4", _FP4, {"f32": 1}, 64, {"ue8m0": 1, "ue4m3": 0}, transposable=False),
     )
 }
-"""Every kind of product."""
+"""All kinds of MMA."""
 SHIFTS = (0, 8, 16, 32)
-"""How far `.ws` may shift the columns of a B that is used again, by code."""
+"""Distances by which `.ws` may shift the columns of a reused B, by code."""
 WIDE_K = 96
 """The other extent in k of the 4-bit kinds, on sm_103a."""
 
 
 class Field(NamedTuple):
-    """Bits of a descriptor."""
+    """A bit field of a descriptor."""
 
     low: int
     width: int
@@ -97,7 +97,7 @@ _FP4_FIELDS = {**_SCALED, "b": Field(10, 2), "wide_k": Field(31, 1)}
 
 
 def fields_of(kind: str) -> Mapping[str, Field]:
-    """The bits of a kind's descriptor by name; bits of none are reserved."""
+    """The fields of a kind's descriptor by name; other bits are reserved."""
     if not KINDS[kind].scaled:
         return _PLAIN
     return _FP4_FIELDS if kind in ("mxf4", "mxf4nvf4") else _SCALED
@@ -105,22 +105,22 @@ def fields_of(kind: str) -> Mapping[str, Field]:
 
 @dataclass(frozen=True)
 class InstructionDescriptor:
-    """What one tcgen05.mma multiplies.
+    """The shape and types of one tcgen05.mma.
 
     Attributes:
         kind: name in KINDS.
         m, n: extents; of the whole pair for `.cta_group::2`.
-        a, b, d: types; d is always f32 where A and B have scale factors.
-        sparse: whether A is.
+        a, b, d: types; d is always f32 if A and B have scale factors.
+        sparse: whether A is sparse.
         mn_major_a, mn_major_b: whether A and B are contiguous along m and n rather than k ("transposed").
-        negate_a, negate_b: whether the products' signs change.
-        saturate: whether integer sums stop at the ends of their range.
-        selector: which part of the metadata a sparse product reads.
+        negate_a, negate_b: whether A and B are negated.
+        saturate: whether integer sums saturate.
+        selector: the part of the metadata that a sparse MMA reads.
         max_shift: of `.ws`, in columns.
         scale: the type of scale factors.
-        scale_a_id, scale_b_id: which bytes of the scale factors' cells the product uses.
+        scale_a_id, scale_b_id: the bytes of the scale factors' cells that the MMA uses.
         wide_k: whether k is 96.
-        reserved: bits that the ISA reserves and that are set.
+        reserved: reserved bits that are set.
     """
 
     kind: str
@@ -199,9 +199,9 @@ class InstructionDescriptor:
 
 
 def decode(kind: str, bits: int) -> InstructionDescriptor:
-    """The fields of a descriptor, as the kind of the instruction reads them.
+    """The fields of a descriptor, as read by an instruction of a kind.
 
-    Raises InvalidOperandError for a type code that the kind does not have. Reserved bits go to `reserved`.
+    Raises InvalidOperandError for a type code that the kind lacks. Reserved bits go to `reserved`.
     """
     known, fields, bits = KINDS[kind], fields_of(kind), int(bits)
     got = {name: place.get(bits) for name, place in fields.items()}
@@ -249,7 +249,7 @@ def decode(kind: str, bits: int) -> InstructionDescriptor:
 def extents(
     kind: str, group: int = 1, sparse: bool = False, ws: bool = False
 ) -> tuple[tuple[int, ...], range | tuple[int, ...]]:
-    """The values of m and of n that a product may have; ((), ()) where there is no such instruction."""
+    """The values of m and of n that an MMA may have; ((), ()) if there is no such instruction."""
     scaled = KINDS[kind].scaled
     if ws:
         if scaled or group == 2:
@@ -263,11 +263,11 @@ def extents(
 
 
 def wrong_shape(descriptor: InstructionDescriptor, group: int = 1, ws: bool = False) -> tuple[str, str, str] | None:
-    """What is wrong with a product's shape, as (what, expected, got); None where the ISA has it.
+    """The error in an MMA's shape, as (what, expected, got); None if the ISA supports the shape.
 
     Args:
-        descriptor: of the product.
-        group: 1, or 2 for a pair of CTAs.
+        descriptor: the MMA's descriptor.
+        group: 1, or 2 for a CTA pair.
         ws: whether the instruction is `.ws`.
     """
     kind = descriptor.kind

@@ -1,7 +1,7 @@
-"""What a target lets a launch ask for (CUDA C++ Programming Guide, technical specifications): one list of limits.
+"""The launch limits of a target (CUDA C++ Programming Guide, technical specifications), in one list.
 
-Warps are dealt to the four partitions of a multiprocessor in turn, and each has a quarter of the registers (CUDA
-occupancy calculator: "warp allocation granularity"). So nine warps have what twelve would have.
+Warps are distributed round-robin over the four partitions of an SM, each of which has a quarter of the registers (CUDA
+occupancy calculator: "warp allocation granularity"). So nine warps get what twelve would get.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ BLOCK_LIMITS = (1024, 1024, 64)
 ONE = (1, 1, 1)
 WARP = 32
 PARTITIONS = 4
-"""Of a multiprocessor."""
+"""Partitions of an SM."""
 REGISTER_UNIT = 256
-"""A warp's registers are given out in multiples of this many, a thread's so in multiples of 8."""
+"""Registers are allocated to a warp in multiples of this, so to a thread in multiples of 8."""
 
 Sizes = tuple[int, int, int]
 
@@ -25,7 +25,7 @@ Sizes = tuple[int, int, int]
 def broken_limit(
     target: Arch, block: Sizes, cluster: Sizes = ONE, grid: Sizes | None = None, dynamic_smem: int = 0
 ) -> tuple[str, str, object] | None:
-    """The first limit that a launch breaks, as what it asks for, what is possible and what was asked; else None."""
+    """The first limit that a launch breaks, as (request, limit, actual value); None if there is none."""
     threads, ctas = prod(block), prod(cluster)
     if threads > target.threads_per_cta or any(size > most for size, most in zip(block, BLOCK_LIMITS, strict=True)):
         most = f"at most {target.threads_per_cta}, and {BLOCK_LIMITS} per axis"
@@ -56,7 +56,7 @@ def registers_for(target: Arch, threads: int, ctas: int = 1) -> int:
 
 
 def ctas_by_registers(target: Arch, threads: int, registers: int) -> int:
-    """CTAs that the registers of one multiprocessor are enough for, `registers` for each thread; 0: not even one."""
+    """CTAs that fit the registers of one SM with `registers` per thread; 0 if not even one fits."""
     each = -(-registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
     if not each:
         return target.ctas_per_sm

@@ -1,9 +1,9 @@
-"""How a matrix tile is laid out in shared memory so that TMA can write it and the matrix unit can read it.
+"""The layout of a matrix tile in shared memory that TMA can write and the matrix unit can read.
 
-A tile is cut along its contiguous dimension into *panels* as wide as the swizzle's span, one after the other;
-each panel is rows of `span` bytes, swizzled on the absolute address, and is one TMA box (or several, where it is
-longer than the 256 elements a box may have). The matrix unit reads it through a descriptor whose constant bits follow
-from the layout alone; moving along k or to another block of rows only adds bytes to the start address.
+A tile is divided along its contiguous dimension into consecutive *panels* as wide as the swizzle's span. Each panel is
+rows of `span` bytes, swizzled on the absolute address, and is one TMA box (or several, if it exceeds the box limit of
+256 elements). The matrix unit reads it through a descriptor whose constant bits follow from the layout alone; moving
+along k or to another block of rows only adds bytes to the start address.
 
     K-major tile, 128 x 128 bf16, swizzle 128B          MN-major tile, n 128, k 32, bf16
     panel 0: k 0..63    128 rows x 128 bytes            panel 0: n 0..63     32 rows (one per k) x 128 bytes
@@ -23,9 +23,9 @@ from .dtypes import DType
 from .swizzle import OPERAND_SWIZZLES, Swizzle
 
 BOX_LIMIT = 256
-"""Most elements of a TMA box in one dimension."""
+"""Maximum extent of a TMA box in one dimension, in elements."""
 _TRANSPOSED = {"warpgroup": (16,), "tcgen05": (8, 16)}
-"""Bits of the elements that a matrix unit reads MN-major."""
+"""Element widths, in bits, that a matrix unit reads MN-major."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class SharedLayout:
         dtype: element type.
         rows: extent in m or n.
         k: extent in k.
-        major: "K" or "MN": the dimension that is contiguous.
+        major: "K" or "MN": the contiguous dimension.
         swizzle: NONE, B32, B64 or B128.
-        unit: whose descriptors it has: "warpgroup" or "tcgen05".
+        unit: the unit whose descriptors it has: "warpgroup" or "tcgen05".
     """
 
     dtype: DType
@@ -70,10 +70,10 @@ class SharedLayout:
     ) -> SharedLayout:  # fmt: skip
         """The layout of a rows x k tile.
 
-        Without a `swizzle` it takes the widest of 128B, 64B, 32B whose span divides the contiguous extent, or
-        NONE where that extent is 16 bytes. Raises ArgumentError where no layout exists: a contiguous extent that
-        is not a multiple of the span, an other extent that is not a multiple of 8, MN-major for elements of other
-        widths than the unit transposes: 16 bits for wgmma (PTX ISA 9.7.15.5.2), 8 and 16 for tcgen05 (9.7.16.10.3).
+        Without a `swizzle`, it takes the widest of 128B, 64B, 32B whose span divides the contiguous extent, or NONE if
+        that extent is 16 bytes. Raises ArgumentError if no layout exists: a contiguous extent that is not a multiple of
+        the span, another extent that is not a multiple of 8, or MN-major for element widths that the unit does not
+        transpose: it transposes 16 bits for wgmma (PTX ISA 9.7.15.5.2), 8 and 16 for tcgen05 (9.7.16.10.3).
         """
         if major not in ("K", "MN"):
             raise ArgumentError("an operand's major is unknown", expected="'K' or 'MN'", got=major)
@@ -131,12 +131,12 @@ class SharedLayout:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the tile; what TMA reports for it to its mbarrier."""
+        """Bytes of the tile, which TMA reports to its mbarrier."""
         return self.rows * self.k * self.dtype.bytes
 
     @property
     def alignment(self) -> int:
-        """Bytes the tile's address must be a multiple of, so that the descriptor's base offset is 0."""
+        """Required alignment of the tile's address in bytes, for which the descriptor's base offset is 0."""
         return max(self.swizzle.repeat, 128)
 
     @property
@@ -150,7 +150,7 @@ class SharedLayout:
 
     @property
     def panels(self) -> int:
-        """Number of panels, one after the other."""
+        """Number of panels."""
         return self.inner // self.panel_inner
 
     # -- TMA -----------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class SharedLayout:
 
     @property
     def boxes(self) -> tuple[Box, ...]:
-        """The TMA copies that fill the tile: panel by panel."""
+        """The TMA copies that fill the tile, panel by panel."""
         shape = self.box
         return tuple(
             Box(panel * self.panel_bytes + row * self.swizzle.span, (panel * self.panel_inner, row), shape)
@@ -195,19 +195,20 @@ class SharedLayout:
         return 8 * self.swizzle.span
 
     def descriptor(self, start: int = 0) -> Descriptor | tcgen05_descriptor.Descriptor:
-        """The descriptor of the tile at that shared-memory address."""
+        """The descriptor of the tile at a shared-memory address."""
         kind = tcgen05_descriptor.Descriptor if self.unit == "tcgen05" else Descriptor
         return kind(start, self.leading_offset, self.stride_offset, self.swizzle)
 
     @property
     def descriptor_bits(self) -> int:
-        """The descriptor with start address 0: or it with (address >> 4)."""
+        """The descriptor with start address 0, to be ORed with (address >> 4)."""
         return self.descriptor().encode()
 
     def k_offset(self, k: int) -> int:
         """Bytes from the tile's start to the descriptor start of the slice that begins at element `k`.
 
-        `k` is a multiple of 8 for MN-major tiles and of 16 bytes' worth for K-major ones; ArgumentError otherwise.
+        `k` is a multiple of 8 for MN-major tiles and of 16 bytes' worth for K-major ones; otherwise raises
+        ArgumentError.
         """
         if not 0 <= k < self.k:
             raise ArgumentError("the slice starts outside the tile", expected=f"0 to {self.k - 1} in k", got=k)
@@ -223,8 +224,8 @@ class SharedLayout:
     def row_offset(self, row: int, rows: int | None = None) -> int:
         """Bytes from the tile's start to the descriptor start of the block of rows (m or n) that begins at `row`.
 
-        K-major: `row` is a multiple of 8. MN-major: the block starts with a panel, or its `rows` rows are within
-        one. ArgumentError otherwise.
+        K-major: `row` is a multiple of 8. MN-major: the block starts with a panel, or its `rows` rows are within one.
+        Otherwise raises ArgumentError.
         """
         if not 0 <= row < self.rows or (rows is not None and row + rows > self.rows):
             raise ArgumentError(
@@ -251,7 +252,7 @@ class SharedLayout:
     def offsets(self, base: int = 0) -> np.ndarray:
         """Byte offset from the tile's start of every element: (rows, k) int64, for a tile at address `base`.
 
-        It is where TMA writes the elements: boxes packed row by row, then swizzled on the absolute address.
+        These are the offsets that TMA writes: boxes packed row by row, then swizzled on the absolute address.
         """
         row, k = np.indices(self.shape, dtype=np.int64)
         inner, outer = (k, row) if self.major == "K" else (row, k)

@@ -11,11 +11,11 @@ from .dtypes import DType, b32, pred, u32, u64
 
 @dataclass(frozen=True)
 class SpecialRegister:
-    """A read-only register that the machine sets.
+    """A read-only register that the hardware sets.
 
     Attributes:
         name: with its percent sign and component: `%tid.x`.
-        dtype: what reading it gives.
+        dtype: type of its value.
         meaning: one clause.
         arch, ptx: first target and PTX version that have it.
         section: PTX ISA section.
@@ -88,4 +88,4 @@ _ALL = (
 )  # fmt: skip
 
 SPECIAL_REGISTERS: Mapping[str, SpecialRegister] = MappingProxyType({register.name: register for register in _ALL})
-"""Every special register by name, percent sign included."""
+"""All special registers by name, percent sign included."""

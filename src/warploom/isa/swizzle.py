@@ -1,4 +1,4 @@
-"""The shared-memory swizzles: where in its row a 16-byte chunk really is.
+"""The shared-memory swizzles: the physical position of each 16-byte chunk of a row.
 
 A tile is stored as rows of `span` bytes. A swizzle moves the chunks within each 128-byte line by an XOR with the
 line's number, so that the same column of eight rows falls into eight different groups of banks. It is a function
@@ -27,7 +27,7 @@ class _Facts(NamedTuple):
 class Swizzle(Enum):
     """One swizzle mode. The value is its name in a tensor map: `Swizzle("128B")`.
 
-    The three atom modes move chunks of 32 or 64 bytes and exist from sm_100 on.
+    The three atom modes move chunks of 32 or 64 bytes and exist since sm_100.
     """
 
     NONE = "NONE"
@@ -40,29 +40,29 @@ class Swizzle(Enum):
 
     @property
     def span(self) -> int:
-        """Bytes of one row of the pattern, the most a TMA box may be wide; 16 for NONE: one row of a core matrix
-        (without swizzle a TMA box has no such limit)."""
+        """Bytes of one row of the pattern, the maximum width of a TMA box; 16 for NONE: one row of a core matrix
+        (without a swizzle, a TMA box has no such limit)."""
         return _FACTS[self].span
 
     @property
     def mask(self) -> int:
-        """Which low bits of the 128-byte line's number take part in the XOR."""
+        """The low bits of the 128-byte line's number that take part in the XOR."""
         return _FACTS[self].mask
 
     @property
     def repeat(self) -> int:
         """Bytes after which the pattern repeats, and the alignment at which the base offset is 0: 1024 for 128B,
-        512 for 64B, 256 for 32B; 128 for NONE, which is what TMA asks of any destination."""
+        512 for 64B, 256 for 32B; 128 for NONE, which TMA requires of any destination."""
         return 128 * (_FACTS[self].mask + 1)
 
     @property
     def descriptor_code(self) -> int | None:
-        """Bits 62-63 of a matrix descriptor; None where it has no such mode."""
+        """Bits 62-63 of a matrix descriptor; None if it has no such mode."""
         return _FACTS[self].descriptor
 
     @property
     def tcgen05_code(self) -> int | None:
-        """Bits 61-63 of a tcgen05 descriptor (sm_100); None where there is no such mode."""
+        """Bits 61-63 of a tcgen05 descriptor (sm_100); None if it has no such mode."""
         return _FACTS[self].tcgen05
 
     @property
@@ -72,16 +72,16 @@ class Swizzle(Enum):
 
     @property
     def arch(self) -> str:
-        """First target that has it."""
+        """First target with this mode."""
         return "sm_100" if self.name.startswith("B128_ATOM") else "sm_90"
 
     def apply(self, address: Any, base_offset: int = 0) -> Any:
-        """Where the byte of the unswizzled `address` is; its own inverse.
+        """The swizzled address of the byte at the unswizzled `address`; its own inverse.
 
         Args:
-            address: byte address or NumPy integer array of them, absolute in shared memory.
-            base_offset: the descriptor's field of that name, for a pattern that does not start at a multiple of
-                `repeat`; see `base_offset`.
+            address: byte address or NumPy integer array of addresses, absolute in shared memory.
+            base_offset: the descriptor field of that name, for a pattern that does not start at a multiple of `repeat`;
+                see `base_offset`.
 
         Returns an int or an array like `address`.
         """
@@ -115,4 +115,4 @@ _FACTS = {
 _OF_DESCRIPTOR_CODE = {facts.descriptor: swizzle for swizzle, facts in _FACTS.items() if facts.descriptor is not None}
 
 OPERAND_SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)
-"""The modes that a matrix descriptor has, widest first."""
+"""The modes that a matrix descriptor supports, widest first."""

@@ -1,7 +1,7 @@
 """The shared-memory matrix descriptor of tcgen05 (sm_100): wgmma's fields, a version, and other swizzle codes.
 
-PTX ISA 9.7.16.4.1, table 40; the addresses are the canonical layouts of 9.7.16.10.6, the same as wgmma's
-(`isa.descriptors`), and one more: rows of 128 bytes whose chunks of 32 bytes move, for MN-major operands of 32 bits.
+PTX ISA 9.7.16.4.1, table 40. The addresses are the canonical layouts of 9.7.16.10.6, the same as wgmma's
+(`isa.descriptors`), plus one: rows of 128 bytes whose chunks of 32 bytes move, for MN-major operands of 32 bits.
 Not run on hardware; the constants in the tests are those of Triton's kernels.
 """
 
@@ -29,8 +29,8 @@ class Descriptor(descriptors.Descriptor):
     """A tcgen05 matrix descriptor, fields in bytes.
 
     Attributes:
-        start, stride_offset, base_offset: as of a wgmma descriptor.
-        leading_offset: likewise; where it is `absolute`, an address instead of a distance.
+        start, stride_offset, base_offset: as in a wgmma descriptor.
+        leading_offset: likewise; if `absolute`, an address instead of a distance.
         swizzle: NONE, 32B, 64B, 128B or 128B_ATOM_32B.
         absolute: whether `leading_offset` is an address; sm_103a only.
     """
@@ -48,7 +48,7 @@ class Descriptor(descriptors.Descriptor):
 def decode(bits: int) -> Descriptor:
     """The fields of a 64-bit descriptor.
 
-    Raises InvalidOperandError for another version, for reserved bits and for codes of no swizzle.
+    Raises InvalidOperandError for another version, for reserved bits and for undefined swizzle codes.
     """
     bits = int(bits)
     version, code = bits >> 46 & 7, bits >> 61 & 7
@@ -82,14 +82,14 @@ def operand_addresses(descriptor: Descriptor, dtype: DType, rows: int, k: int, m
     """Byte address in shared memory of every element of an operand: (rows, k) int64, wrapped at 18 bits.
 
     Args:
-        descriptor: where the operand is.
-        dtype: element type, of 8, 16 or 32 bits. Operands of 4 bits are addressed as half as many bytes.
+        descriptor: the operand's descriptor.
+        dtype: element type, of 8, 16 or 32 bits. 4-bit operands are addressed as half as many bytes.
         rows: extent in m (A) or n (B) in this CTA.
-        k: extent in k, that of one instruction: 32 bytes' worth of elements.
+        k: extent in k of one instruction: 32 bytes' worth of elements.
         major: "K" or "MN".
 
-    The formulas are those of `descriptors.unwrapped_addresses`, and for 128B_ATOM_32B, which is for MN-major elements
-    of 32 bits:
+    The formulas are those of `descriptors.unwrapped_addresses`, and for 128B_ATOM_32B, which is for MN-major 32-bit
+    elements:
 
         u = start + (r%32)*4 + (r/32)*leading + (k%4)*128 + (k/4)*stride
     """

@@ -1,8 +1,8 @@
-"""Which cells of tensor memory hold which elements. PTX ISA 9.7.16.2.3, 9.7.16.9.2, 9.7.16.10.5, 9.7.16.10.7.
+"""The elements that the cells of tensor memory hold. PTX ISA 9.7.16.2.3, 9.7.16.9.2, 9.7.16.10.5, 9.7.16.10.7.
 
 A `Block` is a rectangle of a matrix that a rectangle of cells holds, element by element. The names of the layouts, A to
-G, are the ISA's "data paths". Sources: CUTLASS's traits, and kernels of Triton and others that run right on a B200; C,
-E, G and the lanes of 4x256b rest on one source each.
+G, are the ISA's "data paths". Sources: CUTLASS's traits, and kernels of Triton and others that run correctly on a B200;
+C, E, G and the lanes of 4x256b rely on one source each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .tensor_memory import LANES, QUARTER, data_path
 class Block:
     """Elements `rows` x `columns` of a matrix, in CTA `who` (0 or 1 of the pair) at `lanes` x `cells`.
 
-    `lanes` and `cells` count from the operand's address; `lanes` may be listed one by one.
+    `lanes` and `cells` count from the operand's address; `lanes` may be an explicit list.
     """
 
     who: int
@@ -30,7 +30,7 @@ class Block:
 
 
 _HALF_QUARTERS = np.arange(64) % 16 + QUARTER * (np.arange(64) // 16)
-"""Lanes of 64 rows where each quarter holds 16 of them (layouts C and F)."""
+"""Lanes of 64 rows if each quarter holds 16 of them (layouts C and F)."""
 
 
 @lru_cache(maxsize=256)
@@ -53,8 +53,8 @@ def accumulator(m: int, n: int, group: int, sparse: bool = False, stationary: bo
 
 @lru_cache(maxsize=64)
 def matrix_a(m: int, group: int) -> tuple[Block, ...]:
-    """The blocks of A in tensor memory: 8 columns, 32 bytes of each row. Of a pair with M 128 each CTA has its rows
-    twice; the first copy is named here, the second is 64 lanes on."""
+    """The blocks of A in tensor memory: 8 columns, 32 bytes of each row. In a pair with M 128, each CTA has its rows
+    twice; this is the first copy, the second is 64 lanes further."""
     if group == 2:
         rows = m // 2
         return tuple(
@@ -68,15 +68,15 @@ def matrix_a(m: int, group: int) -> tuple[Block, ...]:
 
 
 def metadata_cells(kind: str) -> int:
-    """Columns that the metadata of one product takes."""
+    """Columns that the metadata of one MMA takes."""
     return 1 if kind in ("f16", "tf32") else 2
 
 
 def metadata_lanes(m: int, group: int, stationary: bool = False) -> tuple[int, slice | np.ndarray]:
-    """Rows that a CTA gives, and the lanes that hold their metadata: those of the accumulator's rows.
+    """Rows of a CTA, and the lanes that hold their metadata: those of the accumulator's rows.
 
-    `.ws` with fewer than 128 rows wants copies in all lanes. Source: CUTLASS's tmem_e_frg, for 128 rows of a CTA and
-    for `.ws`; that 64 rows elsewhere follow their accumulator is an assumption.
+    `.ws` with fewer than 128 rows needs copies in all lanes. Source: CUTLASS's tmem_e_frg, for 128 rows per CTA and for
+    `.ws`; that 64 rows follow their accumulator otherwise is an assumption.
     """
     rows = m // group
     spread = rows == 64 and not stationary
@@ -87,8 +87,8 @@ def metadata_lanes(m: int, group: int, stationary: bool = False) -> tuple[int, s
 def metadata_bits(kind: str, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Lane (among `metadata_lanes`), column and lowest bit of each group's four bits: three (rows, groups).
 
-    A group has four neighbours along k, of the 4-bit kinds eight, of tf32 two. With elements of 8 bits and fewer a row
-    has its own lane; with wider ones rows r and r + 8 share two lanes, each for one half of k.
+    A group has four consecutive elements along k; eight for 4-bit kinds, two for tf32. With elements of at most 8 bits,
+    each row has its own lane; with wider ones, rows r and r + 8 share two lanes, each for one half of k.
     """
     row = np.arange(rows)[:, None]
     if metadata_cells(kind) == 2:
@@ -100,7 +100,7 @@ def metadata_bits(kind: str, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def factor_cells(rows: int) -> int:
-    """Columns that hold the scale factors of that many rows: 32 rows to a column."""
+    """Columns that hold the scale factors of `rows` rows: 32 rows per column."""
     return -(-rows // QUARTER)
 
 
@@ -111,7 +111,7 @@ ATOM_ROWS, ATOM_FACTORS = 128, 4
 def factor_bytes() -> np.ndarray:
     """Byte of factor f of row m in such an atom: (128, 4) int64. PTX ISA 9.7.16.10.7; CUTLASS's SfAtom.
 
-    `tcgen05.cp.32x128b.warpx4` brings it to lane m % 32 of every quarter, column m / 32, byte f.
+    `tcgen05.cp.32x128b.warpx4` copies it to lane m % 32 of every quarter, column m / 32, byte f.
     """
     row, factor = np.arange(ATOM_ROWS)[:, None], np.arange(ATOM_FACTORS)[None, :]
     return 16 * (row % QUARTER) + 4 * (row // QUARTER) + factor
@@ -127,7 +127,7 @@ def factor_place(row: int, factor: int) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=256)
 def fragment(shape: str, count: int, split: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Lane, less that of the address, and column of register r of thread t: two (count, 32) arrays."""
+    """Lane (relative to the address) and column of register r of thread t: two (count, 32) arrays."""
     r, t = np.arange(count)[:, None], np.arange(QUARTER)[None, :]
     if shape == "32x32b":
         return np.broadcast_arrays(t, r)[0] + 0 * r, r + 0 * t
@@ -143,12 +143,12 @@ def fragment(shape: str, count: int, split: int = 0) -> tuple[np.ndarray, np.nda
 # -- tcgen05.cp ----------------------------------------------------------------------------------------------------
 
 COPIES = {"128x256b": (128, 32), "4x256b": (4, 32), "128x128b": (128, 16), "64x128b": (64, 16), "32x128b": (32, 16)}
-"""Rows and bytes of a row of each shape."""
+"""Rows of each shape, and bytes per row."""
 
 
 @lru_cache(maxsize=16)
 def copied(shape: str, multicast: str | None) -> tuple[tuple[slice | np.ndarray, slice], ...]:
-    """Where the rows go: lanes, less that of the address, and which rows, for each copy that is made of them."""
+    """Destinations of the rows: for each copy of them, the lanes (relative to the address) and the rows."""
     if shape == "4x256b":
         return ((QUARTER * np.arange(4), slice(0, 4)),)
     if shape == "32x128b":

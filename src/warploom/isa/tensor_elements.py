@@ -1,8 +1,8 @@
-"""What the elements of a tensor map may be: the types of PTX, and packed ones of 4 and 6 bits (sm_100).
+"""Element types of a tensor map: the types of PTX, and packed ones of 4 and 6 bits (sm_100).
 
-Sixteen packed elements are adjacent in global memory. In shared memory they take 8 bytes (`b4x16`) or, followed by
-a gap, 16 (`b4x16_p64`, `b6x16_p32`), which is how matrix units of mixed 8-, 6- and 4-bit kinds want them. PTX ISA
-5.5.1.1 (sub-byte types); CUDA driver API, cuTensorMapEncodeTiled.
+Sixteen packed elements are adjacent in global memory. In shared memory they take 8 bytes (`b4x16`), or 16 with a gap at
+the end (`b4x16_p64`, `b6x16_p32`), as matrix units require for mixed 8-, 6- and 4-bit kinds. PTX ISA 5.5.1.1 (sub-byte
+types); CUDA driver API, cuTensorMapEncodeTiled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPLACE_ELEMENTS = {
     0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32", 9: "f64", 10: "bf16",
     11: "tf32", 12: "tf32", 13: "b4x16", 14: "b4x16_p64", 15: "b6x16_p32",
 }  # fmt: skip
-"""By code of tensormap.replace's .elemtype."""
+"""Element types by code of tensormap.replace's .elemtype."""
 GROUP = 16
 """Packed elements that stay together."""
 
@@ -40,9 +40,9 @@ class Packing:
     """How packed elements are stored.
 
     Attributes:
-        bits: of one element in global memory; shared_bits: of its share of shared memory, gaps included.
-        multiple: what the innermost extent is a multiple of; the very width of the box where there are gaps.
-        swizzles: those that TMA takes; stored: whether it can store, too.
+        bits: bits per element in global memory; shared_bits: in shared memory, gaps included.
+        multiple: required divisor of the innermost extent; if there are gaps, the exact width of the box.
+        swizzles: the swizzles that TMA accepts; stored: whether it can also store.
     """
 
     bits: int
@@ -53,7 +53,7 @@ class Packing:
 
     @property
     def spread(self) -> bool:
-        """Whether there are gaps in shared memory."""
+        """True if there are gaps in shared memory."""
         return self.shared_bits != self.bits
 
     def bytes(self, elements: int) -> int:
@@ -61,18 +61,18 @@ class Packing:
         return elements * self.bits // 8
 
     def elements(self, size: int) -> int:
-        """Elements in that many bytes of global memory."""
+        """Elements in `size` bytes of global memory."""
         return size * 8 // self.bits
 
     def spread_out(self, rows: np.ndarray) -> np.ndarray:
-        """Bytes as in global memory, (..., row), as shared memory holds them; gaps are zeros."""
+        """Bytes of global memory, (..., row), in the layout of shared memory; gaps are zeros."""
         group, room = self.bytes(GROUP), GROUP * self.shared_bits // 8
         made = np.zeros((*rows.shape[:-1], rows.shape[-1] // group, room), np.uint8)
         made[..., :group] = rows.reshape(*rows.shape[:-1], -1, group)
         return made.reshape(*rows.shape[:-1], -1)
 
     def pushed_together(self, rows: np.ndarray) -> np.ndarray:
-        """The reverse of `spread_out`."""
+        """The inverse of `spread_out`."""
         group, room = self.bytes(GROUP), GROUP * self.shared_bits // 8
         return rows.reshape(*rows.shape[:-1], -1, room)[..., :group].reshape(*rows.shape[:-1], -1)
 
@@ -83,11 +83,11 @@ PACKINGS = {
     "b6x16_p32": Packing(6, 8, 128, ("NONE", "128B", "128B_ATOM_32B", "128B_ATOM_64B")),
 }
 PACKED = {name: DType(name, packing.bits, Kind.BITS, np.dtype(np.uint8)) for name, packing in PACKINGS.items()}
-"""The packed types by name. An array of them is one of bytes."""
+"""The packed types by name. Arrays of them are arrays of bytes."""
 
 
 def element_of(value: object) -> DType:
-    """The type of a map's elements that a description means. Raises ArgumentTypeError as `dtypes.of` does."""
+    """The element type of a map from a description. Raises ArgumentTypeError as `dtypes.of` does."""
     if isinstance(value, str) and value in PACKED:
         return PACKED[value]
     return dtypes.of(value)

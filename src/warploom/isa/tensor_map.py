@@ -1,6 +1,6 @@
-"""What a TMA tensor map says, as pure data: a tensor in global memory and the box one copy moves.
+"""A TMA tensor map as pure data: a tensor in global memory and the box that one copy moves.
 
-All lists are innermost dimension first, as in PTX and in the driver; `tiled` takes an array's shape and strides,
+All lists are innermost dimension first, as in PTX and in the driver. Only `tiled` takes an array's shape and strides,
 which are outermost first. Limits: CUDA driver API, cuTensorMapEncodeTiled; PTX ISA 5.5 and 9.7.9.27.1.1.
 """
 
@@ -34,19 +34,18 @@ _WIDE_SWIZZLES = (Swizzle.B64.value, Swizzle.B128.value, Swizzle.B128_ATOM_32B.v
 
 @dataclass(frozen=True)
 class TensorMapSpec:
-    """A tensor map without its base address. Nothing is checked before `validate`.
+    """A tensor map without its base address. `validate` checks it; nothing is checked before.
 
     Attributes:
-        dtype: type of one element.
-        dims: extents in elements, innermost first; 1 to 5 of them.
-        strides: bytes from one index to the next of dimensions 1, 2, …; one fewer than `dims`.
+        dims: extents in elements, innermost first; 1 to 5 entries.
+        strides: bytes from one index to the next of dimensions 1, 2, …; one entry fewer than `dims`.
         box: extents of the box that one copy moves, in elements, innermost first.
-        element_strides: traversal steps; () means all 1. Without interleave that of dimension 0 is ignored.
+        element_strides: traversal steps; () means all 1. Without interleave, the step of dimension 0 is ignored.
         swizzle: "NONE", "32B", "64B", "128B" (and the atom modes of sm_100, see `Swizzle`).
         interleave: "NONE", "16B", "32B".
-        oob_fill: what an element outside the tensor reads as: "ZERO", or "NAN" for float types.
+        oob_fill: value of elements outside the tensor: "ZERO", or "NAN" for float types.
         l2_promotion: "NONE", "64B", "128B", "256B"; a hint.
-        pixels: of a map in an im2col mode, its box of base pixels; `box` is then (channels, pixels) of one copy.
+        pixels: for a map in an im2col mode, its box of base pixels; `box` is then (channels, pixels) of one copy.
     """
 
     dtype: DType
@@ -80,11 +79,11 @@ class TensorMapSpec:
         Args:
             shape, strides: the array's, outermost first; strides in bytes (None: C-contiguous). The last dimension of
                 an array of packed elements counts bytes.
-            dtype: whatever `dtypes.of` takes, or the name of a packed type (`tensor_elements`).
+            dtype: anything that `dtypes.of` accepts, or the name of a packed type (`tensor_elements`).
             box, element_strides: innermost first.
             pixels: for a map in an im2col mode of an array NWC, NHWC or NDHWC; `box` is (channels, pixels).
 
-        Raises ArgumentError where TMA cannot address the array, ArgumentTypeError for a type it cannot move.
+        Raises ArgumentError if TMA cannot address the array, ArgumentTypeError for a type that it cannot move.
         """
         element = element_of(dtype)
         extents = tuple(int(extent) for extent in shape)
@@ -123,7 +122,7 @@ class TensorMapSpec:
         return spec
 
     def row_of_pixels(self, count: int) -> TensorMapSpec:
-        """Of a map in an im2col mode: the tiled map whose box is that many pixels along W."""
+        """For a map in an im2col mode: the tiled map whose box is `count` pixels along W."""
         step, ones = self.steps[1], (1,) * (self.rank - 2)
         box = (self.box[0], count * step, *ones)
         return replace(self, pixels=None, box=box, element_strides=(1, step, *ones))
@@ -136,7 +135,7 @@ class TensorMapSpec:
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
-        """Traversal step of each dimension, the rule about dimension 0 applied."""
+        """Traversal step of each dimension, with the rule about dimension 0 applied."""
         steps = self.element_strides or (1,) * self.rank
         return (1, *steps[1:]) if self.interleave == "NONE" else tuple(steps)
 
@@ -144,7 +143,7 @@ class TensorMapSpec:
     def counts(self) -> tuple[int, ...]:
         """Elements that one copy moves along each dimension, innermost first: ceil(box / step).
 
-        Of a map in an im2col mode: channels and pixels.
+        For a map in an im2col mode: channels and pixels.
         """
         if self.pixels is not None:
             return self.box
@@ -159,15 +158,15 @@ class TensorMapSpec:
 
     @cached_property
     def box_bytes(self) -> int:
-        """Bytes that one load signals at its mbarrier. Filled elements count, so it is the same at every edge.
+        """Bytes that one load completes on its mbarrier. Filled elements count, so it is the same at every edge.
 
-        Gaps between packed elements do not: so CUTLASS and DeepGEMM announce them; the ISA does not say.
+        Gaps between packed elements do not count: CUTLASS and DeepGEMM expect it so; the ISA does not specify it.
         """
         return self.box_elements // self.counts[0] * self.in_bytes.inner_bytes
 
     @cached_property
     def packing(self) -> Packing | None:
-        """How elements of less than a byte are packed; None for others."""
+        """The packing of elements smaller than a byte; None for others."""
         return PACKINGS.get(self.dtype.name)
 
     @cached_property
@@ -177,7 +176,7 @@ class TensorMapSpec:
 
     @cached_property
     def in_bytes(self) -> TensorMapSpec:
-        """The map of the same places in global memory whose elements are whole bytes: itself, or of bytes."""
+        """The map of the same addresses in global memory with whole-byte elements: itself, or one of bytes."""
         if self.packing is None:
             return self
         dims, box = (self.packing.bytes(each) for each in (self.dims[0], self.box[0]))
@@ -185,12 +184,12 @@ class TensorMapSpec:
 
     @cached_property
     def pitch(self) -> int:
-        """Bytes from one row of the box to the next in shared memory: the swizzle's span where there is a swizzle."""
+        """Bytes from one row of the box to the next in shared memory: the swizzle's span if there is a swizzle."""
         return self.inner_bytes if self.swizzle == "NONE" else max(self.inner_bytes, self.swizzle_mode.span)
 
     @cached_property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory that a box occupies, gaps between rows included (the last row's too)."""
+        """Bytes of shared memory that a box occupies, gaps between rows included (also the last row's)."""
         return self.box_elements // self.counts[0] * self.pitch
 
     @cached_property
@@ -237,7 +236,7 @@ class TensorMapSpec:
     def with_mode(self, field: str, code: int) -> TensorMapSpec:
         """This map after `tensormap.replace.tile.<field>` with that code (PTX ISA 9.7.9.28, table 33).
 
-        Raises ArgumentError for a code the table does not have.
+        Raises ArgumentError for a code that the table lacks.
         """
         tables: dict[str, dict[int, str]] = {
             "elemtype": REPLACE_ELEMENTS,
@@ -258,9 +257,9 @@ class TensorMapSpec:
     # -- limits --------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Raise ArgumentError (ArgumentTypeError for the type) naming the first field beyond what TMA takes.
+        """Raise ArgumentError (ArgumentTypeError for the type) naming the first field beyond TMA's limits.
 
-        The base address, 16-byte aligned (32 with interleave "32B"), is checked by who binds the map to memory.
+        The base address, 16-byte aligned (32 with interleave "32B"), is checked when the map is bound to memory.
         """
         _check_names(self)
         if not 1 <= self.rank <= MAXIMUM_RANK:
@@ -327,7 +326,7 @@ class TensorMapSpec:
             )
 
     def _validate_packed(self, packing: Packing) -> None:
-        """CUDA driver API, cuTensorMapEncodeTiled: what it says about the packed types."""
+        """The rules of CUDA driver API, cuTensorMapEncodeTiled, for packed types."""
         if self.dims[0] % packing.multiple:
             raise ArgumentError(
                 f"the innermost extent of a tensor of {self.dtype} is {self.dims[0]} elements",

@@ -1,11 +1,11 @@
-"""Tensor memory (sm_100): addresses, allocations, and the data paths that a product's accumulator takes.
+"""Tensor memory (sm_100): addresses, allocations, and the data paths of an MMA's accumulator.
 
-An SM has 128 lanes of 512 columns of 32 bits. An address is `lane << 16 | column` (PTX ISA 9.7.16.1.1). A warp reaches
-the 32 lanes of its quarter: warp w of a warpgroup has lanes 32w to 32w + 31 (9.7.16.8.1).
+An SM has 128 lanes of 512 columns of 32 bits. An address is `lane << 16 | column` (PTX ISA 9.7.16.1.1). A warp can
+access the 32 lanes of its quarter: warp w of a warpgroup has lanes 32w to 32w + 31 (9.7.16.8.1).
 
-The rows and columns of D are in tensor memory by one of seven layouts, A to G (9.7.16.10.5), whose names are the ISA's.
-Not run on hardware: A, B, D and F are those by which kernels of Triton and CUTLASS come out right; C, E and G have one
-source each.
+The rows and columns of D are in tensor memory in one of seven layouts, A to G (9.7.16.10.5), whose names are the ISA's.
+Not run on hardware: A, B, D and F are those for which kernels of Triton and CUTLASS give correct results; C, E and G
+have one source each.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ..errors import ArgumentError
 
 LANES = 128
 COLUMNS = 512
-"""Of an SM."""
+"""Columns of an SM."""
 QUARTER = 32
-"""Lanes that one warp reaches."""
+"""Lanes that one warp can access."""
 LANE_SHIFT = 16
 SIZES = (32, 64, 128, 256, 512)
-"""How many columns an allocation may have."""
+"""Numbers of columns that an allocation may have."""
 
 
 def address(lane: int, column: int) -> int:
-    """The 32 bits that name a cell."""
+    """The 32-bit address of a cell."""
     return lane << LANE_SHIFT | column
 
 
@@ -36,15 +36,15 @@ def split(bits: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class DataPath:
-    """How the M x N accumulator of one product is laid out in tensor memory.
+    """The layout in tensor memory of an MMA's M x N accumulator.
 
     Attributes:
-        name: of the ISA's layout, "A" to "G".
-        m: extent of the product in m; of the whole pair for group 2.
-        group: how many CTAs share the product.
+        name: the ISA's layout, "A" to "G".
+        m: extent of the MMA in m; of the whole pair for group 2.
+        group: the number of CTAs that share the MMA.
         rows: rows of D that a CTA holds.
-        parts: into how many parts the columns of D are cut; part p of a row is in other lanes than part 0.
-        spread: whether the rows stand in the first 16 lanes of each quarter, or the second 16.
+        parts: the number of parts into which D's columns are divided; parts of a row are in different lanes.
+        spread: whether the rows are in the first, or the second, 16 lanes of each quarter.
     """
 
     name: str
@@ -55,11 +55,11 @@ class DataPath:
     spread: bool = False
 
     def columns(self, n: int) -> int:
-        """Columns of tensor memory that N columns of D take."""
+        """Columns of tensor memory that `n` columns of D take."""
         return n // self.parts
 
     def lane(self, row: int, part: int = 0) -> int:
-        """The lane of a row of the CTA's rows."""
+        """The lane of a row, counted within the CTA."""
         return row % 16 + row // 16 * QUARTER if self.spread else row + part * self.rows
 
     def place(self, row: int, column: int, n: int) -> tuple[int, int, int]:
@@ -77,19 +77,19 @@ DATA_PATHS: tuple[DataPath, ...] = (
     DataPath("F", 64, 1, 64, spread=True),
     DataPath("G", 32, 1, 32, parts=4),
 )
-"""Every layout of an accumulator."""
+"""All layouts of an accumulator."""
 
 
 def data_path(m: int, group: int = 1, *, sparse: bool = False, ws: bool = False) -> DataPath:
-    """The layout of a product's accumulator.
+    """The layout of an MMA's accumulator.
 
     Args:
         m: extent in m, of the whole pair for group 2.
-        group: 1, or 2 for a pair of CTAs.
-        sparse: whether A is.
+        group: 1, or 2 for a CTA pair.
+        sparse: whether A is sparse.
         ws: whether the instruction is `.ws`.
 
-    Raises ArgumentError for an extent that no product has.
+    Raises ArgumentError for an unsupported extent.
     """
     name = {(256, 2): "A", (128, 2): "C" if sparse else "B", (128, 1): "D", (64, 1): "E" if ws else "F"}.get((m, group))
     if (m, group, ws) == (32, 1, True):

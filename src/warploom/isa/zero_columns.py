@@ -1,8 +1,8 @@
-"""The zero-column mask of tcgen05.mma.ws: columns of B that count as zeros, whatever stands there. PTX ISA 9.7.16.4.3.
+"""The zero-column mask of tcgen05.mma.ws: columns of B that count as zeros, whatever they hold. PTX ISA 9.7.16.4.3.
 
-Of M = 128 one mask covers the N columns, of 64 two of N / 2 columns, of 32 four of N / 4. Each is a sequence of runs,
-by turns of zeros and of columns that are used, of which the first columns are left out. The table of the ISA and its
-examples name the two spans the other way round; this follows the examples, as CUTLASS does.
+For M = 128, one mask covers the N columns; for 64, two masks cover N / 2 columns each; for 32, four cover N / 4. Each
+mask is a sequence of runs that alternate between zeros and used columns, minus its first columns. The ISA's table and
+its examples name the two spans the other way round; this follows the examples, as CUTLASS does.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _GENERATED, _RESERVED, _SHIFT = 39, 0b111 << 36 | 0b11 << 62, 56
 
 
 def zero_columns(bits: int, m: int, n: int) -> np.ndarray:
-    """Which columns of B count as zeros, (n,) bool.
+    """The columns of B that count as zeros, (n,) bool.
 
-    bits: the mask's descriptor; m, n: of the product. Raises InvalidOperandError for reserved bits, and
-    UnsupportedInstructionError for a column shift, of which only one sentence is known.
+    bits: the mask's descriptor; m, n: of the MMA. Raises InvalidOperandError for reserved bits, and
+    UnsupportedInstructionError for a column shift, which the ISA describes in one sentence only.
     """
     if bits & _RESERVED:
         raise InvalidOperandError(

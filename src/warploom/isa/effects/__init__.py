@@ -1,4 +1,4 @@
-"""What instructions do, as data: the words (`vocabulary`) and what follows from them (`queries`)."""
+"""The effects of instructions, as data: the vocabulary (`vocabulary`) and conclusions from it (`queries`)."""
 
 from .queries import accesses, is_scheduling_point, may_block, own_order, started
 from .vocabulary import (

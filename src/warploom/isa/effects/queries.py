@@ -1,4 +1,4 @@
-"""What follows from the effects of an instruction: scheduling points, waits, orders."""
+"""Conclusions from the effects of an instruction: scheduling points, waits, orders."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .vocabulary import (
 
 
 def is_scheduling_point(effects: Iterable[Effect]) -> bool:
-    """Whether other threads can tell when an instruction runs, so that the order of threads is a choice there.
+    """True if other threads can observe when an instruction runs, so that the schedule has a choice there.
 
-    Fences, groups and the start of an operation are none: they act on their own thread, and the landing of an
-    operation is a choice of its own. Plain loads and stores are none either: the sanitizer reports where they race,
-    whatever the order.
+    Fences, groups and the start of an operation do not count: they act on their own thread, and the completion of an
+    operation is a choice of its own. Plain loads and stores do not count either: the sanitizer reports their races in
+    any order.
     """
     for effect in effects:
         if isinstance(effect, (Arrives, Announces, Waits, Takes, Gives, Unmakes)):
@@ -40,7 +40,7 @@ def is_scheduling_point(effects: Iterable[Effect]) -> bool:
 
 
 def accesses(effects: Iterable[Effect], at: str = "") -> tuple[Access, ...]:
-    """The accesses among effects: those with the instruction (ISSUE), by the operation it starts (RUN), or ("") all."""
+    """The accesses among effects: by the instruction (ISSUE), by the operation that it starts (RUN), or ("") all."""
     return tuple(effect for effect in effects if isinstance(effect, Access) and at in ("", effect.at))
 
 
@@ -50,14 +50,14 @@ def started(effects: Iterable[Effect]) -> Starts | None:
 
 
 def may_block(effects: Iterable[Effect]) -> bool:
-    """Whether a thread may have to stand still at an instruction with these effects."""
+    """True if a thread may have to wait at an instruction with these effects."""
     return any(
         isinstance(effect, (Waits, Meets)) or (isinstance(effect, Takes) and effect.blocks) for effect in effects
     )
 
 
 def own_order(effects: Iterable[Effect]) -> Order:
-    """The memory semantics and scope of an instruction: those of its first effect that has any; else weak."""
+    """The memory semantics and scope of an instruction: those of its first effect that has any, otherwise weak."""
     for effect in effects:
         order = getattr(effect, "order", WEAK)
         if isinstance(effect, Commits) and effect.signals is not None:

@@ -1,10 +1,10 @@
-"""What an instruction does to memory, to other threads and to the units that work alongside them, as data.
+"""The effects of an instruction on memory, on other threads and on concurrent units, as data.
 
 A row of the instruction table (`instructions.schema.Form`) carries a tuple of effects. The emulator, the sanitizer, the
 exhaustive search and the author's protocol table all read them, so that no second list of instructions can go stale.
 
-A field of an effect may hold a `Choice`, the meaning of a modifier of the opcode, or an `Operand`, a value known when
-the instruction runs. `resolved` replaces the choices; what is left depends on the operands alone.
+A field of an effect may hold a `Choice`, which depends on a modifier of the opcode, or an `Operand`, a value known when
+the instruction runs. `resolved` replaces the choices; the rest depends on the operands alone.
 
     Form("st.ordered", "st.sem.scope{.space}.type", "[a], b:type", …,
          effects=(Access(WRITES, "a", order=Order(Choice("sem"), Choice("scope"))),))
@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 READS, WRITES, UPDATES = "reads", "writes", "updates"
-"""What an access does; an update reads and writes at once, atomically where its order is strong."""
+"""Kinds of access; an update reads and writes at once, atomically if its order is strong."""
 ISSUE, RUN = "issue", "run"
 """When an access happens: with the instruction, or when the operation that it starts runs."""
 GENERIC, ASYNC, TENSORMAP, TENSOR = "generic", "async", "tensormap", "tensor"
@@ -44,12 +44,12 @@ FOOTPRINTS: Mapping[str, str] = {
     "shifted_cells": "the rows that tcgen05.shift moves",
     "response": "the 16 bytes that answer an asynchronous request",
 }
-"""Which bytes an access touches: names of functions, for the places depend on operands."""
+"""The bytes that an access touches: names of functions, because addresses depend on operands."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """The value of an operand when the instruction runs; `default` where the operand was left out."""
+    """The value of an operand when the instruction runs; `default` if the operand was omitted."""
 
     name: str
     default: Any = None
@@ -57,12 +57,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a modifier slot of the opcode took.
+    """The value of a modifier slot of the opcode.
 
     Attributes:
         slot: as in the row's opcode pattern; an optional literal is a slot of its own spelling.
-        default: the value where the slot was left out.
-        means: value by modifier; a modifier that is not in it stands for itself.
+        default: the value if the slot was omitted.
+        means: value by modifier; a modifier that is not in it is its own value.
     """
 
     slot: str
@@ -108,7 +108,7 @@ WEAK = Order()
 
 @dataclass(frozen=True)
 class Effect:
-    """One thing that an instruction does; `when`: whether it does it, where a modifier or an operand decides."""
+    """An effect of an instruction; `when`: the condition, if a modifier or an operand decides whether it occurs."""
 
     when: Value = field(default=True, kw_only=True)
 
@@ -118,19 +118,19 @@ class Effect:
 
 @dataclass(frozen=True)
 class Access(Effect):
-    """Memory, registers or tensor memory is read or written.
+    """A read or write of memory, registers or tensor memory.
 
     Attributes:
         how: READS, WRITES or UPDATES.
-        operand: that holds the address, the descriptor or the registers.
-        space: "global", "shared", "tensor", "register"…; "" where the address says.
-        proxy: by which the access is made.
+        operand: the operand with the address, the descriptor or the registers.
+        space: "global", "shared", "tensor", "register"…; "" if the address determines it.
+        proxy: the proxy of the access.
         footprint: a name in FOOTPRINTS.
         at: ISSUE, or RUN for an access by the operation that the row starts.
-        rank: whose shared or tensor memory: "own", "any" CTA of the cluster (the address says), "pair" (the same place
-            in both CTAs of the pair), "mask:<operand>" or "all" CTAs of the cluster.
-        lanes: "each" lane makes its own part, or "any": the warp makes it as one.
-        returns: whether the thread gets what was there; a reduction that does not can acquire nothing.
+        rank: the CTA whose shared or tensor memory it is: "own", "any" CTA of the cluster (by the address), "pair" (the
+            same location in both CTAs of the pair), "mask:<operand>" or "all" CTAs of the cluster.
+        lanes: "each" lane accesses its own part, or "any": the warp makes one access.
+        returns: whether the thread receives the old value; a reduction that does not return it cannot acquire.
     """
 
     how: str
@@ -150,9 +150,9 @@ class Access(Effect):
 
 @dataclass(frozen=True)
 class Bytes:
-    """An operation is known to be done by the bytes that it completes on an mbarrier.
+    """Completion of an operation by the bytes that it completes on an mbarrier.
 
-    `rank`: of which CTA: the "receiver" of the data, or one of its "pair" (the address says which).
+    `rank`: the CTA of the mbarrier: the "receiver" of the data, or one CTA of its "pair" (by the address).
     """
 
     barrier: str
@@ -161,7 +161,7 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Group:
-    """An operation is known to be done by a wait for its group, by its `owner`: "thread" or "warpgroup"."""
+    """Completion of an operation by a wait for its group, by its `owner`: "thread" or "warpgroup"."""
 
     family: str
     owner: str = "thread"
@@ -169,26 +169,26 @@ class Group:
 
 @dataclass(frozen=True)
 class Signalled:
-    """An operation is known to be done by the arrival that a commit of its `family` makes on an mbarrier."""
+    """Completion of an operation by the arrival that a commit of its `family` makes on an mbarrier."""
 
     family: str
 
 
 @dataclass(frozen=True)
 class Drained:
-    """An operation is known to be done by a wait for all operations of its `family` that the thread has started."""
+    """Completion of an operation by a wait for all operations of its `family` that the thread has started."""
 
     family: str
 
 
 @dataclass(frozen=True)
 class Starts(Effect):
-    """An operation begins that runs on after the instruction.
+    """The start of an operation that runs asynchronously to the instruction.
 
     Attributes:
         engine: the unit that runs it: "tma", "cp_async", "remote"…
-        tracked: how anybody learns that it is done.
-        parts: one operation for each "lane", "warp" or "warpgroup" that executes the row.
+        tracked: how its completion becomes known.
+        parts: one operation per "lane", "warp" or "warpgroup" that executes the row.
         forks: the point of program order that it follows: its "issue", or "fence" for the family's last fence.
         pipeline: operations of one thread with the same key run in order; "" for none.
     """
@@ -201,20 +201,20 @@ class Starts(Effect):
 
     @cached_property
     def group(self) -> str:
-        """The family of groups in which it is waited for; "" where something else tells that it is done."""
+        """The family of groups in which it is waited for; "" if its completion becomes known otherwise."""
         return next((how.family for how in self.tracked if isinstance(how, Group)), "")
 
     @cached_property
     def committed_in(self) -> str:
-        """The family whose commit covers it, by a group or by an arrival; "" where there is none."""
+        """The family whose commit covers it, by a group or by an arrival; "" if there is none."""
         return next((how.family for how in self.tracked if isinstance(how, (Group, Signalled))), "")
 
 
 @dataclass(frozen=True)
 class Commits(Effect):
-    """The operations of a family that a thread has started become a group.
+    """A commit: the started operations of a family of a thread become a group.
 
-    `covers`: those "uncommitted", or "all" of the thread's. `signals`: an arrival that is made when they are done.
+    `covers`: the "uncommitted" operations, or "all" of the thread's. `signals`: an arrival made when they are complete.
     """
 
     family: str
@@ -225,16 +225,16 @@ class Commits(Effect):
 
 @dataclass(frozen=True)
 class Waits(Effect):
-    """A thread waits.
+    """A wait of a thread.
 
     Attributes:
         on: "group:<family>", "drained:<family>" (all that the thread has started), "phase" of an mbarrier, or "grid"
-            (the grid before this one).
+            (the previous grid).
         operand: the barrier.
         newest: how many of the newest groups may still be pending.
         proves: what holds afterwards: the operations are "done", or have read their sources ("reads").
         order: what a wait on a phase acquires.
-        may_fail: whether it answers by a predicate instead of blocking.
+        may_fail: whether it returns a predicate instead of blocking.
     """
 
     on: str
@@ -250,9 +250,9 @@ class Arrives(Effect):
     """An arrival on the mbarrier that an operand names.
 
     Attributes:
-        count: arrivals; expects: bytes announced with them; drops: the next phases expect fewer.
-        rank: "own", "any" CTA of the cluster, or "mask:<operand>": the same place in each of those CTAs.
-        engine: "remote" where the arrival takes its time.
+        count: arrivals; expects: bytes expected with them; drops: the next phases expect fewer arrivals.
+        rank: "own", "any" CTA of the cluster, or "mask:<operand>": the same offset in each of those CTAs.
+        engine: "remote" if the arrival takes time.
     """
 
     barrier: str
@@ -266,7 +266,8 @@ class Arrives(Effect):
 
 @dataclass(frozen=True)
 class Announces(Effect):
-    """The open phase of an mbarrier expects more bytes or arrivals; where it `completes`, the bytes have come."""
+    """An expectation: the current phase of an mbarrier expects more bytes or arrivals; with `completes`, bytes have
+    arrived."""
 
     barrier: str
     bytes: Value = 0
@@ -278,13 +279,13 @@ class Announces(Effect):
 
 @dataclass(frozen=True)
 class Meets(Effect):
-    """Threads meet.
+    """A synchronisation of threads.
 
     Attributes:
-        kind: who: "lanes" of a warp, "cta", "cluster", or "pair": a warp of each CTA of the pair.
-        key: the operand that names the barrier; count: the threads that take part; members: the operand with a mask.
+        kind: the threads: "lanes" of a warp, "cta", "cluster", or "pair": a warp of each CTA of the pair.
+        key: the operand that names the barrier; count: the number of threads; members: the operand with a mask.
         part: "arrive", "wait" or "both".
-        orders: whether memory accesses before the meeting happen before those after it.
+        orders: whether earlier memory accesses happen before later ones.
     """
 
     kind: str
@@ -305,7 +306,7 @@ class Fences(Effect):
             "thread_sync:<family>": orders the family's operations with the thread's synchronisation.
         spaces: "all", "shared" or "global".
         direction: of a proxy fence: "both", "release" or "acquire".
-        object: the operand with the address of the one object that is fenced.
+        object: the operand with the address of the fenced object.
     """
 
     kind: str
@@ -317,7 +318,7 @@ class Fences(Effect):
 
 @dataclass(frozen=True)
 class Makes(Effect):
-    """An object comes to be at an operand's address; `count` is what it is made with."""
+    """Creation of an object at an operand's address; `count` is its initial count."""
 
     object: str
     operand: str
@@ -326,7 +327,7 @@ class Makes(Effect):
 
 @dataclass(frozen=True)
 class Unmakes(Effect):
-    """An object ends."""
+    """Destruction of an object."""
 
     object: str
     operand: str
@@ -334,7 +335,7 @@ class Unmakes(Effect):
 
 @dataclass(frozen=True)
 class Changes(Effect):
-    """An object changes."""
+    """Modification of an object."""
 
     object: str
     operand: str
@@ -342,7 +343,7 @@ class Changes(Effect):
 
 @dataclass(frozen=True)
 class Takes(Effect):
-    """A thread takes from a pool, and waits until there is enough; or goes without, where it does not block."""
+    """Allocation from a pool: the thread waits until there is enough, or fails if it does not block."""
 
     pool: str
     amount: Value
@@ -351,7 +352,7 @@ class Takes(Effect):
 
 @dataclass(frozen=True)
 class Gives(Effect):
-    """A thread gives back to a pool."""
+    """Release to a pool."""
 
     pool: str
     amount: Value
@@ -359,22 +360,22 @@ class Gives(Effect):
 
 @dataclass(frozen=True)
 class Permits(Effect):
-    """Something may begin from here on: the next grid."""
+    """Permission for something to start, such as the next grid."""
 
     what: str
 
 
 @dataclass(frozen=True)
 class Leaves(Effect):
-    """A thread ends, or leaves a function."""
+    """The end of a thread, or a return from a function."""
 
 
 KINDS: tuple[type[Effect], ...] = tuple(Effect.__subclasses__())
-"""Every kind of effect."""
+"""All kinds of effects."""
 
 
 def resolved(effects: Iterable[Effect], modifiers: Mapping[str, str | None]) -> tuple[Effect, ...]:
-    """The effects of one opcode: choices replaced by what its modifiers mean, and those left out that do not apply."""
+    """The effects of one opcode: choices replaced by its modifiers' values, effects that do not apply omitted."""
     made = (_filled(effect, modifiers) for effect in effects)
     return tuple(effect for effect in made if effect.when is not False)
 
