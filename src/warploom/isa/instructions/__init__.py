@@ -1,4 +1,4 @@
-"""The instruction table: one row for each syntax line of the PTX ISA the package knows.
+"""The instruction table: one row for each syntax line of the PTX ISA that the package knows.
 
-`table.match(opcode)` reads an opcode; `table.FORMS` is all rows. The modules of this folder hold them by family.
+`table.match(opcode)` reads an opcode; `table.FORMS` has all rows. The modules of this folder hold them by family.
 """

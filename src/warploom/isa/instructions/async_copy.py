@@ -1,4 +1,4 @@
-"""Rows of the per-thread asynchronous copy of sm_80, `cp.async`, and its two ways to be waited for.
+"""Rows of the per-thread asynchronous copy of sm_80, `cp.async`, and its two kinds of completion.
 
 PTX ISA 9.7.9.25.3 (copies and groups), 9.7.13.15.15 (arrival on an mbarrier).
 """
@@ -27,7 +27,7 @@ _COPIES: dict[str, Any] = {
     "noun": "cp.async",
     "narrow": True,
 }
-"""The copy is made by the generic proxy, for each thread its own bytes."""
+"""The generic proxy makes the copy, for each thread its own bytes."""
 _DONE = "group:cp_async"
 
 FORMS: tuple[Form, ...] = (

@@ -1,8 +1,8 @@
 """Rows of atom and red.
 
-PTX ISA 9.7.13.5 (atom) and 9.7.13.6 (red). Which operation takes which type is `TYPES_OF_OPERATION`, as ptxas has
-it (narrower than the ISA's syntax line: .add has no .s64, .exch no .u32). ptxas takes the modifiers in any order;
-the rows have the ISA's own order, state space first, scope before semantics (Triton) and operation first.
+PTX ISA 9.7.13.5 (atom) and 9.7.13.6 (red). `TYPES_OF_OPERATION` has the types of each operation, as in ptxas (narrower
+than the ISA's syntax line: .add has no .s64, .exch no .u32). ptxas accepts the modifiers in any order; the rows have
+the ISA's own order, state space first, scope before semantics (Triton) and operation first.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _check_noftz(modifiers: Modifiers) -> str | None:
 
 
 def check_scalar(modifiers: Modifiers) -> str | None:
-    """Whether operation, type, .noftz and cache hint fit together; a sentence, or None."""
+    """A sentence if operation, type, .noftz and cache hint do not fit together; otherwise None."""
     operation, name = modifiers["op"] or "", modifiers["type"] or ""
     if name not in TYPES_OF_OPERATION[operation].split():
         return f".{operation} has no .{name}; it takes .{' .'.join(TYPES_OF_OPERATION[operation].split())}"
@@ -63,7 +63,7 @@ def check_scalar(modifiers: Modifiers) -> str | None:
 
 
 def check_vector(modifiers: Modifiers) -> str | None:
-    """Whether operation, length and element type fit together; a sentence, or None."""
+    """A sentence if operation, length and element type do not fit together; otherwise None."""
     operation, name, vector = modifiers["op"], modifiers["type"] or "", modifiers["vec"]
     operations, lengths = TYPES_OF_VECTOR[name]
     if operation not in operations.split():

@@ -1,7 +1,7 @@
 """Rows of the CTA-wide named barriers, `bar` and `barrier`. PTX ISA 9.7.13.1.
 
-`bar` is `barrier` with `.aligned` built in. The thread count stands between the barrier and the predicate of a
-reduction, so each reduction has a row with and a row without it.
+`bar` is `barrier` with `.aligned` built in. The thread count is between the barrier and the predicate of a reduction,
+so each reduction has one row with it and one without.
 """
 
 from __future__ import annotations

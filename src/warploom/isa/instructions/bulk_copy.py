@@ -1,8 +1,8 @@
 """Rows of the bulk copies (the TMA unit): plain, tensor, reducing, prefetching, groups, tensor maps, remote stores.
 
 PTX ISA 9.7.9.25.4 (bulk), 9.7.9.27 (tensor, groups), 9.7.9.28 (tensormap.replace), 9.7.13.16 (cp_fenceproxy),
-9.7.9.12 (st.async), 9.7.13.7 (red.async). An operand that only comes with a modifier (cache policy, CTA mask) makes
-a row of its own, so that the number of operands follows from the opcode.
+9.7.9.12 (st.async), 9.7.13.7 (red.async). An operand that only occurs with a modifier (cache policy, CTA mask) has its
+own row, so that the number of operands follows from the opcode.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ MULTICAST = ".multicast::cluster"
 _DIMENSIONS = {"dim": "1d 2d 3d 4d 5d"}
 CTA_DESTINATION = {"shared::cta": ("sm_90", (8, 6))}
 PAIR = {"cta_group": "cta_group::1 cta_group::2"}
-"""With `.cta_group::2` the mbarrier may be the one of the other CTA of the pair."""
+"""With `.cta_group::2`, the mbarrier may be in the other CTA of the pair."""
 OF_PAIRS = {group: ("sm_100f sm_101f sm_110f", (8, 6)) for group in PAIR["cta_group"].split()}
 ANY_OF_PAIR = Choice("cta_group", "receiver", {"cta_group::1": "receiver", "cta_group::2": "pair"})
 
 
 _REDUCED = Order("relaxed", "gpu")
-"""Elements of a bulk reduction are atomic, also with other reductions to the same place."""
+"""Elements of a bulk reduction are atomic, also with other reductions to the same address."""
 _SOURCE = Access(READS, "src", "shared", ASYNC, "bytes", at=RUN)
 _FROM_GLOBAL = Access(READS, "src", "global", ASYNC, "bytes", at=RUN)
 _TO_GLOBAL = Access(WRITES, "dst", "global", ASYNC, "bytes", at=RUN)
@@ -62,28 +62,28 @@ _MAP = Access(READS, "map", "", TENSORMAP, "object128")
 def loads(
     source: Access, footprint: str = "bytes", rank: str = "any", how: str = WRITES, barrier: Value = "receiver"
 ) -> dict[str, Any]:
-    """What a copy into shared memory does, whose bytes complete on an mbarrier of each receiver."""
+    """The effects of a copy into shared memory whose bytes complete on an mbarrier of each receiver."""
     target = Access(how, "dst", "shared", ASYNC, footprint, at=RUN, rank=rank, returns=False)
     return {"effects": (Starts("tma", (Bytes("mbar", barrier),)), source, target), "noun": "bulk copy", "narrow": True}
 
 
 def stores(source: Access, target: Access) -> dict[str, Any]:
-    """What a copy out of shared memory does, which its thread commits to a bulk group."""
+    """The effects of a copy out of shared memory, which its thread commits to a bulk group."""
     return {"effects": (Starts("tma", (Group("bulk"),)), source, target), "noun": "bulk store", "narrow": True}
 
 
 def through_map(made: dict[str, Any]) -> dict[str, Any]:
-    """The same through a tensor map, which the tensormap proxy reads."""
+    """The same effects through a tensor map, which the tensormap proxy reads."""
     return {**made, "effects": (*made["effects"], _MAP), "bare": True}
 
 
 def with_hint(key: str, opcode: str, operands: str, tail: str = "", **rest: Any) -> tuple[Form, Form]:
-    """A row and its twin that takes a cache policy as last operand. `tail`: modifiers after `.L2::cache_hint`."""
+    """A row and its variant with a cache policy as last operand. `tail`: modifiers after `.L2::cache_hint`."""
     example = str(rest.pop("example", ""))
     hinted = ""
     if example:
         written, _, arguments = example.rstrip(";").partition(" ")
-        if tail:  # the hint stands in front of the tail's modifiers
+        if tail:  # the hint precedes the tail's modifiers
             stem = written.split(".bulk_group")[0] + ".bulk_group"
             hinted = f"{stem}{_HINT}{written.removeprefix(stem)} {arguments}, %rd2;"
         else:
@@ -254,12 +254,12 @@ _SPACES = {"space": "global shared::cta"}
 
 _ORDINAL = {"index": (range(5), "0 to 4")}
 MODES = {"elemtype": range(13), "interleave_layout": range(3), "swizzle_mode": range(4), "fill_mode": range(2)}
-"""What the fields of a tensor map with a name for each number take."""
+"""Values of the tensor map's fields that have a name for each number."""
 LATER_MODES = {
     "elemtype": (range(13, 16), "sm_100f sm_101f sm_110f sm_120f", (8, 7)),  # 4 and 6 bits in 16
     "swizzle_mode": (range(4, 5), "sm_103a", (8, 8)),  # 96 bytes
 }
-"""Numbers that came later: with their targets and PTX version."""
+"""Numbers that were added later, with their targets and PTX version."""
 
 
 def _mode(field: str, numbers: range, suffix: str = "", arch: str = _TARGETS, ptx: tuple[int, int] = (8, 3)) -> Form:
@@ -325,7 +325,7 @@ def _vector_width(modifiers: Modifiers) -> str | None:
 
 
 def _remote(how: str, order: Order = WEAK) -> dict[str, Any]:
-    """What st.async and red.async do: their one element arrives later, by the generic proxy."""
+    """The effects of st.async and red.async: their single element arrives later, by the generic proxy."""
     target = Access(how, "a", "shared", footprint="value", order=order, at=RUN, rank="any", returns=False)
     return {"effects": (Starts("remote", (Bytes("mbar"),)), target), "noun": "asynchronous store", "narrow": True}
 

@@ -1,4 +1,4 @@
-"""Rows of what a CTA shares with its cluster and its grid: the cluster barrier, remote addresses, the register pool,
+"""Rows of a CTA's interaction with its cluster and its grid: the cluster barrier, remote addresses, the register pool,
 programmatic dependent launch.
 
 PTX ISA 9.7.13.3 (barrier.cluster), 9.7.9.23 (mapa), 9.7.9.24 (getctarank), 9.7.19.5 (setmaxnreg), 9.7.13.13

@@ -14,7 +14,7 @@ _OLD = ("sm_50", (1, 0))
 _HALF = ("sm_53", (4, 2))
 _LATE = ("sm_90", (7, 8))
 
-# What can be compared: name, source types, comparisons, flush slot, target and PTX version.
+# Comparisons: name, source types, comparisons, flush slot, target and PTX version.
 _CLASSES = (
     ("bits", "b16 b32 b64", EQUALITY, "", _OLD),
     ("signed", "s16 s32 s64", SIGNED, "", _OLD),
@@ -42,7 +42,7 @@ _PLAIN_RESULTS = (("u32 s32 f32", _OLD), ("f16", _HALF), ("bf16", _LATE))
 def _both(
     key: str, opcode: str, operands: str, slots: dict[str, str], need: tuple[str, tuple[int, int]], section: str
 ) -> list[Form]:
-    """A row, and the row that combines the result with a predicate; `opcode` has `{bool}` where that word goes."""
+    """A row, and the row that combines the result with a predicate; `opcode` has `{bool}` in the word's position."""
     with_bool = {**slots, "bool": BOOLEANS}
     return [
         Form(key, opcode.replace("{bool}", ""), operands, slots, *need, section=section),

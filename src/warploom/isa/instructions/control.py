@@ -1,7 +1,7 @@
 """Rows of control flow: branches, calls, ends.
 
-PTX ISA 9.7.12. The emulator's core executes them itself (they have no handler in `emulator.ops`); the operands of a
-call are groups in parentheses, which the function's declaration gives meaning, so its rows name them only.
+PTX ISA 9.7.12. The emulator's core executes them itself (they have no handler in `emulator.ops`). The operands of a
+call are groups in parentheses, whose meaning the function's declaration gives, so its rows only name them.
 """
 
 from __future__ import annotations

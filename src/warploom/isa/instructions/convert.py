@@ -25,7 +25,7 @@ def _range(name: str) -> tuple[int, int]:
 
 
 def _can_saturate(modifiers: Modifiers) -> str | None:
-    """`.sat` between integers needs a destination that does not hold all values of the source."""
+    """`.sat` between integers requires a destination that does not hold all values of the source."""
     if not modifiers.get("sat"):
         return None
     target, source = str(modifiers["dtype"]), str(modifiers["atype"])

@@ -1,7 +1,7 @@
 """Rows of the fences: memory order, and order between the generic, async, alias and tensormap proxies.
 
-PTX ISA 9.7.13.4. What each orders is in its section; the emulator executes memory in program order, so fences
-have an effect only on the sanitizer's clocks.
+PTX ISA 9.7.13.4 describes what each orders. The emulator executes memory in program order, so fences affect only the
+sanitizer's clocks.
 """
 
 from __future__ import annotations

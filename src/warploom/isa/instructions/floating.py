@@ -31,7 +31,7 @@ def _minmax(name: str, section: str) -> tuple[Form, ...]:
 
 _PAIR: dict[str, Any] = {"arch": "sm_100", "ptx": (8, 6)}
 _PAIRS = ">d:b64=, a:b64=, b:b64="
-"""Two singles in a register of 64 bits; ptxas 13.0 takes no other register and no constant."""
+"""Two singles in a 64-bit register; ptxas 13.0 accepts no other register and no constant."""
 _MIXED = {"type": "f16 bf16", **_RND}
 
 
@@ -41,7 +41,7 @@ def _pairs(name: str, section: str) -> Form:
 
 
 def _mixed(name: str, section: str) -> Form:
-    """A half precision operand and a single, as singles."""
+    """A half precision operand and a single, computed as singles."""
     return Form(
         f"{name}.mixed", f"{name}{{.rnd}}{{.sat}}.f32.type", ">d:f32, a:type!, c:f32", _MIXED, section=section, **_PAIR
     )

@@ -57,7 +57,7 @@ ARITHMETIC = (
 )
 
 _BYTE = (range(256), "0 to 255")
-"""Of the place and length of a bit field, where they are constants."""
+"""Range of the position and the length of a bit field, if they are constants."""
 
 BITS = (
     Form("popc", "popc.type", ">d:u32, a:type", {"type": "b32 b64"}, ptx=(2, 0), section="9.7.1.14"),

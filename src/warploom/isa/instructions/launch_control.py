@@ -1,9 +1,9 @@
-"""Rows of cluster launch control: a running cluster takes the place of one that has not started.
+"""Rows of cluster launch control: a running cluster takes over one that has not started.
 
 PTX ISA 9.7.13.17 and .18.
 
-`try_cancel` asks for a cluster of the grid; the answer, 16 bytes, arrives in shared memory and on an mbarrier.
-`query_cancel` reads the answer: whether a cluster was cancelled, and which CTA was its first.
+`try_cancel` requests a cluster of the grid; the response, 16 bytes, arrives in shared memory and on an mbarrier.
+`query_cancel` reads the response: whether a cluster was cancelled, and its first CTA.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ FAMILIES = "sm_100a sm_100f sm_101a sm_101f sm_110a sm_110f sm_120a sm_120f"
 
 
 def matrices(modifiers: Modifiers) -> int:
-    """How many matrices `.x1`, `.x2`, `.x4` mean."""
+    """The number of matrices of `.x1`, `.x2`, `.x4`."""
     return int((modifiers["num"] or "x1")[1:])
 
 

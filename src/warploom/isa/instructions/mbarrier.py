@@ -1,6 +1,6 @@
 """Rows of the mbarrier object: init, transactions, arrivals, waits. PTX ISA 9.7.13.15.
 
-A remote barrier (`.shared::cluster`) can be arrived on but gives no state back, so those rows take the sink `_`.
+A remote barrier (`.shared::cluster`) can be arrived on but returns no state, so those rows take the sink `_`.
 Rows without a space take a generic address.
 """
 

@@ -1,8 +1,8 @@
 """Rows of loads, stores, address conversion and cache control.
 
-PTX ISA 9.7.9.8-11 (ld, ld.nc, ldu, st) and 9.7.9.15-20 (prefetch to cvta). ptxas takes the modifiers of a memory
-instruction in any order; besides the ISA's own order the rows have the two that compilers and libraries write,
-state space first (`ld.global.relaxed.gpu`), and scope before semantics (`ld.global.gpu.relaxed`).
+PTX ISA 9.7.9.8-11 (ld, ld.nc, ldu, st) and 9.7.9.15-20 (prefetch to cvta). ptxas accepts the modifiers of a memory
+instruction in any order. Besides the ISA's own order, the rows have the two that compilers and libraries write: state
+space first (`ld.global.relaxed.gpu`), and scope before semantics (`ld.global.gpu.relaxed`).
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ NEEDS: Needs = {
     "L2::64B": ("sm_75", (7, 4)), "L2::128B": ("sm_75", (7, 4)), "L2::256B": ("sm_80", (7, 4)),
     "L2::cache_hint": ("sm_80", (7, 4)),
 }  # fmt: skip
-"""First target and PTX version of each modifier that came after the instruction."""
+"""First target and PTX version of each modifier that was added after the instruction."""
 
 
 _MMIO: Needs = {"b128": ("sm_70", (8, 4))}
-"""128 bits at .sys scope came a version later than at the others."""
+"""128 bits at .sys scope were added one version later than at the others."""
 
 
 def bits_of(type_name: str) -> int:
-    """Width of a memory type in bits, read off its name."""
+    """Width of a memory type in bits, from its name."""
     return int(type_name.lstrip("busf"))
 
 
 def check_access(modifiers: Modifiers) -> str | None:
-    """The rules of 9.7.9.8 and 9.7.9.11 that tie one modifier to another; a sentence, or None."""
+    """The rules of 9.7.9.8 and 9.7.9.11 that relate modifiers to each other; a sentence, or None."""
     vector = modifiers.get("vec")
     width = bits_of(modifiers["type"] or "b32") * (int(vector[1:]) if vector else 1)
     if width > 128:
@@ -74,7 +74,7 @@ def check_wide(modifiers: Modifiers) -> str | None:
 
 
 def _with_policy(key: str, pattern: str, operands: str, slots: Mapping[str, str], at: str, **rest: Any) -> list[Form]:
-    """A row, and its twin with .L2::cache_hint (placed before `at` in the pattern) and the cache-policy operand."""
+    """A row, and its variant with .L2::cache_hint (placed before `at` in the pattern) and the cache-policy operand."""
     hinted = pattern.replace(at, f".L2::cache_hint{at}", 1)
     return [
         Form(key, pattern, operands, slots, **rest),
@@ -213,7 +213,7 @@ def _addresses() -> list[Form]:
 
 
 _LINE = {"size": (range(128, 129), "128")}
-"""Of instructions that name a line of the cache."""
+"""The size of instructions that name a cache line."""
 
 
 def _cache_control() -> list[Form]:

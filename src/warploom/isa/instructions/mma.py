@@ -1,7 +1,7 @@
 """Rows of the warp-level multiply-accumulate `mma.sync`, dense. PTX ISA 9.7.14.5.14.
 
-One row for each way of writing operands: the type of the inputs and that of the accumulator. How many registers
-an operand has follows from the shape; `isa.fragments` says which element is where.
+One row per combination of operand types: that of the inputs and that of the accumulator. The number of registers of an
+operand follows from the shape; `isa.fragments` has the position of each element.
 """
 
 from __future__ import annotations

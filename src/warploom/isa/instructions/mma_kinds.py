@@ -1,8 +1,8 @@
 """Rows of `mma.sync` and `mma.sp` with a kind: 8, 6 and 4 bits, block-scaled or not, on sm_120a. PTX ISA 9.7.14.5.14.
 
-The factors of a block-scaled product stand in a register of each thread. `ids` says which of its bytes ("byte-id") and
-which threads of each four ("thread-id") are asked. Elements of 6 and 4 bits take a byte each, but of the kinds mxf4 and
-mxf4nvf4, which pack two to a byte. The data-centre chips take `.kind::f8f6f4` for the types that they have without it.
+The scale factors of a block-scaled MMA are in a register of each thread. `ids` selects bytes of it ("byte-id") and
+threads of each four ("thread-id"). Elements of 6 and 4 bits take a byte each, except in the kinds mxf4 and mxf4nvf4,
+which pack two per byte. The data-centre chips accept `.kind::f8f6f4` for the types that they have without it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _COMMON: dict[str, Any] = {"ptx": (8, 7), "section": SECTION, "unit": "mma", "co
 _SPARSE = "meta:b32!, sel:imm"
 _FACTORS = "sa:b32!, ids_a:b16~*2, sb:b32!, ids_b:b16~*2"
 BYTES_ASKED = {1: (range(4), "0 to 3"), 2: (range(0, 4, 2), "0 or 2"), 4: (range(1), "0")}
-"""The byte-id of one, two and four factors of a row."""
+"""Allowed byte-ids for one, two and four factors per row."""
 
 
 def _ids(factors: int) -> dict[str, tuple[Container[int], str]]:
-    """What the constants among the ids may be: elements of an operand in braces, by number."""
+    """Allowed constants among the ids: elements of an operand in braces, by number."""
     return {
         "ids_a.0": BYTES_ASKED[factors], "ids_a.1": (range(2), "0 or 1"),
         "ids_b.0": BYTES_ASKED[factors], "ids_b.1": (range(4), "0 to 3"),
@@ -68,7 +68,7 @@ def _plain(accumulator: str, register: str) -> list[Form]:
 
 
 def _scaled(kind: str, k: int, vector: str, factors: int, scale: str, types: str, sparse_arch: str) -> list[Form]:
-    """A block-scaled kind, dense and sparse; the sparse one is twice as deep."""
+    """A block-scaled kind, dense and sparse; the sparse MMA is twice as deep."""
     tail = f"row.col.kind::{kind}.block_scale{vector}.f32.{types}.f32.{scale}"
     slots = _TYPES if types.startswith("atype") else {}
     name = f"{kind}_{factors}x"

@@ -1,9 +1,10 @@
 """Rows of the warp-level multiply-accumulate with a 2:4 sparse A, `mma.sp`. PTX ISA 9.7.14.6.
 
-Half of A is stored, k counts all of it, and `meta` says which half: four bits for each group of neighbours along k. How
-many of four neighbouring threads are asked for it (one, two or all four) follows from the type and k, and `sel` says
-which: the last word of a row's key. `.sp` takes a group's two places in either order, `.sp::ordered_metadata` in
-ascending order alone. (Sums in f16 of eight-bit products only sm_120a has: with a kind, `mma_kinds`.)
+Half of A is stored, k counts all of it, and `meta` names the stored half: four bits per group of consecutive elements
+along k. The number of adjacent threads that provide it (one, two or all of four) follows from the type and k: the last
+word of a row's key. `sel` selects the threads. `.sp` accepts a group's two positions in either order,
+`.sp::ordered_metadata` only in ascending order. (Only sm_120a has f16 sums of eight-bit products: with a kind,
+`mma_kinds`.)
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .schema import Form, Modifiers
 SECTION = "9.7.14.6.3"
 ORDERED = "sp::ordered_metadata"
 ASKED = {"one": 4, "two": 2, "four": 1}
-"""Of four neighbouring threads, how many hold metadata; how many values the selector has."""
+"""By the number of threads in four that hold metadata: the number of values of the selector."""
 
 
 def _lengths(bits: int, accumulator_bits: int) -> Mapping[str, Callable[[Modifiers], int]]:
@@ -41,7 +42,7 @@ def _forms(
     name: str, tail: str, register: str, depths: Sequence[tuple[int, str]], bits: int, accumulator_bits: int,
     slots: Mapping[str, str], arch: str = "sm_80", ptx: tuple[int, int] = (7, 1),
 ) -> list[Form]:  # fmt: skip
-    """A row for each depth: (k, how many threads are asked)."""
+    """One row per depth: (k, the number of threads that provide metadata)."""
     operands = f">d:{register}*c, a:b32!*a, b:b32!*b, c:{register}*c, meta:b32!, sel:imm"
     made = []
     for k, asked in depths:

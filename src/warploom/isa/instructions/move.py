@@ -38,7 +38,7 @@ def _too_long(modifiers: Modifiers) -> str | None:
 FORMS: tuple[Form, ...] = (
     # One row serves registers, constants, special registers and the addresses of variables: all are values.
     Form("mov", "mov.type", ">d:type, a:type&any", {"type": _SCALARS}, section="9.7.9.3"),
-    # ptxas takes vectors of registers, too; the ISA does not describe it (measured with ptxas 13.0).
+    # ptxas accepts vectors of registers, too; the ISA does not describe it (measured with ptxas 13.0).
     Form("mov.vector", "mov.vec.type", ">d:type*vec, a:type*vec", _ALIKE, section="9.7.9.3", check=_too_long),
     *_vectors(),
     Form(

@@ -1,4 +1,4 @@
-"""Rows of accesses to the memory of several GPUs at once, by one multimem address. PTX ISA 9.7.9.14."""
+"""Rows of accesses to the memory of several GPUs through one multimem address. PTX ISA 9.7.9.14."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WIDTHS = (32, 64, 128)
 
 
 def _size(modifiers: Modifiers) -> str | None:
-    """Floats come in 32, 64 or 128 bits."""
+    """A sentence unless floats come in 32, 64 or 128 bits; otherwise None."""
     kind, vector = str(modifiers["type"]), modifiers.get("vec")
     if kind not in _SIZES:
         return f".{kind} is not loaded in vectors" if vector else None
@@ -51,7 +51,7 @@ def _reduces(modifiers: Modifiers) -> str | None:
 
 
 def _adds(modifiers: Modifiers) -> str | None:
-    """multimem.red has no floats of 8 bits, and a single one only to add."""
+    """A sentence for a multimem.red with 8-bit floats, or with a single float and an operation other than add."""
     operation, kind = str(modifiers["op"]), str(modifiers["type"])
     if operation != "add" and kind in _SIZES and not modifiers.get("vec"):
         return f"multimem.red.{operation} takes integers and vectors of floats, not .{kind}"
@@ -63,7 +63,7 @@ _SCOPES = {"scope": "cta cluster gpu sys"}
 
 
 def _rows(name: str, tail: str, operands: str, slots: dict[str, str], how: str, sem: str, check: Any) -> list[Form]:
-    """A weak row and an ordered one, for the types that fill registers and, of `.b8` registers, for single bytes."""
+    """A weak row and an ordered one, for types that fill registers and, with `.b8` registers, for single bytes."""
     made = []
     for suffix, types, operand in (("", slots["type"], operands), ("_bytes", "e4m3 e5m2", _bytes(operands))):
         for ordered, prefix, order in (("", "{.weak}", WEAK), ("_ordered", ".sem.scope", _ORDER)):

@@ -1,8 +1,8 @@
-"""The known spelling that is nearest to an unknown opcode: the one with the fewest changes to what was written.
+"""The known spelling nearest to an unknown opcode: the one with the fewest changes.
 
-The words between the dots are aligned with the modifier slots of each row. A word that no row knows costs as much as
-its letters differ from what stands in its place; one that some row knows is meant, and costs more to exchange than what
-is missing beside it costs to add.
+The words between the dots are aligned with the modifier slots of each row. Exchanging a word that no row knows costs
+the difference of its letters. A word that some row knows is assumed to be intended, and costs more to exchange than a
+missing word costs to add.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from .table import FORMS, match, rows_of
 
 _ADDED, _LEFT_OUT, _MOVED = 0.35, 2.0, 0.3
 _OTHER = 1.5
-"""Of a word that shares no letter with what stands in its place: less than leaving it out and adding the other."""
+"""Cost of exchanging a word for one that shares no letter: less than removing it and adding the other."""
 _BEGUN = 0.3
 _KEPT = 8
-"""Alignments that are followed at once; a row may forbid the best one's combination of modifiers."""
+"""Alignments followed at once; a row may forbid the best one's combination of modifiers."""
 _STATED = ("aligned",)
-"""What ptxas lets an author leave out and the ISA writes: it is part of a suggestion."""
+"""Words that ptxas lets an author omit and the ISA writes; suggestions include them."""
 _TIE = 0.001
 _USUAL = ("b32", "aligned")
-"""Choices that are added first where a word is missing."""
+"""Choices that are added first if a word is missing."""
 
 _Alignment = tuple[float, int, tuple[str, ...]]
 """Cost, words added, and the words so far."""
@@ -32,7 +32,7 @@ _Alignment = tuple[float, int, tuple[str, ...]]
 
 @cache
 def suggest(opcode: str) -> str:
-    """The known spelling nearest to an unknown opcode, or "" where nothing is near; for error messages."""
+    """The known spelling nearest to an unknown opcode, or "" if none is near; for error messages."""
     base, *wanted = opcode.split(".")
     bases = list(dict.fromkeys(form.base for form in FORMS))
     near = [base] if base in bases else difflib.get_close_matches(base, bases, n=3)
@@ -52,8 +52,8 @@ def suggest(opcode: str) -> str:
 
 
 def letters(one: str, other: str) -> float:
-    """How much a word differs from another, 0 to 1: the least insertions, deletions, exchanges and swaps of letters,
-    for each letter of the word; little for one that is the beginning of the other."""
+    """The difference of two words, 0 to 1: the least number of insertions, deletions, exchanges and swaps of letters,
+    per letter of the word; little if one is the beginning of the other."""
     if one != other and (other.startswith(one) or one.startswith(other)):
         return _BEGUN
     rows = [list(range(len(other) + 1))]
@@ -72,7 +72,7 @@ def _goes_together(form: Form, spelling: str) -> bool:
 
 
 def _alignments(form: Form, wanted: tuple[str, ...], meant: frozenset[str]) -> list[_Alignment]:
-    """The cheapest ways to make the words that were written into ones that a row reads. meant: words that rows know."""
+    """The cheapest ways to turn the written words into words that a row reads. meant: words that rows know."""
     slots = form.modifier_slots
     table: dict[tuple[int, int], list[_Alignment]] = {(0, 0): [(0.0, 0, ())]}
     for at in range(len(slots) + 1):
@@ -91,7 +91,7 @@ def _alignments(form: Form, wanted: tuple[str, ...], meant: frozenset[str]) -> l
                     table.setdefault((at + 1, taken), []).append((cost + left_out, added, words))
                 for more, new, word in _choices(slots[at], wanted, taken, meant):
                     place = (at + 1, taken + (not new))
-                    early = _ADDED if new and not taken else 0.0  # what is done was written first
+                    early = _ADDED if new and not taken else 0.0  # the operation was written first
                     table.setdefault(place, []).append((cost + more + early, added + new, (*words, word)))
     return table[len(slots), len(wanted)]
 
@@ -99,17 +99,17 @@ def _alignments(form: Form, wanted: tuple[str, ...], meant: frozenset[str]) -> l
 def _choices(
     slot: Slot, wanted: tuple[str, ...], taken: int, meant: frozenset[str]
 ) -> Iterator[tuple[float, bool, str]]:
-    """What may stand in a slot: cost, whether it is added, and the word."""
+    """Candidates for a slot: cost, whether the word is added, and the word."""
     if taken < len(wanted):
         word = wanted[taken]
         if slot.accepts(word):
             yield 0.0, False, word
         elif slot.regex is None:
             likely = sorted((letters(word, choice), at) for at, choice in enumerate(slot.choices))[:3]
-            weight = _OTHER if taken else 2 * _OTHER  # the first word says what is done
+            weight = _OTHER if taken else 2 * _OTHER  # the first word names the operation
             yield from ((weight * (cost + (word in meant)), False, slot.choices[at]) for cost, at in likely)
     written = next((word for word in wanted if slot.accepts(word)), "")
-    if written:  # it stands elsewhere
+    if written:  # it is at another position
         yield _MOVED, True, written
     elif slot.choices == _STATED or not slot.optional and slot.regex is None:
         ordered = sorted(slot.choices, key=lambda choice: choice not in _USUAL)[:_KEPT]

@@ -6,7 +6,7 @@ from .schema import Form
 
 _F16 = {"type": "f16 f16x2"}
 _BF16 = {"type": "bf16 bf16x2"}
-# No constants: ptxas takes none for half precision operands.
+# No constants: ptxas accepts none for half precision operands.
 _ONE = ">d:type, a:type!"
 _TWO = ">d:type, a:type!, b:type!"
 _THREE = ">d:type, a:type!, b:type!, c:type!"

@@ -1,31 +1,31 @@
-"""How a row of the instruction table is written and matched.
+"""The format of the instruction table's rows, and how a row matches an opcode.
 
 A row (`Form`) is one syntax line of the PTX ISA as data:
 
     Form("add.float", "add{.rnd}{.ftz}{.sat}.f32", ">d:f32, a:f32, b:f32", rnd="rn rz rm rp")
 
-The opcode pattern lists modifiers in their order; `{.x}` may be left out; a name that is a keyword of the row is a
-*slot* with the listed choices (`re:` starts a regular expression); anything else is literal.
+The opcode pattern lists modifiers in order. `{.x}` may be omitted; a name that is a keyword of the row is a *slot* with
+the listed choices (`re:` starts a regular expression); anything else is literal.
 
 The operand pattern lists operands in their order:
 
     a:f32        a register of that type or a constant; the type may be a slot (`a:type`)
     >d:f32       written;  +d:f32  read and written
     a:f32!       a register, no constant
-    a:b32=       a register declared of that very type
+    a:b32=       a register declared with exactly that type
     a:b32~       an integer: no register declared as a float, no floating-point constant
     a:b32&shared a register, or the address of a variable of that state space, which may be a slot (`&space`);
                  `&any` for any space
     n:imm        a constant
-    p:pred       a predicate, which may be negated where it is read
-    d:b32*4      four of them in braces;  d:type*vec  as many as slot `vec` says (v2, v4; none: one, no braces);
+    p:pred       a predicate, which may be negated if it is read
+    d:b32*4      four of them in braces;  d:type*vec  as many as slot `vec` specifies (v2, v4; none: one, no braces);
                  d:f32*name  as many as the row's `lengths[name]` computes from the modifiers
-    [a]          an address; its space is the slot `space`, or the one named: [a@shared]; a register of a type that it
-                 has to have: [a@tensor:b32]
+    [a]          an address; its space is the slot `space`, or a named one: [a@shared]; with the required type of its
+                 register: [a@tensor:b32]
     [map,c]      a tensor map's address and coordinates in braces
-    >p:pred|q:pred   two destinations joined by a bar, the second may be left out
+    >p:pred|q:pred   two destinations joined by a bar, the second may be omitted
     l:label  f:symbol  x:any
-    a:u32?       may be left out, as may all after it
+    a:u32?       may be omitted, as may all operands after it
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ..arch import NO_32_BIT_ADDRESSES
 from ..effects import Effect, resolved
 
 Modifiers = Mapping[str, str | None]
-"""What a matched opcode chose for each slot; None for an optional slot that was left out. Optional literals are
+"""The choice of a matched opcode for each slot; None for an optional slot that was omitted. Optional literals are
 keyed by their own spelling."""
 
 
@@ -52,14 +52,14 @@ class OperandSpec:
         name: as in the PTX ISA's syntax line.
         kind: "value" (register or constant), "register", "immediate", "address", "tensor_address", "label",
             "symbol", "sink" (`_` alone) or "any".
-        type: a dtype name or the name of a slot; "" where no type applies.
+        type: a dtype name or the name of a slot; "" if no type applies.
         access: "read", "write" or "modify".
-        length: None for a bare operand, else how many stand in braces: a number, or the name of a slot or length.
-        space: state space of an address ("shared", "global", …), or "" where the slot `space` or the value says.
-        optional: whether it may be left out.
-        exact: whether a register must be declared of the type, rather than of one that fits it.
-        integral: whether no float may stand there, though the type names bits only.
-        variables: the state space (or its slot, or "any") whose variables may stand there by name; "" for none.
+        length: None for a bare operand, else the number in braces: an int, or the name of a slot or length.
+        space: state space of an address ("shared", "global", …), or "" if the slot `space` or the value determines it.
+        optional: whether it may be omitted.
+        exact: whether a register must be declared with the type, rather than with one that fits it.
+        integral: whether floats are excluded, though the type specifies bits only.
+        variables: the state space (or its slot, or "any") whose variables are allowed by name; "" for none.
         second: the operand after the bar of a pair.
     """
 
@@ -139,7 +139,7 @@ def split_operands(text: str) -> tuple[OperandSpec, ...]:
 
 @dataclass(frozen=True)
 class Slot:
-    """One modifier of an opcode pattern: a literal (one choice) or a choice, in its place."""
+    """One modifier of an opcode pattern, at its position: a literal (one choice) or a choice."""
 
     name: str
     choices: tuple[str, ...]
@@ -160,19 +160,19 @@ class Form:
         slots: the choices of each named slot, blank-separated, or "re:…".
         arch: first target that has it ("sm_80", or "sm_90a" for one that needs the arch-specific target).
         ptx: first PTX version that has it.
-        needs: for single modifier choices that came later, (arch, ptx) by choice; `-slot`: for leaving a slot out.
-        check: given the modifiers, a sentence that says what is wrong with the combination, or None.
-        lengths: how many operands a named length means, from the modifiers.
+        needs: for single modifier choices that came later, (arch, ptx) by choice; `-slot`: for omitting a slot.
+        check: given the modifiers, returns a sentence that describes a wrong combination, or None.
+        lengths: number of operands of a named length, computed from the modifiers.
         section: PTX ISA section.
-        example: one whole instruction that ptxas accepts, for the rows whose example cannot be generated.
-        effects: what it does beyond its registers; () for register arithmetic.
-        converged: which threads must execute it together: "warp", "warpgroup", or "members:<operand with the mask>".
-        ranges: for single constant operands, (the values ptxas or the ISA allows, the same in words).
+        example: one whole instruction that ptxas accepts, for rows whose example cannot be generated.
+        effects: its effects beyond its registers; () for register arithmetic.
+        converged: threads that must execute it together: "warp", "warpgroup", or "members:<operand with the mask>".
+        ranges: for single constant operands, (the values that ptxas or the ISA allows, the same in words).
         unit: the matrix unit that it uses: "mma" (of a warp), or its family's name.
-        noun: what it starts, in a sentence: "TMA load".
+        noun: the operation that it starts, for messages: "TMA load".
         reaches: the state spaces whose variables its generic addresses may name; () for any.
-        narrow: whether 32 bits may hold its generic and global addresses where others take 64 (isa.arch).
-        bare: whether its addresses may stand without brackets, and mean the same.
+        narrow: whether 32 bits may hold its generic and global addresses where other rows need 64 (isa.arch).
+        bare: whether its addresses may be written without brackets, with the same meaning.
     """
 
     key: str
@@ -216,7 +216,7 @@ class Form:
         return tuple(slots)
 
     def requirements(self, modifiers: Modifiers) -> list[tuple[str, str, tuple[int, int]]]:
-        """What the choices of these modifiers need beyond the row: (the modifier as it is written, arch, ptx)."""
+        """What these modifiers' choices need beyond the row: (the modifier as it is written, arch, ptx)."""
         found = []
         for slot, chosen in modifiers.items():
             word = f"-{slot}" if chosen is None else chosen if chosen in self.needs else slot
@@ -226,14 +226,14 @@ class Form:
 
     @cached_property
     def fixed_words(self) -> frozenset[str]:
-        """The words that stand in every opcode of the row: neither optional nor a choice."""
+        """The words that every opcode of the row contains: neither optional nor a choice."""
         words = re.sub(r"\{.*?\}", "", self.opcode).split(".")[1:]
         return frozenset(word for word in words if word not in self.slots)
 
     def match(self, modifiers: tuple[str, ...]) -> dict[str, str | None] | None:
-        """What each slot takes for these modifiers (the opcode split at its dots, base left off), or None."""
+        """The choice of each slot for these modifiers (the opcode split at its dots, base left off), or None."""
         if not self.fixed_words.issubset(modifiers):
-            return None  # most rows of a long family, without a look at their slots
+            return None  # rejects most rows of a long family without looking at their slots
         slots = self.modifier_slots
 
         def attempt(at: int, position: int) -> dict[str, str | None] | None:
@@ -255,35 +255,35 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """An opcode read by a row: which row, and what each slot took."""
+    """An opcode matched by a row, with the choice of each slot."""
 
     form: Form
     modifiers: Mapping[str, str | None]
 
     @cached_property
     def effects(self) -> tuple[Effect, ...]:
-        """What the instruction does, with the meaning of its modifiers filled in."""
+        """The instruction's effects, with its modifiers' values filled in."""
         return resolved(self.form.effects, self.modifiers)
 
     @property
     def access_bytes(self) -> int:
-        """How many bytes each lane of a load, store or atomic moves: its type, as often as its vector is long."""
+        """Bytes that each lane of a load, store or atomic moves: its type times its vector length."""
         vector = self.modifiers.get("vec")
         return self.element_bytes * (int(vector.removeprefix("v")) if vector else 1)
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of its type: a vector access is one such access for each of its elements (PTX ISA 8.2.2)."""
+        """Bytes of its type: a vector access is one such access per element (PTX ISA 8.2.2)."""
         return dtypes.ALL[self.modifiers["type"] or ""].bytes
 
     def type_of(self, operand: OperandSpec) -> str:
-        """The dtype name of an operand after the slots are filled in; "" where none applies."""
+        """The dtype name of an operand after the slots are filled in; "" if no type applies."""
         if operand.type in self.form.slots:
             return self.modifiers.get(operand.type) or ""
         return operand.type
 
     def length_of(self, operand: OperandSpec) -> int | None:
-        """How many registers stand in the operand's braces, or None for a bare operand."""
+        """The number of registers in the operand's braces, or None for a bare operand."""
         length = operand.length
         if length is None or isinstance(length, int):
             return length
@@ -293,7 +293,7 @@ class Match:
         return int(chosen.removeprefix("v")) if chosen else None
 
     def variables_of(self, operand: OperandSpec) -> str:
-        """The state space whose variables may stand for the operand, or "any"; "" for none."""
+        """The state space whose variables are allowed as the operand, or "any"; "" for none."""
         if operand.variables in self.form.slots:
             return (self.modifiers[operand.variables] or "").split("::")[0]
         return operand.variables
@@ -303,7 +303,7 @@ class Match:
         return self.form.reaches if space in ("", "generic") else (space.split("::")[0],)
 
     def takes_32_bits(self, space: str, target: int) -> bool:
-        """Whether an address in this space may stand in a 32-bit register."""
+        """True if a 32-bit register may hold an address in this space."""
         return self.form.narrow or target < NO_32_BIT_ADDRESSES or space not in ("", "generic", "global")
 
     @property

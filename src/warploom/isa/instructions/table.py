@@ -1,7 +1,7 @@
-"""The whole instruction table: all rows of all families, and the one way to look an opcode up.
+"""The whole instruction table: all rows of all families, and the only way to look an opcode up.
 
-A row that matches may still refuse the combination of its modifiers (`Form.check`), the target or the PTX version:
-those are for the verifier to say, with a sentence; `match` is about spelling alone.
+A row that matches may still reject the combination of its modifiers (`Form.check`), the target or the PTX version. The
+verifier checks these and reports them with a sentence; `match` checks the spelling alone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FAMILIES = (
 """The modules that hold rows, in the order of the ISA's chapters."""
 
 FORMS: tuple[Form, ...] = tuple(itertools.chain.from_iterable(family.FORMS for family in FAMILIES))
-"""Every row."""
+"""All rows."""
 
 GROUP_FAMILIES = tuple(
     dict.fromkeys(effect.family for form in FORMS for effect in form.effects if isinstance(effect, Commits))
@@ -62,7 +62,7 @@ GROUP_FAMILIES = tuple(
 """The families whose operations are committed and waited for in groups."""
 
 MATRIX_UNITS = tuple(dict.fromkeys(form.unit for form in FORMS if form.unit))
-"""The matrix units, as rows name them."""
+"""The matrix units, by their names in the rows."""
 
 _MOST_SPELLINGS = 2000
 
@@ -75,7 +75,7 @@ def rows_of(base: str) -> tuple[Form, ...]:
 
 @cache
 def match(opcode: str) -> tuple[Match, ...]:
-    """Every row that reads this opcode, in the table's order; () for an opcode the package does not know.
+    """All rows that read this opcode, in the table's order; () for an opcode that the package does not know.
 
     Several rows may share an opcode and differ in their operands: `asm.binding` chooses among them.
     """
@@ -94,7 +94,8 @@ def keys() -> tuple[str, ...]:
 
 
 def spellings(form: Form, most: int = _MOST_SPELLINGS) -> list[str]:
-    """The opcodes a row accepts, optional modifiers left out first; at most `most`, regular expressions left out."""
+    """Opcodes that a row accepts, those without optional modifiers first; at most `most`, without regular
+    expressions."""
     choices: list[tuple[str, ...]] = []
     for slot in form.modifier_slots:
         if slot.regex is not None:
@@ -111,4 +112,4 @@ LEFT_OUT = {
     **dict.fromkeys(("tex", "tld4", "txq"), "textures"),
     **dict.fromkeys(("suld", "sust", "sured", "suq"), "surfaces"),
 }
-"""First words of instructions that PTX has and this table leaves out, and what they are about."""
+"""First words of PTX instructions that this table leaves out, and their subject."""

@@ -1,8 +1,8 @@
 """Rows of tensor memory: allocation, copies to and from it, completion and order. PTX ISA 9.7.16.7 to .9, .11, .12.
 
 Tensor memory belongs to an SM: 128 lanes of 512 columns of 32 bits, and an address is `lane << 16 | column`. Only
-these instructions and `tcgen05_mma`'s touch it. What is legal is what ptxas 13.0 accepts, a load or store without
-.aligned too, but where it forgets to look: it takes any multiple of 32 as the number of columns to free.
+these instructions and `tcgen05_mma`'s access it. The rows accept what ptxas 13.0 accepts, including a load or store
+without .aligned, except where it misses a check: it accepts any multiple of 32 as the number of columns to free.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ LOADS, STORES = "tcgen05.ld", "tcgen05.st"
 """The operations that wait::ld and wait::st cover."""
 TARGETS = "sm_100f sm_101f sm_110f"
 CHIP_TARGETS = "sm_100a sm_101a sm_103a sm_110a"
-"""What has the features that belong to a chip rather than to its family."""
+"""Targets that have the features of a chip rather than of its family."""
 PTX = (8, 6)
 _HERE: dict[str, Any] = {"arch": TARGETS, "ptx": PTX}
 _TOGETHER: dict[str, Any] = {**_HERE, "converged": "warp"}
 GROUPS = {"cta_group": "cta_group::1 cta_group::2"}
 IN_THE_PAIR = Choice("cta_group", means={"cta_group::1": "own", "cta_group::2": "pair"})
-"""Whose tensor and shared memory an operation reaches: its CTA's, or the same place in both CTAs of the pair."""
+"""The tensor and shared memory that an operation accesses: its CTA's, or the same location in both CTAs of the pair."""
 OF_A_PAIR = Choice("cta_group", means={"cta_group::1": False, "cta_group::2": True})
 _COLUMNS = {"n": (SIZES, "32, 64, 128, 256 or 512")}
 
@@ -79,17 +79,17 @@ _ALLOCATION = (
 # -- registers and tensor memory ---------------------------------------------------------------------------------
 
 REGISTERS_OF_X1 = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
-"""Registers that each thread gives or gets, by shape, at `.x1`."""
+"""Registers that each thread reads or writes, by shape, at `.x1`."""
 MOST_REGISTERS = 128
 
 
 def repeats(modifiers: Modifiers) -> int:
-    """What `.x1` to `.x128` says."""
+    """The number after the x of `.x1` to `.x128`."""
     return int(str(modifiers["num"])[1:])
 
 
 def registers(modifiers: Modifiers) -> int:
-    """Registers of each thread; with `.pack::16b` and `.unpack::16b` too."""
+    """Registers per thread; also with `.pack::16b` and `.unpack::16b`."""
     return REGISTERS_OF_X1[str(modifiers["shape"])] * repeats(modifiers)
 
 
@@ -111,7 +111,7 @@ _REGISTERS: dict[str, Any] = {
 
 
 def _moves(family: str, how: str, register: str) -> dict[str, Any]:
-    """What a copy between the registers of a warp and tensor memory does."""
+    """The effects of a copy between the registers of a warp and tensor memory."""
     other = WRITES if how == READS else READS
     return {
         "effects": (
@@ -133,7 +133,7 @@ _REDUCTIONS: dict[str, Any] = {**_REGISTERS, "arch": "sm_103f sm_101f sm_110f", 
 
 
 def _reductions(name: str, shape: dict[str, str], tail: str) -> tuple[Form, ...]:
-    """Loads that also reduce what each thread gets; `tail`: the operands after the address."""
+    """Loads that also reduce each thread's values; `tail`: the operands after the address."""
     operands = f">r:type*n, >redval:type, [taddr@tensor]{tail}"
     ranges = _HALF if tail else {}
     slots = {**shape, **_SEVERAL, "op": "min max"}
@@ -181,7 +181,7 @@ MULTICAST_OF = {
     "128x256b": (None,), "4x256b": (None,), "128x128b": (None,), "64x128b": ("warpx2::02_13", "warpx2::01_23"),
     "32x128b": ("warpx4",),
 }  # fmt: skip
-"""Which quarters of the lanes get copies, by shape of tcgen05.cp; None: each row goes to one lane."""
+"""The quarters of the lanes that receive copies, by shape of tcgen05.cp; None: each row goes to one lane."""
 
 
 def _multicast(modifiers: Modifiers) -> str | None:
@@ -225,7 +225,7 @@ _SHIFT = Form(
 
 
 def _commit(rank: str) -> tuple[Commits, Fences]:
-    """What a commit does: an arrival when all is done that the thread has started, and the fence before it."""
+    """The effects of a commit: an arrival when all operations of the thread are complete, and a preceding fence."""
     arrival = Arrives("mbar", order=Order("release", "cluster"), rank=rank, engine="umma")
     return (
         Commits(FAMILY, covers="all", signals=arrival),

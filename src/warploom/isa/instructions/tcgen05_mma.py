@@ -1,12 +1,12 @@
-"""Rows of Blackwell's matrix unit: `tcgen05.mma`, one thread's order to multiply. PTX ISA 9.7.16.10.
+"""Rows of Blackwell's matrix unit: `tcgen05.mma`, issued by one thread. PTX ISA 9.7.16.10.
 
-Shapes, types and transposition stand in the instruction descriptor (`isa.instruction_descriptor`), a register; the
-row knows where A is (`_desc`: shared memory, `_tmem`: tensor memory), whether the accumulator's lanes are masked
+Shapes, types and transposition are in the instruction descriptor (`isa.instruction_descriptor`), a register. The row
+determines where A is (`_desc`: shared memory, `_tmem`: tensor memory), whether the accumulator's lanes are masked
 (`_mask`), whether it is scaled by a power of two (`_scale`), whether A is sparse (`_sp`), and whether A and B have
-scale factors (`_block`) or B stays in the unit and A passes by (`_ws`).
+scale factors (`_block`) or B stays in the unit while A streams through (`_ws`).
 
-What is legal is what ptxas 13.0 accepts, which wants `.b32` registers for these addresses; but for scaling with
-`.kind::i8`, which it takes and the ISA does not have.
+The rows accept what ptxas 13.0 accepts, which requires `.b32` registers for these addresses, except scaling with
+`.kind::i8`, which ptxas accepts and the ISA lacks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .tcgen05 import CHIP_TARGETS, FAMILY, GROUPS, IN_THE_PAIR, PTX, TARGETS
 
 KINDS = ("f16", "tf32", "f8f6f4", "i8")
 SCALED_D = KINDS[:2]
-"""Kinds whose D may be divided before the sum."""
+"""Kinds whose D may be divided before the addition."""
 BLOCK_KINDS = ("mxf8f6f4", "mxf4", "mxf4nvf4")
 INTEGER_TARGETS = "sm_100a sm_101a sm_110a"
 """Blackwell Ultra, sm_103, has no int8."""
@@ -30,7 +30,7 @@ SCALE_VECTORS = {
     "mxf4": (None, "scale_vec::2X", "block32"),
     "mxf4nvf4": ("scale_vec::2X", "scale_vec::4X", "block16", "block32"),
 }
-"""The spellings of how many elements share a scale factor, by kind."""
+"""Spellings of the number of elements that share a scale factor, by kind."""
 _USES = ("fill", "use", "lastuse", "discard")
 
 
@@ -88,7 +88,7 @@ def _shifted(modifiers: Modifiers) -> str | None:
 
 
 def _plain(a: str, sparse: bool, mask: bool, scale: bool) -> Form:
-    """A product without scale factors."""
+    """An MMA without scale factors."""
     name = "_sp" * sparse + f"_{a}" + "_mask" * mask + "_scale" * scale
     shift = "{.ashift}" if a == "tmem" else ""
     operands = f"[d@tensor:b32], {_A_OPERAND[a]}, b:u64, {_METADATA_OPERAND[sparse]}idesc:u32, "
@@ -117,7 +117,7 @@ _LATER |= {f"scale_vec::{count}X": (CHIP_TARGETS, PTX) for count in (1, 2, 4)}
 
 
 def _scaled(a: str, sparse: bool) -> Form:
-    """A product with scale factors for blocks of A and B."""
+    """An MMA with scale factors for blocks of A and B."""
     needs = dict(_LATER)
     if sparse:
         needs |= {"kind::mxf4": (CHIP_TARGETS, PTX), "kind::mxf4nvf4": (CHIP_TARGETS, (8, 7))}
@@ -134,7 +134,7 @@ def _scaled(a: str, sparse: bool) -> Form:
 
 
 def _stationary(a: str, sparse: bool) -> Form:
-    """A product of `.ws`: M may be 32, columns of B may be taken as zero."""
+    """An MMA with `.ws`: M may be 32, and columns of B may be taken as zero."""
     return Form(
         f"tcgen05.mma_ws{'_sp' * sparse}_{a}", f"tcgen05.mma.ws{'.sp' * sparse}.cta_group.kind{{.collector}}",
         f"[d@tensor:b32], {_A_OPERAND[a]}, b:u64, {_METADATA_OPERAND[sparse]}idesc:u32, accumulate:pred, "

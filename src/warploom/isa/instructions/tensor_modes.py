@@ -1,7 +1,7 @@
 """Rows of tensor copies whose box is not a rectangle of the array: gathered rows, scattered rows, im2col.
 
-PTX ISA 9.7.9.27.1.2 to .4. A gather takes five coordinates: one of columns and four of rows. im2col takes offsets for
-each spatial dimension, im2col::w and im2col::w::128 a halo and an offset of the innermost one.
+PTX ISA 9.7.9.27.1.2 to .4. A gather takes five coordinates: one of columns and four of rows. im2col takes one offset
+per spatial dimension; im2col::w and im2col::w::128 take a halo and an offset of the innermost dimension.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SECTION = "9.7.9.27.1.2"
 
 
 def _offsets(modifiers: Modifiers) -> int:
-    """One for each dimension but channels and images."""
+    """The number of offsets: one per dimension except channels and images."""
     return int(str(modifiers["dim"])[0]) - 2
 
 

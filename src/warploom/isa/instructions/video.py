@@ -1,7 +1,7 @@
 """Video instructions: of one value each (PTX ISA 9.7.18.1), and of two half-words or four bytes at once (9.7.18.2).
 
-The scalar ones take a byte or half-word of an operand by a selector, `%r1.b0` or `%r1.h1`. Masks of the others
-(`%r1.h10`), and operands of vmad with a minus in front, are not in the table.
+The scalar ones select a byte or half-word of an operand with a selector, `%r1.b0` or `%r1.h1`. Masks of the others
+(`%r1.h10`), and operands of vmad with a preceding minus, are not in the table.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _OPERANDS = ">d:b32, a:b32, b:b32, c:b32"
 OPERATIONS = ("add", "sub", "avrg", "absdiff", "min", "max")
 
 SELECTORS = ("b0", "b1", "b2", "b3", "h0", "h1")
-"""Which byte or half-word of a register a scalar video instruction takes or, in one with four operands, replaces."""
+"""The byte or half-word of a register that a scalar video instruction reads or, with four operands, replaces."""
 SCALAR = "video.scalar."
-"""What the keys of its rows begin with; those that replace a part of the destination end with `MERGE`."""
+"""Prefix of the keys of its rows; those that replace a part of the destination end with `MERGE`."""
 MERGE = ".merge"
 SECOND = "add min max"
 _SCALAR_TYPES = {"dtype": "u32 s32", "atype": "u32 s32", "btype": "u32 s32"}

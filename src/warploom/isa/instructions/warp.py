@@ -1,4 +1,4 @@
-"""Rows of what the lanes of a warp do together: shuffles, votes, matches, reductions, election.
+"""Rows of the collective operations of a warp: shuffles, votes, matches, reductions, election.
 
 PTX ISA 9.7.9.6 (shfl.sync), 9.7.13.2 (bar.warp.sync), 9.7.13.9-12 and 14. The last operand is always the membermask.
 """

@@ -2,7 +2,7 @@
 
 For each input type there is a row with A by a descriptor (`_desc`) and one with A in registers (`_regs`), and the same
 two for a sparse A (`sp_`), of which half is stored and k counts all (PTX ISA 9.7.15.6).
-The accumulator is one operand that is read and written, n/2 32-bit registers of each thread (n/4 for f16).
+The accumulator is one operand that is read and written: n/2 32-bit registers per thread (n/4 for f16).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INTEGER_N = (8, 16, 24, 32, *range(48, 257, 16))
 ptxas, have 240 and 256 too.)"""
 
 SPARSE_K_OF_BYTES = 64
-"""The k of a sparse product of bytes, whose metadata fills a register of every thread: there is nothing to select."""
+"""The k of a sparse MMA of bytes, whose metadata fills a register of every thread, so that nothing is selected."""
 
 
 def _float_n(modifiers: Modifiers) -> str | None:
@@ -55,7 +55,7 @@ def _accumulators(per_register: int) -> Callable[[Modifiers], int]:
 
 FAMILY = "wgmma"
 _OWNER = "warpgroup"
-"""A wgmma belongs to its warpgroup: a wait by any of the four warps proves it done."""
+"""A wgmma belongs to its warpgroup: a wait by any of the four warps proves its completion."""
 _STARTS = Starts(
     "warpgroup_mma", (Group(FAMILY, _OWNER),), parts="warpgroup", forks="fence", pipeline="accumulator and shape"
 )
@@ -142,7 +142,7 @@ def _example(
 
 _FP8 = {"atype": "e4m3 e5m2", "btype": "e4m3 e5m2"}
 _INT8 = {"saturate": "satfinite", "atype": "s8 u8", "btype": "s8 u8"}
-# ptxas takes .satfinite in the place of the ISA's syntax line and in that of its examples.
+# ptxas accepts .satfinite in the position of the ISA's syntax line and in that of its examples.
 _INTEGERS = "{.saturate}.s32.atype.btype{.satfinite}"
 
 FORMS: tuple[Form, ...] = (

@@ -32,7 +32,7 @@ _LAYOUTS = {"alayout": "row col", "blayout": "row col"}
 
 
 def registers(fragment: str, modifiers: Modifiers, bits: int, bf16: bool = False) -> int:
-    """Registers of a thread for operand "a", "b" or "c": elements over 32 lanes; f16 factors always take 8."""
+    """Registers per thread for operand "a", "b" or "c": elements over 32 lanes; f16 factors always take 8."""
     if bits == 16 and fragment in "ab" and not bf16:
         return 8
     m, n, k = shape_of(modifiers)
@@ -41,7 +41,7 @@ def registers(fragment: str, modifiers: Modifiers, bits: int, bf16: bool = False
 
 
 def _of(fragment: str, bits: int, bf16: bool = False) -> Callable[[Modifiers], int]:
-    """Registers of a fragment; of the one the modifier names where `fragment` is empty."""
+    """Registers of a fragment; if `fragment` is empty, of the one that the modifier names."""
     return lambda modifiers: registers(fragment or modifiers["fragment"] or "", modifiers, bits, bf16)
 
 
@@ -125,7 +125,7 @@ FORMS: tuple[Form, ...] = (
         ">d:f64!*2, a:f64!*1, b:f64!*1, c:f64!*2", {**_LAYOUTS, "shape": "m8n8k4"},
         arch="sm_80", ptx=(7, 0), section=SECTION, **_UNIT,
     ),
-    Form(  # as nvcc spells it
+    Form(  # in nvcc's spelling
         "wmma.mma.f64_rn", "wmma.mma.sync.aligned.alayout.blayout.shape.f64.f64.f64.f64.rn",
         ">d:f64!*2, a:f64!*1, b:f64!*1, c:f64!*2", {**_LAYOUTS, "shape": "m8n8k4"},
         arch="sm_80", ptx=(7, 0), section=SECTION, **_UNIT,

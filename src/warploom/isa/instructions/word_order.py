@@ -1,7 +1,7 @@
-"""The order of an opcode's modifiers: which words stay in front, and which may move.
+"""The order of an opcode's modifiers: the words that stay in front, and those that may move.
 
-ptxas takes modifiers in any order behind the words that name the operation, as long as those of one role keep theirs
-(measured with ptxas 13.0: each word of each row at each other place).
+ptxas accepts modifiers in any order after the words that name the operation, as long as modifiers of one role keep
+their order (measured with ptxas 13.0: each word of each row at each other position).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ROLES = {
     **dict.fromkeys(("row", "col"), "layout"),
     **dict.fromkeys(("L2::evict_first", "L2::evict_last", "L2::evict_normal", "L2::evict_unchanged"), "priority"),
 }
-"""Words of one role keep their order among themselves."""
+"""Words by role; words of one role keep their order among themselves."""
 REPEATED = frozenset(("NaN", "approx", "cc", "relu", "sat", "satfinite", "shiftamt", "sync", "uni"))
-"""Words that ptxas takes more than once, and the second time means nothing (measured with ptxas 13.0)."""
+"""Words that ptxas accepts more than once, without further meaning (measured with ptxas 13.0)."""
 
 
 @cache
 def canonical(opcode: str) -> str:
-    """The opcode with its modifiers in the order of the ISA's syntax lines; as it is if no row reads it so."""
+    """The opcode with its modifiers in the order of the ISA's syntax lines; unchanged if no row reads it that way."""
     if match(opcode):
         return opcode
     base, *words = opcode.split(".")
@@ -55,23 +55,23 @@ def canonical(opcode: str) -> str:
 
 @cache
 def operation_names() -> tuple[str, ...]:
-    """Opcodes whose first words stay in front; of all others every modifier may move."""
+    """Opcodes whose first words stay in front; for all others, every modifier may move."""
     return tuple(tomllib.loads(FILE.read_text())["names"])
 
 
 @cache
 def _aligned_without_the_word() -> tuple[str, ...]:
-    """Instructions that ptxas takes as `.aligned` where the word is left out."""
+    """Instructions that ptxas treats as `.aligned` if the word is omitted."""
     return tuple(tomllib.loads(FILE.read_text())["aligned"])
 
 
 def _name(opcode: str) -> str:
-    """The words that name the operation and keep their place, "" where it is the first one alone."""
+    """The words that name the operation and keep their position; "" if it is the first word alone."""
     return max((name for name in operation_names() if f"{opcode}.".startswith(f"{name}.")), key=len, default="")
 
 
 def _ordered(form: Form, words: tuple[str, ...], before: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The words after `before` in the order of a row's slots; None if it does not take them all."""
+    """The words after `before` in the order of a row's slots; None if the row does not take them all."""
     slots = form.modifier_slots
 
     def place(at: int, left: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, ...] | None:
