@@ -1,7 +1,7 @@
 """PTX text and trees: parse, print, bind to the instruction table, verify.
 
-`parse(text)` gives a `nodes.Module`, `module.to_text()` the text again, `verify(module)` what is wrong with it and
-`check(module)` raises the first of it.
+`parse(text)` returns a `nodes.Module`, `module.to_text()` the text again, `verify(module)` the errors in it, and
+`check(module)` raises the first of them.
 """
 
 from . import nodes

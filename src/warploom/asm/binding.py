@@ -1,8 +1,8 @@
-"""An instruction and the row of the instruction table that reads it: which row, and which operand is which.
+"""Binding of an instruction to the row of the instruction table that reads it, and of its operands to the row's names.
 
-Several rows share an opcode and differ in their operands (`mov.b64` of a register, of a pair, into a pair); the
-row is the first whose operands fit in number, kind, length of braces and, where the declarations are known,
-register class and width. What fits follows PTX ISA 6.1, 9.2 and 9.4.1, and ptxas 13.0 where those are silent.
+Several rows share an opcode and differ in their operands (`mov.b64` of a register, of a pair, into a pair). The row is
+the first whose operands fit in number, kind, length of braces and, if the declarations are known, register class and
+width. The rules follow PTX ISA 6.1, 9.2 and 9.4.1, and ptxas 13.0 where those are silent.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ MatchFunction = Callable[[str], tuple[Match, ...]]
 TAKES_SPECIAL = {"mov", "cvt"}
 """The instructions that read special registers."""
 NO_SINK = {"tcgen05"}
-"""The instructions of whose results none may be `_`, in braces or not."""
+"""Instructions whose results must not be `_`, in braces or not."""
 TAKES_SINK = {"atom", "mbarrier"}
-"""The instructions whose only result may be `_`; elsewhere it stands in braces and pairs."""
+"""Instructions whose only result may be `_`; others allow it only in braces and pairs."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """An instruction read by a row.
+    """An instruction bound to a row.
 
     Attributes:
-        match: the row and what each modifier slot took.
-        operands: by the row's names; both halves of a pair under their own; optional ones left out are missing.
+        match: the row and the choice of each modifier slot.
+        operands: by the row's names; both halves of a pair under their own names; omitted optional ones are missing.
     """
 
     match: Match
@@ -62,7 +62,7 @@ class Bound:
 
 @dataclass(eq=False)
 class _Misfit(Exception):
-    """Why a row does not read an instruction. `depth` says how far it came: the farthest is worth telling."""
+    """The reason why a row does not read an instruction. `depth`: the operand reached; the farthest row is reported."""
 
     depth: int
     what: str
@@ -77,10 +77,10 @@ def bind(
     """The row that reads an instruction, and its operands by name.
 
     Args:
-        instruction: what to read.
-        declarations: register name -> declared PTX type without its dot; None: registers are not checked. Names
-            that are missing are taken for whatever fits.
-        match: opcode -> rows, `isa.instructions.table.match` where it is None.
+        instruction: the instruction to bind.
+        declarations: register name -> declared PTX type without its dot; None: registers are not checked. Missing names
+            fit everything.
+        match: opcode -> rows; by default `isa.instructions.table.match`.
 
     Raises:
         VerificationError: unknown opcode or modifier, wrong number or kind of operands, wrong register type.
@@ -90,8 +90,8 @@ def bind(
         _refuse_opcode(instruction)
     farthest: _Misfit | None = None
     out_of_range: Bound | None = None
-    # Rows may share a spelling and differ in what their modifiers may combine: those that allow it come first.
-    # They may differ in the constants that they take, too.
+    # Rows may share a spelling and differ in the modifiers they may combine: those that allow it come first.
+    # They may also differ in the constants that they take.
     for row in sorted(rows, key=lambda row: bool(row.form.check and row.form.check(row.modifiers))):
         try:
             bound = Bound(row, _Binder(instruction, row, declarations).operands())
@@ -116,7 +116,7 @@ def bind(
 
 
 def _refuse_opcode(instruction: Instruction) -> NoReturn:
-    """Raise for an opcode no row reads: an unknown word, an unknown modifier, or known ones that do not go together."""
+    """Raise for an opcode that no row reads: an unknown word, an unknown modifier, or an invalid combination."""
     base, *modifiers = instruction.modifiers
     rows = table.rows_of(base)
     suggestion = suggest(instruction.opcode)
@@ -138,7 +138,7 @@ def _refuse_opcode(instruction: Instruction) -> NoReturn:
 
 @lru_cache(maxsize=4096)
 def _takes(widens: bool, declared: str, needed: str) -> bool:
-    """Whether an instruction takes a register declared so where it names a type; no component of a vector register."""
+    """True if an instruction takes a register of a declared type, which is no component of a vector register."""
     if declared.startswith("v") and "." in declared:
         return False
     return widths.fits(declared, needed, relaxed=widths.is_relaxed(widens, needed))
@@ -146,14 +146,14 @@ def _takes(widens: bool, declared: str, needed: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _coordinates(opcode: str) -> int:
-    """How many coordinates an opcode takes, `.2d` two; 0 where it does not say."""
+    """The number of coordinates of an opcode, two for `.2d`; 0 if it specifies none."""
     if "gather4" in opcode or "scatter4" in opcode:
         return 5
     return next((int(word[0]) for word in opcode.split(".") if word in ("1d", "2d", "3d", "4d", "5d")), 0)
 
 
 class _Binder:
-    """One instruction against one row."""
+    """The binding of one instruction to one row."""
 
     def __init__(self, instruction: Instruction, match: Match, declarations: Mapping[str, str] | None) -> None:
         self.instruction = instruction
@@ -164,7 +164,7 @@ class _Binder:
         self.depth = 0
 
     def operands(self) -> dict[str, Operand]:
-        """Operands by name, or a _Misfit."""
+        """Operands by name. Raises _Misfit."""
         specs, given = self.match.form.operands, self.instruction.operands
         needed = next((index for index, spec in enumerate(specs) if spec.optional), len(specs))
         if not needed <= len(given) <= len(specs):
@@ -294,7 +294,7 @@ class _Binder:
                 self._value(spec, element, type_name, spec.access, register_only=spec.kind == "register")
 
     def _fits(self, operand: Operand, type_name: str) -> bool:
-        """Whether an operand is a declared register of the right type: the usual case, in few steps."""
+        """True if an operand is a declared register of the right type: a fast path for the usual case."""
         if type(operand) is not Register or operand.negated or self.declarations is None:
             return False
         declared = self.declarations.get(operand.name)
@@ -303,7 +303,7 @@ class _Binder:
     def _value(
         self, spec: OperandSpec, operand: Operand, type_name: str, access: str, register_only: bool = False
     ) -> None:
-        """One register or constant against a type."""
+        """Check one register or constant against a type."""
         if isinstance(operand, Register):
             self._register(spec, operand, type_name, access, register_only)
         elif isinstance(operand, Sink):
@@ -359,7 +359,7 @@ class _Binder:
             )
 
     def _selected(self, spec: OperandSpec, operand: Register) -> str | None:
-        """The declared type of a register of which a byte or half-word is named, where an instruction takes that."""
+        """The declared type of a register if its byte or half-word is named and the instruction allows that."""
         whole, _, selector = operand.name.rpartition(".")
         declared = self._declared(whole)
         if declared is None or selector not in SELECTORS:
@@ -388,7 +388,7 @@ class _Binder:
             self._fail(f"{self._place(spec)} is {operand.name}, a .{special}", f"a .{type_name} operand", operand)
 
     def _declared(self, name: str) -> str | None:
-        """The declared type of a register; of one component of a vector register, its element's."""
+        """The declared type of a register; for a component of a vector register, its element's type."""
         if self.declarations is None:
             return None
         found = self.declarations.get(name)

@@ -1,4 +1,4 @@
-"""Constants: numbers as PTX writes them, and integer constant expressions. PTX ISA 4.5."""
+"""Constants: numbers in PTX spelling, and integer constant expressions. PTX ISA 4.5."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _LIMIT = 1 << 64
 
 
 def read_number(text: str) -> Integer | Float | None:
-    """The constant a number token stands for, or None where it is not a PTX number or does not fit 64 bits."""
+    """The constant of a number token, or None if it is not a PTX number or does not fit 64 bits."""
     prefix = text[:2].lower()
     if not text.isascii() or "_" in text:
-        return None  # Python's numbers may have them, PTX's may not
+        return None  # allowed in Python's numbers, not in PTX's
     digits = text[:-1] if text.endswith("U") else text
     try:
         if prefix == "0f":
@@ -42,13 +42,13 @@ def double_bits(value: float) -> int:
 
 
 def number(constant: Float) -> float:
-    """The number that a floating-point constant is."""
+    """The value of a floating-point constant."""
     form, code = ("<I", "<f") if constant.bits == 32 else ("<Q", "<d")
     return float(struct.unpack(code, struct.pack(form, constant.raw))[0])
 
 
 def negate(constant: Integer | Float) -> Integer | Float:
-    """The constant with a minus in front."""
+    """The negated constant."""
     text = "-" + constant.text if constant.text else ""
     if isinstance(constant, Integer):
         return Integer(-constant.value, text)
@@ -56,7 +56,7 @@ def negate(constant: Integer | Float) -> Integer | Float:
 
 
 def _divide(a: int, b: int) -> int:
-    """Division of C: towards zero."""
+    """Division as in C: rounds towards zero."""
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
@@ -73,4 +73,4 @@ BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "/": (6, _divide),
     "%": (6, lambda a, b: a - b * _divide(a, b)),
 }
-"""Binary operators of constant expressions: how tightly each binds, and what it computes."""
+"""Binary operators of constant expressions: binding strength, and function."""

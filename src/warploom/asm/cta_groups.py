@@ -1,4 +1,4 @@
-"""Whether a function uses tcgen05 for one CTA and for a pair, which ptxas refuses. Copies by TMA do not count."""
+"""A check that a function does not use tcgen05 for one CTA and for a pair, which ptxas rejects; TMA copies may."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _WORD = "cta_group::"
 
 
 def mixed_groups(function: Function) -> list[VerificationError]:
-    """The first instruction of another group than the first; nothing where there is none."""
+    """The first instruction whose group differs from the first group; empty if there is none."""
     first: tuple[str, Instruction] | None = None
     for statement in walk(function.body or ()):
         if not isinstance(statement, Instruction) or not statement.opcode.startswith("tcgen05."):

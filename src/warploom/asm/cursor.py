@@ -1,4 +1,4 @@
-"""A place in a list of tokens: what the parser's parts share, errors with line and column included."""
+"""A position in a list of tokens, shared by the parser's parts; errors include line and column."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .lexer import END, NUMBER, PUNCTUATION, STRING, WORD, Tokens, location
 from .nodes import Integer
 
 MAX_DEPTH = 200
-"""Blocks in blocks, or parentheses in parentheses, beyond which a text is refused."""
+"""Nesting depth of blocks or parentheses beyond which a text is rejected."""
 
 
 class Cursor:
@@ -30,13 +30,13 @@ class Cursor:
         return location(self.tokens.source, self.tokens.name, self.tokens.starts[index])
 
     def fail(self, what: str, expected: str | None = None, index: int | None = None) -> NoReturn:
-        """Raise at a token (the next one by default)."""
+        """Raise at a token, by default the next one."""
         at = self.at if index is None else index
         got = "the end of the text" if self.kinds[at] == END else f"`{self.texts[at][:60]}`"
         raise PtxSyntaxError(what, where=self.place(at), expected=expected, got=got)
 
     def fail_after_previous(self, what: str, expected: str) -> NoReturn:
-        """Raise just after the last token where the next one begins a new line: that is where something is missing."""
+        """Raise just after the previous token if the next one begins a new line, because something is missing there."""
         tokens, previous = self.tokens, self.at - 1
         if previous >= 0 and self.kinds[self.at] != END and tokens.line(previous) != tokens.line(self.at):
             where = location(tokens.source, tokens.name, tokens.end(previous))
@@ -44,7 +44,7 @@ class Cursor:
         self.fail(what, expected)
 
     def deeper(self) -> None:
-        """Count one level of nesting; the caller takes it back."""
+        """Enter one level of nesting; the caller leaves it."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail(f"braces or parentheses are nested more than {MAX_DEPTH} deep")
@@ -52,14 +52,14 @@ class Cursor:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def accept(self, text: str) -> bool:
-        """Step over a punctuation, directive or word if it comes next."""
+        """Skip a punctuation, directive or word if it comes next."""
         if self.texts[self.at] == text and self.kinds[self.at] != STRING:
             self.at += 1
             return True
         return False
 
     def expect(self, text: str, context: str) -> None:
-        """Step over a token that must come next; `context` says what it belongs to."""
+        """Skip a token that must come next; `context` describes its construct."""
         if not self.accept(text):
             self.fail_after_previous(f"`{text}` is missing {context}", f"`{text}`")
 

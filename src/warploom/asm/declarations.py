@@ -15,11 +15,11 @@ SCALARS = {
     "texref", "samplerref", "surfref",
 }  # fmt: skip
 MAX_NAMES = 1 << 16
-"""More variables than this from one `name<N>` are refused; registers are not expanded and have no limit."""
+"""Maximum number of variables of one `name<N>`; registers are not expanded and have no limit."""
 
 
 class DeclarationParser(OperandParser):
-    """Reads what declares a name."""
+    """Parses declarations."""
 
     def scalar_type(self, context: str) -> str:
         """A scalar type, without its dot."""
@@ -40,7 +40,7 @@ class DeclarationParser(OperandParser):
         return count
 
     def registers(self) -> list[RegisterDeclaration]:
-        """What follows `.reg`, the semicolon included. A list with counts becomes one declaration for each."""
+        """The declarations after `.reg`, semicolon included. A list with counts becomes one declaration each."""
         self.at += 1
         vector = self.texts[self.at][1:] if self.texts[self.at] in VECTORS else None
         self.at += vector is not None
@@ -79,7 +79,7 @@ class DeclarationParser(OperandParser):
                 self.fail_after_previous("a list of parameters does not end here", "`,` or `)`")
 
     def variable(self, linkage: str, single: bool = False) -> list[Variable]:
-        """A variable from its space on. `single`: a parameter, which ends before `,` or `)`; else at `;`."""
+        """A variable, beginning at its space. `single`: a parameter, which ends before `,` or `)`; otherwise at `;`."""
         space = self.texts[self.at]
         if self.kinds[self.at] != DIRECTIVE or space not in SPACES | {".reg"}:
             self.fail("a declaration is missing", "a state space such as .param, .shared or .global")

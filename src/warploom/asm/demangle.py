@@ -1,7 +1,7 @@
-"""C++ names as a person calls them: `cutlass::device_kernel<…>` for `_ZN7cutlass13device_kernelIN…`.
+"""Short forms of mangled C++ names: `cutlass::device_kernel<…>` for `_ZN7cutlass13device_kernelIN…`.
 
-The names of the Itanium ABI begin with the nested names, each behind its length; template arguments and parameters
-follow and are left out here. https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
+Names of the Itanium ABI begin with the nested names, each preceded by its length. Template arguments and parameters
+follow and are dropped here. https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _INTERNAL = re.compile(r"_INTERNAL_|_GLOBAL__N_")
 
 
 def readable(text: str) -> str:
-    """A text with the C++ names in it cut to what identifies them."""
+    """A text with its C++ names shortened to their identifying parts."""
     return _MANGLED.sub(lambda found: short(found[0]), text) if "_Z" in text else text
 
 
 @lru_cache(maxsize=4096)
 def short(name: str) -> str:
-    """A mangled name without its template arguments and parameters; another name, and one that is not understood, as
-    it is."""
+    """A mangled name without its template arguments and parameters; any other name, and one that cannot be parsed,
+    unchanged."""
     if not name.startswith("_Z"):
         return name
     parameter = _PARAMETER.search(name)
@@ -34,7 +34,7 @@ def short(name: str) -> str:
 
 
 def _encoding(name: str, at: int) -> tuple[list[str], int]:
-    """The parts of a name, and where what was understood ends. A variable in a function is called `function::it`."""
+    """The parts of a name, and the end of what was parsed. A variable in a function is named `function::it`."""
     if name[at : at + 1] == "Z":
         function, at = _encoding(name, at + 1)
         end = _end_of_function(name, at)
@@ -64,7 +64,7 @@ def _encoding(name: str, at: int) -> tuple[list[str], int]:
 
 
 def _end_of_function(name: str, at: int) -> int:
-    """Behind the E that ends a function's encoding, in front of the name of its variable; -1 where there is none."""
+    """The position after the E that ends a function's encoding, before its variable's name; -1 if there is none."""
     for found in reversed(list(re.finditer(r"E(?=\d+[A-Za-z_])", name[at:]))):
         begin = at + found.end()
         length = _LENGTH.match(name, begin)

@@ -1,7 +1,7 @@
-"""Whether two texts say the same of a kernel: the same instructions in the same order, whatever things are called.
+"""Equivalence of two texts of a kernel: the same instructions in the same order, under any names.
 
-`normal_form` numbers registers, variables and parameters in the order in which they appear, follows labels to the
-instruction after them, and leaves out what does nothing: declarations, comments, `.loc`, braces, the hint `.uni`.
+`normal_form` numbers registers, variables and parameters in order of appearance, replaces labels by the instruction
+after them, and omits everything without effect: declarations, comments, `.loc`, braces, the hint `.uni`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Line: TypeAlias = tuple[Any, ...]
 
 
 def normal_form(module: nodes.Module, entry: str) -> list[Line]:
-    """What a kernel of a module says, as one line for each instruction, in front of them those of its head."""
+    """The normal form of a kernel of a module: one line per instruction, preceded by those of its head."""
     module = lowered(module)
     function = next(each for each in module.entries if each.name == entry)
     return _Normal(module, function).lines()
@@ -29,14 +29,14 @@ def normal_form(module: nodes.Module, entry: str) -> list[Line]:
 
 @dataclass(eq=False)
 class _Thing:
-    """What a name stands for: `says` is what its declaration says about it, but for the name."""
+    """The referent of a name: `says` is the content of its declaration except the name."""
 
     kind: str
     says: Any = ()
 
 
 _Scope = ChainMap[str, _Thing]
-"""The names of a block, and behind them those of the blocks around it."""
+"""The names of a block, and behind them those of the enclosing blocks."""
 
 
 class _Normal:
@@ -44,7 +44,7 @@ class _Normal:
         self.module, self.function = module, function
         self.flat: list[tuple[nodes.Instruction | nodes.Directive, _Scope]] = []
         self.places: dict[int, int] = {}  # a label -> the instruction after it
-        self.numbers: dict[int, tuple[Any, ...]] = {}  # a thing -> how it is written
+        self.numbers: dict[int, tuple[Any, ...]] = {}  # a thing -> its representation
         self.counts: dict[str, int] = {}
 
     def lines(self) -> list[Line]:
@@ -119,7 +119,7 @@ class _Normal:
         return repr(operand)
 
     def _name(self, name: str, scope: _Scope) -> Any:
-        """How a name is written: by kind and number; a label by where it leads."""
+        """The representation of a name: its kind and number; for a label, its target."""
         thing = scope.get(name)
         if thing is None:
             return name if name in SPECIAL_REGISTERS else ("?", name)
@@ -147,7 +147,7 @@ def _names(declaration: nodes.RegisterDeclaration) -> Iterator[str]:
 
 
 def _bits(constant: nodes.Float) -> Any:
-    """A number by its value, so that 1.0 and 0f3F800000 are one; NaN by its bits."""
+    """A number by its value, so that 1.0 and 0f3F800000 are equal; NaN by its bits."""
     if constant.bits == 64:
         return ("number", constant.raw)
     value = struct.unpack("<f", struct.pack("<I", constant.raw))[0]

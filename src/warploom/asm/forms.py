@@ -1,7 +1,7 @@
-"""What the checks of an instruction depend on: its opcode, and of each operand its kind and its register's type.
+"""The form of an instruction, which determines its checks: its opcode, and each operand's kind and register type.
 
-Unrolled code repeats one form hundreds of times with other registers and other numbers. Whether it fits the instruction
-table, and which row reads it, is the same for all of them: each form is looked at once.
+Unrolled code repeats one form hundreds of times with other registers and other numbers. All instances fit the same row
+of the instruction table or none, so each form is checked once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Types = Mapping[str, str]
 
 
 def form_of(instruction: Instruction, types: Types) -> tuple[Any, ...] | None:
-    """A hashable form, equal for instructions that are right or wrong together.
+    """A hashable form, equal for instructions that are valid or invalid together.
 
-    None where that depends on more than types: on what a label, a variable or a special register is called.
+    None if validity depends on more than types: on the name of a label, a variable or a special register.
     """
     guard = instruction.guard
     forms = _forms(instruction.operands, types)
@@ -30,7 +30,7 @@ def form_of(instruction: Instruction, types: Types) -> tuple[Any, ...] | None:
 
 
 def constants_of(instruction: Instruction) -> tuple[Any, ...]:
-    """The constants among the operands, in braces too, which tell apart instructions of one form."""
+    """The constants among the operands, also in braces, which distinguish instructions of one form."""
     return tuple(
         [
             operand.value if type(operand) is Integer else operand
@@ -42,7 +42,7 @@ def constants_of(instruction: Instruction) -> tuple[Any, ...]:
 
 
 def _forms(operands: Iterable[Operand], types: Types) -> list[Any]:
-    """The form of each operand, or None: of a register, as most are, its type."""
+    """The form of each operand, or None; for a register, the usual case, its type."""
     return [
         types.get(operand.name) if type(operand) is Register and not operand.negated else _form(operand, types)
         for operand in operands
@@ -60,7 +60,7 @@ def _negated(operand: Register, types: Types) -> Any:
 
 
 def _address(operand: Address, types: Types) -> Any:
-    """Its offset is checked nowhere; a base that is not a register is looked up by name."""
+    """The form of an address. Its offset is not checked; a base that is not a register is looked up by name."""
     declared = types.get(operand.base.name) if type(operand.base) is Register else None
     return None if declared is None else ("[", declared)
 
@@ -87,11 +87,11 @@ _FORMS: dict[type, Callable[[Any, Types], Any]] = {
 
 
 class FormBinder:
-    """Reads the instructions of one text as `binding.bind` does, each form once."""
+    """Binds the instructions of one text as `binding.bind` does, but each form once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], tuple[Match, list[tuple[str, bool]]]] = {}
-        """By form: the row, and of its operands the name and whether it stands alone in braces."""
+        """By form: the row, and for each of its operands the name and whether it is alone in braces."""
 
     def bind(self, instruction: Instruction, types: Types) -> Bound:
         """The row that reads an instruction, and its operands by name. Raises VerificationError."""

@@ -1,4 +1,4 @@
-"""What the head of a module and of a kernel ask for, against the target: versions, threads, clusters, shared memory."""
+"""Checks of the head of a module and of a kernel against the target: versions, threads, clusters, shared memory."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .nodes import Directive, Function, Module, Variable
 _CLUSTER_DIRECTIVES = {
     "reqnctapercluster": (7, 8), "explicitcluster": (7, 8), "maxclusterrank": (7, 8), "blocksareclusters": (9, 0),
 }  # fmt: skip
-"""The PTX version that knows each."""
+"""The first PTX version with each directive."""
 
 
 def target_of(module: Module, machine: str | None) -> tuple[Arch | None, list[VerificationError]]:
-    """The target that a module names, None if there is no such, and what is wrong with it, its PTX version or the
-    machine that it is to run on."""
+    """The target that a module names (None if it does not exist), and the errors in it, in its PTX version, or in the
+    choice of the machine to run on."""
     name, found = module.arch, []
     try:
         target = isa_arch.get(name)
@@ -54,9 +54,9 @@ def target_of(module: Module, machine: str | None) -> tuple[Arch | None, list[Ve
 
 
 def newer(module: Module) -> str:
-    """A note on a .version after the newest that is known here; "" for any other.
+    """A note on a .version newer than the newest one known here; "" for any other.
 
-    Such a text is taken: PTX keeps what it has, so that only an instruction that is unknown is an error.
+    Such a text is accepted: PTX is backward compatible, so only an unknown instruction is an error.
     """
     newest = max(isa_arch.PTX_VERSIONS)
     if module.version <= newest:
@@ -68,7 +68,7 @@ def newer(module: Module) -> str:
 
 
 def _on(machine: str | None, name: str, target: Arch) -> Iterator[VerificationError]:
-    """What keeps a text for a target from running on a machine."""
+    """Reasons why a text for a target cannot run on a machine."""
     if machine is None:
         return
     try:
@@ -86,7 +86,7 @@ def _on(machine: str | None, name: str, target: Arch) -> Iterator[VerificationEr
 
 
 def limits(module: Module, function: Function, target: Arch | None) -> Iterator[VerificationError]:
-    """Threads, clusters and static shared memory of a kernel that are more than the target has."""
+    """Threads, clusters and static shared memory of a kernel that exceed the target's limits."""
     if target is None or function.kind != "entry":
         return
     for name in ("maxntid", "reqntid"):

@@ -1,4 +1,4 @@
-"""Constants that an instruction takes only in a range: barrier numbers, thread counts, register counts, sizes.
+"""Constants that an instruction accepts only in a range: barrier numbers, thread counts, register counts, sizes.
 
 The ranges are those that ptxas 13.0 enforces; tests/asm/test_spellings.py compares them.
 """
@@ -22,24 +22,24 @@ BULK_BYTES = 16
 """A bulk copy moves multiples of this (PTX ISA 9.7.9.25.4.1)."""
 
 RANGED = frozenset({"bar", "barrier", "setmaxnreg", "cp", "createpolicy"})
-"""The instructions whose constants are looked at below, besides those whose rows have `ranges`."""
+"""Instructions whose constants are checked below, besides those whose rows have `ranges`."""
 SINGLE_ONLY = "cvt.rna.tf32.f32"
 """The row whose constant must be written with 32 bits."""
 
 
 def depends_on_constants(row: Match) -> bool:
-    """Whether an instruction may be right with one constant and wrong with another."""
+    """True if an instruction may be valid with one constant and invalid with another."""
     return bool(row.form.ranges) or row.form.base in RANGED or row.form.key == SINGLE_ONLY
 
 
 def in_ranges(form: Form, operands: Mapping[str, Operand]) -> bool:
-    """Whether the constant operands are in the row's own `ranges`."""
+    """True if the constant operands are in the row's own `ranges`."""
     found = ((_part(operands, name), allowed) for name, (allowed, _) in form.ranges.items())
     return all(not isinstance(operand, Integer) or operand.value in allowed for operand, allowed in found)
 
 
 def _part(operands: Mapping[str, Operand], name: str) -> Operand | None:
-    """An operand, or of one in braces the element whose number stands behind a dot: "ids.1"."""
+    """An operand, or for a name such as "ids.1" the element of that number of an operand in braces."""
     name, _, number_ = name.partition(".")
     operand = operands.get(name)
     if not number_ or not isinstance(operand, Vector):
@@ -48,7 +48,7 @@ def _part(operands: Mapping[str, Operand], name: str) -> Operand | None:
 
 
 def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str, str, float]]:
-    """(what, expected, got) for each constant operand that ptxas refuses."""
+    """(what, expected, got) for each constant operand that ptxas rejects."""
     base, modifiers, key = row.form.base, row.modifiers, row.form.key
 
     def constant(name: str) -> int | None:

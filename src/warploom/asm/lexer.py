@@ -57,7 +57,7 @@ class Tokens:
         return self.starts[index] + len(self.texts[index])
 
     def joined(self, first: int, last: int) -> str:
-        """Tokens first..last-1 as text, one blank wherever white space or a comment stood between two."""
+        """Tokens first..last-1 as text, with one blank wherever white space or a comment separated two."""
         pieces: list[str] = []
         for index in range(first, last):
             if pieces and self.starts[index] != self.end(index - 1):
@@ -76,7 +76,7 @@ def tokenize(source: str, name: str = "<ptx>") -> Tokens:
     """The tokens of a PTX text.
 
     Raises:
-        PtxSyntaxError: a character PTX does not have, or a comment or string that does not end.
+        PtxSyntaxError: a character that PTX lacks, or an unterminated comment or string.
     """
     kinds: list[str] = []
     texts: list[str] = []

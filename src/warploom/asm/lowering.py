@@ -1,4 +1,4 @@
-"""Spellings that ptxas takes and the emulator does not read, put into plainer ones that mean the same.
+"""Spellings that ptxas accepts and the emulator does not read, rewritten as equivalent plainer ones.
 
     .reg .v4 .f32 %v;  … %v.x, %v       four registers, `%v.x`; `{%v.x, %v.y, %v.z, %v.w}`
     .func f(.reg .v2 .u32 v) … f, (%v)  two parameters, two arguments
@@ -33,11 +33,11 @@ from .nodes import (
 VECTORS = (".v2", ".v4")
 COMPONENTS = ("x", "y", "z", "w")
 COLOURS = dict(zip("rgba", COMPONENTS, strict=True))
-"""The other names of components (PTX ISA 5.4.2)."""
+"""Alternative names of components (PTX ISA 5.4.2)."""
 
 
 def lowered(module: Module) -> Module:
-    """The module without vector registers and sums of a register and a constant; itself if it has none."""
+    """The module without vector registers and sums of a register and a constant; unchanged if it has none."""
     items = tuple(_function(item) if isinstance(item, Function) and item.body else item for item in module.items)
     return replace(module, items=items) if any(a is not b for a, b in zip(items, module.items, strict=True)) else module
 
@@ -77,14 +77,14 @@ def _names(declaration: RegisterDeclaration) -> list[str]:
 
 @dataclass
 class _Pass:
-    """One scope of a function. types: of registers; vectors: how many components each vector register has."""
+    """One scope of a function. types: types of registers; vectors: number of components of each vector register."""
 
     types: Mapping[str, str]
     vectors: Mapping[str, int]
     temporaries: list[RegisterDeclaration] = field(default_factory=list)
 
     def inside(self, statements: tuple[Statement, ...]) -> _Pass:
-        """The scope of these statements: what they declare hides what has the same name outside."""
+        """The scope of these statements, whose declarations hide outer ones of the same name."""
         declared = [each for each in statements if isinstance(each, RegisterDeclaration)]
         if not declared:
             return self
@@ -109,7 +109,7 @@ class _Pass:
                 yield each
 
     def formals(self, variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
-        """Parameters or results, those that are vectors as their components."""
+        """Parameters or results, with vectors split into components."""
         found: list[Variable] = []
         for each in variables:
             if each.name in self.vectors and each.space == "reg":
@@ -123,7 +123,7 @@ class _Pass:
         return [f"{name}.{component}" for component in COMPONENTS[: self.vectors[name]]]
 
     def _operand(self, operand: Operand) -> Operand:
-        """A vector register as its components in braces; a component by its first name."""
+        """A vector register as its components in braces; a component under its first name."""
         if isinstance(operand, Vector):
             return replace(operand, elements=tuple(self._operand(each) for each in operand.elements))
         if isinstance(operand, Group):

@@ -1,7 +1,7 @@
 """Mangled C++ names with their template arguments: a small part of the Itanium ABI, 5.1.
 
-What is not understood (expressions, function types, names local to functions) makes the whole name not understood:
-`parsed` then gives None. https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
+If a name contains anything that is not understood (expressions, function types, names local to functions), `parsed`
+returns None for the whole name. https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _QUALIFIERS = "PROKV"
 
 @dataclass(frozen=True)
 class Name:
-    """A class or template: "CollectiveMma" of `cutlass::gemm::collective`, and its arguments."""
+    """A class or template, such as "CollectiveMma" of `cutlass::gemm::collective`, and its arguments."""
 
     scope: tuple[str, ...]
     args: tuple[Part, ...] = ()
@@ -41,11 +41,11 @@ class Name:
 
 
 Part: TypeAlias = "Name | int | str | tuple[Part, ...]"
-"""A template argument: a type (builtin ones by their names here), a number, or a pack."""
+"""A template argument: a type (builtin types by name), a number, or a pack."""
 
 
 def flat(parts: tuple[Part, ...]) -> Iterator[Part]:
-    """Arguments with packs taken apart."""
+    """Arguments with packs flattened."""
     for part in parts:
         if isinstance(part, tuple):
             yield from flat(part)
@@ -54,7 +54,7 @@ def flat(parts: tuple[Part, ...]) -> Iterator[Part]:
 
 
 def parsed(mangled: str) -> Name | None:
-    """The name of a function without its parameters; None for what is not understood."""
+    """The name of a function without its parameters; None if it is not understood."""
     if not mangled.startswith("_Z"):
         return None
     reader = _Reader(mangled)

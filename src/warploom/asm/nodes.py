@@ -1,7 +1,7 @@
-"""PTX as a tree: what the parser builds, the printer prints, the tracer emits and the emulator runs.
+"""PTX as a tree: the parser and the tracer build it, the printer prints it, the emulator runs it.
 
-Nodes are frozen dataclasses, compared by value; a source location never takes part in the comparison, so
-"parse, print, parse" can be checked for identity. PTX ISA 4 (syntax) and 11 (directives).
+Nodes are frozen dataclasses, compared by value. Source locations do not take part in the comparison, so "parse, print,
+parse" can be checked for identity. PTX ISA 4 (syntax) and 11 (directives).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..errors import SourceLocation
 class Register:
     """A register or special register by name, percent sign included: `%r1`, `%tid.x`, or a bare `r1`.
 
-    `negated` is the `!` in front of a predicate operand. Whether a bare name is a register, a variable or a
-    label is decided by the declarations of its function, not by the parser.
+    `negated` is the `!` before a predicate operand. The declarations of the function, not the parser, decide whether a
+    bare name is a register, a variable or a label.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """An integer constant. `text` keeps its spelling (0x10, 16U) for printing; two spellings are equal."""
+    """An integer constant. `text` keeps its spelling (0x10, 16U) for printing; different spellings compare equal."""
 
     value: int
     text: str = field(default="", compare=False)
@@ -37,7 +37,7 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Float:
-    """A floating-point constant: the value's bits at `bits` width (0fXXXXXXXX is 32, 0dX…X and decimals 64)."""
+    """A floating-point constant: the value's bits at `bits` width (0fXXXXXXXX has 32; 0dX…X and decimals have 64)."""
 
     raw: int
     bits: int
@@ -92,12 +92,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """The `_` that throws a result away."""
+    """The `_` that discards a result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Operand text the parser keeps without reading it: a video selector, an operand of an unknown opcode."""
+    """Operand text that the parser keeps unread: a video selector, an operand of an unknown opcode."""
 
     text: str
 
@@ -109,7 +109,7 @@ Operand: TypeAlias = Register | Integer | Float | Symbol | Address | TensorAddre
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The predicate in front of an instruction: `@%p1`, `@!%p1`."""
+    """The predicate before an instruction: `@%p1`, `@!%p1`."""
 
     register: str
     negated: bool = False
@@ -123,8 +123,8 @@ class Instruction:
         opcode: the whole dotted opcode with its modifiers, `mad.lo.s32`.
         operands: in the order of the text.
         guard: the predicate that enables it, if any.
-        location: where it was written: a Python line for our own text, a `.loc` or PTX line for foreign text.
-        ptx_line: line of the PTX text it was parsed from, 0 where there was none.
+        location: its source: a Python line for our own PTX, a `.loc` or PTX line for foreign PTX.
+        ptx_line: line of the PTX that it was parsed from, 0 if it was not parsed.
     """
 
     opcode: str
@@ -164,9 +164,9 @@ class Variable:
         space: "param", "shared", "global", "local", "const".
         type: PTX type without the dot; "b8" for byte arrays.
         dims: array dimensions, () for a scalar; -1 for an empty bracket pair.
-        align: bytes, or None where the text gives none.
+        align: bytes, or None if the PTX specifies none.
         linkage: "", "extern", "visible", "weak", "common".
-        initializer: kept as text.
+        initializer: verbatim text.
         attributes: other directives between the space and the name (".ptr", ".global", ".v4"), in order.
     """
 
@@ -182,7 +182,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class LocDirective:
-    """`.loc file line column` with whatever follows kept as text."""
+    """`.loc file line column`; whatever follows is kept as text."""
 
     file: int
     line: int
@@ -200,7 +200,7 @@ class Directive:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment of our own on a line by itself; the parser drops comments, so it never compares."""
+    """A comment of our own on its own line; the parser drops comments, so comparisons ignore it."""
 
     text: str
 
@@ -239,7 +239,7 @@ class Function:
     body: tuple[Statement, ...] | None = None
 
     def directive(self, name: str) -> tuple[int, ...] | None:
-        """The integers of a performance directive (`maxntid`), or None where it is absent."""
+        """The integers of a performance directive (`maxntid`), or None if it is absent."""
         for item in self.directives:
             if item.name == name:
                 return tuple(int(part, 0) for part in item.text.replace(",", " ").split())
@@ -248,14 +248,14 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A PTX text: version, target, and everything in it in order.
+    """A PTX module: version, target, and all items in order.
 
     Attributes:
         version: (8, 7) for `.version 8.7`.
         target: ("sm_90a",) or ("sm_80", "debug").
-        address_size: 64, or None where the text does not say.
+        address_size: 64, or None if the text does not specify it.
         items: directives, variables and functions in the order of the text.
-        files: file number -> path, read off the `.file` directives in `items`.
+        files: file number -> path, from the `.file` directives in `items`.
     """
 
     version: tuple[int, int]
@@ -269,7 +269,7 @@ class Module:
 
     @property
     def entries(self) -> tuple[Function, ...]:
-        """The kernels of the text."""
+        """The kernels of the module."""
         return tuple(item for item in self.functions if item.kind == "entry" and item.body is not None)
 
     @property
@@ -286,14 +286,14 @@ class Module:
         return found
 
     def to_text(self, *, line_info: bool = False) -> str:
-        """The PTX text of this module. `line_info`: see `printer.to_text`."""
+        """The PTX of this module. `line_info`: see `printer.to_text`."""
         from .printer import to_text
 
         return to_text(self, line_info=line_info)
 
 
 def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:
-    """All statements in order, those inside nested blocks included (the block itself comes first)."""
+    """All statements in order, including those in nested blocks (the block itself comes first)."""
     for statement in statements:
         yield statement
         if isinstance(statement, Block):

@@ -27,17 +27,17 @@ _SINK = Sink()
 
 
 class OperandParser(Cursor):
-    """Reads operands. A bare name is a `Register` whatever it names; a name plus a constant is a `Symbol`."""
+    """Parses operands. A bare name is a `Register`, whatever it denotes; a name plus a constant is a `Symbol`."""
 
     def __init__(self, tokens: Tokens) -> None:
         super().__init__(tokens)
-        # One node per spelling: a text names the same few hundred registers thousands of times.
+        # One node per spelling: a text contains the same few hundred registers thousands of times.
         self._names: dict[str, Operand] = {"_": _SINK, "WARP_SZ": Integer(32, "WARP_SZ")}
         self._numbers: dict[str, Integer | Float] = {}
         self.in_call = False
 
     def operand_list(self, closing: str, context: str) -> tuple[Operand, ...]:
-        """Operands up to a closing token, which is stepped over."""
+        """Operands up to a closing token, which is consumed."""
         operands: list[Operand] = []
         kinds, texts, names = self.kinds, self.texts, self._names
         if self.accept(closing):
@@ -112,12 +112,12 @@ class OperandParser(Cursor):
         return self._name(text)
 
     def _offset(self) -> int:
-        """The constant after a name: `+16`, `+-16`; ptxas does not take `-16`."""
+        """The constant after a name: `+16`, `+-16`; ptxas rejects `-16`."""
         self.at += 1
         return self.integer("a constant offset")
 
     def _selectors(self, first: int) -> Operand:
-        """Operand text that is kept as it is: `a[5]` (old subscripts), `.h0` after a blank."""
+        """Operand text that is kept unread: `a[5]` (old subscripts), `.h0` after a blank."""
         depth = 0
         while True:
             text = self.texts[self.at]

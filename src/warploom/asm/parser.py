@@ -1,7 +1,7 @@
 """PTX text to tree: modules, functions, statements and directives.
 
-Reads hand-written PTX and what nvcc and Triton emit. An opcode is not looked up here: an unknown one is read like
-any other, and the verifier or the emulator refuses it. PTX ISA 4 and 11.
+Parses hand-written PTX and the output of nvcc and Triton. Opcodes are not looked up here: an unknown one is parsed like
+any other, and the verifier or the emulator rejects it. PTX ISA 4 and 11.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def parse(text: str, name: str = "<ptx>") -> Module:
 
     Args:
         text: PTX; comments are dropped.
-        name: what locations and errors call the text, its path for instance.
+        name: name of the text in locations and errors, such as its path.
 
     Raises:
-        PtxSyntaxError: with line and column, and what was expected there.
+        PtxSyntaxError: with line and column, and the expected syntax.
     """
     return Parser(tokenize(text, name)).module()
 
@@ -52,11 +52,11 @@ class Parser(DeclarationParser):
     def __init__(self, tokens: Tokens) -> None:
         super().__init__(tokens)
         self.files = self._files()
-        self._location: SourceLocation | None = None  # what the last .loc said
-        self._calls: dict[tuple[int, ...], SourceLocation | None] = {}  # where what a .loc says is called from
+        self._location: SourceLocation | None = None  # of the last .loc
+        self._calls: dict[tuple[int, ...], SourceLocation | None] = {}  # the call site of an inlined .loc
 
     def _files(self) -> dict[int, str]:
-        """File number -> path; `.file` often stands at the end of a text, so it is looked for beforehand."""
+        """File number -> path. `.file` is often at the end of a text, so it is searched for beforehand."""
         found = {}
         for index, text in enumerate(self.texts):
             if text == ".file" and self.kinds[index + 1] == NUMBER and self.kinds[index + 2] == STRING:
@@ -119,7 +119,7 @@ class Parser(DeclarationParser):
         return [directive]
 
     def _dwarf_line(self) -> Directive:
-        """The old `@@DWARF …`, a line by itself."""
+        """The old `@@DWARF …`, on its own line."""
         first = self.at
         line = self.tokens.line(first)
         while self.kinds[self.at] != END and self.tokens.line(self.at) == line:
@@ -157,7 +157,7 @@ class Parser(DeclarationParser):
     # -- directives ----------------------------------------------------------------------------------------------
 
     def _directive(self) -> Directive | None:
-        """A directive that keeps its text, or None where the next token begins no such directive."""
+        """A directive that keeps its text, or None if the next token begins no such directive."""
         if self.kinds[self.at] != DIRECTIVE:
             return None
         text = self.texts[self.at]
@@ -191,7 +191,7 @@ class Parser(DeclarationParser):
         return Directive(text[1:], self.tokens.joined(first, self.at))
 
     def _section(self) -> Directive:
-        """A section of debugging data, its text as it stands."""
+        """A section of debugging data, verbatim."""
         first = self.at + 1
         self.at += 1
         if self.kinds[self.at] not in (DIRECTIVE, WORD):

@@ -1,4 +1,4 @@
-"""A PTX tree as text: deterministic, one statement a line, read back by the parser to the same tree."""
+"""A PTX tree as text: deterministic, one statement per line, parsed back to the same tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def to_text(module: nodes.Module, *, line_info: bool = False) -> str:
     Args:
         module: the tree.
         line_info: write `.file` and `.loc` from the locations of the instructions, with paths exactly as in the
-            locations. Where the tree has `.loc` directives of its own these stay and nothing is added.
+            locations. If the tree has its own `.loc` directives, these are kept and nothing is added.
     """
     lines = [f".version {module.version[0]}.{module.version[1]}", f".target {', '.join(module.target)}"]
     if module.address_size is not None:
@@ -39,7 +39,7 @@ def to_text(module: nodes.Module, *, line_info: bool = False) -> str:
 
 @lru_cache(maxsize=16384)
 def name_text(name: str) -> str:
-    """A name, in quotes where it is not plain PTX identifier."""
+    """A name, in quotes if it is not a plain PTX identifier."""
     return name if _PLAIN_NAME.fullmatch(name) else f'"{name}"'
 
 
@@ -66,7 +66,7 @@ def _offset(offset: int) -> str:
 
 
 def _list(operands: Iterable[nodes.Operand]) -> str:
-    """Operands with commas. Most are registers, which their names write."""
+    """Operands separated by commas; a fast path for registers, the usual case."""
     return ", ".join(
         [
             name_text(operand.name)
@@ -90,7 +90,7 @@ _OPERANDS: dict[type, Callable[[Any], str]] = {
     nodes.Sink: lambda operand: "_",
     nodes.Raw: lambda operand: operand.text,
 }
-"""How each kind of operand is written."""
+"""The function that prints each kind of operand."""
 
 
 def instruction_text(instruction: nodes.Instruction) -> str:
@@ -101,7 +101,7 @@ def instruction_text(instruction: nodes.Instruction) -> str:
 
 
 def guard_text(guard: nodes.Guard | None) -> str:
-    """`@%p1 ` or `@!%p1 `, blank included; nothing where there is no guard."""
+    """`@%p1 ` or `@!%p1 `, blank included; empty if there is no guard."""
     return "" if guard is None else f"@{'!' if guard.negated else ''}{name_text(guard.register)} "
 
 
@@ -128,7 +128,7 @@ def declaration_text(declaration: nodes.RegisterDeclaration) -> str:
 
 
 def directive_text(directive: nodes.Directive) -> str:
-    """A directive, semicolon included where it has one."""
+    """A directive, semicolon included if it has one."""
     text = f".{directive.name} {directive.text}" if directive.name != "@" else f"@{directive.text}"
     return text.rstrip() + (";" if directive.name in _SEMICOLON else "")
 
@@ -146,7 +146,8 @@ def _has_locs(statements: Iterable[nodes.Statement]) -> bool:
 class _Printer:
     """Appends to `lines`.
 
-    `files`: path -> file number, None where no line information is asked for. A new one is numbered where it appears.
+    `files`: path -> file number, None if no line information is requested. New files are numbered in order of
+    appearance.
     """
 
     lines: list[str]

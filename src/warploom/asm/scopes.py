@@ -1,6 +1,6 @@
-"""Which name means what where: one table of names per block, looked up outwards. PTX ISA 4.4 and 5.4.
+"""Name resolution: one table of names per block, looked up outwards. PTX ISA 4.4 and 5.4.
 
-Registers, variables and labels of one block share their names; an inner block may use them anew.
+Registers, variables and labels of one block share a namespace; an inner block may redeclare their names.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from .nodes import Block, Function, Label, Module, RegisterDeclaration, Statemen
 
 VECTORS = (".v2", ".v4", ".v8")
 MAX_REGISTERS = 1 << 17
-"""More registers than this from one `name<N>` are taken for a mistake."""
+"""More registers than this in one `name<N>` are treated as an error."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a name stands for.
+    """The referent of a name.
 
     Attributes:
         kind: "register", "variable", "label", "function" or "special".
-        type: of a register: "f32", "pred", or "v4.f32" for a vector of four.
-        space: of a variable.
+        type: type of a register: "f32", "pred", or "v4.f32" for a vector of four.
+        space: state space of a variable.
     """
 
     kind: str
@@ -37,7 +37,7 @@ _LABEL, _FUNCTION = Meaning("label"), Meaning("function")
 
 @dataclass
 class Scope:
-    """The names of one block. `duplicates` lists those declared twice in it."""
+    """The names of one block. `duplicates` lists names that it declares twice."""
 
     parent: Scope | None = None
     names: dict[str, Meaning] = field(default_factory=dict)
@@ -51,12 +51,12 @@ class Scope:
         self.names[name] = meaning
 
     def declare_all(self, names: Sequence[str], meaning: Meaning) -> None:
-        """Add names that mean the same and differ from each other."""
+        """Add distinct names with the same meaning."""
         self.duplicates += [name for name in names if name in self.names]
         self.names.update(dict.fromkeys(names, meaning))
 
     def find(self, name: str) -> Meaning | None:
-        """What a name means here; also a component of a vector register (`v.x`) and a special register."""
+        """The meaning of a name here; also of a component of a vector register (`v.x`) and of a special register."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.names:
@@ -86,7 +86,7 @@ class Scope:
         return self._types
 
     def known(self) -> Iterator[str]:
-        """Every name visible here."""
+        """All names visible here."""
         scope: Scope | None = self
         while scope is not None:
             yield from scope.names
@@ -94,7 +94,7 @@ class Scope:
 
 
 def module_scope(module: Module) -> Scope:
-    """The names of a module: its variables and functions. A prototype may be repeated, and so may an extern."""
+    """The names of a module: its variables and functions. A prototype or an extern may be repeated."""
     scope = Scope()
     bodies: set[str] = set()
     for item in module.items:
@@ -120,9 +120,9 @@ def function_scope(function: Function, module: Scope) -> Scope:
 
 
 def fill(scope: Scope, statements: tuple[Statement, ...]) -> list[RegisterDeclaration]:
-    """Declare what the statements of one block declare, those in inner blocks left out.
+    """Declare the names of one block's statements, without those of inner blocks.
 
-    Returns the declarations of unreasonably many registers, which are left out too.
+    Returns the declarations of unreasonably many registers, which are not declared.
     """
     refused = []
     for statement in statements:
@@ -145,7 +145,7 @@ def fill(scope: Scope, statements: tuple[Statement, ...]) -> list[RegisterDeclar
 
 
 def block_scope(block: Block, parent: Scope) -> tuple[Scope, list[RegisterDeclaration]]:
-    """The scope of a nested block, and what `fill` refused."""
+    """The scope of a nested block, and the declarations that `fill` refused."""
     scope = Scope(parent)
     return scope, fill(scope, block.statements)
 

@@ -1,7 +1,7 @@
-"""What is wrong with a PTX tree, before ptxas or the emulator sees it.
+"""The errors in a PTX tree, found before ptxas or the emulator sees it.
 
 Checks the target and the PTX version, every instruction against the instruction table, every name against the
-declarations, and the limits a kernel's head asks for. Each finding is a sentence with the user's location.
+declarations, and the limits of a kernel's head. Each finding is a sentence with the user's location.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from .scopes import Scope, block_scope, fill, function_scope, module_scope
 
 
 def verify(module: Module, arch: str | None = None) -> list[VerificationError]:
-    """Everything that is wrong with a module, in the order of its text.
+    """All errors in a module, in the order of its text.
 
     Args:
         module: the tree.
-        arch: the machine it is meant for, if that is not its own target: "sm_90a". Features of `sm_90a` run on that
-            very chip only, plain ones on any later chip too.
+        arch: the machine to run on, if that is not the module's own target: "sm_90a". Features of `sm_90a` run only on
+            that chip, plain ones also on any later chip.
     """
     return _Verifier(module, arch).run()
 
@@ -68,8 +68,8 @@ class _Verifier:
         self.machine = machine
         self.found: list[VerificationError] = []
         self.rows: dict[str, tuple[tuple[Match, ...], tuple[Match, ...]]] = {}
-        self.good: set[tuple[Any, ...]] = set()  # forms of instructions in which nothing was found
-        self.by_constants: set[tuple[Any, ...]] = set()  # forms that are good or not by their constants
+        self.good: set[tuple[Any, ...]] = set()  # forms of instructions without errors
+        self.by_constants: set[tuple[Any, ...]] = set()  # forms whose validity depends on their constants
         self.target: Arch | None = None
         self.scope = module_scope(module)
         self.near: SourceLocation | None = None  # of the last instruction: labels and declarations have none
@@ -89,7 +89,7 @@ class _Verifier:
     # -- the instruction table -----------------------------------------------------------------------------------
 
     def _row_complaint(self, row: Match, whole: str) -> tuple[str, str | None] | None:
-        """What the target, the version or the row's own check has against a row: a sentence and a hint, or None."""
+        """The objection of the target, the version or the row's own check to a row: a sentence and a hint, or None."""
         form = row.form
         requirements = [(form.arch, form.ptx, f"`{whole}`")]
         for chosen, arch, ptx in form.requirements(row.modifiers):
@@ -158,8 +158,8 @@ class _Verifier:
     def _instruction(
         self, instruction: Instruction, scope: Scope, form: tuple[Any, ...] | None, key: tuple[Any, ...] | None
     ) -> None:
-        """One instruction; `key`: its form, with its constants where they matter, to be known as good if nothing is
-        found."""
+        """Check one instruction. `key`: its form, with its constants if they matter, which is recorded as valid if
+        there are no errors."""
         before = len(self.found)
         if instruction.guard is not None:
             self._guard(instruction, scope)
@@ -176,7 +176,7 @@ class _Verifier:
             self.good.add(key)
 
     def _operands(self, instruction: Instruction, bound: Bound, scope: Scope) -> None:
-        """The names in the operands, and what addresses are made of."""
+        """Check the names in the operands, and the bases of addresses."""
         for what, expected, got in out_of_range(bound.match, bound.operands):
             self._note(f"{what} of `{instruction.opcode}` is out of range", where=instruction.location,
                        expected=expected, got=str(got), code="immediate-range")  # fmt: skip
@@ -198,7 +198,7 @@ class _Verifier:
                 self._space(operand.base, replace(spec, space="global"), bound.match, scope, instruction)
 
     def _bound(self, instruction: Instruction, scope: Scope) -> Bound | None:
-        """The instruction bound to a row that the target and version have, if there is one; else a note."""
+        """The instruction bound to a row that the target and version have, if there is one; otherwise a note."""
         rows, good = self._rows(instruction.opcode)
         types = scope.types()
         try:
@@ -210,13 +210,13 @@ class _Verifier:
                         raise
             bound = bind(instruction, types)
         except VerificationError as error:
-            # A name that nothing declares is the likelier cause than a row it does not fit.
+            # An undeclared name is a likelier cause than a row that does not fit.
             before = len(self.found)
             for operand in instruction.operands:
                 self._names(operand, scope, instruction, free=True)
             if len(self.found) > before:
                 return None
-            # Where no row has the opcode here at all, its operands do not matter.
+            # If no row has the opcode here at all, its operands do not matter.
             complaint = self._row_complaint(rows[0], instruction.opcode) if rows and not good else None
             if complaint is None:
                 self.found.append(error)
@@ -269,7 +269,7 @@ class _Verifier:
             self._note(f"{what} goes to {name!r}, which is a {meaning.kind}", where=where, expected="a label")
 
     def _names(self, operand: Operand, scope: Scope, instruction: Instruction, free: bool) -> None:
-        """Every name of an operand is declared. `free`: it may be a variable as well as a register."""
+        """Check that all names of an operand are declared. `free`: they may be variables as well as registers."""
         if type(operand) is Register:
             meaning = scope.find(operand.name)
             if meaning is not None and meaning.kind == "register":
@@ -328,7 +328,7 @@ class _Verifier:
     def _name_as_value(
         self, operand: Operand, spec: OperandSpec, row: Match, scope: Scope, instruction: Instruction
     ) -> None:
-        """An operand that may be the address of a variable, or a vector of which no element may."""
+        """Check an operand that may be the address of a variable, or a vector, whose elements may not."""
         for one in operand.elements if isinstance(operand, Vector) else (operand,):
             meaning = scope.find(one.name) if isinstance(one, (Register, Symbol)) else None
             if meaning is None or meaning.kind in ("register", "special"):
@@ -344,7 +344,7 @@ class _Verifier:
         return self.target.number if self.target is not None else 0
 
     def _space(self, operand: Address, spec: OperandSpec, row: Match, scope: Scope, instruction: Instruction) -> None:
-        """What an address is made of: a register, a variable of the space the instruction names, a number in .local."""
+        """Check the base of an address: a register, a variable of the instruction's space, or a number in .local."""
         space = spec.space or row.modifiers.get("space") or ""
         where = instruction.location
         if not isinstance(operand.base, (Register, Symbol)):

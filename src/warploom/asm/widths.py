@@ -1,7 +1,7 @@
-"""Which register, constant and name stands where an instruction names a type.
+"""The registers, constants and names that fit where an instruction names a type.
 
-PTX ISA 6.1 (compatible types), 6.6 (addresses of variables), 9.4.1 (registers wider than the type), 4.5 (constants);
-that ptxas takes no constant for 16-bit floats, and only `.b` registers for the packed and alternate floating-point
+PTX ISA 6.1 (compatible types), 6.6 (addresses of variables), 9.4.1 (registers wider than the type), 4.5 (constants).
+That ptxas accepts no constant for 16-bit floats, and only `.b` registers for the packed and alternate floating-point
 types, was tried with 13.0.
 """
 
@@ -18,24 +18,24 @@ from .nodes import Float, Integer
 _PLAIN_FLOATS = {"f16", "f32", "f64"}
 _WIDENING = {*_PLAIN_FLOATS, "f16x2"}
 RELAXED = {"ld", "ldu", "st", "cvt"}
-"""The instructions whose data registers may be wider than their type."""
+"""Instructions whose data registers may be wider than their type."""
 
 
 def may_widen(base: str, modifiers: Iterable[str]) -> bool:
-    """Whether an instruction takes registers wider than its types. `cvt` does where none of them is an alternate
+    """True if an instruction takes registers wider than its types. `cvt` does if none of them is an alternate
     floating-point type (bf16, tf32, the eight-bit ones and narrower): ptxas 13.0."""
     types = [word for word in modifiers if word in dtypes.ALL] if base == "cvt" else []
     return base in RELAXED and all(dtypes.ALL[word].is_integer or word in _WIDENING for word in types)
 
 
 def is_relaxed(widens: bool, needed: str) -> bool:
-    """Whether the register of this type may be wider, in an instruction that takes wider ones: no packed one."""
+    """True if a register of this type may be wider, in an instruction that takes wider ones; packed types may not."""
     wanted = dtypes.ALL.get(needed)
     return widens and wanted is not None and (not wanted.is_float or needed in _PLAIN_FLOATS)
 
 
 def fits(declared: str, needed: str, relaxed: bool = False) -> bool:
-    """Whether a register of declared type may stand where an instruction names a type."""
+    """True if a register of the declared type fits where an instruction names a type."""
     if needed in ("", declared):
         return True
     wanted, have = dtypes.ALL.get(needed), dtypes.ALL.get(declared)
@@ -45,7 +45,7 @@ def fits(declared: str, needed: str, relaxed: bool = False) -> bool:
         return have.kind is wanted.kind
     if wanted.is_float:
         wide_enough = have.bits >= wanted.register_bits if relaxed else have.bits == wanted.register_bits
-        # A fundamental type takes its own registers, the others (bf16, tf32, f16x2 …) raw bits only.
+        # A fundamental type takes its own registers; the others (bf16, tf32, f16x2 …) take only raw bits.
         return have.kind is Kind.BITS and wide_enough
     if have.is_float and wanted.kind is not Kind.BITS:
         return False
@@ -55,7 +55,7 @@ def fits(declared: str, needed: str, relaxed: bool = False) -> bool:
 
 
 def _held_in(wanted: dtypes.DType) -> int:
-    """Bits of the register where it may not be wider. Parts of 8 bits of a mov stand in registers of 8 bits."""
+    """Bits of the register if it may not be wider. 8-bit parts of a mov are in 8-bit registers."""
     return wanted.bits if wanted is dtypes.b8 else wanted.register_bits
 
 
@@ -76,9 +76,9 @@ def accepted(needed: str, relaxed: bool = False) -> str:
 
 
 def addresses(declared: str, space: str = "", needed: str = "") -> bool:
-    """Whether a register may hold an address, which has 32 bits in tensor memory and 32 or 64 elsewhere.
+    """True if a register may hold an address, which has 32 bits in tensor memory and 32 or 64 elsewhere.
 
-    `needed`: the one type that an instruction takes there (mma's addresses in tensor memory are .b32)."""
+    `needed`: the only type that an instruction takes there (mma's addresses in tensor memory are .b32)."""
     have = dtypes.ALL.get(declared)
     if have is None or needed:
         return have is None or declared == needed
@@ -86,7 +86,7 @@ def addresses(declared: str, space: str = "", needed: str = "") -> bool:
 
 
 def constant_misfit(constant: Integer | Float, needed: str) -> str | None:
-    """What should stand there instead of a constant, or None where it fits."""
+    """The expected operand if a constant does not fit, or None if it fits."""
     wanted = dtypes.ALL.get(needed)
     if wanted is None:
         return None
@@ -102,10 +102,10 @@ def constant_misfit(constant: Integer | Float, needed: str) -> str | None:
 
 
 def name_misfit(row: Match, spec: OperandSpec, kind: str, space: str, target: int) -> str | None:
-    """What should stand in the place of a name that an operand is, or None where it fits.
+    """The expected operand if a name does not fit, or None if it fits.
 
     Args:
-        kind, space: what the name means: a "variable" and its state space, a "function", a "label".
+        kind, space: the name's meaning: a "variable" and its state space, a "function", a "label".
         target: the number of the target.
     """
     own = row.variables_of(spec)
