@@ -10,8 +10,12 @@ import pytest
 import warploom
 from tests.errors import refused
 from warploom.kernels.hopper.attention_config import L2_BYTES
-from warploom.operators.attention import captured, limits
+from warploom.operators.attention import captured, gradients, limits
 from warploom.operators.attention.request import read, read_varlen
+from warploom.operators.binding import Binding
+from warploom.runtime.bind import Arguments, bind
+from warploom.runtime.machine import Machine
+from warploom.runtime.program import Program
 
 OPTIONS: dict[str, Any] = {"scale": None, "softcap": None}
 FEW = np.zeros(1024, np.float16)
@@ -110,3 +114,48 @@ def test_a_window_wider_than_all_keys_is_no_limit(window: tuple[int, int]) -> No
     q, k, v = (draw.standard_normal((1, 1, length, 64)).astype(np.float16) for length in (70, 50, 50))
     wanted = warploom.attention(q, k, v, window=tuple(-1 if each > 100 else each for each in window))
     np.testing.assert_array_equal(warploom.attention(q, k, v, window=window), wanted)
+
+
+@pytest.mark.parametrize("batch, heads", [(65_536, 1), (70_000, 3), (1, 65_537)])
+def test_gradients_of_more_heads_and_batches_than_a_grid_has_along_y_and_z(
+    batch: int, heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without emulating them: the launches are bound as on a GPU, whose grid limits `bind` asks for."""
+    grids = []
+
+    def bound(program: Program, arrays: Binding, machine: Any = None) -> None:
+        found = bind(program, Arguments(list(arrays.arrays), arrays.numbers), Machine("H200", "sm_90a", 132))
+        grids.append(found.grid)
+
+    monkeypatch.setattr(gradients, "launch", bound)
+    monkeypatch.setattr(gradients, "refuse_long_emulation", lambda request: None)
+    q, grad, lse = long(batch, heads, 2, 8), long(batch, heads, 2, 8), np.zeros((batch, heads, 2), np.float32)
+    warploom.attention_backward(q, q, q, q, lse, grad)
+    assert grids == [(batch * heads * blocks, 1, 1) for blocks in (16, 1, 1)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("varlen", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_gradients_are_the_same_wherever_a_grid_has_its_heads(varlen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(0)
+
+    def normal(length: int, heads: int) -> np.ndarray:
+        shape = (length, heads, 8) if varlen else (2, heads, length, 8)
+        return draw.standard_normal(shape).astype(np.float16)
+
+    q, k, v, grad = (normal(length, heads) for length, heads in ((130, 3), (20, 1), (20, 1), (130, 3)))
+    ends = (np.array([0, 60, 130], np.int32), np.array([0, 7, 20], np.int32)) if varlen else ()
+    forward = warploom.attention_varlen if varlen else warploom.attention
+    backward = warploom.attention_varlen_backward if varlen else warploom.attention_backward
+    out, lse = forward(q, k, v, *ends, causal=True, return_lse=True)
+    wanted = backward(q, k, v, *ends, out, lse, grad, causal=True)
+    monkeypatch.setattr(gradients, "GRID_LIMITS", ((1 << 31) - 1, 2, 2))
+    for found, right in zip(backward(q, k, v, *ends, out, lse, grad, causal=True), wanted, strict=True):
+        np.testing.assert_array_equal(found, right)
+
+
+def test_more_rows_of_gradients_than_a_grid_has_are_refused() -> None:
+    request = read({name: long(1 << 20, 128, 128, 8) for name in "qkv"}, layout="bhsd", causal=False, window=None,
+                   **OPTIONS)  # fmt: skip
+    with refused("wrong-shape", expected=f"at most {(1 << 31) - 1}", got=str(1 << 31)):
+        gradients.folds(request, 0)

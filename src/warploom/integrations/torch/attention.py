@@ -226,6 +226,11 @@ def _run_backward(
     return found.dq, found.dk, found.dv, sunk
 
 
+def of_result(grad: Tensor | None, out: Tensor) -> Tensor:
+    """The gradient of a result: zeros where nobody uses it."""
+    return torch.zeros_like(out) if grad is None else grad
+
+
 def spread(grad: Any) -> Any:
     """A gradient, or None, in memory of its own: that of a sum, say, is one number everywhere."""
     return grad if grad is None or 0 not in grad.stride() else grad.contiguous()
@@ -259,7 +264,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
 
 def _backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
     q, k, v, sinks, out, lse = ctx.saved_tensors
-    grad = torch.zeros_like(out) if grad is None else grad
+    grad = of_result(grad, out)
     dq, dk, dv, sunk = torch.ops.warploom.attention_backward(q, k, v, sinks, out, lse, grad, lse_grad, *ctx.options)
     return dq, dk, dv, None if sinks is None else sunk, *(None,) * 6
 

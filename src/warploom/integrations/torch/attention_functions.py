@@ -43,10 +43,10 @@ class _Modified(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
-        from .attention import spread, sunken
+        from .attention import of_result, spread, sunken
 
         q, k, v, sinks, out, lse = ctx.saved_tensors
-        grad, lse_grad = torch.zeros_like(out) if grad is None else spread(grad), spread(lse_grad)
+        grad, lse_grad = spread(of_result(grad, out)), spread(lse_grad)
         with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
             tensors = {"q": q, "k": k, "v": v}
             found = gradients.gradients(tensors, out, lse, grad, lse_grad=lse_grad, **ctx.options)

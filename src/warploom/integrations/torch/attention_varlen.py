@@ -18,6 +18,7 @@ from .arguments import plain, untraced
 from .attention import (
     check_gradient,
     check_tensors,
+    of_result,
     refuse_outputs,
     refuse_softcap,
     sixteen_bits,
@@ -122,7 +123,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
 
 def _backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
     *tensors, out, lse = ctx.saved_tensors
-    grad = torch.zeros_like(out) if grad is None else grad
+    grad = of_result(grad, out)
     dq, dk, dv, sunk = torch.ops.warploom.attention_varlen_backward(*tensors, out, lse, grad, lse_grad, *ctx.options)
     return dq, dk, dv, None, None, None if tensors[-1] is None else sunk, *(None,) * 6
 

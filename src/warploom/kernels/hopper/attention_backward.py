@@ -46,11 +46,13 @@ class BackwardConfig:
         tile: keys of a tile for dQ, queries of one for dK and dV.
         consumers: warpgroups, with 64 rows of the result each.
         stages: of the ring.
+        folded: heads and batches are along x, too (`BlocksOf`).
     """
 
     tile: int = 64
     consumers: int = 2
     stages: int = 2
+    folded: bool = False
 
     @property
     def rows(self) -> int:
@@ -90,17 +92,60 @@ def _fitting(of: Attention, config: BackwardConfig) -> BackwardConfig:
 
 @dataclass(frozen=True)
 class BlocksOf:
-    """The grid rule: a CTA for each block of a dimension, of each head, of each batch."""
+    """The grid rule: a CTA for each block of a dimension, of each head, of each batch.
+
+    Attributes:
+        dimension, heads: names of sizes.
+        rows: of a block.
+        varlen: sequences one after the other; as many CTAs as there may be blocks, whatever their lengths are.
+        folded: all of them along x, where y and z do not hold the heads or the batches (`isa.launch.GRID_LIMITS`).
+    """
 
     dimension: str
     heads: str
     rows: int
     varlen: bool = False
+    folded: bool = False
 
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
-        """CTAs along x, y, z; of sequences as many as there may be blocks, whatever their lengths are."""
+        """CTAs along x, y, z."""
         count = -(-dims[self.dimension] // self.rows) + (dims["N"] if self.varlen else 0)
-        return (count, dims[self.heads], dims["B"])
+        heads, batches = dims[self.heads], dims["B"]
+        return (count * heads * batches, 1, 1) if self.folded else (count, heads, batches)
+
+
+@dataclass(frozen=True)
+class Here:
+    """Which block, head and batch a CTA of `BlocksOf` has; read where it is asked.
+
+    Attributes:
+        grid: the rule.
+        array: whose shape has the dimension and the heads at `axes`.
+        ends: of sequences one after the other.
+    """
+
+    grid: BlocksOf
+    array: ArrayHandle
+    axes: tuple[int, int] = (1, 2)
+    ends: ArrayHandle | None = None
+
+    def block(self) -> Register:
+        return ptx.special.ctaid.x() % self._blocks() if self.grid.folded else ptx.special.ctaid.x()
+
+    def head(self) -> Register:
+        if not self.grid.folded:
+            return ptx.special.ctaid.y()
+        return ptx.special.ctaid.x() // self._blocks() % self.array.shape[self.axes[1]]
+
+    def batch(self) -> Register:
+        if not self.grid.folded:
+            return ptx.special.ctaid.z()
+        return ptx.special.ctaid.x() // self._blocks() // self.array.shape[self.axes[1]]
+
+    def _blocks(self) -> Register:
+        """Of a head."""
+        count = (self.array.shape[self.axes[0]] + (self.grid.rows - 1)) // self.grid.rows
+        return count if self.ends is None else count + self.ends.shape[0]
 
 
 def padded_rows(queries: int, sequences: int = 0) -> int:
@@ -142,23 +187,26 @@ def stored(of: Attention, length: str, heads: str, width: int) -> Tile:
 
 
 def build_rows(
-    dtype: DType, value_dim: int, heads_first: bool, varlen: bool = False, logarithms: bool = False
-) -> Kernel:
+    dtype: DType, value_dim: int, heads_first: bool, varlen: bool = False, logarithms: bool = False,
+    folded: bool = False,
+) -> Kernel:  # fmt: skip
     """lse2 and delta (B, H, P) of O and dO, (B, H, S, E) or (B, S, H, E), contiguous, and LSE (B, H, S).
 
     logarithms: the gradient dLSE (B, H, S) of LSE is there, too. P is the gradient of LSE by a score, so that
     dS = P (dO Vᵀ - delta) with delta = sum of dO O - dLSE.
 
     P is S or more; queries behind S, and those that see no key, get lse2 = inf and delta = 0. `varlen`: sequences one
-    after the other in one batch, which end at `ends` (s32).
+    after the other in one batch, which end at `ends` (s32). `folded`: see `BlocksOf`.
     """
+    grid = BlocksOf("P", "H", ROWS_PER_CTA, folded=folded)
     shape = ("B", "H", "S") if heads_first else ("B", "S", "H")
 
     def rows(**call: Any) -> None:
         O, dO, LSE, lse2, delta = (call[name] for name in ("O", "dO", "LSE", "lse2", "delta"))  # noqa: E741
         thread = ptx.special.tid.x()
-        lane, query = thread & 31, ptx.special.ctaid.x() * ROWS_PER_CTA + (thread >> 5)
-        head, batch = ptx.special.ctaid.y(), ptx.special.ctaid.z()
+        here = Here(grid, lse2, axes=(2, 1))
+        lane, query = thread & 31, here.block() * ROWS_PER_CTA + (thread >> 5)
+        head, batch = here.head(), here.batch()
         _, heads, queries = LSE.shape
         both = batch * heads + head
         padded, exists = query, None
@@ -166,8 +214,8 @@ def build_rows(
             query, exists = in_sequence(call["ends"], padded, queries)
         row = both.to(u64) * queries + query if heads_first else (batch * queries + query).to(u64) * heads + head
         total = reg.scalar(f32, init=0.0)
-        here = query < queries if exists is None else exists
-        with ptx.if_(here & (lane * _LANE_ELEMENTS < value_dim)):
+        exists = query < queries if exists is None else exists
+        with ptx.if_(exists & (lane * _LANE_ELEMENTS < value_dim)):
             offset = (row * value_dim + lane * _LANE_ELEMENTS) * dtype.bytes
             pairs = [
                 [unpack(word, dtype) for word in ptx.load(b32, ptx.addr(array.pointer() + offset), vector=4)]
@@ -180,7 +228,7 @@ def build_rows(
             total += ptx.warp.shuffle_xor(total, distance)
         with ptx.if_(lane == 0):
             sums = reg.scalar(f32, init=-math.inf)
-            with ptx.if_(here):
+            with ptx.if_(exists):
                 at = (both.to(u64) * queries + query) * 4
                 sums.set(ptx.load(f32, ptx.addr(LSE.pointer() + at)))
                 if logarithms:
@@ -196,7 +244,7 @@ def build_rows(
             **({"ends": Tile("N", s32)} if varlen else {}),
         },
         out_specs={"lse2": Tile("B", "H", "P", f32), "delta": Tile("B", "H", "P", f32)},
-        grid=BlocksOf("P", "H", ROWS_PER_CTA), block=32 * ROWS_PER_CTA, arch="sm_90a", name="attention_rows",
+        grid=grid, block=32 * ROWS_PER_CTA, arch="sm_90a", name="attention_rows",
     )(rows)  # fmt: skip
 
 

@@ -40,6 +40,7 @@ from ...lang.values import Register
 from .attention_backward import (
     BackwardConfig,
     BlocksOf,
+    Here,
     arguments,
     keys_config,
     modified,
@@ -61,6 +62,7 @@ def build(of: Attention, config: BackwardConfig | None = None, parts: str = "bot
     config = config or keys_config(of)
     chosen = config
     few, many, at_launch = REGISTERS[config.consumers]
+    grid = BlocksOf("T", "G", config.rows, of.varlen, config.folded)
 
     def attention_keys(**call: Any) -> None:
         fixed = TmaPipeline(
@@ -82,18 +84,19 @@ def build(of: Attention, config: BackwardConfig | None = None, parts: str = "bot
             for me in each_consumer(warpgroup, chosen.consumers, many):
                 consume(of, chosen, call, fixed, ring, vectors, place, me, parts, own)
 
+        here = Here(grid, call["K"], ends=call.get("k_ends"))
         if not of.varlen:
             fixed.initialise(ring)
-            roles(Place.here(of, chosen, call))
+            roles(Place.here(of, chosen, call, here))
             return
         lengths = call["K"].shape[1], call["Q"].shape[1]
         sequences = Sequences(Offsets(call["k_ends"]), Offsets(call["q_ends"]), *lengths, chosen.rows)
         sequences.initialise()
         fixed.initialise(ring)
-        number = ptx.special.ctaid.x()
+        number = here.block()
         with ptx.if_(number < sequences.total()):
-            place = Place.of_sequence(of, chosen, call, sequences.find(number))
-            roles(place, lambda: Own.of(sequences.find(ptx.special.ctaid.x())))
+            place = Place.of_sequence(of, chosen, call, sequences.find(number), here)
+            roles(place, lambda: Own.of(sequences.find(here.block()), here))
 
     return kernel(
         in_specs=arguments(of, config.tile, config.rows),
@@ -101,7 +104,7 @@ def build(of: Attention, config: BackwardConfig | None = None, parts: str = "bot
             **({"dK": stored(of, "T", "G", of.head_dim)} if parts != "dV" else {}),
             **({"dV": stored(of, "T", "G", of.value_dim)} if parts != "dK" else {}),
         },
-        grid=BlocksOf("T", "G", config.rows, of.varlen), block=128 * (1 + config.consumers), arch="sm_90a",
+        grid=grid, block=128 * (1 + config.consumers), arch="sm_90a",
         registers=at_launch, name="attention_keys",
     )(attention_keys)  # fmt: skip
 
@@ -109,20 +112,21 @@ def build(of: Attention, config: BackwardConfig | None = None, parts: str = "bot
 @dataclass
 class Own:
     """Of a sequence that shares its arrays with others: where its keys, its queries and its part of lse2 and delta
-    begin, how many keys it has, and the first of this CTA's."""
+    begin, how many keys it has, the first of this CTA's, and what else is this CTA's."""
 
     key_begin: Register
     query_begin: Register
     keys: Register
     sums: Register
     row: Register
+    here: Here
 
     @classmethod
-    def of(cls, sequence: Sequence) -> Own:
+    def of(cls, sequence: Sequence, here: Here) -> Own:
         """Of a sequence whose "queries" are keys, for its blocks are blocks of them."""
         keys = sequence.query_end - sequence.query_begin
         sums = padded_begin(sequence.key_begin, sequence.number)
-        return cls(sequence.query_begin, sequence.key_begin, keys, sums, sequence.row)
+        return cls(sequence.query_begin, sequence.key_begin, keys, sums, sequence.row, here)
 
 
 @dataclass
@@ -144,31 +148,32 @@ class Place:
     own: Own | None = None
 
     @classmethod
-    def here(cls, of: Attention, config: BackwardConfig, call: dict[str, Any]) -> Place:
+    def here(cls, of: Attention, config: BackwardConfig, call: dict[str, Any], here: Here) -> Place:
         """This CTA's."""
         _, queries, heads, _ = call["Q"].shape
         group = heads // call["K"].shape[2]
-        row = (ptx.special.ctaid.x() * config.rows).view(s32)
+        row = (here.block() * config.rows).view(s32)
         edges = call.get("last"), call.get("first")
-        return cls._seen(of, config, row, queries, edges, ptx.special.ctaid.z, group)
+        return cls._seen(of, config, row, queries, edges, here.head, here.batch, group)
 
     @classmethod
     def of_sequence(
-        cls, of: Attention, config: BackwardConfig, call: dict[str, Any], sequence: Sequence
+        cls, of: Attention, config: BackwardConfig, call: dict[str, Any], sequence: Sequence, here: Here
     ) -> Place:  # fmt: skip
         """This CTA's, of a sequence whose "queries" are keys, for its blocks are blocks of them."""
         group = call["Q"].shape[2] // call["K"].shape[2]
         keys, queries = sequence.query_end - sequence.query_begin, sequence.key_end - sequence.key_begin
         last, first = (call[name] + (keys - queries) if name in call else None for name in ("last", "first"))
-        place = cls._seen(of, config, sequence.row, queries.view(u32), (last, first), lambda: reg.scalar(u32, init=0),
-                          group)  # fmt: skip
-        place.own = Own.of(sequence)
+        place = cls._seen(of, config, sequence.row, queries.view(u32), (last, first), here.head,
+                          lambda: reg.scalar(u32, init=0), group)  # fmt: skip
+        place.own = Own.of(sequence, here)
         return place
 
     @classmethod
     def _seen(
         cls, of: Attention, config: BackwardConfig, row: Register, queries: Register,
-        edges: tuple[Register | None, Register | None], batch: Callable[[], Register], group: Register,
+        edges: tuple[Register | None, Register | None], head: Callable[[], Register], batch: Callable[[], Register],
+        group: Register,
     ) -> Place:  # fmt: skip
         """Count the tiles of queries that see the keys from `row` on."""
         rows, tile, (last, first) = config.rows, config.tile, edges
@@ -183,7 +188,7 @@ class Place:
             end = ptx.math.max(end, begin)
             clear = ptx.math.min(clear, end)
             low = ptx.math.min(ptx.math.max(_tiles(row - first + 1, tile), clear), end)
-        return cls(row, ptx.special.ctaid.y(), batch(), group, begin, clear, low, end, last, first)
+        return cls(row, head(), batch(), group, begin, clear, low, end, last, first)
 
 
 def _tiles(query: Register, size: int) -> Register:
@@ -323,7 +328,7 @@ def store_keys(
         store.store(acc, memory, lambda column: (column, place.kv_head, key, place.batch))
     else:
         own = find()
-        rows = Rows(own.row + QUERY_ROWS * me, own.key_begin, own.keys, ptx.special.ctaid.y(), heads)
+        rows = Rows(own.row + QUERY_ROWS * me, own.key_begin, own.keys, own.here.head(), heads)
         row, batch = rows.first + own.key_begin, reg.scalar(u32, init=0)
 
         def whole() -> None:

@@ -30,6 +30,7 @@ from ...lang.values import Register
 from .attention_backward import (
     BackwardConfig,
     BlocksOf,
+    Here,
     arguments,
     modified,
     padded_begin,
@@ -51,6 +52,7 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
     config = config or queries_config(of)
     chosen = config
     few, many, at_launch = REGISTERS[config.consumers]
+    grid = BlocksOf("S", "H", config.rows, of.varlen, config.folded)
 
     def attention_queries(**call: Any) -> None:
         fixed = TmaPipeline(
@@ -75,27 +77,26 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
             for me in each_consumer(warpgroup, chosen.consumers, many):
                 consume(of, chosen, call, fixed, ring, block, me, sums)
 
+        here = Here(grid, call["Q"], ends=call.get("q_ends"))
         if not of.varlen:
             fixed.initialise(ring)
             whole = blocks()
-            roles(whole.block(
-                (whole.per_head - 1) - ptx.special.ctaid.x(), ptx.special.ctaid.y(), ptx.special.ctaid.z()
-            ))  # fmt: skip
+            roles(whole.block((whole.per_head - 1) - here.block(), here.head(), here.batch()))
             return
         some = blocks((call["q_ends"], call["k_ends"]))
         some.initialise()
         fixed.initialise(ring)
         some.begin()
-        number = ptx.special.ctaid.x()
+        number = here.block()
         with ptx.if_(number < some.per_head):
             sequence = some.find(number)
             begin = padded_begin(sequence.query_begin, sequence.number)
-            roles(some.of_sequence(sequence, ptx.special.ctaid.y()), begin)
+            roles(some.of_sequence(sequence, here.head()), begin)
 
     return kernel(
         in_specs=arguments(of, config.rows, config.tile),
         out_specs={"dQ": stored(of, "S", "H", of.head_dim)},
-        grid=BlocksOf("S", "H", config.rows, of.varlen), block=128 * (1 + config.consumers), arch="sm_90a",
+        grid=grid, block=128 * (1 + config.consumers), arch="sm_90a",
         registers=at_launch, name="attention_queries",
     )(attention_queries)  # fmt: skip
 

@@ -9,8 +9,16 @@ from typing import Any
 
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import DType, f32
-from ...kernels.hopper.attention_backward import LOG2_E, keys_parts, padded_rows
-from ...kernels.hopper.attention_config import Attention
+from ...isa.launch import GRID_LIMITS
+from ...kernels.hopper.attention_backward import (
+    LOG2_E,
+    ROWS_PER_CTA,
+    keys_config,
+    keys_parts,
+    padded_rows,
+    queries_config,
+)
+from ...kernels.hopper.attention_config import QUERY_ROWS, Attention
 from ...runtime.arrays import ArrayView, view
 from ...runtime.launch_template import Launched
 from ...runtime.machine import H200
@@ -24,6 +32,7 @@ from ..views import copy_into, new_array, restrided
 from ..workspace import fill
 from .blocks import dense_function
 from .calls import plain, readable, refuse_long_emulation
+from .limits import check_countable
 from .machine import EMULATED_SMS
 from .request import WIDE, Request, check_types, one_batch, permuted, read, read_varlen
 
@@ -147,9 +156,9 @@ def of_request(
     result, wanted, *_ = given
     of, model = replace(request.of, sinks=False), request.views["q"]  # sinks are in lse already
     ends = {name: readable(request.views[name], name) for name in ENDS if of.varlen}
+    count = ends["cu_seqlens_q"].shape[0] if ends else 0
     if made is None:
         batch, heads, queries = request.lse_shape
-        count = ends["cu_seqlens_q"].shape[0] if ends else 0
         rows = (batch, heads, padded_rows(queries, count))
         made = {name: new_array(model, view(tensors[name], name).shape, of.dtype) for name in ("q", "k", "v")}
         made |= {name: new_array(model, rows, f32) for name in ("lse2", "delta") if queries}
@@ -165,7 +174,8 @@ def of_request(
     if on_cpu:
         refuse_long_emulation(request)
     lse2, delta = (_writable(made[name], name) for name in ("lse2", "delta"))
-    launched = [_rows(request, given, (lse2, delta), ends.get("cu_seqlens_q"))]
+    folded = folds(request, count)
+    launched = [_rows(request, given, (lse2, delta), ends.get("cu_seqlens_q"), folded)]
     operands = {name: readable(request.views[name], name) for name in ("q", "k", "v")}
     arrays = {
         "Q": operands["q"], "K": operands["k"], "V": operands["v"], "dO": readable(request.seen(wanted), "grad"),
@@ -176,13 +186,24 @@ def of_request(
     numbers = {name: value for name, value in request.numbers.items() if name != "section"}
     numbers["factor"] = request.numbers.get("inner", request.numbers["scale"] / LOG2_E)
     for which in ("queries", *keys_parts(of)):
-        launched.append(_launch(_program(of, which, None if on_cpu else settings.cache_dir), arrays, numbers))
+        launched.append(_launch(_program(of, which, None if on_cpu else settings.cache_dir, folded), arrays, numbers))
     owner = delta.owner if delta.host is None else delta.host
     copied = any(operands[name].pointer != request.views[name].pointer for name in operands)
     copied = copied or arrays["dO"].pointer != wanted.pointer or not all(x.contiguous for x in given)
     launches = [each for each in launched if each is not None]
     repeatable = not copied and not of.varlen and launches
     return Gradients(made["q"], made["k"], made["v"], owner, launches if repeatable else None)
+
+
+def folds(request: Request, sequences: int) -> bool:
+    """Whether grids have heads and batches along x, for y and z do not hold them. Raises ArgumentError for more."""
+    batch, heads, queries = request.lse_shape
+    along_x, *others = GRID_LIMITS
+    if max(batch, heads) <= min(others):
+        return False
+    blocks = max(padded_rows(queries, sequences) // ROWS_PER_CTA, -(-request.keys // QUERY_ROWS) + sequences)
+    check_countable("rows of all heads and batches", batch * heads * blocks, "divide the batch", along_x)
+    return True
 
 
 def check_differentiable(device: str, index: int | None) -> None:
@@ -228,14 +249,15 @@ def check_results(
 
 def _rows(
     request: Request, given: tuple[ArrayView, ...], made: tuple[ArrayView, ArrayView],
-    ends: ArrayView | None,
+    ends: ArrayView | None, folded: bool,
 ) -> Launched | None:  # fmt: skip
     """lse2 and delta of O, dO, the logarithms and, if it is given, their gradient."""
     out, grad, *sums = (_contiguous(array) for array in given)
     if request.layout == "thd":
         out, grad = one_batch(out), one_batch(grad)
     heads_first, folder = request.layout == "bhsd", None if out.device == "cpu" else settings.cache_dir
-    program = _rows_program(request.of.dtype, out.shape[-1], heads_first, folder, ends is not None, len(sums) > 1)
+    kind = request.of.dtype, out.shape[-1], heads_first
+    program = _rows_program(*kind, ends is not None, len(sums) > 1, folded, folder)
     arrays = {"O": out, "dO": grad, "LSE": sums[0], "lse2": made[0], "delta": made[1]}
     arrays |= {} if len(sums) == 1 else {"dLSE": sums[1]}
     arrays |= {} if ends is None else {"ends": ends}
@@ -253,29 +275,31 @@ def _launch(program: Program, arrays: dict[str, ArrayView], numbers: dict[str, f
 
 
 @lru_cache(maxsize=64)
-def _program(of: Attention, which: str, folder: Path | None) -> Program:
+def _program(of: Attention, which: str, folder: Path | None, folded: bool) -> Program:
     """The program of dQ ("queries"), or of dK and dV ("both", "dK", "dV")."""
 
     def trace() -> Program:
         from ...kernels.hopper import attention_backward_keys, attention_backward_queries
 
         if which == "queries":
-            return attention_backward_queries.build(of).program()
-        return attention_backward_keys.build(of, parts=which).program()
+            return attention_backward_queries.build(of, replace(queries_config(of), folded=folded)).program()
+        return attention_backward_keys.build(of, replace(keys_config(of), folded=folded), which).program()
 
-    return trace() if folder is None else kept(f"attention backward {of!r} {which}", trace, folder)
+    name = f"attention backward {of!r} {which}" + " folded" * folded
+    return trace() if folder is None else kept(name, trace, folder)
 
 
 @lru_cache(maxsize=16)
 def _rows_program(
-    dtype: DType, value_dim: int, heads_first: bool, folder: Path | None, varlen: bool, logarithms: bool
+    dtype: DType, value_dim: int, heads_first: bool, varlen: bool, logarithms: bool, folded: bool, folder: Path | None
 ) -> Program:
     def trace() -> Program:
         from ...kernels.hopper.attention_backward import build_rows
 
-        return build_rows(dtype, value_dim, heads_first, varlen, logarithms).program()
+        return build_rows(dtype, value_dim, heads_first, varlen, logarithms, folded).program()
 
-    name = f"attention rows {dtype} {value_dim} {heads_first}" + " varlen" * varlen + " logarithms" * logarithms
+    flags = {"varlen": varlen, "logarithms": logarithms, "folded": folded}
+    name = " ".join([f"attention rows {dtype} {value_dim} {heads_first}", *(flag for flag in flags if flags[flag])])
     return trace() if folder is None else kept(name, trace, folder)
 
 
