@@ -44,6 +44,7 @@ class Case:
     causal: bool | str = False
     window: tuple[int | None, int | None] | int | None = None
     scale: float | None = None
+    softcap: float | None = None
     sinks: bool = False
     score_mod: Callable[..., Any] | None = None
     mask_mod: Callable[..., Any] | None = None
@@ -105,6 +106,12 @@ CASES = {
     "window f16 128": Case(window=(40, 0), dims=(128, 128), dtype=F16),
     # scores
     "scale": Case(scale=0.5),
+    "softcap": Case(softcap=1.5, scale=0.5, heads=GROUPED),
+    "softcap causal sinks logarithms f16": Case(softcap=1.5, causal=True, sinks=True, loss="both", dtype=F16),
+    "softcap mask_mod 128": Case(softcap=1.5, mask_mod=of_one_document, dims=(128, 128)),
+    "softcap block mask": Case(softcap=1.5, mask_mod=of_one_document, block=64, queries=150, keys=150),
+    "softcap varlen window": Case(softcap=1.5, lengths=((40, 50), (1, 1), (33, 70)), window=(20, 0), sinks=True),
+    "softcap varlen 128": Case(softcap=1.5, lengths=((40, 50), (33, 70)), dims=(128, 128), causal=True),
     "sinks": Case(sinks=True, causal=True),
     "sinks f16 grouped window": Case(sinks=True, dtype=F16, heads=GROUPED, window=(16, 0), batch=2),
     "sinks bf16 of rows without keys": Case(sinks=True, queries=90, keys=40, causal=True, loss="both"),
@@ -183,6 +190,7 @@ def formula(case: Case, q: Any, k: Any, v: Any, sinks: Any) -> tuple[Any, Any]:
     group = case.heads[0] // case.heads[1]
     scores = q @ k.repeat_interleave(group, 1).mT * (case.scale or case.dims[0] ** -0.5)
     places = torch.meshgrid(*(torch.arange(n) for n in scores.shape), indexing="ij")
+    scores = scores if case.softcap is None else case.softcap * torch.tanh(scores / case.softcap)
     scores = scores if case.score_mod is None else case.score_mod(scores, *places)
     seen = visible(case, q.shape[2], k.shape[2]).expand(scores.shape)
     seen = seen if case.mask_mod is None else seen & case.mask_mod(*places)
@@ -215,7 +223,13 @@ def exact(case: Case, given: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def ours(case: Case, given: dict[str, Any]) -> tuple[Any, Any]:
-    options = {"causal": case.causal, "window": case.window, "scale": case.scale, "sinks": given.get("sinks")}
+    options = {
+        "causal": case.causal,
+        "window": case.window,
+        "scale": case.scale,
+        "softcap": case.softcap,
+        "sinks": given.get("sinks"),
+    }
     three = given["q"], given["k"], given["v"]
     if case.lengths:
         ends = [torch.tensor([0, *each]).cumsum(0).to(torch.int32) for each in zip(*case.lengths, strict=True)]

@@ -88,11 +88,6 @@ def _attention(static: tuple[Any, ...], logarithms: bool, arrays: dict[str, Any]
 
 
 def _forward(static: tuple[Any, ...], logarithms: bool, arrays: dict[str, Any]) -> tuple[Any, Any]:
-    if dict(zip(OPTIONS, static, strict=True))["softcap"] is not None:
-        raise ArgumentError(
-            "the gradient of attention with a softcap is not supported", expected="no softcap=",
-            hint="jax.lax.stop_gradient keeps it out",
-        )  # fmt: skip
     check_differentiable("cuda" if jax.default_backend() == "gpu" else "cpu", 0)
     out, lse = _attention(static, logarithms, arrays)
     return (out, lse), (arrays, out, lse)
@@ -161,7 +156,6 @@ class Backward(Handlers):
         views = _views(names, call.arguments, device, index, stream)
         made = _views(("q", "k", "v", "lse2", "delta"), call.results, device, index, stream)
         tensors = {name: views[name] for name in ("q", "k", "v")}
-        options.pop("softcap")
         given = views["out"], views["lse"], views["grad"], made, views.get("lse_grad")
         found = gradients(tensors, *given, **options)
         return found.launches

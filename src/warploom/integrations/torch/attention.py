@@ -5,7 +5,7 @@
 
 An eager call without a gradient goes straight to `warploom.operators`. Any other is the operator `warploom::attention`,
 which has a fake implementation and a gradient, so that nothing breaks the graph. `out=`, `lse=` and `config=` are for
-calls without gradients. A softcap has no gradient. Functions of scores and masks cannot be arguments of an operator:
+calls without gradients. Functions of scores and masks cannot be arguments of an operator:
 with them a call is a function of autograd's, around which a graph is divided (`attention_functions`).
 """
 
@@ -36,7 +36,7 @@ SCHEMA = (
 BACKWARD_SCHEMA = (
     "attention_backward"
     "(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor out, Tensor lse, Tensor grad, Tensor? lse_grad, str causal, "
-    "float? scale, int left, int right, str layout) -> (Tensor, Tensor, Tensor, Tensor)"
+    "float? scale, int left, int right, float? softcap, str layout) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 
 
@@ -51,12 +51,12 @@ def attend(
     if not torch.compiler.is_compiling():
         check_tensors({"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks}))
         check_options(causal, scale, window, softcap, layout)
-    check_gradient((q, k, v, sinks), softcap)
+    check_gradient((q, k, v, sinks))
     q, k, v = sixteen_bits(q, k, v)
     functions = {"score_mod": score_mod, "mask_mod": mask_mod, "block_mask": block_mask}
     if any(each is not None for each in functions.values()):
-        options = {"causal": causal, "scale": scale, "window": window, "layout": layout, **functions}
-        result, sums = modified(plain(q), plain(k), plain(v), plain(sinks), softcap, options)
+        options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "layout": layout}
+        result, sums = modified(plain(q), plain(k), plain(v), plain(sinks), options | functions)
         return (result, sums) if return_lse else result
     left, right = window_pair(window, bool(causal))
     scale = None if scale is None else float(scale)
@@ -84,24 +84,14 @@ def check_tensors(arrays: Mapping[str, Any]) -> None:
                                     got=type(array).__name__)  # fmt: skip
 
 
-def check_gradient(tensors: tuple[Tensor | None, ...], softcap: float | None) -> None:
-    """Raise ArgumentError, before anything is launched, where a gradient is wanted that there is not. A graph that is
-    traced is looked at when its gradient is set up."""
+def check_gradient(tensors: tuple[Tensor | None, ...]) -> None:
+    """Raise ArgumentError, before anything is launched, where a gradient is wanted on a GPU that has none. A graph that
+    is traced is looked at when its gradient is set up."""
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return
     if any(x is not None and x.requires_grad for x in tensors):
-        refuse_softcap(softcap)
         assert tensors[0] is not None
         gradients.check_differentiable(tensors[0].device.type, tensors[0].device.index)
-
-
-def refuse_softcap(softcap: float | None) -> None:
-    """Raise ArgumentError for a softcap."""
-    if softcap is not None:
-        raise ArgumentError(
-            "the gradient of attention with a softcap is not supported", expected="tensors without requires_grad",
-            hint="call it under torch.no_grad()",
-        )  # fmt: skip
 
 
 def sixteen_bits(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
@@ -186,8 +176,11 @@ def unpacked_window(left: int, right: int) -> tuple[int, int] | None:
     return None if left == right == UNLIMITED else (left, right)
 
 
-def _options(causal: str, scale: float | None, left: int, right: int, layout: str) -> dict[str, Any]:
-    return {"causal": causal or False, "scale": scale, "window": unpacked_window(left, right), "layout": layout}
+def _options(
+    causal: str, scale: float | None, left: int, right: int, softcap: float | None, layout: str
+) -> dict[str, Any]:
+    window = unpacked_window(left, right)
+    return {"causal": causal or False, "scale": scale, "window": window, "softcap": softcap, "layout": layout}
 
 
 def _run(
@@ -196,7 +189,7 @@ def _run(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
         found: tuple[Tensor, Tensor] = calls.attention(
-            q, k, v, sinks=sinks, softcap=softcap, return_lse=True, **_options(causal, scale, left, right, layout)
+            q, k, v, sinks=sinks, return_lse=True, **_options(causal, scale, left, right, softcap, layout)
         )
     return found
 
@@ -215,12 +208,13 @@ def _fake(
 
 def _run_backward(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, out: Tensor, lse: Tensor, grad: Tensor,
-    lse_grad: Tensor | None, causal: str, scale: float | None, left: int, right: int, layout: str,
+    lse_grad: Tensor | None, causal: str, scale: float | None, left: int, right: int, softcap: float | None,
+    layout: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     tensors = {"q": q, "k": k, "v": v}
     grad, lse_grad = spread(grad), spread(lse_grad)
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-        options = _options(causal, scale, left, right, layout)
+        options = _options(causal, scale, left, right, softcap, layout)
         found = gradients.gradients(tensors, out, lse, grad, lse_grad=lse_grad, **options)
         sunk = q.new_zeros(0, dtype=torch.float32) if sinks is None else sunken(sinks, lse, found.delta)
     return found.dq, found.dk, found.dv, sunk
@@ -253,12 +247,11 @@ def _fake_backward(
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, sinks, causal, scale, left, right, softcap, layout = inputs
-    refuse_softcap(softcap)
+    q, k, v, sinks, *options = inputs
     gradients.check_differentiable(q.device.type, q.device.index)
     out, lse = output
     ctx.save_for_backward(q, k, v, sinks, out, lse)
-    ctx.options = causal, scale, left, right, layout
+    ctx.options = options
     ctx.set_materialize_grads(False)
 
 

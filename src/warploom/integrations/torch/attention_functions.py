@@ -14,16 +14,14 @@ from .custom_operator import Once
 
 
 @torch.compiler.disable
-def modified(
-    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, softcap: float | None, options: dict[str, Any]
-) -> tuple[Tensor, Tensor]:
+def modified(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """The result and the logarithms. Raises ArgumentError as `warploom.attention` does, and for functions that capture
     tensors that require a gradient."""
     for name in ("score_mod", "mask_mod"):
         if options[name] is not None:
             given = captured(options[name], name).given
             refuse_gradients({f"a tensor that {name} captures": each for each in given})
-    found: tuple[Tensor, Tensor] = _Modified.apply(q, k, v, sinks, softcap, options)
+    found: tuple[Tensor, Tensor] = _Modified.apply(q, k, v, sinks, options)
     return found
 
 
@@ -32,10 +30,10 @@ class _Modified(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, softcap: float | None, options: dict[str, Any]
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, options: dict[str, Any]
     ) -> tuple[Tensor, Tensor]:
         with torch.autocast(q.device.type, enabled=False):
-            out, lse = calls.attention(q, k, v, sinks=sinks, softcap=softcap, return_lse=True, **options)
+            out, lse = calls.attention(q, k, v, sinks=sinks, return_lse=True, **options)
         ctx.save_for_backward(q, k, v, sinks, out, lse)
         ctx.options = options
         ctx.set_materialize_grads(False)
@@ -54,4 +52,4 @@ class _Modified(torch.autograd.Function):
         made = [found.dq, found.dk, found.dv, sunk]
         if torch.is_grad_enabled():  # a graph of the gradient is wanted
             made = [None if each is None else Once.apply(each, grad, lse_grad, q, k, v) for each in made]
-        return *made, None, None
+        return *made, None

@@ -20,7 +20,6 @@ from .attention import (
     check_tensors,
     of_result,
     refuse_outputs,
-    refuse_softcap,
     sixteen_bits,
     spread,
     unpacked_window,
@@ -36,7 +35,8 @@ SCHEMA = (
 BACKWARD_SCHEMA = (
     "attention_varlen_backward"
     "(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? sinks, Tensor out, Tensor lse, "
-    "Tensor grad, Tensor? lse_grad, bool causal, float? scale, int left, int right) -> (Tensor, Tensor, Tensor, Tensor)"
+    "Tensor grad, Tensor? lse_grad, bool causal, float? scale, int left, int right, float? softcap) "
+    "-> (Tensor, Tensor, Tensor, Tensor)"
 )
 
 
@@ -54,7 +54,7 @@ def attend_varlen(
         check_options(causal, scale, window, softcap)
         check_longest(max_seqlen_k)
         check_from_ends(causal)
-    check_gradient((q, k, v, sinks), softcap)
+    check_gradient((q, k, v, sinks))
     q, k, v = sixteen_bits(q, k, v)
     left, right = window_pair(window, bool(causal))
     scale = None if scale is None else float(scale)
@@ -88,12 +88,13 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 def _run_backward(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, sinks: Tensor | None, out: Tensor,
     lse: Tensor, grad: Tensor, lse_grad: Tensor | None, causal: bool, scale: float | None, left: int, right: int,
+    softcap: float | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     grad, lse_grad = spread(grad), spread(lse_grad)
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
         window = unpacked_window(left, right)
-        options = {"causal": causal, "scale": scale, "window": window}
+        options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap}
         found = gradients.varlen_gradients(tensors, out, lse, grad, lse_grad, **options)
         sunk = q.new_zeros(0, dtype=torch.float32)
         if sinks is not None:  # a sink has no value: its score is pushed down by what the others give
@@ -112,12 +113,11 @@ def _fake_backward(
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, _, causal, scale, left, right, softcap = inputs
-    refuse_softcap(softcap)
+    q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, _, *options = inputs
     gradients.check_differentiable(q.device.type, q.device.index)
     out, lse = output
     ctx.save_for_backward(q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, out, lse)
-    ctx.options = causal, scale, left, right
+    ctx.options = options
     ctx.set_materialize_grads(False)
 
 

@@ -255,11 +255,11 @@ class Consumer:
     def modify(self, block: Block, start: Register, *, masked: bool) -> None:
         """Scores as they go into the softmax: capped, and -inf where a query does not see a key."""
         mask_mod = self.of.mask_mod if masked or not self.of.lists else None
-        if self.of.score_mod is not None or mask_mod is not None:
-            self.apply_functions(block, start, mask_mod)
-        elif self.inner is not None:
+        if self.of.softcap and self.inner is not None:
             for score in self.scores:
                 ptx.inst("tanh.approx.f32", score, score * self.inner)
+        if self.of.score_mod is not None or mask_mod is not None:
+            self.apply_functions(block, start, mask_mod)
         if not masked:
             return
         rows = [row.view(s32) + (block.row + QUERY_ROWS * self.me) for row in self.out_rows.rows]

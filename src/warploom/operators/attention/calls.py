@@ -106,8 +106,7 @@ def attention(
 
     A query that sees no key gets zeros, and -inf as its logarithm. P is rounded to the inputs' type; sums are f32.
     NaN and inf in q and k spread to the rows that see them, as in torch. torch tensors that want gradients get a result
-    with one, in the same order of sums in every run, and logarithms with one; not with a softcap. The gradients have
-    none.
+    with one, in the same order of sums in every run, and logarithms with one. The gradients have none.
 
     Raises ArgumentError and ArgumentTypeError for what does not fit (nothing was launched then), CostLimitError for an
     emulation that would take too long, DriverError, CompilationError.

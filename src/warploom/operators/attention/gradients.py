@@ -32,6 +32,7 @@ from ..views import copy_into, new_array, restrided
 from ..workspace import fill
 from .blocks import dense_function
 from .calls import plain, readable, refuse_long_emulation
+from .captured import captured
 from .limits import check_countable
 from .machine import EMULATED_SMS
 from .request import WIDE, Request, check_types, one_batch, permuted, read, read_varlen
@@ -65,6 +66,7 @@ def attention_backward(
     causal: bool | str = False,
     scale: float | None = None,
     window: Any = None,
+    softcap: float | None = None,
     sinks: Any = None,
     score_mod: Any = None,
     mask_mod: Any = None,
@@ -75,10 +77,10 @@ def attention_backward(
     """The gradients of q, k and v of `attention`; the same in every run, for every sum has one order.
 
     Args:
-        q, k, v, causal, scale, window, sinks, layout: as they were given to `attention`.
+        q, k, v, causal, scale, window, softcap, sinks, layout: as they were given to `attention`.
         score_mod, mask_mod, block_mask: as well. A function of scores is differentiated with respect to the score while
-            it is traced; arrays that functions capture get no gradients. All tiles are computed that `causal` and
-            `window` leave, also those that a block mask leaves out.
+            it is traced, and so is a softcap; arrays that functions capture get no gradients. All tiles are computed
+            that `causal` and `window` leave, also those that a block mask leaves out.
         out, lse: what it gave with return_lse=True.
         grad: of `out`, shaped and typed as it. lse_grad: of `lse`, likewise; by default it has none.
 
@@ -86,8 +88,8 @@ def attention_backward(
     """
     found = gradients(
         {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks}), out, lse, grad,
-        causal=causal, scale=scale, window=window, layout=layout, score_mod=score_mod, mask_mod=mask_mod,
-        block_mask=block_mask, lse_grad=lse_grad,
+        causal=causal, scale=scale, window=window, softcap=softcap, layout=layout, score_mod=score_mod,
+        mask_mod=mask_mod, block_mask=block_mask, lse_grad=lse_grad,
     )  # fmt: skip
     return found.dq, found.dk, found.dv
 
@@ -105,13 +107,15 @@ def attention_varlen_backward(
     causal: bool = False,
     scale: float | None = None,
     window: Any = None,
+    softcap: float | None = None,
     sinks: Any = None,
     lse_grad: Any = None,
 ) -> tuple[Any, Any, Any]:
     """The gradients of q, k and v of `attention_varlen`; the same in every run.
 
     Args:
-        q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, window, sinks: as they were given to `attention_varlen`.
+        q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, window, softcap, sinks: as they were given to
+            `attention_varlen`.
         out, lse: what it gave with return_lse=True.
         grad: of `out`, shaped and typed as it. lse_grad: of `lse`, likewise; by default it has none.
 
@@ -119,7 +123,8 @@ def attention_varlen_backward(
     """
     tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     tensors |= {} if sinks is None else {"sinks": sinks}
-    found = varlen_gradients(tensors, out, lse, grad, lse_grad, causal=causal, scale=scale, window=window)
+    options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap}
+    found = varlen_gradients(tensors, out, lse, grad, lse_grad, **options)
     return found.dq, found.dk, found.dv
 
 
@@ -127,7 +132,7 @@ def varlen_gradients(
     tensors: dict[str, Any], out: Any, lse: Any, grad: Any, lse_grad: Any = None, **options: Any
 ) -> Gradients:
     """Check and launch, of sequences one after the other."""
-    request = read_varlen(tensors, longest=None, softcap=None, **options)
+    request = differentiable(read_varlen(tensors, longest=None, **options), options["softcap"])
     return of_request(request, tensors, out, lse, grad, lse_grad=lse_grad)
 
 
@@ -139,12 +144,20 @@ def gradients(
 
     made: where the gradients go ("q", "k", "v"), and lse2 and delta, (B, H, P); new arrays by default.
     """
-    mask = options.get("block_mask")
-    if mask is None:
-        return of_request(read(tensors, softcap=None, **options), tensors, out, lse, grad, made, lse_grad)
-    read(tensors, softcap=None, **options)  # whether the mask fits
-    options |= {"block_mask": None, "mask_mod": dense_function(mask)}
-    return of_request(read(tensors, softcap=None, **options), tensors, out, lse, grad, made, lse_grad)
+    request, mask = read(tensors, **options), options.get("block_mask")
+    if mask is not None:  # it fits
+        request = read(tensors, **options | {"block_mask": None, "mask_mod": dense_function(mask)})
+    return of_request(differentiable(request, options["softcap"]), tensors, out, lse, grad, made, lse_grad)
+
+
+def differentiable(request: Request, softcap: float | None) -> Request:
+    """The request with its softcap as a function of scores, whose derivative is traced with it."""
+    if softcap is None:
+        return request
+    cap = float(softcap)
+    function = captured(lambda score, batch, head, query, key: (score / cap).tanh() * cap, "score_mod").function
+    numbers = request.numbers | {"scale": LOG2_E, "inner": request.numbers["inner"] * cap}
+    return replace(request, of=replace(request.of, softcap=False, score_mod=function), numbers=numbers)
 
 
 def of_request(
