@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import warploom.torch  # noqa: E402
+from tests.errors import refused  # noqa: E402
 from warploom.integrations.torch import transformers as ours  # noqa: E402
 
 pytestmark = pytest.mark.full
@@ -182,6 +183,42 @@ def test_a_model_that_asks_for_sdpa_by_name_keeps_it(family, more, calls):
     mine = attending(model)
     assert mine.config._attn_implementation == "sdpa" and not ours.used(mine)
     assert torch.equal(mine(tokens).logits, model(tokens).logits) and not calls
+
+
+OWN_SCORES = {
+    "GptOss": dict(head_dim=16, num_local_experts=2, num_experts_per_tok=1, sliding_window=4),
+    "Gemma2": dict(head_dim=16, sliding_window=4, query_pre_attn_scalar=16, attn_logit_softcapping=2.0),
+}
+"""Models whose scores have sinks, or a softcap: SDPA leaves out the one and refuses the other."""
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["GptOss", pytest.param("Gemma2", marks=pytest.mark.slow)])
+def test_sinks_and_softcaps_are_computed_whatever_the_mask(family, calls):
+    """By the kernels where a layer sees all that is behind it; of padded and sliding layers as a model's own text."""
+    ours.register()
+    eager = made(family, **OWN_SCORES[family], attn_implementation="eager")
+    mine, exact = copy.deepcopy(eager), copy.deepcopy(eager).float()
+    mine.set_attn_implementation(ours.NAME)
+    tokens, hidden = torch.randint(3, 64, (2, 9)), torch.ones(2, 9, dtype=torch.long)
+    hidden[0, :2] = 0
+    for mask in (None, hidden, hidden.flip(1)):
+        found, plain, true = (
+            each(tokens, attention_mask=mask, use_cache=False).logits for each in (mine, eager, exact)
+        )
+        here = slice(None) if mask is None else mask.bool()
+        assert close(found[here], plain[here], true[here])
+    assert calls == ["attention"]
+
+    def steps(one: Any) -> Any:
+        kept = one(tokens[:, :6], use_cache=True).past_key_values
+        return one(tokens[:, 6:], past_key_values=kept).logits
+
+    assert close(steps(mine), steps(eager), steps(exact))
+    assert calls == ["attention", "attention", "decode"]
+    bias = dict(position_bias=torch.zeros(1, 2, 4, 4), softcap=2.0)
+    with refused("argument", got="position_bias"):
+        Layer()(*(heads(1, 2, 4, 16) for _ in range(3)), **bias)
 
 
 class Layer(torch.nn.Module):

@@ -5,8 +5,9 @@
 
 A causal prefill is `attention`; one to sixteen new tokens behind a cache are `attention_decode`, which reads how long
 the sequences are on the GPU, so that a CUDA graph of a step with a static cache follows it. Everything else (padding,
-dropout, gradients, biases, a tracer, another GPU) is computed by SDPA as before. A model whose text asks whether its
-attention is "sdpa", as those with sparse attention do, keeps that name.
+dropout, gradients, biases, a tracer, another GPU) is computed by SDPA as before; with sinks or a softcap, which SDPA
+does not know, by `written_out`. A model whose text asks whether its attention is "sdpa", as those with sparse attention
+do, keeps that name.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ...collective.tile.sizes import MOST_GROUPS
+from ...errors import ArgumentError
 from ...kernels.hopper.attention_decode_config import MOST_ROWS
 from ...operators.attention import calls
 from ...operators.attention.decode import attention_decode
@@ -32,8 +35,8 @@ NAME = "warploom"
 REPLACED = "sdpa"
 LENGTHS = "_warploom_lengths"
 """The attribute of a mask that holds how many keys each sequence has, the queries' own the last of them."""
-OTHERWISE = ("position_bias", "s_aux", "softcap", "head_mask", "output_attentions")
-"""Arguments with which a layer asks for more than scaled dot products."""
+OTHERWISE = ("position_bias", "head_mask", "output_attentions")
+"""Arguments with which a layer asks for more than the kernels compute."""
 
 
 def register() -> bool:
@@ -176,20 +179,63 @@ def attend(
 ) -> tuple[Tensor, None]:  # fmt: skip
     """What a layer of `transformers` calls: query (B, H, S, D), key (B, G, T, D), value (B, G, T, E).
 
-    Gives back (B, S, H, E) and no weights.
+    Gives back (B, S, H, E) and no weights. Raises ArgumentError for biases of positions beside sinks or a softcap.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    asked = any(more.get(name) is not None and more.get(name) is not False for name in OTHERWISE)
-    if not asked and dropout == 0.0 and computable(query, key, value, scaling):
-        found = _attend(query, key, value, attention_mask, scaling, bool(causal))
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    asked = [name for name in OTHERWISE if more.get(name) is not None and more.get(name) is not False]
+    scores = Scores(scaling, more.get("softcap"), more.get("s_aux"))
+    if not asked and dropout == 0.0 and computable(query, key, value, scaling) and not wanted(scores.sinks):
+        found = _attend(query, key, value, attention_mask, scores, causal)
         if found is not None:
             return found, None
+    if not scores.plain:
+        if asked:
+            raise ArgumentError(
+                "attention of transformers with sinks or a softcap takes nothing else", expected="none of these",
+                got=", ".join(asked), hint='attn_implementation="eager" may compute it',
+            )  # fmt: skip
+        drop = dropout if module.training else 0.0
+        return written_out(query, key, value, attention_mask, scores, causal, drop), None
     result: tuple[Tensor, None] = sdpa_attention_forward(
         module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **more
     )
     return result
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What becomes of scores: their scale, or None; a softcap; one more of each head, (H,), without a value."""
+
+    scaling: Any = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether SDPA computes them."""
+        return self.softcap is None and self.sinks is None
+
+
+def written_out(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scores: Scores, causal: bool, dropout: float
+) -> Tensor:
+    """Attention with sinks and a softcap by torch's operators, whatever the mask: (B, S, H, E)."""
+    rows, keys = query.shape[2], key.shape[2]
+    group = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
+    s = (query @ key.mT).float() * (query.shape[-1] ** -0.5 if scores.scaling is None else scores.scaling)
+    if scores.softcap is not None:
+        s = torch.tanh(s / scores.softcap) * scores.softcap
+    if mask is None and causal and rows > 1:
+        mask = torch.ones(rows, keys, dtype=torch.bool, device=s.device).tril()
+    if mask is not None:
+        s = s.masked_fill(~mask, torch.finfo(s.dtype).min) if mask.dtype is torch.bool else s + mask
+    if scores.sinks is not None:
+        s = torch.cat([s, scores.sinks.float().reshape(1, -1, 1, 1).expand(*s.shape[:3], 1)], -1)
+    p = torch.softmax(s, -1)[..., :keys].to(value.dtype)
+    return (nn.functional.dropout(p, dropout) @ value).transpose(1, 2).contiguous()
 
 
 def computable(query: Tensor, key: Tensor, value: Tensor, scaling: Any) -> bool:
@@ -214,10 +260,11 @@ def _watched() -> bool:
 
 
 def _attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None, causal: bool
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scores: Scores, causal: bool
 ) -> Tensor | None:
     """The result where a kernel has it; None for masks that are not a prefix."""
     batch, _, rows, _ = query.shape
+    options = {"scale": scores.scaling, "softcap": scores.softcap, "sinks": scores.sinks}
     lengths = getattr(mask, LENGTHS, None)
     if lengths is not None and mask is not None and mask.shape != (batch, 1, rows, key.shape[2]):
         return None
@@ -225,7 +272,7 @@ def _attend(
         lengths = _whole(batch, key.shape[2], key.device)
     if lengths is not None and batch <= MOST_GROUPS:
         q, k, v = (each.transpose(1, 2) for each in (query, key, value))
-        found: Tensor = attention_decode(q, k, v, lengths, scale=scaling, layout="bshd")
+        found: Tensor = attention_decode(q, k, v, lengths, layout="bshd", **options)
         return found
     if mask is not None:
         return None
@@ -233,7 +280,7 @@ def _attend(
         key, value = key[:, :, :rows], value[:, :, :rows]
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
     named = "top-left" if causal and rows > 1 else False
-    whole: Tensor = calls.attention(q, k, v, causal=named, scale=scaling, layout="bshd")
+    whole: Tensor = calls.attention(q, k, v, causal=named, layout="bshd", **options)
     return whole
 
 
