@@ -118,12 +118,12 @@ def scaled_dot_product_attention(
 ) -> Tensor:  # fmt: skip
     """torch's `scaled_dot_product_attention`, by this library where it has a kernel, else by torch itself.
 
-    Torch computes calls with a mask or dropout, of other types or ranks than (B, H, S, D), of head dimensions that are
-    no multiples of 8 up to 256, and on devices other than the CPU's emulator and Hopper.
+    Torch computes calls with a mask or dropout, of other types or ranks than (B, H, S, D), of sizes that are broadcast,
+    of heads whose elements lie apart, of head dimensions that are no multiples of 8 up to 256, and on devices other
+    than Hopper.
     """
-    dims = (query.ndim, key.ndim, value.ndim) == (4, 4, 4) and has_kernel(query, value)
     own = (
-        attn_mask is None and dropout_p == 0.0 and dims and runs_on(query.device)
+        attn_mask is None and dropout_p == 0.0 and runs_on(query.device) and fit(query, key, value)
         and (scale is None or scale > 0) and (enable_gqa or query.shape[1] == key.shape[1])
     )  # fmt: skip
     if not own:
@@ -132,6 +132,17 @@ def scaled_dot_product_attention(
         )
     found: Tensor = calls.attention(query, key, value, causal="top-left" if is_causal else False, scale=scale)
     return found
+
+
+def fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether a kernel takes them as (B, H, S, D), (B, G, T, D) and (B, G, T, E) where they lie."""
+    three = (query, key, value)
+    if any(each.is_nested or each.dim() != 4 or each.stride(3) != 1 for each in three):
+        return False
+    alike = query.dtype is key.dtype is value.dtype and query.device == key.device == value.device
+    together = query.shape[::3] == key.shape[::3] and key.shape[:3] == value.shape[:3]
+    grouped = query.shape[1] % max(1, key.shape[1]) == 0
+    return alike and together and grouped and has_kernel(query, value)
 
 
 def has_kernel(query: Tensor, value: Tensor) -> bool:
@@ -147,14 +158,17 @@ def runs_on(device: torch.device) -> bool:
 def flex_attention(
     query: Tensor, key: Tensor, value: Tensor, score_mod: Any = None, block_mask: Any = None,
     scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False, kernel_options: Any = None,
+    *, return_aux: Any = None,
 ) -> Any:  # fmt: skip
     """torch's `flex_attention`, in one kernel of this library and without torch.compile.
 
     Args:
-        query, key, value: (B, H, S, D), (B, G, T, D), (B, G, T, E).
+        query, key, value: (B, H, S, D), (B, G, T, D), (B, G, T, E); with a block mask of B batches key and value may
+            have one batch for all.
         score_mod: (score, batch, head, query, key) -> score; see `warploom.attention`.
         block_mask: of torch's `create_block_mask`, or a `mask_mod` itself, which is applied to every score.
         scale, enable_gqa, return_lse: as torch's. kernel_options: for torch's own kernels; looked at by nobody here.
+        return_aux: torch's AuxRequest; of what it may ask for the logarithms are there.
 
     Tensors that want gradients get them, of the logarithms, too. Raises ArgumentError and ArgumentTypeError as
     `warploom.attention`.
@@ -164,8 +178,23 @@ def flex_attention(
             "query and key have other numbers of heads", expected=f"{query.shape[1]} key heads, or enable_gqa=True",
             got=key.shape[1],
         )  # fmt: skip
-    mask = {"block_mask" if hasattr(block_mask, "kv_indices") else "mask_mod": block_mask}
-    return calls.attention(query, key, value, score_mod=score_mod, scale=scale, return_lse=return_lse, **mask)
+    wants = return_lse if return_aux is None else return_aux.lse
+    if return_aux is not None and (return_lse or return_aux.max_scores):
+        raise ArgumentError(
+            "flex_attention gives the logarithms of the sums, once", expected="return_aux=AuxRequest(lse=True)",
+            got=f"return_lse={return_lse}, return_aux={return_aux}", hint="largest scores are not kept by the kernel"
+        )  # fmt: skip
+    blocks = hasattr(block_mask, "kv_indices")
+    if blocks and key.ndim == value.ndim == 4 and key.shape[0] == value.shape[0] == 1 < query.shape[0]:
+        key, value = (x.expand(query.shape[0], *x.shape[1:]).contiguous() for x in (key, value))
+    mask = {"block_mask" if blocks else "mask_mod": block_mask}
+    found = calls.attention(query, key, value, score_mod=score_mod, scale=scale, return_lse=wants, **mask)
+    if return_aux is None:
+        return found
+    from torch.nn.attention.flex_attention import AuxOutput  # where there is none, nobody has asked for it
+
+    out, lse = found if wants else (found, None)
+    return out, AuxOutput(lse=lse)
 
 
 # -- the operator ------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from ...kernels.hopper.attention_decode_config import MOST_ROWS
 from ...operators.attention import calls
 from ...operators.attention.decode import attention_decode
 from . import transformers_experts as experts
-from .attention import has_kernel, runs_on
+from .attention import fit, runs_on
 from .fused import PLAIN, wanted
 
 NAME = "warploom"
@@ -243,14 +243,10 @@ def computable(query: Tensor, key: Tensor, value: Tensor, scaling: Any) -> bool:
     if torch.compiler.is_compiling() or not runs_on(query.device) or _watched():
         return False
     three = (query, key, value)
-    if not all(type(each) in PLAIN and each.dim() == 4 and each.stride(3) == 1 for each in three):
+    if not all(type(each) in PLAIN for each in three) or not fit(*three):
         return False
-    alike = query.dtype is key.dtype is value.dtype and has_kernel(query, value)
-    one_place = query.device == key.device == value.device
-    together = query.shape[::3] == key.shape[::3] and key.shape[:3] == value.shape[:3]
-    grouped = query.shape[1] % max(1, key.shape[1]) == 0
     scaled = scaling is None or (isinstance(scaling, (int, float)) and scaling > 0)
-    return alike and one_place and together and grouped and scaled and not wanted(*three) and query.numel() > 0
+    return scaled and not wanted(*three) and query.numel() > 0
 
 
 def _watched() -> bool:
