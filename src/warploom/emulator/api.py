@@ -25,6 +25,7 @@ from .arguments import Argument, Binder
 from .diagnosis.report import Report
 from .engines.engine import Engine
 from .machine import initialiser
+from .machine.copy_streams import Block, Copy, CopyStreams, checked
 from .machine.events import Observer, listen
 from .machine.links import IMMEDIATE, Links
 from .machine.machine import POISON, Machine
@@ -39,6 +40,8 @@ from .schedule.scheduler import Scheduler
 
 Dim3: TypeAlias = "tuple[int, int, int]"
 NO_NAMES = Names()
+CopyOf: TypeAlias = "tuple[np.ndarray, np.ndarray, bool]"
+"""Source, target, and whether it is a flag."""
 NO_OWNERS: Mapping[int, int] = MappingProxyType({})
 
 
@@ -68,6 +71,7 @@ def run(
     owners: Mapping[int, int] = NO_OWNERS,
     calls: int = 1,
     unwritten: bytes = POISON,
+    copies: Sequence[Sequence[Sequence[CopyOf]]] = (),
 ) -> Report:
     """Emulate one launch, on one device or on several at once.
 
@@ -91,6 +95,7 @@ def run(
             space. owners: the device that holds an array, by the array's id; where left out, the first that gets it.
         calls: how often each device launches the grid, one launch after the other in its stream.
         unwritten: what shared memory holds before it is written, repeated.
+        copies: beside the kernel, by device and stream; see `machine.copy_streams`.
 
     Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
     """
@@ -127,6 +132,14 @@ def run(
         machine.calls = calls
         if choose is None and policy.name != IMMEDIATE and binder.shared:
             machine.links = Links(len(machine.devices), binder.shared, policy.name, seed, machine.progress)
+        if any(streams for streams in copies):
+            if choose is not None or len(copies) != len(everyone):
+                raise ArgumentError(
+                    "copies beside a kernel are by rank, and not tried in every order", got=f"of {len(copies)} GPUs",
+                    expected=f"the streams of {len(everyone)} GPUs, and another schedule than exhaustive",
+                )  # fmt: skip
+            made = [[[_copy(binder, *each) for each in one] for one in streams] for streams in copies]
+            machine.streams = CopyStreams(machine, made, policy.name, seed)
         machine.numerics = numerics
         machine.unwritten = unwritten
         machine.dependent, machine.written_in_front = dependent, frozenset(written_in_front)
@@ -158,6 +171,23 @@ def run(
         launch={"grid": grid, "block": block, "cluster": cluster},
         printed=tuple(machine.printed),
     )
+
+
+def _copy(binder: Binder, source: np.ndarray, target: np.ndarray, flag: bool) -> Copy:
+    return checked(Copy(_block(binder, source), _block(binder, target), flag))
+
+
+def _block(binder: Binder, array: np.ndarray) -> Block:
+    """Where the bytes of an array are, row by row. Raises ArgumentError."""
+    region, start = binder.find(array)
+    if array.ndim == 2 and array.strides[1] == array.itemsize:
+        return Block(region, start, array.shape[0], array.shape[1] * array.itemsize, array.strides[0])
+    if array.flags.c_contiguous:
+        return Block(region, start, 1, array.nbytes, array.nbytes)
+    raise ArgumentError(
+        "this array cannot be copied by a copy engine", expected="one or two dimensions, the inner one contiguous",
+        got=f"shape {array.shape}, strides {array.strides}",
+    )  # fmt: skip
 
 
 @contextmanager

@@ -74,6 +74,18 @@ class Binder:
         """The buffers that several GPUs were passed."""
         return [region for region, devices in self._reached.items() if len(devices) > 1]
 
+    def find(self, array: np.ndarray) -> tuple[Region, int]:
+        """The buffer that an array is in, and where it begins there; one that was not passed gets its own."""
+        span = byte_view(array)
+        low = int(span.__array_interface__["data"][0])
+        for start, end, placed in self._placed:
+            if start <= low and low + span.size <= end:
+                return placed.region, low - start
+        placed = self.memory.allocate(array, "an array of copies")
+        self._placed.append((low, low + span.size, placed))
+        self._reached[placed.region] = set()
+        return placed.region, 0
+
     def _name(self, parameter: DeclaredVariable) -> str:
         return self.names.get(parameter.node.name, parameter.node.name)
 

@@ -24,10 +24,11 @@ _wrong_device = partial(ArgumentError, code="wrong-device")
 
 @dataclass(frozen=True)
 class Values:
-    """The emulator's arguments: of each device, and which device holds which array."""
+    """The emulator's arguments: of each device, and which device holds which array; the arrays, as `Bound.views`."""
 
     of_each: list[list[Any]]
     owners: dict[int, int]
+    hosts: list[list[np.ndarray]]
 
 
 def all_values(bounds: Sequence[Bound], copy: bool = False, held: Held = ()) -> Values:
@@ -39,7 +40,7 @@ def all_values(bounds: Sequence[Bound], copy: bool = False, held: Held = ()) -> 
         values.append(mine)
         hosts.append(arrays)
     if len(bounds) == 1:
-        return Values(values, {})
+        return Values(values, {}, hosts)
     together = [getattr(value, "arrays", ()) for value in values[0]]  # of multimem addresses
     owners = owners_of([bound.program for bound in bounds], hosts, together)
     spans = [(view(array, "held").span, rank) for rank, arrays in enumerate(held) for array in arrays]
@@ -47,7 +48,7 @@ def all_values(bounds: Sequence[Bound], copy: bool = False, held: Held = ()) -> 
         for array, host in zip(bound.views, arrays, strict=True):
             low, high = array.span
             owners |= {id(host): rank for (start, end), rank in spans if start <= low and high <= end}
-    return Values(values, owners)
+    return Values(values, owners, hosts)
 
 
 def host_values(

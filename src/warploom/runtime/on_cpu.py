@@ -17,6 +17,7 @@ from ..settings import config
 from . import estimate as estimates
 from .arrays import ArrayView
 from .bind import Bound, Shape, bind
+from .copies import Copies, of_emulator
 from .devices import Looked, calls_of, count_of
 from .dispatch import Call, complete, named_views, place
 from .host_values import Held, Values, all_values
@@ -64,6 +65,7 @@ def emulate(
     devices: int = 1,
     calls: int = 1,
     held: Held = (),
+    copies: Copies = (),
     judge: Callable[..., None] | None = None,
     **scalars: Any,
 ) -> Report:
@@ -88,6 +90,7 @@ def emulate(
         calls: launches one after the other in the stream of each GPU, with the same arguments: what one leaves in
             memory (a flag that nobody resets) the next one finds.
         held: arrays of a text, by the rank of the GPU that holds them, where that is not the first to be passed them.
+        copies: by copy engines beside the kernel, see `runtime.copies`.
         judge: with "explore", called with the outputs after each run; a run for which it raises AssertionError fails.
 
     The report's `outputs` are the out arrays of a kernel, in the caller's framework (with several devices, of each a
@@ -110,7 +113,7 @@ def emulate(
         )
     return run(
         call, views, shape, machine, check=check, schedule=schedule, seed=seed, max_steps=max_steps, numerics=numerics,
-        watch=watch, runs=bound, others=others, calls=launches, held=held, judge=judge,
+        watch=watch, runs=bound, others=others, calls=launches, held=held, judge=judge, copies=copies,
     )  # fmt: skip
 
 
@@ -131,6 +134,7 @@ def run(
     calls: int = 1,
     held: Held = (),
     judge: Callable[..., None] | None = None,
+    copies: Copies = (),
 ) -> Report:
     """Emulate a call that has been looked at; `others`: those of further devices."""
     from ..emulator import api
@@ -208,6 +212,7 @@ def run(
             owners=values.owners,
             calls=calls,
             unwritten=unwritten,
+            copies=of_emulator(copies, [array for one in bounds for array in one.views], sum(values.hosts, [])),
         )
 
     def judged(

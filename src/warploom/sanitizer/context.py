@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..emulator.machine import shared_address
+from ..emulator.machine.copy_streams import CopyStreams, Stream
 from ..isa import effects
 from .first_guesses import first_guesses
 from .happens_before.clocks import Far, Reach, join_far
@@ -35,6 +36,7 @@ class Context:
         loose: loads of global memory that race with a store.
         indices: %ctaid of the CTAs of each cluster, by the cluster's number; kept when the cluster is over.
         devices, calls: the GPU of each cluster and the number of its launch there, likewise.
+        streams: what copies beside the kernel are called, by the number of the cluster that stands for them.
     """
 
     def __init__(self, machine: Machine, strict: bool = False) -> None:
@@ -49,6 +51,7 @@ class Context:
         self.indices: list[tuple[tuple[int, int, int], ...]] = []
         self.devices: list[int] = []
         self.calls: list[int] = []
+        self.streams: dict[int, str] = {}
         self._before: dict[tuple[int, int], Far] = {}
         self._granule = narrowest_access(machine, "shared")
         self._states: dict[Cluster, ClusterState] = {}
@@ -62,6 +65,8 @@ class Context:
             self.indices.append(tuple(one.index for one in cluster.ctas))
             self.devices.append(cluster.device.index)
             self.calls.append(cluster.call)
+            if isinstance(cluster, Stream):
+                self.streams[found.number] = cta.describe()
             if cluster.call:
                 far = self._earlier_calls(cluster)
                 for clock in found.clocks:
@@ -87,6 +92,14 @@ class Context:
     def where(self, cluster: int, rank: int) -> Place:
         """The place of a CTA, by the number of its cluster and its rank there."""
         return Place(cluster, rank, self.devices[cluster])
+
+    def operation(self, pc: int) -> Operation:
+        """An instruction by its place; behind the kernel's come what copies beside it do."""
+        code = self.machine.code.operations
+        if pc < len(code):
+            return code[pc]
+        assert isinstance(self.machine.streams, CopyStreams)
+        return self.machine.streams.operations[pc - len(code)]
 
     def guessed(self, load: Operation, write: Operation) -> bool:
         """Whether all that is wrong with a load and a write is that the load is a plain one: see `first_guesses`."""

@@ -5,6 +5,8 @@ A GPU adds to a counter in another GPU's memory, and that GPU waits until the co
     add(owner, index)          red.release.sys: a thread that waits for it sees all that this thread has observed
     wait(index, count)         ld.acquire.sys until `count` additions of this launch, and of each before it, are there
     wait_for_launch(index)     until the additions of the previous launches are there
+    wait_for_flag(index)       ld.acquire.sys until a copy engine has set it to 1 in this launch; `finish_together`, which
+                               ends the launches of all GPUs together, resets it to 0
 
 A wait ends at the latest when the group's patience does (`bounded_wait`).
 
@@ -16,8 +18,9 @@ PTX ISA 8.5 (scopes), 8.9.4 (release and acquire).
 from __future__ import annotations
 
 from ...isa.dtypes import u32
-from ...lang import ptx
+from ...lang import ptx, reg
 from ...lang.peers import PeerArrays
+from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .bounded_wait import BoundedWait
@@ -60,17 +63,41 @@ class Rounds:
         """Wait, in one thread, until a counter of this GPU that does not count launches reaches `target`."""
         self._wait(index, target)
 
+    def wait_for_flag(self, index: Register) -> None:
+        """Wait, in one thread, until a counter of this GPU is 1."""
+        self._wait(index, reg.scalar(u32, init=1))
+
     def _wait(self, index: Register, target: Register) -> None:
         self.bounded.until(self.counters.pointer(self.rank) + index * u32.bytes, index, target)
 
     def finish(self) -> None:
         """Finish the launch, in one thread of each CTA, after all of the CTA's work. The last CTA increments the launch
         number and adds to counter `rank` of every GPU: this GPU has read what was sent to it."""
+        with ptx.if_(self._is_last()):
+            self._count_up()
+
+    def finish_together(self, flags: Register | int, count: Register) -> None:
+        """`finish`, on all GPUs together. The last CTA first resets `count` flags from counter `flags` on to 0; after it
+        has finished, it waits until all GPUs have. So no GPU still reads what the next launch's copies write."""
+        ranks = len(self.counters)
+        with ptx.if_(self._is_last()):
+            own = self.counters.pointer(self.rank)
+            for index in ptx.range(count, unroll=False):
+                ptx.store(ptx.addr(own + (index + flags) * u32.bytes), reg.scalar(u32, init=0))
+            launch = self.launch()
+            self._count_up()
+            for owner in range(ranks):
+                self._wait(reg.scalar(u32, init=owner), launch + 1)
+
+    def _is_last(self) -> Predicate:
+        """True for the last CTA of the grid that calls this; it then sees what the other CTAs did."""
         ctas = ptx.special.nctaid.x()
-        state, launch = self.state.pointer(), self.launch()
-        done = ptx.atomic.inc(ptx.addr(state + u32.bytes), ctas - 1, order="acq_rel")
-        with ptx.if_(done == ctas - 1):
-            ptx.store(ptx.addr(state), launch + 1)
-            for owner in range(len(self.counters)):
-                target = ptx.addr(self.counters.pointer(owner) + self.rank * u32.bytes)
-                ptx.inst("red.release.sys.global.add.u32", target, 1)
+        done = ptx.atomic.inc(ptx.addr(self.state.pointer() + u32.bytes), ctas - 1, order="acq_rel")
+        return done == ctas - 1
+
+    def _count_up(self) -> None:
+        """Increment the launch number, and tell all GPUs that this GPU has read what was sent to it."""
+        ptx.store(ptx.addr(self.state.pointer()), self.launch() + 1)
+        for owner in range(len(self.counters)):
+            target = ptx.addr(self.counters.pointer(owner) + self.rank * u32.bytes)
+            ptx.inst("red.release.sys.global.add.u32", target, 1)

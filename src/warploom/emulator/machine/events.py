@@ -93,6 +93,9 @@ class Observer:
             "changes" (a tensor map: one element of 128 bytes for each lane).
         """
 
+    def copied(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        """A copy beside the kernel (`copy_streams`) accesses memory, as `accessed`; the frame stands for its stream."""
+
     # -- asynchronous operations ---------------------------------------------------------------------------------
 
     def issued(self, operation: AsyncOperation) -> None:

@@ -143,6 +143,12 @@ class Links:
         """This GPU reads all that was released so far."""
         self._acquired[device] = self._now
 
+    def landed(self, region: Region, start: int, size: int) -> None:
+        """A copy beside a kernel has written these bytes: they are there at once."""
+        stretch = self._stretches.get(region)
+        if stretch is not None:
+            stretch.by[start : start + size] = 0
+
     # -- what links do ---------------------------------------------------------------------------------------------
 
     def deliver(self) -> bool:

@@ -15,6 +15,7 @@ class Events:
 
     executed: Listeners
     accessed: Listeners
+    copied: Listeners
     issued: Listeners
     read: Listeners
     written: Listeners

@@ -209,6 +209,8 @@ class Cluster:
         index: in the grid; device: the GPU it runs on; call: which of the launches one after the other, from 0.
     """
 
+    cta_type = Cta
+
     def __init__(self, machine: Machine, device: Device) -> None:
         x, y, z = machine.clusters_in_grid
         self.call, number = divmod(device.started, x * y * z)
@@ -223,7 +225,7 @@ class Cluster:
             inside = (rank % shape[0], rank // shape[0] % shape[1], rank // (shape[0] * shape[1]))
             cta_index = tuple(at * size + part for at, size, part in zip(index, shape, inside, strict=True))
             sm = device.sm((number * self.size + rank) % machine.sms)
-            self.ctas.append(Cta(machine, self, cta_index, rank, sm))  # type: ignore[arg-type]
+            self.ctas.append(self.cta_type(machine, self, cta_index, rank, sm))  # type: ignore[arg-type]
 
     @property
     def exited(self) -> bool:
@@ -254,12 +256,20 @@ class Engine(Protocol):
     def describe_pending(self) -> tuple[str, ...]: ...
 
 
+class Streams(Protocol):
+    """Copies beside the kernel (`copy_streams`), as the machine's parts use them."""
+
+    def over(self, device: Device) -> bool: ...
+    def advance(self, idle: bool) -> bool: ...
+
+
 class Machine:
     """One launch, or several one after the other, on one emulated GPU or on several that share an address space.
 
     Attributes:
         memory: global memory; devices: the GPUs, each with its own parameters; calls: launches of each, in its stream.
-        engine: the asynchronous operations in flight; links: what is on its way between GPUs.
+        engine: the asynchronous operations in flight; links: what is on its way between GPUs;
+            streams: copies beside the kernel.
         unwritten: what shared memory holds at first, repeated.
         events: who listens to what happens.
         cancelled: clusters whose work another cluster has taken over; most_clusters: stop after that many.
@@ -298,6 +308,7 @@ class Machine:
         self.events = Events()
         self.numerics, self.unwritten = "exact", POISON
         self.links: Links | None = None
+        self.streams: Streams | None = None
         self.dependent, self.written_in_front = False, frozenset[str]()
         self.tensor_maps: list[object] = []
         self.guessed, self.printed = "", list[str]()
@@ -357,7 +368,7 @@ class Machine:
             for device in self.devices
             if device.started < in_grid * self.calls
             and device.running < places
-            and (device.started % in_grid or not device.running)  # a launch begins when the one before it is over
+            and (device.started % in_grid or self._is_over(device))  # a launch begins when the one before it is over
         ]
         if not ready:
             return False
@@ -365,6 +376,10 @@ class Machine:
         self.resident.append(Cluster(self, device))
         device.started += 1
         return True
+
+    def _is_over(self, device: Device) -> bool:
+        """Whether the launches that began on a device are over."""
+        return not device.running and (self.streams is None or self.streams.over(device))
 
     def progress(self) -> None:
         """Something happened that another thread may be waiting for."""

@@ -73,6 +73,8 @@ class Scheduler:
                 ran |= machine.engine.advance()
                 while quiet and ran and machine.signals == signals and machine.engine.advance():
                     pass  # nobody waits for what that was
+            if machine.streams is not None:
+                ran |= machine.streams.advance(not ran)
             if machine.links is not None:
                 machine.links.step()
             if ran or self._deliver():

@@ -24,6 +24,15 @@ Barriers   full[s], empty[s]               the ring's
            bar 1..                         128 threads of a consumer: its store boxes
            bar 8                           all of the CTA: it is done
 Memory     gathered: on each GPU ranks x its rows x K, of A's type, written by the others
+Copied     with `copied` the copy engines of all GPUs bring the rows, in streams beside this kernel, and no warp pushes:
+
+               stream     [block of rows to rank - 1, flag][the next block, flag] ... [to rank - 2 ...
+               loader     [own rows ...............][rows of rank + 1, behind their flags ][rows of rank + 2 ...
+
+           Counters behind the ranks' are flags then, one for each chunk of K of a block of tiles' rows; the launches
+           of all GPUs end together (`collective.tile.rounds`), so what is copied next overwrites nothing that is read.
+           Whoever launches also enqueues the copies (`copies`), the kernel's `tiles_of_block` and `k_tiles_of_chunk`
+           say in which blocks and chunks.
 Limits     rows of A contiguous, K a multiple of 16 bytes' worth; A K-major; every GPU has as many CTAs
            resident as the grid, or a wait would not end
 """
@@ -52,7 +61,7 @@ from ...lang.values import Register
 from ..gemm_mainloop import ConsumerLoop
 from . import gemm
 from .description import Config, Fusion, Product
-from .pushed_rows import CHUNKS, PIECE_ROWS, Arrivals, Chunks, Pieces, keep_rows, push
+from .pushed_rows import CHUNKS, PIECE_ROWS, Arrivals, Chunks, Copied, Pieces, keep_rows, push
 from .ranked_scales import check_end, end_of
 from .ranked_tile import CONFIG
 
@@ -77,9 +86,10 @@ def build(
     *,
     replicated: bool = False,
     keep: bool = False,
+    copied: bool = False,
 ) -> Kernel:
     """The kernel for a group of `ranks` GPUs; called as
-    kernel(a, b, gathered, counters, state, record, *more, rank, out=d).
+    kernel(a, b, gathered, counters, state, record, *more, rank, out=d); with `copied` two numbers follow rank.
 
     a (1, M / ranks, K), contiguous; b (N, K); gathered: of each GPU (ranks, M / ranks, K); counters: of each GPU
     `counters(...)` words of u32, zero before the first launch; state: `STATE_WORDS` words of u32 of this GPU, likewise;
@@ -89,6 +99,7 @@ def build(
     this GPU's rows (M / ranks,); with `keep` the rows of all ranks (ranks, M / ranks, K).
     fusion: scales, a bias of the column, an activation, alpha, a factor of the output.
     replicated: scale_a (ranks, M / ranks) has all rows' scales, and there is no `came`.
+    copied: others' rows are brought by copy engines; rank, tiles_of_block, k_tiles_of_chunk are the last arguments.
     Raises ArgumentError where the configuration does not fit.
     """
     config.check(product, fusion)
@@ -115,6 +126,7 @@ def build(
             "state": Tile(STATE_WORDS, u32, inout=True),
             "record": Tile("Record", u32, inout=True),
             "rank": Scalar(u32),
+            **({"tiles_of_block": Scalar(u32), "k_tiles_of_chunk": Scalar(u32)} if copied else {}),
             **more,
         },
         out_specs={"D": result(product, ranks)},
@@ -122,7 +134,7 @@ def build(
         block=config.threads,
         arch="sm_90a",
         registers=gemm.launch_registers(config),
-        name="gemm_all_gather",
+        name="gemm_all_gather_copied" if copied else "gemm_all_gather",
     )  # fmt: skip
     def gemm_all_gather(A, B, gathered, signals, state, record, rank, D, **args):
         ring = TmaPipeline(
@@ -138,8 +150,14 @@ def build(
         rows, depth, columns = A.shape[1], A.shape[2], D.shape[2]
         schedule = RankedTiles(rows, columns, tile, ranks, rank, grouped(config.group))
         num_k_tiles, warpgroup = (depth + (product.tile_k - 1)) // product.tile_k, warpgroup_index()
-        chunks = Chunks.of(num_k_tiles, product.tile_k * product.a.bytes, depth * product.a.bytes)
-        arrivals = Arrivals(rounds, ranks, schedule.down, config.tile_m // PIECE_ROWS)
+        sizes = num_k_tiles, product.tile_k * product.a.bytes, depth * product.a.bytes
+        arrivals: Arrivals | Copied
+        if copied:
+            chunks = Chunks.by(args["k_tiles_of_chunk"], *sizes)
+            arrivals = Copied(rounds, ranks, schedule.down, chunks, args["tiles_of_block"])
+        else:
+            chunks = Chunks.of(*sizes)
+            arrivals = Arrivals(rounds, ranks, schedule.down, config.tile_m // PIECE_ROWS)
         with producer_warpgroup(warpgroup, producer_regs):
             with ptx.if_(ptx.special.tid.x() == 0):
                 produce = ring.producer_state()
@@ -154,15 +172,20 @@ def build(
                                 k = k_tile * product.tile_k
                                 load_rows(stage, source, (k, here.row, part))
                                 ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
-            with ptx.if_(ptx.special.tid.x() >= WARP):
-                pieces = Pieces(chunks, config.tile_m, schedule.down, A.shape[1], ranks, rank)
-                together = schedule.in_part * ranks <= ptx.special.nctaid.x()
-                push(A, gathered, pieces, arrivals, scales, together)
-                if keep:
-                    keep_rows(args["kept"], A, gathered, pieces, arrivals)
+            if keep or not copied:
+                with ptx.if_(ptx.special.tid.x() >= WARP):
+                    pieces = Pieces(chunks, config.tile_m, schedule.down, A.shape[1], ranks, rank)
+                    if isinstance(arrivals, Arrivals):
+                        together = schedule.in_part * ranks <= ptx.special.nctaid.x()
+                        push(A, gathered, pieces, arrivals, scales, together)
+                    if keep:
+                        keep_rows(args["kept"], A, gathered, pieces, arrivals)
             ptx.bar.sync(WHOLE_CTA, config.threads)
             with ptx.if_(ptx.special.tid.x() == 0):
-                rounds.finish()
+                if isinstance(arrivals, Copied):
+                    rounds.finish_together(ranks, arrivals.count)
+                else:
+                    rounds.finish()
         for me in each_consumer(warpgroup, config.consumers, consumer_regs):
             out.begin()
             state_of_ring, first = ring.consumer_state(), me * config.rows

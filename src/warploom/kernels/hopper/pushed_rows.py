@@ -1,5 +1,7 @@
 """Rows of A on their way to other GPUs, piece by piece, and how the others know what has come.
 
+Where copy engines bring them, nothing is pushed here: one flag tells of a chunk of K of the rows of a block of tiles.
+
 A piece is a few rows of a tile in a chunk of K; one warp copies it, 16 bytes from each lane, and counts it in the
 memory of the GPU that it went to. A tile may be multiplied as far as the chunks of its rows are whole.
 
@@ -22,7 +24,7 @@ from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .ranked_scales import Scales
 
-__all__ = ["CHUNKS", "PIECE_ROWS", "Arrivals", "Chunks", "Pieces", "copy", "keep_rows", "push"]
+__all__ = ["CHUNKS", "PIECE_ROWS", "Arrivals", "Chunks", "Copied", "Pieces", "copy", "keep_rows", "push"]
 
 PUSHERS = 3
 """Warps of a CTA that push."""
@@ -54,6 +56,11 @@ class Chunks:
         """As few k-tiles in each as make no more than `CHUNKS`."""
         eighth = (num_k_tiles + (CHUNKS - 1)) // CHUNKS
         of_chunk = ptx.select(eighth > LEAST_CHUNK, eighth, LEAST_CHUNK)
+        return cls.by(of_chunk, num_k_tiles, k_tile_bytes, row_bytes)
+
+    @classmethod
+    def by(cls, of_chunk: Register, num_k_tiles: Register, k_tile_bytes: int, row_bytes: Register) -> Chunks:
+        """With so many k-tiles in each."""
         return cls((num_k_tiles + of_chunk - 1) // of_chunk, num_k_tiles, of_chunk, row_bytes, of_chunk * k_tile_bytes)
 
     def k_tiles(self, chunk: Register) -> Iterator[Register]:
@@ -86,6 +93,36 @@ class Arrivals:
     def _counter(self, owner: Register, tile: Register, chunk: Register) -> Register:
         counter: Register = (owner * self.down + tile) * CHUNKS + chunk + self.ranks
         return counter
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What copy engines of other GPUs have brought: a flag for each chunk of K of each block of their tiles' rows.
+
+    tiles_of_block: one below the other. Flags come behind the counters of the ranks.
+    """
+
+    rounds: Rounds
+    ranks: int
+    down: Register
+    chunks: Chunks
+    tiles_of_block: Register
+
+    @property
+    def count(self) -> Register:
+        """How many flags there are, those of this GPU's own rows among them, which nobody raises."""
+        count: Register = self._blocks * self.chunks.count * self.ranks
+        return count
+
+    @property
+    def _blocks(self) -> Register:
+        blocks: Register = (self.down + self.tiles_of_block - 1) // self.tiles_of_block
+        return blocks
+
+    def wait(self, owner: Register, tile: Register, chunk: Register) -> None:
+        """By one thread: until a chunk of the rows of a tile of GPU `owner` is here."""
+        block = owner * self._blocks + tile // self.tiles_of_block
+        self.rounds.wait_for_flag(block * self.chunks.count + chunk + self.ranks)
 
 
 @dataclass(frozen=True)
@@ -166,7 +203,9 @@ def push(
                 arrivals.add(owner, rank, piece.tile, piece.chunk)
 
 
-def keep_rows(kept: ArrayHandle, A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals) -> None:
+def keep_rows(
+    kept: ArrayHandle, A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals | Copied
+) -> None:
     """The rows of all ranks into one array of this GPU, its own first, each piece by one warp."""
     rank = pieces.rank
     lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - WARP) // WARP

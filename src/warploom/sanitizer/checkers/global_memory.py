@@ -89,6 +89,8 @@ class GlobalMemory(Observer):
             self._storing = Storing.of(place, values, self.context.sums.get(frame.operation.pc, 0))
             self._generic(frame, how, place)
 
+    copied = accessed
+
     def _generic(self, frame: Frame, how: str, place: Lanes) -> None:
         """Lanes access global memory by ld, st, atom, red or cp.async."""
         writes, lanes = how != effects.READS, place.lanes
@@ -181,7 +183,7 @@ class GlobalMemory(Observer):
             mine = self.context.where(state.number, clock.me // state.per_cta)
             if min(deed.level, level) < needed(theirs, mine):
                 return SCOPE
-            earlier = self.context.machine.code.operations[deed.pc]
+            earlier = self.context.operation(deed.pc)
             return "" if _bytes_at_once(earlier) == _bytes_at_once(code) else SIZES
         return NO_ORDER
 
@@ -191,6 +193,8 @@ class GlobalMemory(Observer):
         if cluster == state.number or deed.asynchronous:
             return
         behind, code = state.notes(LanesBehind), self.context.machine.code
+        if deed.pc >= len(code.operations):
+            return
         found = behind.untold_far(clock.me, lanes, cluster, me, deed.epoch)
         if found is not None and not held_between(code, found.code.pc, frame.operation.pc):
             did, earlier = "wrote" if deed.writes else "read", code.operations[deed.pc]
@@ -356,10 +360,12 @@ class GlobalMemory(Observer):
         now: tuple[Cta, int, Operation], writes: bool, missing: str, level: int,
     ) -> None:  # fmt: skip
         cta, warp, code = now
-        before = self.context.machine.code.operations[earlier.pc]
+        before = self.context.operation(earlier.pc)
         rule, clause = verdict(self.context, state, earlier, now, missing, writes)
         if rule == "global-data-race":
-            self.context.loose.note(self.context.indices, state, earlier, now, writes, missing == NO_ORDER)
+            kernels = max(earlier.pc, code.pc) < len(self.context.machine.code.operations)
+            unordered = missing == NO_ORDER and kernels
+            self.context.loose.note(self.context.indices, state, earlier, now, writes, unordered)
         if self.context.findings.seen(rule, (code, before)):
             return
         cluster, me = divmod(earlier.actor - 1, state.count)
@@ -385,6 +391,8 @@ class GlobalMemory(Observer):
         return raised is not None and not held_between(self.context.machine.code, deed.pc, raised)
 
     def _warp_words(self, state: ClusterState, cluster: int, me: int) -> str:
+        if cluster in self.context.streams:
+            return self.context.streams[cluster]
         rank, warp = divmod(me, state.per_cta)
         role = self.context.machine.code.role(warp)
         x, y, z = self.context.indices[cluster][rank]

@@ -74,6 +74,8 @@ class PeerFlags(Observer):
                 known, lane, index = word  # type: ignore[misc]
                 self._report(known, frame, place, lane, index)
 
+    copied = accessed
+
     @staticmethod
     def _stays(known: Raised, frame: Frame, place: Lanes, index: int, value: np.generic) -> bool:
         """Whether a store in a later launch leaves the flag as another GPU has read it."""

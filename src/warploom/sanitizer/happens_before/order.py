@@ -142,6 +142,8 @@ class Order(Observer):
             offsets = place.index * place.size
             self.context.flags.touched(state, frame, place.region, offsets, place.lanes, reads, writes, atomic)
 
+    copied = accessed
+
     @staticmethod
     def _through_shared(state: ClusterState, frame: Frame, place: Lanes, writes: bool, atomic: bool) -> None:
         """A lock or a flag in shared memory. PTX ISA 8.9.4."""

@@ -59,7 +59,7 @@ def verdict(
             + " has not waited until it is complete (cp.async.bulk.wait_group without .read) and then told this one",
         )  # fmt: skip
     if earlier.writes != writes and not earlier.asynchronous:
-        before = context.machine.code.operations[earlier.pc]
+        before = context.operation(earlier.pc)
         load, write = (now[2], before) if earlier.writes else (before, now[2])
         if context.guessed(load, write):
             return GUESS.id, GUESS.clause
