@@ -28,6 +28,8 @@ AUTOTUNE = (0, 1, 2, FIRST_CALLS)
 FLAGS = {"on": True, "off": False, "1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}
 """Words for an environment variable that switches something."""
 MOST_TIMEOUT_S = 1_000_000
+GATHERS = ("push", "copy")
+SCATTERS = ("turns", "staged", "last", "staged-last")
 """A wait of that many seconds is told to a GPU in milliseconds of 32 bits."""
 
 
@@ -80,6 +82,11 @@ class Settings:
     """Compare the first result of a kernel that its authors could not run on hardware with a slow reference."""
     peer_timeout_s: float = 60.0
     """How long a GPU, or a process, waits for the others of its group before it gives up."""
+    peer_gather: str = "push"
+    """How rows reach the other GPUs in a product with an all-gather: "push", by idle warps, or "copy", by the copy
+    engines; the same on all ranks."""
+    peer_scatter: str = "turns"
+    """How a product with a reduce-scatter sends its tiles: see `warploom.torch.distributed.matmul_reduce_scatter`."""
     peer_compare: bool = False
     """Compare every product of a group of GPUs with what the other ranks call, not the new ones alone: a journey
     through the group's store each time, and no two ranks launch different sizes."""
@@ -103,6 +110,9 @@ class Settings:
         if not isinstance(wait, (int, float)) or isinstance(wait, bool) or not 0 < wait <= MOST_TIMEOUT_S:
             raise ArgumentError("config.peer_timeout_s is not a number of seconds", got=repr(wait),
                                 expected=f"above 0, at most {MOST_TIMEOUT_S}")  # fmt: skip
+        for name, known in (("peer_gather", GATHERS), ("peer_scatter", SCATTERS)):
+            if getattr(self, name) not in known:
+                raise ArgumentError(f"config.{name} is unknown", expected=known, got=repr(getattr(self, name)))
         if not isinstance(self.keep, (tuple, list)) or not set(self.keep) <= set(KEEPABLE):
             raise ArgumentError("config.keep names what cannot be kept", expected=KEEPABLE, got=repr(self.keep))
         if not isinstance(self.emulator, EmulatorSettings):
@@ -152,6 +162,8 @@ def from_environment(environment: dict[str, str] | None = None) -> Settings:
         ptxas=Path(read("PTXAS", "")).expanduser() if read("PTXAS", "") else None,
         check_unproven=flag("CHECK_UNPROVEN", True),
         peer_timeout_s=number("PEER_TIMEOUT_S", 60.0, float),
+        peer_gather=read("PEER_GATHER", "") or "push",
+        peer_scatter=read("PEER_SCATTER", "") or "turns",
         peer_compare=flag("PEER_COMPARE", False),
         autotune=_autotune(read("AUTOTUNE", "") or "0"),
         emulator=EmulatorSettings(

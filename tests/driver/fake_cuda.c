@@ -81,6 +81,33 @@ CUresult cuEventQuery(CUevent event) { return setting("FAKE_CUDA_BUSY", 0) ? CUD
 CUresult cuEventSynchronize(CUevent event) { return 0; }
 CUresult cuEventElapsedTime_v2(float *ms, CUevent begin, CUevent end) { *ms = recorded[(size_t)end % 1024] * 1e-3f; return 0; }
 CUresult cuEventDestroy_v2(CUevent event) { note("forget event %zu", (size_t)event); return 0; }
+/* Streams and copies: a copy is made at once, and written down with its stream. */
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority) {
+    static size_t streams = 0x100;
+    if (!current) return CUDA_ERROR_INVALID_CONTEXT;
+    *stream = (CUstream)++streams;
+    note("stream %zx flags %u", streams, flags);
+    return 0;
+}
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+    note("stream %zx waits for event %zu", (size_t)stream, (size_t)event);
+    return 0;
+}
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+    note("copy %zu stream %zx", bytes, (size_t)stream);
+    if (!current) return CUDA_ERROR_INVALID_CONTEXT;
+    memcpy((void *)to, (void *)from, bytes);
+    return setting("FAKE_CUDA_COPY", 0);
+}
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream) {
+    note("copy %zu x %zu stream %zx", copy->Height, copy->WidthInBytes, (size_t)stream);
+    if (copy->srcMemoryType != CU_MEMORYTYPE_UNIFIED || copy->dstMemoryType != CU_MEMORYTYPE_UNIFIED ||
+        copy->WidthInBytes > copy->srcPitch || copy->WidthInBytes > copy->dstPitch || copy->srcXInBytes || copy->dstY)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t row = 0; row < copy->Height; ++row)
+        memcpy((char *)copy->dstDevice + row * copy->dstPitch, (char *)copy->srcDevice + row * copy->srcPitch, copy->WidthInBytes);
+    return 0;
+}
 CUresult cuStreamSynchronize(CUstream stream) { note("synchronize %zx", (size_t)stream); return 0; }
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     note("load %.3s", (const char *)image + 1);

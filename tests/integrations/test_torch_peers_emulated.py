@@ -10,6 +10,7 @@ import re
 from functools import partial
 from importlib import import_module
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -19,8 +20,18 @@ from warploom import H200  # noqa: E402
 from warploom.collective.tile import watch  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError, PeerError  # noqa: E402
 from warploom.integrations.torch import distributed, experts, peer_experts, peer_launch, symm_mem, symmetric  # noqa: E402
-from warploom.kernels.hopper import expert_parallel, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter, ranked_tile  # noqa: E402
+from warploom.kernels.hopper import (  # noqa: E402  # noqa: E402
+    copied_rows,
+    expert_parallel,
+    gemm_all_gather,
+    gemm_all_reduce,
+    gemm_reduce_scatter,
+    ranked_tile,
+)
 from warploom.kernels.hopper.description import Config  # noqa: E402
+from warploom.runtime.copies import Copied  # noqa: E402
+from warploom.settings import SCATTERS  # noqa: E402
+from warploom.settings import config as settings  # noqa: E402
 
 E4M3, BF16 = torch.float8_e4m3fn, torch.bfloat16
 TOLERANCE = 0.01
@@ -36,10 +47,14 @@ class Emulated:
         self.ranks = [Alone(ranks, rank) for rank in range(ranks)]
         self.memory: dict = {}
         self.noted: list = []
+        self.copies: dict[int, list] = {}
         self.current = self.ranks[0]
         self.dead: int | None = None
         """A rank whose kernel ends at once."""
-        monkeypatch.setattr(ranked_tile, "choose", lambda *sizes: SMALL)
+        monkeypatch.setattr(ranked_tile, "choose", lambda *sizes, **options: SMALL)
+        monkeypatch.setattr(copied_rows, "LEAST_BYTES", 1 << 10)
+        monkeypatch.setattr(copied_rows, "LEAST_K_TILES", 1)
+        monkeypatch.setattr(peer_launch, "Transfers", partial(Noted, self.copies))
         for module in (gemm_all_gather, gemm_reduce_scatter):
             monkeypatch.setattr(module, "build", partial(self._built, module.build))
         monkeypatch.setattr(expert_parallel, "CONFIG", SMALL_EXPERTS)
@@ -74,6 +89,7 @@ class Emulated:
     def call(self, function, *of_rank):
         """Its results by rank; `of_rank`: lists of arguments, or one for all."""
         self.noted, results = [], []
+        self.copies.clear()
         for known in self.ranks:
             self.current = known
             mine = [each[known.rank] if isinstance(each, list) else each for each in of_rank]
@@ -85,9 +101,33 @@ class Emulated:
         ]
         outs = widened([noted[2] for noted in self.noted])
         text = None if self.dead is None else without_rank(kernel.ptx(), self.dead)
-        report = kernel.emulate(*arguments, out=outs, devices=len(self.ranks), machine=MACHINE, ptx=text)
+        report = kernel.emulate(*arguments, out=outs, devices=len(self.ranks), machine=MACHINE, ptx=text,
+                                copies=[self.copies[rank] for rank in sorted(self.copies)])  # fmt: skip
         assert self.dead is not None or not [each for each in report.findings if each.severity == "error"]
         return results
+
+
+class Noted:
+    """Copies of a call that are emulated in place of the copy engines'."""
+
+    def __init__(self, copies: dict, rank: int, plan, exchange, device, *, travel: bool) -> None:
+        self.copies, self.rank, self.plan, self.exchange, self.travel = copies, rank, plan, exchange, travel
+
+    def begin(self, a, scales) -> None:
+        streams = self.copies[self.rank] = [[], []]
+        one = np.ones(1, np.uint32)
+        for number, part in enumerate(self.plan.parts(self.rank)):
+            rows, columns = slice(part.first, part.first + part.rows), slice(part.start, part.start + part.bytes)
+            data, flags = self.exchange.data[part.to].view(torch.uint8), self.exchange.counters[part.to].numpy()
+            stream = streams[number % 2]
+            stream.append(Copied(a.view(torch.uint8).numpy()[rows, columns], data[self.rank].numpy()[rows, columns]))
+            if self.travel and part.begins:
+                theirs = self.exchange.more[0][part.to][self.rank].numpy()
+                stream.append(Copied(scales.view(-1).numpy()[rows], theirs[rows]))
+            stream.append(Copied(one, flags[part.flag : part.flag + 1], flag=True))
+
+    def end(self, a, scales) -> None:
+        assert self.rank in self.copies
 
 
 def without_rank(text: str, dead: int) -> str:
@@ -136,10 +176,11 @@ def test_schemas_are_those_of_pytorch():
         assert str(ours).partition("::")[2] == str(theirs).partition("::")[2]
 
 
-@pytest.mark.parametrize("dim", [0, 1])
-def test_a_is_gathered_along_a_dimension_and_given_back(group, dim):
+@pytest.mark.parametrize("dim, by", [(0, "push"), (1, "push"), (1, "copy")])
+def test_a_is_gathered_along_a_dimension_and_given_back(group, dim, by):
     a, b = each(lambda seed: normal(3, 10, 64, seed=seed)), each(lambda seed: normal(72, 64, seed=9 + seed).mT)
-    found = group.call(distributed.fused_all_gather_matmul, a, [[one] for one in b], dim, "group")
+    with settings.override(peer_gather=by):
+        found = group.call(distributed.fused_all_gather_matmul, a, [[one] for one in b], dim, "group")
     whole = torch.cat(a, dim)
     for (kept, (product,)), weight in zip(found, b, strict=True):
         assert torch.equal(kept, whole)
@@ -156,8 +197,8 @@ def test_without_a_nothing_is_kept(group):
         assert kept is None and near(product, torch.cat(a).float() @ b.float())
 
 
-@pytest.mark.parametrize("kind", ["tensor", "row", "all rows"])
-def test_eight_bit_operands_are_gathered_with_their_scales(group, kind):
+@pytest.mark.parametrize("kind, by", [("tensor", "push"), ("row", "push"), ("all rows", "push"), ("row", "copy")])
+def test_eight_bit_operands_are_gathered_with_their_scales(group, kind, by):
     a, b = each(lambda seed: normal(2, 9, 64, dtype=E4M3, seed=seed)), normal(48, 64, dtype=E4M3, seed=9).mT
     of_rows = each(lambda seed: positive(2, 9, 1, seed=seed))
     scale_b = positive(1) if kind == "tensor" else positive(1, 48)
@@ -171,7 +212,9 @@ def test_eight_bit_operands_are_gathered_with_their_scales(group, kind):
 
     right = torch.cat([one.float() for one in a]) * (scale_a if kind == "tensor" else torch.cat(of_rows))
     right = right @ b.float() * scale_b + bias.float()
-    for kept, (product,) in group.call(call, a, scale_a):
+    with settings.override(peer_gather=by):
+        found = group.call(call, a, scale_a)
+    for kept, (product,) in found:
         assert torch.equal(kept.view(torch.uint8), torch.cat([one.view(torch.uint8) for one in a]))
         assert product.dtype is BF16 and near(product, right)
 
@@ -218,6 +261,29 @@ def test_tokens_go_to_experts_of_other_ranks(group):
     )
     found = group.call(call, x, chosen, weights, w)
     assert near(found[0], right) and found[1].shape == (0, n)
+
+
+@pytest.mark.parametrize("by", ["push", "copy"])
+def test_rows_are_gathered_as_the_call_says(group, by):
+    a, b = each(lambda seed: normal(144, 200, seed=seed)), each(lambda seed: normal(72, 200, seed=9 + seed).mT)
+    found = group.call(lambda x, w: distributed.all_gather_matmul(x, w, by=by), a, b)
+    assert bool(group.copies) is (by == "copy")
+    for product, weight in zip(found, b, strict=True):
+        assert near(product, torch.cat(a).float() @ weight.float())
+
+
+@pytest.mark.parametrize("by", SCATTERS)
+def test_tiles_are_sent_as_the_call_says_and_sums_have_the_same_bits(group, by):
+    a, b = each(lambda seed: normal(272, 64, seed=seed)), each(lambda seed: normal(72, 64, seed=9 + seed).mT)
+    found = group.call(lambda x, w: distributed.matmul_reduce_scatter(x, w, by=by), a, b)
+    parts = [(x.float() @ w.float()).to(BF16).float() for x, w in zip(a, b, strict=True)]
+    assert near(torch.cat(found), sum(parts))
+
+
+def test_a_form_that_nobody_knows_is_refused(group):
+    with pytest.raises(ArgumentError) as caught:
+        distributed.all_gather_matmul(normal(16, 64), normal(64, 64).mT, by="pigeons")
+    assert caught.value.code == "unknown-name"
 
 
 def test_eight_bit_tokens_go_to_experts_with_scales(group):

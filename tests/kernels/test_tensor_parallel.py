@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import ml_dtypes
@@ -15,15 +15,18 @@ from warploom.collective.tile import watch
 from warploom.collective.tile.rounds import STATE_WORDS
 from warploom.errors import ArgumentError, EmulationError
 from warploom.isa.dtypes import bf16, f32
-from warploom.kernels.hopper import gemm_all_gather, gemm_reduce_scatter
+from warploom.kernels.hopper import copied_rows, gemm_all_gather, gemm_reduce_scatter
 from warploom.kernels.hopper.description import Config, Product
 from warploom.kernels.hopper.ranked_tile import choose
+from warploom.runtime.copies import Copied
 
 CONFIG = Config(ctas=1, pdl=False, tile_m=128, tile_n=64, stages=3)
 MACHINE = H200(sms=2)
 SCHEDULES = ("lazy", "eager", "random", "starve", "pct")
 ROUNDING = 2**-8
 MODULES = {"all-gather": gemm_all_gather, "reduce-scatter": gemm_reduce_scatter}
+COPIED = "all-gather, copied"
+KINDS = (*MODULES, COPIED)
 
 
 @dataclass
@@ -82,18 +85,47 @@ def problem(kind: str, ranks: int, rows: int, n: int, k: int) -> Problem:
 
 @lru_cache
 def built(kind: str, ranks: int):
+    if kind == COPIED:
+        return gemm_all_gather.build(ranks, config=CONFIG, copied=True)
     return MODULES[kind].build(ranks, config=CONFIG)
 
 
 def run(kind: str, ranks: int = 2, rows: int = 144, n: int = 96, k: int = 72, text: str | None = None, **options):
+    if kind == COPIED:
+        return run_copied(ranks, rows, n, k, text, **options)
     posed = problem(kind, ranks, rows, n, k)
     kernel = built(kind, ranks)
     report = kernel.emulate(*posed.arguments, devices=ranks, machine=MACHINE, ptx=text, **options)
     return posed, report
 
 
+def run_copied(ranks: int, rows: int, n: int, k: int, text: str | None = None, streams: int = 2, *,
+               changed=lambda pair: pair, machine=MACHINE, **options):  # fmt: skip
+    """The all-gather whose rows copy engines bring, a tile and a k-tile in each copy. changed: what becomes of a copy
+    and its flag."""
+    posed = problem("all-gather", ranks, rows, n, k)
+    a, b, data, _, *rest = posed.arguments
+    plan = copied_rows.Plan(ranks, rows, k * 2, CONFIG.tile_m, 1, 1)
+    flags = [np.zeros(plan.counters, np.uint32) for _ in range(ranks)]
+    one = np.ones(1, np.uint32)
+
+    def copies(rank: int):
+        made = [[] for _ in range(streams)]
+        for number, part in enumerate(plan.parts(rank)):
+            here = slice(part.first, part.first + part.rows), slice(part.start // 2, (part.start + part.bytes) // 2)
+            copy = Copied(a[rank][0][here], data[part.to][rank][here])
+            made[number % streams] += changed([copy, Copied(one, flags[part.to][part.flag :][:1], flag=True)])
+        return made
+
+    report = built(COPIED, ranks).emulate(
+        a, b, data, flags, *rest, 1, 1, devices=ranks, machine=machine, ptx=text,
+        copies=[copies(rank) for rank in range(ranks)], **options,
+    )  # fmt: skip
+    return posed, report
+
+
 @pytest.mark.sample(2, full=3)
-@pytest.mark.parametrize("kind", MODULES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_two_launches_are_right_and_clean_under_every_schedule(kind, schedule):
     posed, report = run(kind, schedule=schedule, calls=2)
@@ -102,7 +134,7 @@ def test_two_launches_are_right_and_clean_under_every_schedule(kind, schedule):
 
 
 @pytest.mark.sample(2, full=6)
-@pytest.mark.parametrize("kind", MODULES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("ranks", "rows", "n", "k"), [(3, 16, 8, 8), (2, 1, 72, 200), (4, 130, 64, 64), (2, 128, 64, 128)]
 )
@@ -173,6 +205,12 @@ MUTANTS = [
     ("all-gather", "ld.acquire.sys", "ld.acquire.gpu"),
     ("all-gather", "ld.acquire.sys", "ld.relaxed.sys"),
     ("all-gather", "fence.proxy.async;", ""),
+    (COPIED, "red.release.sys", "red.release.gpu"),
+    (COPIED, "red.release.sys", "red.relaxed.sys"),
+    (COPIED, "ld.acquire.sys", "ld.acquire.gpu"),
+    (COPIED, "ld.acquire.sys", "ld.relaxed.sys"),
+    (COPIED, "fence.proxy.async;", ""),
+    (COPIED, "atom.acq_rel.gpu.global.inc", "atom.relaxed.gpu.global.inc"),
     ("reduce-scatter", "red.release.sys", "red.release.gpu"),
     ("reduce-scatter", "red.release.sys", "red.relaxed.sys"),
     ("reduce-scatter", "ld.acquire.sys", "ld.acquire.gpu"),
@@ -204,10 +242,57 @@ def test_a_signal_that_is_weakened_is_an_error(kind, right, wrong):
 
 
 @pytest.mark.sample(0, all=1)
-@pytest.mark.parametrize("kind", MODULES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_waiting_for_the_launch_before_this_one_cannot_be_left_out(kind):
     """Without it a GPU that is ahead writes over what a slow one still reads; any wait for a flag, left out alike."""
     assert all(any(is_found(kind, mutant, *tried) for tried in TRIED) for mutant in impatient(built(kind, 2).ptx()))
+
+
+MISHAPS = {
+    "a flag before its copy": (lambda pair: pair[::-1], "peer-flag-order"),
+    "a flag without its copy": (lambda pair: pair[1:], "wrong"),
+    "a copy without its flag": (lambda pair: pair[:1], "DeadlockError"),
+}
+
+
+@pytest.mark.sample(1, full=3)
+@pytest.mark.parametrize("mishap", MISHAPS)
+def test_copies_that_are_enqueued_wrongly_are_found(mishap: str):
+    changed, found = MISHAPS[mishap]
+    try:
+        posed, report = run_copied(2, 80, 128, 64, changed=changed)
+    except EmulationError as error:
+        assert type(error).__name__ == found
+    else:
+        wrong = not posed.worst(report.outputs[0]) < ROUNDING
+        assert found in {each.rule for each in report.findings} or (found == "wrong" and wrong)
+
+
+@pytest.mark.full
+def test_a_flag_that_stays_up_is_found():
+    """The last CTA makes the flags 0 again: without that the next launch waits for none of its copies."""
+    text = built(COPIED, 2).ptx()
+    lowered = re.search(r"mov\.b32 (%r\d+), 0;\s+st\.global\.u32 \[%rd\d+\], \1;", text)
+    assert lowered is not None
+    _, report = run(COPIED, rows=80, n=128, k=64, text=text.replace(lowered[0], ""), calls=2)
+    assert "peer-flag-stale" in {each.rule for each in report.findings}
+
+
+@pytest.mark.parametrize(
+    ("size", "blocks", "chunks"),
+    [((2048, 28672, 2048), 1, 8), ((4096, 25600, 1280), 2, 8), ((2048, 8192, 7168), 4, 2), ((8, 64, 64), 1, 1)],
+)
+def test_rows_are_copied_in_blocks_of_a_wave_and_chunks_that_are_worth_a_copy(size, blocks: int, chunks: int):
+    """And together the copies to a GPU are all rows, each once, with a flag of its own."""
+    rows, k, columns = size
+    plan = copied_rows.choose(4, rows, 2 * k, columns, choose(rows, columns, 4, 132), 132)
+    assert (plan.blocks, plan.chunks) == (blocks, chunks)
+    parts = list(plan.parts(1))
+    assert {part.to for part in parts} == {0, 2, 3} and parts[0].to == 0
+    mine = [part for part in parts if part.to == 2]
+    assert sum(part.rows * part.bytes for part in mine) == rows * 2 * k
+    assert len({part.flag for part in mine}) == len(mine) == blocks * chunks
+    assert all(4 <= part.flag < plan.counters and plan.raised_by(part.flag) == 1 for part in mine)
 
 
 def impatient(text: str) -> list[str]:
@@ -227,6 +312,27 @@ def impatient(text: str) -> list[str]:
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_the_measured_configuration_builds_without_spills(kind, ranks):
     assert MODULES[kind].build(ranks).resources().spill_stores == 0
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_candidates_build_without_spills(ranks):
+    assert gemm_all_gather.build(ranks, copied=True).resources().spill_stores == 0
+    config = choose(2048, 8192, ranks, 132, staged=True)
+    assert (config.tile_n, config.stages, config.epi_stages) == (256, 3, 4)
+    assert gemm_reduce_scatter.build(ranks, config=config, own_last=True).resources().spill_stores == 0
+
+
+@pytest.mark.sample(1, full=2)
+@pytest.mark.parametrize("own_last", [False, True])
+@pytest.mark.parametrize("staged", [1, 2])
+def test_forms_of_the_reduce_scatter_are_right_and_clean(own_last: bool, staged: int):
+    config = replace(CONFIG, epi_stages=staged)
+    for schedule in ("lazy", "starve"):
+        posed = problem("reduce-scatter", 3, 144, 96, 72)
+        kernel = gemm_reduce_scatter.build(3, config=config, own_last=own_last)
+        report = kernel.emulate(*posed.arguments, devices=3, machine=MACHINE, schedule=schedule, calls=2)
+        assert not report.findings
+        assert posed.worst(report.outputs[0]) < ROUNDING
 
 
 @pytest.mark.parametrize("kind", MODULES)

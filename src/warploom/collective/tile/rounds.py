@@ -5,8 +5,8 @@ A GPU adds to a counter in another GPU's memory, and that GPU waits until the co
     add(owner, index)          red.release.sys: a thread that waits for it sees all that this thread has observed
     wait(index, count)         ld.acquire.sys until `count` additions of this launch, and of each before it, are there
     wait_for_launch(index)     until the additions of the previous launches are there
-    wait_for_flag(index)       ld.acquire.sys until a copy engine has set it to 1 in this launch; `finish_together`, which
-                               ends the launches of all GPUs together, resets it to 0
+    wait_for_flag(index)       ld.acquire.sys until a copy engine has set it to 1 in this launch; `finish_together`,
+                               which ends the launches of all GPUs together, resets it to 0
 
 A wait ends at the latest when the group's patience does (`bounded_wait`).
 
@@ -77,8 +77,8 @@ class Rounds:
             self._count_up()
 
     def finish_together(self, flags: Register | int, count: Register) -> None:
-        """`finish`, on all GPUs together. The last CTA first resets `count` flags from counter `flags` on to 0; after it
-        has finished, it waits until all GPUs have. So no GPU still reads what the next launch's copies write."""
+        """`finish`, on all GPUs together. The last CTA first resets `count` flags from counter `flags` on to 0, and at
+        the end waits for all GPUs. So no GPU still reads what the next launch's copies write."""
         ranks = len(self.counters)
         with ptx.if_(self._is_last()):
             own = self.counters.pointer(self.rank)

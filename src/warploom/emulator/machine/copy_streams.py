@@ -97,7 +97,7 @@ class Stream(Cluster):
 
 @dataclass(eq=False)
 class Running:
-    """A stream of a GPU: its copies, how many launches it has served, and what is left to do in this one, last first."""
+    """A stream of a GPU: its copies, how many launches it has served, and what is left of this one, last first."""
 
     device: Device
     number: int

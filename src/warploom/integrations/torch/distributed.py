@@ -51,7 +51,9 @@ STYLES = ("ColwiseParallel", "RowwiseParallel")
 # -- calls ---------------------------------------------------------------------------------------------------------
 
 
-def all_gather_matmul(a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None) -> Tensor:
+def all_gather_matmul(
+    a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None, by: str | None = None
+) -> Tensor:
     """The rows of A of all ranks, in their order, times this rank's B.
 
     Args:
@@ -59,13 +61,17 @@ def all_gather_matmul(a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | 
         b: (K, N), contiguous, or the transpose of a contiguous weight (N, K).
         group: the process group, the default one by default.
         out: (M, N), contiguous.
+        by: how rows reach the other GPUs: "push", by idle warps, or "copy", by the copy engines in streams beside the
+            kernel; `config.peer_gather` by default.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
-    return _call("all_gather_matmul", a, b, group, out)
+    return _call("all_gather_matmul", a, b, group, out, by=by)
 
 
-def matmul_reduce_scatter(a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None) -> Tensor:
+def matmul_reduce_scatter(
+    a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None, by: str | None = None
+) -> Tensor:
     """This rank's rows of the sum over all ranks of A B.
 
     The parts are rounded to the type of the result and added in f32 in the order of the ranks: the same bits each time.
@@ -75,10 +81,13 @@ def matmul_reduce_scatter(a: Tensor, b: Tensor, group: Any = None, *, out: Tenso
         b: (K / ranks, N), contiguous, or the transpose of a contiguous weight.
         group: the process group, the default one by default.
         out: (M / ranks, N), contiguous.
+        by: how tiles are sent: "turns", a row of tiles of each rank in turn; "staged", the same from a whole tile's
+            room in shared memory, so that no warp waits for a link, with a stage less for operands; "last", this
+            rank's own tiles behind all others; or "staged-last". `config.peer_scatter` by default.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
-    return _call("matmul_reduce_scatter", a, b, group, out)
+    return _call("matmul_reduce_scatter", a, b, group, out, by=by)
 
 
 def matmul_all_reduce(
@@ -98,7 +107,7 @@ def matmul_all_reduce(
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
-    return _call("matmul_all_reduce", a, b, group, out, **({} if config is None else {"config": config}))
+    return _call("matmul_all_reduce", a, b, group, out, config=config)
 
 
 def scaled_matmul_all_reduce(
@@ -155,11 +164,12 @@ def _synchronize() -> None:
 
 def _call(what: str, a: Tensor, b: Tensor, group: Any, out: Tensor | None, **options: Any) -> Tensor:
     """The launch itself; the operator where somebody traces or wants a gradient."""
+    given = {name: value for name, value in options.items() if value is not None}
     traced = by_operator(a, b, out)
     wanted = torch.is_grad_enabled() and isinstance(a, Tensor) and (a.requires_grad or b.requires_grad)
-    if (traced or wanted) and out is None and not options:
-        return getattr(torch.ops.warploom, what)(a, b, name_of(group))
-    return LAUNCHES[what](ranks_of(group), a, b, out, **options)
+    if (traced or wanted) and out is None and "config" not in given:
+        return getattr(torch.ops.warploom, what)(a, b, name_of(group), **given)
+    return LAUNCHES[what](ranks_of(group), a, b, out, **given)
 
 
 @torch.compiler.assume_constant_result
@@ -214,7 +224,7 @@ _GRADIENTS: dict[str, Callable[..., list[Tensor | None]]] = {
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    a, b, ctx.group = inputs
+    a, b, ctx.group = inputs[:3]
     ctx.save_for_backward(a, b)
 
 
@@ -223,16 +233,20 @@ def _register() -> Any:
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
 
     def of(what: str) -> None:
-        def run(a: Tensor, b: Tensor, group: str) -> Tensor:
-            return LAUNCHES[what](group_of(group), a, b)
+        formed = what != "matmul_all_reduce"
 
-        def fake(a: Tensor, b: Tensor, group: str) -> Tensor:
+        def run(a: Tensor, b: Tensor, group: str, by: str | None = None) -> Tensor:
+            return LAUNCHES[what](group_of(group), a, b, **({"by": by} if formed else {}))
+
+        def fake(a: Tensor, b: Tensor, group: str, by: str | None = None) -> Tensor:
             return a.new_empty((_rows(what, a.shape[0], group_of(group).ranks), b.shape[1]))
 
         def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-            return *_GRADIENTS[what](*ctx.saved_tensors, grad.contiguous(), ctx.group, ctx.needs_input_grad[:2]), None
+            grads = _GRADIENTS[what](*ctx.saved_tensors, grad.contiguous(), ctx.group, ctx.needs_input_grad[:2])
+            return *grads, None, *((None,) if formed else ())
 
-        define(library, f"{what}(Tensor a, Tensor b, str group) -> Tensor", run, fake, backward, _setup)
+        more = ", str? by=None" if formed else ""
+        define(library, f"{what}(Tensor a, Tensor b, str group{more}) -> Tensor", run, fake, backward, _setup)
 
     for each in LAUNCHES:
         of(each)

@@ -17,11 +17,14 @@ from ...collective.tile import watch
 from ...collective.tile.rounds import STATE_WORDS
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa import dtypes
-from ...kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter, ranked_tile
+from ...kernels.hopper import copied_rows, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter, ranked_tile
 from ...kernels.hopper.description import Config, Product
 from ...kernels.hopper.free_tile_config import FreeTileConfig
+from ...settings import GATHERS, SCATTERS
+from ...settings import config as settings
 from . import peer_collectives as collectives
 from .arguments import traced
+from .copy_engines import Transfers
 from .peer_end import PLAIN, End
 from .symmetric import Group, Wanted, group_of
 
@@ -31,16 +34,18 @@ _VECTOR_BYTES = 16
 
 
 def all_gather_matmul(
-    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, *, end: End = PLAIN, kept: Tensor | None = None
-) -> Tensor:
-    """The rows of A of all ranks times this rank's B. `kept`: (M, K), where all rows go, too."""
+    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, *, end: End = PLAIN, kept: Tensor | None = None,
+    by: str | None = None,
+) -> Tensor:  # fmt: skip
+    """The rows of A of all ranks times this rank's B. `kept`: (M, K), where all rows go, too; by: one of `GATHERS`."""
+    by = chosen("by", by, settings.peer_gather, GATHERS)
     product, weight = _operands(a, b, end, either=True)
     ranks, (rows, depth), columns = known.ranks, a.shape, b.shape[1]
     fusion, replicated = end.fusion(a, b, rows, ranks * rows)
     travel = fusion.scales == "row" and not replicated
 
     def wanted() -> Wanted:
-        counters = gemm_all_gather.counters(rows, ranks, config)
+        counters = gemm_all_gather.counters(rows, ranks, config) if plan is None else plan.counters
         of_rank = (counters - ranks) // ranks
         return Wanted(
             (ranks, rows, depth), a.dtype, counters, STATE_WORDS, _record(config, a.device),
@@ -48,7 +53,7 @@ def all_gather_matmul(
             (((ranks, rows), torch.float32),) if travel else (),
         )  # fmt: skip
 
-    call = ("all_gather_matmul", rows, depth, columns, str(a.dtype), product.b_major, *end.name())
+    call = ("all_gather_matmul", rows, depth, columns, str(a.dtype), product.b_major, *end.name(), by)
     result = _result(out, (ranks * rows, columns), a, end.out(a))
     if not result.numel() and (kept is None or not kept.numel()):
         known.meet(call, a.device)
@@ -56,23 +61,40 @@ def all_gather_matmul(
     if by_collectives(known, a):
         collectives.meet(known, call)
         return collectives.all_gather_matmul(known, a, b, end, result, kept, travel=travel)
-    config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device))
+    sms = sms_of(a.device)
+    config, plan = ranked_tile.choose(rows, columns, ranks, sms), None
+    if by == "copy":
+        plan = copied_rows.choose(ranks, rows, depth * a.element_size(), columns, config, sms)
     exchange = known.exchange(call, a.device, wanted)
-    kernel = gemm_all_gather.build(ranks, product, config, fusion=fusion, replicated=replicated, keep=kept is not None)
-    more = [*exchange.more, *end.arguments((ranks, rows) if replicated else (-1,))]
+    kernel = gemm_all_gather.build(
+        ranks, product, config, fusion=fusion, replicated=replicated, keep=kept is not None, copied=plan is not None
+    )
+    of_end = end.arguments((ranks, rows) if replicated else (-1,))
+    more = [*exchange.more, *of_end]
     if kept is not None:
         more.append(kept.view(ranks, rows, depth))
-    kernel(
-        a.detach()[None], weight.detach(), *exchange.arguments(), *more, known.rank,
-        out=result.detach().view(ranks, rows, columns),
-    )  # fmt: skip
+    given = (a.detach()[None], weight.detach(), *exchange.arguments(), *more, known.rank)
+    into = result.detach().view(ranks, rows, columns)
+    if plan is None:
+        kernel(*given, out=into)
+        return result
+    transfers = known.transfers.get((a.device, call))
+    if transfers is None:
+        transfers = Transfers(known.rank, plan, exchange, a.device, travel=travel)
+        known.transfers[a.device, call] = transfers
+    sources = a.detach(), of_end[0] if travel else None
+    transfers.begin(*sources)
+    kernel(*given, plan.tiles_of_block, plan.k_tiles_of_chunk, out=into)
+    transfers.end(*sources)
     return result
 
 
 def matmul_reduce_scatter(
-    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, *, end: End = PLAIN, mean: bool = False
-) -> Tensor:
-    """This rank's rows of the sum over all ranks of A B, or of the mean."""
+    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, *, end: End = PLAIN, mean: bool = False,
+    by: str | None = None,
+) -> Tensor:  # fmt: skip
+    """This rank's rows of the sum over all ranks of A B, or of the mean. by: one of `SCATTERS`."""
+    by = chosen("by", by, settings.peer_scatter, SCATTERS)
     product, weight = _operands(a, b, end, either=True)
     ranks = known.ranks
     if a.shape[0] % ranks:
@@ -90,7 +112,7 @@ def matmul_reduce_scatter(
             lambda index: index if index < ranks else None, ranks,
         )  # fmt: skip
 
-    call = ("matmul_reduce_scatter", rows, a.shape[1], columns, str(a.dtype), product.b_major, *end.name(), mean)
+    call = ("matmul_reduce_scatter", rows, a.shape[1], columns, str(a.dtype), product.b_major, *end.name(), mean, by)
     result = _result(out, (rows, columns), a, end.out(a))
     if not result.numel():
         known.meet(call, a.device)
@@ -98,9 +120,9 @@ def matmul_reduce_scatter(
     if by_collectives(known, a):
         collectives.meet(known, call)
         return collectives.matmul_reduce_scatter(known, a, b, end, result, mean=mean)
-    config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device))
+    config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device), staged="staged" in by)
     exchange = known.exchange(call, a.device, wanted)
-    kernel = gemm_reduce_scatter.build(ranks, product, config, fusion, mean=mean)
+    kernel = gemm_reduce_scatter.build(ranks, product, config, fusion, mean=mean, own_last="last" in by)
     more = end.arguments((ranks, rows))
     kernel(a.detach(), weight.detach(), *exchange.arguments(), *more, known.rank, out=result.detach())
     return result
@@ -288,6 +310,14 @@ def _result(out: Tensor | None, shape: tuple[int, int], like: Tensor, dtype: tor
             got=f"{tuple(out.shape)} {out.dtype} on {out.device}",
         )  # fmt: skip
     return out
+
+
+def chosen(name: str, given: str | None, setting: str, known: tuple[str, ...]) -> str:
+    """A form of a product: the one that a call asks for, or that of the settings. Raises ArgumentError."""
+    form = setting if given is None else given
+    if form not in known:
+        raise ArgumentError(f"`{name}` is unknown", expected=known, got=form, code="unknown-name")
+    return form
 
 
 def _record(config: Config, device: torch.device) -> int:

@@ -88,6 +88,7 @@ class Group:
         self.ranks, self.rank = dist.get_world_size(self.process_group), dist.get_rank(self.process_group)
         self.store = _get_process_group_store(self.process_group)
         self.calls: dict[Any, Exchange] = {}
+        self.transfers: dict[Any, Any] = {}
         self.met: set[Any] = set()
         self.meeting, self.agreed = "", 0
 
@@ -219,6 +220,7 @@ class Group:
     def forget(self) -> None:
         """Give all memory back, and begin anew."""
         self.calls.clear()
+        self.transfers.clear()
         self.met.clear()
         self.meeting, self.agreed = "", 0
 

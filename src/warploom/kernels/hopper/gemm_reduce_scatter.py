@@ -80,6 +80,7 @@ def build(
     fusion: Fusion = Fusion(),  # noqa: B008
     *,
     mean: bool = False,
+    own_last: bool = False,
 ) -> Kernel:
     """The kernel for a group of `ranks` GPUs; called as
     kernel(a, b, slots, counters, state, record, *more, rank, out=d).
@@ -90,7 +91,7 @@ def build(
 
     more: what `epilogue_arguments` names, scale_a of all rows as (ranks, M / ranks).
     fusion: what is done to this GPU's part, before it is rounded and sent: scales, a bias of the column, an
-    activation, alpha. mean: the sums are divided by the ranks.
+    activation, alpha. mean: the sums are divided by the ranks. own_last: this GPU's tiles come behind the others'.
     Raises ArgumentError where the configuration does not fit.
     """
     config.check(product, fusion)
@@ -133,7 +134,9 @@ def build(
         out = TmaStore(target, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
         ring.initialise()
         rounds = Rounds(signals, rank, state, record)
-        schedule = RankedTiles(D.shape[0], D.shape[1], tile, ranks, rank, grouped(config.group), in_turns=True)
+        order = grouped(config.group)
+        rows, columns = D.shape
+        schedule = RankedTiles(rows, columns, tile, ranks, rank, order, in_turns=True, own_last=own_last)
         num_k_tiles, warpgroup = k_tiles(A, product.tile_k), warpgroup_index()
         with producer_warpgroup(warpgroup, producer_regs):
             with ptx.if_(ptx.special.tid.x() == 0):

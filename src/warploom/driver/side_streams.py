@@ -1,0 +1,143 @@
+"""Copies in streams of their own beside the caller's: they begin where it is, and it goes on when they are over.
+
+    caller's stream   ... | fork ............ kernel ............ join | ...
+    side stream 0           [copy][copy] ...
+    side stream 1           [copy][copy] ...
+
+The copies are the copy engines': no multiprocessor is needed, so they go on while a kernel has all of them. Fork and
+join are events, so that a CUDA graph that is captured from the caller's stream holds the copies, too. Nothing is
+allocated and nothing waits on the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from .library import INVALID_CONTEXT, INVALID_HANDLE, Library, load
+
+_NON_BLOCKING, _NO_TIMING = 1, 2
+_UNIFIED = 4
+"""CU_STREAM_NON_BLOCKING, CU_EVENT_DISABLE_TIMING, CU_MEMORYTYPE_UNIFIED."""
+_KEPT = 64
+"""Sets of addresses whose calls are kept."""
+Call = Callable[[], int]
+
+
+class Copy2D(ctypes.Structure):
+    """CUDA_MEMCPY2D."""
+
+    _fields_ = [
+        ("source_x", ctypes.c_size_t), ("source_y", ctypes.c_size_t), ("source_kind", ctypes.c_int),
+        ("source_host", ctypes.c_void_p), ("source", ctypes.c_uint64), ("source_array", ctypes.c_void_p),
+        ("source_pitch", ctypes.c_size_t),
+        ("target_x", ctypes.c_size_t), ("target_y", ctypes.c_size_t), ("target_kind", ctypes.c_int),
+        ("target_host", ctypes.c_void_p), ("target", ctypes.c_uint64), ("target_array", ctypes.c_void_p),
+        ("target_pitch", ctypes.c_size_t),
+        ("width", ctypes.c_size_t), ("height", ctypes.c_size_t),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CopyOfRows:
+    """A copy of rows of bytes, `pitch` bytes from one to the next in both places.
+
+    source: an address, or where `of` names one of the addresses that each call gives, bytes from there.
+    """
+
+    target: int
+    source: int
+    rows: int
+    bytes: int
+    pitch: int
+    of: int | None = None
+
+
+class SideStreams:
+    """Streams of one GPU with their copies, stream by stream; the caller's thread has a context of that GPU."""
+
+    def __init__(self, device: int, copies: Sequence[Sequence[CopyOfRows]], library: Library | None = None) -> None:
+        self.device, self.copies = device, [list(each) for each in copies if each]
+        self.library = library or load()
+        native = self.library.native
+        with self.library.activated(device):
+            self._streams = [self._made(native.cuStreamCreateWithPriority, _NON_BLOCKING, -1) for _ in self.copies]
+            self._events = [self._made(native.cuEventCreate, _NO_TIMING) for _ in range(1 + len(self.copies))]
+        self._calls: dict[tuple[int, tuple[int, ...]], tuple[list[Call], list[Call]]] = {}
+
+    def begin(self, stream: int, addresses: Sequence[int]) -> None:
+        """Enqueue all copies, to begin where a raw stream is; `addresses`: what their sources name.
+
+        Raises DriverError, as `end` does.
+        """
+        for call in self._of(stream, tuple(addresses))[0]:
+            if status := call():
+                self._again(call, status)
+
+    def end(self, stream: int, addresses: Sequence[int]) -> None:
+        """Let the stream wait for the copies that were begun with it."""
+        for call in self._of(stream, tuple(addresses))[1]:
+            if status := call():
+                self._again(call, status)
+
+    # -- the driver's calls ------------------------------------------------------------------------------------------
+
+    def _of(self, stream: int, addresses: tuple[int, ...]) -> tuple[list[Call], list[Call]]:
+        known = self._calls.get((stream, addresses))
+        if known is None:
+            if len(self._calls) >= _KEPT:
+                self._calls.clear()
+            known = self._calls[stream, addresses] = self._laid_out(stream, addresses)
+        return known
+
+    def _laid_out(self, stream: int, addresses: tuple[int, ...]) -> tuple[list[Call], list[Call]]:
+        """What `begin` and `end` call, with all arguments as ctypes passes them on."""
+        native, main = self.library.native, _handle(stream)
+        fork, *joins = map(_handle, self._events)
+        begin: list[Call] = [partial(native.cuEventRecord, fork, main)]
+        sides = [_handle(side) for side in self._streams]
+        begin += [partial(native.cuStreamWaitEvent, side, fork, 0) for side in sides]
+        longest = max(map(len, self.copies), default=0)
+        for at in range(longest):
+            for side, copies in zip(sides, self.copies, strict=True):
+                if at < len(copies):
+                    begin.append(self._copy(copies[at], addresses, side))
+        end: list[Call] = []
+        for side, join in zip(sides, joins, strict=True):
+            begin.append(partial(native.cuEventRecord, join, side))
+            end.append(partial(native.cuStreamWaitEvent, main, join, 0))
+        return begin, end
+
+    def _copy(self, copy: CopyOfRows, addresses: tuple[int, ...], side: Any) -> Call:
+        source = copy.source + (addresses[copy.of] if copy.of is not None else 0)
+        native = self.library.native
+        if copy.rows == 1 or copy.bytes == copy.pitch:
+            size = ctypes.c_size_t(copy.rows * copy.bytes)
+            return partial(native.cuMemcpyAsync, ctypes.c_uint64(copy.target), ctypes.c_uint64(source), size, side)
+        rows = Copy2D(
+            source_kind=_UNIFIED, source=source, source_pitch=copy.pitch, target_kind=_UNIFIED, target=copy.target,
+            target_pitch=copy.pitch, width=copy.bytes, height=copy.rows,
+        )  # fmt: skip
+        return partial(native.cuMemcpy2DAsync_v2, ctypes.byref(rows), side)
+
+    def _again(self, call: Any, status: int) -> None:
+        """A call was refused: where the thread has another GPU's context or none, in the right one."""
+        if status in (INVALID_CONTEXT, INVALID_HANDLE) and self.library.current_context()[1] != self.device:
+            with self.library.activated(self.device):
+                status = call()
+        if status:
+            raise self.library.error(status, call.func.__name__, "copies beside a kernel were not enqueued")
+
+    def _made(self, function: Any, *arguments: int) -> int:
+        handle = ctypes.c_void_p()
+        status = function(ctypes.byref(handle), *map(ctypes.c_int, arguments))
+        if status:
+            raise self.library.error(status, function.__name__, "making streams for copies")
+        return handle.value or 0
+
+
+def _handle(value: int) -> Any:
+    return ctypes.c_void_p(value or None)

@@ -1,0 +1,64 @@
+"""PyTorch: this GPU's rows of A on their way to the others by copy engines, beside the kernel that waits for them.
+
+begin    enqueue the copies, with their flags, where the current stream is
+end      the current stream waits for them, so that A may be written again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ...driver.side_streams import CopyOfRows, SideStreams
+from ...kernels.hopper.copied_rows import Part, Plan
+from .symmetric import Exchange
+
+STREAMS = 2
+"""Of copies that take turns: while one begins, the other one moves."""
+_WORD = 4
+
+
+class Transfers:
+    """The copies of one call; see the module's docstring.
+
+    Args:
+        rank: of this GPU; plan: which copies there are; exchange: whose memory they go to.
+        travel: whether the scales of rows go with them, into the first of the further arrays.
+    """
+
+    def __init__(self, rank: int, plan: Plan, exchange: Exchange, device: torch.device, *, travel: bool) -> None:
+        self.device, self.travel = device.index or 0, travel
+        self.one = torch.ones(1, dtype=torch.int32, device=device)
+        streams: list[list[CopyOfRows]] = [[] for _ in range(STREAMS)]
+        for number, part in enumerate(plan.parts(rank)):
+            streams[number % STREAMS] += self._copies(rank, plan, exchange, part)
+        torch.cuda.synchronize(device)
+        self.side = SideStreams(self.device, streams)
+
+    def _copies(self, rank: int, plan: Plan, exchange: Exchange, part: Part) -> Iterator[CopyOfRows]:
+        """The rows of a part, their scales, and the flag behind them."""
+        begin = part.first * plan.row_bytes + part.start
+        target = exchange.data[part.to].data_ptr() + rank * plan.rows * plan.row_bytes + begin
+        yield CopyOfRows(target, begin, part.rows, part.bytes, plan.row_bytes, of=0)
+        if self.travel and part.begins:
+            first, size = part.first * _WORD, part.rows * _WORD
+            target = exchange.more[0][part.to].data_ptr() + rank * plan.rows * _WORD + first
+            yield CopyOfRows(target, first, 1, size, size, of=1)
+        flag = exchange.counters[part.to].data_ptr() + part.flag * _WORD
+        yield CopyOfRows(flag, self.one.data_ptr(), 1, _WORD, _WORD)
+
+    def begin(self, a: Tensor, scales: Tensor | None) -> None:
+        """Enqueue the copies of these rows of this GPU, and of their scales. Raises DriverError."""
+        self.side.begin(self._stream(), self._addresses(a, scales))
+
+    def end(self, a: Tensor, scales: Tensor | None) -> None:
+        """Let the current stream wait for what was begun. Raises DriverError."""
+        self.side.end(self._stream(), self._addresses(a, scales))
+
+    def _stream(self) -> int:
+        return int(torch._C._cuda_getCurrentRawStream(self.device))
+
+    def _addresses(self, a: Tensor, scales: Tensor | None) -> list[int]:
+        return [a.data_ptr(), *([scales.data_ptr()] if self.travel and scales is not None else [])]

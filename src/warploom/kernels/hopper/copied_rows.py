@@ -1,0 +1,97 @@
+"""Rows of A that copy engines bring to the other GPUs: in which blocks and chunks, and in which order.
+
+    to rank - 1    [block 0, chunk 0 of K, flag][block 0, chunk 1, flag] ... [block 1, chunk 0, flag] ...
+    to rank - 2    [block 0 ...
+
+Rank - 1 needs this GPU's rows first. A block is as many rows of tiles as run at one time: its tiles follow the chunks
+of K as they come, and behind the last chunk only that one is left to multiply. What is small is not divided: a copy
+takes microseconds to begin. Copies of all columns of K are one stretch of memory, others are rows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .description import TILE_K_BYTES, Config
+
+__all__ = ["Part", "Plan", "choose"]
+
+LEAST_BYTES = 4 << 20
+"""Of a copy: ten microseconds of a link."""
+MOST_CHUNKS = 8
+LEAST_K_TILES = 8
+
+
+@dataclass(frozen=True)
+class Part:
+    """One copy: of `rows` rows from `first` on, `bytes` of each from byte `start` on; to GPU `to`, whose flag `flag`
+    tells of it; `begins`: whether it is the first of its rows, with which their scales travel."""
+
+    to: int
+    first: int
+    rows: int
+    start: int
+    bytes: int
+    flag: int
+    begins: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the rows of a GPU are divided, as the kernel's `tiles_of_block` and `k_tiles_of_chunk` say it.
+
+    rows, row_bytes: of A on each GPU; tile_m: of a tile.
+    """
+
+    ranks: int
+    rows: int
+    row_bytes: int
+    tile_m: int
+    tiles_of_block: int
+    k_tiles_of_chunk: int
+
+    @property
+    def blocks(self) -> int:
+        """Of the rows of a GPU."""
+        return -(-self.rows // (self.tile_m * self.tiles_of_block))
+
+    @property
+    def chunks(self) -> int:
+        """Of K."""
+        return -(-self.row_bytes // (TILE_K_BYTES * self.k_tiles_of_chunk))
+
+    @property
+    def counters(self) -> int:
+        """How many counters and flags each GPU needs."""
+        return self.ranks * (1 + self.blocks * self.chunks)
+
+    def raised_by(self, index: int) -> int:
+        """Which GPU raises a counter or a flag."""
+        return index if index < self.ranks else (index - self.ranks) // (self.blocks * self.chunks)
+
+    def parts(self, rank: int) -> Iterator[Part]:
+        """The copies of a GPU, in their order."""
+        height, width = self.tile_m * self.tiles_of_block, TILE_K_BYTES * self.k_tiles_of_chunk
+        for distance in range(self.ranks - 1, 0, -1):
+            for block in range(self.blocks):
+                first = block * height
+                for chunk in range(self.chunks):
+                    start = chunk * width
+                    yield Part(
+                        (rank + distance) % self.ranks, first, min(height, self.rows - first), start,
+                        min(width, self.row_bytes - start),
+                        self.ranks + (rank * self.blocks + block) * self.chunks + chunk, chunk == 0,
+                    )  # fmt: skip
+
+
+def choose(ranks: int, rows: int, row_bytes: int, columns: int, config: Config, sms: int) -> Plan:
+    """The plan for a product with so many columns; `rows`, `row_bytes`: of A on each GPU."""
+    down, across = -(-rows // config.tile_m), -(-columns // config.tile_n)
+    tiles = max(1, min(down, sms // across))
+    blocks = -(-down // tiles)
+    tiles = -(-down // blocks)
+    k_tiles = -(-row_bytes // TILE_K_BYTES)
+    block_bytes = min(rows, tiles * config.tile_m) * row_bytes
+    chunks = max(1, min(MOST_CHUNKS, block_bytes // LEAST_BYTES, k_tiles // LEAST_K_TILES))
+    return Plan(ranks, rows, row_bytes, config.tile_m, tiles, -(-k_tiles // chunks))
