@@ -8,7 +8,7 @@ way, and the weighted sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 TOLERANCE = 0.03
@@ -23,11 +23,16 @@ def cases(shapes: list[tuple[int, int, int]]) -> list[tuple[Any, ...]]:
     return [*((kind, *shape) for shape in shapes for kind in KINDS[:2]), *(("experts", *sizes) for sizes in EXPERTS)]
 
 
-def calls(kind: str, sizes: tuple[int, ...], rank: int, world: int, device: Any) -> tuple[Calls, Any]:
-    """What is timed, and what the first three must compute."""
+def calls(
+    kind: str, sizes: tuple[int, ...], rank: int, world: int, device: Any, forms: Sequence[str] = ()
+) -> tuple[Calls, Any]:
+    """What is timed, and what all but "mm" and "collective" must compute. forms: of ours, besides what a call does by
+    default; those of the all-gather do not give A back."""
     if kind == "experts":
         return experts(*sizes, rank, world, device)
-    return (gather if kind == "all-gather-e4m3" else scatter)(*sizes, rank, world, device)
+    made, expected, by, known = (gather if kind == "all-gather-e4m3" else scatter)(*sizes, rank, world, device)
+    some = {f"warploom {form}": lambda form=form: by(form) for form in known if form in forms}  # type: ignore[misc]
+    return {**made, **some}, expected
 
 
 def _drawn(rank: int, device: Any) -> Callable[..., Any]:
@@ -41,12 +46,19 @@ def _drawn(rank: int, device: Any) -> Callable[..., Any]:
     return normal
 
 
-def gather(m: int, n: int, k: int, rank: int, world: int, device: Any) -> tuple[Calls, Any]:
+Found = tuple[Calls, Any, Callable[[str], Any], Sequence[str]]
+"""The calls, what they compute, ours by a form, and the forms."""
+
+
+def gather(m: int, n: int, k: int, rank: int, world: int, device: Any) -> Found:
     """All-gather and product."""
     import torch
     import torch.distributed as dist
 
     from warploom.integrations.torch import distributed as ours
+    from warploom.integrations.torch import peer_launch
+    from warploom.integrations.torch.peer_end import End
+    from warploom.settings import GATHERS
 
     normal, group = _drawn(rank, device), dist.group.WORLD.group_name
     a, b = normal(m // world, k), normal(n // world, k).mT
@@ -62,20 +74,27 @@ def gather(m: int, n: int, k: int, rank: int, world: int, device: Any) -> tuple[
     def fused(of: Any) -> Any:
         return of(a, [b], one, [one], 0, group, [None], [None], [torch.bfloat16], [True])[1][0]
 
+    def by(form: str) -> Any:
+        return peer_launch.all_gather_matmul(peer_launch.ranks_of(None), a, b, end=end, by=form)
+
+    end = End(one, one, out_dtype=torch.bfloat16)
     collective()
     return {
         "warploom": lambda: fused(ours.fused_all_gather_scaled_matmul), "nccl": lambda: (collective(), product())[1],
         "torch fused": lambda: fused(torch.ops.symm_mem.fused_all_gather_scaled_matmul), "mm": product,
         "collective": collective,
-    }, whole.float() @ b.float() * 0.25  # fmt: skip
+    }, whole.float() @ b.float() * 0.25, by, GATHERS  # fmt: skip
 
 
-def scatter(m: int, n: int, k: int, rank: int, world: int, device: Any) -> tuple[Calls, Any]:
+def scatter(m: int, n: int, k: int, rank: int, world: int, device: Any) -> Found:
     """Product and reduce-scatter."""
     import torch
     import torch.distributed as dist
 
     from warploom.integrations.torch import distributed as ours
+    from warploom.integrations.torch import peer_launch
+    from warploom.integrations.torch.peer_end import End
+    from warploom.settings import SCATTERS
 
     normal, group = _drawn(rank, device), dist.group.WORLD.group_name
     a, b = normal(m, k // world), normal(n, k // world).mT
@@ -93,6 +112,10 @@ def scatter(m: int, n: int, k: int, rank: int, world: int, device: Any) -> tuple
     def fused(of: Any) -> Any:
         return of(a, b, one, one, "sum", 0, 0, group, [m, n], None, None, torch.bfloat16, True)
 
+    def by(form: str) -> Any:
+        return peer_launch.matmul_reduce_scatter(peer_launch.ranks_of(None), a, b, end=end, by=form)
+
+    end = End(one, one, out_dtype=torch.bfloat16)
     expected = torch.empty(m // world, n, device=device)
     dist.reduce_scatter_tensor(expected, a.float() @ b.float() * 0.25)
     return {
@@ -100,7 +123,7 @@ def scatter(m: int, n: int, k: int, rank: int, world: int, device: Any) -> tuple
         "nccl": lambda: (product(), collective())[1],
         "torch fused": lambda: fused(torch.ops.symm_mem.fused_scaled_matmul_reduce_scatter), "mm": product,
         "collective": collective,
-    }, expected  # fmt: skip
+    }, expected, by, SCATTERS[1:]  # fmt: skip
 
 
 def experts(

@@ -28,7 +28,7 @@ AUTOTUNE = (0, 1, 2, FIRST_CALLS)
 FLAGS = {"on": True, "off": False, "1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}
 """Words for an environment variable that switches something."""
 MOST_TIMEOUT_S = 1_000_000
-GATHERS = ("push", "copy")
+GATHERS = ("push", "copy", "copy-rows")
 SCATTERS = ("turns", "staged", "last", "staged-last")
 """A wait of that many seconds is told to a GPU in milliseconds of 32 bits."""
 
@@ -83,8 +83,8 @@ class Settings:
     peer_timeout_s: float = 60.0
     """How long a GPU, or a process, waits for the others of its group before it gives up."""
     peer_gather: str = "push"
-    """How rows reach the other GPUs in a product with an all-gather: "push", by idle warps, or "copy", by the copy
-    engines; the same on all ranks."""
+    """How rows reach the other GPUs in a product with an all-gather, the same on all ranks: see
+    `warploom.torch.distributed.all_gather_matmul`."""
     peer_scatter: str = "turns"
     """How a product with a reduce-scatter sends its tiles: see `warploom.torch.distributed.matmul_reduce_scatter`."""
     peer_compare: bool = False

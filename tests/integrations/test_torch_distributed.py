@@ -36,7 +36,7 @@ class Alone(symmetric.Group):
 
     def __init__(self, ranks: int = 2, rank: int = 0) -> None:
         self.name, self.ranks, self.rank, self.calls, self.met = "alone", ranks, rank, {}, set()
-        self.transfers = {}
+        self.transfers, self.again = {}, {}
         self.meeting, self.agreed = "", 0
 
     def agree(self, call) -> None:

@@ -285,6 +285,8 @@ def test_a_flag_that_stays_up_is_found():
 def test_rows_are_copied_in_blocks_of_a_wave_and_chunks_that_are_worth_a_copy(size, blocks: int, chunks: int):
     """And together the copies to a GPU are all rows, each once, with a flag of its own."""
     rows, k, columns = size
+    whole = copied_rows.choose(4, rows, 2 * k, columns, choose(rows, columns, 4, 132), 132, whole_rows=True)
+    assert whole.chunks == 1 and whole.blocks >= blocks
     plan = copied_rows.choose(4, rows, 2 * k, columns, choose(rows, columns, 4, 132), 132)
     assert (plan.blocks, plan.chunks) == (blocks, chunks)
     parts = list(plan.parts(1))

@@ -51,14 +51,15 @@ class Transfers:
 
     def begin(self, a: Tensor, scales: Tensor | None) -> None:
         """Enqueue the copies of these rows of this GPU, and of their scales. Raises DriverError."""
-        self.side.begin(self._stream(), self._addresses(a, scales))
+        self.side.begin(self._stream(), self.addresses(a, scales))
 
     def end(self, a: Tensor, scales: Tensor | None) -> None:
         """Let the current stream wait for what was begun. Raises DriverError."""
-        self.side.end(self._stream(), self._addresses(a, scales))
+        self.side.end(self._stream(), self.addresses(a, scales))
 
     def _stream(self) -> int:
         return int(torch._C._cuda_getCurrentRawStream(self.device))
 
-    def _addresses(self, a: Tensor, scales: Tensor | None) -> list[int]:
+    def addresses(self, a: Tensor, scales: Tensor | None) -> list[int]:
+        """What the copies' sources name."""
         return [a.data_ptr(), *([scales.data_ptr()] if self.travel and scales is not None else [])]

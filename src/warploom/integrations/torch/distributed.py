@@ -61,8 +61,8 @@ def all_gather_matmul(
         b: (K, N), contiguous, or the transpose of a contiguous weight (N, K).
         group: the process group, the default one by default.
         out: (M, N), contiguous.
-        by: how rows reach the other GPUs: "push", by idle warps, or "copy", by the copy engines in streams beside the
-            kernel; `config.peer_gather` by default.
+        by: how rows reach the other GPUs: "push", by idle warps; "copy", by the copy engines in streams beside the
+            kernel, in chunks of K; or "copy-rows", the same in blocks of whole rows. `config.peer_gather` by default.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """

@@ -34,6 +34,10 @@ class End:
         """Type of the result."""
         return self.out_dtype or (a.dtype if a.element_size() == 2 else torch.bfloat16)
 
+    def tensors(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """All there are."""
+        return self.scale_a, self.scale_b, self.bias
+
     def name(self) -> tuple[object, ...]:
         """What ranks compare: not whose scales, but of what kind."""
         given = (self.scale_a, self.scale_b, self.bias)

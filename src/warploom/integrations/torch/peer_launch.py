@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from ...kernels.hopper.description import Config, Product
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...settings import GATHERS, SCATTERS
 from ...settings import config as settings
+from . import peer_again
 from . import peer_collectives as collectives
 from .arguments import traced
 from .copy_engines import Transfers
@@ -31,6 +32,8 @@ from .symmetric import Group, Wanted, group_of
 _TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
 EIGHT_BITS = {torch.float8_e4m3fn: dtypes.e4m3, torch.float8_e5m2: dtypes.e5m2}
 _VECTOR_BYTES = 16
+_PLAIN = {Tensor, torch.nn.Parameter, type(None)}
+"""Arguments of which no class computes in its own way."""
 
 
 def all_gather_matmul(
@@ -39,6 +42,10 @@ def all_gather_matmul(
 ) -> Tensor:  # fmt: skip
     """The rows of A of all ranks times this rank's B. `kept`: (M, K), where all rows go, too; by: one of `GATHERS`."""
     by = chosen("by", by, settings.peer_gather, GATHERS)
+    form, tensors = ("all_gather_matmul", by, end.out_dtype), (a, b, *end.tensors(), kept)
+    found, out = peer_again.again(known, form, tensors, out)
+    if found is not None:
+        return found
     product, weight = _operands(a, b, end, either=True)
     ranks, (rows, depth), columns = known.ranks, a.shape, b.shape[1]
     fusion, replicated = end.fusion(a, b, rows, ranks * rows)
@@ -63,8 +70,9 @@ def all_gather_matmul(
         return collectives.all_gather_matmul(known, a, b, end, result, kept, travel=travel)
     sms = sms_of(a.device)
     config, plan = ranked_tile.choose(rows, columns, ranks, sms), None
-    if by == "copy":
-        plan = copied_rows.choose(ranks, rows, depth * a.element_size(), columns, config, sms)
+    if by != "push":
+        whole = by == "copy-rows"
+        plan = copied_rows.choose(ranks, rows, depth * a.element_size(), columns, config, sms, whole_rows=whole)
     exchange = known.exchange(call, a.device, wanted)
     kernel = gemm_all_gather.build(
         ranks, product, config, fusion=fusion, replicated=replicated, keep=kept is not None, copied=plan is not None
@@ -77,15 +85,19 @@ def all_gather_matmul(
     into = result.detach().view(ranks, rows, columns)
     if plan is None:
         kernel(*given, out=into)
+        peer_again.remember(known, form, tensors, result, (kernel, given, into), exchange)
         return result
     transfers = known.transfers.get((a.device, call))
     if transfers is None:
         transfers = Transfers(known.rank, plan, exchange, a.device, travel=travel)
         known.transfers[a.device, call] = transfers
     sources = a.detach(), of_end[0] if travel else None
+    given = (*given, plan.tiles_of_block, plan.k_tiles_of_chunk)
     transfers.begin(*sources)
-    kernel(*given, plan.tiles_of_block, plan.k_tiles_of_chunk, out=into)
+    kernel(*given, out=into)
     transfers.end(*sources)
+    launched, addresses = (kernel, given, into), transfers.addresses(*sources)
+    peer_again.remember(known, form, tensors, result, launched, exchange, transfers, addresses)
     return result
 
 
@@ -95,6 +107,10 @@ def matmul_reduce_scatter(
 ) -> Tensor:  # fmt: skip
     """This rank's rows of the sum over all ranks of A B, or of the mean. by: one of `SCATTERS`."""
     by = chosen("by", by, settings.peer_scatter, SCATTERS)
+    form, tensors = ("matmul_reduce_scatter", by, end.out_dtype, mean), (a, b, *end.tensors())
+    found, out = peer_again.again(known, form, tensors, out)
+    if found is not None:
+        return found
     product, weight = _operands(a, b, end, either=True)
     ranks = known.ranks
     if a.shape[0] % ranks:
@@ -124,7 +140,10 @@ def matmul_reduce_scatter(
     exchange = known.exchange(call, a.device, wanted)
     kernel = gemm_reduce_scatter.build(ranks, product, config, fusion, mean=mean, own_last="last" in by)
     more = end.arguments((ranks, rows))
-    kernel(a.detach(), weight.detach(), *exchange.arguments(), *more, known.rank, out=result.detach())
+    given = (a.detach(), weight.detach(), *exchange.arguments(), *more, known.rank)
+    into = result.detach()
+    kernel(*given, out=into)
+    peer_again.remember(known, form, tensors, result, (kernel, given, into), exchange)
     return result
 
 
@@ -133,6 +152,10 @@ def matmul_all_reduce(
     end: End = PLAIN,
 ) -> Tensor:  # fmt: skip
     """The sum over all ranks of A B, on every rank. `end`: scales, if any; no bias."""
+    form, tensors = ("matmul_all_reduce", config, end.out_dtype), (a, b, *end.tensors())
+    found, out = peer_again.again(known, form, tensors, out)
+    if found is not None:
+        return found
     product, weight = _operands(a, b, end)
     fusion, _ = end.fusion(a, b, a.shape[0], a.shape[0])
     assert end.bias is None
@@ -145,18 +168,21 @@ def matmul_all_reduce(
         collectives.meet(known, ("matmul_all_reduce", rows, depth, columns, str((a.dtype, b.dtype)), *end.name()))
         return collectives.matmul_all_reduce(known, a, b, end, result)
     config = config or gemm_all_reduce.choose(rows, columns, depth, sms_of(a.device), product, fusion.scales)
-    form = gemm_all_reduce.form_of(rows, columns, ranks, config)
+    shape = gemm_all_reduce.form_of(rows, columns, ranks, config)
 
     def wanted() -> Wanted:
-        memory = gemm_all_reduce.memory(rows, columns, ranks, config, form)
+        memory = gemm_all_reduce.memory(rows, columns, ranks, config, shape)
         return Wanted(
             (memory.slots,), torch.int32, memory.signals, memory.launches, memory.record, lambda index: index % ranks
         )
 
     call = ("matmul_all_reduce", rows, depth, columns, str((a.dtype, b.dtype)), config.name(), *end.name())
     exchange = known.exchange(call, a.device, wanted)
-    kernel = gemm_all_reduce.build(ranks, product, config, form=form, scales=fusion.scales)
-    kernel(a.detach(), weight.detach(), *exchange.arguments(), *end.arguments((-1,)), known.rank, out=result.detach())
+    kernel = gemm_all_reduce.build(ranks, product, config, form=shape, scales=fusion.scales)
+    given = (a.detach(), weight.detach(), *exchange.arguments(), *end.arguments((-1,)), known.rank)
+    into = result.detach()
+    kernel(*given, out=into)
+    peer_again.remember(known, form, tensors, result, (kernel, given, into), exchange)
     return result
 
 
@@ -173,6 +199,11 @@ LAUNCHES: dict[str, Callable[..., Tensor]] = {
 
 def ranks_of(group: Any) -> Group:
     """The ranks of a group."""
+    process_group = dist.group.WORLD if group is None else group
+    if isinstance(process_group, dist.ProcessGroup):  # the shortest way: it lives, and is the one of its name
+        known = group_of(process_group.group_name) if process_group in _members() else None
+        if known is not None and known.process_group is process_group:
+            return known
     if not dist.is_initialized():
         raise ArgumentError(
             "torch.distributed is not initialised", expected="init_process_group(...) before the call",
@@ -194,7 +225,7 @@ def _name_of(group: Any) -> str:
             "this rank is not in the group", expected="a call on the group's ranks alone",
             got=f"rank {dist.get_rank()} of all", code="peer-group",
         )  # fmt: skip
-    if isinstance(group, dist.ProcessGroup) and group in dist.distributed_c10d._world.pg_map:
+    if isinstance(group, dist.ProcessGroup) and group in _members():
         return group.group_name
     if isinstance(group, str) and group in _registered():
         return group
@@ -206,7 +237,13 @@ def _name_of(group: Any) -> str:
 
 def _registered() -> set[str]:
     """The names of all process groups of which this process is a member."""
-    return {each.group_name for each in dist.distributed_c10d._world.pg_map}
+    return {each.group_name for each in _members()}
+
+
+def _members() -> Mapping[Any, Any]:
+    """The process groups of which this process is a member."""
+    groups: Mapping[Any, Any] = dist.distributed_c10d._world.pg_map
+    return groups
 
 
 def by_collectives(known: Group, a: Tensor) -> bool:
@@ -225,6 +262,8 @@ def by_operator(*values: Any) -> bool:
     still on its way from another rank). Raises ArgumentTypeError for DTensors."""
     if torch.compiler.is_compiling():
         return True
+    if {type(each) for each in values} <= _PLAIN:
+        return False
     tensors = [each for each in values if isinstance(each, Tensor)]
     if any(type(each).__module__ == "torch.distributed.tensor" for each in tensors):
         raise ArgumentTypeError(

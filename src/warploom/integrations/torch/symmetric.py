@@ -89,6 +89,7 @@ class Group:
         self.store = _get_process_group_store(self.process_group)
         self.calls: dict[Any, Exchange] = {}
         self.transfers: dict[Any, Any] = {}
+        self.again: dict[Any, Any] = {}
         self.met: set[Any] = set()
         self.meeting, self.agreed = "", 0
 
@@ -221,6 +222,7 @@ class Group:
         """Give all memory back, and begin anew."""
         self.calls.clear()
         self.transfers.clear()
+        self.again.clear()
         self.met.clear()
         self.meeting, self.agreed = "", 0
 

@@ -85,13 +85,22 @@ class Plan:
                     )  # fmt: skip
 
 
-def choose(ranks: int, rows: int, row_bytes: int, columns: int, config: Config, sms: int) -> Plan:
-    """The plan for a product with so many columns; `rows`, `row_bytes`: of A on each GPU."""
+def choose(
+    ranks: int, rows: int, row_bytes: int, columns: int, config: Config, sms: int, *, whole_rows: bool = False
+) -> Plan:
+    """The plan for a product with so many columns; `rows`, `row_bytes`: of A on each GPU.
+
+    whole_rows: K is not divided, and blocks are as small as is worth a copy.
+    """
     down, across = -(-rows // config.tile_m), -(-columns // config.tile_n)
     tiles = max(1, min(down, sms // across))
+    if whole_rows:
+        tiles = max(1, min(tiles, -(-LEAST_BYTES // (config.tile_m * row_bytes))))
     blocks = -(-down // tiles)
     tiles = -(-down // blocks)
     k_tiles = -(-row_bytes // TILE_K_BYTES)
+    if whole_rows:
+        return Plan(ranks, rows, row_bytes, config.tile_m, tiles, k_tiles)
     block_bytes = min(rows, tiles * config.tile_m) * row_bytes
     chunks = max(1, min(MOST_CHUNKS, block_bytes // LEAST_BYTES, k_tiles // LEAST_K_TILES))
     return Plan(ranks, rows, row_bytes, config.tile_m, tiles, -(-k_tiles // chunks))
