@@ -115,7 +115,7 @@ def write(out: str, rows: list[dict[str, Any]], machine: Gpus) -> None:
     Path(out).write_text(json.dumps(evidence, indent=1) + "\n")
 
 
-# -- a row --------------------------------------------------------------------------------------------------------
+# -- a row -------------------------------------------------------------------------------------------------------------
 
 
 def measured(case: Case, machine: Gpus, options: argparse.Namespace) -> dict[str, Any]:

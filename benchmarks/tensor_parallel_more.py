@@ -28,9 +28,10 @@ def calls(
 ) -> tuple[Calls, Any]:
     """What is timed, and what all but "mm" and "collective" must compute. forms: of ours, besides what a call does by
     default; those of the all-gather do not give A back."""
+    place = (*sizes, rank, world, device)
     if kind == "experts":
-        return experts(*sizes, rank, world, device)
-    made, expected, by, known = (gather if kind == "all-gather-e4m3" else scatter)(*sizes, rank, world, device)
+        return experts(*place)
+    made, expected, by, known = (gather if kind == "all-gather-e4m3" else scatter)(*place)
     some = {f"warploom {form}": lambda form=form: by(form) for form in known if form in forms}  # type: ignore[misc]
     return {**made, **some}, expected
 
