@@ -1,6 +1,6 @@
 """A finding as a person reads it: the source lines it is about, who did what there, what is missing, what to do.
 
-    error[copy-not-waited]: The destination of a copy is touched before the copy is complete
+    error[copy-not-waited]: The destination of a copy is accessed before the copy is complete
       --> gemm.py:31
        |
     31 |     acc.multiply(tile.a[stage], tile.b[stage])
