@@ -80,4 +80,4 @@ def test_a_wait_whose_result_nobody_looks_at_has_waited_for_nothing(asked: str, 
 
 def test_the_history_says_that_nobody_looked():
     (finding,) = (one for one in findings(Example(INIT + load() + TRY + READ)) if one.rule == "copy-not-waited")
-    assert any("nobody looks at its result" in line for line in finding.history)
+    assert any("nothing uses its result" in line for line in finding.history)

@@ -1,1 +1,1 @@
-"""What to say when a run ends badly, and the report of one that ends well."""
+"""Reports: of a run that fails, and of one that completes."""

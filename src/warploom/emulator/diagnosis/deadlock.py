@@ -1,7 +1,7 @@
-"""What to say when nothing can run any more: who waits, for what, what is missing, and who came so far.
+"""The report of a deadlock: who waits, for what, what is missing, and what has arrived so far.
 
-Threads that wait for the same in the same place are one line: warps as ranges, CTAs as a list. A barrier is called what
-its author calls it, and a barrier of the waiting CTA needs no rank.
+Threads that wait for the same thing at the same place share one line: warps as ranges, CTAs as a list. A barrier has
+the name its author gave it. If it belongs to the waiting CTA, its rank is omitted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .phases import came_in
 
 DEADLOCK = "deadlock: no thread can run and no copy is in flight"
 SHOWN = 4
-"""CTAs, and groups of arrivals, that are listed one by one."""
+"""CTAs, and groups of arrivals, that are listed individually."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Blocked:
     """Threads that wait for the same thing at the same place.
 
     Attributes:
-        who: role and warps; ctas: which.
-        reason: what they wait for; missing: what it lacks; came: what has come so far.
-        before: what came in the phase before and has not come in this one.
+        who: role and warps; ctas: their CTAs.
+        reason: what they wait for; missing: what is still missing; came: what has arrived so far.
+        before: what arrived in the previous phase but not in this one.
     """
 
     who: str
@@ -52,14 +52,14 @@ class Blocked:
         return "\n      ".join(lines)
 
     def what(self) -> str:
-        """What they wait for, and below it what has come."""
+        """What they wait for, followed by what has arrived."""
         lines = [f"waits for {self.reason}" + (f": {self.missing}" * bool(self.missing))]
         lines += [f"so far: {one}" for one in self.came or ("nothing",) * bool(self.missing)]
-        lines += [f"in the phase before: {one}, not in this one" for one in self.before]
+        lines += [f"in the previous phase: {one}, not in this one" for one in self.before]
         return "\n".join(lines)
 
     def where(self) -> str:
-        """The CTAs in words."""
+        """The CTAs, in words."""
         if len(self.ctas) <= SHOWN:
             return ", ".join(self.ctas)
         return f"{len(self.ctas)} CTAs, the first of them {self.ctas[0]}"
@@ -67,7 +67,7 @@ class Blocked:
 
 @dataclass
 class _Line:
-    """A line being put together: warps and their lanes by CTA."""
+    """A line under construction: warps and their lanes by CTA."""
 
     warps: dict[Cta, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     waits: list[tuple[MBarrier, Cta, int]] = field(default_factory=list)
@@ -75,7 +75,7 @@ class _Line:
 
 
 def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
-    """The error for a machine in which no thread can go on. `spinning`: some poll without anything changing."""
+    """The error for a machine in which no thread can continue. `spinning`: some threads poll, but nothing changes."""
     lines: dict[tuple[object, ...], _Line] = defaultdict(_Line)
     only_barriers = True
     for cta, warp, fragment in _fragments(machine):
@@ -85,15 +85,15 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
         about = _about(fragment)
         words = _mbarrier_words(cta, about) if about else ((wait.describe() if wait else "its turn"), "", (), ())
         location = operation.instruction.location
-        # An unrolled line waits with other registers in each of its copies: it is one place.
+        # Each copy of an unrolled line waits with other registers, but counts as one place.
         line = lines[(*words, location, operation.instruction.opcode if location else operation.text)]
         line.text = line.text or operation.text
         line.warps[cta][warp.index] = fragment.lanes
         line.waits += [(barrier, cta, warp.index) for barrier, _ in about]
     blocked = [_blocked(key, line) for key, line in lines.items()]
-    blocked.sort(key=lambda one: not (one.came and one.missing))  # who has part of what it needs is nearest the cause
+    blocked.sort(key=lambda one: not (one.came and one.missing))  # a partly satisfied wait is nearest to the cause
     not_started = machine.clusters_in_all - sum(device.started for device in machine.devices)
-    extra = f"; {not_started} cluster(s) of the grid have not started, for lack of room" if not_started > 0 else ""
+    extra = f"; {not_started} cluster(s) of the grid have not started, for lack of resources" if not_started > 0 else ""
     first = blocked[0] if blocked else None
     error = DeadlockError(
         ("the kernel polls for ever" if spinning and not only_barriers else DEADLOCK) + extra,
@@ -126,7 +126,7 @@ def _about(fragment: Fragment) -> list[tuple[MBarrier, int | None]]:
 def _mbarrier_words(
     cta: Cta, about: list[tuple[MBarrier, int | None]]
 ) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
-    """Reason, what is missing, what came, and what came in the phase before only; the same words in every CTA."""
+    """Reason, what is missing, what came, and what came only in the previous phase; the same words in every CTA."""
     barrier, parity = about[0]
     name = barrier.name if barrier.cta is not cta else cta.machine.code.name_shared(barrier.offset)
     also = f" and {len(about) - 1} more" if len(about) > 1 else ""
@@ -148,7 +148,7 @@ def _blocked(key: tuple[object, ...], line: _Line) -> Blocked:
 
 
 def _threads(warps: dict[int, int], cta: Cta) -> str:
-    """Warps by role and as ranges; of parts of warps their threads."""
+    """Warps by role and as ranges; threads for partial warps."""
     whole = [warp for warp, lanes in warps.items() if lanes in (FULL, cta.warps[warp].alive)]
     parts = [cta.describe_warps(whole)] if whole else []
     for warp, lanes in sorted(warps.items()):
@@ -160,7 +160,7 @@ def _threads(warps: dict[int, int], cta: Cta) -> str:
 
 
 def _apart(machine: Machine) -> str:
-    """The instruction at which some threads of a warp wait for the others, which are elsewhere; "" where none do."""
+    """The instruction at which some threads of a warp wait for the others; "" if there is none."""
     return next(
         (machine.code.operations[fragment.pc].instruction.opcode for _, _, fragment in _fragments(machine)
          if fragment.wait is not None and fragment.wait.kind == "convergence"), ""
@@ -168,19 +168,19 @@ def _apart(machine: Machine) -> str:
 
 
 def _hint(waits: list[tuple[MBarrier, Cta, int]], apart: str) -> str | None:
-    """What to look at, where the state of the barriers tells it. `waits`: barriers, each with a warp that waits.
+    """Advice, if the state of the barriers allows one. `waits`: barriers, each with a waiting warp.
 
-    apart: an instruction that only a part of a warp has come to.
+    apart: an instruction that only part of a warp has reached.
     """
     for barrier, _, _ in waits:
         announced, brought = (_sum(barrier, what) for what in ("expect", "complete"))
         if barrier.pending == 0 and barrier.tx:
             guessed, boxes = barrier.cta.machine.guessed, contradiction(barrier)
             if guessed and boxes is not None and boxes.instead:
-                return f"{guessed} has guessed a box wrong: {boxes}"
+                return f"{guessed} contains a wrong guess of a box: {boxes}"
             return (
-                f"phase {barrier.phase} of {_local(barrier)} has {announced} bytes announced and {brought} brought: "
-                "announce the bytes of all its copies, no more and no less"
+                f"phase {barrier.phase} of {_local(barrier)} expects {announced} bytes but gets {brought}: "
+                "expect exactly the bytes of all its copies"
             )
     for barrier, cta, warp in waits:
         if barrier.phase == 0 and not barrier.log.get(0):
@@ -188,30 +188,30 @@ def _hint(waits: list[tuple[MBarrier, Cta, int]], apart: str) -> str | None:
             if others and not any(_came_to(other, cta, warp) for other in others.values()):
                 names = dict.fromkeys(_local(other) for other in (barrier, *others.values()))
                 return (
-                    f"{' and '.join(list(names)[:2])} are in their first phase, and each side waits for the other: one "
-                    "must pass at first. Who waits for room waits with parity 1, which a fresh barrier lets through"
+                    f"{' and '.join(list(names)[:2])} are in their first phase, and each side waits for the other. One "
+                    "must pass first: wait for a free stage with parity 1, which passes on a new barrier"
                 )
     for barrier, _, _ in waits:
         came = _sum(barrier, "arrive")
         if came and barrier.pending:
             return (
-                f"{_local(barrier)} is initialised for {barrier.expected} arrivals a phase and {came} came: let the "
-                "missing ones arrive, or change the count of mbarrier.init"
+                f"{_local(barrier)} is initialised for {barrier.expected} arrivals a phase but got {came}: let the "
+                "missing threads arrive, or change the count of mbarrier.init"
             )
     for barrier, _, _ in waits:
         if barrier.pending and not barrier.log.get(barrier.phase):
             name, phase = _local(barrier), barrier.phase
-            nobody = f"nobody has arrived on {name} in phase {phase}: look where those are who should"
+            nobody = f"no thread has arrived on {name} in phase {phase}: find out where those that should arrive are"
             return f"{_together(apart)}; {nobody}" if apart else nobody
     return _together(apart) if apart else None
 
 
 def _together(opcode: str) -> str:
-    return f"all threads of a warp execute {opcode} together: let none of them branch around it"
+    return f"all threads of a warp execute {opcode} together: none of them may branch around it"
 
 
 def _came_to(barrier: MBarrier, cta: Cta, warp: int) -> bool:
-    """Whether a warp has done anything to a barrier in the phases that are remembered."""
+    """True if a warp has done anything to a barrier in the phases that are recorded."""
     return any(
         event.by.frame.cta is cta and event.by.frame.first_warp + (event.by.lane or 0) // 32 == warp
         for events in barrier.log.values()

@@ -1,8 +1,8 @@
-"""When threads are going round in circles, polling or not.
+"""Detects threads that loop without making progress, polling or not.
 
-A machine whose threads only poll is dead once it returns to a state it was in before: same registers of the
-polling warps, and no memory written in between. A loop that counts its polls (a bounded retry, a time-out) never
-returns to one, so it gets many more rounds before it is taken for dead.
+A machine whose threads only poll is dead once it returns to an earlier state: the polling warps have the same
+registers, and no memory was written in between. A loop that counts its polls (a bounded retry, a timeout) never
+returns to an earlier state, so it gets many more rounds before it counts as dead.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from ..machine.machine import Cta, Fragment, Machine
 
 REPEATS = 64
-"""Rounds in a state that was there before. More than one, since some waits end by chance."""
+"""Rounds in a repeated state. More than one, because some waits end by chance."""
 LOOP_REPEATS = 4
-"""The same where nobody polls and all only loop: a `LoopWatch` has seen each of them repeat itself already."""
+"""The same limit if no warp polls and all only loop: a `LoopWatch` has already seen each of them repeat."""
 CHANGES = 10_000
 """Rounds in new states."""
 
 
 class SpinWatch:
-    """Counts the rounds of time-outs since something was written that another thread may wait for."""
+    """Counts the rounds of timeouts since the last write that another thread may wait for."""
 
     def __init__(self) -> None:
         self._progress = -1
@@ -31,7 +31,7 @@ class SpinWatch:
         self._spent = 0.0
 
     def dead(self, machine: Machine) -> bool:
-        """Note a round in which no warp can run and nothing is in flight. Whether it was one too many."""
+        """Record a round in which no warp can run and nothing is in flight. True if it exceeds the limit."""
         if self._progress != machine.progress_count:
             self._progress = machine.progress_count
             self._states.clear()
@@ -44,7 +44,7 @@ class SpinWatch:
 
 
 def _polls(machine: Machine) -> bool:
-    """Whether a warp sleeps in an instruction that asks again, and does not only stand in a loop."""
+    """True if a warp sleeps in an instruction that polls, rather than merely in a loop."""
     parts = (
         part for cluster in machine.resident for cta in cluster.ctas for warp in cta.warps for part in warp.fragments
     )
@@ -52,14 +52,14 @@ def _polls(machine: Machine) -> bool:
 
 
 class LoopWatch:
-    """Finds warps that come back to a state they were in, while nobody wrote anything in between."""
+    """Finds warps that return to an earlier state although no thread wrote anything in between."""
 
     def __init__(self) -> None:
         self._progress = -1
         self._states: set[tuple[object, ...]] = set()
 
     def circles(self, machine: Machine, cta: Cta, first: int, fragments: list[Fragment]) -> bool:
-        """Note where warps stand that have run for a while. Whether they stood there before, registers and all."""
+        """Record the position of warps that have run for a while. True if they were there before, registers and all."""
         if self._progress != machine.progress_count or len(self._states) > CHANGES:
             self._progress = machine.progress_count
             self._states.clear()

@@ -1,4 +1,4 @@
-"""What a phase of an mbarrier saw, in words: arrivals, bytes announced and brought, by whom and from which line."""
+"""What happened in a phase of an mbarrier, in words: arrivals, expected and arrived bytes, by whom, on which line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..machine.registers import WARP
 
 
 def came_in(events: list[Event]) -> dict[tuple[str, str, str], str]:
-    """Events of a phase, those of one role or warp at one line together: (what, who, place) -> words."""
+    """Events of a phase -> words, by (what, who, place); events of one role or warp on one line are merged."""
     together: dict[tuple[str, str, str, int], list[Event]] = defaultdict(list)
     for event in events:
         by = event.by
         warp = by.frame.first_warp + (by.lane or 0) // WARP
         location = by.operation.instruction.location
-        # The coordinates of a box differ from CTA to CTA, and the cause does not.
+        # The coordinates of a box differ from CTA to CTA, but the cause does not.
         what = re.sub(r" at \([^)]*\)", "", event.description) if event.what == "complete" else ""
         who = what or by.frame.machine.code.role(warp)
         together[event.what, who, "" if what or not location else f" at {location}", -1 if who else warp].append(event)
@@ -38,10 +38,10 @@ def _words(what: str, who: str, place: str, amount: int, times: int, ctas: int) 
 
 
 def history(barrier: MBarrier) -> tuple[str, ...]:
-    """A line for each of the latest phases of a barrier: whether it is complete, and what came."""
+    """A line for each of the latest phases of a barrier: its state, and what arrived."""
     lines = []
     for phase in sorted({*barrier.log, barrier.phase}):
         came = "; ".join(came_in(barrier.log.get(phase, [])).values())
-        state = "complete" if phase < barrier.phase else barrier.missing() if came else "nobody has come yet"
+        state = "complete" if phase < barrier.phase else barrier.missing() if came else "no arrivals yet"
         lines.append(f"{barrier.name}, phase {phase}, {state}" + (f": {came}" if came else ""))
     return tuple(lines)

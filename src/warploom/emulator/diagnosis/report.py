@@ -1,4 +1,4 @@
-"""What an emulation gives back: counters, findings, outputs."""
+"""The result of an emulation: counters, findings, outputs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..machine.finding import Finding
 
 @dataclass(frozen=True)
 class Interleavings:
-    """What a search found.
+    """The result of a search over interleavings.
 
     Attributes:
-        complete: whether all was searched; a search that found something bad, or reached its bound, is not.
-        count: how many interleavings there are, where that is known.
-        states, runs: states with a choice that were seen, and runs of the kernel.
-        steps: the shortest bad interleaving, a line for each choice; findings: what is bad in it.
+        complete: True if all were searched. A search that found an error, or reached its bound, is incomplete.
+        count: the number of interleavings, if known.
+        states, runs: the number of states with a choice that were visited, and of runs of the kernel.
+        steps: the shortest bad interleaving, a line for each choice; findings: its findings.
     """
 
     complete: bool
@@ -39,13 +39,13 @@ class Interleavings:
             shown = "\n".join(f"  {number}. {step}" for number, step in enumerate(self.steps, 1))
             choices = f"{len(self.steps)} choice{'s' if len(self.steps) != 1 else ''}"
             return f"a bad interleaving of {choices}, the shortest there is:\n{shown}" + (
-                "" if self.complete else f"\n  (the shortest of those that {self.runs} runs met)"
+                "" if self.complete else f"\n  (the shortest one seen in {self.runs} runs)"
             )
         runs = f"{self.states} states, {self.runs} run{'s' if self.runs != 1 else ''}"
         if not self.complete:
             return (
-                f"the search is incomplete: no bad interleaving in {self.runs} runs, but the bound of {self.bound} was "
-                "reached and others are left to try (a larger bound, or a smaller grid and fewer steps)"
+                f"the search is incomplete: no bad interleaving in {self.runs} runs, but it reached the bound of "
+                f"{self.bound} with others untried (use a larger bound, or a smaller grid and fewer steps)"
             )
         number = f"all {self.count:,} interleavings pass" if self.count != 1 else "the only interleaving passes"
         return f"{number} ({runs})" if self.count is not None else f"all interleavings pass ({runs})"
@@ -53,16 +53,16 @@ class Interleavings:
 
 @dataclass
 class Report:
-    """The result of an emulation; printed, it is one line and a line for each finding.
+    """The result of an emulation. It prints as one line, followed by a line for each finding.
 
     Attributes:
         outputs: the arrays passed as arguments, updated.
         findings: empty for a kernel that was clean under this schedule.
-        schedule, seed: with which it ran; the same pair replays it.
+        schedule, seed: the schedule that ran; the same pair replays it.
         launch: grid, block, cluster.
-        explored: the pairs that were run before this one was chosen, with schedule "explore".
-        interleavings: what a search of all of them found, with schedule "exhaustive".
-        printed: what the kernel printed, call by call.
+        explored: with schedule "explore", the pairs that were run before this one was chosen.
+        interleavings: with schedule "exhaustive", the result of the search.
+        printed: what the kernel printed, one entry for each call.
     """
 
     entry: str
@@ -80,7 +80,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no finding of severity error."""
+        """True if no finding has severity error."""
         return not any(finding.severity == "error" for finding in self.findings)
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class Report:
         return "\n".join([first, *(f"  {finding}" for finding in self.findings)])
 
     def raise_on_findings(self) -> Report:
-        """Raise the first error-level finding; give back the report where there is none."""
+        """Raise the first error-level finding; return the report if there is none."""
         if self.error is not None:
             raise self.error
         for finding in self.findings:

@@ -1,4 +1,4 @@
-"""What to say when a kernel has run as many instructions as it may: who still runs, where, and in which loop."""
+"""The report of a kernel that reached its instruction limit: which warps still run, where, and in which loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..machine.machine import Cta, Machine
 from ..machine.operation import BRANCH, Operation
 
 SHOWN = 4
-"""Places, and CTAs of each, that are listed one by one."""
+"""Places, and CTAs at each of them, that are listed individually."""
 
 
 def report_step_limit(machine: Machine, max_steps: int) -> StepLimitError:
@@ -21,7 +21,7 @@ def report_step_limit(machine: Machine, max_steps: int) -> StepLimitError:
                 for fragment in warp.fragments:
                     if fragment.wait is None:
                         standing[fragment.pc][cta].append(warp.index)
-    # Warps that have not begun, or wait for their turn, are not what goes on for ever: those in a loop come first.
+    # Warps that have not started, or wait for their turn, are not the endless ones: warps in a loop come first.
     loops = {pc: _loop(machine, pc) for pc in standing}
     places = sorted(standing, key=lambda pc: (loops[pc] is None, pc))
     lines = [_line(machine, pc, standing[pc], loops[pc]) for pc in places[:SHOWN]]
@@ -29,19 +29,19 @@ def report_step_limit(machine: Machine, max_steps: int) -> StepLimitError:
         lines.append(f"and warps at {len(places) - SHOWN} more places")
     operation = machine.code.operations[places[0]] if places else None
     error = StepLimitError(
-        f"the emulation ran {machine.steps} warp instructions and the kernel has not ended: a loop in it may never end",
+        f"the kernel has not finished after {machine.steps} emulated warp instructions: a loop in it may never end",
         where=f"{_place(operation)}  {operation.text}" if operation else None,
         expected=f"at most max_steps = {max_steps}",
-        got="; ".join(lines) or "no warp that can run",
+        got="; ".join(lines) or "no runnable warp",
         consequence="a loop that never ends hangs on hardware",
-        hint="look at what ends the loop; raise max_steps (check --max-steps N) if the kernel is only long",
+        hint="check what ends the loop; if the kernel is merely long, raise max_steps (check --max-steps N)",
     )
     error.location = operation.instruction.location if operation else None
     return error
 
 
 def _line(machine: Machine, pc: int, ctas: dict[Cta, list[int]], loop: tuple[Operation, Operation] | None) -> str:
-    """Who stands at an instruction, in words."""
+    """The warps at an instruction, in words."""
     cta, warps = next(iter(ctas.items()))
     where = ", ".join(one.describe() for one in list(ctas)[:SHOWN])
     where += f" and {len(ctas) - SHOWN} more CTAs" if len(ctas) > SHOWN else ""
@@ -49,12 +49,12 @@ def _line(machine: Machine, pc: int, ctas: dict[Cta, list[int]], loop: tuple[Ope
     text = f"{cta.describe_warps(sorted(set(warps)))} in {where} at {_place(operation)} `{operation.text}`"
     if loop is not None:
         first, last = (_place(one) for one in loop)
-        text += f", in the loop from {first} to {last}" if first != last else f", in the loop of {first}"
+        text += f", in the loop from {first} to {last}" if first != last else f", in the loop at {first}"
     return text
 
 
 def _loop(machine: Machine, pc: int) -> tuple[Operation, Operation] | None:
-    """First and last instruction of the smallest loop around an instruction; None where there is none."""
+    """First and last instruction of the smallest loop around an instruction; None if there is none."""
     operations = machine.code.operations
     around = [
         (at - target, target, at)
@@ -70,4 +70,4 @@ def _loop(machine: Machine, pc: int) -> tuple[Operation, Operation] | None:
 
 
 def _place(operation: Operation) -> SourceLocation | str:
-    return operation.instruction.location or "a line that is not known"
+    return operation.instruction.location or "an unknown line"

@@ -1,8 +1,8 @@
-"""Whether an access made from the address of a shared array stays inside that array.
+"""Checks that an access based on the address of a shared array stays inside that array.
 
-Memory behind the end of an array belongs to its neighbour, and the machine takes any byte of the CTA's shared memory.
-Which arrays an access is meant for, the text says (`shared_origins`); where the author's names divide a variable, its
-parts count as arrays.
+Memory after the end of an array belongs to another array, and the machine accepts any byte of the CTA's shared
+memory. The text says which arrays an access is meant for (`shared_origins`). If the author's names divide a variable,
+its parts count as arrays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..context import Context
 
 Range: TypeAlias = "tuple[int, int, str]"
-"""First byte of an array, first byte behind it, and its name."""
+"""First byte of an array, first byte after it, and its name."""
 NONE: tuple[Range, ...] = ()
 
 
@@ -83,7 +83,7 @@ class ArrayBounds(Observer):
     # -- what is meant -----------------------------------------------------------------------------------------------
 
     def _ranges(self, code: Operation, stage: str, how: str = "") -> tuple[Range, ...]:
-        """The arrays that the accesses of an instruction may be meant for; none where that is not known."""
+        """The arrays that the accesses of an instruction may be meant for; none if that is unknown."""
         key = (code.pc, stage + how)
         found = self._meant.get(key)
         if found is None:
@@ -106,7 +106,7 @@ class ArrayBounds(Observer):
         return tuple(ranges)
 
     def _candidates(self, origin: Origin) -> list[Range]:
-        """The array at an origin; of a variable that is divided, the parts at it."""
+        """The array at an origin; for a divided variable, the parts at it."""
         whole = self._arrays[origin.variable]
         parts = self._parts.get(origin.variable)
         if not parts:
@@ -140,14 +140,14 @@ class ArrayBounds(Observer):
         verb = "reads" if how == effects.READS else "writes"
         self.context.findings.add(
             "shared-array-overflow",
-            f"{actor(cta, warp)} {verb} {size} bytes with {at(code)} at an address made from `{name}`, {past} bytes "
+            f"{actor(cta, warp)} {verb} {size} bytes with {at(code)} at an address based on `{name}`, {past} bytes "
             f"{where}: at `{there}`",
             (code,), cta, warp, address=there,
         )  # fmt: skip
 
 
 def _inside(first: np.ndarray, size: int, meant: tuple[Range, ...]) -> bool:
-    """Whether all accesses of `size` bytes are inside one of the arrays."""
+    """True if all accesses of `size` bytes are inside one of the arrays."""
     least, most = int(first.min()), int(first.max()) + size
     if any(low <= least and most <= high for low, high, _ in meant):
         return True
@@ -158,7 +158,7 @@ def _inside(first: np.ndarray, size: int, meant: tuple[Range, ...]) -> bool:
 
 
 def _extent(place: object) -> tuple[np.ndarray, int]:
-    """First bytes and size of what an operation touches in shared memory."""
+    """First bytes and size of the shared memory accesses of an operation."""
     if isinstance(place, Bytes):
         return np.array([place.start]), place.size
     if isinstance(place, SharedBox):

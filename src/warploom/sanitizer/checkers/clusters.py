@@ -1,4 +1,4 @@
-"""Whoever reaches another CTA of its cluster must know that it has started, and that CTA must not exit before.
+"""Before a warp accesses a peer CTA, it must know that the CTA has started; that CTA must not exit before.
 
 PTX ISA 5.1.5, 9.7.13.3.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Touches:
-    """What reached other CTAs of a cluster.
+    """The accesses to peer CTAs of a cluster.
 
     Attributes:
         by_warps: (target CTA's rank, warp) -> (epoch, instruction) of the latest access or arrival.
@@ -78,7 +78,7 @@ class Clusters(Observer):
                     self._check_started(state, state.clocks[flight.me], cta, owner, code)
 
     def made(self, kind: str, what: object, by: Issuer) -> None:
-        """Columns of a pair are allocated by both of its CTAs, who wait for each other there."""
+        """Both CTAs of a pair allocate columns, and wait for each other when they do."""
         if isinstance(what, Columns) and what.group == 2:
             state, peer = self.context.state(what.cta), peer_of(what.cta)
             if peer is not None:
@@ -87,7 +87,7 @@ class Clusters(Observer):
     def _check_started(
         self, state: ClusterState, clock: WarpClock, cta: Cta, target: Cta, code: Operation, severity: str = ERROR
     ) -> None:
-        """By the cluster's barrier, or anything else that somebody in that CTA did first."""
+        """Known through the cluster's barrier, or through anything that a thread of that CTA did first."""
         first = target.rank * state.per_cta
         if clock.weak[first : first + state.per_cta].any():
             return
@@ -96,8 +96,8 @@ class Clusters(Observer):
         warp = clock.me % state.per_cta
         self.context.findings.add(
             "cta-may-not-have-started",
-            f"{actor(cta, warp)} reaches CTA rank {target.rank} of its cluster with {at(code)}, and nothing that this "
-            "warp waited for says that the CTA has started",
+            f"{actor(cta, warp)} accesses CTA rank {target.rank} of its cluster with {at(code)}, and nothing that this "
+            "warp waited for implies that the CTA has started",
             (code,),
             cta,
             warp,
@@ -107,7 +107,7 @@ class Clusters(Observer):
     # -- exits -----------------------------------------------------------------------------------------------------
 
     def refused(self, reason: str, what: object, by: Issuer) -> None:
-        """The machine stops: something reaches a CTA that has exited, or a barrier that is not there yet."""
+        """The machine stops at an access to a CTA that has exited, or to a barrier that does not exist yet."""
         cta = by.frame.cta
         state = self.context.state(cta)
         if reason == "cta-exited":
@@ -134,8 +134,8 @@ class Clusters(Observer):
         cta = state.cluster.ctas[me // state.per_cta]
         self.context.findings.add(
             "cta-may-have-exited",
-            f"{actor(cta, me % state.per_cta)} reaches CTA rank {rank} of its cluster with {at(code)}, and no warp of "
-            "that CTA waits for it before it exits",
+            f"{actor(cta, me % state.per_cta)} accesses CTA rank {rank} of its cluster with {at(code)}, and no warp of "
+            "that CTA waits for the access before it exits",
             (code,),
             cta,
             me % state.per_cta,

@@ -1,4 +1,4 @@
-"""What must be over before a warp or its CTA exits: the operations that they have started."""
+"""Before a warp or its CTA exits, the operations that they have started must have completed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Exits(Observer):
             self._of_cta(state, warp.cta)
 
     def _of_warpgroup(self, state: ClusterState, warp: Warp) -> None:
-        """Operations of the warpgroup whose first warp exits."""
+        """Check the operations of the warpgroup whose first warp exits."""
         me = state.me(warp.cta, warp.index)
         known = state.exits[me].known
         mine = (one for one in reversed(state.flights) if one.me == me and one.starts.parts == "warpgroup")
@@ -42,14 +42,14 @@ class Exits(Observer):
         if flight is not None and not self.context.findings.seen("exit-with-pending-work", (flight.code,)):
             self.context.findings.add(
                 "exit-with-pending-work",
-                f"{actor(warp.cta, warp.index)} exits and has not waited for the {_noun(flight)} {at(flight.code)}",
+                f"{actor(warp.cta, warp.index)} exits without having waited for the {_noun(flight)} {at(flight.code)}",
                 (flight.code,),
                 warp.cta,
                 warp.index,
             )
 
     def _of_cta(self, state: ClusterState, cta: Cta) -> None:
-        """Operations of its threads, and copies from elsewhere whose bytes its barriers count."""
+        """Check the operations of its threads, and copies from elsewhere whose bytes its barriers count."""
         known = 0
         for released in state.exits_of(cta.rank):
             known |= released.known
@@ -57,18 +57,18 @@ class Exits(Observer):
             barrier = flight.operation.barrier
             if barrier is not None:
                 if barrier[0] is cta and not flight.done & known:
-                    self._unfinished(flight, cta, UNDONE, "nobody in it has waited for its bytes")
+                    self._unfinished(flight, cta, UNDONE, "no thread in it has waited for its bytes")
             elif flight.cta is not cta or flight.starts.parts == "warpgroup":
                 continue
             elif _only_reads_shared(flight):
                 if not flight.read & known:
-                    # CUTLASS's kernels for sm_100 do so wherever they read no C: the SM keeps the memory as long.
+                    # CUTLASS's sm_100 kernels do so if they read no C: the SM keeps the memory until then.
                     late = self.context.machine.code.arch.number >= 100 and not self.context.strict
                     why = "has not waited until it has been read (wait_group.read)"
                     self._unfinished(flight, cta, UNREAD, why, WARNING if late else None)
             elif not flight.done & known:
                 severity = WARNING if flight.starts.parts == "warp" else None
-                self._unfinished(flight, cta, UNDONE, "nobody in it has waited for it", severity)
+                self._unfinished(flight, cta, UNDONE, "no thread in it has waited for it", severity)
 
     def _unfinished(self, flight: Flight, cta: Cta, what: str, why: str, severity: str | None = None) -> None:
         if self.context.findings.seen("exit-with-pending-work", (flight.code,)):
@@ -84,7 +84,7 @@ class Exits(Observer):
 
 
 def _only_reads_shared(flight: Flight) -> bool:
-    """Whether the CTA's part in an operation is over when its sources have been read."""
+    """True if the CTA's part in an operation ends when its sources have been read."""
     own = [one for one in effects.accesses(flight.code.effects, effects.RUN) if one.space != "global"]
     return bool(own) and all(one.how == effects.READS for one in own)
 

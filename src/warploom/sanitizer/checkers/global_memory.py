@@ -1,8 +1,8 @@
-"""Data races in global memory, between CTAs too, and across the two proxies.
+"""Data races in global memory, also between CTAs, and across the two proxies.
 
-As in shared memory, but over the whole grid: clusters know of each other only by flags (`flags`). Lanes of one warp
-are told apart where one of them raises a flag (`lanes_apart`), not among themselves. What an access needs of an
-earlier one by somebody else:
+As in shared memory, but over the whole grid: clusters synchronise only by flags (`flags`). Lanes of one warp are told
+apart only if one of them raises a flag (`lanes_apart`). What an access must know of an earlier access by another
+thread:
 
     earlier                 later                  must be known
     st, ld, atom            ld, st, atom           its epoch, unless both are strong, of one size, and each in the
@@ -92,7 +92,7 @@ class GlobalMemory(Observer):
     copied = accessed
 
     def _generic(self, frame: Frame, how: str, place: Lanes) -> None:
-        """Lanes access global memory by ld, st, atom, red or cp.async."""
+        """Lanes access global memory with ld, st, atom, red or cp.async."""
         writes, lanes = how != effects.READS, place.lanes
         state = self.context.state(frame.cta)
         shadow = self._buffer(place.region)
@@ -135,7 +135,7 @@ class GlobalMemory(Observer):
         self, state: ClusterState, shadow: GlobalShadow, frame: Frame, granules: np.ndarray, lanes: np.ndarray,
         mine: np.ndarray | int, accesses: np.ndarray, earlier_writes: bool, writes: bool, level: int,
     ) -> None:  # fmt: skip
-        """Look for accesses of other warps that are not ordered before this."""
+        """Look for accesses of other warps that are not ordered before this access."""
         before = accesses[granules]
         foreign = (before >> ACTOR_SHIFT != mine) & (before != 0)
         if not np.count_nonzero(foreign):
@@ -172,7 +172,7 @@ class GlobalMemory(Observer):
                         self._untold(state, frame, clock, deed, lanes_in(lanes, of_warp & (before == number)))
 
     def _gap(self, state: ClusterState, clock: WarpClock, deed: Deed, code: Operation, level: int) -> str:
-        """What is missing between an earlier access and a generic one of this warp; "" where nothing is."""
+        """What is missing between an earlier access and a generic one of this warp; "" if nothing is."""
         if deed.asynchronous:
             return "" if self._complete(state, clock, deed) else NOT_COMPLETE
         if knows(clock, state, deed.actor, deed.epoch):
@@ -188,7 +188,7 @@ class GlobalMemory(Observer):
         return NO_ORDER
 
     def _untold(self, state: ClusterState, frame: Frame, clock: WarpClock, deed: Deed, lanes: int) -> None:
-        """An access by these lanes of what another cluster did: whether they have acquired what tells of it."""
+        """These lanes access what another cluster did: check that they have acquired the flag that covers it."""
         cluster, me = divmod(deed.actor - 1, state.count)
         if cluster == state.number or deed.asynchronous:
             return
@@ -209,7 +209,7 @@ class GlobalMemory(Observer):
 
     @staticmethod
     def _complete(state: ClusterState, clock: WarpClock, deed: Deed) -> bool:
-        """Whether a warp knows that a copy has read its source (a read) or is complete (a write)."""
+        """True if a warp knows that a copy has read its source (a read) or is complete (a write)."""
         cluster = (deed.actor - 1) // state.count
         reach = clock.far.get(cluster)
         known = clock.known if cluster == state.number else reach.known if reach is not None else 0
@@ -255,7 +255,7 @@ class GlobalMemory(Observer):
         return []
 
     def _is_repeated(self, operation: AsyncOperation) -> bool:
-        """Whether another lane has just made the same copy with the same instruction: both write the same bytes."""
+        """True if another lane has just made the same copy with the same instruction: both write the same bytes."""
         when, last = self.context.machine.steps, self._last
         self._last = (when, operation)
         if last is None or last[0] != when or last[1].issuer.operation is not operation.issuer.operation:
@@ -264,7 +264,7 @@ class GlobalMemory(Observer):
         return same_warp and (last[1].sources, last[1].targets) == (operation.sources, operation.targets)
 
     def _scattered_reads(self, operation: AsyncOperation, flight: Flight) -> None:
-        """cp.async reads global memory as ld does; the whole frame's at its first warp."""
+        """cp.async reads global memory as ld does; this checks the whole frame at its first warp."""
         frame, memory = operation.issuer.frame, self.context.machine.memory
         for target in operation.targets:
             if flight is not flights_of(operation)[0] or not isinstance(target, Scattered) or target.origins is None:
@@ -282,7 +282,7 @@ class GlobalMemory(Observer):
                 self._generic(frame, effects.READS, place)
 
     def _copy(self, state: ClusterState, flight: Flight, place: object, writes: bool) -> None:
-        """An asynchronous operation is going to read or write global memory."""
+        """An asynchronous operation will read or write global memory."""
         region = self._region_of(state, place)
         if region is None or not isinstance(place, (Bytes, Box)):
             return
@@ -345,7 +345,7 @@ class GlobalMemory(Observer):
         return "" if front[me] >= deed.epoch else FENCE
 
     def _region_of(self, state: ClusterState, place: object) -> Region | None:
-        """The global buffer a copy's source or destination is in."""
+        """The global buffer that contains a copy's source or destination."""
         if isinstance(place, Bytes):
             return None if place.region in state.shadows else place.region
         if isinstance(place, Box):
@@ -386,7 +386,7 @@ class GlobalMemory(Observer):
         self.context.findings.add(rule, message, (code, before), cta, warp, severity, sides, place, clause)
 
     def _alone(self, deed: Deed) -> bool:
-        """Whether nothing held the lanes of a warp together between this and the flag that one raised for all."""
+        """True if nothing synchronised the lanes of a warp between this and the flag that one lane raised for all."""
         raised = self.context.flags.apart[deed.actor].raised.get((deed.epoch, deed.pc))
         return raised is not None and not held_between(self.context.machine.code, deed.pc, raised)
 
@@ -402,5 +402,5 @@ class GlobalMemory(Observer):
 
 
 def _bytes_at_once(code: Operation) -> int:
-    """Bytes that a strong access is one access of: strong ones race unless they overlap completely (8.7.2)."""
+    """The size at which a strong access is a single access: strong ones race unless they overlap completely (8.7.2)."""
     return code.row.element_bytes

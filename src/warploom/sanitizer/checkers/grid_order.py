@@ -1,8 +1,8 @@
-"""What a kernel may not touch before the grid in front of it is done.
+"""Accesses that a kernel may not make before the preceding grid has finished.
 
-With dependent launch (PTX ISA 9.7.13.13) a grid starts before the one in front of it is done; griddepcontrol.wait waits
-for it. A warp knows as well who has been told by one that has waited, or who has waited for an operation that such a
-one started: a copy and a product behind the wait, say.
+With programmatic dependent launch (PTX ISA 9.7.13.13) a grid starts before the preceding grid has finished, and
+griddepcontrol.wait waits for it. A warp also knows this if it has synchronised with a warp that has waited, or has
+waited for an operation (a copy or an MMA, say) that such a warp started after the wait.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Behind:
-    """Of a cluster's asynchronous operations, those that were started behind the wait: a bit each, "it is done"."""
+    """The asynchronous operations of a cluster that were started after the wait: a bit each for "completed"."""
 
     done: int = 0
 
@@ -48,7 +48,7 @@ class GridOrder(Observer):
         self.context = context
         machine = context.machine
         self._early: dict[tuple[Operation, WarpClock], ClusterState] = {}
-        """Reads before the wait, under a launch that says that it overlaps the grid in front, and the warps."""
+        """Reads before the wait, under a launch that declares overlap with the preceding grid, and their warps."""
         self._awaits = machine.dependent or machine.code.fact("waits for the grid", self._waits)
 
     def _waits(self) -> bool:
@@ -80,7 +80,7 @@ class GridOrder(Observer):
                         self._check(state, state.clocks[flight.me], flight.cta, flight.code, name, bool(writes))
 
     def _global_name(self, state: ClusterState, place: object) -> str:
-        """The global buffer in which a copy's source or target is; "" for shared memory."""
+        """The global buffer of a copy's source or target; "" for shared memory."""
         memory = self.context.machine.memory
         if isinstance(place, Bytes):
             return "" if place.region in state.shadows else place.region.name
@@ -97,7 +97,7 @@ class GridOrder(Observer):
         machine = self.context.machine
         in_front = name in machine.written_in_front
         if machine.written_in_front and not in_front and not writes:
-            return  # the grid in front does not write it
+            return  # the preceding grid does not write it
         if machine.dependent and not writes:
             self._early[code, clock] = state
         if machine.dependent and (writes or in_front):
@@ -106,7 +106,7 @@ class GridOrder(Observer):
             warp = clock.me % state.per_cta
             self.context.findings.add(
                 "before-grid-wait",
-                f"{actor(cta, warp)} touches `{name}` with {at(code)} before griddepcontrol.wait: the grid in front "
+                f"{actor(cta, warp)} accesses `{name}` with {at(code)} before griddepcontrol.wait: the preceding grid "
                 "may still be writing or reading it",
                 (code,),
                 cta,
@@ -116,7 +116,7 @@ class GridOrder(Observer):
 
     @staticmethod
     def _knows(state: ClusterState, clock: WarpClock) -> bool:
-        """Whether a warp knows that the grid in front is done, see the module's docstring."""
+        """True if a warp knows that the preceding grid has finished; see the module's docstring."""
         if not clock.after_grid:
             waited = state.waited_for_grid
             clock.after_grid = any(me == clock.me or clock.weak[me] >= epoch for me, epoch in waited.items())
@@ -124,10 +124,10 @@ class GridOrder(Observer):
         return clock.after_grid
 
     def report(self) -> list[Finding]:
-        """A warp that read early, weights say, waits before it ends; one that never did reads anything unordered."""
+        """A warp may read early (weights, say) if it waits before it ends; one that never waits reads unordered."""
         for (code, clock), state in self._early.items():
             if not self._knows(state, clock):
                 self.context.findings.raise_to_error(
-                    "before-grid-wait", (code,), "; and a warp that does so never waits"
+                    "before-grid-wait", (code,), "; and a warp that does this never waits"
                 )
         return []

@@ -1,7 +1,7 @@
-"""Groups of asynchronous operations belong to who commits them: a wait by another thread waits for nothing.
+"""Groups of asynchronous operations belong to the thread that commits them: a wait by another thread has no effect.
 
-Which threads start operations is seen while the kernel runs. Where the text has operations in front of the wait that
-nobody executed, the waiting thread may be the one that would, with other data: nothing is said then.
+Which threads start operations is observed while the kernel runs. If the text has operations before the wait that no
+thread executed, the waiting thread might execute them with other data, so nothing is reported.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Owners:
-    """Who has operations of thread-owned groups.
+    """The threads that own operations in thread-owned groups.
 
     Attributes:
         flights: (CTA's rank, thread) -> its latest operation.
-        waits: instructions with which an owner has waited.
-        loaders: (CTA's rank, thread) that load through a map, where the kernel rewrites maps: their wait for all groups
-            covers the reading of the maps, too (`TensorMaps`).
+        waits: the instructions with which an owner has waited.
+        loaders: (CTA's rank, thread) that load through a map, if the kernel rewrites maps: their wait for all groups
+            also covers the reading of the maps (`TensorMaps`).
         started: instructions that have started such operations.
-        idle: waits of threads that own nothing while others do -> (warp, thread that owns, its operation).
+        idle: waits of threads that own nothing while others do -> (warp, owning thread, its operation).
     """
 
     flights: dict[tuple[int, int], Flight] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Groups(Observer):
 
     @staticmethod
     def _waits_for_nothing(state: ClusterState, frame: Frame, threads: frozenset[int]) -> None:
-        """At the exit it is known whether these threads ever had a group."""
+        """Only at the exit is it known whether these threads ever had a group."""
         clock, owners = state.clocks[state.me(frame.cta, frame.first_warp)], state.notes(Owners)
         for (rank, thread), flight in owners.flights.items():
             if rank == frame.cta.rank and not flight.read & clock.known:
@@ -104,13 +104,13 @@ class Groups(Observer):
             self._judge(self.context.state(warp.cta).notes(Owners), warp.cta)
 
     def _may_start(self, owners: Owners, wait: int, family: str) -> bool:
-        """Whether operations of a family stand in front of a wait that nobody has executed."""
+        """True if operations of a family stand before a wait in the text that no thread executed."""
         before = {pc for pc, group in self._starts.items() if group == family and pc < wait}
         return not before <= owners.started
 
     def _judge(self, owners: Owners, cta: Cta) -> None:
         for (wait, threads), (warp, thread, code) in owners.idle.items():
-            place = wait.instruction.location or wait.pc  # one line of the author's may be code of several roles
+            place = wait.instruction.location or wait.pc  # one line of the user's text may hold code of several roles
             if any(place == (owner.instruction.location or owner.pc) for owner in owners.waits):
                 continue
             owned = any((cta.rank, one) in owners.flights for one in threads)

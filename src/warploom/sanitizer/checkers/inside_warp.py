@@ -1,12 +1,12 @@
-"""Lanes of one warp that touch the same bytes and have not met in between.
+"""Lanes of one warp that access the same bytes without synchronising in between.
 
-A warp is one component of the clocks, so they do not tell its lanes apart (PTX ISA 8.9: lanes are threads of their
-own; a shuffle or a vote orders no memory). Its journal does (`happens_before.journal`). It is read only where the
-shadow says that the warp itself touched these bytes since its lanes met, so it costs little.
+A warp is one component of the clocks, so they do not tell its lanes apart (PTX ISA 8.9: lanes are separate threads;
+a shuffle or a vote does not order memory). Its journal does (`happens_before.journal`). It is read only if the shadow
+shows that the warp itself accessed these bytes since its lanes synchronised, so it costs little.
 
 Lanes are ordered by what they pass together: bar.warp.sync, a barrier, an mbarrier's phase, a strong store and a
-strong load of one address. Such events are in the journal too; reading it backwards tells whose accesses a lane knows
-of. Of what another warp has passed on in between, the clocks tell (`Passed.reach`).
+strong load of one address. The journal holds these events too; reading it backwards gives the lanes whose accesses a
+lane knows of. The clocks say what another warp has passed on in between (`Passed.reach`).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from ..context import Context
 
 MANY = 256
-"""Bytes with arbitrary values that are remembered of a region."""
+"""Bytes with arbitrary values that are remembered for each region."""
 FEW = 4
-"""Addresses up to which a strong access counts as a meeting of its lanes."""
+"""Up to this many addresses, a strong access counts as synchronisation of its lanes."""
 ONE_STORES = """\
 let one lane store (a predicate, or elect.sync), give each lane an address of its own, or combine the values first \
-(redux.sync, shfl.sync, atom): a barrier cannot part lanes of one instruction"""
-"""What to do about lanes that store different values to one address with one instruction."""
+(redux.sync, shfl.sync, atom): a barrier cannot separate lanes of one instruction"""
+"""The advice for lanes that store different values to one address with one instruction."""
 
 
 class InsideWarp(Observer):
@@ -57,9 +57,9 @@ class InsideWarp(Observer):
     def __init__(self, context: Context) -> None:
         self.context = context
         self._arbitrary: dict[Region, dict[int, Operation]] = {}
-        """Bytes for which nothing says whose value stayed there, by their first, and the store."""
+        """Bytes whose remaining value is undefined, by their first, and the store."""
         self._new: dict[int, MBarrier] = {}
-        """mbarriers whose warp may not have met since one of its lanes initialised them, by their id."""
+        """mbarriers, by their id, whose warp may not have synchronised since one of its lanes initialised them."""
 
     # -- accesses --------------------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class InsideWarp(Observer):
     def _touched_before(
         state: ClusterState, shadow: Shadow, granules: np.ndarray, clocks: list[WarpClock], writes: bool
     ) -> list[WarpClock]:
-        """The warps that touched some of these bytes themselves since their lanes met."""
+        """The warps that accessed some of these bytes themselves since their lanes synchronised."""
         first, found = clocks[0].me, {}
         for number in distinct(shadow.last[granules]):
             access = state.accesses[number] if number else None
@@ -115,14 +115,14 @@ class InsideWarp(Observer):
         if not mine.size:
             return
         known = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
-        """For each lane, those whose accesses up to here happened before what it does now."""
+        """For each lane, the lanes whose accesses up to here happened before its current access."""
         waiting: dict[int, np.ndarray] = {}
         reach = np.zeros(WARP, np.int64)
         for entry in reversed(journal):
             if isinstance(entry, Passed):
                 _learn(known, waiting, reach, entry)
             elif entry.together and now.together:
-                continue  # both are made by the warp as one, in program order
+                continue  # the warp makes both as one, in program order
             elif entry.shadow is now.shadow and (entry.writes or now.writes):
                 there, owners = entry.of(clock.me)
                 heard = np.where(reach >= entry.epochs[clock.me - entry.first], np.uint32(FULL), known)
@@ -137,7 +137,7 @@ class InsideWarp(Observer):
         known: np.ndarray, lanes: np.ndarray, together: bool, owners: np.ndarray, entry_together: bool,
         mine: np.ndarray, there: np.ndarray,
     ) -> tuple[int, int, int] | None:  # fmt: skip
-        """(granule, lane, lane of the entry) of two lanes at one granule that nothing orders; None where all are."""
+        """(granule, lane, lane of the entry) of two unordered lanes at one granule; None if all are ordered."""
         order = np.argsort(there, kind="stable")
         there, owners = there[order], owners[order]
         low, high = np.searchsorted(there, mine, "left"), np.searchsorted(there, mine, "right")
@@ -159,7 +159,7 @@ class InsideWarp(Observer):
     # -- mbarriers -------------------------------------------------------------------------------------------------
 
     def made(self, kind: str, what: object, by: Issuer) -> None:
-        """A lane initialises a barrier: it writes its bytes."""
+        """A lane initialises a barrier, which writes its bytes."""
         if isinstance(what, MBarrier):
             self._new[id(what)] = what
             state = self.context.state(what.cta)
@@ -174,7 +174,7 @@ class InsideWarp(Observer):
         return Entry(shadow, granules, lanes, clocks[0].me, writes, False, frame.operation, epochs)
 
     def _uses(self, frame: Frame, barrier: MBarrier, lanes: np.ndarray) -> None:
-        """Lanes use a barrier that a lane of their warp may have initialised since they met."""
+        """Lanes use a barrier that a lane of their warp may have initialised since they last synchronised."""
         if self._new.get(id(barrier)) is not barrier or barrier.cta is not frame.cta:
             return
         state = self.context.state(frame.cta)
@@ -196,8 +196,8 @@ class InsideWarp(Observer):
                 self._uses(by.frame, barrier, by.frame.active_lanes if by.lane is None else np.array([by.lane]))
 
     def _one_lane_copies(self, operation: AsyncOperation, frame: Frame, lane: int) -> None:
-        """One lane starts a copy of bytes that others of its warp have touched since they met: fences of their own, or
-        none that are needed, do not say that they are done."""
+        """One lane starts a copy of bytes that others of its warp have accessed since they last synchronised: their own
+        fences, or the lack of any need for one, do not say that they are done."""
         state = self.context.state(frame.cta)
         clock = state.of_frame(frame)[lane // WARP]
         journal = state.notes(Journals).of(clock)
@@ -261,7 +261,7 @@ class InsideWarp(Observer):
         self._note(state, frame, wait.lanes, wait.what, arrives=False, waits=True, told=told)
 
     def _landed(self, frame: Frame, wait: Waited) -> None:
-        """cp.async.wait_group: what a lane has copied is visible to that lane (9.7.9.25.3.3)."""
+        """cp.async.wait_group: the copies of a lane become visible to that lane (9.7.9.25.3.3)."""
         state = self.context.state(frame.cta)
         for operation, lanes in wait.operations:
             for flight in flights_of(operation):
@@ -278,7 +278,7 @@ class InsideWarp(Observer):
     # -- one instruction -------------------------------------------------------------------------------------------
 
     def _same_instruction(self, frame: Frame, place: Lanes, values: np.ndarray) -> None:
-        """Lanes of a warp that store different values to one address with one instruction."""
+        """Lanes of a warp store different values to one address with one instruction."""
         index, lanes = place.index, place.lanes
         if index.size < 2 or int(np.minimum.reduce(index[1:] - index[:-1])) >= place.count:
             return
@@ -288,7 +288,7 @@ class InsideWarp(Observer):
         stored = np.ascontiguousarray(values[:, which]).view(f"u{place.size}")
         differ = met & (stored[:, 1:] != stored[:, :-1]).any(axis=0)
         summed = self.context.sums.get(frame.operation.pc, 0)
-        if summed:  # lanes that hold one sum, rounded differently
+        if summed:  # the lanes hold one sum, rounded differently
             differ &= ((which[1:] ^ which[:-1]) & 31 & ~summed) != 0
         if not differ.any():
             return
@@ -301,12 +301,12 @@ class InsideWarp(Observer):
         self._add(
             frame, frame.first_warp + int(which[one]) // WARP, (frame.operation,),
             f"stores different values to one address from lanes {int(which[one]) % WARP} and "
-            f"{int(which[one + 1]) % WARP} with {at(frame.operation)}; nothing says whose value stays",
+            f"{int(which[one + 1]) % WARP} with {at(frame.operation)}; it is undefined whose value remains",
             None if self.context.strict else WARNING, ONE_STORES,
         )  # fmt: skip
 
     def _settle(self, how: str, place: Lanes) -> None:
-        """An access to a region with arbitrary values: a read of one makes the store an error."""
+        """An access to a region with arbitrary values: reading such a value makes the store an error."""
         arbitrary = self._arbitrary[place.region]
         low = place.index * place.size
         for byte, code in list(arbitrary.items()):
@@ -328,10 +328,10 @@ class InsideWarp(Observer):
         place = self.context.name(state, now.shadow.region, granule * now.shadow.granule)
         who = "the warp" if now.together else f"lane {lane}"
         whose = "the warp" if entry.together else f"lane {owner}"
-        clause = "no bar.warp.sync or other barrier that both passed stands in between"
+        clause = "there is no bar.warp.sync or other barrier in between that both passed"
         severity = None
         if not entry.writes and (held := self._held_together(entry.code, now.code)):
-            clause = f"{at(held)} holds the lanes together in between, but orders no memory"
+            clause = f"{at(held)} keeps the lanes together in between, but does not order memory"
             severity = None if self.context.strict else WARNING
         self._add(
             frame, clock.me % state.per_cta, codes,
@@ -340,7 +340,7 @@ class InsideWarp(Observer):
         )  # fmt: skip
 
     def _held_together(self, earlier: Operation, later: Operation) -> Operation | None:
-        """A shuffle, vote or reduction of the whole warp between two instructions, in the text or on every way: the
+        """A shuffle, vote or reduction of the whole warp between two instructions, in the text or on every path. The
         first has been issued for all lanes when the second is, and cooperative groups rely on that for reads."""
         code = self.context.machine.code
         between = code.operations[earlier.pc + 1 : later.pc]
@@ -358,7 +358,7 @@ class InsideWarp(Observer):
 
 
 def _learn(known: np.ndarray, waiting: dict[int, np.ndarray], reach: np.ndarray, passed: Passed) -> None:
-    """One step back over something that lanes passed: what those that waited know grows by those that arrived."""
+    """One step back over an event that lanes passed: the waiting lanes learn what the arriving lanes know."""
     members = np.uint32(passed.lanes & FULL)
     if passed.by is None:  # all of them at once
         known[(known & members) != 0] |= members

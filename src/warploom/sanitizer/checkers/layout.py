@@ -1,12 +1,12 @@
-"""Whether the matrix unit reads a tile in the layout in which TMA or cp.async wrote it.
+"""Checks that an MMA reads a tile in the layout in which TMA or cp.async wrote it.
 
-Every 16-byte chunk that a tensor copy writes is tagged with its place in the box, (row, chunk of the row). An operand
-that reads the tile in the same layout sees chunks whose box row depends on the operand's row alone and whose place in
-the row on its column alone, each in equal steps. Anything else is a permuted tile: another swizzle, leading and stride
-offsets exchanged, the wrong major.
+Every 16-byte chunk that a tensor copy writes is tagged with its position in the box, (row, chunk of the row). If an
+operand reads the tile in the same layout, the box row of a chunk depends only on the operand's row and its position in
+the row only on the operand's column, each in equal steps. Anything else is a permuted tile: a different swizzle,
+swapped leading and stride offsets, the wrong major.
 
-Chunks that cp.async brought are tagged with the global address they come from. Rows may come from anywhere (a gather);
-but from one chunk of a row to the next the step is the same in all rows, and pieces of one row are not several rows.
+Chunks that cp.async wrote are tagged with the global address they come from. Rows may come from anywhere (a gather),
+but the step between the chunks of a row must be the same in all rows, and pieces of one row are not several rows.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from ..context import Context
 
 WIDEST = 128
-"""Bytes of a row of the widest swizzle (PTX ISA 5.5.7)."""
+"""Bytes of a row in the widest swizzle (PTX ISA 5.5.7)."""
 COPIED = "source"
-"""Name of what tcgen05.cp reads: factors in any order that their atoms have."""
+"""Name of the source of tcgen05.cp: scale factors, in any order that their atoms have."""
 OTHER_BOX = -1
-"""In place of a tag, where an operand goes on in another box than its first."""
+"""Stands for the tag if an operand continues in a box other than its first."""
 TAG_BITS = 16
 """Tags are (number of the box << TAG_BITS) + chunk; a box has at most 256 x 16 chunks in two dimensions."""
 
 
 class Layouts(Observer):
-    """See the module's docstring. Comes after the checker that owns the shadows, which forgets what is overwritten."""
+    """See the module's docstring. Runs after the checker that owns the shadows, which drops overwritten entries."""
 
     rules = ("layout-mismatch",)
 
@@ -51,8 +51,8 @@ class Layouts(Observer):
         self._chunks: dict[int, tuple[object, np.ndarray]] = {}
         """The chunks of each operand, by its chunk map and base."""
         self._right: dict[tuple[int, int, int], bytes] = {}
-        """Tags of an operand that were found right, less the first of them, by the width of its box and the place of
-        its first chunk there."""
+        """Tags of an operand that were found correct, minus the first of them, by the width of its box and the position
+        of its first chunk there."""
         self._asked = any(
             form.converged == "warpgroup" or form.key.startswith("tcgen05.mma")
             for form in (one.bound.match.form for one in context.machine.code.operations if one.bound is not None)
@@ -74,7 +74,7 @@ class Layouts(Observer):
                     self._note_origins(shadow, target, flight)
 
     def _tag(self, shadow: Shadow, target: SharedBox, flight: Flight) -> None:
-        """Note which chunk of which box is where."""
+        """Record which chunk of which box is where."""
         places = target.places()
         if places.size >= 1 << TAG_BITS:
             return
@@ -114,7 +114,7 @@ class Layouts(Observer):
 
     @staticmethod
     def _note_origins(shadow: Shadow, target: Scattered, flight: Flight) -> None:
-        """Note where in global memory the chunks of a cp.async come from."""
+        """Record where in global memory the chunks of a cp.async come from."""
         if target.size != CHUNK or target.origins is None:
             return
         if shadow.origins is None:
@@ -138,8 +138,8 @@ class Layouts(Observer):
         if not self.context.findings.seen("layout-mismatch", codes):
             self.context.findings.add(
                 "layout-mismatch",
-                f"operand {place.name} of {at(frame.operation)} reads a tile that {at(access.code)} wrote in another "
-                f"layout: {words}",
+                f"operand {place.name} of {at(frame.operation)} reads a tile that {at(access.code)} wrote in a "
+                f"different layout: {words}",
                 codes,
                 frame.cta,
                 frame.first_warp,
@@ -150,7 +150,7 @@ class Layouts(Observer):
 
     @staticmethod
     def _of_first_box(pattern: np.ndarray) -> np.ndarray:
-        """The part of an operand, whole rows and columns, that is in the box of its first chunk."""
+        """The part of an operand, in whole rows and columns, that is in the box of its first chunk."""
         same = pattern != OTHER_BOX
         if same.all():
             return pattern
@@ -170,10 +170,10 @@ class Layouts(Observer):
         r, c = (int(index[0]) for index in np.nonzero(wrong))
         self.context.findings.add(
             "layout-mismatch",
-            f"operand {place.name} of {at(frame.operation)} reads a tile that {at(copy)} wrote in another layout: its "
-            f"chunk {c} of row {r} should be chunk {int(wanted_column[r, c])} of row {int(wanted_row[r, c])} "
+            f"operand {place.name} of {at(frame.operation)} reads a tile that {at(copy)} wrote in a different layout: "
+            f"its chunk {c} of row {r} should be chunk {int(wanted_column[r, c])} of row {int(wanted_row[r, c])} "
             f"of the box, "
-            f"and is chunk {int(columns[r, c])} of row {int(rows[r, c])}",
+            f"but is chunk {int(columns[r, c])} of row {int(rows[r, c])}",
             codes,
             frame.cta,
             frame.first_warp,
@@ -181,9 +181,9 @@ class Layouts(Observer):
 
 
 def _expected(rows: np.ndarray, columns: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where chunks should be if the first steps went on: box row by operand row, box chunk by operand column.
+    """Where chunks should be if the first steps continued: box row by operand row, box chunk by operand column.
 
-    Where a row of the box is one chunk (`width` 1: the layout without swizzle), the operand's columns are rows, too.
+    If a row of the box is one chunk (`width` 1: the layout without swizzle), the operand's columns are rows, too.
     """
     r, c = np.indices(rows.shape)[0], np.indices(rows.shape)[1]
     step_r = int(rows[1, 0] - rows[0, 0]) if rows.shape[0] > 1 else 0
@@ -202,7 +202,7 @@ Where: TypeAlias = "tuple[tuple[int, int], str] | None"
 
 
 def _uneven_columns(origins: np.ndarray) -> Where:
-    """Whether some row goes on by another step than the first one. `origins`: (rows, chunks), 0 where not known."""
+    """The first row whose step differs from that of the first row. `origins`: (rows, chunks), 0 if unknown."""
     known = (origins[:, 1:] != 0) & (origins[:, :-1] != 0)
     if not known.any():
         return None
@@ -213,15 +213,15 @@ def _uneven_columns(origins: np.ndarray) -> Where:
         return None
     row, column = (int(index[0]) for index in np.nonzero(wrong))
     words = (
-        f"from chunk {column} of row {row} to the next it goes {int(steps[row, column])} bytes on in global memory, "
-        f"in row {first} {int(steps[first, column])}"
+        f"from chunk {column} of row {row} to the next the global address advances by {int(steps[row, column])} "
+        f"bytes, but in row {first} by {int(steps[first, column])}"
     )
     return (row, column), words
 
 
 def _uneven_rows(origins: np.ndarray) -> Where:
-    """Whether rows are pieces of wider ones: nearer to each other than a swizzle is wide, as many as go into its width,
-    and then another step. More of them in a row are a gather, of an image's pixels for example."""
+    """Detects rows that are pieces of wider rows: as many rows as fill the width of a swizzle are closer together than
+    that width, and then the step changes. More close rows than that are a gather, for example of an image's pixels."""
     known = np.flatnonzero(origins[:, 0])
     steps = np.diff(origins[known, 0])
     near = (steps != 0) & (np.abs(steps) < WIDEST)
@@ -231,5 +231,5 @@ def _uneven_rows(origins: np.ndarray) -> Where:
     if max(len(list(run)) for is_near, run in groupby(near.tolist()) if is_near) >= pieces:
         return None
     row = int(known[np.flatnonzero(near)[0]])
-    words = f"rows {row} and {row + 1} are {int(steps[near][0])} bytes apart in global memory, and others do not"
+    words = f"rows {row} and {row + 1} are {int(steps[near][0])} bytes apart in global memory, but others are not"
     return (row, 0), words

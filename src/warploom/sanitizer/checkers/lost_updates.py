@@ -1,15 +1,15 @@
-"""Words in global memory that are read and stored under a lock which orders nothing.
+"""Words in global memory that are read and stored under a lock that orders nothing.
 
-Strong accesses (.volatile, .relaxed) do not race (PTX ISA 8.7.1), so a lock without its fences shows no race where all
-that it guards is strong. Yet nothing orders its load after the store of the thread that had the lock before (8.9.4): it
-may read the value from before that store, and what it stores then undoes it. Found where a warp
+Strong accesses (.volatile, .relaxed) do not race (PTX ISA 8.7.1), so a lock without fences shows no race if everything
+that it guards is strong. Yet nothing orders its load after the store of the previous lock owner (8.9.4): the load may
+return the value from before that store, and the new store then loses the update. It is reported if a warp
 
-    has seen, in another word, what somebody wrote there after its store of this word (the lock is free),
-    loads this word once (a loop that waits for a value of it may read an older one),
-    and stores it, by no atomic, while nothing orders the two stores.
+    has seen, in another word, what a thread wrote there after its store of this word (the lock is free),
+    loads this word once (a loop that waits for its value may read an older one),
+    and stores it, without an atomic, while nothing orders the two stores.
 
-Without any lock it is found where two warps each store what they have computed from a load of the word just before
-(`modified_words`), and the later one has not looked at the word in any other way, as one that waits for its turn does.
+Without a lock it is reported if two warps each store a value computed from a load of the word just before
+(`modified_words`), and the later one has not read the word in any other way, as a warp that waits for its turn does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stored:
-    """A strong store: by which warp of the grid, in which epoch of it, when, and whether of what the word held."""
+    """A strong store: its warp in the grid, that warp's epoch, the time, and whether it depends on the old value."""
 
     actor: int = 0
     epoch: int = 0
@@ -52,7 +52,7 @@ NEVER = Stored()
 
 @dataclass(eq=False)
 class Loaded:
-    """A warp's loads of what one store left: how often, with which instruction, and whether it knew of the store."""
+    """A warp's loads of the value of one store: their number, the instruction, and whether it knew of the store."""
 
     store: Stored
     code: Operation
@@ -63,7 +63,7 @@ class Loaded:
 @dataclass(eq=False)
 class Word:
     """`last`: the last strong store or atomic; `writers`: when each warp last wrote it; `loads`: by warp; `looked`:
-    how often each warp has loaded it or updated it."""
+    how often each warp has loaded or updated it."""
 
     last: Stored = NEVER
     writers: dict[int, int] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class LostUpdates(Observer):
         self.context = context
         self._words: dict[tuple[Region, int], Word] = {}
         self._told: dict[tuple[int, int], int] = {}
-        """(who read, who wrote) -> when the latest write was made of which the first has seen something."""
+        """(reader, writer) -> the time of the writer's latest write of which the reader has seen something."""
         self._now = 0
         self._modifies = context.machine.code.fact("modified words", lambda: modified_words(context.machine.code))
 
@@ -93,7 +93,7 @@ class LostUpdates(Observer):
             for offset in offsets:
                 key = (place.region, offset)
                 word = words.get(key)
-                if word is None:  # most accesses are of a loop that polls a word it knows
+                if word is None:  # mostly a loop that polls a word it knows
                     word = words[key] = Word()
                 if how == effects.WRITES:
                     self._store(state, frame, clock, word, actor, key)
@@ -113,7 +113,7 @@ class LostUpdates(Observer):
                 yield clock, (index * place.size).tolist()
 
     def _look(self, word: Word, actor: int, load: Operation | None) -> None:
-        """A warp sees what the word holds: by a load, or by an atomic."""
+        """A warp sees the value of the word: by a load, or by an atomic."""
         word.looked[actor] = word.looked.get(actor, 0) + 1
         if load is not None:
             self._load(word, actor, load)
@@ -153,8 +153,8 @@ class LostUpdates(Observer):
             "lost-update",
             f"{who(frame.cta, warp)} loads {where} with {at(loaded.code)} and stores it with {at(code)}; "
             + (
-                "it has seen in another word that the warp which stored it before is past that, and nothing orders the "
-                "two: it may have loaded an older value"
+                "another word shows that the warp which stored it before is past that store, but nothing orders the "
+                "two: the load may have returned an older value"
                 if loaded.told
                 else "another warp did so before, and nothing orders the two: both may have loaded the same value"
             ),

@@ -1,10 +1,10 @@
 """The registers that a wgmma or a load of tensor memory owns while it is in flight. PTX ISA 9.7.15.7, 9.7.16.8.
 
-Registers belong to each warp: between the issue and that warp's own wait nothing may touch them but another operation
-that adds to the same accumulator, or reads the same A (9.7.15.7.3), and after a touch the family's fence comes first.
-Those of a load may be read, which waits for it on today's chips, but by the letter proves nothing (9.7.16.6.4.5): what
-relies on it is a warning. Which instructions touch such registers is known before the kernel runs, so only those are
-watched.
+Registers belong to each warp. Between the issue and that warp's own wait, only another operation that adds to the
+same accumulator or reads the same A may access them (9.7.15.7.3); after any access, the family's fence must come first.
+The registers of a load may be read, which waits for it on today's chips. By the ISA this proves nothing
+(9.7.16.6.4.5), so relying on it is a warning. The instructions that access such registers are known before the kernel
+runs, so only those are watched.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ RowSet = frozenset
 
 @dataclass(eq=False)
 class WarpRegisters:
-    """What one warp's registers are bound by.
+    """The constraints on one warp's registers.
 
     Attributes:
-        owned: rows -> the operations in flight that use them, for each different set of rows.
+        owned: rows -> the operations in flight that use them, for each distinct set of rows.
         committed: operations that belong to a group.
-        dirty: rows touched since the last fence, and where.
-        touched: rows ever touched; multiplied: accumulators that are among them.
-        fenced: whether a fence was ever executed.
+        dirty: rows accessed since the last fence, and where.
+        touched: rows ever accessed; multiplied: the accumulators among them.
+        fenced: True if a fence was ever executed.
         shapes: accumulator -> shape of the last operation on it.
     """
 
@@ -130,10 +130,10 @@ class MatrixRegisters(Observer):
             return
         why = "no wgmma.wait_group of this warp covers it yet"
         if flight.operation not in self._of_cta(frame.cta)[warp].committed:
-            why = "it has not even been committed (wgmma.commit_group), so no wait covers it"
+            why = "it has not been committed (wgmma.commit_group), so no wait covers it"
         self.findings.add(
             "wgmma-register-in-flight",
-            f"{actor(frame.cta, warp)} touches with {at(code)} a register of the wgmma {at(flight.code)}, which is in "
+            f"{actor(frame.cta, warp)} accesses with {at(code)} a register of the wgmma {at(flight.code)}, which is in "
             f"flight: {why}",
             codes,
             frame.cta,
@@ -141,14 +141,14 @@ class MatrixRegisters(Observer):
         )
 
     def _loaded_early(self, frame: Frame, codes: tuple[Operation, Operation], warp: int, flight: Flight) -> None:
-        """Once a register of the load has been read, chips have it whole: the ISA wants the wait all the same."""
+        """Once one register of the load has been read, chips have loaded all; the ISA still requires the wait."""
         used = flight.used >= 0
         if not self.findings.seen("tensor-load-not-waited", codes):
             self.findings.add(
                 "tensor-load-not-waited",
-                f"{actor(frame.cta, warp)} writes with {at(codes[0])} a register that {at(codes[1])} loads, and no "
-                "tcgen05.wait::ld of this warp stands between them"
-                + ("; what it loaded has been read before, which today's chips wait for" if used else ""),
+                f"{actor(frame.cta, warp)} writes with {at(codes[0])} a register that {at(codes[1])} loads, without a "
+                "tcgen05.wait::ld of this warp between them"
+                + ("; a loaded register has been read before, which today's chips wait for" if used else ""),
                 codes,
                 frame.cta,
                 warp,
@@ -187,7 +187,7 @@ class MatrixRegisters(Observer):
             mine.owned.setdefault(every, []).append(flight)
 
     def _check_others(self, operation: AsyncOperation, rows: RowSet[tuple[int, int]], flight: Flight) -> None:
-        """Operations in flight whose registers this one reads or overwrites."""
+        """Check operations in flight whose registers this one reads or overwrites."""
         frame = operation.issuer.frame
         for number, mine in enumerate(self._of_frame(frame)):
             for owned, flights in mine.owned.items():
@@ -199,7 +199,7 @@ class MatrixRegisters(Observer):
         self, earlier: AsyncOperation, owned: RowSet[tuple[int, int]], later: AsyncOperation,
         rows: RowSet[tuple[int, int]],
     ) -> bool:  # fmt: skip
-        """Whether two operations with registers in common need a wait between them."""
+        """True if two operations with registers in common need a wait between them."""
         codes = (earlier.issuer.operation.pc, later.issuer.operation.pc)
         known = self._clashes.get(codes)
         if known is None:
@@ -220,9 +220,9 @@ class MatrixRegisters(Observer):
             why = "no wgmma.fence was executed before the warpgroup's first wgmma"
         elif not mine.dirty.keys().isdisjoint(rows):
             last = [mine.dirty[row] for row in sorted(rows) if row in mine.dirty][-1]
-            why, codes = f"its registers were touched with {at(last)} after the last wgmma.fence", (code, last)
+            why, codes = f"its registers were accessed with {at(last)} after the last wgmma.fence", (code, last)
         elif before not in (None, shape) and mine.owned:
-            why = f"the wgmma before it on the same accumulator has another shape ({before}, now {shape})"
+            why = f"the previous wgmma on the same accumulator has another shape ({before}, now {shape})"
         else:
             return
         if not self.findings.seen("missing-wgmma-fence", codes):
@@ -284,12 +284,12 @@ Owned: TypeAlias = "dict[int, RowSet[tuple[int, int]]]"
 
 
 def _owned_and_touched(code: Image) -> tuple[Owned, Owned]:
-    """The registers that the operation of each instruction owns, and those of them that each other one touches."""
+    """The registers that the operation of each instruction owns, and which of them each other instruction accesses."""
     owners: Owned = {}
     same: dict[RowSet[tuple[int, int]], RowSet[tuple[int, int]]] = {}
     for operation in code.operations:
         if rows := _owned_rows(code, operation):
-            owners[operation.pc] = same.setdefault(rows, rows)  # equal sets are one: they are compared often
+            owners[operation.pc] = same.setdefault(rows, rows)  # share equal sets: they are compared often
     used = RowSet[tuple[int, int]]().union(*owners.values())
     touching: Owned = {}
     for operation in code.operations if used else ():
@@ -302,7 +302,7 @@ def _owned_and_touched(code: Image) -> tuple[Owned, Owned]:
 
 
 def _owned_rows(code: Image, operation: Operation) -> RowSet[tuple[int, int]]:
-    """The registers that the operation which an instruction starts uses while it runs."""
+    """The registers that the operation started by an instruction uses while it runs."""
     operands = operation.bound.operands if operation.bound is not None else {}
     accesses = effects.accesses(operation.effects, effects.RUN)
     named = {access.operand for access in accesses if access.space == "register"}

@@ -1,4 +1,4 @@
-"""The protocol of mbarriers: initialised before use, as many arrivals and bytes as a phase expects, each phase seen.
+"""The protocol of mbarriers: initialised before use, the expected arrivals and bytes, each phase observed.
 
 PTX ISA 9.7.13.15.
 """
@@ -37,7 +37,7 @@ def _warp(by: Issuer) -> int:
 
 
 def _thread(warp: tuple[Cta, int], lanes: int) -> str:
-    """The first of some lanes of a warp."""
+    """The first of some lanes of a warp, in words."""
     cta, index = warp
     return f"thread {index * 32 + (lanes & -lanes).bit_length() - 1} of {cta.describe()}"
 
@@ -61,7 +61,7 @@ class MBarriers(Observer):
     # -- use -------------------------------------------------------------------------------------------------------
 
     def issued(self, operation: AsyncOperation) -> None:
-        """Whoever issues an operation must know that the barrier which it will signal has been initialised."""
+        """The issuer of an operation must know that the barrier which it will signal has been initialised."""
         if operation.barrier is None:
             return
         cta, offset = operation.barrier
@@ -79,7 +79,7 @@ class MBarriers(Observer):
             if operation is not None:
                 self._check_bytes_phase(on, operation, event.amount)
             return
-        if operation is None or operation.barrier is None:  # else it was looked at when it was issued
+        if operation is None or operation.barrier is None:  # otherwise it was checked when it was issued
             self._check_initialised(state, on, by)
         if event.what == "arrive":
             previous = record_of(on).previous
@@ -92,7 +92,7 @@ class MBarriers(Observer):
                     self._check_scope(on, by)
 
     def _check_scope(self, barrier: MBarrier, by: Issuer) -> None:
-        """An arrival from another CTA carries memory accesses only at a scope that includes both."""
+        """An arrival from another CTA releases memory accesses only at a scope that includes both."""
         order, codes = by.operation.order, (by.operation,)
         relaxed = order.sem == "relaxed"
         if (
@@ -104,8 +104,8 @@ class MBarriers(Observer):
         self.findings.add(
             "remote-arrival-scope",
             f"the arrival {at(by.operation)} on `{barrier.name}`, a barrier of another CTA, "
-            f"{'is relaxed' if relaxed else 'has .cta scope, the default'}: it carries no memory accesses of its "
-            "thread to that CTA, only that asynchronous reads have finished",
+            f"{'is relaxed' if relaxed else 'has .cta scope, the default'}: it does not release memory accesses of "
+            "its thread to that CTA, and only signals that asynchronous reads have finished",
             codes,
             by.frame.cta,
             _warp(by),
@@ -118,8 +118,8 @@ class MBarriers(Observer):
             self.findings.add(
                 "bytes-in-later-phase",
                 f"the {amount} bytes of the copy {at(flight.code)} arrive at `{barrier.name}` in phase "
-                f"{barrier.phase}, and the copy was issued in phase {flight.phase}, which was complete before: fewer "
-                "bytes were announced (expect_tx) than the copies of that phase bring, or they were announced too late",
+                f"{barrier.phase}, but the copy was issued in phase {flight.phase}, which completed before: fewer "
+                "bytes were expected (expect_tx) than the copies of that phase deliver, or they were expected too late",
                 (flight.code,),
                 flight.cta,
                 flight.warp,
@@ -127,7 +127,7 @@ class MBarriers(Observer):
             )
 
     def _check_initialised(self, state: ClusterState, barrier: MBarrier, by: Issuer) -> None:
-        """Whoever uses a barrier must know that it has been initialised."""
+        """A user of a barrier must know that it has been initialised."""
         record = record_of(barrier)
         init = state.accesses[record.access]
         late = [clock for clock, _ in state.clocks_of(by) if not record.visible_to(clock, init)]
@@ -137,8 +137,8 @@ class MBarriers(Observer):
             self.findings.add(
                 "mbarrier-init-not-visible",
                 f"{actor(by.frame.cta, warp)} uses `{barrier.name}` with {at(by.operation)}, and warp {init.warp} of "
-                f"{init.cta.describe()} initialises it with {at(init.code)}; no barrier that both pass stands between, "
-                f"or a relaxed one without fence.mbarrier_init in front of it",
+                f"{init.cta.describe()} initialises it with {at(init.code)}; there is no barrier in between that both "
+                f"pass, or only a relaxed one without a preceding fence.mbarrier_init",
                 codes,
                 by.frame.cta,
                 warp,
@@ -146,14 +146,14 @@ class MBarriers(Observer):
             )
 
     def _check_phase_seen(self, barrier: MBarrier, by: Issuer) -> None:
-        """At least one wait must have seen a phase complete before anybody arrives for the next (9.7.13.15.4)."""
+        """At least one wait must have seen a phase complete before any thread arrives for the next (9.7.13.15.4)."""
         if barrier.phase == 0 or record_of(barrier).previous.seen:
             return
         codes = (by.operation,)
         if not self.findings.seen("phase-not-observed", codes):
             self.findings.add(
                 "phase-not-observed",
-                f"{at(by.operation)} arrives on `{barrier.name}` for phase {barrier.phase}, and nobody has seen phase "
+                f"{at(by.operation)} arrives on `{barrier.name}` for phase {barrier.phase}, and no thread saw phase "
                 f"{barrier.phase - 1} complete",
                 codes,
                 by.frame.cta,
@@ -161,7 +161,7 @@ class MBarriers(Observer):
             )
 
     def met(self, what: MBarrier | None, frame: Frame | None) -> None:
-        """A phase is complete: whether one thread has arrived in the place of another."""
+        """A phase is complete: check whether one thread arrived in place of another."""
         if what is None:
             return
         self._check_guessed_box(what, what.phase - 1)
@@ -176,9 +176,9 @@ class MBarriers(Observer):
             return
         self.findings.add(
             "double-arrival",
-            f"phase {what.phase - 1} of `{what.name}` is complete because {_thread(*twice)} arrived twice, last with "
-            f"{at(codes[0])}; {_thread(*missing)} arrived in every phase before and not in this one, so the phase says "
-            "nothing about it",
+            f"phase {what.phase - 1} of `{what.name}` completed because {_thread(*twice)} arrived twice, last with "
+            f"{at(codes[0])}; {_thread(*missing)} arrived in every phase before but not in this one, so the phase "
+            "implies nothing about it",
             codes,
             twice[0][0],
             twice[0][1],
@@ -200,16 +200,14 @@ class MBarriers(Observer):
             self._check_wait_scope(barrier, frame, released)
 
     def _check_wait_scope(self, barrier: MBarrier, frame: Frame, released: Operation) -> None:
-        """A wait takes what another CTA has released only at a scope that includes both."""
+        """A wait acquires what another CTA has released only at a scope that includes both."""
         codes = (frame.operation, released)
         if not self.findings.seen("remote-wait-scope", codes):
-            takes = (
-                f"of what the arrival {at(released)} of another CTA releases it takes nothing but that asynchronous "
-            )
+            takes = f"of what the arrival {at(released)} of another CTA releases, it acquires only that asynchronous "
             takes += "reads have finished"
             if effects.started(released.effects) is not None:
                 takes = (
-                    f"the bytes of {at(released)} in another CTA are released at cluster scope, which it does not take"
+                    f"the bytes of {at(released)} in another CTA are released at cluster scope and not acquired here"
                 )
             self.findings.add(
                 "remote-wait-scope",
@@ -224,8 +222,8 @@ class MBarriers(Observer):
         if not self.findings.seen("mbarrier-init-not-visible", codes):
             self.findings.add(
                 "mbarrier-init-not-visible",
-                f"{actor(frame.cta, warp)} waits for `{barrier.name}` with {at(frame.operation)}, and no "
-                f"barrier that both pass stands between this and its initialisation with {at(init)}",
+                f"{actor(frame.cta, warp)} waits for `{barrier.name}` with {at(frame.operation)}, but no "
+                f"barrier that both pass lies between this and its initialisation with {at(init)}",
                 codes,
                 frame.cta,
                 warp,
@@ -257,8 +255,8 @@ class MBarriers(Observer):
     def _surplus(self, barrier: MBarrier, by: Issuer) -> None:
         self.findings.add(
             "surplus-arrival",
-            f"{actor(by.frame.cta, _warp(by))} arrives on `{barrier.name}` with {at(by.operation)}, and all "
-            f"{barrier.expected} arrivals of phase {barrier.phase} are there: only bytes are missing",
+            f"{actor(by.frame.cta, _warp(by))} arrives on `{barrier.name}` with {at(by.operation)}, but all "
+            f"{barrier.expected} arrivals of phase {barrier.phase} have come: only bytes are missing",
             (by.operation, *record_of(barrier).current.codes[-1:]),
             by.frame.cta,
             _warp(by),
@@ -266,14 +264,14 @@ class MBarriers(Observer):
         )
 
     def _too_early(self, barrier: MBarrier, by: Issuer) -> None:
-        """An arrival behind the last one of a phase, by a thread that cannot know that it was: it is one too many."""
+        """An arrival after the last one of a phase, by a thread that cannot know this: it is one too many."""
         codes = (by.operation,)
         if not self.findings.seen("surplus-arrival", codes):
             self.findings.add(
                 "surplus-arrival",
-                f"{actor(by.frame.cta, _warp(by))} arrives on `{barrier.name}` with {at(by.operation)} behind the last "
-                f"of the {barrier.expected} arrivals of phase {barrier.phase - 1}, and has waited for nothing since: "
-                f"it counts for phase {barrier.phase}, and what it releases is missing in phase {barrier.phase - 1}",
+                f"{actor(by.frame.cta, _warp(by))} arrives on `{barrier.name}` with {at(by.operation)} after the last "
+                f"of the {barrier.expected} arrivals of phase {barrier.phase - 1}, without having waited since. It "
+                f"counts for phase {barrier.phase}, and its release is missing in phase {barrier.phase - 1}",
                 codes,
                 by.frame.cta,
                 _warp(by),
@@ -287,7 +285,7 @@ class MBarriers(Observer):
             self._check_bytes(warp.cta, AT_EXIT)
 
     def stopped(self, error: EmulationError) -> None:
-        """Where another error ended the run, do not report the copies that it kept from being issued."""
+        """If another error ended the run, do not report the copies that it kept from being issued."""
         machine = self.context.machine
         if machine.engine.in_flight == 0 and isinstance(error, (DeadlockError, StepLimitError)):
             for cluster in machine.resident:
@@ -295,7 +293,7 @@ class MBarriers(Observer):
                     self._check_bytes(cta, "when nothing can go on")
 
     def _check_bytes(self, cta: Cta, when: str) -> None:
-        """Whether the bytes of a CTA's barriers add up. Bytes still in flight are missing for want of a wait only."""
+        """Check that the bytes of a CTA's barriers add up. Bytes in flight are missing only for lack of a wait."""
         on_the_way: dict[int, int] = {}
         for operation in self.context.machine.engine.pending():
             if operation.barrier is not None and operation.barrier[0] is cta:
@@ -306,15 +304,15 @@ class MBarriers(Observer):
                 continue
             said = [event.by.operation for event in barrier.log.get(barrier.phase, []) if event.what == "expect"]
             codes = (*said[-1:], *record_of(barrier).current.codes[-1:])
-            verb = f"{barrier.tx} bytes are expected that no copy brings"
+            verb = f"{barrier.tx} bytes are expected that no copy delivers"
             if barrier.tx < 0:
-                verb = f"copies have brought {-barrier.tx} bytes that nobody announced (expect_tx)"
+                verb = f"copies have delivered {-barrier.tx} bytes that no expect_tx covers"
             if self._check_guessed_box(barrier, barrier.phase) or self.findings.seen("byte-count-mismatch", codes):
                 continue
             boxes = contradiction(barrier)
             copied = any(event.what == "complete" for event in barrier.log.get(barrier.phase, []))
-            # Threads that leave wait for nothing: a phase announced for a copy that never came harms nobody, as where
-            # CUTLASS's producers take their last stages.
+            # Exiting threads wait for nothing: a phase that expects bytes of a copy that never came does no harm.
+            # CUTLASS's producers acquire their last stages this way.
             harmless = when == AT_EXIT and not copied and barrier.tx > 0
             self.findings.add(
                 "byte-count-mismatch",
@@ -327,7 +325,7 @@ class MBarriers(Observer):
             )
 
     def _check_guessed_box(self, barrier: MBarrier, phase: int) -> bool:
-        """Whether a launch description has guessed a box that brings other bytes than a phase announces."""
+        """Report a guessed box of a launch description that delivers other bytes than a phase expects, if any."""
         guessed = self.context.machine.guessed
         boxes = contradiction(barrier, phase=phase) if guessed else None
         if boxes is None or not boxes.instead:
@@ -335,7 +333,7 @@ class MBarriers(Observer):
         codes = tuple(event.by.operation for event in barrier.log.get(phase, []) if event.what == "expect")[-1:]
         if not self.findings.seen("guessed-box", codes):
             self.findings.add(
-                "guessed-box", f"phase {phase} of `{barrier.name}`: {boxes}; {guessed} has guessed it", codes,
+                "guessed-box", f"phase {phase} of `{barrier.name}`: {boxes}; {guessed} guessed the box", codes,
                 barrier.cta, history=history(barrier),
             )  # fmt: skip
         return True

@@ -1,8 +1,8 @@
-"""Named barriers that groups of warps use one after the other, with nothing between them.
+"""Named barriers that groups of warps use one after the other without synchronisation in between.
 
-A barrier counts who comes (PTX ISA 9.7.13.1): if the warps of the next use may come before the last use is complete,
-they can be counted in place of others, and either group goes on too early or for ever waits. So whoever comes to a new
-use must know of all arrivals of the one before: it was among them and waited, or has been told.
+A barrier counts arrivals, not warps (PTX ISA 9.7.13.1). If the warps of the next use may arrive before the last use is
+complete, they can be counted in place of others, and either group passes too early or waits for ever. So a warp that
+arrives for a new use must know of all arrivals of the previous one: it took part and waited, or synchronised later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Uses:
-    """Of one barrier: its present use, and the epochs in which warps arrived at it and at the one before (0: not)."""
+    """One barrier: its current use, and the epochs in which warps arrived for it and for the previous one (0: none)."""
 
     def __init__(self, warps: int) -> None:
         self.round: Meeting | None = None
@@ -78,7 +78,7 @@ class NamedBarriers(Observer):
             return
         self.context.findings.add(
             "barrier-reused-too-early",
-            f"{actor(cta, warp)} comes to barrier {number} with {at(codes[0])} and does not know that warp {other} "
-            f"came to its last use with {at(codes[1])}: it may be counted there in the place of another",
+            f"{actor(cta, warp)} arrives at barrier {number} with {at(codes[0])} and does not know that warp {other} "
+            f"arrived for its last use with {at(codes[1])}: it may be counted there in place of another warp",
             codes, cta, warp,
         )  # fmt: skip

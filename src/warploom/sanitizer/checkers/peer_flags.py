@@ -1,11 +1,11 @@
-"""Flags between GPUs that stay up from one launch to the next.
+"""Flags between GPUs that stay set from one launch to the next.
 
-Whoever waits for a value that is already there does not wait. So a GPU that raises a flag again, which another GPU has
-read, must find it lowered; flags that only grow get another value each time. It is the second raise that is reported:
-it comes in every schedule, while a wait that is passed too early may still find the right data.
+A wait for a value that is already there does not wait. So a GPU that raises a flag again after another GPU has read it
+must find it reset; flags that only count up get another value each time. The second raise is reported: it happens
+under every schedule, while a wait that passes too early may still find the right data.
 
-Where a warp writes more than flags with one instruction (a line of data that carries its flag with it), the flag is
-what changes: the other words may come again as they were.
+If a warp writes more than flags with one instruction (a line of data that carries its flag), the flag is the word
+that changes; the other words may repeat.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Raised:
-    """The last strong store to an address: by which GPU, in which launch, with which instruction; and who read it."""
+    """The last strong store to an address: its GPU, launch and instruction, and which GPU read it."""
 
     device: int
     call: int
@@ -78,7 +78,7 @@ class PeerFlags(Observer):
 
     @staticmethod
     def _stays(known: Raised, frame: Frame, place: Lanes, index: int, value: np.generic) -> bool:
-        """Whether a store in a later launch leaves the flag as another GPU has read it."""
+        """True if a store in a later launch leaves the flag as another GPU has read it."""
         cta = frame.cta
         if known.read_by is None or known.device != cta.device.index or known.call == cta.cluster.call:
             return False
@@ -89,7 +89,7 @@ class PeerFlags(Observer):
         code, warp = frame.operation, frame.first_warp + lane // 32
         where = f"`{place.region.name}` at byte {index * place.size}"
         message = (
-            f"{actor(frame.cta, warp)} raises the flag {where} with {at(code)}, and it is still up since the launch "
-            f"before, when GPU {known.read_by} read it: a wait for it there ends before this one has come"
+            f"{actor(frame.cta, warp)} raises the flag {where} with {at(code)}, but it is still set from the previous "
+            f"launch, when GPU {known.read_by} read it: a wait for it there ends before this store"
         )
         self.context.findings.add("peer-flag-stale", message, (code, known.code), frame.cta, warp, address=where)

@@ -1,4 +1,4 @@
-"""What is legal and slow: bank conflicts, requests that touch too many sectors, fences that carry nothing."""
+"""Legal but slow code: bank conflicts, requests that access too many sectors, fences that order nothing."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ..context import Context
 
 CONFLICTS = 0.5
-"""Extra passes for each request from which on an instruction's bank conflicts are worth a word."""
+"""Extra passes for each request from which bank conflicts of an instruction are reported."""
 SECTORS = 2.0
-"""Times the fewest possible sectors from which on a global access is worth a word."""
+"""Multiple of the fewest possible sectors from which a global access is reported."""
 FEWEST = 8
-"""Requests below which an instruction is not worth a word."""
+"""Requests below which an instruction is not reported."""
 
 
 class Performance(Observer):
@@ -56,8 +56,8 @@ class Performance(Observer):
             if idle == seen:
                 self.context.findings.add(
                     "redundant-proxy-fence",
-                    f"{at(code)} was executed by {seen} warps and carried nothing: no memory access that it could "
-                    "order happened since the fence before it",
+                    f"{at(code)} was executed by {seen} warps and ordered nothing: there was no memory access since "
+                    "the previous fence",
                     (code,),
                 )
         return []
@@ -73,12 +73,12 @@ class Performance(Observer):
                 f"{extra:.1f} each",
                 (code,),
             )
-        fewest = max(-(-site.bytes // 32), site.requests)  # a request of one lane touches a sector too
+        fewest = max(-(-site.bytes // 32), site.requests)  # a request of one lane accesses a sector too
         if site.sectors > SECTORS * fewest:
             self.context.findings.add(
                 "uncoalesced-access",
-                f"{at(code)} touches {site.sectors} sectors of 32 bytes for {site.bytes} bytes, "
+                f"{at(code)} accesses {site.sectors} sectors of 32 bytes for {site.bytes} bytes, "
                 f"{site.sectors / site.requests:.1f} in each of {site.requests} requests of a warp; "
-                f"{fewest} would hold them",
+                f"{fewest} would suffice",
                 (code,),
             )

@@ -1,4 +1,4 @@
-"""The registers that warpgroups hand each other with setmaxnreg. PTX ISA 9.7.19.5."""
+"""The registers that warpgroups exchange with setmaxnreg. PTX ISA 9.7.19.5."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RegisterPool(Observer):
         if not effective and not self.findings.seen("setmaxnreg-without-cap", (code,)):
             self.findings.add(
                 "setmaxnreg-without-cap",
-                f"{at(code)} stands in a kernel whose registers at launch the text does not fix: ptxas 13.0 ignores "
+                f"{at(code)} is in a kernel whose text does not fix the registers at launch: ptxas 13.0 ignores "
                 "it (note C7508)",
                 (code,),
                 frame.cta,
@@ -50,7 +50,7 @@ class RegisterPool(Observer):
                 self._check_waits(cta)
 
     def _check_waits(self, cta: Cta) -> None:
-        """Whether a warp waits for registers that nobody will give back."""
+        """Report a warp that waits for registers that no warp will release."""
         operations = self.context.machine.code.operations
         for warp in cta.warps:
             for fragment in warp.fragments:
@@ -72,7 +72,7 @@ class RegisterPool(Observer):
             self._check_counts(warp.cta)
 
     def _check_counts(self, cta: Cta) -> None:
-        """Whether the four warps of each warpgroup set the same count."""
+        """Check that the four warps of each warpgroup set the same count."""
         counts = self._counts.pop(cta, {})
         for warpgroup in {warp // 4 for warp in counts}:
             mine = {warp: counts[warp] for warp in range(warpgroup * 4, warpgroup * 4 + 4) if warp in counts}

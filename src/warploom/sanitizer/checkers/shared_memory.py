@@ -1,8 +1,7 @@
 """Data races in shared memory, across the generic and the async proxy.
 
-Each access is compared with the last write of its granules, and a write also with the reads since. What must have
-happened in between depends on both sides: `gaps`. The checker owns the shadows: it writes an access down when it has
-judged it.
+Each access is compared with the last write of its granules, and a write also with the reads since. The required order
+depends on both sides: `gaps`. This checker owns the shadows: it records an access after judging it.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class SharedMemory(Observer):
             self._note_reads(state, shadow, frame, granules, place.lanes)
 
     def _suspect(self, state: ClusterState, number: int, view: View, writes: bool, strong: bool) -> bool:
-        """Whether the last write with this number may be a problem for a generic access."""
+        """True if the last write with this number may be a problem for a generic access."""
         if not number:
             return not writes
         earlier = state.accesses[number]
@@ -102,7 +101,7 @@ class SharedMemory(Observer):
     def _readers_suspect(
         self, state: ClusterState, shadow: Shadow, granules: Granules, view: View, by_async: bool
     ) -> bool:
-        """Whether a write may come too early for somebody who still reads."""
+        """True if a write may come too early for a thread that still reads."""
         front = view.p if by_async else view.c
         if any(latest > front[me] for me, latest in zip(shadow.warps, shadow.latest(granules), strict=True)):
             return True
@@ -133,7 +132,7 @@ class SharedMemory(Observer):
             self._check(state, shadow, mine, now, View.of(clock))
 
     def _check(self, state: ClusterState, shadow: Shadow, granules: Granules, now: Access, view: View) -> None:
-        """Compare one access with all earlier ones of its granules, and report what is not ordered."""
+        """Compare one access with all earlier ones of its granules, and report those that are not ordered."""
         by_async = now.proxy == ASYNC
         last = shadow.last[granules]
         for number in distinct(last):
@@ -189,7 +188,7 @@ class SharedMemory(Observer):
     def _released_by_its_lanes(
         state: ClusterState, shadow: Shadow, granules: Granules, hits: np.ndarray, earlier: Access, view: View
     ) -> bool:
-        """Whether the very lanes that wrote these granules have told so; their neighbours are not in question."""
+        """True if the same lanes that wrote these granules have released them; other lanes are not involved."""
         if earlier.proxy != GENERIC or not isinstance(granules, np.ndarray):
             return False
         touched = np.broadcast_to(granules, hits.shape)[hits]
@@ -222,7 +221,7 @@ class SharedMemory(Observer):
 
     @staticmethod
     def _clear(shadow: Shadow, granules: Granules) -> None:
-        """Forget the reads of what is overwritten."""
+        """Drop the reads of overwritten granules."""
         if shadow.warps:
             shadow.epochs[: len(shadow.warps), granules] = 0
         if shadow.read_async:
@@ -260,7 +259,7 @@ class SharedMemory(Observer):
             self._note_barrier(what, record_of(what).access)
 
     def unmade(self, kind: str, what: MBarrier, by: Issuer) -> None:
-        """They may be used for something else, and hold nothing."""
+        """The bytes become ordinary memory again, with undefined contents."""
         if isinstance(what, MBarrier):
             self._note_barrier(what, 0)
 
@@ -289,7 +288,7 @@ class SharedMemory(Observer):
                     self._async_write(state, shadow, granules_of(shadow, target, flight, self._operands), flight, view)
 
     def _async_write(self, state: ClusterState, shadow: Shadow, granules: Granules, flight: Flight, view: View) -> None:
-        """An operation is going to write."""
+        """Judge an operation that will write."""
         if isinstance(granules, np.ndarray) and not granules.size:
             return
         number = state.of_flight(flight, True, writing_proxy(flight))
@@ -300,7 +299,7 @@ class SharedMemory(Observer):
     def _async_read(
         self, state: ClusterState, shadow: Shadow, source: object, flight: Flight, view: View, rows: list[WarpClock]
     ) -> None:
-        """An operation is going to read. `rows`: the warps among which the operand's rows are divided."""
+        """Judge an operation that will read. `rows`: the warps that share the operand's rows."""
         number = state.of_flight(flight, False, ASYNC)
         granules, now = granules_of(shadow, source, flight, self._operands), state.accesses[number]
         shadow.read_async = True
@@ -324,7 +323,7 @@ class SharedMemory(Observer):
 
     @staticmethod
     def _joined(state: ClusterState, old: int, number: int) -> int:
-        """A set of readers with one more. Of the operations that one owner waits for in order, the newest is enough."""
+        """A set of readers plus one. Of operations that one owner waits for in order, the newest is enough."""
         new = state.accesses[number].flight
         assert new is not None
         if new.family and new.starts.parts != "warp":
@@ -338,14 +337,14 @@ class SharedMemory(Observer):
             self._check(state, shadow, granules, now, view)
 
     def _async_suspect(self, state: ClusterState, shadow: Shadow, granules: Granules, now: Access, view: View) -> bool:
-        """Whether what was done to these granules before may be a problem for an operation."""
+        """True if earlier accesses of these granules may be a problem for an operation."""
         if any(self._write_suspect(state, number, now, view) for number in distinct(shadow.last[granules])):
             return True
         return now.writes and self._readers_suspect(state, shadow, granules, view, now.proxy == ASYNC)
 
     @staticmethod
     def _write_suspect(state: ClusterState, number: int, now: Access, view: View) -> bool:
-        """Whether the last write with this number may be a problem for an operation."""
+        """True if the last write with this number may be a problem for an operation."""
         if not number:
             return not now.writes
         earlier = state.accesses[number]
@@ -360,7 +359,7 @@ class SharedMemory(Observer):
         rule = "uninitialised-operand" if operand else "uninitialised-shared-read"
         offset = self._offset(shadow, granules, last == 0)
         if offset < self.context.machine.code.shared_start or self.context.findings.seen(rule, (now.code,)):
-            return  # below is the system's part, which holds what the system says
+            return  # the bytes below are the system's, whose contents are defined
         place = self.context.name(state, shadow.region, offset)
         address = self.context.place(state, shadow.region, offset, now.cta)
         self.context.findings.add(
@@ -370,7 +369,7 @@ class SharedMemory(Observer):
 
     @staticmethod
     def _offset(shadow: Shadow, granules: Granules, hits: np.ndarray) -> int:
-        """The first byte of the first granule that was hit."""
+        """The first byte of the first granule in the result."""
         at = int(np.flatnonzero(hits.reshape(-1))[0])
         if isinstance(granules, slice):
             return (granules.start + at) * shadow.granule

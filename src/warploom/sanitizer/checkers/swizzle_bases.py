@@ -1,9 +1,9 @@
-"""Whether swizzled boxes begin where the pattern of their swizzle does.
+"""Checks that swizzled boxes begin where the swizzle pattern does.
 
 TMA swizzles by the absolute address in shared memory (PTX ISA 5.5.7): in a box that begins inside the pattern, row 0 is
-exchanged as if it were another row. Matrix units go by the absolute address, too; threads that read or write the tile
-by its own row and column find other chunks. A box that follows another one without a gap, back to one that begins with
-the pattern, is a part of that one's tile.
+swizzled like another row. MMAs use the absolute address too, but threads that address the tile by its own row and
+column find other chunks. A box that follows other boxes without a gap, back to a box that begins with the pattern, is
+part of that box's tile.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class SwizzleBases(Observer):
     def __init__(self, context: Context) -> None:
         self.context = context
         self._ends: dict[tuple[str, int], set[int]] = {}
-        """Where boxes begin, by their swizzle and the byte behind them."""
+        """The start of boxes, by their swizzle and the byte after them."""
         self._inside: dict[tuple[str, int], tuple[SharedBox, Flight]] = {}
         self._touched: set[tuple[str, int]] = set()
-        """Boxes that begin inside the pattern, by swizzle and first byte, each with the first that used it, and those
-        of them that threads touch."""
+        """Boxes that begin inside the pattern, by swizzle and first byte, each with its first user; and which of them
+        threads access."""
 
     def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
         if not self._inside or place.space != "shared":
@@ -57,7 +57,7 @@ class SwizzleBases(Observer):
             if begin % place.spec.swizzle_mode.repeat and (swizzle, begin) not in self._inside:
                 for flight in flights_of(operation):
                     self._inside[swizzle, begin] = (place, flight)
-                if number < len(operation.sources):  # a store of what threads have written
+                if number < len(operation.sources):  # a store of data that threads have written
                     self._touched.add((swizzle, begin))
 
     def report(self) -> list[Finding]:
@@ -67,7 +67,7 @@ class SwizzleBases(Observer):
             phase = begin % box.spec.swizzle_mode.repeat
             self.context.findings.add(
                 "swizzle-base",
-                f"{at(flight.code)} has a box with swizzle {swizzle} at {box.name}, {phase} bytes inside the pattern, "
+                f"{at(flight.code)} has a box with swizzle {swizzle} at {box.name}, {phase} bytes into the pattern, "
                 f"which begins at multiples of {box.spec.swizzle_mode.repeat}: its row 0 is stored as row "
                 f"{phase // 128} of the pattern",
                 (flight.code,), flight.cta, flight.warp, address=box.name,
@@ -75,7 +75,7 @@ class SwizzleBases(Observer):
         return []
 
     def _continues(self, swizzle: str, begin: int, repeat: int) -> bool:
-        """Whether boxes follow each other without gaps from the beginning of a pattern up to this byte."""
+        """True if boxes follow each other without gaps from the start of a pattern to this byte."""
         seen, work = set(), [begin]
         while work:
             here = work.pop()

@@ -1,7 +1,7 @@
-"""Findings that say the same thing are one, and what only follows from another finding is left out.
+"""Merges findings with the same cause, and omits findings that only follow from others.
 
-A wait that is missing shows at every pair of instructions that it was to order: dozens in an unrolled loop. They are
-one finding, with the places of all. What a rule's `entails` names is left out where it is about the same instruction.
+A missing wait shows at every pair of instructions that it should order: dozens in an unrolled loop. They become one
+finding that lists all places. Findings of the rules in `entails` are omitted if they are about the same instruction.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ...emulator.machine.finding import Finding
 from ..rules import RULES
 
 PLACES = 40
-"""Places that a finding names for all pairs of instructions that it stands for."""
+"""Places that a finding names for all pairs of instructions that it represents."""
 _VARYING = re.compile(r"%?[\w$.:-]*\d[\w$.:-]*|`[^`]*`")
-"""What differs between findings of one cause: registers, lines, offsets, instructions."""
+"""What differs between findings with one cause: registers, lines, offsets, instructions."""
 
 
 def causes(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings that are left, in their order."""
+    """The remaining findings, in their order."""
     kept = _without_consequences(findings)
     ordered = sorted(kept, key=lambda finding: finding.rule not in RULES or not RULES[finding.rule].first)
     return _of_one_edge(_together(ordered))
@@ -43,7 +43,7 @@ def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _together(findings: Sequence[Finding]) -> list[Finding]:
-    """Pairs of instructions between which the same is missing, on the same array: the first stands for all."""
+    """Merge pairs of instructions on one array that lack the same edge: the first represents all."""
     groups: dict[object, list[Finding]] = {}
     for number, finding in enumerate(findings):
         if len(finding.sides) != 2:
@@ -57,7 +57,7 @@ def _together(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _of_one_edge(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings of one line whose missing edge is the same, on several arrays: a wait that is wrong is wrong for all."""
+    """Merge findings of one line that lack the same edge on several arrays: a wrong wait is wrong for all of them."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for number, finding in enumerate(findings):
         later = {side.location for side in finding.sides if side.location is not None} if finding.missing else set()

@@ -1,4 +1,4 @@
-"""Findings as they are collected: one for each rule and pair of places, with the number of times it was met."""
+"""Collects findings: one for each rule and pair of places, with the number of times it occurred."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from ...errors import SourceLocation
 
 LIMIT = 200
-"""Findings kept; a kernel that breaks a rule at more places than that is not helped by more of them."""
+"""Findings kept; more than this do not help."""
 
 
 class Findings:
-    """Collects findings, each once for each rule and pair of instructions."""
+    """Collects findings, one for each rule and pair of instructions."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, object, object], Finding] = {}
         self._again: Counter[tuple[str, object, object]] = Counter()
         self.heard: Callable[[str, str, Cta | None, int | None], None] | None = None
-        """Is told of each new finding at once: its rule, its message, and who ran the instruction."""
+        """Called at once for each new finding with its rule, its message, and who ran the instruction."""
 
     def add(
         self,
@@ -43,10 +43,10 @@ class Findings:
         history: tuple[str, ...] = (),
         fix: str = "",
     ) -> None:
-        """Note a finding. `codes` are the instructions it is about, the one to look at first in front.
+        """Record a finding. `codes` are the instructions it is about, the most relevant first.
 
-        `sides`, `address`, `missing`, `history`: see `Finding`; without sides they are made of `codes`. `fix`: what
-        to do, where the rule's own advice is for another case of it.
+        `sides`, `address`, `missing`, `history`: see `Finding`; without sides they are derived from `codes`. `fix`:
+        advice, if the rule's own advice covers another case.
         """
         key = self.key(rule, codes)
         if key in self._found:
@@ -61,14 +61,14 @@ class Findings:
                 self.heard(rule, message, cta, warp)
 
     def seen(self, rule: str, codes: tuple[Operation, ...]) -> bool:
-        """Whether it is known already; counts it if so. Spares the making of its message."""
+        """True if the finding is known already, and counts it. This avoids building its message."""
         key = self.key(rule, codes)
         known = key in self._found
         self._again[key] += known
         return known
 
     def raise_to_error(self, rule: str, codes: tuple[Operation, ...], more: str = "") -> None:
-        """Make a finding an error that came in as a warning, and say more of it."""
+        """Turn a warning into an error, and extend its message."""
         key = self.key(rule, codes)
         found = self._found.get(key)
         if found is not None and found.severity != "error":
@@ -76,12 +76,13 @@ class Findings:
 
     @staticmethod
     def key(rule: str, codes: tuple[Operation, ...]) -> tuple[str, object, object]:
-        """Instructions of one line of the user's text are one place: an unrolled loop has many of them."""
+        """The key of a finding. Instructions on one line of the user's text are one place: an unrolled loop has many
+        of them."""
         places: list[object] = [code.instruction.location or code.pc for code in codes] or [None]
         return (rule, places[0], places[-1])
 
     def as_list(self) -> list[Finding]:
-        """What was found, errors first, then in the order met; see `causes` for what is left out."""
+        """The findings, errors first, then in order of occurrence; `causes` says which are omitted."""
         order = {"error": 0, "warning": 1, "performance": 2}
         made = [_told(found, 1 + self._again[key]) for key, found in self._found.items()]
         return causes(sorted(made, key=lambda finding: order[finding.severity]))
@@ -94,7 +95,7 @@ def _told(found: Finding, count: int) -> Finding:
 
 
 def sides_of(codes: tuple[Operation, ...], cta: Cta | None, warp: int | None) -> tuple[Side, ...]:
-    """Sides of which only the instructions are known, and of the first one who ran it."""
+    """Sides with their instructions only; for the first one also who ran it."""
     who = cta.describe_warp(warp) if cta and warp is not None else cta.describe() if cta else ""
     distinct = dict.fromkeys((code.text, code.instruction.location) for code in codes)
     return tuple(
@@ -103,12 +104,12 @@ def sides_of(codes: tuple[Operation, ...], cta: Cta | None, warp: int | None) ->
 
 
 def place(code: Operation) -> SourceLocation | str:
-    """Where an instruction stands in the user's text."""
+    """The position of an instruction in the user's text."""
     return code.instruction.location or code.text
 
 
 def at(code: Operation) -> str:
-    """An instruction and its place, for a sentence."""
+    """An instruction and its place, for use in a sentence."""
     location = code.instruction.location
     opcode = code.instruction.opcode
     return f"`{opcode}` at {location}" if location else f"`{code.text}`"

@@ -1,4 +1,4 @@
-"""Two accesses of global memory that nothing orders: which rule that breaks, and what is missing, in words."""
+"""Classifies two unordered accesses of global memory: the rule that they violate, and the missing edge in words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NO_ORDER, FENCE, SAME_INSTRUCTION, SCOPE, APART, SIZES = (
     "no order", "fence", "same instruction", "scope", "apart", "sizes",
 )  # fmt: skip
-"""What may be missing between two accesses, besides what `written_twice` says."""
+"""What may be missing between two accesses, in addition to what `written_twice` reports."""
 OF_ONE_GPU = ("global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete")
 BETWEEN_GPUS = ("peer-scope", "peer-flag-order", "peer-buffer-reused", "peer-proxy")
 
@@ -29,34 +29,34 @@ Verdict = tuple[str, str]
 def verdict(
     context: Context, state: ClusterState, earlier: Deed, now: tuple[Cta, int, Operation], missing: str, writes: bool
 ) -> Verdict:
-    """The rule that an access (CTA, warp, instruction) breaks with an earlier one, and the missing edge."""
+    """The rule that an access (CTA, warp, instruction) violates with an earlier one, and the missing edge."""
     cta, cluster = now[0], (earlier.actor - 1) // state.count
     of_gpus = context.devices[cluster] != cta.device.index
     if missing == SAME:
-        return "same-value-race", "nothing orders the two; both write the same value, so it does not show"
+        return "same-value-race", "nothing orders the two; both write the same value, so the race has no visible effect"
     if missing == SAME_INSTRUCTION:
-        return "global-data-race", "both execute it at once, and nothing says whose value stays"
+        return "global-data-race", "both execute it at once, and it is undefined whose value remains"
     if missing == APART:
-        clause = "a flag orders the two that another thread of that warp raised, and the threads had not met before it"
+        clause = "a flag that another thread of that warp raised orders the two, but its threads had not synchronised"
         return "warp-synchronous", clause
     if missing == SCOPE:
-        clause = "both are strong, but the scope of one does not include the other's CTA: they race"
+        clause = "both are strong, but one scope does not include the other's CTA, so they race"
         return "peer-scope" if of_gpus else "global-hand-off", clause
     if missing == SIZES:
-        clause = "both are strong, but of different sizes, and neither is one access to the other: they race"
+        clause = "both are strong, but of different sizes, and neither is a single access to the other, so they race"
         return "global-data-race", clause
     if missing == FENCE:
         return (
             "peer-proxy" if of_gpus else "global-proxy-fence",
-            "the two are ordered, but by nothing that includes a fence.proxy.async for global memory, and a copy goes "
-            "through the async proxy",
+            "the two are ordered, but not through a fence.proxy.async for global memory, and a copy uses the async "
+            "proxy",
         )
     if missing == NOT_COMPLETE:
         own = cluster == state.number
         return (
             "peer-proxy" if of_gpus else "copy-to-global-not-complete",
             "the copy may be in flight: " + ("its thread" if own else "the thread of the other CTA that issued it")
-            + " has not waited until it is complete (cp.async.bulk.wait_group without .read) and then told this one",
+            + " has not waited until it is complete (cp.async.bulk.wait_group without .read) and then signalled this",
         )  # fmt: skip
     if earlier.writes != writes and not earlier.asynchronous:
         before = context.operation(earlier.pc)
@@ -66,15 +66,15 @@ def verdict(
     hint = context.flags.hints.get((context.where(state.number, cta.rank), earlier.actor))
     if hint is not None and hint.epoch >= earlier.epoch:
         rule = "peer-scope" if of_gpus and hint.narrow else "global-hand-off"
-        return rule, f"the two meet at a flag, which does not order them: {hint.reason}"
+        return rule, f"the two use a flag, which does not order them: {hint.reason}"
     if of_gpus and (found := _between_gpus(context, state, earlier, now, writes)):
         return found
     who = (
         "no barrier"
         if cluster == state.number
-        else "GPUs meet only by flags of .sys scope"
+        else "GPUs synchronise only by flags of .sys scope"
         if of_gpus
-        else "CTAs of different clusters meet only by flags in global memory"
+        else "CTAs of different clusters synchronise only by flags in global memory"
     )
     return "global-data-race", f"nothing orders the two: {who}, and no release that the other side acquires"
 
@@ -90,10 +90,10 @@ def _between_gpus(
         ahead = gpu if theirs > mine else cta.device.index
         return (
             "peer-buffer-reused",
-            f"GPU {ahead} is a launch ahead, and was not told that what lay there has been read",
+            f"GPU {ahead} is a launch ahead, and has no signal that its earlier data was read",
         )
     if writes and not earlier.writes:
-        return "peer-buffer-reused", f"nothing says that GPU {gpu} has read it"
+        return "peer-buffer-reused", f"nothing signals that GPU {gpu} has read it"
     far = state.clocks[cta.rank * state.per_cta + warp].far
     heard = any(context.devices[other] == gpu and context.calls[other] == mine for other in far)
     if earlier.writes and not writes and heard:

@@ -1,4 +1,4 @@
-"""A finding as a person reads it: the source lines it is about, who did what there, what is missing, what to do.
+"""Formats a finding for people: the source lines, who did what there, what is missing, what to do.
 
     error[copy-not-waited]: The destination of a copy is accessed before the copy is complete
       --> gemm.py:31
@@ -38,11 +38,11 @@ WIDTH = 200
 
 @dataclass
 class Sources:
-    """Where the texts of locations are found.
+    """Finds the source text of locations.
 
     Attributes:
-        folders: looked through for a location's file, after the present one and before the package's own.
-        texts: by the file's name in locations, for texts that are in no file of that name.
+        folders: searched for a location's file, after the current folder and before the package's own.
+        texts: by file name as in locations, for texts that are not in a file of that name.
     """
 
     folders: Sequence[Path] = ()
@@ -50,19 +50,19 @@ class Sources:
     _lines: dict[str, list[str]] = field(default_factory=dict)
 
     def line(self, location: SourceLocation) -> str:
-        """A line without its end; "" where it is not found."""
+        """A line without its line end; "" if it is not found."""
         if location.file not in self._lines:
             self._lines[location.file] = self._read(location.file)
         lines = self._lines[location.file]
         return lines[location.line - 1].rstrip() if 0 < location.line <= len(lines) else ""
 
     def path(self, file: str) -> Path | None:
-        """The file that a location names, where it is there."""
+        """The file that a location names, if it exists."""
         for folder in (Path(), *self.folders, _PACKAGE_PARENT):
             try:
                 if (folder / file).is_file():
                     return folder / file
-            except OSError:  # a kernel of a text goes by its mangled name, which may be too long for a file's
+            except OSError:  # a kernel of a text is named by its mangled name, which may be too long for a file name
                 return None
         return None
 
@@ -100,7 +100,7 @@ def render(finding: Finding, sources: Sources | None = None) -> list[Line]:
 
 
 def _fitted(line: Line) -> Iterator[Line]:
-    """A line with C++ names as a person calls them, in lines that are not too wide: words go on, code is cut."""
+    """A line with demangled C++ names, split at the width limit: words wrap, code is cut."""
     *before, (text, style) = line
     if style != "source":
         before, text = [(readable(part), how) for part, how in before], readable(text)
@@ -124,7 +124,7 @@ def as_text(lines: Iterable[Line]) -> str:
 def _side(
     side: Side, number: int, before: SourceLocation | None, width: int, severity: str, sources: Sources
 ) -> list[Line]:
-    """The line of the source, underlined, and the words; the source only once for two sides on one line."""
+    """The source line, underlined, and the words; two sides on one line share the source."""
     lines: list[Line] = []
     style = severity if number == 0 else "place"
     bar: Piece = (f" {'':{width}} | ", "frame")
@@ -151,12 +151,12 @@ def _side(
 
 
 def _near(text: str, location: SourceLocation | None) -> str:
-    """Words with places in the file at hand as line numbers alone."""
+    """Words in which places in the current file are given as line numbers only."""
     return text.replace(f" at {location.file}:", " in line ") if location is not None else text
 
 
 def _notes(finding: Finding) -> list[tuple[str, str]]:
-    """Label and text of all that is not in the source."""
+    """Label and text of everything that is not in the source."""
     notes = []
     if not finding.missing and finding.rule in RULES:
         notes.append(("what", finding.summary or finding.message.splitlines()[0]))

@@ -1,4 +1,4 @@
-"""Lanes that touch what only other lanes of their warp have waited for: which they are, and the finding."""
+"""Reports lanes that access data which only other lanes of their warp have waited for."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 def report_untold(
     context: Context, frame: Frame, warp: int, mask: int, wait: Ahead, earlier: Operation, did: str
 ) -> None:
-    """These lanes of a warp touch what an earlier instruction did, and have gone round the wait for it."""
+    """Report lanes that access what an earlier instruction did, but have bypassed the wait for it."""
     codes = (frame.operation, wait.code)
     if context.findings.seen("lane-not-waited", codes):
         return
     lane = (mask & -mask).bit_length() - 1
     context.findings.add(
         "lane-not-waited",
-        f"{actor(frame.cta, warp)} touches with {at(frame.operation)}, in lane {lane}, what {at(earlier)} {did}; "
-        f"only other lanes of the warp have waited for that with {at(wait.code)}, and no bar.warp.sync or other "
-        "barrier that both passed stands in between",
+        f"{actor(frame.cta, warp)} accesses with {at(frame.operation)}, in lane {lane}, what {at(earlier)} {did}; "
+        f"only other lanes of the warp have waited for that with {at(wait.code)}, with no bar.warp.sync or other "
+        "barrier in between that both passed",
         codes,
         frame.cta,
         warp,
@@ -36,6 +36,6 @@ def report_untold(
 
 
 def lanes_in(lanes: np.ndarray, which: np.ndarray) -> int:
-    """The lanes with a granule in question, as a mask."""
+    """The lanes with an affected granule, as a mask."""
     some = which.any(axis=0) if which.ndim > 1 else which
     return int(np.bitwise_or.reduce(np.left_shift(1, lanes[some] & 31), initial=0))

@@ -1,4 +1,4 @@
-"""Accesses and their makers as words."""
+"""Accesses and the threads that make them, in words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def actor(cta: Cta, warp: int) -> str:
-    """Who: "warp 2 of CTA (0, 0, 0)"."""
+    """The acting warp, for example "warp 2 of CTA (0, 0, 0)"."""
     return cta.describe_warp(warp)
 
 
@@ -22,7 +22,7 @@ def who(access: Access) -> str:
 
 
 def deed(access: Access) -> str:
-    """An access as a clause: who did what, where."""
+    """An access as a clause: who did what, and where."""
     verb = "writes" if access.writes else "reads"
     if access.flight is not None:
         noun = access.code.bound.match.form.noun if access.code.bound is not None else ""
@@ -31,7 +31,7 @@ def deed(access: Access) -> str:
 
 
 def side(access: Access, address: str, before: bool = False) -> Side:
-    """An access as one side of a finding; `before`: it is the earlier one of two."""
+    """An access as one side of a finding; `before`: it is the earlier of the two."""
     verb = ("wrote" if access.writes else "read") if before else ("writes" if access.writes else "reads")
     maker = who(access)
     if access.flight is not None:
