@@ -61,7 +61,7 @@ _HOME_OF = {
     "__version__": "version",
 }
 _MODULES = ("asm", "errors", "types")
-_PLUGS = ("torch", "jax")  # not in __all__: naming one imports its framework
+_PLUGS = ("torch", "jax")  # not in __all__: accessing one imports its framework
 
 # The plugs are not part of `from warploom import *`: they need their framework, and would hide a module of that name.
 __all__ = [*_HOME_OF, *_MODULES]
@@ -72,7 +72,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f".{name}", __name__)
     if name in _HOME_OF:
         found = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
-        globals()[name] = found  # this function is asked once for each name: a call of `matmul` costs microseconds
+        globals()[name] = found  # so that this function runs once for each name: a call of `matmul` costs microseconds
         return found
     raise AttributeError(f"module 'warploom' has no attribute {name!r}")
 

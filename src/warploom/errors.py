@@ -1,8 +1,8 @@
 """Every error the package raises, one class per stage.
 
-An error is a few sentences: what happened, where (the user's file and line), what was expected and what was
-found, what would have happened on hardware, and what to do. `WarploomError` lays the sentences out; the
-classes say which stage refused. A leaf: it imports nothing of the package.
+An error is a few sentences: what happened, where (the user's file and line), what was expected and what was given,
+what would have happened on hardware, and what to do. `WarploomError` formats them; the class says which stage raised
+the error. A leaf module: it imports nothing from the package.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """A place in somebody's text: a Python file, or a PTX text. Lines and columns count from 1; 0 is unknown.
+    """A position in a Python file or a PTX text. Lines and columns count from 1; 0 is unknown.
 
-    inlined: the places in functions that were inlined there, from the call inwards: what a library's line does is
-        told by the author's line that calls it.
+    inlined: the positions in functions that were inlined there, outermost call first. A line of a library is reported
+        together with the user's line that calls it.
     """
 
     file: str
@@ -41,12 +41,12 @@ class WarploomError(Exception):
         code: stable name of the kind of error, in kebab case; `warploom rules CODE` explains it (`error_codes`).
 
     Args:
-        what: one sentence, naming the thing and the rule it breaks.
-        where: the place in the user's text, if known.
+        what: one sentence that names the object and the rule it violates.
+        where: the position in the user's text, if known.
         expected, got: the two sides of a comparison, as short texts.
-        consequence: what would have happened had it run.
+        consequence: what would have happened on hardware.
         hint: what to do.
-        code: where the class has errors of several kinds.
+        code: needed if the class has several kinds of errors.
     """
 
     code = "error"
@@ -98,7 +98,7 @@ def shortened(text: str) -> str:
 
 
 class TraceError(WarploomError):
-    """The Python text of a kernel asks for something that cannot become PTX."""
+    """The Python code of a kernel does something that cannot be expressed in PTX."""
 
     code = "trace"
 
@@ -110,7 +110,7 @@ class PtxSyntaxError(WarploomError):
 
 
 class VerificationError(WarploomError):
-    """An instruction, declaration or kernel breaks a rule of the PTX ISA or of its target."""
+    """An instruction, declaration or kernel violates a rule of the PTX ISA or of its target."""
 
     code = "verification"
 
@@ -140,60 +140,60 @@ class ToolchainError(WarploomError):
 
 
 class CompilationError(ToolchainError):
-    """ptxas refused a text, or its build has spills or serialised MMAs that the kernel did not allow."""
+    """ptxas rejected a text, or its build has spills or serialised MMAs that the kernel did not allow."""
 
     code = "compilation"
 
 
 class DriverError(WarploomError):
-    """The CUDA driver refused a call."""
+    """A call of the CUDA driver failed."""
 
     code = "driver"
 
 
 class NoGpuError(DriverError):
-    """There is no GPU or no driver here; the emulator would run the kernel."""
+    """There is no GPU or no driver; the emulator can run the kernel."""
 
     code = "no-gpu"
 
 
 class PeerError(WarploomError):
-    """Another GPU or process of a group has died, never came, or makes another call."""
+    """Another GPU or process of a group has died, never responded, or makes a different call."""
 
     code = "peer-timeout"
 
 
 class CompilerFallbackWarning(UserWarning):
-    """No ptxas was found: the driver's own compiler builds the kernel, which the package's figures do not cover."""
+    """No ptxas was found: the driver's own compiler builds the kernel, which the published figures do not cover."""
 
 
 class CacheWarning(UserWarning):
-    """The cache on disk cannot be used (read-only, full, damaged); the work goes on without it."""
+    """The disk cache cannot be used (read-only, full, damaged); work continues without it."""
 
     code = "cache"
 
 
 class OtherKernelWarning(UserWarning):
-    """A chosen configuration does not build, and another one runs in its place."""
+    """A chosen configuration does not build, and another one runs instead."""
 
 
 class UnrecordedWarning(UserWarning):
-    """The emulator follows a published model that was not held against recordings of hardware."""
+    """The emulator follows a published model that was not compared with recordings of hardware."""
 
 
 class UnprovenWarning(UserWarning):
-    """A kernel runs that its authors could only assemble and emulate. Said once for each family."""
+    """A kernel runs that has only been assembled and emulated. Issued once for each family."""
 
     code = "unproven-kernel"
 
 
 class CopyWarning(UserWarning):
-    """An operand or the result is copied, because the hardware cannot address it where it is. Said once for each
-    argument and reason; the text has what it costs."""
+    """An operand or the result is copied, because the hardware cannot address it where it is. Issued once for each
+    argument and reason; the text states the cost."""
 
 
 class WrongResultError(WarploomError):
-    """The first result of a kernel that its authors could not run is not what the slow reference gives."""
+    """The first result of a kernel that was never run on such hardware differs from the slow reference."""
 
     code = "wrong-first-result"
 
@@ -202,22 +202,22 @@ class WrongResultError(WarploomError):
 
 
 class EmulationError(WarploomError):
-    """The emulated program did something hardware calls an error or leaves undefined.
+    """The emulated program did something that is an error or undefined on hardware.
 
-    `findings`: what the sanitizer had found before, where checking was on. `location`: of the instruction it ended at;
-    of a deadlock, where the threads wait that are nearest the cause.
+    `findings`: the sanitizer's findings up to then, if checking was on. `location`: the instruction at which it
+    stopped; for a deadlock, the wait that is nearest to the cause.
     """
 
     code = "emulation"
     findings: tuple[Any, ...] = ()
     location: SourceLocation | None = None
     replay: tuple[str, int] | None = None
-    """(schedule, seed) that shows it again; `explored`: the pairs that were tried, with schedule "explore"."""
+    """(schedule, seed) that reproduces it; `explored`: the pairs that were tried, with schedule "explore"."""
     explored: tuple[tuple[str, int], ...] = ()
 
 
 class OutOfBoundsError(EmulationError):
-    """An access outside every buffer it could mean."""
+    """An access outside every buffer."""
 
     code = "out-of-bounds"
 
@@ -229,13 +229,13 @@ class MisalignedError(EmulationError):
 
 
 class InvalidOperandError(EmulationError):
-    """An operand value the instruction does not take: a descriptor, a barrier, a tensor map, a mask, a rank."""
+    """An operand value that the instruction does not accept: a descriptor, barrier, tensor map, mask or rank."""
 
     code = "invalid-operand"
 
 
 class UnsupportedInstructionError(EmulationError):
-    """The emulator does not know the instruction; it never guesses."""
+    """The emulator does not support the instruction; it never guesses."""
 
     code = "unsupported-instruction"
 
@@ -257,7 +257,7 @@ class DeadlockError(EmulationError):
 
 
 class StepLimitError(EmulationError):
-    """`max_steps` instructions were run and the kernel had not ended."""
+    """`max_steps` instructions were run and the kernel had not finished."""
 
     code = "step-limit"
 

@@ -1,12 +1,12 @@
-"""Settings: one typed object, scoped overrides, environment variables only as its defaults.
+"""Settings: one typed object, scoped overrides, and environment variables as its defaults.
 
     from warploom import config
     config.cache_dir                              # WARPLOOM_CACHE_DIR, default ~/.cache/warploom
     with config.override(emulator={"schedule": "random", "seed": 3}):
         ...
 
-Overrides are held in a context variable, so two threads can hold different ones. A leaf: it imports nothing of
-the package but `errors`.
+Overrides are held in a context variable, so two threads can have different ones. A leaf module: of the package it
+imports only `errors`.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ KEEPABLE = ("ptx", "cubin", "sass")
 FIRST_CALLS = "first-calls"
 AUTOTUNE = (0, 1, 2, FIRST_CALLS)
 FLAGS = {"on": True, "off": False, "1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}
-"""Words for an environment variable that switches something."""
+"""Words for an environment variable that acts as a switch."""
 MOST_TIMEOUT_S = 1_000_000
+"""Longest wait in seconds: a GPU gets it in milliseconds as a 32-bit number."""
 GATHERS = ("push", "copy", "copy-rows")
 SCATTERS = ("turns", "staged", "last", "staged-last")
-"""A wait of that many seconds is told to a GPU in milliseconds of 32 bits."""
 
 
 @dataclass(frozen=True)
 class EmulatorSettings:
-    """How the CPU machine runs what is called without `emulate`'s own arguments."""
+    """How the CPU machine runs kernels that are called without `emulate`'s own arguments."""
 
     check: bool = False
     schedule: str = "lazy"
     seed: int = 0
     limit_s: float = 60.0
-    """Refuse a call whose estimated emulation is longer than this many seconds."""
+    """Refuse a call whose estimated emulation takes longer than this many seconds."""
     progress_after_s: float = 2.0
-    """Show a progress bar once an emulation has run this long."""
+    """Show a progress bar once an emulation has run this many seconds."""
     max_steps: int = 200_000_000
-    """End an emulation after this many warp instructions."""
+    """Stop an emulation after this many warp instructions."""
     gpu: str = "H200"
-    """Which GPU's kernel a product on CPU arrays is emulated with: "A100", "H200" or "B200"."""
+    """The GPU whose kernel emulates a product on CPU arrays: "A100", "H200" or "B200"."""
     strict: bool = False
-    """Report as errors what works on today's GPUs though the ISA does not promise it (see `warploom rules`)."""
+    """Report behaviour that works on today's GPUs but that the ISA does not guarantee as errors (`warploom rules`)."""
 
     def __post_init__(self) -> None:
         for name, kind, least in (("seed", int, None), ("limit_s", (int, float), 0), ("max_steps", int, 1),
@@ -69,7 +69,7 @@ class Settings:
     cache_dir: Path | None = None
     """Where built cubins and tuned choices are kept; None switches the cache off."""
     cache_mb: float = 512.0
-    """Most megabytes (10^6 bytes) of built cubins to keep; what was not used for longest goes first."""
+    """Maximum megabytes (10^6 bytes) of built cubins to keep; the least recently used are deleted first."""
     dump_dir: Path | None = None
     """Where the texts named in `keep` are written."""
     keep: tuple[str, ...] = ()
@@ -77,22 +77,22 @@ class Settings:
     line_info: bool = True
     """Print `.loc` lines, so that profilers and the emulator name Python lines."""
     ptxas: Path | None = None
-    """A ptxas to use in place of the one that is found."""
+    """A ptxas to use instead of the one that is found."""
     check_unproven: bool = True
-    """Compare the first result of a kernel that its authors could not run on hardware with a slow reference."""
+    """Compare the first result of a kernel that was never run on such hardware with a slow reference."""
     peer_timeout_s: float = 60.0
-    """How long a GPU, or a process, waits for the others of its group before it gives up."""
+    """How long a GPU, or a process, waits for the others of its group, in seconds."""
     peer_gather: str = "push"
     """How rows reach the other GPUs in a product with an all-gather, the same on all ranks: see
     `warploom.torch.distributed.all_gather_matmul`."""
     peer_scatter: str = "turns"
     """How a product with a reduce-scatter sends its tiles: see `warploom.torch.distributed.matmul_reduce_scatter`."""
     peer_compare: bool = False
-    """Compare every product of a group of GPUs with what the other ranks call, not the new ones alone: a journey
-    through the group's store each time, and no two ranks launch different sizes."""
+    """Compare every product of a group of GPUs, not only new ones, with the calls of the other ranks. This costs a
+    round trip through the group's store for each product, and no two ranks launch different sizes."""
     autotune: int | str = 0
-    """0: the model's choice; 1: time the best candidates first; 2: all of them; "first-calls": a product's first calls
-    run the model's two best in turn, and the faster stays."""
+    """0: the model's choice; 1: time the best candidates first; 2: time all; "first-calls": the first calls of a
+    product run the model's two best candidates in turn, and the faster one is kept."""
     emulator: EmulatorSettings = field(default_factory=EmulatorSettings)
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class Settings:
         size = self.cache_mb
         if not isinstance(size, (int, float)) or isinstance(size, bool) or not 0 < size < float("inf"):
             raise ArgumentError("config.cache_mb is not a number of megabytes above 0", got=repr(size),
-                                hint="cache_dir=None (WARPLOOM_CACHE_DIR=off) keeps nothing")  # fmt: skip
+                                hint="cache_dir=None (WARPLOOM_CACHE_DIR=off) turns the cache off")  # fmt: skip
         wait = self.peer_timeout_s
         if not isinstance(wait, (int, float)) or isinstance(wait, bool) or not 0 < wait <= MOST_TIMEOUT_S:
             raise ArgumentError("config.peer_timeout_s is not a number of seconds", got=repr(wait),
@@ -114,9 +114,9 @@ class Settings:
             if getattr(self, name) not in known:
                 raise ArgumentError(f"config.{name} is unknown", expected=known, got=repr(getattr(self, name)))
         if not isinstance(self.keep, (tuple, list)) or not set(self.keep) <= set(KEEPABLE):
-            raise ArgumentError("config.keep names what cannot be kept", expected=KEEPABLE, got=repr(self.keep))
+            raise ArgumentError("config.keep names an unknown stage", expected=KEEPABLE, got=repr(self.keep))
         if not isinstance(self.emulator, EmulatorSettings):
-            raise ArgumentError("config.emulator holds no settings", expected="a dict of them", got=repr(self.emulator))
+            raise ArgumentError("config.emulator is not a dict of settings", expected="a dict", got=repr(self.emulator))
 
 
 def _autotune(text: str) -> int | str:
@@ -127,7 +127,7 @@ def _autotune(text: str) -> int | str:
 
 
 def from_environment(environment: dict[str, str] | None = None) -> Settings:
-    """The settings that `WARPLOOM_*` variables ask for."""
+    """The settings given by `WARPLOOM_*` variables."""
     env = dict(os.environ) if environment is None else environment
 
     def read(name: str, default: str) -> str:
@@ -186,7 +186,7 @@ class Config:
 
     @property
     def settings(self) -> Settings:
-        """The whole settings object in force here."""
+        """The settings object that is in effect here."""
         current = self._current.get()
         if current is not None:
             return current
@@ -202,9 +202,9 @@ class Config:
 
     @contextmanager
     def override(self, **changes: Any) -> Iterator[Settings]:
-        """Settings that hold inside the `with`, in this thread and what it awaits.
+        """Apply settings inside the `with`, in this thread and in what it awaits.
 
-        `emulator` takes a dict of the emulator's own settings. Raises ArgumentError for an unknown name.
+        `emulator` takes a dict of emulator settings. Raises ArgumentError for an unknown name.
         """
         current = self.settings
         known = {item.name for item in fields(Settings)}

@@ -1,6 +1,6 @@
 """The data types a kernel author names: `from warploom.types import bf16, f32, u32`.
 
-They are defined in `warploom.isa.dtypes`; this module gives them their short address.
+They are defined in `warploom.isa.dtypes`; this module is their short import path.
 """
 
 from .isa.dtypes import (

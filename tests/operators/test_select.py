@@ -391,7 +391,7 @@ def test_what_was_chosen_is_in_the_list_once_and_marked(problem, pinned):
 
 
 @pytest.mark.parametrize(
-    "m, words", [(8192, "MHz, as the power limit leaves it"), (16, "TB/s, and time to begin and to end")]
+    "m, words", [(8192, "MHz, which the power limit allows"), (16, "TB/s, and time to start and finish")]
 )  # fmt: skip
 def test_why_the_model_lies_below_the_roof_is_said(m, words):
     (line,) = [line for line in explain(Problem.of(m, 8192, 8192)).text().splitlines() if "  assumed  " in line]

@@ -1,4 +1,4 @@
-"""The calls that people make, and which kernel each problem gets.
+"""The public calls, and the choice of a kernel for each problem.
 
 Names are looked up when first used, so that the table of arguments can be read without loading a kernel.
 """

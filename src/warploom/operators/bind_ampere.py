@@ -1,6 +1,6 @@
-"""The arrays of a checked call as the Ampere kernel takes them; array operations do the rest after it.
+"""Binds the arrays of a checked call to the Ampere kernel; array operations compute the epilogue after it.
 
-Slower than what Hopper gets: nothing is fused, operands that are not contiguous along k are copied first.
+This is slower than on Hopper: nothing is fused, and operands that are not contiguous along K are copied first.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from .spec.gpu import Gpu
 from .views import copy_into, item, new_array, round_up, to_array
 
 PIECE = 8
-"""Elements that a cp.async brings and a store of two pairs writes: K and N are multiples of it."""
+"""Elements of one cp.async, and of a store of two pairs: K and N are multiples of it."""
 
 
 class AmpereBinder:
     """Binds the products of a call to an Ampere program. The arguments are those of `bind.Binder`."""
 
     copied = True
-    """A launch alone does not repeat the call."""
+    """False: repeating the launch does not repeat the call."""
 
     def __init__(self, request: Request, program: Program, config: Any, gpu: Gpu, stream: Any) -> None:
         self.request, self.program, self.plain = request, program, request.problem.fusion.empty
 
     def bind(self, a: ArrayView, b: ArrayView, out: ArrayView, index: tuple[int, ...]) -> Binding:
-        """One product. a: (M, K), b: (N, K), out: (M, N), each where it is; index: of the leading dimensions."""
+        """Bind one product. a: (M, K), b: (N, K), out: (M, N), as given; index: of the leading dimensions."""
         left, right = (_contiguous(each, name, self.request) for each, name in ((a, "a"), (b, "b")))
         names = "a", "b", "out"
         if self.plain and out.contiguous and out.shape[1] % PIECE == 0:
@@ -45,7 +45,7 @@ class AmpereBinder:
 
 
 def _contiguous(operand: Any, name: str, request: Request) -> Any:
-    """(rows, K) with rows and K as the kernel wants them; rows and columns of zeros are added where they miss."""
+    """(rows, K) in the kernel's layout; missing rows and columns are padded with zeros."""
     rows, k = operand.shape
     wanted = (round_up(rows, PIECE) if name == "b" else rows, round_up(k, PIECE))
     if operand.contiguous and operand.shape == wanted and operand.pointer % 16 == 0:
@@ -65,7 +65,7 @@ def _contiguous(operand: Any, name: str, request: Request) -> Any:
 
 
 def _finish(request: Request, room: Any, place: Any, index: tuple[int, ...]) -> None:
-    """The end of the product, by array operations."""
+    """The epilogue of the product, as array operations."""
     import numpy as np
 
     fusion = request.problem.fusion

@@ -1,4 +1,4 @@
-"""What a launch gets: arrays, numbers, and what is left to do after it."""
+"""The arguments of a launch: arrays, numbers, and the work left after it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Binding:
     """The arguments of one launch.
 
     Attributes:
-        arrays: in the order of the program's.
-        names: the call's argument that each is a view of; None for memory of the library.
+        arrays: in the order of the program's arrays.
+        names: the call's argument of which each array is a view; None for memory of the library.
         numbers: scalars by name.
-        finish: what is left to do after the launch.
+        finish: work to do after the launch.
     """
 
     arrays: tuple[ArrayView, ...]

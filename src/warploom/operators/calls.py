@@ -1,6 +1,6 @@
-"""`matmul` and `linear`: the calls people make. What they mean is `reference.matmul`.
+"""`matmul` and `linear`, the public calls. `reference.matmul` defines their results.
 
-A call that was seen before goes from its arguments to the driver by `runtime.launch_cache`, without any of the rest.
+A repeated call goes from its arguments directly to the driver (`runtime.launch_cache`) and skips everything else.
 """
 
 from __future__ import annotations
@@ -22,47 +22,50 @@ from .tune import tune_before
 from .views import restrided, transposed
 
 CACHE = LaunchCache(differentiable=True)
-"""The launches of `matmul`, `linear` and `grouped_matmul`. Keys of hits: what was called (not for a plain `matmul`),
-each option's name, type and value or address, then the addresses of a, b and, where it is given, out."""
+"""The launches of `matmul`, `linear` and `grouped_matmul`. Keys of hits: the function (not for a plain `matmul`), each
+option's name, type and value or address, then the addresses of a, b and, if given, out."""
 _HITS = CACHE.hits
 
 
 def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
-    """D = A B, and what follows it, in one kernel.
+    """D = A B with a fused epilogue, in one kernel.
 
         x = alpha * scale_a * scale_b * (A B)
-        D = (activation(x + bias) * gate + beta * c) * scale_out        each step in f32, one rounding at the end
+        D = (activation(x + bias) * gate + beta * c) * scale_out        each step in f32, rounded once at the end
 
-    CUDA arrays run on their GPU, on the caller's stream, without waiting; NumPy arrays and CPU tensors in the emulator.
+    CUDA arrays run on their GPU, on the caller's stream, asynchronously; NumPy arrays and CPU tensors are emulated.
 
     Args:
-        a, b: (…, M, K) and (…, K, N); leading dimensions are broadcast, one launch for each product (one for all where
-            `b` is a matrix and the rows of `a` are evenly spaced). bf16, f16, f32 (multiplied as tf32), s8, or any two
-            of e4m3 and e5m2. Any strides: what TMA cannot address is copied; a CopyWarning says what that costs.
-        out: where D goes; (…, M, N).
-        out_dtype: bf16, f16, f32, e4m3, e5m2; s32 for s8. By default a's type, bf16 for fp8.
-        c, beta: beta * c is added; c is shaped and typed as D.
-        residual: the same with beta = 1.
+        a, b: (…, M, K) and (…, K, N); leading dimensions are broadcast, with one launch for each product (one for all
+        if
+            `b` is a matrix and the rows of `a` are evenly spaced). bf16, f16, f32 (multiplied as tf32), s8, or any
+            combination of e4m3 and e5m2. Any strides: operands that TMA cannot address are copied, with a CopyWarning.
+        out: the array that receives D; (…, M, N).
+        out_dtype: bf16, f16, f32, e4m3, e5m2; s32 for s8. The default is a's type, and bf16 for fp8.
+        c, beta: beta * c is added; c has the shape and type of D.
+        residual: c with beta = 1.
         alpha: a number.
-        bias: (N,), or (M, 1) for one value a row; f32, bf16 or f16.
-        activation: "relu", "gelu" (by erf), "gelu_tanh", "silu".
-        gate: multiplies what the activation gives, (…, M, N), D's type: silu(a b) * gate is SwiGLU.
-        scale_a, scale_b: as in torch._scaled_mm: f32, one number each (or Python numbers); (M, 1) and (1, N); or, for
+        bias: (N,), or (M, 1) for one value per row; f32, bf16 or f16.
+        activation: "relu", "gelu" (with erf), "gelu_tanh", "silu".
+        gate: multiplies the result of the activation, (…, M, N), D's type: silu(a b) * gate is SwiGLU.
+        scale_a, scale_b: as in torch._scaled_mm, f32: one number each (or Python numbers); (M, 1) and (1, N); or, for
             blocks of 128, (M, K/128) and (K/128, N/128).
-        scale_out: one f32 that multiplies an eight-bit output; amax: one f32 that takes the largest |x| before it.
-        accumulate: "default", "fast" (the tensor core's own sums) or "precise" (fp8: promoted to f32 every 128 of k).
-        constant_weights: your promise that no kernel that may still run writes `b`: a small-M kernel then loads it
-            while the kernel before it in the stream ends.
-        config: a configuration instead of the chosen one, or its name as `warploom explain M N K` shows it.
+        scale_out: one f32 that multiplies an eight-bit output; amax: one f32 that receives the largest |x| before
+        scaling.
+        accumulate: "default", "fast" (accumulate in the tensor core only) or "precise" (fp8: add to f32 every 128 of
+        k).
+        constant_weights: a promise that no kernel still running writes `b`. A small-M kernel then loads it
+            while the preceding kernel in the stream finishes.
+        config: a configuration to use instead of the chosen one, or its name as shown by `warploom explain M N K`.
 
-    M or N of 0 gives an empty result; K = 0 gives the fused end of zeros.
+    If M or N is 0, the result is empty; if K is 0, the epilogue is applied to zeros.
 
-    Raises ArgumentError and ArgumentTypeError for what does not fit (nothing was launched then), CostLimitError for an
-    emulation that would take too long, DriverError, CompilationError. Tensors that require grad get a result with a
+    Raises ArgumentError and ArgumentTypeError for invalid arguments (nothing is launched then), CostLimitError if
+    the emulation would take too long, DriverError, CompilationError. Tensors that require grad get a result with a
     gradient (`warploom.torch`); with `out=` they are refused.
     """
     if not options:
-        try:  # the plain product of tensors that came before, written out: this is all that such a call costs
+        try:  # the plain product of known tensors, written out: this is all that a repeated call costs
             if out is not None:
                 check, ready, current, launch = _HITS[a.data_ptr(), b.data_ptr(), out.data_ptr()]
                 if check(a, b, out):
@@ -74,22 +77,22 @@ def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
                 check, _, _, entry = _HITS[a.data_ptr(), b.data_ptr()]
                 if check(a, b) and (made := CACHE.fresh(entry)) is not None:
                     return made
-        except (AttributeError, KeyError, RuntimeError):  # not tensors, or none that came before
+        except (AttributeError, KeyError, RuntimeError):  # not tensors, or not seen before
             pass
     return _again("matmul", a, b, out, options)
 
 
 def _linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options: Any) -> Any:
-    """x Wᵀ + bias, as `torch.nn.functional.linear`, and whatever else `matmul` fuses.
+    """x Wᵀ + bias, like `torch.nn.functional.linear`, with the fused operations of `matmul`.
 
     Args:
         x: (…, K).
-        weight: (N, K), the layout that is read fastest.
+        weight: (N, K), the fastest layout.
         bias: (N,) or None.
-        out: where the result goes, (…, N).
-        options: `matmul`'s: activation, residual, gate, out_dtype, scale_a, scale_b, …
+        out: the array that receives the result, (…, N).
+        options: those of `matmul`: activation, residual, gate, out_dtype, scale_a, scale_b, …
 
-    A vector x (K,) gives a vector (N,). Raises as `matmul` does.
+    A vector x (K,) gives a vector (N,). Raises the errors of `matmul`.
     """
     if not options:
         try:
@@ -135,10 +138,10 @@ else:
 
 
 def _again(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
-    """A call that may have come before: exactly, or with other tensors of the same kind."""
+    """Run a call that may be repeated: with the same tensors, or with other tensors of the same kind."""
     key: Any = None
     outs = () if out is None else (out,)
-    compiling = _compiling()  # then there are no addresses to look up
+    compiling = _compiling()  # if so, there are no addresses to look up
     if not compiling:
         try:
             key, tensors = _key(what, a, b, outs, options)
@@ -153,7 +156,7 @@ def _again(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
             made = CACHE.again(static, tuple(named.values()), outs, key)
             if made is not None:
                 return made[0]
-        except TypeError:  # an option without a hash: the checks will say what is wrong with it
+        except TypeError:  # an option without a hash: the checks will report what is wrong with it
             pass
     given = {name: value for name, value in options.items() if value is not None}
     plugin = plugin_for((*named.values(), out))
@@ -165,7 +168,7 @@ def _again(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
 def _key(
     what: str, a: Any, b: Any, outs: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[tuple[Any, ...], list[Any]]:  # fmt: skip
-    """All that a call's launch depends on besides what a guard checks, and its tensors."""
+    """Everything that a call's launch depends on except what a guard checks, and its tensors."""
     key: list[Any] = [] if what == "matmul" else [what]
     tensors, types = [a, b], CACHE.tensor_types
     for name, value in options.items():
@@ -183,7 +186,7 @@ def _key(
 
 
 def _split(what: str, a: Any, b: Any, options: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    """The arrays of a call by name, and what else its launch depends on. Raises ArgumentTypeError for other names."""
+    """The arrays of a call by name, and what else its launch depends on. Raises ArgumentTypeError for unknown names."""
     tensors: dict[str, Any] = {"a": a, "b": b}
     static: list[Any] = [what]
     check_names(what, options)
@@ -199,7 +202,7 @@ def _split(what: str, a: Any, b: Any, options: dict[str, Any]) -> tuple[dict[str
 
 
 def _compiling() -> bool:
-    """Whether torch.compile is reading this."""
+    """True while torch.compile traces this."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_compiling()
 
@@ -211,9 +214,9 @@ def compute(
     options: dict[str, Any],
     static: tuple[Any, ...] | None = None,
 ) -> Any:
-    """Check, choose and run, whatever the framework would say to it. A plug-in ends here.
+    """Check, choose and run, without consulting the framework. Plug-ins end up here.
 
-    tensors: the arrays of the call by name; options: all of `matmul`'s that are given.
+    tensors: the arrays of the call by name; options: all options of `matmul` that are given.
     """
     a, b = tensors["a"], tensors["b"]
     vector = False
@@ -244,7 +247,7 @@ def compute(
 
 
 def _linear_operands(x: Any, weight: Any) -> tuple[Any, Any, bool]:
-    """(…, M, K) and (K, N) of linear's arguments, and whether x is a vector."""
+    """(…, M, K) and (K, N) of linear's arguments, and True if x is a vector."""
     w, seen = view(weight, "weight"), view(x, "x")
     check_linear(seen.shape, w.shape)
     vector = len(seen.shape) == 1

@@ -1,6 +1,6 @@
-"""Which framework handles a call itself before the product is computed: for gradients, autocast or tracing.
+"""Finds the framework that handles a call itself before the product is computed: for gradients, autocast or tracing.
 
-`warploom.integrations` is a layer above, so it is not imported here. It is loaded by name, as a plug-in is, when an
+`warploom.integrations` is a higher layer, so it is not imported here. It is loaded by name, like a plug-in, when an
 array of its framework first needs it.
 """
 
@@ -20,8 +20,9 @@ PLUGINS = {"torch": "warploom.integrations.torch", "jax": "warploom.integrations
 def plugin_for(arrays: tuple[Any, ...]) -> Any:
     """The plug-in that handles a call with these arrays instead of this layer, or None.
 
-    It has `dispatch(what, a, b, out, options)`, what being "matmul" or "linear". JAX arrays always have one; torch
-    tensors where a gradient is wanted, autocast is on, or their class is a subclass: fake, traced, or somebody's own.
+    It has `dispatch(what, a, b, out, options)`, where `what` is "matmul" or "linear". JAX arrays always have one. Torch
+    tensors have one if a gradient is needed, autocast is on, or their class is a subclass (fake, traced, or
+    user-defined).
     """
     for array in arrays:
         if array is None:
@@ -35,14 +36,14 @@ def plugin_for(arrays: tuple[Any, ...]) -> Any:
 
 
 def refuse_gradients(arrays: Mapping[str, Any]) -> None:
-    """Raise ArgumentError where autograd waits for a gradient, which it would silently not get."""
+    """Raise ArgumentError if autograd expects a gradient, which would silently be missing."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.is_grad_enabled():
         return
     for name, value in arrays.items():
         if isinstance(value, torch.Tensor) and value.requires_grad:
             raise ArgumentError(
-                f"`{name}` requires a gradient, which this call does not have",
+                f"`{name}` requires a gradient, which this call does not support",
                 expected="tensors without requires_grad", hint="call it under torch.no_grad()",
             )  # fmt: skip
 

@@ -1,6 +1,6 @@
-"""One checked call on its way to the kernel: the choice, the arrays bound, one launch for each product.
+"""Runs a checked call: choose a kernel, bind the arrays, launch once for each product.
 
-A GPU's launch can be repeated (`Outcome.launches`); arrays in host memory are computed by the emulator.
+A launch on a GPU can be repeated (`Outcome.launches`); the emulator computes arrays in host memory.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from .unproven import announce, check_first
 from .views import broadcast, item, new_array, restrided, transposed
 
 EMULATED_FLOPS, EMULATED_LAUNCH_S = 1e9, 0.005
-"""What the emulator does in a second where a launch is long (emulator-speed.json), and what a launch costs."""
+"""Work per second of the emulator in a long launch (emulator-speed.json), and the cost of a launch."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call gives back.
+    """The result of a call.
 
     Attributes:
         result: the array, in the caller's framework.
-        launches: what ran on the GPU; None where launches alone do not repeat the call.
+        launches: what ran on the GPU; None if repeating the launches does not repeat the call.
     """
 
     result: Any
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def run(request: Request, out: Any, stream: Any = None) -> Outcome:
-    """Compute. `out`: the caller's array, or None for a new one."""
+    """Compute a call. `out`: the caller's array, or None for a new one."""
     problem, model = request.problem, request.a
     if 0 in request.shape:
         return Outcome(out if out is not None else new_array(model, request.shape, problem.product.out))
@@ -67,13 +67,13 @@ def run(request: Request, out: Any, stream: Any = None) -> Outcome:
     announce(family)
     make = AmpereBinder if isinstance(choice.config, AmpereConfig) else Binder
     outcome = compute(request, make(request, program, choice.config, gpu, stream), out, stream)
-    if family.unproven and not request.in_place:  # what was added to is gone
+    if family.unproven and not request.in_place:  # in place, the old value of the sum is gone
         check_first(request, choice.config, request.out or _as_problem(view(outcome.result, "out"), problem))
     return outcome
 
 
 def compute(request: Request, binder: Binder | AmpereBinder, out: Any, stream: Any) -> Outcome:
-    """All products of a call, one launch each."""
+    """Compute all products of a call, with one launch each."""
     problem, target = request.problem, request.out
     if target is None:
         out = new_array(request.a, request.shape, problem.product.out)
@@ -92,11 +92,11 @@ def compute(request: Request, binder: Binder | AmpereBinder, out: Any, stream: A
 def launch(program: Program, bound: Binding, stream: Any = None, machine: Machine | None = None) -> Launched | None:
     """Run a program on the arrays it is bound to: one launch on their GPU, or in the emulator.
 
-    machine: for the emulator, instead of the whole GPU.
+    machine: the emulated machine, instead of the whole GPU.
     """
     arrays = list(bound.arrays)
     if arrays[0].device != "cpu":
-        index = arrays[0].index  # that of all: the call was refused otherwise
+        index = arrays[0].index  # the same for all arrays: the call is refused otherwise
         handle = on_gpu.stream_handle(stream) if stream is not None else on_gpu.current_stream(arrays, index)
         launch = on_gpu.start(program, Arguments(arrays, bound.numbers), index, handle)
         return Launched(program, launch, tuple(spec.name for spec in program.arrays), bound.names, bound.arrays)
@@ -111,7 +111,7 @@ def launch(program: Program, bound: Binding, stream: Any = None, machine: Machin
 
 
 def refuse_long_emulation(problem: Problem) -> None:
-    """Raise CostLimitError where all products of a problem take the emulator longer than the settings allow."""
+    """Raise CostLimitError if the emulator would take longer for a problem than the settings allow."""
     seconds = problem.count * (EMULATED_LAUNCH_S + 2 * problem.m * problem.n * problem.k / EMULATED_FLOPS)
     limit = settings.emulator.limit_s
     if seconds > limit:
@@ -125,7 +125,7 @@ def refuse_long_emulation(problem: Problem) -> None:
 
 
 def _as_problem(target: ArrayView, problem: Problem) -> ArrayView:
-    """A new result seen as the problem has it, its leading dimensions merged where the operands' are."""
+    """A new result in the shape of the problem, with leading dimensions merged like those of the operands."""
     shape = (*problem.batch, problem.m, problem.n)
     if target.shape == shape:
         return target

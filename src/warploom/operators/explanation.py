@@ -1,4 +1,4 @@
-"""`explain(problem)`: what was chosen, from where, and what the model says about it and the others."""
+"""`explain(problem)`: the choice, its source, and the model's estimates for it and the other candidates."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SHOWN = 8
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a configuration.
+    """Why a configuration was chosen.
 
     Attributes:
-        problem, gpu, choice: what was asked and answered.
-        others: the model's best, with their estimates, in its order: the fastest first, but up to 128 rows of A
-            what was made for few rows before the rest. What was chosen is among them, the last where it is none of
-            the model's best.
-        candidates: how many there were.
+        problem, gpu, choice: the question and the answer.
+        others: the model's best candidates with their estimates, fastest first. Up to 128 rows of A, kernels made for
+        few
+            rows come before the rest. The choice is among them; it is last if it is not one of the model's best.
+        candidates: the number of candidates.
     """
 
     problem: Problem
@@ -35,11 +35,11 @@ class Explanation:
 
     @property
     def per_tile(self) -> dict[str, int]:
-        """What a whole tile of the choice costs, by the emulator's counters; {} where its family says nothing."""
+        """The cost of a whole tile of the choice, by the emulator's counters; {} if its family does not report any."""
         return family_of(self.choice.config, self.problem).per_tile(self.choice.config, self.problem)
 
     def data(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """As a dict for JSON."""
         return {
             "problem": self.problem.describe(),
             "gpu": self.gpu.name,
@@ -52,7 +52,7 @@ class Explanation:
         }
 
     def text(self) -> str:
-        """A few lines, and a table of the best."""
+        """A few lines, followed by a table of the best candidates."""
         problem, choice, estimate = self.problem, self.choice, self.choice.estimate
         why = {
             "pinned": "the call names it",
@@ -62,21 +62,21 @@ class Explanation:
         }[choice.source]
         order = "the fastest by the model first"
         if problem.m <= FIRST_ROWS:
-            order = f"what was made for few rows (up to {FIRST_ROWS}), then the others, {order}"
+            order = f"kernels made for few rows (up to {FIRST_ROWS}) first, then the others, {order}"
         lines = [
             f"{problem.describe()}  on  {self.gpu.name}",
             f"  chosen   {choice.config.name()}   ({choice.source}: {why})",
             f"  kernel   {family_of(choice.config, problem).describe(choice.config)}",
             f"  model    {estimate.time_us:.1f} us, {_rate(estimate, problem)}, bound by {estimate.bound}; "
-            f"{_waves(estimate)}, {estimate.wave_efficiency:.0%} of their places used; "
-            f"{estimate.fill:.0f} bytes a cycle into each multiprocessor; ends of tiles take {estimate.exposed:.1%}",
+            f"{_waves(estimate)}, {estimate.wave_efficiency:.0%} of their slots used; "
+            f"{estimate.fill:.0f} bytes per cycle into each multiprocessor; epilogues take {estimate.exposed:.1%}",
             f"  assumed  {_assumed(estimate)}",
             *([f"  a tile   {_tile(self.per_tile)}"] if self.per_tile else []),
             "",
-            f"  {order}; places: share of the waves that is used, fill: bytes a cycle",
-            "  into each multiprocessor, ends: share of the time in which tiles only end, fitted: what the",
-            "  arithmetic's time was multiplied by, as a sweep of such kernels showed",
-            f"  {'us':>9}{'waves':>8}{'places':>8}{'fill':>7}{'ends':>8}{'fitted':>8}  {'bound by':14}configuration",
+            f"  {order}; slots: used share of the waves, fill: bytes per cycle",
+            "  into each multiprocessor, tail: share of the time in which only epilogues run, fitted: factor on the",
+            "  arithmetic time, fitted to a sweep of such kernels",
+            f"  {'us':>9}{'waves':>8}{'slots':>8}{'fill':>7}{'tail':>8}{'fitted':>8}  {'bound by':14}configuration",
         ]
         for number, (config, each) in enumerate(self.others):
             if number == SHOWN:
@@ -92,7 +92,7 @@ class Explanation:
 def explain(problem: Problem, gpu: Gpu = EMULATED, config: Any = None) -> Explanation:
     """What `matmul` would run for a problem on a GPU, and why.
 
-    `config`: as matmul's, to see a pinned one among the others. Raises ArgumentError where there is no kernel.
+    `config`: as in matmul; shows a pinned configuration among the others. Raises ArgumentError if there is no kernel.
     """
     order, choice = ranking(problem, gpu), choose(problem, gpu, config)
     order = [(choice.config if kept(each, problem) == choice.config else each, guess) for each, guess in order]
@@ -112,12 +112,12 @@ def _data(estimate: Estimate, problem: Problem) -> dict[str, Any]:
 
 
 def _tile(costs: dict[str, int]) -> str:
-    """What a tile costs, in words."""
+    """The cost of a tile, in words."""
     kib = {name: f"{count / 1024:,.0f} KiB" for name, count in costs.items()}
     return (
-        f"{costs['tcgen05']:,} products issued; shared memory {kib['tma_load_bytes']} filled, "
-        f"{kib['matrix_operand_bytes']} read by the unit; tensor memory "
-        f"{kib['tensor_memory_product_bytes']} by products, {kib['tensor_memory_load_bytes']} loaded"
+        f"{costs['tcgen05']:,} MMAs issued; shared memory {kib['tma_load_bytes']} filled, "
+        f"{kib['matrix_operand_bytes']} read by the tensor core; tensor memory "
+        f"{kib['tensor_memory_product_bytes']} by MMAs, {kib['tensor_memory_load_bytes']} loaded"
     )
 
 
@@ -126,15 +126,13 @@ def _waves(estimate: Estimate) -> str:
 
 
 def _assumed(estimate: Estimate) -> str:
-    """Why the model's figure is below the roof: what it assumes for the clock, or for memory."""
+    """Why the model's figure is below the roofline: what it assumes for the clock, or for memory."""
     if estimate.assumed:
         return estimate.assumed
     if estimate.bound == "memory":
-        return (
-            f"{MEMORY / 1e6:.2f} TB/s, and time to begin and to end; a roof has the data sheet's rate and nothing else"
-        )
+        return f"{MEMORY / 1e6:.2f} TB/s, and time to start and finish; a roof uses only the data sheet's rate"
     return (
-        f"a clock of {estimate.clock_mhz:.0f} MHz, as the power limit leaves it to this much work; a roof is at the "
+        f"a clock of {estimate.clock_mhz:.0f} MHz, which the power limit allows for this load; a roof is at the "
         "highest clock"
     )
 

@@ -1,8 +1,8 @@
-"""`config.autotune = "first-calls"`: the caller's own first calls decide between the model's two best candidates.
+"""`config.autotune = "first-calls"`: the first calls of a product decide between the model's two best candidates.
 
-A product that nobody has timed on this GPU runs them in turn, one launch a call, with two CUDA events around it. Times
-are read by later calls, so no call waits or launches more than it would have. The fastest time of each counts: the host
-can only add to it. The faster is kept as `tune` keeps its choices. While a CUDA graph is captured nothing is timed.
+A product that was never timed on this GPU runs them in turn, one launch per call, between two CUDA events. Later calls
+read the times, so no call waits or launches more than otherwise. The fastest time of each counts, because the host can
+only add to it. The faster candidate is kept like a choice of `tune`. During a CUDA graph capture nothing is timed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .tuned import key_of, tables
 
 CANDIDATES = 2
 WARM_UPS = 1
-"""Calls of each candidate that do not count: they build it and load it."""
+"""Calls of each candidate that do not count: they build and load it."""
 TIMED = 4
-"""Times of each candidate that decide."""
+"""Number of times of each candidate needed to decide."""
 
 
 @dataclass
@@ -38,9 +38,9 @@ class Trial:
     """The candidates of one product on one GPU.
 
     Attributes:
-        candidates: the model's order; one that does not build leaves.
-        begun: calls that each has had.
-        seconds: what was timed of each.
+        candidates: in the model's order; one that does not build is removed.
+        begun: number of calls of each candidate.
+        seconds: the times of each candidate.
         pending: timings that the GPU may not have finished yet.
     """
 
@@ -50,13 +50,13 @@ class Trial:
     pending: list[tuple[Any, EventPair]] = field(default_factory=list)
 
     def next(self) -> Any:
-        """The candidate that had the fewest calls."""
+        """The candidate with the fewest calls."""
         config = min(self.candidates, key=lambda each: self.begun.get(each, 0))
         self.begun[config] = self.begun.get(config, 0) + 1
         return config
 
     def read(self) -> None:
-        """Take the times that are there by now."""
+        """Collect the times that are available."""
         waiting = []
         for config, events in self.pending:
             if events.passed():
@@ -68,7 +68,7 @@ class Trial:
 
     @property
     def best(self) -> Any:
-        """The candidate that stays, or None as long as one has too few times, or where none builds."""
+        """The candidate to keep; None while one has too few times, or if none builds."""
         if not self.candidates or any(len(self.seconds.get(each, ())) < TIMED for each in self.candidates):
             return None
         first, *others = self.candidates
@@ -78,14 +78,14 @@ class Trial:
 
 
 class Trials:
-    """The trials of a process."""
+    """The trials of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._of: dict[tuple[Problem, Gpu], Trial] = {}
 
     def of(self, problem: Problem, gpu: Gpu) -> Trial:
-        """The trial of a product, begun with its first call."""
+        """The trial of a product, started by its first call."""
         key = replace(problem, batch=()), gpu
         if key not in self._of:
             order = ranking(replace(key[0], constant_weights=False), gpu)
@@ -100,7 +100,7 @@ def trials() -> Trials:
 
 
 def run(request: Request, out: Any) -> Outcome:
-    """Compute as `execute.run`, with the candidate whose turn it is where the product is on trial."""
+    """Compute like `execute.run`; if the product is on trial, with the candidate whose turn it is."""
     empty = 0 in request.shape or request.problem.k == 0
     gpu = None if empty else untimed_gpu(request)
     if gpu is None:
@@ -117,13 +117,13 @@ def run(request: Request, out: Any) -> Outcome:
         if best is not None:
             _keep(request.problem, gpu, best, trial)
             return execute.run(replace(request, config=best), out)
-        if config is None:  # none builds: the long way finds another, or says why not
+        if config is None:  # none builds: the regular path finds another one, or reports why not
             return execute.run(request, out)
         return _timed(trial, config, request, out, driver)
 
 
 def _timed(trial: Trial, config: Any, request: Request, out: Any, driver: Any) -> Outcome:
-    """One call by a candidate between two events. Its launch is not to be repeated: the next call is the other's."""
+    """Time one call by a candidate. Its launch is not repeatable: the next call belongs to the other candidate."""
     stream = on_gpu.current_stream([request.a], request.a.index)
     events = None
     if trial.begun[config] > WARM_UPS:
@@ -145,7 +145,7 @@ def _timed(trial: Trial, config: Any, request: Request, out: Any, driver: Any) -
 
 
 def _keep(problem: Problem, gpu: Gpu, best: Any, trial: Trial) -> None:
-    """Put the decision into the tables of timed choices, where there is a cache; the trial remembers it in any case."""
+    """Record the decision in the tables of timed choices, if there is a cache; the trial always remembers it."""
     if settings.cache_dir is not None:
         times = {"time_us": round(min(trial.seconds[best]) * 1e6, 3), "first_calls": TIMED}
         tables().keep(gpu, str(settings.cache_dir), key_of(replace(problem, batch=())), best, times)

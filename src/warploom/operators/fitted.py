@@ -1,11 +1,11 @@
-"""What `warploom tune --fit` has found for a GPU: by how much the model's times of each kernel family are off there.
+"""What `warploom tune --fit` has fitted for a GPU: how far off the model's times are for each kernel family.
 
-The model's shape was fitted on one card (`families.correction`). On another one a whole family may be slower than it
-says, or for few rows, or for deep products: so each family has three numbers,
+The model was fitted on one card (`families.correction`). On another card a whole family may be slower than modelled,
+or only for few rows, or for deep products. So each family has three numbers:
 
     expected time = the model's x exp(w0 + w1 log2(rows / 128) + w2 log2(bytes of a row of A / 8192))
 
-They are kept in the cache with the times that they rest on, for a GPU, its driver and this version of the package.
+The cache keeps them, with the times they rest on, by GPU, driver and version of the package.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from .tuned import replace_file, tables
 
 NUMBERS = 3
 Weights = dict[str, tuple[float, ...]]
-"""Of each family, by its name."""
+"""The weights of each family, by its name."""
 
 
 def numbers(problem: Problem) -> tuple[float, ...]:
-    """What a family's weights are multiplied by."""
+    """The factors of a family's weights."""
     return 1.0, math.log2(problem.m / 128), math.log2(problem.k * problem.product.a.bytes / 8192)
 
 
 def factor(config: Any, problem: Problem, weights: Weights) -> float:
-    """By which the model's time of a configuration is multiplied."""
+    """The factor on the model's time of a configuration."""
     of_family = weights.get(family_of(config, problem).name) if weights else None
     if of_family is None:
         return 1.0
@@ -47,7 +47,7 @@ def factor(config: Any, problem: Problem, weights: Weights) -> float:
 
 
 class Fits:
-    """What was timed and fitted for each GPU, read when first asked for."""
+    """The times and fits of each GPU, read when first needed."""
 
     def __init__(self) -> None:
         self._read: dict[str, dict[str, Any]] = {}
@@ -69,18 +69,18 @@ class Fits:
         return found
 
     def weights(self, gpu: Gpu) -> Weights:
-        """Of the fit; none where there is none."""
+        """The weights of the fit; empty if there is none."""
         found: Weights = self._content(gpu)["weights"]
         return found
 
     def keep(self, gpu: Gpu, times: Mapping[str, Any], weights: Weights | None = None) -> Path | None:
-        """Add what was timed, to what another process has kept meanwhile; `weights` replace the fit. The file, unless a
-        full or read-only disk, which is a CacheWarning, has not taken it."""
+        """Add times to those that other processes have stored; `weights` replace the fit. Returns the file; a full or
+        read-only disk causes a CacheWarning instead."""
         path, here = self._path(gpu), self._content(gpu)
         here["times"].update(times)
         if weights is not None:
             here["weights"] = weights
-        tables().version += 1  # what was chosen before may be chosen otherwise now
+        tables().version += 1  # earlier choices may change
         if path is None:
             return None
         try:
@@ -90,14 +90,14 @@ class Fits:
                 here["times"] = {**there["times"], **here["times"]}
                 replace_file(path, {"gpu": asdict(gpu), "warploom": __version__, **here})
         except OSError as error:
-            warnings.warn(f"the fit could not be written to {path}: {error}; it holds in this process", CacheWarning,
+            warnings.warn(f"the fit could not be written to {path}: {error}; only this process uses it", CacheWarning,
                           stacklevel=3)  # fmt: skip
             return None
         return path
 
 
 def _load(path: Path | None) -> dict[str, Any]:
-    """A file's content; nothing where there is none, or, with a CacheWarning, where it cannot be read."""
+    """A file's content; empty if there is none or, with a CacheWarning, if it cannot be read."""
     try:
         found = json.loads(path.read_text()) if path is not None else {}
         times = {str(key): _numbers(row) for key, row in found.get("times", {}).items()}
@@ -110,8 +110,8 @@ def _load(path: Path | None) -> dict[str, Any]:
     except FileNotFoundError:
         pass
     except (ArgumentError, OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        warnings.warn(f"the fit in {path} cannot be read ({type(error).__name__}: {error}), and is done without; "
-                      "`warploom tune --fit` makes it anew", CacheWarning, stacklevel=3)  # fmt: skip
+        warnings.warn(f"the fit in {path} cannot be read ({type(error).__name__}: {error}), and is ignored; "
+                      "`warploom tune --fit` recreates it", CacheWarning, stacklevel=3)  # fmt: skip
     return {"times": {}, "weights": {}}
 
 
@@ -129,7 +129,7 @@ def fits() -> Fits:
 
 
 def applied(order: list[tuple[Any, Estimate]], problem: Problem, gpu: Gpu) -> list[tuple[Any, Estimate]]:
-    """The model's order, by what was fitted on this GPU, if anything was."""
+    """The model's order, corrected by the fit for this GPU, if there is one."""
     weights = fits().weights(gpu)
     if not weights:
         return order

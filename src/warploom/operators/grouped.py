@@ -1,11 +1,11 @@
-"""`grouped_matmul`: rows of A in groups, each group with a matrix of its own, in one launch (mixture of experts).
+"""`grouped_matmul`: groups of rows of A, each multiplied by its own matrix, in one launch (mixture of experts).
 
-Two ways to say which rows are whose, as `torch._grouped_mm` and its peers have them:
+There are two ways to assign rows to groups, as in `torch._grouped_mm` and similar functions:
 
-    contiguous   a (Rows, K), offsets (Groups,): rows up to offsets[g] that no earlier group has are group g's
+    contiguous   a (Rows, K), offsets (Groups,): group g has the rows from the end of the previous group to offsets[g]
     masked       a (Groups, Room, K), sizes (Groups,): the first sizes[g] rows of a[g] are group g's
 
-Offsets and sizes stay on the GPU and are read there: nothing waits for them, and the tile is chosen by the average.
+Offsets and sizes are read on the GPU without synchronising; the tile is chosen for the average group.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ def grouped_matmul(
 
     Args:
         a: (Rows, K) with `offsets`, (Groups, Room, K) with `sizes`.
-        b: (Groups, K, N), each matrix contiguous along k: a weight stored (Groups, N, K) is passed as w.mT.
-        offsets: (Groups,) s32, where each group ends; ascending, at most Rows.
-        sizes: (Groups,) s32, how many rows of each group's room are filled.
-        out: (Rows, N) or (Groups, Room, N). Rows of no group are not written.
+        b: (Groups, K, N), each matrix contiguous along k: pass a weight stored as (Groups, N, K) as w.mT.
+        offsets: (Groups,) s32, the end of each group; ascending, at most Rows.
+        sizes: (Groups,) s32, the number of valid rows of each group.
+        out: (Rows, N) or (Groups, Room, N). Rows that belong to no group are not written.
         out_dtype: bf16, f16, f32; s32 for s8.
-        scale_a, scale_b: f32, one number each; or one for each row of `a`, (Rows, 1) or (Groups, Room, 1), and one for
-            each column of each matrix of `b`, (Groups, 1, N).
+        scale_a, scale_b: f32, one number each; or one per row of `a`, (Rows, 1) or (Groups, Room, 1), and one per
+            column of each matrix of `b`, (Groups, 1, N).
         bias: (Groups, N), f32, bf16 or f16.
-        activation: as matmul's.
+        activation: as in matmul.
         config: a cooperative configuration of one CTA, or its name; see `kernels.hopper.grouped`, `kernels.blackwell`.
 
     bf16, f16, e4m3 and e5m2, s8, f32 as tf32. Raises ArgumentError, ArgumentTypeError.
@@ -109,14 +109,14 @@ def grouped_matmul(
             code="wrong-shape",
         )
     if group.k == 0 and 0 not in group.shape and (out is not None or bias is not None):
-        raise ArgumentError("a grouped product over no k is zeros, and nothing else", expected="no out= and no bias=")
+        raise ArgumentError("a grouped product with K = 0 supports no epilogue", expected="no out= and no bias=")
     if 0 in (*group.shape, group.k, group.groups):
         return result
     pinned = "" if config is None else _arch(config)
     gpu = emulated(pinned) if group.views["a"].device == "cpu" else gpu_of(group.views["a"].index)
     check_gpu(gpu, "grouped_matmul", HOPPER, BLACKWELL)
     if pinned and not gpu.runs(pinned):
-        raise ArgumentError(f"{gpu.name} does not run this configuration", expected=f"a GPU of {pinned}", got=gpu.arch)
+        raise ArgumentError(f"{gpu.name} cannot run this configuration", expected=f"a GPU of {pinned}", got=gpu.arch)
     config = config or _chosen(group, gpu)
     family = next(family for family in FAMILIES if isinstance(config, family.config))
     announce(family)
@@ -142,7 +142,7 @@ def _chosen(group: Grouped, gpu: Gpu) -> Any:
 
 @lru_cache(maxsize=64)
 def _program(product: Product, config: Any, fusion: Fusion, what: str, folder: Path | None) -> Program:
-    """The kernel's program; with a folder, from the disk or put there."""
+    """The kernel's program; with a folder, read from disk or stored there."""
 
     def trace() -> Program:
         from ..kernels.blackwell import grouped as of_blackwell
@@ -155,7 +155,7 @@ def _program(product: Product, config: Any, fusion: Fusion, what: str, folder: P
 
 
 def run(group: Grouped, target: ArrayView, config: Any) -> Launched | None:
-    """One launch; what is needed to repeat it, on a GPU and where nothing was copied."""
+    """Launch once. Returns what is needed to repeat the launch, on a GPU and if nothing was copied."""
     views, rank = group.views, len(group.shape)
     on_cpu = views["a"].device == "cpu"
     program = _program(group.product, config, group.fusion, group.what, None if on_cpu else settings.cache_dir)
@@ -164,7 +164,7 @@ def run(group: Grouped, target: ArrayView, config: Any) -> Launched | None:
     stored = target if rank == 2 else _flat(target, "out")
     if not rows_storable(stored):
         raise ArgumentError(
-            "the rows of the result are not whole 16-byte pieces, which is what TMA stores",
+            "the rows of the result are not multiples of 16 bytes, which a TMA store needs",
             expected=f"N a multiple of {16 // group.product.out.bytes}, rows at multiples of 16 bytes",
             got=f"N = {group.n}, strides {target.strides} bytes",
         )
@@ -186,7 +186,7 @@ def run(group: Grouped, target: ArrayView, config: Any) -> Launched | None:
 
 
 def _narrow(array: ArrayView, dtype: DType) -> ArrayView:
-    """The marks in the type that the kernel reads, contiguous."""
+    """The offsets or sizes, contiguous, in the type that the kernel reads."""
     if array.dtype is dtype and array.contiguous:
         return array
     copy = replace(view(new_array(array, array.shape, dtype), "marks"), writable=True)
@@ -198,7 +198,7 @@ def _narrow(array: ArrayView, dtype: DType) -> ArrayView:
 
 
 def _line(array: ArrayView, name: str) -> ArrayView:
-    """All elements in a row, in the order of the indices."""
+    """All elements in one dimension, in index order."""
     if not array.contiguous:
         copy = replace(view(new_array(array, array.shape, array.dtype), name), writable=True)
         copy_into(copy, array)
@@ -207,7 +207,7 @@ def _line(array: ArrayView, name: str) -> ArrayView:
 
 
 def _flat(array: ArrayView, name: str) -> ArrayView:
-    """(Groups, R, C) as (Groups * R, C), copied where the groups have gaps between them."""
+    """(Groups, R, C) as (Groups * R, C), copied if there are gaps between the groups."""
     groups, rows, columns = array.shape
     outer, inner, last = array.strides
     if groups == 1 or outer == rows * inner:
@@ -222,7 +222,7 @@ def _flat(array: ArrayView, name: str) -> ArrayView:
 
 
 def _rows(array: ArrayView, name: str) -> ArrayView:
-    """A matrix that TMA can read, copied where it cannot."""
+    """A matrix that TMA can read, copied if necessary."""
     if rows_addressable(array):
         return with_rows(array)
     copy = padded_like(array, array.shape, array.dtype)
@@ -231,7 +231,7 @@ def _rows(array: ArrayView, name: str) -> ArrayView:
 
 
 def _zeros(model: ArrayView, shape: tuple[int, ...], dtype: Any) -> Any:
-    """A result whose rows of no group are zeros."""
+    """A result in which rows that belong to no group are zero."""
     result = new_array(model, shape, dtype)
     made = replace(view(result, "out"), writable=True)
     (made.host if made.host is not None else to_array(made))[...] = 0

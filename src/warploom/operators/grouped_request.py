@@ -1,4 +1,4 @@
-"""What `grouped_matmul` was asked for: its arrays looked at and checked."""
+"""The checked arguments of `grouped_matmul`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Grouped:
     """A call whose arguments were checked.
 
     Attributes:
-        views: of its arrays, by name; "marks" are the offsets or the sizes, as `what` says.
-        rows, groups, k, n: rows of all rooms together.
+        views: its arrays, by name; "marks" are the offsets or the sizes, depending on `what`.
+        rows, groups, k, n: `rows` counts the rows of all groups, valid or not.
         shape: of the result.
     """
 
@@ -40,14 +40,14 @@ class Grouped:
 
 
 def read(tensors: dict[str, Any], what: str, out: Any, out_dtype: Any, activation: str | None) -> Grouped:
-    """Look at the arguments. Raises ArgumentError, ArgumentTypeError."""
+    """Check the arguments. Raises ArgumentError, ArgumentTypeError."""
     views = {name: view(value, what if name == "marks" else name) for name, value in tensors.items()}
     left, right, marks = views["a"], views["b"], views["marks"]
     rank = 2 if what == "offsets" else 3
     if len(left.shape) != rank or len(right.shape) != 3:
         form = "(Rows, K)" if rank == 2 else "(Groups, Room, K)"
         raise ArgumentError(
-            "the operands have other ranks", expected=f"a {form}, b (Groups, K, N)", got=f"{left.shape}, {right.shape}"
+            "the operands have wrong ranks", expected=f"a {form}, b (Groups, K, N)", got=f"{left.shape}, {right.shape}"
         )
     groups, k, n = right.shape
     if left.shape[-1] != k:
@@ -55,14 +55,14 @@ def read(tensors: dict[str, Any], what: str, out: Any, out_dtype: Any, activatio
             "the inner sizes of `a` and `b` differ",
             expected=f"b of shape ({groups}, {left.shape[-1]}, N)",
             got=right.shape,
-            hint="a weight stored (Groups, N, K) is passed as w.mT",
+            hint="pass a weight stored as (Groups, N, K) as w.mT",
         )  # fmt: skip
     wanted = None if out_dtype is None else dtypes.of(out_dtype)
     product = product_of(left.dtype, right.dtype, wanted or (view(out, "out").dtype if out is not None else None))
     if product.out.bits == 8:
         raise ArgumentTypeError(
-            "grouped_matmul gives no eight-bit result", expected="out_dtype bf16, f16 or f32", got=str(product.out),
-            hint="a scale for each group would have to be known first",
+            "grouped_matmul has no eight-bit output", expected="out_dtype bf16, f16 or f32", got=str(product.out),
+            hint="it would need a scale for each group in advance",
         )  # fmt: skip
     if groups > MOST_GROUPS:
         raise ArgumentError("there are too many groups for one launch", expected=f"at most {MOST_GROUPS}", got=groups)
@@ -75,7 +75,7 @@ def read(tensors: dict[str, Any], what: str, out: Any, out_dtype: Any, activatio
             code="wrong-device",
         )
     if rank == 3 and left.shape[0] != groups:
-        raise ArgumentError("`a` has another number of groups than `b`", expected=groups, got=left.shape[0])
+        raise ArgumentError("`a` and `b` have different numbers of groups", expected=groups, got=left.shape[0])
     check_activation(activation)
     scales = _scales(views, product, left, groups, n)
     bias = views.get("bias")
@@ -96,7 +96,7 @@ def read(tensors: dict[str, Any], what: str, out: Any, out_dtype: Any, activatio
 
 
 def _scales(views: dict[str, ArrayView], product: Product, left: ArrayView, groups: int, n: int) -> str | None:
-    """Their kind; what `views` has of them becomes as the kernel takes it."""
+    """The kind of the scales; `views` gets them in the kernel's layout."""
     given = [views[name] for name in ("scale_a", "scale_b") if name in views]
     if not given:
         return None
@@ -108,7 +108,7 @@ def _scales(views: dict[str, ArrayView], product: Product, left: ArrayView, grou
         if a.shape in (rows, rows[:-1]) and b.shape in ((groups, 1, n), (groups, n)):
             return "row"
     raise ArgumentError(
-        "`scale_a` and `scale_b` do not go with the operands",
+        "`scale_a` and `scale_b` do not match the operands",
         expected=f"two f32 arrays: one number each, or {rows} and {(groups, 1, n)}",
         got=", ".join(each.describe() for each in given),
     )
@@ -119,13 +119,13 @@ def _check_marks(marks: ArrayView, name: str, groups: int, rows: int) -> None:
         raise ArgumentTypeError(f"`{name}` has the wrong type", expected="s32", got=marks.describe(), code="wrong-type")
     if marks.shape != (groups,):
         raise ArgumentError(
-            f"`{name}` has another length than there are groups", expected=f"({groups},)", got=marks.shape
+            f"the length of `{name}` is not the number of groups", expected=f"({groups},)", got=marks.shape
         )
     if marks.device != "cpu" or marks.host is None or not groups:
-        return  # nobody waits for a GPU to look; the kernel leaves out what is outside
+        return  # reading them would synchronise with the GPU; the kernel skips rows outside `a`
     given = marks.host
     if name == "offsets" and np.any(np.diff(given, prepend=0) < 0):
-        raise ArgumentError("`offsets` descend", expected="where each group ends, ascending", got=given.tolist())
+        raise ArgumentError("`offsets` descend", expected="the end of each group, ascending", got=given.tolist())
     if given.min() < 0 or given.max() > rows:
-        room = "rows of `a`" if name == "offsets" else "rows of a group's room"
+        room = "rows of `a`" if name == "offsets" else "rows of a group"
         raise ArgumentError(f"`{name}` are outside `a`", expected=f"0 to {rows}, the {room}", got=given.tolist())

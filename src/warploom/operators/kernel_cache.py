@@ -1,9 +1,9 @@
-"""The program that a choice runs: traced once, and kept on disk with its cubin, so that a new process traces nothing.
+"""The program of a choice: traced once, and kept on disk with its cubin, so that a new process need not trace it.
 
-What is kept is of one state of the package's sources, whose hash is part of its name, as are the product, the fused end
-and the configuration; sizes are not. It is in the cache of cubins and is trusted as they are (`driver.cache`).
+An entry belongs to one state of the package's sources. Their hash is part of its name, as are the product, the fused
+epilogue and the configuration, but not the sizes. It is in the cache of cubins and trusted like them (`driver.cache`).
 
-A chosen configuration that does not build falls back to the next best, with one warning.
+If a chosen configuration does not build, the next best one runs, with one warning.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .tuned import key_of
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("asm", "collective", "isa", "kernels", "lang", "runtime", "operators/families", "operators/select.py")
-"""What a text depends on, besides its key."""
+"""What a text depends on, in addition to its key."""
 _PACKAGE = __name__.partition(".")[0]
 
 
 class Replaced:
-    """Configurations that did not build, and what runs instead, by problem."""
+    """Configurations that did not build, and the ones that run instead, by problem."""
 
     def __init__(self) -> None:
         self.choices: dict[Any, Choice] = {}
@@ -48,9 +48,9 @@ def replaced() -> Replaced:
 
 
 def ready(problem: Problem, gpu: Gpu, choice: Choice, device: int | None = None) -> tuple[Choice, Program]:
-    """A choice and its program; with the number of a GPU, one that was built for it.
+    """A choice and its program; with a GPU number, a program built for that GPU.
 
-    Raises CompilationError or TraceError where a pinned configuration, or every candidate, does not build.
+    Raises CompilationError or TraceError if a pinned configuration, or every candidate, does not build.
     """
     key = replace(problem, batch=()), gpu, choice.config
     if choice.source != "pinned":
@@ -69,8 +69,8 @@ def ready(problem: Problem, gpu: Gpu, choice: Choice, device: int | None = None)
         except (CompilationError, TraceError):
             continue
         warnings.warn(
-            f"{choice.config.name()}, which was chosen for {key_of(problem)}, does not build here: {first.what}. "
-            f"{config.name()} runs in its place; please report this",
+            f"{choice.config.name()}, chosen for {key_of(problem)}, does not build here: {first.what}. "
+            f"{config.name()} runs instead; please report this",
             OtherKernelWarning,
             stacklevel=2,
         )
@@ -90,7 +90,7 @@ def _built(problem: Problem, gpu: Gpu, config: Any, device: int | None) -> Progr
 
 
 def program_of(problem: Problem, config: Any, *, keep: bool) -> Program:
-    """The program of a configuration; `keep`: from the disk, or put there."""
+    """The program of a configuration; `keep`: read it from disk or store it there."""
     whole = problem.n * problem.product.out.bytes % TMA_BYTES == 0
     free = replace(problem, m=1, n=TMA_BYTES if whole else 1, k=1, batch=(), constant_weights=False)
     return _program(free, config, settings.line_info, settings.cache_dir if keep else None)
@@ -104,7 +104,7 @@ def _program(problem: Problem, config: Any, line_info: bool, folder: Path | None
 
 
 def kept(key: str, trace: Callable[[], Program], folder: Path) -> Program:
-    """The program of a key, which says all that it depends on besides the sources: from the disk, else traced."""
+    """The program of a key, from disk or traced. The key states everything it depends on besides the sources."""
     from ..driver import cache
 
     made: list[Program] = []
@@ -120,13 +120,13 @@ def kept(key: str, trace: Callable[[], Program], folder: Path) -> Program:
     except (pickle.PicklingError, AttributeError, TypeError):
         if not made:
             raise
-        return made[0]  # a rule of it has no name by which another process would find it
+        return made[0]  # one of its rules has no name by which another process could find it
     return made[0] if made else from_bytes(entry.cubin)
 
 
 @lru_cache(maxsize=1)
 def sources() -> str:
-    """A hash over the package's files that a text depends on."""
+    """A hash over the files of the package that a text depends on."""
     digest = hashlib.sha256()
     for name in SOURCES:
         place = ROOT / name
@@ -142,19 +142,19 @@ def sources() -> str:
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Only what is the package's own. Raises UnpicklingError for anything else."""
+        """Load only names of this package. Raises UnpicklingError for anything else."""
         if module.partition(".")[0] != _PACKAGE:
             raise pickle.UnpicklingError(f"{module}.{name} is not part of a program")
         return super().find_class(module, name)
 
 
 def to_bytes(program: Program) -> bytes:
-    """A program as a file has it."""
+    """The contents of a program's file."""
     return pickle.dumps(program, protocol=5)
 
 
 def from_bytes(data: bytes) -> Program:
-    """The program in such bytes."""
+    """The program in a file's contents."""
     program = _Reader(io.BytesIO(data)).load()
     assert isinstance(program, Program)
     return program

@@ -23,14 +23,14 @@ def rms_norm(
     Args:
         x: (…, C), bf16 or f16, contiguous; C a multiple of 8, at most 16384.
         weight: (C,), x's type.
-        eps: a number that is added to the mean of the squares.
+        eps: a number added to the mean of the squares.
         out: (…, C), x's type and shape.
-        round_first: the quotient is rounded to x's type before it is multiplied by the weight, as in the language
-            models of Hugging Face; else the result is rounded once, as in `torch.nn.functional.rms_norm`.
-        centred: the mean of x is subtracted from it first: a layer norm without a bias.
-        unit_offset: the factor is weight + 1.
+        round_first: round the quotient to x's type before multiplying it by the weight, as Hugging Face language models
+            do; otherwise the result is rounded once, as in `torch.nn.functional.rms_norm`.
+        centred: subtract the mean of x first, which gives a layer norm without bias.
+        unit_offset: use weight + 1 as the factor.
 
-    CUDA arrays run on their GPU, on the caller's stream; NumPy arrays and CPU tensors in the emulator. No gradient.
+    CUDA arrays run on their GPU, on the caller's stream; NumPy arrays and CPU tensors are emulated. No gradient.
     Raises ArgumentError for sizes, ArgumentTypeError for types.
     """
     shape = tuple(x.shape)
@@ -50,7 +50,7 @@ def rms_norm(
 
 
 def why_not(x: Any, weight: Any) -> ArgumentError | ArgumentTypeError | None:
-    """What speaks against the kernel for these arrays, as the error that `rms_norm` raises."""
+    """Why the kernel does not support these arrays, as the error that `rms_norm` raises."""
     seen, factors = view(x, "x"), view(weight, "weight")
     if seen.dtype not in (bf16, f16) or factors.dtype is not seen.dtype:
         return ArgumentTypeError("rms_norm takes 16-bit floats of one type", expected="bf16 or f16, twice",

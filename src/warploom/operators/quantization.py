@@ -1,11 +1,11 @@
-"""`quantize`: a matrix in eight bits, with the scales that give it back: x is about q * scale.
+"""`quantize`: converts a matrix to eight bits with scales such that x is approximately q * scale.
 
     "tensor"     one scale                                     f32, ()
     "row"        one for each row (of all but the last dim)    f32, (…, M, 1)
     "block128"   one for each 128 columns of each row          f32, (…, M, K/128)
                  and for weights, block=(128, 128), one for each 128 x 128
 
-The shapes are those of torch._scaled_mm for the left operand; the right one's are its transposes.
+The shapes are those of torch._scaled_mm for the left operand; those of the right operand are transposed.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from .spec.scales import BLOCK, SCALES
 
 LARGEST: dict[DType, float] = {e4m3: 448.0, e5m2: 57344.0}
 LEAST_SCALE = float(np.finfo(np.float32).tiny)
-"""A smaller one would be subnormal, or zero, and its reciprocal infinite."""
+"""Smallest scale. A smaller one would be subnormal, or zero, and its reciprocal infinite."""
 
 
 def quantize(x: Any, kind: str = "tensor", *, dtype: object = "e4m3", block: tuple[int, int] = (1, BLOCK)) -> Any:
-    """Eight-bit floats and their scales, the largest |x| of each group at the type's largest value.
+    """Eight-bit floats and their scales; the largest |x| of each group maps to the type's largest value.
 
     Args:
         x: a NumPy array or a torch tensor of floats, at least a matrix.
         kind: "tensor", "row" or "block128".
         dtype: e4m3 or e5m2.
-        block: of "block128": (1, 128) for activations, (128, 128) for weights. Edges may be ragged.
+        block: for "block128": (1, 128) for activations, (128, 128) for weights. Edge blocks may be partial.
 
-    Returns (q, scale), in x's framework and on its device; `matmul(qa, qb.T, scale_a=sa, scale_b=sb.T)` for a weight
-    qb of (N, K). A group of zeros has scale 1; one with an infinity or a NaN becomes NaN.
+    Returns (q, scale), in x's framework and on its device. For a weight qb of (N, K), call
+    `matmul(qa, qb.T, scale_a=sa, scale_b=sb.T)`. A group of zeros has scale 1; one with an infinity or NaN becomes NaN.
 
     Raises ArgumentError, ArgumentTypeError.
     """
@@ -79,7 +79,7 @@ def _block_most(x: np.ndarray, block: tuple[int, int], reduceat: Any) -> np.ndar
 
 
 def _spread(scale: Any, shape: tuple[int, ...], block: tuple[int, int], repeat: Any) -> Any:
-    """Each scale at all elements of its block."""
+    """Each scale, repeated for all elements of its block."""
     for axis, size in ((-1, block[1]), (-2, block[0])):
         if size > 1:
             scale = repeat(scale, size, axis)

@@ -1,11 +1,11 @@
-"""`tune --fit`: how far the model of the choice is off on this GPU, by timing some products, and what is left then.
+"""`tune --fit`: times some products to measure how far the model is off on this GPU, and fits a correction.
 
-The numbers of each family (`fitted`) are found by ridge regression to what was timed, within each product, since only
-the order within a product counts. How strongly is decided on products that a fit has not seen, and so is whether there
-is any gain at all: where the model's own order is as good, it stays.
+Ridge regression fits the numbers of each family (`fitted`) to the times, within each product, since only the order
+within a product counts. Cross-validation on held-out products sets the strength, and decides whether the fit helps at
+all. If it does not, the model's own order stays.
 
-Each product is kept on disk as soon as it is timed. A run that is interrupted, or a second one beside it, loses
-nothing: the next one times what is missing.
+Each product is stored on disk as soon as it is timed. An interrupted run, or a second one in parallel, loses nothing:
+the next run times only what is missing.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ from .tune import ROUNDS, gpu_to_tune, time_on_gpu
 from .tuned import key_of
 
 OF_FAMILY = 4
-"""Candidates of each family that are timed for a product, the model's best."""
+"""Candidates of each family that are timed for a product: the model's best."""
 FOLDS = 5
 STRENGTHS = (0.1, 1.0, 10.0)
-"""Of the ridge, that are tried."""
+"""Ridge strengths that are tried."""
 WORTH = 0.001
-"""Of mean regret, that a fit must gain on products that it has not seen."""
+"""Reduction of the mean regret that a fit must achieve on held-out products."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What was timed of one product: `expected` by the model and `measured`, in microseconds, by configuration."""
+    """The times of one product: `expected` by the model and `measured`, in microseconds, by configuration."""
 
     problem: Problem
     expected: Mapping[Any, float]
     measured: Mapping[Any, float]
 
     def regret(self, weights: Weights) -> float:
-        """How much longer than the best the one takes that the corrected model puts first."""
+        """How much slower than the best the corrected model's first choice is."""
         first = min(self.measured, key=lambda config: self.expected[config] * factor(config, self.problem, weights))
         return self.measured[first] / min(self.measured.values()) - 1
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What came out.
+    """The result of a fit.
 
     Attributes:
-        gpu: where. products: how many were timed, by this run or an earlier one. timed_now: by this one.
-        before, after: mean regret of the first choice, on products that the fit had not seen.
-        weights: of each family; none where the model's own order is as good.
-        failed: products of which nothing could be timed. kept: the file; "" where the cache is off, or its disk full.
+        gpu: the GPU. products: number of products timed, by this run or an earlier one. timed_now: by this run.
+        before, after: mean regret of the first choice, on held-out products.
+        weights: of each family; empty if the model's own order is as good.
+        failed: products that could not be timed. kept: the file; "" if the cache is off, or its disk full.
     """
 
     gpu: Gpu
@@ -70,14 +70,14 @@ class Fitted:
     kept: str = ""
 
     def text(self) -> str:
-        """For a person."""
+        """The result as text."""
         lines = [f"{self.products} products on {self.gpu.name}, {self.timed_now} of them timed now"]
-        lines.append(f"  first choice, on products left out of the fit: {self.before:.2%} slower than the best timed")
+        lines.append(f"  first choice, on held-out products: {self.before:.2%} slower than the best timed")
         if self.weights:
-            lines.append(f"  with the fit: {self.after:.2%}; matmul chooses by it from now on")
+            lines.append(f"  with the fit: {self.after:.2%}; matmul now uses it")
             lines += [f"  {name:16} x {math.exp(w[0]):.3f} at 128 rows of 8 KiB" for name, w in self.weights.items()]
         else:
-            lines.append("  no fit was better on products that it had not seen: the model stays as it is")
+            lines.append("  no fit was better on held-out products: the model is unchanged")
         lines += [f"  {name} could not be timed: {reason}" for name, reason in self.failed.items()]
         return "\n".join([*lines, *([f"  kept in {self.kept}"] if self.kept else [])])
 
@@ -86,12 +86,12 @@ def recalibrate(
     problems: Sequence[Problem], *, device: int = 0, rounds: int = ROUNDS, progress: bool = True,
     timer: Callable[..., Any] | None = None, gpu: Gpu | None = None,
 ) -> Fitted:  # fmt: skip
-    """Time products on a GPU, fit the model's order to them, and keep both.
+    """Time products on a GPU, fit the model's order to the times, and store both.
 
-    Args: as `tune`. Raises ArgumentError where too few products can be timed, NoGpuError without a GPU.
+    Args: as in `tune`. Raises ArgumentError if too few products can be timed, NoGpuError without a GPU.
     """
     if len(problems) < FOLDS:
-        raise ArgumentError("too few products to judge a fit on some of them", expected=f"{FOLDS} or more",
+        raise ArgumentError("too few products to validate a fit on some of them", expected=f"{FOLDS} or more",
                             got=len(problems))  # fmt: skip
     where = gpu or gpu_to_tune(device, "the model's order is that of an H200")
     kept, failed, now = fits(), {}, 0
@@ -141,7 +141,7 @@ def _timing(problem: Problem, configs: Sequence[Any], gpu: Gpu) -> Timing | None
 
 
 def fit(timings: Sequence[Timing], strength: float) -> Weights:
-    """Ridge regression of log(measured / expected), without what all configurations of a product share."""
+    """Ridge regression of log(measured / expected), without the mean over all configurations of a product."""
     names = sorted({family_of(config, each.problem).name for each in timings for config in each.measured})
     left, right = [], []
     for timing in timings:
@@ -158,7 +158,7 @@ def fit(timings: Sequence[Timing], strength: float) -> Weights:
 
 
 def cross_validated(timings: Sequence[Timing], strength: float) -> float:
-    """Mean regret on products that were left out of the fit."""
+    """Mean regret on held-out products."""
     regrets = []
     for fold in range(FOLDS):
         weights = fit([each for at, each in enumerate(timings) if at % FOLDS != fold], strength)

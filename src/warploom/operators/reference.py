@@ -1,9 +1,9 @@
-"""What `matmul` means, in plain array operations: the reference of the tests, and the end of a product without k.
+"""The definition of `matmul` in plain array operations: the reference for tests, and the epilogue for K = 0.
 
     x = alpha * scale_a * scale_b * (A B);  x += bias;  x = activation(x);  x *= gate;  x += beta * C
     D = x * scale_out
 
-On NumPy arrays, in float64 unless said otherwise.
+Operates on NumPy arrays, in float64 unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def finish(
     x: np.ndarray, *, bias: Any = None, activation: str | None = None, gate: Any = None, c: Any = None,
     beta: float = 1.0, scale_out: Any = None,
 ) -> np.ndarray:  # fmt: skip
-    """What follows the product: bias (N,) or (M, 1), activation, gate, beta C, scale of the output."""
+    """The epilogue: bias (N,) or (M, 1), activation, gate, beta C, scale of the output."""
     if bias is not None:
         x = x + np.asarray(bias, x.dtype)
     if activation is not None:
@@ -45,7 +45,7 @@ def matmul(
     a: np.ndarray, b: np.ndarray, *, alpha: float = 1.0, scale_a: Any = None, scale_b: Any = None,
     dtype: Any = np.float64, **end: Any,
 ) -> np.ndarray:  # fmt: skip
-    """The exact product of NumPy arrays in `dtype`, with the fused end, not rounded to an output type.
+    """The exact product of NumPy arrays in `dtype`, with the fused epilogue, not rounded to an output type.
 
     Scales: one number each; (M, 1) and (1, N); or (M, K/128) and (K/128, N/128) for blocks.
     """
@@ -63,13 +63,13 @@ def matmul(
 
 
 def _spread(scale: Any, shape: tuple[int, ...], block: tuple[int, int]) -> np.ndarray:
-    """Each scale at all elements of its block."""
+    """Each scale, repeated for all elements of its block."""
     wide = np.repeat(np.repeat(np.asarray(scale, np.float64), block[0], 0), block[1], 1)
     return wide[: shape[0], : shape[1]]
 
 
 def without_product(request: Request, out: Any) -> Any:
-    """The result of a product over no k: zeros, and what follows them."""
+    """The result of a product with K = 0: the epilogue applied to zeros."""
     problem = request.problem
     result = out if out is not None else new_array(request.a, request.shape, problem.product.out)
     target = request.out if request.out is not None else view(result, "out")
@@ -78,7 +78,7 @@ def without_product(request: Request, out: Any) -> Any:
     if problem.fusion.bias == "row" and parts["bias"] is not None:
         parts["bias"] = parts["bias"][:, None]
     x = finish(np.zeros(shape), activation=problem.fusion.activation, beta=request.beta, **parts)
-    if request.amax is not None and x.size:  # the largest before the output's scale, as the kernel's
+    if request.amax is not None and x.size:  # the largest before the output's scale, as in the kernel
         unscaled = finish(np.zeros(shape), activation=problem.fusion.activation, beta=request.beta, **parts | NO_SCALE)
         _largest(request.amax, float(np.abs(unscaled).max()))
     if problem.product.out in LARGEST:  # eight-bit floats saturate
@@ -94,7 +94,7 @@ def without_product(request: Request, out: Any) -> Any:
 
 
 def _largest(amax: ArrayView, value: float) -> None:
-    """amax = max(amax, value), as the kernel's atomic does it."""
+    """amax = max(amax, value), like the kernel's atomic."""
     place = amax.host if amax.host is not None else to_array(amax)
     if value > float(place.reshape(-1)[0]):
         place[...] = value
