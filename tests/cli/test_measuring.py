@@ -325,10 +325,10 @@ def test_explain_takes_every_type_that_matmul_multiplies(dtype: str, names: tupl
 @pytest.mark.parametrize(
     "options, words",
     [
-        (("--scales", "block128"), "blocks of 128 have scales where operands have eight bits"),
+        (("--scales", "block128"), "scales of blocks of 128 need eight-bit operands"),
         (("--scales", "column"), "unknown scales 'column'"),
-        (("--dtype", "s8", "--bias"), "nothing is fused into them"),
-        (("--dtype", "e4m3", "--scales", "block128", "--gate"), "has no fused end"),
+        (("--dtype", "s8", "--bias"), "which do not support an epilogue"),
+        (("--dtype", "e4m3", "--scales", "block128", "--gate"), "supports no epilogue"),
         (("--activation", "tanh"), "unknown activation 'tanh'"),
         (("--out", "s32"), "bf16 x bf16 does not give s32"),
     ],

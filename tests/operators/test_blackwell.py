@@ -140,7 +140,7 @@ def test_what_explain_says_of_a_tile_is_what_the_emulator_counts(config, dtype, 
     assert {name: 4 * each for name, each in found.per_tile.items()} == {
         name: getattr(counters, name) for name in found.per_tile
     }
-    assert f"{found.per_tile['tcgen05']} products" in found.text()
+    assert f"{found.per_tile['tcgen05']} MMAs" in found.text()
 
 
 @pytest.mark.parametrize("config", [SmallMConfig(16, 1, 3), SmallMConfig(16, 2, 3), SmallMConfig(32, 4, 3)], ids=str)

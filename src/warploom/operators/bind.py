@@ -1,6 +1,6 @@
-"""The arrays of a checked call as its program takes them: views where TMA can address them, else copies.
+"""Binds the arrays of a checked call to its program: views if TMA can address them, otherwise copies.
 
-A copy of something large is announced once by a CopyWarning that says why and what it costs.
+A large copy issues one CopyWarning that gives the reason and the cost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .views import (
 )
 
 ARGUMENT_OF = {"D": "out", "W": "b", "ScaleA": "scale_a", "ScaleB": "scale_b"}
-"""What kernels call their arrays, as `matmul` calls them; the others differ by their case only."""
+"""Kernel names of arrays -> `matmul` names; the others differ only by case."""
 VECTORS = ("bias", "scale_a", "scale_b", "scale_out", "amax")
 
 
@@ -48,7 +48,7 @@ class Binder:
         stream: the caller's, or None.
 
     Attributes:
-        copied: whether something was copied, so that a launch alone does not repeat the call.
+        copied: True if anything was copied, so that repeating the launch does not repeat the call.
     """
 
     def __init__(self, request: Request, program: Program, config: Any, gpu: Gpu, stream: Any) -> None:
@@ -56,10 +56,10 @@ class Binder:
         self.copied = False
         self._copies: dict[tuple[str, int], ArrayView] = {}
         self._adds_in_place = any(spec.over == "C" for spec in program.arrays)
-        self._mapped = {spec.name for spec in program.arrays if spec.order == "rows"}  # rows begin at whole 16 bytes
+        self._mapped = {spec.name for spec in program.arrays if spec.order == "rows"}  # rows at multiples of 16 bytes
 
     def bind(self, a: ArrayView, b: ArrayView, out: ArrayView, index: tuple[int, ...]) -> Binding:
-        """One product. a: (M, K), b: (N, K), out: (M, N), each where it is; index: of the leading dimensions."""
+        """Bind one product. a: (M, K), b: (N, K), out: (M, N), as given; index: of the leading dimensions."""
         request, problem = self.request, self.request.problem
         product = problem.product
         found = {"a": self._operand(a, "a", product.a_major), "b": self._operand(b, "b", product.b_major)}
@@ -97,13 +97,13 @@ class Binder:
         )  # fmt: skip
 
     def _operand(self, operand: ArrayView, name: str, major: str) -> ArrayView:
-        """An operand, seen as (rows, K), as the kernel takes it; copied where TMA cannot read it."""
+        """An operand as (rows, K) in the layout of the kernel; copied if TMA cannot read it."""
         source = operand if major == "K" else transposed(operand)
         if rows_addressable(source):
             return with_rows(source)
         key = (name, source.pointer)
         if key not in self._copies:
-            # Here it is (N, K), which matmul's caller has as (K, N).
+            # Here it is (N, K); matmul's caller passes (K, N).
             given = transposed(operand) if name == "b" and self.request.called == "matmul" else operand
             self._announce(name, stored(operand, operand.dtype.bits == 16).copy or misfit(source), given)
             self._copies[key] = padded_like(source, source.shape, source.dtype)
@@ -111,7 +111,7 @@ class Binder:
         return with_rows(self._copies[key])
 
     def _matrix(self, array: ArrayView, name: str, order: str, mapped: bool) -> ArrayView:
-        """An (M, N) array as the kernel takes it: itself, or a new one (a copy, unless it is the output)."""
+        """An (M, N) array in the layout of the kernel: itself, or a new one (a copy, unless it is the output)."""
         if array.contiguous and any(step < 0 for step in array.strides):  # of a dimension of one element
             array = restrided(array, array.shape, (array.shape[1] * array.dtype.bytes, array.dtype.bytes))
         forward = all(step >= 0 for step in array.strides)
@@ -121,12 +121,12 @@ class Binder:
             return with_rows(array) if mapped else array
         why = "it is not contiguous" if not mapped and forward else misfit(array)
         if mapped and rows_addressable(array):
-            why = f"its rows are not whole {TMA_BYTES}-byte pieces, which is what TMA stores"
+            why = f"its rows are not multiples of {TMA_BYTES} bytes, which a TMA store needs"
         self._announce(name, why, array)
         return self._copied(array, name, mapped)
 
     def _copied(self, array: ArrayView, name: str, mapped: bool) -> ArrayView:
-        """A new array for an (M, N) one, with its elements unless it is the output."""
+        """A new array for an (M, N) one, with its elements copied unless it is the output."""
         self.copied = True
         if mapped:
             copy = padded_like(array, array.shape, array.dtype)
@@ -137,7 +137,7 @@ class Binder:
         return copy
 
     def _block_scales(self) -> tuple[ArrayView, ArrayView]:
-        """The caller's as the kernel takes them, whichever dimension is contiguous, or one number everywhere."""
+        """The block scales in the kernel's layout, whichever dimension is contiguous, or one number everywhere."""
         request, problem = self.request, self.request.problem
         blocks = problem.k // BLOCK
         found = []
@@ -164,35 +164,35 @@ class Binder:
         return copy
 
     def _announce(self, name: str, why: str, array: ArrayView) -> None:
-        """Say once what is copied, why, and what it costs."""
+        """Warn once: what is copied, why, and the cost."""
         self.copied = True
         name, called = self.request.said(name), self.request.called
         bytes_ = array.size * array.dtype.bytes
         if warned().first((name, why, array.dtype)):
             warnings.warn(
                 f"{called} copies `{name}`: {why}. Each such call reads and writes {bytes_:,} bytes more and needs as "
-                f"much memory for a while; got {array.describe()}, strides {array.strides} bytes. Rows that begin at "
-                "multiples of 16 bytes, in memory of the right order, avoid it.",
+                f"much extra memory; got {array.describe()}, strides {array.strides} bytes. Rows that start at "
+                "multiples of 16 bytes, in the right memory order, avoid it.",
                 CopyWarning,
                 stacklevel=outside(),
             )
 
 
 class Warned:
-    """Copies already warned about."""
+    """The copies that were already warned about."""
 
     def __init__(self) -> None:
         self._seen: set[Any] = set()
 
     def first(self, what: Any) -> bool:
-        """Whether this is the first time."""
+        """True the first time `what` is passed."""
         if what in self._seen:
             return False
         self._seen.add(what)
         return True
 
     def clear(self) -> None:
-        """Warn about all of them again."""
+        """Forget all warnings, so that each is issued again."""
         self._seen.clear()
 
 
@@ -203,7 +203,7 @@ def warned() -> Warned:
 
 
 def outside() -> int:
-    """The stacklevel at which `warnings.warn` in the calling function names the caller of this package."""
+    """The stacklevel at which `warnings.warn` in the calling function points at the caller of this package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("warploom."):
         frame, level = frame.f_back, level + 1

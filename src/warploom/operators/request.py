@@ -1,6 +1,6 @@
-"""The arguments of one call of `matmul`, looked at and checked: every wrong one is refused here, in a sentence.
+"""Reads and checks the arguments of one call of `matmul`; a wrong argument is refused here with an explanation.
 
-A `Request` has the views of all arrays, in the orientation in which they were passed, and the `Problem` they pose.
+A `Request` has the views of all arrays, in the orientation in which they were passed, and the resulting `Problem`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ from .views import merged, restrided, stored, transposed
 
 @dataclass(frozen=True)
 class Request:
-    """A call.
+    """The checked arguments of a call.
 
     Attributes:
         problem: what is computed.
-        a, b: (…, M, K) and (…, K, N), their leading dimensions as passed or merged into the
-            rows of `a`.
+        a, b: (…, M, K) and (…, K, N), with leading dimensions as passed, or merged into the rows of `a`.
         shape: of the result.
         out, c, gate: (…, M, N) or None.
-        bias: (N,), or (M,) for a bias of the row.
+        bias: (N,), or (M,) for a row bias.
         scale_a, scale_b, scale_out, amax: f32.
         alpha, beta: numbers.
-        config: what the caller pinned.
-        called: "matmul" or "linear", whose names for `a` and `b` are said to the caller.
+        config: the configuration that the caller pinned.
+        called: "matmul" or "linear"; messages use its names for `a` and `b`.
     """
 
     problem: Problem
@@ -60,12 +59,12 @@ class Request:
     called: str = "matmul"
 
     def said(self, name: str) -> str:
-        """What the caller calls an array of the call."""
+        """The caller's name for an array of the call."""
         return {"a": "x", "b": "weight"}.get(name, name) if self.called == "linear" else name
 
     @property
     def in_place(self) -> bool:
-        """Whether C is the very memory of the result: a product is added to what is there, as gradients are."""
+        """True if C is the memory of the result: the product is added in place, as for gradients."""
         return self.c is not None and self.out is not None and same_memory(self.c, self.out)
 
     @property
@@ -76,22 +75,22 @@ class Request:
 
 
 def check_residual(addend: Any, beta: float) -> None:
-    """Raise ArgumentError where `residual=` is given together with `c=` or another factor."""
+    """Raise ArgumentError if `residual=` is given together with `c=` or another factor."""
     if addend is not None:
         raise ArgumentError(
-            "`c` and `residual` are both given, and both are what is added",
+            "`c` and `residual` are both given, but only one array can be added",
             expected="one of them",
             hint="residual=r is c=r, beta=1",
         )
     if beta not in (0.0, 1.0):
         raise ArgumentError(
-            "`residual` is added as it is, and beta= says otherwise", expected="no beta=", got=f"beta={beta}",
+            "`residual` is added without a factor, but beta= is given", expected="no beta=", got=f"beta={beta}",
             hint="c=r, beta=… scales it",
         )  # fmt: skip
 
 
 def check_linear(x: tuple[int, ...], weight: tuple[int, ...]) -> None:
-    """Raise ArgumentError where arrays of these shapes cannot be `x` and `weight` of `linear`."""
+    """Raise ArgumentError if arrays of these shapes cannot be `x` and `weight` of `linear`."""
     if len(weight) != 2:
         raise ArgumentError("`weight` is not a matrix", expected="(N, K)", got=f"shape {weight}")
     if not x:
@@ -101,16 +100,16 @@ def check_linear(x: tuple[int, ...], weight: tuple[int, ...]) -> None:
             "the inner sizes of `x` and `weight` differ",
             expected=f"weight of shape (N, {x[-1]}), for x is {x}",
             got=f"weight of shape {weight}",
-            hint="a weight stored (K, N) is passed as weight.T, or to matmul(x, weight)"
+            hint="pass a weight stored as (K, N) as weight.T, or call matmul(x, weight)"
             if x[-1] == weight[0]
             else None,
         )
 
 
 def read(a: Any, b: Any, options: Mapping[str, Any], called: str = "matmul") -> Request:
-    """Look at the arguments. `options`: those of `matmul`, by name; called: "matmul" or "linear", for what is said.
+    """Check the arguments. `options`: those of `matmul`, by name; called: "matmul" or "linear", for messages.
 
-    Raises ArgumentError or ArgumentTypeError, naming the argument, what was expected and what was passed.
+    Raises ArgumentError or ArgumentTypeError that name the argument, the expectation and what was passed.
     """
     left, right = view(a, "a"), view(b, "b")
     m, n, k, batch = _sizes(left, right)
@@ -129,7 +128,7 @@ def read(a: Any, b: Any, options: Mapping[str, Any], called: str = "matmul") -> 
         raise ArgumentError("beta= is given without the matrix it multiplies", expected="c=", got=f"beta={beta}")
     elif addend is not None and beta == 0.0:
         raise ArgumentError(
-            "`c` is given and beta is 0, so it would not be read", expected="a beta", hint="beta=1 adds it as it is"
+            "`c` is given and beta is 0, so it would not be read", expected="a beta", hint="beta=1 adds it unchanged"
         )
     what = "residual" if residual is not None else "c"
     addend = _matrix(addend, what, shape, product.out)
@@ -162,7 +161,7 @@ def read(a: Any, b: Any, options: Mapping[str, Any], called: str = "matmul") -> 
     check_together(problem)
     if problem.promoted:
         problem = replace(problem, fusion=replace(fusion, scales="block128"))
-    elif accumulate == "precise" and product.a.bits != 8:  # the tensor core's sums of 16-bit products are f32's
+    elif accumulate == "precise" and product.a.bits != 8:  # the tensor core already adds 16-bit products in f32
         problem = replace(problem, accumulate="default")
     request = Request(
         problem, left, right, shape, out, addend, gate, bias,
@@ -183,14 +182,14 @@ def _sizes(a: ArrayView, b: ArrayView) -> tuple[int, int, int, tuple[int, ...]]:
                 f"`{name}` is not a matrix",
                 expected="(M, K) and (K, N), with the same leading dimensions or none",
                 got=f"shape {array.shape}",
-                hint="a row of its own is x[None, :], a column x[:, None]",
+                hint="a single row is x[None, :], a column x[:, None]",
             )
     (m, k), (other, n) = a.shape[-2:], b.shape[-2:]
     if k != other:
-        hint = "a weight stored (N, K) is passed as w.T, or to linear(x, w)" if b.shape[-1] == k else None
+        hint = "pass a weight stored as (N, K) as w.T, or call linear(x, w)" if b.shape[-1] == k else None
         raise ArgumentError(
             "the inner sizes of `a` and `b` differ",
-            expected=f"b of shape (…, {k}, N), for a is {a.shape}",
+            expected=f"b of shape (…, {k}, N), as a is {a.shape}",
             got=f"b of shape {b.shape}",
             hint=hint,
         )
@@ -198,7 +197,7 @@ def _sizes(a: ArrayView, b: ArrayView) -> tuple[int, int, int, tuple[int, ...]]:
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
         raise ArgumentError(
-            "the leading dimensions of `a` and `b` do not fit each other",
+            "the leading dimensions of `a` and `b` do not match",
             expected="equal, or 1, or missing",
             got=f"{a.shape} and {b.shape}",
         ) from None
@@ -206,8 +205,8 @@ def _sizes(a: ArrayView, b: ArrayView) -> tuple[int, int, int, tuple[int, ...]]:
 
 
 def _flattened(request: Request) -> Request:
-    """(…, M, K) times one (K, N) is one product of more rows, where the rows of `a`, and of all that is added row by
-    row, are evenly spaced."""
+    """(…, M, K) times one (K, N) becomes one product of more rows, if the rows of `a`, and of everything that is added
+    row by row, are evenly spaced."""
     problem = request.problem
     if not problem.batch or any(length != 1 for length in request.b.shape[:-2]) or problem.fusion.bias == "row":
         return request
@@ -251,8 +250,8 @@ def _number(value: Any, name: str) -> float:
     if isinstance(value, Real) and not isinstance(value, bool):
         return as_float(value, name)
     raise ArgumentTypeError(
-        f"{name}= is not a number", expected="an int or a float", got=type(value).__name__, hint="a factor that is on "
-        "the GPU is scale_a=" if name == "alpha" else None,
+        f"{name}= is not a number", expected="an int or a float", got=type(value).__name__, hint="for a factor on "
+        "the GPU use scale_a=" if name == "alpha" else None,
     )  # fmt: skip
 
 
@@ -261,10 +260,10 @@ def _matrix(array: ArrayView | None, name: str, shape: tuple[int, ...], dtype: D
         return None
     if array.dtype is not dtype:
         raise ArgumentTypeError(
-            f"`{name}` has another type than the result", expected=dtype, got=array.describe(), hint="convert it first"
+            f"`{name}` has a different type from the result", expected=dtype, got=array.describe(), hint="convert it"
         )
     if array.shape != shape:
-        raise ArgumentError(f"`{name}` has another shape than the result", expected=shape, got=array.shape)
+        raise ArgumentError(f"`{name}` has a different shape from the result", expected=shape, got=array.shape)
     return array
 
 
@@ -284,7 +283,7 @@ def _bias(bias: ArrayView | None, m: int, n: int) -> tuple[ArrayView | None, str
         return restrided(bias, (m,), (bias.strides[0],)), "row"
     raise ArgumentError(
         "`bias` has the wrong length",
-        expected=f"shape ({n},), one for each column, or ({m}, 1), one for each row",
+        expected=f"shape ({n},), one value per column, or ({m}, 1), one per row",
         got=f"shape {bias.shape}",
     )
 
@@ -296,7 +295,7 @@ def _one(value: Any, name: str, model: ArrayView) -> ArrayView | None:
     if isinstance(value, Real):
         if model.device != "cpu":
             raise ArgumentTypeError(
-                f"{name}= is a number, and the kernel reads it from the GPU's memory",
+                f"{name}= is a number, but the kernel reads it from the GPU's memory",
                 expected="an array of one f32 there",
                 got=repr(value),
             )
@@ -315,14 +314,14 @@ def _out(out: ArrayView | None, shape: tuple[int, ...], dtype: DType) -> ArrayVi
     if out.shape != shape:
         raise ArgumentError("`out` has the wrong shape", expected=shape, got=out.shape, code="wrong-shape")
     if not out.writable:
-        raise ArgumentError("`out` cannot be written", expected="a writable array", got=out.describe())
+        raise ArgumentError("`out` is not writable", expected="a writable array", got=out.describe())
     if 0 in out.shape:
         return out
     if any(stride == 0 and length > 1 for length, stride in zip(out.shape, out.strides, strict=True)):
         raise ArgumentError(
             "`out` is a broadcast view, whose elements overlap", got=f"strides {out.strides}", code="overlap"
         )
-    reach = out.dtype.bytes  # bytes from the first to the end of the last element, closest dimensions first
+    reach = out.dtype.bytes  # bytes from the first to the end of the last element, innermost dimensions first
     for stride, length in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True) if n > 1):
         if stride < reach:
             raise ArgumentError(
@@ -352,7 +351,7 @@ def _no_aliasing(request: Request) -> None:
             continue
         raise ArgumentError(
             f"`out` and `{request.said(name)}` overlap in memory",
-            expected="an `out` of its own" + (", or `c` at the very place of `out`" if name == "c" else ""),
+            expected="a separate `out`" + (", or `c` at the same address as `out`" if name == "c" else ""),
             got=f"{out.describe()} and {array.describe()}",
             consequence=f"the kernel would read values of `{request.said(name)}` that it has already overwritten",
             code="overlap",

@@ -1,11 +1,11 @@
-"""Which kernel for which problem: what somebody pinned, what was timed on this GPU, what ships, what the model says.
+"""Chooses the kernel for a problem: pinned by the caller, timed on this GPU, shipped, or ranked by the model.
 
     pinned   config= of the call
     tuned    timed here before (`warploom tune`, or config.autotune): kept on disk per GPU, driver and package version
     shipped  timed by the package's authors: operators/tables/<gpu>.json
-    model    arithmetic: the families' candidates, ranked; by what `warploom tune --fit` has found here, if anything
+    model    arithmetic: the families' candidates, ranked, with the correction of `warploom tune --fit`, if there is one
 
-A choice is remembered in the process; asking again is one look-up.
+Choices are remembered in the process; asking again is one look-up.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .tuned import key_of, tables
 
 @dataclass(frozen=True)
 class Choice:
-    """A configuration, and why.
+    """A configuration and the reason for it.
 
     Attributes:
         config: of the kernel.
         source: "pinned", "tuned", "shipped" or "model".
-        estimate: what the model says about it.
+        estimate: the model's estimate.
     """
 
     config: Any
@@ -41,8 +41,8 @@ class Choice:
 def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
     """The configuration for a problem.
 
-    `pinned`: a configuration, or its name. Raises ArgumentError or ArgumentTypeError where it does not fit the problem,
-    ArgumentError where nothing does, or where the GPU is not one of sm_80 to sm_100.
+    `pinned`: a configuration, or its name. Raises ArgumentError or ArgumentTypeError if it does not suit the problem,
+    and ArgumentError if no configuration does, or if the GPU is not one of sm_80 to sm_100.
     """
     check_gpu(gpu, "matmul", newest=BLACKWELL)
     if pinned is not None:
@@ -51,8 +51,8 @@ def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
         family = family_of(pinned, problem)
         if not gpu.runs(family.arch):
             raise ArgumentError(
-                f"{gpu.name} does not run the {family.name} kernels", expected=f"a GPU of {family.arch}", got=gpu.arch,
-                hint="leave config= to the library",
+                f"{gpu.name} cannot run the {family.name} kernels", expected=f"a GPU of {family.arch}", got=gpu.arch,
+                hint="omit config= to let the library choose",
             )  # fmt: skip
         family.check(pinned, problem)
         return Choice(pinned, "pinned", estimate(pinned, problem, gpu))
@@ -61,7 +61,7 @@ def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
 
 
 def arch_of(pinned: Any, problem: Problem) -> str:
-    """The target of a pinned configuration, or of its name; "" without one. Raises as `choose` does."""
+    """The target of a pinned configuration, or of its name; "" without one. Raises like `choose`."""
     if pinned is None:
         return ""
     return family_of(from_text(pinned) if isinstance(pinned, str) else pinned, problem).arch
@@ -76,24 +76,24 @@ def _chosen(problem: Problem, gpu: Gpu, folder: str, version: int) -> Choice:
         for found in map(table.get, keys):
             if found is not None and family_of(found, problem).fits(found, problem):
                 return Choice(kept(found, problem), source, estimate(found, problem, gpu))
-    order = ranking(replace(problem, constant_weights=False), gpu)  # the promise is kept behind the choice
+    order = ranking(replace(problem, constant_weights=False), gpu)  # the promise is applied after the choice
     return Choice(kept(order[0][0], problem), "model", order[0][1])
 
 
 def promised(config: Any, problem: Problem = Problem(1, 1, 1)) -> Any:  # noqa: B008 - frozen
-    """The configuration with the promise of constant weights, where it is of use."""
+    """The configuration with the promise of constant weights, if that helps."""
     return family_of(config, problem).promised(config)
 
 
 def kept(config: Any, problem: Problem) -> Any:
-    """The configuration with the promise that a problem gives, if it gives one."""
+    """The configuration with the promise of constant weights, if the problem gives it."""
     return promised(config, problem) if problem.constant_weights and not problem.promoted else config
 
 
 def ranking(problem: Problem, gpu: Gpu = EMULATED) -> list[tuple[Any, Estimate]]:
     """All candidates with the model's estimates, the fastest first.
 
-    Raises ArgumentError where there is none, ArgumentTypeError for types that a GPU before Hopper does not multiply.
+    Raises ArgumentError if there is none, ArgumentTypeError for types that a GPU before Hopper does not multiply.
     """
     check_gpu(gpu, "matmul", newest=BLACKWELL)
     found = candidates(problem, gpu)
@@ -105,7 +105,7 @@ def ranking(problem: Problem, gpu: Gpu = EMULATED) -> list[tuple[Any, Estimate]]
         )  # fmt: skip
     if not found:
         raise ArgumentError(
-            "no kernel of the package computes this", expected="see docs/matmul.md for what there is",
+            "no kernel of the package computes this", expected="a product listed in docs/matmul.md",
             got=problem.describe(),
         )  # fmt: skip
     return applied(ranked(found, problem, gpu), problem, gpu)
@@ -114,7 +114,7 @@ def ranking(problem: Problem, gpu: Gpu = EMULATED) -> list[tuple[Any, Estimate]]
 def kernel_of(problem: Problem, config: Any) -> Any:
     """The kernel of a configuration, built once. Its module is loaded with the first one.
 
-    Where rows of D are not whole 16-byte pieces, it writes past their ends: `bind` gives it rows of its own.
+    If rows of D are not multiples of 16 bytes, it writes past their ends: `bind` gives it padded rows.
     """
     overhang = problem.n * problem.product.out.bytes % TMA_BYTES != 0
     return family_of(config, problem).build(problem, config, overhang)

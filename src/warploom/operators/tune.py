@@ -1,8 +1,8 @@
 """`tune(problem)`: time the best candidates on this GPU, and remember the fastest.
 
-The model picks which; random normal operands, several sets of them so that L2 does not hold them all, every candidate
-in each round and the rounds in random order, medians. What is found is kept on disk for this GPU, driver and version of
-the package (`choice.Tables`), and from then on it is what `matmul` runs.
+The model picks the candidates. Operands are random normal, in several sets so that L2 does not hold them all; each
+round times every candidate in random order, and medians count. The result is kept on disk for this GPU, driver and
+version of the package (`choice.Tables`), and `matmul` uses it afterwards.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ from .spec.scales import BLOCK
 from .tuned import key_of, tables
 
 TOP = 10
-"""Candidates that are timed unless said otherwise; all small-M ones are."""
+"""Default number of candidates to time; all small-M ones are timed."""
 ROUNDS = 9
 SLICE_S = 0.006
-"""About how long one candidate runs in each round."""
+"""Approximate run time of one candidate in each round."""
 ROTATED_BYTES = 160e6
-"""Operands are rotated through at least this much memory: more than twice the L2 of an H200."""
+"""Operands rotate through at least this much memory: more than twice the L2 of an H200."""
 MOST_SETS = 64
 WORTH = 0.01
-"""A candidate replaces the present choice where it is faster by more than this."""
+"""A candidate replaces the current choice only if it is faster by more than this."""
 
 
 class Timed(Protocol):
-    """What candidates are timed for: a product, or an attention."""
+    """The thing that candidates are timed for: a product, or an attention."""
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions."""
+        """Number of multiplications and additions."""
 
     def describe(self) -> str:
-        """For a person."""
+        """A description for people."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was found.
+    """The result of tuning.
 
     Attributes:
-        problem, gpu: what was timed, where.
-        before: the choice before.
+        problem, gpu: what was timed, and where.
+        before: the previous choice.
         best: the fastest configuration.
-        times_us: median of each, by name, the fastest first.
+        times_us: median time of each, by name, fastest first.
         failed: candidates that could not be built or launched, with the reason.
-        kept: file in which the choice is; "" where the cache is off, or its disk full.
+        kept: the file that stores the choice; "" if the cache is off, or its disk full.
     """
 
     problem: Timed
@@ -95,12 +95,12 @@ def tune(
 
     Args:
         device: number of the GPU; torch makes the operands.
-        rounds: how often each candidate is timed; the medians count.
+        rounds: how often each candidate is timed; medians count.
         progress: show a bar on stderr.
         timer: (problem, configurations, device, rounds, step) -> times and failures, instead of the GPU's.
-        gpu: instead of asking the driver.
+        gpu: the GPU, instead of asking the driver.
 
-    Raises ArgumentError where there is nothing to time, NoGpuError without a GPU.
+    Raises ArgumentError if there is nothing to time, NoGpuError without a GPU.
     """
     problem = replace(problem, batch=())
     where = gpu or gpu_to_tune(device, "`warploom explain M N K` shows the model's order")
@@ -111,11 +111,11 @@ def tune(
 
 @dataclass(frozen=True)
 class Found:
-    """What is to be timed.
+    """What to time.
 
     Attributes:
-        key: under which the choice is kept.
-        before: the choice before, which is timed in any case.
+        key: the key of the choice in the table.
+        before: the previous choice, which is always timed.
     """
 
     problem: Timed
@@ -126,7 +126,7 @@ class Found:
 
 
 def fastest(found: Found, device: int, rounds: int, progress: bool, timer: Callable[..., Any]) -> Tuned:
-    """Time the candidates and keep the fastest. Raises ArgumentError where nothing could be timed."""
+    """Time the candidates and keep the fastest. Raises ArgumentError if nothing could be timed."""
     configs = found.candidates if found.before in found.candidates else [found.before, *found.candidates]
     title, steps = f"tuning {found.problem.describe()}", len(configs) * (rounds + 1)
     with Progress(title, steps, after_s=0.0 if progress else float("inf")) as shown:
@@ -135,7 +135,7 @@ def fastest(found: Found, device: int, rounds: int, progress: bool, timer: Calla
 
 
 def gpu_to_tune(device: int, otherwise: str) -> Gpu:
-    """The GPU of a number. Raises NoGpuError, with what can be done otherwise."""
+    """The GPU of a number. Raises NoGpuError, with an alternative in the hint."""
     try:
         return gpu_of(device)
     except NoGpuError as error:
@@ -146,7 +146,7 @@ def gpu_to_tune(device: int, otherwise: str) -> Gpu:
 def settled(
     problem: Timed, key: str, where: Gpu, before: Any, times: Mapping[Any, float], failed: dict[str, str]
 ) -> Tuned:
-    """Choose the fastest and keep it as what `key` names. Raises ArgumentError where nothing could be timed."""
+    """Choose the fastest and keep it under `key`. Raises ArgumentError if nothing could be timed."""
     if not times:
         raise ArgumentError("no candidate could be timed", got="; ".join(f"{k}: {v}" for k, v in failed.items()))
     order = sorted(times, key=lambda config: times[config])
@@ -162,7 +162,8 @@ def settled(
 
 
 def select(problem: Problem, gpu: Gpu, top: int) -> list[Any]:
-    """What is worth timing: what its family wants timed in any case, and the model's best, at most three of a tile."""
+    """The candidates worth timing: those that their family always wants timed, and the model's best, at most three of
+    a tile."""
     chosen: list[Any] = []
     others: list[Any] = []
     tiles: dict[Any, int] = {}
@@ -190,8 +191,8 @@ def time_on_gpu(
 def timed(
     callers: Mapping[Any, Callable[[int], Any]], sets: int, device: int, rounds: int, step: Callable[[], None]
 ) -> tuple[dict[Any, float], dict[str, str]]:
-    """Median microseconds of each configuration's call, and why the others failed. A call gets the number of the set of
-    arrays that it is to compute."""
+    """Median microseconds of each configuration's call, and why the others failed. A call gets the index of the set of
+    arrays to compute."""
     import torch
 
     ready: dict[Any, Callable[[int], Any]] = {}
@@ -258,7 +259,7 @@ def operands(problem: Problem, device: int) -> list[dict[str, Any]]:
 
 
 def caller(problem: Problem, config: Any, sets: list[dict[str, Any]]) -> Callable[[int], Any]:
-    """A function that computes the n-th set with a configuration; from the second time on it only launches."""
+    """A function that computes the n-th set with a configuration; after the first call it only launches."""
     import torch
 
     repeated: dict[int, Any] = {}
@@ -278,8 +279,8 @@ def caller(problem: Problem, config: Any, sets: list[dict[str, Any]]) -> Callabl
 
 
 def untimed_gpu(request: Request) -> Gpu | None:
-    """The GPU of a call whose product nobody has timed there yet; None where nothing is to be timed: the arrays are in
-    host memory, or the configuration is pinned."""
+    """The GPU of a call whose product was never timed there; None if nothing is to be timed, because the arrays are in
+    host memory or the configuration is pinned."""
     if request.config is not None or request.a.device == "cpu":
         return None
     gpu = gpu_of(request.a.index)
@@ -287,14 +288,14 @@ def untimed_gpu(request: Request) -> Gpu | None:
 
 
 def is_captured(request: Request) -> bool:
-    """Whether a call on a GPU becomes part of a CUDA graph: nothing may be timed then."""
+    """True if a call on a GPU is captured into a CUDA graph, so that nothing may be timed."""
     from ..driver import library
 
     return library.load().is_capturing(on_gpu.current_stream([request.a], request.a.index))
 
 
 def tune_before(request: Request) -> None:
-    """With `config.autotune` 1 or 2: time a problem that nobody has timed yet."""
+    """With `config.autotune` 1 or 2: time a problem that has not been timed yet."""
     if request.a.framework == "torch" and untimed_gpu(request) is not None and not is_captured(request):
         tune(request.problem, device=request.a.index, top=TOP if settings.autotune == 1 else 1000)
 

@@ -24,13 +24,13 @@ SHIPPED = Path(__file__).parent / "tables"
 
 
 def key_of(problem: Problem) -> str:
-    """A problem as the tables name it: sizes, types, layout and what is fused."""
+    """A problem's key in the tables: sizes, types, layout and fused operations."""
     promise = ", constant weights" if problem.constant_weights else ""
     return problem.describe() + ("" if problem.accumulate == "default" else f", {problem.accumulate}") + promise
 
 
 class Tables:
-    """The tables of timed choices, read when first asked for."""
+    """The tables of timed choices, read when first needed."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -38,7 +38,7 @@ class Tables:
         self._lock = threading.Lock()
 
     def path(self, gpu: Gpu, folder: str) -> Path:
-        """Where choices for a GPU are kept: they hold for one driver and one version of the package."""
+        """The file of choices for a GPU; they hold for one driver and one version of the package."""
         return Path(folder) / "tuned" / f"{gpu.slug}-driver-{gpu.driver}-warploom-{__version__}.json"
 
     def tuned(self, gpu: Gpu, folder: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Tables:
         return self._table(self.path(gpu, folder)) if folder else {}
 
     def shipped(self, gpu: Gpu) -> dict[str, Any]:
-        """Choices that come with the package."""
+        """Choices shipped with the package."""
         return self._table(SHIPPED / f"{gpu.slug}.json")
 
     def _table(self, path: Path) -> dict[str, Any]:
@@ -56,9 +56,9 @@ class Tables:
             return self._read[path]
 
     def keep(self, gpu: Gpu, folder: str, key: str, config: Any, timed: dict[str, Any]) -> Path | None:
-        """Remember the fastest configuration of what `key` names, on disk and here; the file that has it. That is
-        replaced as a whole, by one process at a time; what a full or read-only disk does not take is remembered here,
-        with a CacheWarning, and in no file.
+        """Remember the fastest configuration for `key`, on disk and in this process. Returns the file, which is
+        replaced atomically, by one process at a time. On a full or read-only disk the choice is remembered only in this
+        process, with a CacheWarning.
         """
         path, row = self.path(gpu, folder), {"config": to_text(config), **timed}
         written: Path | None = path
@@ -69,7 +69,8 @@ class Tables:
                 replace_file(path, {"gpu": asdict(gpu), "warploom": __version__, "choices": rows})
         except OSError as error:
             written = None
-            warnings.warn(f"the choice could not be written to {path}: {error}; it holds in this process", CacheWarning,
+            warnings.warn(f"the choice could not be written to {path}: {error}; only this process uses it",
+            CacheWarning,
                           stacklevel=3)  # fmt: skip
         with self._lock:
             found = _load(path)
@@ -79,7 +80,7 @@ class Tables:
 
 
 def replace_file(path: Path, content: dict[str, Any]) -> None:
-    """Write a file under another name and rename it; nothing is left of it where that fails."""
+    """Write a file under another name and rename it; if that fails, nothing is left behind."""
     handle, temporary = tempfile.mkstemp(prefix=".tuned-", dir=path.parent)
     try:
         with os.fdopen(handle, "w") as file:
@@ -92,7 +93,7 @@ def replace_file(path: Path, content: dict[str, Any]) -> None:
 
 
 def _rows(path: Path) -> dict[str, Any]:
-    """The choices of a file; none where there is no file, or, with a CacheWarning, no table in it."""
+    """The choices in a file; empty if there is no file or, with a CacheWarning, if it holds no table."""
     try:
         rows = json.loads(path.read_text())["choices"]
         if isinstance(rows, dict):
@@ -103,14 +104,14 @@ def _rows(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
     warnings.warn(
-        f"the choices in {path} cannot be read ({reason}), and are done without; the next choice that is kept there "
+        f"the choices in {path} cannot be read ({reason}), and are ignored; the next choice that is kept there "
         "replaces them", CacheWarning, stacklevel=3,
     )  # fmt: skip
     return {}
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """A table's configurations. Rows that this version cannot read are left out, and a warning says how many."""
+    """A table's configurations. Rows that this version cannot read are skipped, and a warning gives their number."""
     found, unread = {}, 0
     for key, row in _rows(path).items():
         try:
@@ -119,8 +120,7 @@ def _load(path: Path) -> dict[str, Any]:
             unread += 1
     if unread:
         warnings.warn(
-            f"{path} has {unread} choices that this version cannot read, and does without; `warploom tune` makes them "
-            "anew",
+            f"{path} has {unread} choices that this version cannot read, and ignores; `warploom tune` makes them anew",
             CacheWarning,
             stacklevel=2,
         )

@@ -1,8 +1,8 @@
-"""Kernels that their authors could not run: they are announced once, and the first result of each is checked.
+"""Kernels that were never run on hardware: they are announced once, and the first result of each is checked.
 
-The check is slow and plain: rows of every band of 128, all columns, in float64 on the host. It finds a tile that is
-missing, doubled or in the wrong place, a stage that was overwritten, a fragment read in the wrong order; it does not
-find what is wrong only now and then. `config.check_unproven` (WARPLOOM_CHECK_UNPROVEN=off) leaves it out.
+The check is slow and simple: some rows of every band of 128, all columns, in float64 on the host. It finds tiles that
+are missing, doubled or misplaced, overwritten stages, and misread fragments, but not intermittent errors.
+`config.check_unproven` (WARPLOOM_CHECK_UNPROVEN=off) turns it off.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from .request import Request
 from .views import broadcast, item, to_array, transposed
 
 BAND = 128
-"""Rows of which some are checked: a tile of the kernels has no fewer."""
+"""Band of rows from which some are checked: no kernel has a smaller tile."""
 MOST_WORK = 2**36
 """Multiply-adds of a check: about a second of a CPU."""
 SLACK = 2.0**-9
-"""Of the largest element: what sums of f32 and fused activations may be off by, far less than a wrong element is."""
+"""Tolerance relative to the largest element, for f32 sums and fused activations; a wrong element is off by far more."""
 
 
 class Announced(Protocol):
-    """Kernels by name, and why they are unproven; "" where they are not."""
+    """Kernels by name, and why they are unproven; "" if they are not."""
 
     name: str
     unproven: str
 
 
 def announce(family: KernelFamily | Announced) -> None:
-    """Say once in a process that nobody ran these kernels."""
+    """Warn once per process that these kernels were never run on hardware."""
     if family.unproven and warned().first(("unproven", family.name)):
         checked = "; the first result of each is compared with a slow reference" if settings.check_unproven else ""
         warnings.warn(
@@ -54,10 +54,10 @@ def announce(family: KernelFamily | Announced) -> None:
 
 
 def check_first(request: Request, config: Any, result: ArrayView) -> None:
-    """Compare the first result of a configuration, for these types and this end, with the reference.
+    """Compare the first result of a configuration, for these types and this epilogue, with the reference.
 
-    result: (…, M, N). Raises WrongResultError where an element is off by more than arithmetic explains. What is being
-    captured into a graph, and what has no view in its framework, is left for a later call.
+    result: (…, M, N). Raises WrongResultError if an element is off by more than rounding explains. A result that is
+    being captured into a graph, or has no view in its framework, is left for a later call.
     """
     problem = request.problem
     if not due(("checked", config, problem.product, problem.fusion), result):
@@ -72,7 +72,7 @@ def check_first(request: Request, config: Any, result: ArrayView) -> None:
 
 
 def check_groups(group: Grouped, config: Any, result: ArrayView) -> None:
-    """The same for a grouped product: some rows of every group; result: (Rows, N) or (Groups, Room, N)."""
+    """Like `check_first` for a grouped product: some rows of each group; result: (Rows, N) or (Groups, Room, N)."""
     if not due(("grouped", config, group.product, group.fusion, group.what), result):
         return
     marks = numbers_in(group.views["marks"]).astype(int)
@@ -96,13 +96,13 @@ def check_groups(group: Grouped, config: Any, result: ArrayView) -> None:
 
 
 def due(key: Any, result: ArrayView) -> bool:
-    """Whether a result is the first of its kind, and can be looked at now."""
+    """True if a result is the first of its kind, and can be read now."""
     readable = result.host is not None or result.framework == "torch"
     return settings.check_unproven and readable and not _capturing() and warned().first(key)
 
 
 def _compare(config: Any, got: np.ndarray, exact: np.ndarray, rows: np.ndarray, out: DType, fusion: Fusion) -> None:
-    """Raise WrongResultError where an element is off by more than arithmetic explains."""
+    """Raise WrongResultError if an element is off by more than rounding explains."""
     largest = LARGEST.get(out)
     if largest is not None:
         exact = np.clip(exact, -largest, largest)
@@ -111,16 +111,16 @@ def _compare(config: Any, got: np.ndarray, exact: np.ndarray, rows: np.ndarray, 
     if off.any():
         row, column = np.argwhere(off)[0]
         raise WrongResultError(
-            f"the first result of {config.name()} is wrong: {off.sum()} of {off.size} elements checked differ",
+            f"the first result of {config.name()} is wrong: {off.sum()} of {off.size} checked elements differ",
             expected=f"about {exact[row, column]:.6g} at ({rows[row]}, {column})",
             got=f"{got[row, column]:.6g}",
-            consequence="the kernel was not run on hardware by the authors, and is wrong here",
+            consequence="the kernel was never run on hardware before, and is wrong here",
             hint="please report it with this message; another config= or torch.matmul may be right",
         )
 
 
 def _rows(m: int, n: int, k: int) -> np.ndarray:
-    """Which rows are compared: all of a small product, else the same number of each band, spread over it."""
+    """The rows to compare: all rows of a small product, otherwise the same number from each band, spread over it."""
     bands = -(-m // BAND)
     each = max(1, min(BAND, MOST_WORK // max(n * k * bands, 1)))
     rows = np.arange(bands)[:, None] * BAND + (np.arange(each) * BAND // each)[None, :]
@@ -145,7 +145,7 @@ def _end(request: Request, index: tuple[int, ...], rows: np.ndarray) -> dict[str
 
 
 def numbers_in(array: ArrayView, rows: np.ndarray | None = None, dtype: DType | None = None) -> np.ndarray:
-    """Values in float64; of f32 that is multiplied as tf32, what the unit reads."""
+    """Values in float64; f32 that is multiplied as tf32 is truncated like in the tensor core."""
     if array.host is not None:
         host = array.host if rows is None else array.host[rows]
     else:
@@ -164,7 +164,7 @@ def _unit(out: DType) -> float:
 
 
 def _least(fusion: Fusion) -> float:
-    """For results near zero."""
+    """Absolute tolerance for results near zero."""
     return 1e-6 if fusion.activation else 1e-30
 
 

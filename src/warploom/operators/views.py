@@ -1,7 +1,7 @@
-"""Matrices inside arrays: where each is, whether TMA can read it there, and its copy where it cannot.
+"""Matrices inside arrays: their location, whether TMA can read them there, and their copy if it cannot.
 
-Everything works on `runtime.ArrayView`: slicing, transposing and merging are arithmetic on addresses and strides, the
-same for every framework and both machines. Only a copy asks the framework, and only torch, CuPy and NumPy are asked.
+Everything works on `runtime.ArrayView`. Slicing, transposing and merging are arithmetic on addresses and strides, the
+same for every framework and both machines. Only copies use the framework, and only torch, CuPy and NumPy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .spec.problem import TMA_BYTES
 
 
 def restrided(source: ArrayView, shape: Sequence[int], strides: Sequence[int]) -> ArrayView:
-    """The same memory from the same address on, with another shape and other strides (bytes)."""
+    """The same memory from the same address, with another shape and other strides (bytes)."""
     host = source.host
     if host is not None:  # by bits: as_strided does not know the eight-bit floats
         bits = host.view(f"u{host.itemsize}")
@@ -29,7 +29,7 @@ def restrided(source: ArrayView, shape: Sequence[int], strides: Sequence[int]) -
 
 
 def transposed(source: ArrayView) -> ArrayView:
-    """The last two dimensions exchanged."""
+    """The view with its last two dimensions swapped."""
     shape, strides = source.shape, source.strides
     return restrided(
         source, (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2])
@@ -49,7 +49,7 @@ def item(source: ArrayView, index: tuple[int, ...]) -> ArrayView:
 
 
 def broadcast(source: ArrayView, batch: tuple[int, ...]) -> ArrayView:
-    """Leading dimensions stretched to `batch`, with strides of 0 where one matrix serves many."""
+    """Leading dimensions broadcast to `batch`, with strides of 0 for repeated matrices."""
     own = source.shape[:-2]
     missing = len(batch) - len(own)
     strides = [0] * missing
@@ -59,7 +59,7 @@ def broadcast(source: ArrayView, batch: tuple[int, ...]) -> ArrayView:
 
 
 def merged(source: ArrayView) -> ArrayView | None:
-    """(…, M, K) as one (M', K), or None where the leading dimensions have no common stride."""
+    """(…, M, K) as one (M', K), or None if the leading dimensions have no common stride."""
     rows, stride = source.shape[-2], source.strides[-2]
     for length, step in zip(reversed(source.shape[:-2]), reversed(source.strides[:-2]), strict=True):
         if length == 1:
@@ -77,12 +77,12 @@ def merged(source: ArrayView) -> ArrayView | None:
 
 
 def aligned(source: ArrayView, align: int = TMA_BYTES) -> bool:
-    """Whether the address is a multiple of `align` bytes."""
+    """True if the address is a multiple of `align` bytes."""
     return source.pointer % align == 0
 
 
 def rows_addressable(source: ArrayView) -> bool:
-    """Whether a 2-D view has contiguous rows that begin at multiples of 16 bytes (PTX ISA 5.5.2)."""
+    """True if a 2-D view has contiguous rows that start at multiples of 16 bytes (PTX ISA 5.5.2)."""
     rows, columns = source.shape
     outer, inner = source.strides
     width = source.dtype.bytes
@@ -94,13 +94,13 @@ def rows_addressable(source: ArrayView) -> bool:
 
 
 def rows_storable(source: ArrayView) -> bool:
-    """Whether TMA stores to a 2-D view and to nothing else: it stores rows in whole 16-byte pieces, and would write
-    past the end of those of another length (docs/measured-facts.md)."""
+    """True if a TMA store to a 2-D view writes nothing else. It stores rows in whole 16-byte chunks, and so writes
+    past the end of rows of any other length (docs/measured-facts.md)."""
     return rows_addressable(source) and source.shape[1] * source.dtype.bytes % TMA_BYTES == 0
 
 
 def with_rows(source: ArrayView) -> ArrayView:
-    """A view that `rows_addressable` accepted, its strides made plain where a dimension has one element."""
+    """A view accepted by `rows_addressable`, with normalised strides for dimensions of one element."""
     rows, columns = source.shape
     outer, width = source.strides[0], source.dtype.bytes
     if rows == 1:
@@ -112,11 +112,11 @@ def with_rows(source: ArrayView) -> ArrayView:
 
 @dataclass(frozen=True)
 class Stored:
-    """An operand as the kernel takes it.
+    """How the kernel can read an operand.
 
     Attributes:
-        major: "K" where the array is (rows, K), "MN" where it is (K, rows).
-        copy: why it must be copied first; "" where it need not.
+        major: "K" if the array is (rows, K), "MN" if it is (K, rows).
+        copy: why it must be copied first; "" if it need not be.
     """
 
     major: str
@@ -124,14 +124,14 @@ class Stored:
 
 
 def stored(operand: ArrayView, transposable: bool) -> Stored:
-    """How an operand, seen as (rows, K), can be read.
+    """How an operand, viewed as (rows, K), can be read.
 
-    transposable: whether the tensor core takes the type MN-major (16-bit types only, PTX ISA 9.7.15.5.1.2).
+    transposable: True if the tensor core takes the type MN-major (16-bit types only, PTX ISA 9.7.15.5.1.2).
     """
     if rows_addressable(operand):
         return Stored("K")
     if rows_addressable(transposed(operand)):
-        return Stored("MN") if transposable else Stored("K", f"{operand.dtype} is read along k only")
+        return Stored("MN") if transposable else Stored("K", f"{operand.dtype} can only be read along k")
     return Stored("K", misfit(operand))
 
 
@@ -142,9 +142,9 @@ def misfit(operand: ArrayView) -> str:
     if any(step <= 0 for step in strides):
         return "one of its strides is not positive"
     if width not in strides and len(strides) == 2:
-        return "no dimension of it is contiguous"
+        return "none of its dimensions is contiguous"
     if any(step % TMA_BYTES for step in strides if step != width):
-        return f"its rows do not begin at multiples of {TMA_BYTES} bytes"
+        return f"its rows do not start at multiples of {TMA_BYTES} bytes"
     return f"its address is not a multiple of {TMA_BYTES} bytes"
 
 
@@ -152,12 +152,12 @@ def misfit(operand: ArrayView) -> str:
 
 
 def round_up(value: int, multiple: int) -> int:
-    """The next multiple."""
+    """The value rounded up to a multiple."""
     return -(-value // multiple) * multiple
 
 
 def padded_like(model: ArrayView, shape: tuple[int, ...], dtype: DType) -> ArrayView:
-    """A new (rows, columns) array on the device of `model`, its rows at multiples of 16 bytes. Holds anything."""
+    """A new (rows, columns) array on the device of `model`, with rows at multiples of 16 bytes, uninitialised."""
     rows, columns = shape
     step = round_up(columns * dtype.bytes, TMA_BYTES)
     room = view(empty_like_kind(_host_model(model), (rows, step // dtype.bytes), dtype), "buffer")
@@ -165,12 +165,12 @@ def padded_like(model: ArrayView, shape: tuple[int, ...], dtype: DType) -> Array
 
 
 def _host_model(model: ArrayView) -> ArrayView:
-    """A JAX array on the CPU cannot be written; what is made for it is a NumPy array."""
+    """A JAX array on the CPU is not writable; its copies are NumPy arrays."""
     return replace(model, framework="numpy") if model.framework == "jax" and model.device == "cpu" else model
 
 
 def copy_into(target: ArrayView, source: ArrayView) -> None:
-    """target[...] = source, on the current stream of a GPU. Both of one shape and dtype."""
+    """target[...] = source, on the current stream of a GPU. Both have one shape and dtype."""
     if source.host is not None and target.host is not None:
         target.host[...] = source.host
         return
@@ -178,7 +178,7 @@ def copy_into(target: ArrayView, source: ArrayView) -> None:
 
 
 def to_array(source: ArrayView) -> Any:
-    """The view as an array of its owner's framework. Raises ArgumentError for frameworks that have no strided views."""
+    """The view as an array of its owner's framework. Raises ArgumentError for frameworks without strided views."""
     if source.framework == "torch":
         owner = source.owner.detach()
         width = source.dtype.bytes
@@ -192,13 +192,13 @@ def to_array(source: ArrayView) -> Any:
     if source.host is not None:
         return source.host
     raise ArgumentError(
-        f"a {source.framework} array cannot be copied to where the hardware could read it",
-        expected="a torch or CuPy array, or rows that begin at multiples of 16 bytes",
+        f"a {source.framework} array cannot be copied to where the hardware can read it",
+        expected="a torch or CuPy array, or rows that start at multiples of 16 bytes",
         got=source.describe(),
         hint="copy it yourself, with each row padded to 16 bytes",
     )
 
 
 def new_array(model: ArrayView, shape: tuple[int, ...], dtype: DType) -> Any:
-    """A new contiguous array on the device of `model`, in its framework (NumPy for JAX on the CPU). Holds anything."""
+    """A new contiguous array on the device of `model`, in its framework (NumPy for JAX on the CPU), uninitialised."""
     return empty_like_kind(_host_model(model), shape, dtype)

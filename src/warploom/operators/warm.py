@@ -1,7 +1,7 @@
-"""`warm`: build ahead what `matmul` will run for many products, by all cores, so that no first call waits for it.
+"""`warm`: builds the kernels of many products in advance, on all cores, so that no first call waits for a build.
 
-Each kernel is traced and assembled once, in a process of its own, and put into the cache on disk, where every later
-process finds it (`kernel_cache`, `driver.cache`). It needs ptxas, not a GPU.
+Each kernel is traced and assembled once, in a separate process, and stored in the disk cache, where every later
+process finds it (`kernel_cache`, `driver.cache`). This needs ptxas, but no GPU.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from .spec.problem import TMA_BYTES, Problem
 
 @dataclass(frozen=True)
 class Warmed:
-    """What `warm` did.
+    """The result of `warm`.
 
     Attributes:
-        products, kernels: how many products were asked for, and how many kernels those are.
+        products, kernels: number of requested products, and of the kernels they need.
         built: kernels that were not in the cache before.
         failed: products whose kernel does not build, with the reason.
         folder: the cache.
@@ -50,15 +50,15 @@ def warm(problems: Iterable[Problem], gpu: Gpu, *, workers: int | None = None, p
     """Build the kernels that `matmul` chooses for these products on a GPU.
 
     Args:
-        workers: processes; as many as the machine has cores by default; 0: in this one.
+        workers: number of processes, by default the number of cores; 0: build in this process.
         progress: show a bar on stderr.
 
-    Raises ArgumentError where the cache is off, and for a product that no kernel computes. Interrupted, it ends its
-    processes; what was built stays, and the next call goes on from there.
+    Raises ArgumentError if the cache is off, and for a product that no kernel computes. An interrupt ends the
+    processes; finished builds stay, and the next call continues from there.
     """
     folder = settings.cache_dir
     if folder is None:
-        raise ArgumentError("the cache is off, so what is built would be lost",
+        raise ArgumentError("the cache is off, so the builds would be lost",
                             expected="a folder: config.cache_dir, or WARPLOOM_CACHE_DIR")  # fmt: skip
     wanted = list(dict.fromkeys(replace(each, batch=()) for each in problems))
     kernels: dict[Any, Problem] = {}
@@ -78,7 +78,7 @@ def warm(problems: Iterable[Problem], gpu: Gpu, *, workers: int | None = None, p
 
 
 def _results(jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[tuple[Problem, tuple[bool, str]]]:
-    """Each job's problem and result, as they come; one that ended its process is done here."""
+    """Each job's problem and result, as they finish; a job whose process died is done here."""
     if workers < 2:
         for job in jobs:
             yield job[0], _build(*job)
@@ -89,24 +89,24 @@ def _results(jobs: Sequence[tuple[Any, ...]], workers: int) -> Iterable[tuple[Pr
             try:
                 for number, result in _submitted(pool, left):
                     yield left.pop(number)[0], result
-            except BaseException:  # interrupted: what waits is not begun, and what is half built is nowhere
+            except BaseException:  # interrupted: pending jobs are dropped, and unfinished builds leave nothing behind
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in list((pool._processes or {}).values()):
                     process.terminate()
                 raise
-    except BrokenProcessPool:  # killed, for lack of memory say: one after the other needs less
+    except BrokenProcessPool:  # killed, for example for lack of memory: one after the other needs less
         for job in list(left.values()):
             yield job[0], _build(*job)
 
 
 @contextmanager
 def _begun_without_interrupts() -> Iterator[None]:
-    """Processes that begin here never hear of Ctrl-C, which a terminal sends to all: this one ends them.
+    """Processes started here ignore Ctrl-C, which a terminal sends to all: this process ends them.
 
-    A process begins with the mask of the thread that made it, so it is deaf while it still imports, too. An interrupt
-    that comes here meanwhile is heard afterwards.
+    A process inherits the signal mask of the thread that started it, so it also ignores interrupts while it imports. An
+    interrupt that arrives here in the meantime is delivered afterwards.
     """
-    resource_tracker.ensure_running()  # begins with the first process otherwise, and lifts the mask
+    resource_tracker.ensure_running()  # otherwise it starts with the first process, and lifts the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -115,7 +115,7 @@ def _begun_without_interrupts() -> Iterator[None]:
 
 
 def _submitted(pool: Executor, jobs: dict[int, tuple[Any, ...]]) -> Iterable[tuple[int, tuple[bool, str]]]:
-    with _begun_without_interrupts():  # the first submission begins all processes
+    with _begun_without_interrupts():  # the first submission starts all processes
         futures: dict[Future[tuple[bool, str]], int] = {
             pool.submit(_build, *job): number for number, job in jobs.items()
         }
@@ -124,14 +124,14 @@ def _submitted(pool: Executor, jobs: dict[int, tuple[Any, ...]]) -> Iterable[tup
 
 
 def _build(problem: Problem, config: Any, gpu: Gpu, folder: Path) -> tuple[bool, str]:
-    """Whether a kernel was built, and why not; ("" where it is in the cache now)."""
+    """True if a kernel was built, and why not; ("" if it is in the cache now)."""
     first = ""
     with settings.override(cache_dir=folder):
         for each in chain((config,), (other for other, _ in ranking(problem, gpu))):
             try:
                 program = kernel_cache.program_of(problem, each, keep=True)
                 return not on_gpu.build(program, on_gpu.target_for(program, gpu.arch)).from_cache, ""
-            except (CompilationError, TraceError) as error:  # matmul takes the next best then
+            except (CompilationError, TraceError) as error:  # matmul then takes the next best
                 first = first or f"{type(error).__name__}: {error.what}"
             except WarploomError as error:
                 return False, f"{type(error).__name__}: {error.what}"

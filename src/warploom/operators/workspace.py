@@ -1,4 +1,4 @@
-"""Memory that the library owns: what split-K kernels add up in, and counters that are zero between calls."""
+"""Memory that the library owns: split-K workspaces, and counters that are zero between calls."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..runtime.arrays import ArrayView, view
 from .views import new_array, to_array
 
 NAMES = ("workspace", "counters")
-"""What kernels call such arrays."""
+"""Kernel names of such arrays."""
 
 
 class Workspaces:
     """The buffers of a process. Calls in different streams never share one, nor do a captured graph and other calls.
 
-    A buffer that has become too small is kept with the larger one: remembered launches still write to it.
-    A graph that is captured gets buffers of its own, zeroed by the graph itself each time it runs.
+    A buffer that has become too small is kept along with the larger one, because remembered launches still write to
+    it. A captured graph gets its own buffers, which the graph zeroes each time it runs.
     """
 
     def __init__(self) -> None:
@@ -38,13 +38,13 @@ class Workspaces:
         model: ArrayView,
         settle: Callable[[], None] = lambda: None,
     ) -> ArrayView:
-        """A buffer of at least that shape, zeros when it is new. settle: waits until a new buffer has been zeroed."""
+        """A buffer of at least that shape, zeroed if new. settle: waits until a new buffer has been zeroed."""
         with self._lock:
             held = self._held.get(key)
             if held is None or not _covers(held, shape):
                 if held is not None:
                     self._outgrown.append(held)
-                    shape = (max(shape[0], 2 * held.shape[0]), *shape[1:])  # all that were outgrown: less than this one
+                    shape = (max(shape[0], 2 * held.shape[0]), *shape[1:])  # larger than all outgrown ones together
                 held = self._held[key] = _zeros(shape, dtype, model)
                 settle()
             return held
@@ -53,7 +53,7 @@ class Workspaces:
         self, key: Any, graph: int, shape: tuple[int, ...], dtype: DType, model: ArrayView,
         settle: Callable[[], None], *, pooled: bool,
     ) -> ArrayView:  # fmt: skip
-        """The same for a graph that is being captured. pooled: new arrays come from memory that the graph keeps."""
+        """Like `get`, for a graph being captured. pooled: new arrays come from memory that the graph keeps."""
         with self._lock:
             made_for, held = self._of_graph.get(key, (0, None))
             if held is None or made_for != graph or not _covers(held, shape):
@@ -89,8 +89,8 @@ def workspace(name: str, needed: tuple[tuple[int, int], int], model: ArrayView, 
 
 
 def of_stream(name: str, shape: tuple[int, ...], dtype: DType, model: ArrayView, stream: Any = None) -> ArrayView:
-    """A buffer next to `model` for launches in a stream, None: the caller's current one; zeros when it is new."""
-    if model.device == "cpu":  # its threads have no streams, and an emulation may end half-way: nothing is shared
+    """A buffer next to `model` for launches in a stream (None: the caller's current one), zeroed if new."""
+    if model.device == "cpu":  # there are no streams, and an emulation may stop half-way: nothing is shared
         return Workspaces().get(name, shape, dtype, model)
     from ..driver import library
 

@@ -1,4 +1,4 @@
-"""The kernel families, in the order in which equals are tried."""
+"""The kernel families, in the order in which ties are broken."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ ATTENTION = (AttentionConfig, DecodeConfig)
 
 
 def candidates(problem: Problem, gpu: Gpu, *, every: bool = False) -> list[Any]:
-    """Configurations for a problem on a GPU, in no particular order. Each of them can be built.
+    """Configurations for a problem on a GPU, in no particular order. All of them can be built.
 
-    every: also those next to the one that a family's own rule gives, to be timed.
+    every: also the variants around a family's own choice, for timing.
     """
     found = [
         config
@@ -54,13 +54,13 @@ def candidates(problem: Problem, gpu: Gpu, *, every: bool = False) -> list[Any]:
 def family_of(config: Any, problem: Problem) -> KernelFamily:
     """The family that builds a configuration for a problem.
 
-    Raises ArgumentTypeError for what is not a configuration, ArgumentError where its family does not compute this.
+    Raises ArgumentTypeError if it is not a configuration, ArgumentError if its family does not compute the problem.
     """
     owners = [family for family in FAMILIES if isinstance(config, family.config)]
     if not owners:
         raise ArgumentTypeError(
             "config= is not a configuration of a kernel",
-            expected="a name as `warploom explain` shows it, or one of "
+            expected="a name as shown by `warploom explain`, or one of "
             + ", ".join(sorted({f"{family.config.__module__}.{family.config.__name__}" for family in FAMILIES})),
             got=repr(config),
         )
@@ -70,20 +70,20 @@ def family_of(config: Any, problem: Problem) -> KernelFamily:
     raise ArgumentError(
         f"the {owners[0].name} kernels do not compute this" + (": they do not promote sums" * problem.promoted),
         expected="a cooperative Config of one CTA" if problem.promoted else "another configuration",
-        got=config.name(), hint="leave config= to the library",
+        got=config.name(), hint="omit config= to let the library choose",
     )  # fmt: skip
 
 
 def estimate(config: Any, problem: Problem, gpu: Gpu) -> Estimate:
-    """How long all products of a problem take, one launch each."""
+    """The time of all products of a problem, one launch each."""
     return family_of(config, problem).estimate(config, problem, gpu).times(problem.count)
 
 
 def ranked(configs: list[Any], problem: Problem, gpu: Gpu) -> list[tuple[Any, Estimate]]:
-    """Configurations with their estimates, the fastest first; equals by name, so that the order is always the same.
+    """Configurations with their estimates, fastest first; ties are ordered by name, so the order is deterministic.
 
-    Where there are free tiles, the estimates are corrected by what a sweep of all families showed (`correction`);
-    elsewhere what readings put first comes before the rest.
+    If there are free tiles, the estimates are corrected by a fit to a sweep of all families (`correction`).
+    Otherwise the configurations preferred by measurements come first.
     """
     timed = [(config, family_of(config, problem), estimate(config, problem, gpu)) for config in configs]
     if computes(problem) and measured(configs):
@@ -101,9 +101,9 @@ def ranked(configs: list[Any], problem: Problem, gpu: Gpu) -> list[tuple[Any, Es
 
 
 def to_text(config: Any) -> str:
-    """A configuration as tables, graphs and caches keep it: "hopper_large:tile_n=192,stages=5".
+    """A configuration as text, for tables, graphs and caches: "hopper_large:tile_n=192,stages=5".
 
-    Fields at their defaults are left out. Raises ArgumentTypeError for anything else.
+    Fields at their defaults are omitted. Raises ArgumentTypeError for anything else.
     """
     for family in FAMILIES:
         if type(config) is family.config:
@@ -118,9 +118,9 @@ def to_text(config: Any) -> str:
 
 @lru_cache(maxsize=1024)
 def from_text(text: str) -> Any:
-    """The configuration of such a text, or of a short name as earlier evidence files have it.
+    """The configuration of such a text, or of a short name in earlier evidence files.
 
-    Raises ArgumentError for another text.
+    Raises ArgumentError for any other text.
     """
     name, colon, words = text.partition(":")
     for family in FAMILIES:
@@ -132,7 +132,7 @@ def from_text(text: str) -> Any:
     try:
         return any_config(text)
     except ArgumentError as error:
-        if "=" in name:  # fields, of the family that may go unnamed
+        if "=" in name:  # fields of the family whose name may be omitted
             raise
         raise ArgumentError(
             "this is not a configuration of a kernel",

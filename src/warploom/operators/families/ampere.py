@@ -19,12 +19,12 @@ TILE_K = 64
 PART = 16
 """A warp's part of a tile is a multiple of PART x PART."""
 MACS, MHZ, FILL_BYTES, MEMORY = 1024, 1410.0, 47.0, 2.0e6
-"""An A100 by its data sheet and white paper: multiply-adds of a multiprocessor in a cycle, its clock, bytes per cycle
+"""An A100 by its data sheet and white paper: multiply-adds per cycle of a multiprocessor, its clock, bytes per cycle
 from L2 to one multiprocessor (5120 for 108 of them), bytes per microsecond from memory."""
 START_US = 3.0
 ASSUMED = "an A100's data sheet; no kernel was timed on such a GPU"
 REGISTERS = 100
-"""About what a thread needs besides its accumulators (ptxas: 84 to 126)."""
+"""Approximate registers of a thread besides its accumulators (ptxas: 84 to 126)."""
 
 
 @dataclass(frozen=True)
@@ -45,22 +45,22 @@ class AmpereConfig(Configuration):
 
     @property
     def output_tile(self) -> tuple[int, int]:
-        """Rows and columns of D that a CTA computes at one time."""
+        """Rows and columns of D that a CTA computes at a time."""
         return self.tile_m, self.tile_n
 
     def shared_bytes(self, *of: Any) -> int:
-        """Bytes of shared memory, whatever the product."""
+        """Bytes of shared memory, independent of the product."""
         return self.stages * (self.tile_m + self.tile_n) * TILE_K * bf16.bytes
 
     def check(self, *of: Any) -> None:
-        """Raise ArgumentError where no kernel can be built from this, whatever the product."""
+        """Raise ArgumentError if no kernel can be built from this, independent of the product."""
         check_fields(self, {"tile_m": PART, "tile_n": PART, "stages": 2, "warps_m": 1, "warps_n": 1}, (), {})
         limit = arches.get(Ampere.arch).shared_per_cta
         if self.tile_m % (PART * self.warps_m) or self.tile_n % (PART * self.warps_n):
             raise ArgumentError("the warps do not divide the tile", got=self.name(),
-                                expected=f"parts of a multiple of {PART} x {PART} for each warp")  # fmt: skip
+                                expected=f"a warp tile that is a multiple of {PART} x {PART}")  # fmt: skip
         if self.shared_bytes() > limit or self.threads > 1024:
-            raise ArgumentError("the stages or threads are more than a CTA may have", got=self.name(),
+            raise ArgumentError("the stages or threads exceed the limits of a CTA", got=self.name(),
                                 expected=f"{limit} bytes of shared memory and 1024 threads")  # fmt: skip
 
 
@@ -70,24 +70,24 @@ class Ampere(KernelFamily):
     name, arch, config = AmpereConfig.family, "sm_80", AmpereConfig
 
     def takes(self, problem: Problem) -> bool:
-        """Products of bf16 with a result of bf16 or f32, whatever is done to it afterwards, but for array scales."""
+        """Products of bf16 with a bf16 or f32 result and any epilogue, except array scales."""
         product = problem.product
         return product.a is product.b is bf16 and product.out in (bf16, f32) and not problem.fusion.scales
 
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[AmpereConfig]:
-        """Each tile whose stages fit the GPU; none for Hopper, which has kernels of its own."""
+        """Each tile whose stages fit the GPU; none for Hopper, which has its own kernels."""
         if gpu.number >= HOPPER:
             return []
         limit = arches.get(gpu.arch).shared_per_cta
         return [each for tile in TILES if (each := AmpereConfig(*tile)).shared_bytes() <= limit]
 
     def goes_first(self, config: AmpereConfig, problem: Problem, gpu: Gpu) -> bool:
-        """The rung's own tile, the one that was timed (on an H200), where every multiprocessor gets one."""
+        """The rung's own tile, which was timed (on an H200), if every multiprocessor gets one."""
         tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
         return config == AmpereConfig() and tiles >= gpu.sms
 
     def estimate(self, config: AmpereConfig, problem: Problem, gpu: Gpu) -> Estimate:
-        """The longer of multiplying and filling on the busiest multiprocessor, or memory's time."""
+        """The longer of multiplying and filling on the busiest multiprocessor, or the memory time."""
         tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
         accumulators = config.tile_m * config.tile_n // config.threads
         resident = max(1, min(
@@ -108,7 +108,7 @@ class Ampere(KernelFamily):
         )  # fmt: skip
 
     def build(self, problem: Problem, config: AmpereConfig, overhang: bool) -> Any:
-        """The kernel; its rows of D are of its own memory where they are not whole 16 bytes."""
+        """The kernel; if rows of D are not multiples of 16 bytes, they are in separate memory."""
         from ...kernels.ladder import r06_ampere_multistage as rung
 
         out = problem.product.out if problem.fusion.empty else f32

@@ -1,4 +1,4 @@
-"""GPUs of sm_100: `kernels.blackwell.gemm`, alone or in pairs of CTAs, with the same ends as Hopper's kernels."""
+"""GPUs of sm_100: `kernels.blackwell.gemm`, with one CTA or CTA pairs, and the same epilogues as Hopper's kernels."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .family import KernelFamily
 TILES = ((256, 256), (256, 192), (256, 128), (256, 64), (128, 256), (128, 128), (128, 64), (128, 32))
 MOST_STAGES = 8
 MACS, MHZ, FILL_BYTES, MEMORY = 4096, 1850.0, 58.0, 7.2e6
-"""Multiply-adds of 16 bits of a multiprocessor in a cycle and the clock of a B200 by its data sheet, bytes a cycle from
-L2 to one multiprocessor (an H200's, for want of another), bytes a microsecond from memory (nine tenths of the data
+"""16-bit multiply-adds per cycle of a multiprocessor and the clock of a B200 by its data sheet, bytes per cycle from L2
+to one multiprocessor (an H200's, for lack of another), bytes per microsecond from memory (nine tenths of the data
 sheet's)."""
 END_CYCLES, START_US = 1500.0, 3.0
-"""Of the last tile's store, and of a launch: guesses."""
+"""The time of the last tile's store, and of a launch: guesses."""
 SPLIT_US = 1.0
-"""Of the exchange of sums: a guess."""
+"""The time to exchange partial sums: a guess."""
 SPLITS = (1, 2, 4, 8)
 STEP_BYTES, CELL_BYTES = 32, 4
-"""Of a row of A or B that one product multiplies, and of an element of D in tensor memory."""
+"""Bytes of a row of A or B that one MMA multiplies, and of an element of D in tensor memory."""
 ASSUMED = "a B200's data sheet; no kernel was timed on such a GPU, nor run on one by the authors"
 
 
@@ -36,7 +36,7 @@ class OfBlackwell(KernelFamily):
     unproven = "assembled and emulated, not run on hardware by the authors"
 
     def takes(self, problem: Problem) -> bool:
-        """Everything but sums that are promoted: scales of blocks of 128 are not the unit's own."""
+        """Everything but promoted sums: the tensor core does not apply scales of blocks of 128."""
         return not problem.promoted
 
 
@@ -46,7 +46,7 @@ class Blackwell(OfBlackwell):
     name, config = Config.family, Config
 
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[Config]:
-        """Each tile with as many stages and accumulators as fit; none that is twice as large as the product."""
+        """Each tile with as many stages and accumulators as fit, except tiles twice as large as the product."""
         found = []
         for tile_m, tile_n in TILES:
             plain = Config(tile_m, tile_n, 1, max(1, min(4, COLUMNS // tile_n)))
@@ -58,8 +58,8 @@ class Blackwell(OfBlackwell):
         return found
 
     def estimate(self, config: Config, problem: Problem, gpu: Gpu) -> Estimate:
-        """Of one product: the longest of multiplying, reading shared memory and filling it, on the busiest
-        multiprocessor, or memory's time."""
+        """The time of one product: the longest of multiplying, reading shared memory and filling it, on the busiest
+        multiprocessor, or the memory time."""
         tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
         places = max(1, gpu.sms // config.group)
         rounds, steps = -(-tiles // places), -(-problem.k // problem.product.tile_k)
@@ -86,9 +86,9 @@ class Blackwell(OfBlackwell):
         return gemm.build(config, problem.product, problem.fusion, whole=not overhang)
 
     def per_tile(self, config: Config, problem: Problem) -> dict[str, int]:
-        """Products that one thread issues, bytes that TMA brings to shared memory and the unit reads there, bytes of
-        tensor memory that products read and write and that the epilogue loads. A product reads 32 bytes of each row of
-        A and of B, of a pair of CTAs each its own rows and its half of B; all but the first read D, too."""
+        """MMAs that one thread issues, bytes that TMA writes to shared memory and the tensor core reads there, bytes of
+        tensor memory that MMAs read and write and that the epilogue loads. An MMA reads 32 bytes of each row of A and
+        B; in a CTA pair each reads its own rows of A and half of B. All but the first MMA also read D."""
         k_tiles, cells = -(-problem.k // problem.product.tile_k), config.tile_m * config.tile_n
         products = k_tiles * (TILE_K_BYTES // STEP_BYTES)
         return {
@@ -113,7 +113,7 @@ class BlackwellSmallM(OfBlackwell):
     name, config = SmallMConfig.family, SmallMConfig
 
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[SmallMConfig]:
-        """All rows in one tile, K divided so that the multiprocessors have as much to do as they get, and not."""
+        """All rows in one tile, with K split so that every multiprocessor has work, and without a split."""
         if problem.m > MOST_TOKENS:
             return []
         tiles, steps = -(-problem.n // ROWS), -(-problem.k // problem.product.tile_k)
@@ -128,7 +128,7 @@ class BlackwellSmallM(OfBlackwell):
         return found
 
     def estimate(self, config: SmallMConfig, problem: Problem, gpu: Gpu) -> Estimate:
-        """Of one product: what the busiest multiprocessor is filled with, or memory's time, and the exchange."""
+        """The time of one product: filling the busiest multiprocessor, or the memory time, plus the exchange."""
         tiles = -(-problem.n // ROWS) * -(-problem.m // config.tokens) * config.split_k
         rounds, steps = -(-tiles // gpu.sms), -(-problem.k // problem.product.tile_k // config.split_k)
         fill = steps * config.stage_bytes / FILL_BYTES
@@ -144,13 +144,13 @@ class BlackwellSmallM(OfBlackwell):
         )  # fmt: skip
 
     def build(self, problem: Problem, config: SmallMConfig, overhang: bool) -> Any:
-        """The kernel; it stores by elements, so `overhang` does not matter."""
+        """The kernel; it stores element by element, so `overhang` does not matter."""
         from ...kernels.blackwell import small_m
 
         return small_m.build(config, problem.product, problem.fusion)
 
     def per_tile(self, config: SmallMConfig, problem: Problem) -> dict[str, int]:
-        """As of `gemm`, of a cluster: each of its CTAs that has a part of K multiplies into columns of its own."""
+        """Like `gemm`, for a cluster: each of its CTAs that has a split of K uses its own columns."""
         k_tiles, cells = -(-problem.k // problem.product.tile_k), config.tokens * ROWS
         products, active = k_tiles * (TILE_K_BYTES // STEP_BYTES), min(config.split_k, k_tiles)
         return {
@@ -162,6 +162,6 @@ class BlackwellSmallM(OfBlackwell):
         }
 
     def describe(self, config: SmallMConfig) -> str:
-        split = f", K in {config.split_k} parts" if config.split_k > 1 else ""
+        split = f", K in {config.split_k} splits" if config.split_k > 1 else ""
         tile = f"{config.tokens} rows of A by {ROWS} of B, {config.stages} stages{split}"
         return f"Blackwell, few rows: {tile}; {self.unproven}"

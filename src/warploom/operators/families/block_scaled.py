@@ -12,13 +12,13 @@ from .hopper_large import HopperLarge, band
 
 
 class BlockScaled(HopperLarge):
-    """`kernels.hopper.block_scaled`: three consumers of 64 rows, or two of 128; one CTA each, because a drain at every
-    block couples a cluster's CTAs. The model is the large kernels'."""
+    """`kernels.hopper.block_scaled`: three consumers of 64 rows, or two of 128. One CTA each, because draining at every
+    block couples a cluster's CTAs. The model is that of the large kernels."""
 
     name = "block_scaled"
 
     def takes(self, problem: Problem) -> bool:
-        """Sums that are promoted."""
+        """Promoted sums only."""
         return problem.promoted
 
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[Config]:

@@ -1,12 +1,12 @@
-"""How far the arithmetic of the families is off for a kind of configuration, as a sweep of all of them showed.
+"""Correction of the families' estimates for each kind of configuration, fitted to a sweep of all of them.
 
     expected time = the family's estimate x exp(trees(y))
 
-y are the `FEATURES` of a configuration and a product: what kind it is, how its tiles cover the product, which shares of
-the time the estimate gives to what, the sizes, and how fast the GPU's memory is. The trees (`trees`) were fitted by
-`benchmarks/fit_choice.py` to the sweeps in benchmarks/results/nvidia-h200 and nvidia-h100, to choose well within each
-product, and are judged there on layers that were left out of the fit. They ship as tables/choice-sm_90.json; other GPUs
-of sm_90 use them too.
+y are the `FEATURES` of a configuration and a product: its kind, how its tiles cover the product, how the estimate
+divides the time, the sizes, and the speed of the GPU's memory. `benchmarks/fit_choice.py` fitted the trees (`trees`) to
+the sweeps in benchmarks/results/nvidia-h200 and nvidia-h100, to choose well within each product. They are judged there
+on layers that were held out of the fit. They ship as tables/choice-sm_90.json; other GPUs of sm_90 use them
+too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .trees import Trees
 FILE = Path(__file__).parent.parent / "tables" / "choice-sm_90.json"
 FEATURES = (
     "one", "rows", "columns", "depth", "astride", "memory",
-    # free tiles, and small-M configurations as the tiles that they are like
+    # free tiles, and small-M configurations that count as the tiles they are like
     "free", "swapped", "tile_m 128", "tile_m 192", "tile_m 256", "consumers 2", "consumers 3", "consumers 4", "moved",
     "persistent", "split 2", "split more", "neighbours", "shared weights", "shared tokens", "shared by four",
     "two k-tiles", "evict first", "two CTAs", "two blocks", "small M", "streamed", "element stores", "tile_n", "area",
@@ -47,26 +47,26 @@ FEATURES = (
 )  # fmt: skip
 _PLACE = {name: index for index, name in enumerate(FEATURES)}
 H200_GBPS = 4800
-"""Of a GPU that does not say how fast its memory is."""
+"""Assumed memory speed of a GPU that does not report it."""
 OPERAND_US, OF_PAIR_US, OF_ELEMENT_US, OPERAND_OF_LARGE_US = 0.79, 0.016, 0.15, 1.7
 """Microseconds of a gate or an addend for a free tile, and for each accumulator of a thread; for each accumulator of a
-small-M kernel, which loads and stores elements one by one; for a round of large tiles. Read off
+small-M kernel, which loads and stores element by element; for a wave of large tiles. Taken from
 benchmarks/results/nvidia-h200/fused-ends.json."""
 SCALES_OF_LARGE_US = 0.14
-"""Microseconds of scales of rows for a round of large tiles, beyond the estimate; free tiles load them before their
-products, which takes 0.02 us of a tile. What configurations take more with scales of rows than of the tensor, in
-sweep-e4m3-row.json and sweep-e4m3-tensor.json there."""
+"""Extra microseconds of row scales for a wave of large tiles, beyond the estimate. Free tiles load them before their
+products, which takes 0.02 us of a tile. It is the extra time of configurations with row scales compared with tensor
+scales, from sweep-e4m3-row.json and sweep-e4m3-tensor.json there."""
 LARGE_FROM = 385
-"""Rows from which large tiles were the fastest of a product anywhere in the sweep, of 79 with fewer in none."""
+"""Rows from which large tiles were the fastest for some product of the sweep; with fewer rows, in none of 79."""
 NEAR = 0.1
-"""The fit only tells configurations of one product apart: those within about this share of the fastest keep the mean of
+"""The fit only separates configurations of one product: those within about this share of the fastest keep the mean of
 their estimates."""
 MOST = 0.5
-"""The logarithm of a correction is cut here: beyond it, nothing was measured."""
+"""The logarithm of a correction is clamped here: nothing was measured beyond it."""
 
 
 def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple[float, np.ndarray]:
-    """Microseconds by arithmetic, and y."""
+    """Estimated microseconds, and y."""
     y = np.zeros(len(FEATURES))
     m, n, k = problem.m, problem.n, problem.k * problem.product.a.bytes / 2
     found = {"one": 1.0, "rows": math.log2(m) - 7, "columns": math.log2(n) - 13, "depth": math.log2(k) - 12}
@@ -131,12 +131,12 @@ def _large(config: Config, problem: Problem, gpu: Gpu) -> dict[str, float]:
 
 @lru_cache(maxsize=8)
 def forest(path: Path = FILE) -> Trees:
-    """The fitted trees. Raises ArgumentError for a file that does not have those of this version's features."""
+    """The fitted trees. Raises ArgumentError for a file whose features are not those of this version."""
     try:
         return Trees.of(json.loads(path.read_text()), FEATURES)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ArgumentError(f"the model of the choice cannot be read: {type(error).__name__} {error}",
-                            got=path.name, hint="it comes with the package: install that again") from None  # fmt: skip
+                            got=path.name, hint="it is part of the package: reinstall it") from None  # fmt: skip
 
 
 def without_operands(problem: Problem) -> Problem:
@@ -145,7 +145,7 @@ def without_operands(problem: Problem) -> Problem:
 
 
 def ends_us(config: Any, problem: Problem, gpu: Gpu) -> float:
-    """Microseconds that a gate, an addend and scales of rows take at the ends of a CTA's tiles."""
+    """Microseconds that a gate, an addend and row scales add to the epilogues of a CTA's tiles."""
     operands = problem.fusion.gate + problem.fusion.addend
     if isinstance(config, Config):
         each = OPERAND_OF_LARGE_US * operands + SCALES_OF_LARGE_US * (problem.fusion.scales == "row")
@@ -158,10 +158,10 @@ def ends_us(config: Any, problem: Problem, gpu: Gpu) -> float:
 
 
 def considered(config: Any, problem: Problem, gpu: Gpu) -> bool:
-    """Whether a configuration was the fastest of such products often enough in the sweep to be thought of, where there
-    are free tiles: large tiles for few rows were not, unless they load or compute a fused end meanwhile; nor were
-    small-M kernels with two CTAs a multiprocessor, the fastest of 15 products in 101, by 7 % at most; nor free tiles
-    that share an operand, but for those that are `worthwhile`."""
+    """True if a configuration was the fastest of such products often enough in the sweep to be considered, if there are
+    free tiles. Large tiles for few rows were not, unless they overlap the loads or computation of a fused epilogue; nor
+    were small-M kernels with two CTAs per multiprocessor, the fastest of 15 products in 101, by 7 % at most; nor free
+    tiles that share an operand, except those that are `worthwhile`."""
     if isinstance(config, Config):
         return problem.m >= LARGE_FROM or not short_end(problem)
     if isinstance(config, FreeTileConfig):
@@ -172,7 +172,7 @@ def considered(config: Any, problem: Problem, gpu: Gpu) -> bool:
 
 
 def measured(configs: Sequence[Any]) -> bool:
-    """Whether the sweep has timed configurations of these families."""
+    """True if the sweep has timed configurations of these families."""
     return all(isinstance(config, (Config, FreeTileConfig, SmallMConfig)) for config in configs)
 
 

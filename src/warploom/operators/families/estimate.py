@@ -18,7 +18,7 @@ TENSOR_TILE = 32
 FILL_BYTES = 58.0
 """Bytes per cycle that L2 gives one multiprocessor when all ask."""
 SMEM_BYTES = 128
-"""Bytes per cycle that the matrix unit reads from shared memory."""
+"""Bytes per cycle that the tensor core reads from shared memory."""
 MOST_MHZ = 1760.0
 """The clock inside a kernel without the power limit."""
 MEMORY = 4.35e6
@@ -27,19 +27,19 @@ MEMORY = 4.35e6
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the model says about one configuration.
+    """The model's estimate for one configuration.
 
     Attributes:
         time_us: microseconds.
-        waves: rounds of tiles, each as long as the longest.
-        wave_efficiency: share of the tiles' places that are used.
-        activity: share of the time in which tensor cores multiply something that counts.
-        fill: bytes per cycle that each multiprocessor is filled with.
-        exposed: share of the time that ends of tiles take.
+        waves: waves of tiles, each as long as its longest tile.
+        wave_efficiency: share of the tile slots that are used.
+        activity: share of the time in which tensor cores do useful multiplications.
+        fill: bytes per cycle that are loaded into each multiprocessor.
+        exposed: share of the time spent in epilogues alone.
         clock_mhz: assumed.
         bound: "tensor cores", "fill" or "memory".
-        assumed: what the figures rest on, where that is not what was read of an H200.
-        correction: by what the arithmetic's time was multiplied to give `time_us` (`correction`).
+        assumed: what the figures rest on, if not measurements of an H200.
+        correction: the factor on the arithmetic time that gives `time_us` (`correction`).
     """
 
     time_us: float
@@ -54,7 +54,7 @@ class Estimate:
     correction: float = 1.0
 
     def times(self, count: int) -> Estimate:
-        """The estimate of that many launches."""
+        """The estimate for that many launches."""
         return replace(self, time_us=self.time_us * count)
 
     def corrected_to(self, time_us: float) -> Estimate:
@@ -63,5 +63,5 @@ class Estimate:
 
 
 def narrowness(tile_n: int) -> float:
-    """How much longer an MMA takes than its products: it reads 64 rows of A however few columns it has."""
+    """How much longer an MMA takes than its multiplications: it reads 64 rows of A however few columns it has."""
     return max(1.0, (64 + tile_n) * 32 / SMEM_BYTES / (tile_n / 2))

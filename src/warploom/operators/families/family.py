@@ -1,4 +1,4 @@
-"""What the library asks of a kernel family: one kind of kernel, its configurations, and how long they take."""
+"""The interface of a kernel family: one kind of kernel, its configurations, and their estimated times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class KernelFamily(ABC):
 
     Attributes:
         name: for messages and tables.
-        arch: target of its kernels; only GPUs that run it get them.
+        arch: target of its kernels; only GPUs that can run it get them.
         config: the class of its configurations.
         unproven: why its kernels are announced and their first results checked; "" for kernels that ran on hardware.
     """
@@ -32,22 +32,22 @@ class KernelFamily(ABC):
 
     @abstractmethod
     def takes(self, problem: Problem) -> bool:
-        """Whether it computes such products at all."""
+        """True if it computes such products at all."""
 
     @abstractmethod
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> Sequence[Any]:
-        """Configurations worth a thought, in no particular order; each can be built. every: those to be timed too."""
+        """Configurations worth considering, in no particular order; each can be built. every: also those for timing."""
 
     def goes_first(self, config: Any, problem: Problem, gpu: Gpu) -> bool:
-        """Whether readings put it before all others, whatever the model says."""
+        """True if measurements put it before all others, whatever the model estimates."""
         return False
 
     def check(self, config: Any, problem: Problem) -> None:
-        """Raise ArgumentError where a pinned configuration cannot be built for a problem."""
+        """Raise ArgumentError if a pinned configuration cannot be built for a problem."""
         config.check(problem.product, problem.fusion)
 
     def fits(self, config: Any, problem: Problem) -> bool:
-        """Whether a kernel can be built for a problem, without spills."""
+        """True if a kernel can be built for a problem without spills."""
         try:
             self.check(config, problem)
         except ArgumentError:
@@ -56,22 +56,22 @@ class KernelFamily(ABC):
 
     @abstractmethod
     def estimate(self, config: Any, problem: Problem, gpu: Gpu) -> Estimate:
-        """How long one product takes."""
+        """The estimate for one product."""
 
     def promised(self, config: Any) -> Any:
-        """The configuration that uses the promise of constant weights, where that helps."""
+        """The configuration that uses the promise of constant weights, if that helps."""
         return config
 
     def tile(self, config: Any) -> tuple[Any, ...] | None:
-        """What alike configurations have in common, of which `tune` times few; None: it times each."""
+        """What similar configurations have in common, so that `tune` times only few of them; None: it times each."""
         return None
 
     @abstractmethod
     def build(self, problem: Problem, config: Any, overhang: bool) -> Kernel:
-        """The kernel. overhang: it may write past the end of D's rows, up to whole 16 bytes."""
+        """The kernel. overhang: it may write past the end of D's rows, up to a multiple of 16 bytes."""
 
     def per_tile(self, config: Any, problem: Problem) -> dict[str, int]:
-        """What a whole tile costs, by counters of the emulator's names; {} where nothing is said."""
+        """The cost of a whole tile, by names of the emulator's counters; {} if unknown."""
         return {}
 
     @abstractmethod

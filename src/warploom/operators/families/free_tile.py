@@ -15,36 +15,36 @@ from .estimate import MOST_MHZ, Estimate
 from .family import KernelFamily
 
 FIRST, MOST, WITHIN = 6, 32, 1.6
-"""Limits of the candidates: how many of those the model expects to be fastest; how many in all, with the first of each
-form; and how many times as long as the first one another may be expected to take."""
+"""Limits of the candidates: how many of the model's fastest; how many in all, with the first of each form; and how much
+slower than the first one another may be expected to be."""
 TWICE = (65, 512)
-"""Rows between which the first candidates are also such that mark the weights as read once."""
+"""Range of rows in which the first candidates include variants that mark the weights as read once."""
 FEW_TILES = 512
-"""Rows above which large tiles, whose ends are hidden, are left alone with an activation, a gate or an addend, and with
-an odd number of columns: free tiles store these by elements."""
+"""Rows above which only large tiles, whose epilogues are hidden, are used with an activation, a gate or an addend, and
+with an odd number of columns: free tiles store these element by element."""
 
 
 def short_end(problem: Problem) -> bool:
-    """Whether sums are stored as they are or scaled, in whole 16 bytes."""
+    """True if sums are stored unchanged or scaled, in multiples of 16 bytes."""
     fusion = problem.fusion
     plain = fusion.bias is None and fusion.activation is None and not fusion.gate and not fusion.addend
     return plain and problem.n % 8 == 0
 
 
 def computes(problem: Problem) -> bool:
-    """Whether free tiles can do all that is asked."""
+    """True if free tiles can compute the whole problem."""
     plain = FreeTileConfig(vector_store=problem.n % 8 == 0)
     rows = MOST_ROWS if short_end(problem) else FEW_TILES
     return not problem.promoted and problem.m <= rows and plain._problem(problem.product, problem.fusion) is None
 
 
 def like_a_tile(config: SmallMConfig, problem: Problem) -> bool:
-    """Whether a small-M configuration is one that the free tiles' model tells of: the sweep timed such ones."""
+    """True if a small-M configuration is covered by the free tiles' model: the sweep timed such ones."""
     return problem.m <= FEW and problem.fusion.empty and not config.shared_workspace
 
 
 def estimate(config: FreeTileConfig | SmallMConfig, problem: Problem, gpu: Gpu) -> Estimate:
-    """Of one product; of a small-M configuration as of the tile that is like it."""
+    """The estimate for one product; for a small-M configuration that of the corresponding tile."""
     tile = of_decode(config) if isinstance(config, SmallMConfig) else config
     found = terms(tile, problem.m, problem.n, problem.k, problem.product, gpu.sms)
     waves = waves_of(tile, problem.m, problem.n, gpu.sms)
@@ -70,7 +70,7 @@ class FreeTile(KernelFamily):
     name, arch, config = "free_tile", "sm_90a", FreeTileConfig
 
     def takes(self, problem: Problem) -> bool:
-        """Everything but sums that are promoted."""
+        """Everything but promoted sums."""
         return not problem.promoted
 
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[FreeTileConfig]:
@@ -113,7 +113,7 @@ class FreeTile(KernelFamily):
         config.check(problem.product, problem.fusion)
         if config.vector_store and problem.n % 8:
             raise ArgumentError(
-                f"{config.name()} stores rows of D in whole 16 bytes", expected="N a multiple of 8, or whole=False",
+                f"{config.name()} stores multiples of 16 bytes of rows", expected="N a multiple of 8, or whole=False",
                 got=f"N = {problem.n}",
             )  # fmt: skip
 
@@ -124,7 +124,7 @@ class FreeTile(KernelFamily):
         return replace(config, constant_weights=config.pdl)
 
     def tile(self, config: FreeTileConfig) -> tuple[Any, ...] | None:
-        """Each is one of its own."""
+        """Each configuration is timed separately."""
         return (config,)
 
     def build(self, problem: Problem, config: FreeTileConfig, overhang: bool) -> Any:
@@ -134,7 +134,7 @@ class FreeTile(KernelFamily):
         return free_tile.build(problem.product, config, problem.fusion)
 
     def describe(self, config: FreeTileConfig) -> str:
-        split = f", K in {config.split_k} parts" if config.split_k > 1 else ""
+        split = f", K in {config.split_k} splits" if config.split_k > 1 else ""
         waves = ", several waves" if config.persistent else ""
         waves += f" in bands of {config.group}" if config.group else ""
         split += f", {config.cluster} CTAs share {config.multicast}" if config.multicast else ""

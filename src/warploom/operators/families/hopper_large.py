@@ -1,6 +1,6 @@
-"""The large-product kernels of Hopper: which of their configurations are worth a thought, and how long they take.
+"""The large-product kernels of Hopper: the configurations worth considering, and their estimated times.
 
-Candidates come from the problem's sizes by arithmetic on shared memory and registers, never from names of known shapes.
+Candidates follow from the problem's sizes by arithmetic on shared memory and registers, never from known shapes.
 `estimate` has the model.
 """
 
@@ -23,14 +23,14 @@ from .free_tile import computes
 
 MOST_STAGES = 8
 FEWEST_ROWS, MOST_ROWS = 32, 128
-"""Rows of A between which columns are cut to whole waves."""
+"""Range of rows of A in which columns are cut to whole waves."""
 LEAST_COLUMNS, MOST_COLUMNS = 64, 256
 _PLAIN = Fusion()
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A tile and who computes it, before stages and clusters are decided."""
+    """A tile and its consumers, before stages and clusters are decided."""
 
     kernel_schedule: str
     tile_m: int
@@ -47,7 +47,7 @@ SHAPES = (
     Shape("cooperative", 256, 2, (64, 96, 112, 128, 144, 160, 176, 192, 208), 2),
     Shape("staggered", 256, 2, (96, 112, 128, 144, 160, 176, 192), 2),
 )
-"""Rows in the forms that the generator builds, columns in steps that a wave's tail can use."""
+"""Rows in the forms that the generator builds, columns in steps that suit the tail of a wave."""
 
 
 # -- candidates ----------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def hopper(problem: Problem, gpu: Gpu) -> Iterator[Config]:
     """Tiles, clusters and rings of the large-product kernels."""
     for shape in SHAPES:
         if shape.tile_m >= 2 * round_up(problem.m, 64):
-            continue  # half of the tile would multiply nothing
+            continue  # half of the tile would be padding
         widths = [n for n in shape.columns if n < 2 * round_up(problem.n, 16)] or list(shape.columns[:1])
         for tile_n in widths:
             plain = Config(
@@ -75,8 +75,8 @@ def hopper(problem: Problem, gpu: Gpu) -> Iterator[Config]:
 
 
 def whole_waves(problem: Problem, gpu: Gpu) -> Iterator[Config]:
-    """Columns cut so that every multiprocessor has as many tiles: for few rows of A, but so many that the small-M
-    kernel suffers where its tiles leave a wave half empty."""
+    """Columns cut so that every multiprocessor has the same number of tiles: for few rows of A, but so many that the
+    small-M kernel is slow because its tiles leave a wave half empty."""
     if not FEWEST_ROWS < problem.m <= MOST_ROWS or problem.n <= LEAST_COLUMNS * gpu.sms:
         return
     rows = round_up(problem.m, 64)
@@ -96,10 +96,10 @@ def _whole_waves(problem: Problem, gpu: Gpu) -> frozenset[Config]:
 
 
 def clustered(config: Config, problem: Problem, gpu: Gpu) -> Iterator[Config]:
-    """One CTA, and two that share the longer operand tile (either, where the last wave's tiles are split: that changes
-    how many are left); not where the second would have nothing to do."""
+    """One CTA, and two that share the longer operand tile (either, if the last wave's tiles are split: that changes
+    how many remain); not if the second would have nothing to do."""
     yield replace(config, ctas=1, multicast="b", group=band(config, gpu))
-    # a tile that is read MN-major is loaded whole, by each CTA: it is not cut for the multicast
+    # a tile that is read MN-major is loaded whole by each CTA: it is not cut for the multicast
     product = problem.product
     majors = {"a": product.a_major, "b": product.b_major}
     longer = "b" if config.tile_n >= config.tile_m else "a"
@@ -119,14 +119,14 @@ def clustered(config: Config, problem: Problem, gpu: Gpu) -> Iterator[Config]:
 
 
 def has_tail(config: Config, problem: Problem, gpu: Gpu) -> bool:
-    """Whether the last wave is at most half full, so that two CTAs can take each of its tiles."""
+    """True if the last wave is at most half full, so that two CTAs can take each of its tiles."""
     rows, columns = config.cluster_tile
     tiles, clusters = -(-problem.m // rows) * -(-problem.n // columns), gpu.sms // config.ctas
     return tiles > clusters and 0 < tiles % clusters <= clusters // 2
 
 
 def band(config: Config, gpu: Gpu) -> int:
-    """Height of a raster band: the clusters that run together cover a square of D, so they read least."""
+    """Height of a raster band: clusters that run together cover a square of D, so they read least."""
     rows, columns = config.cluster_tile
     clusters = gpu.sms // config.ctas
     height = max(1.0, (clusters * columns / rows) ** 0.5)
@@ -134,7 +134,7 @@ def band(config: Config, gpu: Gpu) -> int:
 
 
 def round_log2(value: float) -> int:
-    """The whole number nearest to log2."""
+    """log2, rounded to the nearest integer."""
     power = 0
     while 2**power * 1.4142 < value:
         power += 1
@@ -143,8 +143,8 @@ def round_log2(value: float) -> int:
 
 @lru_cache(maxsize=4096)
 def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Config | None:
-    """The configuration with as many stages as shared memory holds, or None without room for what its form
-    needs. Fewer store boxes are taken where the stages would be too few."""
+    """The configuration with as many stages as shared memory holds, or None if its form does not fit. Fewer store
+    boxes are used if the stages would be too few."""
     wanted = 2 if config.kernel_schedule == "ping_pong" else 3
     stage = (config.tile_m + config.tile_n) * TILE_K_BYTES
     for epi_stages in range(config.epi_stages, 0, -1):
@@ -164,44 +164,44 @@ def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Co
 
 
 def fits(config: Config, product: Product, fusion: Fusion) -> bool:
-    """Whether a kernel can be built from a configuration, without spills."""
+    """True if a kernel can be built from a configuration without spills."""
     return config._problem(product, fusion) is None and config.fits_registers(product, fusion)
 
 
 # -- the model -----------------------------------------------------------------------------------------------------
 
 END_FIXED, END_EACH = 450.0, 12.8
-"""Cycles of a tile's end: fixed, and for each accumulator of a thread (16-bit output)."""
+"""Cycles of a tile's epilogue: fixed, and for each accumulator of a thread (16-bit output)."""
 FUSED = {"relu": 4.0, "gelu": 75.0, "gelu_tanh": 75.0, "silu": 2.0}
-"""What an activation adds to END_EACH. gelu was read, with a bias: 27 us in four waves of 256 x 128 tiles; silu with a
-gate, 1.2 more than an addend, the median of 32 pairs, of which half are between -23 and 12 (fused-ends.json); the
-others go by their instructions, of which the exponential and the reciprocal take 8 cycles for a warp."""
+"""What an activation adds to END_EACH. gelu was measured with a bias: 27 us in four waves of 256 x 128 tiles; silu with
+a gate, 1.2 more than an addend, the median of 32 pairs, of which half are between -23 and 12 (fused-ends.json). The
+others follow from their instructions, of which the exponential and the reciprocal take 8 cycles for a warp."""
 FUSED_VECTOR, FUSED_ARRAY, FUSED_FACTOR = 20.0, 25.0, 2.0
 """The same for a vector along the columns (its loads are waited for box by box), for a gate or C, and for a factor."""
 STAGGERED_SHARE, PING_PONG_END = 0.71, 150.0
 RAMP, PAIR_RAMP = 3000.0, 1700.0
-"""Cycles before the first tile is multiplied and after the last is stored, that no form hides; what pairs of CTAs add,
-which meet before the first tile and after the last."""
+"""Cycles before the first tile is multiplied and after the last is stored, which no form hides; extra cycles of pairs
+of CTAs, which synchronise before the first tile and after the last."""
 TAIL_EXTRA = 2500.0
-"""Cycles of exchanging a split tile's halves."""
+"""Cycles to exchange a split tile's halves."""
 BASE_MHZ, BASE_ACTIVITY = 1335.0, 0.95
 """The clock inside a kernel of 128 x 256 tiles at the power limit."""
 CLOCK_POWER = 0.08
 REFERENCE_FILL = 48.0
-"""Bytes per cycle that such a kernel fills without multicast."""
+"""Bytes per cycle that such a kernel loads without multicast."""
 PROMOTION = 0.5
-"""Cycles for each accumulator of a thread that is promoted and that no third consumer hides."""
+"""Cycles for each promoted accumulator of a thread that no third consumer hides."""
 FILL_ABOVE, FILL_BELOW = 1.11, 0.24
-"""What a share more, or less, of them adds to or takes from the energy of a product."""
+"""Change in the energy of a product per change in this share."""
 MULTICAST_SAVES = 0.01
 ALONE = 1.005
-"""CTAs without a partner read each operand for themselves; the readings are of pairs, so they must promise more."""
+"""CTAs without a partner read each operand themselves; measurements are of pairs, so they must promise more."""
 MEMORY_EXPOSED = 0.12
-"""Share of the other work that memory's time does not hide."""
+"""Share of the other work that the memory time does not hide."""
 
 
 def estimate(config: Config, problem: Problem, gpu: Gpu) -> Estimate:
-    """Of one product."""
+    """The estimate for one product."""
     sms = gpu.sms
     m, n = problem.m, problem.n
     k_tiles = -(-problem.k // problem.product.tile_k)
@@ -235,7 +235,7 @@ def estimate(config: Config, problem: Problem, gpu: Gpu) -> Estimate:
 
 
 def _waves(tiles: int, clusters: int, config: Config) -> tuple[float, float]:
-    """Rounds of tiles, and cycles that a split tail adds."""
+    """Waves of tiles, and cycles that a split tail adds."""
     full, rest = divmod(tiles, clusters)
     if config.split_tail and rest and full and rest <= clusters // 2:
         return full + 0.5, TAIL_EXTRA
@@ -249,7 +249,7 @@ def _whole_end(config: Config, problem: Problem) -> float:
 
 
 def fused_cycles(fusion: Fusion) -> float:
-    """Cycles that a fused end adds for each accumulator of a thread, two consumers at work."""
+    """Cycles that a fused epilogue adds for each accumulator of a thread, with two consumers at work."""
     vectors = (fusion.scales == "row") + (fusion.bias == "column")
     factors = fusion.alpha + (fusion.scales == "tensor") + (fusion.bias == "row") + fusion.scale_out + 2 * fusion.amax
     activation = FUSED[fusion.activation] if fusion.activation else 0.0
@@ -258,7 +258,7 @@ def fused_cycles(fusion: Fusion) -> float:
 
 
 def _end(config: Config, problem: Problem, main: float) -> float:
-    """Cycles of a tile's end in which its multiprocessor does not multiply."""
+    """Cycles of a tile's epilogue in which its multiprocessor does not multiply."""
     whole = _whole_end(config, problem)
     if config.kernel_schedule == "ping_pong":
         return PING_PONG_END + max(0.0, whole - main)
@@ -273,11 +273,11 @@ def _clock(activity: float, bytes_per_cycle: float, ctas: int) -> float:
 
 
 MOST_BESIDE = 8
-"""Tiles that are candidates where there are free tiles too."""
+"""Tiles that are candidates even if there are free tiles."""
 
 
 def _best(problem: Problem, gpu: Gpu) -> list[Config]:
-    """The first by the model, one of a tile."""
+    """The first by the model, one for each tile."""
     found: dict[tuple[object, ...], Config] = {}
     for config in sorted(hopper(problem, gpu), key=lambda each: estimate(each, problem, gpu).time_us):
         found.setdefault((config.kernel_schedule, config.tile_m, config.tile_n), config)
@@ -290,18 +290,18 @@ class HopperLarge(KernelFamily):
     name, arch, config = "hopper_large", "sm_90a", Config
 
     def takes(self, problem: Problem) -> bool:
-        """Everything but sums that are promoted."""
+        """Everything but promoted sums."""
         return not problem.promoted
 
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[Config]:
-        """All that fit."""
+        """All configurations that fit."""
         if computes(problem) and not every:
             return _best(problem, gpu) if problem.m > FEW else []
         usual = list(hopper(problem, gpu))
         return [*usual, *(each for each in whole_waves(problem, gpu) if each not in usual)]
 
     def goes_first(self, config: Config, problem: Problem, gpu: Gpu) -> bool:
-        """Tiles cut to whole waves, which readings put first where there are no free tiles."""
+        """Tiles cut to whole waves, which measurements prefer if there are no free tiles."""
         return problem.m <= MOST_ROWS and not computes(problem) and config in _whole_waves(problem, gpu)
 
     def fits(self, config: Config, problem: Problem) -> bool:
@@ -314,17 +314,17 @@ class HopperLarge(KernelFamily):
         return replace(config, constant_weights=config.pdl and config.ctas == 1)
 
     def tile(self, config: Config) -> tuple[Any, ...]:
-        """Configurations that differ in nothing else are alike: `tune` times few of them."""
+        """Configurations that differ only in other fields are similar: `tune` times few of them."""
         return config.kernel_schedule, config.tile_m, config.tile_n
 
     def build(self, problem: Problem, config: Config, overhang: bool) -> Any:
-        """The kernel. overhang: it may write past the end of a row, up to whole 16 bytes."""
+        """The kernel. overhang: it may write past the end of a row, up to a multiple of 16 bytes."""
         from ...kernels.hopper import gemm
 
         return gemm.build(problem.product, config, problem.fusion, **({"overhang": True} if overhang else {}))
 
     def describe(self, config: Config) -> str:
         pair = f", pairs of CTAs share {config.multicast.upper()}" if config.ctas == 2 else ""
-        tail = ", the last wave's tiles by two CTAs each" if config.split_tail else ""
+        tail = ", two CTAs for each tile of the last wave" if config.split_tail else ""
         form = config.kernel_schedule.replace("_", "-")
         return f"{form}: tiles of {config.tile_m} x {config.tile_n}, {config.stages} stages{pair}{tail}"

@@ -1,4 +1,4 @@
-"""The small-M kernels of Hopper: a rule made from readings chooses, and its neighbours are timed."""
+"""The small-M kernels of Hopper: a rule based on measurements chooses, and similar configurations are timed."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ MOST_ROWS = 256
 FIRST_ROWS = 128
 """Rows of A up to which they go first."""
 LONG = 2.5
-"""K in parts of N from which tiles of all of A whose CTAs share K as one line of work are candidates: in the sweep they
-were fastest from 2.7 on, and nowhere below."""
+"""Ratio K / N from which tiles of all of A whose CTAs process K as one stream are candidates: in the sweep they were
+fastest from 2.7 on, and nowhere below."""
 AHEAD = 3
-"""Stages of weights that come to L2 before the kernel in front has ended; more did not pay."""
+"""Stages of weights that are prefetched to L2 before the preceding kernel has ended; more did not pay."""
 RAMP_US = 2.2
 SPLIT_US = 1.2
 TURNOVER = ((32, 0.1), (64, 0.4), (256, 1.0))
-"""Share of a half-empty last wave that is lost, by the tokens of a tile: the next kernel's first loads fill most of it
-where a CTA leaves room for another. Read at N of 10240 to 28672."""
+"""Lost share of a half-empty last wave, by the tokens of a tile: the next kernel's first loads fill most of it if a CTA
+leaves space for another. Measured at N of 10240 to 28672."""
 SM_MEMORY = 0.052e6
-"""Bytes per microsecond that one multiprocessor can take alone."""
+"""Bytes per microsecond that one multiprocessor can load alone."""
 
 
 class SmallM(KernelFamily):
@@ -42,11 +42,11 @@ class SmallM(KernelFamily):
     name, arch, config = "small_m", "sm_90a", SmallMConfig
 
     def takes(self, problem: Problem) -> bool:
-        """Everything but sums that are promoted."""
+        """Everything but promoted sums."""
         return not problem.promoted
 
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[SmallMConfig]:
-        """The configuration of the kernel's own rule; `every`: also its neighbours, to be timed."""
+        """The configuration of the kernel's own rule; `every`: also similar ones, for timing."""
         fusion = problem.fusion
         if problem.m > MOST_ROWS or fusion.scale_out or fusion.amax or fusion.scales == "block128":
             return []
@@ -57,8 +57,8 @@ class SmallM(KernelFamily):
         return [*(found if every else found[:1]), *waves]
 
     def _waves(self, problem: Problem, gpu: Gpu) -> Iterator[SmallMConfig]:
-        """Tiles of 64 rows of B and all of A, split in K so that one wave is as full as it gets, by clusters of up to
-        four: with one CTA on each multiprocessor, and with two."""
+        """Tiles of 64 rows of B and all of A, split in K so that one wave is as full as possible, by clusters of up to
+        four: with one CTA per multiprocessor, and with two."""
         if problem.m > FEW or not problem.fusion.empty or problem.product.out.bits != 16:
             return
         tiles, tokens = -(-problem.n // GROUP_ROWS), round_up(problem.m, 8)
@@ -71,7 +71,7 @@ class SmallM(KernelFamily):
                 yield config
 
     def _streamed(self, problem: Problem) -> Iterator[SmallMConfig]:
-        """Tiles of all of A whose CTAs go through K as one line of work."""
+        """Tiles of all of A whose CTAs process K as one stream."""
         if problem.m <= FEW or problem.k < LONG * problem.n:
             return
         tokens = round_up(problem.m, 8)
@@ -102,8 +102,8 @@ class SmallM(KernelFamily):
         return found
 
     def goes_first(self, config: SmallMConfig, problem: Problem, gpu: Gpu) -> bool:
-        """What was made for few rows, whatever the estimates of the rest; where free tiles do the same work, what their
-        model tells of."""
+        """Kernels made for few rows, whatever the other estimates; if free tiles do the same work, only those that
+        their model covers."""
         return like_a_tile(config, problem) if computes(problem) else problem.m <= FIRST_ROWS
 
     def fits(self, config: SmallMConfig, problem: Problem) -> bool:
@@ -113,12 +113,12 @@ class SmallM(KernelFamily):
         config.check(problem.product, problem.fusion)
         if config.vector_store and problem.n % 8:
             raise ArgumentError(
-                f"{config.name()} stores rows of D in whole 16 bytes", expected="N a multiple of 8, or wide=False",
+                f"{config.name()} stores multiples of 16 bytes of rows", expected="N a multiple of 8, or wide=False",
                 got=f"N = {problem.n}",
             )  # fmt: skip
 
     def estimate(self, config: SmallMConfig, problem: Problem, gpu: Gpu) -> Estimate:
-        """Memory's time, what the multiprocessors that have a tile can take, and the hand-over."""
+        """The memory time, the load time of the multiprocessors that have a tile, and the reduction."""
         if computes(problem) and like_a_tile(config, problem):
             return free_tile_estimate(config, problem, gpu)
         sms = gpu.sms
@@ -147,11 +147,11 @@ class SmallM(KernelFamily):
         return replace(config, constant_weights=config.pdl)
 
     def build(self, problem: Problem, config: SmallMConfig, overhang: bool) -> Any:
-        """The kernel; it stores by elements, so `overhang` does not matter."""
+        """The kernel; it stores element by element, so `overhang` does not matter."""
         from ...kernels.hopper import small_m
 
         return small_m.build(problem.product, config, problem.fusion)
 
     def describe(self, config: SmallMConfig) -> str:
-        split = f", K in {config.split_k} parts" if config.split_k > 1 else ""
+        split = f", K in {config.split_k} splits" if config.split_k > 1 else ""
         return f"small M: {config.tokens} rows of A by {config.rows} of B, {config.stages} stages{split}"

@@ -1,9 +1,9 @@
-"""Sums of regression trees, evaluated for all candidates at one time.
+"""Sums of regression trees, evaluated for all candidates at once.
 
     value(y) = the sum over trees of leaves[tree, the leaf that y falls into]
 
-A tree is complete: node i's children are 2 i + 1 and 2 i + 2, and y goes to the second where its feature is above the
-node's limit. Limits are kept once for each feature, nodes by their numbers.
+A tree is complete: node i's children are 2 i + 1 and 2 i + 2, and y goes to the second if its feature exceeds the
+node's limit. Limits are stored once for each feature; nodes refer to them by index.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 SCALE = 1e-5
-"""Leaves are kept as multiples of this."""
+"""Leaves are stored as multiples of this."""
 
 
 @dataclass
 class Trees:
     """Attributes:
-    limits: (features, count) of each feature, ascending, infinite behind the last.
-    features, edges: (trees, 2^depth - 1) of each node: which feature, and which of its limits; all go to the first
-        child where that is `count`.
+    limits: (features, count) for each feature, ascending, padded with infinity.
+    features, edges: (trees, 2^depth - 1) for each node: its feature, and the index of its limit. If the index is
+        `count`, everything goes to the first child.
     leaves: (trees, 2^depth).
     """
 
@@ -41,10 +41,10 @@ class Trees:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any], names: Sequence[str]) -> Trees:
-        """From `kept`, with the features that somebody has. Raises ValueError where they are others, or numbers do not
-        fit each other."""
+        """From `kept`, with the given features. Raises ValueError if the features differ, or the numbers are
+        inconsistent."""
         if list(kept["limits"]) != list(names):
-            raise ValueError("it is of other features")
+            raise ValueError("its features differ")
         count = max(map(len, kept["limits"].values()))
         limits = np.full((len(names), count), np.inf)
         for place, values in enumerate(kept["limits"].values()):
@@ -57,14 +57,14 @@ class Trees:
         if not fits or fits != leaves.shape[1] or not len(leaves):
             raise ValueError("trees are not complete")
         if features.min() < 0 or features.max() >= len(names) or edges.min() < 0 or edges.max() > count:
-            raise ValueError("a node is of no feature or limit")
+            raise ValueError("a node has an unknown feature or limit")
         return cls(limits, features, edges, leaves * SCALE)
 
     def kept(self, names: Sequence[str]) -> dict[str, Any]:
-        """As a file has them; leaves rounded to SCALE."""
+        """As stored in a file; leaves are rounded to SCALE."""
         finite = np.isfinite(self.limits).sum(1)
         limits = {name: row[:count].tolist() for name, row, count in zip(names, self.limits, finite, strict=True)}
-        edges = np.minimum(self.edges, finite[self.features])  # all behind the last limit are the same
+        edges = np.minimum(self.edges, finite[self.features])  # all limits after the last finite one are equivalent
         leaves = np.rint(self.leaves / SCALE).astype(int)
         each = zip(self.features.tolist(), edges.tolist(), leaves.tolist(), strict=True)
         return {"limits": limits, "trees": [list(tree) for tree in each]}

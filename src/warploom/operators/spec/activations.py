@@ -1,11 +1,11 @@
-"""The activations as array operations: what they give, and their derivatives. Their PTX is `collective`'s.
+"""The activations as array operations: values and derivatives. Their PTX is in `collective`.
 
     relu        max(x, 0)
     gelu        x Phi(x), Phi the normal distribution (by erf)
     gelu_tanh   x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))          Hendrycks and Gimpel, arXiv 1606.08415
     silu        x / (1 + exp(-x))
 
-Each function takes x and the module that computes: torch, `NUMPY`, or `jax.numpy` with erf (`where, exp, tanh, erf`).
+Each function takes x and the module to compute with: torch, `NUMPY`, or `jax.numpy` with erf (`where, exp, tanh, erf`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Activation:
 
 
 def _relu(x: Any, m: Any) -> Any:
-    return m.where(x <= 0, 0.0, x)  # a NaN stays one
+    return m.where(x <= 0, 0.0, x)  # keeps NaN
 
 
 def _relu_slope(x: Any, m: Any) -> Any:

@@ -10,19 +10,19 @@ from ...runtime.machine import A100, B200, H200, Machine
 from ...settings import config as settings
 
 AMPERE, HOPPER, BLACKWELL = 80, 90, 100
-"""The first compute capability of each, times ten. Kernels of sm_90a and sm_100a run on no later GPU."""
+"""The first compute capability of each, times ten. Kernels of sm_90a and sm_100a do not run on later GPUs."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as the choice of a kernel sees it.
+    """The properties of a GPU that the choice of a kernel depends on.
 
     Attributes:
         name: as the driver reports it.
-        arch: target of its own instructions, "sm_90a".
+        arch: the target of its own instructions, "sm_90a".
         sms: multiprocessors.
-        driver: version of the CUDA driver; "" where there is none.
-        memory_gbps: 10^9 bytes that its memory moves in a second, by clock and width; 0 where nobody knows.
+        driver: version of the CUDA driver; "" if there is none.
+        memory_gbps: memory bandwidth in 10^9 bytes per second, from clock and width; 0 if unknown.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Gpu:
         return int(re.sub(r"\D", "", self.arch))
 
     def runs(self, arch: str) -> bool:
-        """Whether it runs kernels of a target: of "sm_90a" only that very capability, of "sm_80" later ones too."""
+        """True if it runs kernels of a target: for "sm_90a" only that exact capability, for "sm_80" later ones too."""
         number = int(re.sub(r"\D", "", arch))
         return self.number == number if arch.endswith("a") else self.number >= number
 
@@ -48,9 +48,9 @@ class Gpu:
 
 
 def check_gpu(gpu: Gpu, called: str, oldest: int = AMPERE, newest: int = HOPPER) -> None:
-    """Raise ArgumentError where the library has no kernel for a GPU.
+    """Raise ArgumentError if the library has no kernel for a GPU.
 
-    called: what the user called; oldest, newest: the compute capabilities, times ten, that it runs on.
+    called: the function that the user called; oldest, newest: the compute capabilities, times ten, that it supports.
     """
     if gpu.number < oldest:
         raise ArgumentError(
@@ -78,9 +78,9 @@ _MACHINES = {"A100": A100, "H200": H200, "B200": B200}
 
 
 def emulated(arch: str = "") -> Gpu:
-    """The GPU that the emulator is for a product: that of `config.emulator.gpu`.
+    """The GPU that the emulator represents for a product: that of `config.emulator.gpu`.
 
-    arch: the target of a pinned configuration; one that this GPU does not run gets a GPU of its own.
+    arch: the target of a pinned configuration; if this GPU cannot run it, a suitable GPU is returned.
     """
     gpu = _pretended(_MACHINES[settings.emulator.gpu]())
     others = [gpu, *(_pretended(make()) for make in _MACHINES.values())]
@@ -88,7 +88,7 @@ def emulated(arch: str = "") -> Gpu:
 
 
 def gpu_of(index: int) -> Gpu:
-    """The GPU of that number. Raises NoGpuError."""
+    """The GPU with that number. Raises NoGpuError."""
     from ...driver import library
 
     loaded = library.load()

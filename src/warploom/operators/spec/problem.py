@@ -1,6 +1,6 @@
-"""What is to be computed, without the arrays: sizes, types, layouts, what is fused into the end.
+"""A problem without its arrays: sizes, types, layouts, and the fused epilogue.
 
-A `Problem` is frozen and hashable: it is the key of a choice of kernel, and everything the model needs to know.
+A `Problem` is frozen and hashable: it is the key of a kernel choice, and everything the model needs to know.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ OPERANDS = (bf16, f16, f32, e4m3, e5m2, s8)
 """Types of A and B as arrays have them; f32 is multiplied as tf32."""
 LAYOUTS = ("tn", "nn", "nt", "tt")
 TMA_BYTES = 16
-"""What the address and the strides of an array that TMA reads or writes are multiples of (PTX ISA 5.5)."""
+"""Address and strides of an array that TMA reads or writes are multiples of this (PTX ISA 5.5)."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """D (m, n) = A (m, k) times B (k, n), `batch` times, with its fused end.
+    """D (m, n) = A (m, k) times B (k, n), `batch` times, with its fused epilogue.
 
     Attributes:
         m, n, k: sizes of one product.
         product: types, and which dimension of A and of B is contiguous.
-        fusion: what follows the product.
+        fusion: the epilogue.
         batch: leading sizes; () for one product.
         accumulate: "default", "fast" (the tensor core's own, fewer bits for fp8) or "precise".
         constant_weights: the promise that no kernel still running writes B.
-        scale_a_major, scale_b_major: of scales of blocks: "K" where the blocks of k are contiguous, else "MN".
+        scale_a_major, scale_b_major: for block scales: "K" if the blocks of k are contiguous, else "MN".
     """
 
     m: int
@@ -53,17 +53,18 @@ class Problem:
         """A problem by its sizes, as the command line names it.
 
         Args:
-            dtype, b_dtype: of A and of B ("bf16", "float8_e4m3fn", a NumPy or torch dtype); B's is A's by default.
-            out: of D; A's for 16-bit types, bf16 for fp8, f32 for f32, s32 for s8.
-            layout: one letter for A and one for B, as cuBLAS names them: A is "t" where it is row-major (k contiguous)
-                and "n" where it is column-major; B is "n" where k is contiguous (stored N x K, as a torch weight)
-                and "t" where it is row-major. "tn" is `F.linear`, "tt" is `a @ b` of two row-major matrices.
+            dtype, b_dtype: types of A and B ("bf16", "float8_e4m3fn", a NumPy or torch dtype); B's defaults to A's.
+            out: type of D; the default is A's for 16-bit types, bf16 for fp8, f32 for f32, s32 for s8.
+            layout: one letter for A and one for B, as in cuBLAS. A is "t" if it is row-major (k contiguous) and "n" if
+            it
+                is column-major; B is "n" if k is contiguous (stored N x K, like a torch weight) and "t" if it is
+                row-major. "tn" is `F.linear`, "tt" is `a @ b` of two row-major matrices.
 
         Raises ArgumentError for sizes below 1 or an unknown layout, ArgumentTypeError for types.
         """
         for name, size in (("m", m), ("n", n), ("k", k)):
             if not isinstance(size, int) or size < 1:
-                raise ArgumentError(f"{name} is not a size", expected="a whole number of at least 1", got=repr(size))
+                raise ArgumentError(f"{name} is not a size", expected="an integer of at least 1", got=repr(size))
         if layout not in LAYOUTS:
             raise ArgumentError("unknown layout", expected=", ".join(LAYOUTS), got=repr(layout))
         a = dtypes.of(dtype)
@@ -74,18 +75,18 @@ class Problem:
 
     @property
     def count(self) -> int:
-        """How many products."""
+        """The number of products."""
         return prod(self.batch)
 
     @property
     def promoted(self) -> bool:
-        """Whether eight-bit sums go to f32 registers at every 128 of k: block scales, or precise accumulation."""
+        """True if eight-bit sums go to f32 registers every 128 of k: block scales, or precise accumulation."""
         eight = self.product.a in EIGHT_BIT_FLOATS
         return self.fusion.scales == "block128" or (eight and self.accumulate == "precise")
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of all products."""
+        """Number of multiplications and additions of all products."""
         return 2 * self.m * self.n * self.k * self.count
 
     @property
@@ -100,11 +101,11 @@ class Problem:
 
     @property
     def layout(self) -> str:
-        """ "tn" and so on, as `of` takes it."""
+        """ "tn" and so on, as in `of`."""
         return ("t" if self.product.a_major == "K" else "n") + ("n" if self.product.b_major == "K" else "t")
 
     def describe(self) -> str:
-        """ "4096x4096x4096 bf16 x bf16 -> bf16, tn", with what is fused."""
+        """ "4096x4096x4096 bf16 x bf16 -> bf16, tn", with the fused operations."""
         batch = "x".join(map(str, self.batch)) + " of " if self.batch else ""
         words = [
             f"{batch}{self.m}x{self.n}x{self.k} {self.product.a} x {self.product.b} -> {self.product.out}",
@@ -116,7 +117,7 @@ class Problem:
 
 
 def fused_words(fusion: Fusion) -> list[str]:
-    """What is fused, in the order in which it happens."""
+    """The fused operations, in order of execution."""
     words = []
     if fusion.scales:
         words.append(f"{fusion.scales} scales")
@@ -140,12 +141,12 @@ def fused_words(fusion: Fusion) -> list[str]:
 def product_of(a: DType, b: DType, out: DType | None) -> Product:
     """The product of arrays of these types; f32 arrays are multiplied as tf32.
 
-    Raises ArgumentTypeError for types that do not go together.
+    Raises ArgumentTypeError for types that cannot be combined.
     """
     for name, dtype in (("a", a), ("b", b)):
         if dtype not in OPERANDS and dtype is not tf32:
             raise ArgumentTypeError(
-                f"`{name}` is of a type that matmul does not multiply",
+                f"`{name}` has a type that matmul does not multiply",
                 expected=", ".join(map(str, OPERANDS)),
                 got=dtype,
                 hint="convert it first" if dtype.is_float else None,

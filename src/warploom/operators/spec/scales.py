@@ -1,4 +1,4 @@
-"""The scales among the arguments of `matmul`: which kind they are, and the layout of those of blocks."""
+"""The scales among the arguments of `matmul`: their kind, and the layout of block scales."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from ..views import restrided, transposed
 from .problem import Problem
 
 SCALES = ("tensor", "row", "block128")
-"""Their kinds: one number, one for each row of A and column of B, one for each block."""
+"""Their kinds: one number; one per row of A and column of B; one per block."""
 BLOCK = 128
 """Elements of k, and of n, that share one scale of a block-scaled product."""
 
 
 def as_float(value: Real, name: str) -> float:
-    """A number among the arguments. Raises ArgumentError where it is too large for a float."""
+    """A number among the arguments. Raises ArgumentError if it is too large for a float."""
     try:
         return float(value)
     except OverflowError:
-        raise ArgumentError(f"{name}= is too large", expected="a number that a float holds") from None
+        raise ArgumentError(f"{name}= is too large", expected="a number in the range of a float") from None
 
 
 def read_scales(
     options: Mapping[str, Any], dtype: DType, m: int, n: int, k: int, precise: bool = False
 ) -> tuple[ArrayView | None, ArrayView | None, str | None, float]:
-    """scale_a, scale_b as the kernel takes them, their kind, and what numbers among them multiply alpha by.
+    """scale_a and scale_b in the kernel's layout, their kind, and the factor that plain numbers contribute to alpha.
 
-    precise: shapes that are those of rows and of blocks (N = 1, K = 128) are taken as blocks.
+    precise: shapes that fit both rows and blocks (N = 1, K = 128) count as blocks.
     """
     given = {name: options.get(name) for name in ("scale_a", "scale_b")}
     numbers = {name: value for name, value in given.items() if isinstance(value, Real)}
     if all(value is None for value in given.values()):
         return None, None, None, 1.0
     if dtype is s8:
-        raise ArgumentTypeError("s8 x s8 gives exact s32 sums, which are not scaled", expected="no scale_a=, scale_b=")
+        raise ArgumentTypeError("s8 x s8 gives exact s32 sums, without scales", expected="no scale_a=, scale_b=")
     factor = 1.0
     for name, value in numbers.items():
         factor *= as_float(value, name)
@@ -51,7 +51,7 @@ def read_scales(
         (have,) = arrays
         raise ArgumentError(
             f"`{have}` is an array and `{missing}` is not",
-            expected="two arrays: one number each, or one for each row of a and one for each column of b",
+            expected="two arrays: one number each, or one per row of a and one per column of b",
             got=f"{missing}={given[missing]!r}",
         )
     for name, array in arrays.items():
@@ -72,7 +72,7 @@ def read_scales(
     if of_blocks:
         return a, b, "block128", factor
     raise ArgumentError(
-        "`scale_a` and `scale_b` have shapes that do not go together",
+        "the shapes of `scale_a` and `scale_b` do not match",
         expected=f"one number each; or ({m}, 1) and (1, {n}); or, for blocks of {BLOCK}, ({m}, {blocks}) and "
         f"({blocks}, {-(-n // BLOCK)})",
         got=f"{a.shape} and {b.shape}",
@@ -80,12 +80,12 @@ def read_scales(
 
 
 def check_blocks(kind: str | None, k: int) -> None:
-    """Raise ArgumentError where a kernel that has one scale for each block cannot take these."""
+    """Raise ArgumentError if a kernel with one scale per block cannot take these."""
     if kind == "row":
         raise ArgumentError(
-            'accumulate="precise" takes one scale for a whole block of 128 columns of `b`',
+            'accumulate="precise" needs one scale for a whole block of 128 columns of `b`',
             expected="scales of the tensors, or of blocks of 128",
-            got="one scale for each row of a and each column of b",
+            got="one scale per row of a and one per column of b",
         )
     if k % BLOCK:
         raise ArgumentError(
@@ -94,10 +94,10 @@ def check_blocks(kind: str | None, k: int) -> None:
 
 
 def with_majors(problem: Problem, a: ArrayView | None, b: ArrayView | None) -> Problem:
-    """A problem with scales of blocks, told the memory layout of a (M, K/128) and b (K/128, N/128).
+    """A problem with block scales, completed with the memory layout of a (M, K/128) and b (K/128, N/128).
 
-    The kernel reads either layout; what is contiguous in neither is copied into the usual one, and so is one number,
-    which stands for all blocks.
+    The kernel reads either layout. Scales that are contiguous in neither are copied into the usual one, and so is one
+    number that applies to all blocks.
     """
     if _only_as_it_is(a):
         problem = replace(problem, scale_a_major="K")
@@ -107,5 +107,5 @@ def with_majors(problem: Problem, a: ArrayView | None, b: ArrayView | None) -> P
 
 
 def _only_as_it_is(scales: ArrayView | None) -> bool:
-    """Whether scales of blocks are contiguous, and would not be if they were transposed."""
+    """True if block scales are contiguous, but would not be after a transposition."""
     return scales is not None and scales.size > 1 and scales.contiguous and not transposed(scales).contiguous

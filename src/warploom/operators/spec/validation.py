@@ -1,6 +1,6 @@
-"""What goes together in a product: types, what is fused into its end, scales, how sums are promoted.
+"""Checks the combination of a product's types, epilogue, scales and accumulation.
 
-`matmul` asks it of its arguments, `warploom tune` and `warploom explain` of their options: one rule for all of them.
+`matmul` applies it to its arguments, `warploom tune` and `warploom explain` to their options: one rule for all.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ def check_activation(activation: object) -> None:
 
 
 def check_integers(product: Product, fusion: Fusion) -> None:
-    """Raise ArgumentTypeError where something is fused into the sums of integers."""
+    """Raise ArgumentTypeError if an epilogue is fused into integer sums."""
     if product.a is s8 and fusion != Fusion():
         raise ArgumentTypeError(
-            "s8 x s8 gives exact s32 sums, and nothing is fused into them",
+            "s8 x s8 gives exact s32 sums, which do not support an epilogue",
             expected="only a, b and out",
             hint="do the rest on the s32 result",
         )
 
 
 def check_together(problem: Problem) -> None:
-    """Raise ArgumentError or ArgumentTypeError where a product cannot end as its fusion says."""
+    """Raise ArgumentError or ArgumentTypeError if a product does not support its epilogue."""
     product, fusion = problem.product, problem.fusion
     check_activation(fusion.activation)
     if fusion.scales not in (None, *SCALES):
@@ -44,14 +44,14 @@ def check_together(problem: Problem) -> None:
             "scale_out= scales eight-bit outputs", expected="out_dtype e4m3 or e5m2", got=f"out_dtype {product.out}"
         )
     if fusion.scales == "block128" and product.a not in EIGHT_BIT_FLOATS:
-        raise ArgumentTypeError("blocks of 128 have scales where operands have eight bits", got=str(product.a))
+        raise ArgumentTypeError("scales of blocks of 128 need eight-bit operands", got=str(product.a))
     if not problem.promoted:
         return
     check_blocks(fusion.scales, problem.k)
     more = (fusion.alpha, fusion.bias, fusion.activation, fusion.gate, fusion.addend, fusion.scale_out, fusion.amax)
     if any(more) or product.out.bits == 8 or problem.batch:
         raise ArgumentError(
-            "the kernel that promotes eight-bit sums every 128 of k has no fused end and no batch",
+            "the kernel that promotes eight-bit sums every 128 of k supports no epilogue and no batch",
             expected="a, b, scale_a and scale_b (arrays, no numbers), and a 16- or 32-bit result",
-            hint='accumulate="fast" has all of them, for scales of a tensor or of rows',
+            hint='accumulate="fast" supports all of them, for tensor or row scales',
         )
