@@ -129,7 +129,7 @@ def test_a_file_with_relative_imports_is_loaded_as_the_module_it_is(package: Pat
 def test_a_file_with_relative_imports_in_no_package_is_told_so(package: Path) -> None:
     (package.parent / "__init__.py").unlink()
     result = run("check", package)
-    assert result.exit_code == 2 and "it is in no package: its folder has no __init__.py" in result.stderr
+    assert result.exit_code == 2 and "it is not in a package: its folder has no __init__.py" in result.stderr
 
 
 def test_a_module_is_named_with_dots_as_ptx_takes_it() -> None:

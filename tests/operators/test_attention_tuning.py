@@ -178,10 +178,10 @@ def test_the_request_says_which_call_it_is() -> None:
     [
         (["--attention", "4x16x4096"], "attention has four sizes"),
         (["--attention", "4x16x4096x12"], "no kernel for the head dimension"),
-        (["8", "8", "8", "--attention", "4x16x4096x128"], "one thing is timed at a time"),
+        (["8", "8", "8", "--attention", "4x16x4096x128"], "only one problem is timed at a time"),
         (["8", "8"], "a product has three sizes"),
         ([], "a product has three sizes"),
-        (["--attention", "4x16x4096x128", "--top", "0"], "nothing would be timed"),
+        (["--attention", "4x16x4096x128", "--top", "0"], "there would be nothing to time"),
     ],
 )
 def test_tune_refuses_in_a_sentence(arguments: list[str], words: str) -> None:

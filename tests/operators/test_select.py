@@ -409,7 +409,7 @@ def test_one_wave_is_no_waves():
         (["0", "8", "8"], "m is not a size"),
         (["8", "8", "8", "--layout", "xy"], "unknown layout"),
         (["8", "8", "8", "--dtype", "f64"], "does not multiply"),
-        (["8", "8", "8", "--top", "0"], "nothing would be timed"),
+        (["8", "8", "8", "--top", "0"], "there would be nothing to time"),
     ],
 )
 def test_tune_on_the_command_line_refuses_in_a_sentence(arguments, words):

@@ -9,7 +9,7 @@ NEEDS = ("typer", "rich", "numpy", "ml_dtypes")
 
 
 def main() -> None:
-    """Entry point of `warploom` and `python -m warploom`. Says what is missing where Python lacks a package."""
+    """Entry point of `warploom` and `python -m warploom`. Names the packages that Python lacks, if any."""
     if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:
         sys.exit(
             f"warploom: {sys.executable} lacks {', '.join(missing)}\n"

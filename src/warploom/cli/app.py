@@ -1,4 +1,4 @@
-"""The command line as a whole: its commands, and errors that come out as sentences."""
+"""The command line as a whole: its commands, and errors printed as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RENAMED = {
     "resources": "warploom inspect resources",
     "evidence": "python -m benchmarks.status, in the repository",
 }
-"""Commands of earlier versions and what replaces each."""
+"""Commands of earlier versions and their replacements."""
 
 
 class Sentences(TyperGroup):
@@ -84,5 +84,5 @@ app.command("python")(python.python)
 
 
 def run() -> None:
-    """Read the command line and do it."""
+    """Parse the command line and run the command."""
     app(prog_name="warploom")

@@ -1,4 +1,4 @@
-"""`bench`: our kernels against everybody else's, on the GPU at hand."""
+"""`bench`: our kernels against other libraries, on this GPU."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ def bench(
     config: Annotated[
         list[str] | None,
         typer.Option(
-            help="Pin ours: rung:19, or a name as `explain` shows it; of attention fields, keys=96,stages=3; may be "
-            "given often."
+            help="Pin ours: rung:19, or a name as shown by `explain`; for attention fields, keys=96,stages=3; may be "
+            "repeated."
         ),
     ] = None,
-    shapes: Annotated[str, typer.Option(help="Other sizes: MxNxK,MxNxK; of attention BxHxSxD or BxHxSxDxG.")] = "",
+    shapes: Annotated[str, typer.Option(help="Other sizes: MxNxK,MxNxK; for attention BxHxSxD or BxHxSxDxG.")] = "",
     only: Annotated[
-        str, typer.Option(help="Problems with these words in their names: 'causal,bf16'; 'f16;page,16': or others.")
+        str, typer.Option(help="Problems whose names contain these words: 'causal,bf16'; ';' means or: 'f16;page,16'.")
     ] = "",
     data: Annotated[str, typer.Option(help="normal, zeros or small-int.")] = "normal",
     seconds: Annotated[float, typer.Option(help="For each contender of a problem, under each protocol.")] = 2.0,
     launch: Annotated[str, typer.Option(help="How calls reach the GPU: graph or stream.")] = "",
     out: Annotated[Path | None, typer.Option(help="Write an evidence file.")] = None,
-    append: Annotated[bool, typer.Option("--append", help="Keep the rows that --out has of other runs.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw bars; and NAME-roofline.png next to it.")] = None,
-    seed: Annotated[int, typer.Option(help="sample: of the draw.")] = 0,
-    count: Annotated[int, typer.Option(help="sample: how many products.")] = 200,
+    append: Annotated[bool, typer.Option("--append", help="Keep the rows of other runs in --out.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw a bar chart, and NAME-roofline.png next to it.")] = None,
+    seed: Annotated[int, typer.Option(help="sample: seed of the draw.")] = 0,
+    count: Annotated[int, typer.Option(help="sample: number of products.")] = 200,
     dtype: Annotated[str, typer.Option(help="sample: bf16, f16 or e4m3.")] = "bf16",
-    scales: Annotated[str, typer.Option(help="sample: of e4m3, tensor, row or block128.")] = "",
+    scales: Annotated[str, typer.Option(help="sample: for e4m3, tensor, row or block128.")] = "",
     layouts: Annotated[
         str, typer.Option(help="sample: forward, input-gradient, weight-gradient, or several.")
     ] = "forward",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Time our kernels and others in one process, each result checked, by a named protocol.
+    """Time our kernels and others in one process, with each result checked, under a named protocol.
 
-    What was measured is kept in --out after every problem. The suite `sample` goes on where --out ends.
+    --out is updated after every problem. The suite `sample` continues where --out ends.
 
     Example: warploom bench --suite square --protocol alone --against cublas,triton --plot square.png
 
@@ -90,7 +90,7 @@ def bench(
 
     def hang(who: str) -> None:
         ended = f"no answer from the GPU for a while: {who}"
-        print(f"warploom bench: {ended}; what was measured before is kept", file=sys.stderr, flush=True)
+        print(f"warploom bench: {ended}; earlier results are kept", file=sys.stderr, flush=True)
         whole = finish(running.results, ended)
         _show(whole, running.results.rows, as_json, out)
         sys.stdout.flush()
@@ -119,7 +119,7 @@ def _show(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], as_json: 
     for each in whole["summary"]:
         say(
             f"  {each['provider']}, {each['problems']}, {each['protocol']}, {each['launch']}: {each['geomean']:.3f} of "
-            f"{each['against']} over {each['count']} problems, least {each['min']:.3f}"
+            f"{each['against']} over {each['count']} problems, minimum {each['min']:.3f}"
         )
     for found in whole.get("sample", ()):
         for line in sample_lines(found):
@@ -127,11 +127,11 @@ def _show(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], as_json: 
     if out is not None:
         say(f"wrote {out}")
     else:
-        say("nothing was written; --out FILE.json keeps it as evidence")
+        say("nothing was written; use --out FILE.json to keep the results as evidence")
 
 
 def table(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], protocol: str) -> Table:
-    """The rows of one protocol, for a person."""
+    """The rows of one protocol, as a table."""
     made = Table(title=f"{whole['suite']} on {whole['gpu']}, {protocol}", title_justify="left", box=None)
     for name in ("problem", "contender", "config", "launch"):
         made.add_column(name, no_wrap=True)
@@ -155,7 +155,7 @@ def table(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], protocol:
 
 
 def name_of(row: Mapping[str, Any]) -> str:
-    """A row's problem: a product's sizes, or what attention is called."""
+    """A row's problem: the sizes of a product, or the name of an attention."""
     if "case" in row:
         return str(row["case"])
     return f"{row['m']}x{row['n']}x{row['k']} {row['dtype']} {row.get('kind', '')} {row.get('scales', '')}".strip()

@@ -1,9 +1,9 @@
-"""`check`: run a kernel in the emulator with the sanitizer on, and say what is wrong with it.
+"""`check`: run a kernel in the emulator under the sanitizer, and report what is wrong with it.
 
-A kernel needs a launch to be run: a text has a launch description next to it, a Python file has an
-`example()` that yields (kernel, arguments, check), or its kernels have examples of their own.
-Without one, only the rules that need no launch are checked, and the report says so. A rung of the ladder is run with
-the arguments that `warploom ladder --emulate` gives it.
+A kernel needs a launch to run. A text has a launch description next to it. A Python file has an `example()` that
+yields (kernel, arguments, check), or its kernels have their own examples. Without a launch, only the rules that need
+none are checked, and the report says so. A rung of the ladder runs with the arguments of
+`warploom ladder --emulate`.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ def check(
         str,
         typer.Argument(
             metavar="FILE.py|FILE.ptx|MODULE|FOLDER",
-            help="FILE.py:KERNEL, FILE.ptx:KERNEL or MODULE:KERNEL means one of several; of a folder, all .ptx below "
-            "it.",
+            help="FILE.py:KERNEL, FILE.ptx:KERNEL or MODULE:KERNEL selects one of several; for a folder, all .ptx "
+            "files below it.",
         ),
     ],
     launch: Annotated[
         Path | None, typer.Option(help="Launch description of a text; FILE.launch.toml next to it by default.")
     ] = None,
     init: Annotated[
-        bool, typer.Option("--init", help="Write launch descriptions to be filled in where there are none, and stop.")
+        bool, typer.Option("--init", help="Write missing launch descriptions, to be filled in, and stop.")
     ] = False,
     schedule: Annotated[
         str,
         typer.Option(
             help="When asynchronous work completes: eager, lazy, random, starve, pct; explore tries several, "
-            "exhaustive all interleavings of a small kernel."
+            "exhaustive runs all interleavings of a small kernel."
         ),
     ] = "lazy",
     seed: Annotated[int, typer.Option(help="Seed of the schedule.")] = 0,
-    bound: Annotated[int | None, typer.Option(help="Most runs of --schedule exhaustive; 2000 by default.")] = None,
+    bound: Annotated[int | None, typer.Option(help="Maximum runs of --schedule exhaustive; 2000 by default.")] = None,
     max_steps: Annotated[
         int | None,
-        typer.Option(help="Most warp instructions of a run; 200 million by default."),
+        typer.Option(help="Maximum warp instructions of a run; 200 million by default."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     to_sarif: Annotated[
         Path | None,
-        typer.Option("--sarif", metavar="FILE", help="Write the findings as SARIF 2.1.0 to this file, too."),
+        typer.Option("--sarif", metavar="FILE", help="Also write the findings to this file as SARIF 2.1.0."),
     ] = None,
 ) -> None:
-    """Emulate a kernel with all checks on. Exit code 0: no errors, maybe warnings; 1: errors; 2: called wrongly.
+    """Emulate a kernel with all checks on. Exit code 0: no errors, maybe warnings; 1: errors; 2: invalid use.
 
     Example: warploom check dump/gemm.ptx --init, then warploom check dump/gemm.ptx --schedule explore
     """
@@ -71,10 +71,10 @@ def check(
     python = not path.is_dir() and (path.suffix == ".py" or find.is_module(place))
     if not path.is_dir() and path.suffix != ".ptx" and not python:
         raise ArgumentError(
-            "this is nothing that can be checked", expected="FILE.py, FILE.ptx, a module or a folder", got=target
+            "there is nothing to check here", expected="FILE.py, FILE.ptx, a module or a folder", got=target
         )
     if launch is not None and path.suffix != ".ptx":
-        raise ArgumentError("--launch goes with a PTX text", hint="a Python file has an example()")
+        raise ArgumentError("--launch needs a PTX text", hint="a Python file has an example()")
     if init:
         _write_templates(target, path, launch, python)
         return
@@ -98,7 +98,7 @@ def check(
 def _report(
     target: str, path: Path, checked: list[Checked], options: dict[str, Any], as_json: bool, to: Path | None
 ) -> None:
-    """Print what was found, and write it as SARIF where that is asked for."""
+    """Print the findings, and write them as SARIF if requested."""
     folders = dict.fromkeys(Path(one.file).parent if one.file else path.parent for one in checked)
     sources = Sources(list(folders))
     if to is not None:
@@ -108,17 +108,17 @@ def _report(
         say_json({"file": str(path), "ok": all(one.ok for one in checked), **options, "kernels": kernels})
         return
     for one in checked:
-        # Files of one name in several folders: the one that is checked comes first.
+        # If several folders have a file of that name, the checked one comes first.
         own = Sources([Path(one.file).parent, *folders]) if one.file else sources
         say_checked(one, own, one.file or target)
         if one.mode == "static" and one.ok:
-            say(f"  to have it emulated: {_how_to_emulate(one, path)}")
+            say(f"  to emulate it: {_how_to_emulate(one, path)}")
     if path.is_dir():
         bad = sum(not one.ok for one in checked)
         static = sum(one.mode == "static" for one in checked)
         texts = f"{len(checked)} text{'s' if len(checked) != 1 else ''}"
         guessed = sum(bool(one.guessed) for one in checked)
-        more = f", {guessed} with guesses of --init for a launch" if guessed else ""
+        more = f", {guessed} with launch values guessed by --init" if guessed else ""
         say(f"{texts}: {bad} with errors, {static} without a launch description{more}")
         if python := sum(one.is_file() for one in path.rglob("*.py")):
             files = f"{python} Python files are" if python != 1 else "1 Python file is"
@@ -167,7 +167,7 @@ def check_python(target: str, options: dict[str, Any]) -> Iterator[Checked]:
 
 @dataclass(frozen=True)
 class Example:
-    """A kernel and what it is run with: arguments None where that is not known; `check` takes the outputs.
+    """A kernel and how to run it: arguments are None if unknown; `check` gets the outputs.
 
     options: of `emulate`, such as {"devices": 2}.
     """
@@ -180,23 +180,23 @@ class Example:
 
 
 def named(module: ModuleType, name: str) -> dict[str, Any]:
-    """The kernel that a module's name is bound to; none where it is something else, a function that makes one, say."""
+    """The kernel that a module's name is bound to; empty if it is anything else, such as a function that makes one."""
     found = getattr(module, name, None)
     return {name: found} if find.is_kernel(found) else {}
 
 
 def examples(module: ModuleType, kernels: Mapping[str, Any], name: str = "") -> Iterator[Example]:
-    """The examples of a file: its `example()` yields (kernel, arguments, check, options), the last two if it likes; a
-    kernel's own yields arguments.
+    """The examples of a file. Its `example()` yields (kernel, arguments, check, options), the last two optional; a
+    kernel's own example yields arguments.
 
-    Where a name is given, those of the kernel it is bound to, or that is called so, or that the function made.
+    With a name, only those of the kernel that is bound to it or called so, or that this function made.
     """
     of_module = getattr(module, "example", None)
     listed = _listed(of_module()) if callable(of_module) else _of_rung(module)
     for item in listed:
         if not _is_example(item):
             raise ArgumentError(
-                "example() yields something else than it should", got=", ".join(_kind(part) for part in _parts(item)),
+                "example() yields an unexpected value", got=", ".join(_kind(part) for part in _parts(item)),
                 expected='(kernel, arguments, check), then options of `emulate` such as {"devices": 2} if any',
             )  # fmt: skip
         kernel, arguments, *more = item
@@ -231,7 +231,7 @@ def _kind(part: Any) -> str:
 
 
 def _made(target: str, module: ModuleType) -> Any:
-    """The kernel that a function makes without arguments. Raises ArgumentError where it wants some."""
+    """The kernel that a function makes without arguments. Raises ArgumentError if it needs some."""
     try:
         return find.kernel(target, module=module)
     except ArgumentError as error:
@@ -241,7 +241,7 @@ def _made(target: str, module: ModuleType) -> Any:
 
 
 def _of_rung(module: ModuleType) -> list[Any]:
-    """The run of a rung of the ladder, whose modules have no examples of their own; nothing for other modules."""
+    """The run of a rung of the ladder, whose modules have no examples; empty for other modules."""
     from ..kernels import ladder
     from ..lab import ladder_runner
 
@@ -254,15 +254,15 @@ def _of_rung(module: ModuleType) -> list[Any]:
 
 
 def _names(kernel: Any) -> tuple[str, ...]:
-    """What a kernel that no module-level name is bound to goes by: its own name, and the function that made it."""
+    """The names of a kernel without a module-level name: its own, and that of the function that made it."""
     maker = getattr(getattr(kernel, "function", None), "__qualname__", "").partition(".<locals>")[0]
     return getattr(kernel, "name", ""), maker
 
 
 def _listed(made: Any) -> list[Any]:
-    """What an example() gave: several runs, or one."""
+    """The result of an example(): several runs, or one."""
     if made is None:
-        raise ArgumentError("example() gives nothing", expected="yield (kernel, arguments, check)", got="None")
+        raise ArgumentError("example() returns nothing", expected="yield (kernel, arguments, check)", got="None")
     return [made] if isinstance(made, tuple) else list(made)
 
 
@@ -279,11 +279,11 @@ def _checked(example: Example, options: dict[str, Any]) -> Checked:
     return check_emulated(example.kernel, program, example.arguments, example.check, **options, **example.options)
 
 
-_TO_DO = "put in sizes, types and values, delete the line `guessed = true`, then run"
+_TO_DO = "fill in sizes, types and values, delete the line `guessed = true`, then run"
 
 
 def _write_templates(target: str, path: Path, launch: Path | None, python: bool) -> None:
-    """Launch descriptions to be filled in: of a text, or of all texts below a folder that have none."""
+    """Write launch descriptions to be filled in: for a text, or for all texts below a folder that have none."""
     if python:
         raise ArgumentError("--init writes the launch description of a PTX text", hint="a Python file has an example()")
     _, entry = find.split(target)
@@ -301,10 +301,10 @@ def _write_templates(target: str, path: Path, launch: Path | None, python: bool)
                 _write(goal, launch_file.template(program, text))
                 say(f"wrote {goal}")
             elif path.is_dir() or len(programs) > 1:
-                say(f"{goal} is there already and is left as it is")
+                say(f"{goal} exists already and is unchanged")
             else:
                 raise ArgumentError(
-                    "the launch description is there already and is left as it is", got=str(goal),
+                    "the launch description exists already and is unchanged", got=str(goal),
                     hint="remove it, or write another with --launch FILE",
                 )  # fmt: skip
     say(f"{_TO_DO} warploom check {target}")

@@ -1,4 +1,4 @@
-"""`demo`: one Hopper GEMM on every machine that is here."""
+"""`demo`: one Hopper GEMM in the emulator, and on the GPU if there is one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KERNEL = "warploom.kernels.walkthrough:build_gemm_m64n64 M=128 N=128 K=128"
 
 
 def demo(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Run the walkthrough GEMM in the emulator, and on the GPU where there is one.
+    """Run the walkthrough GEMM in the emulator, and on the GPU if there is one.
 
     Example: warploom demo
     """
@@ -64,7 +64,7 @@ def _say_next() -> None:
 
 
 def _command() -> str:
-    """How the command is called here: by its name where PATH has it, else by the environment's own path."""
+    """How to call the command here: by its name if it is in PATH, otherwise by the environment's path."""
     if shutil.which("warploom"):
         return "warploom"
     beside = Path(sys.executable).with_name("warploom")
@@ -103,7 +103,7 @@ def _say_run(run: Any) -> None:
             ("time", f"{run.seconds:.2f} s"),
         ]
     elif run.against_emulator is None:
-        rows.append(("time", f"{run.seconds * 1e6:.0f} us a launch, {run.tflops:.1f} TFLOP/s"))
+        rows.append(("time", f"{run.seconds * 1e6:.0f} us per launch, {run.tflops:.1f} TFLOP/s"))
     if run.against_emulator is not None:
         rows.append(("against emulator", f"largest difference {run.against_emulator:.1e}, same text, same data"))
     say()

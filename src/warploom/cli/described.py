@@ -1,4 +1,4 @@
-"""A PTX text with the launch description that stands next to it, as commands take it."""
+"""Loads a PTX text with the launch description next to it, for commands."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..runtime.program import Program, read_text
 
 
 def described(path: Path, entry: str, launch: Path | None, purpose: str) -> tuple[Program, list[Any]]:
-    """The program, and its arguments made anew. launch: the description, by default the one next to the text.
+    """The program, and new arguments for it. launch: the description; by default the one next to the text.
 
-    purpose: what it is wanted for, "a trace", which is of one GPU. Raises ArgumentError where there is no description.
+    purpose: "a trace", say, which supports one GPU. Raises ArgumentError if there is no description.
     """
     text = read_text(path)
     own = launch_file.beside(path, entry) if entry else launch_file.beside(path)
@@ -26,6 +26,6 @@ def described(path: Path, entry: str, launch: Path | None, purpose: str) -> tupl
     program = found.program(text, path.name)
     if found.devices > 1:
         raise ArgumentError(
-            f"{purpose} is of one GPU", expected="devices = 1", got=found.devices, where=str(description)
+            f"{purpose} supports one GPU", expected="devices = 1", got=found.devices, where=str(description)
         )
     return program, found.arguments(program)

@@ -1,4 +1,4 @@
-"""`explain`: what limits a product, and what the library would run for it. Calculated, not measured."""
+"""`explain`: what limits a product, and what the library would run for it. Computed, not measured."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def explain(
 
 
 def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Of a product. Raises ArgumentError."""
+    """The sizes of a product. Raises ArgumentError."""
     if len(sizes) not in (0, 3):
         raise ArgumentError("a product has three sizes", expected="M N K, or none of them for 8192 8192 8192",
                             got=" ".join(map(str, sizes)))  # fmt: skip
@@ -88,17 +88,17 @@ def _attention(given: Described, machine: str, as_json: bool) -> None:
 
 
 def _short(value: float) -> str:
-    """One decimal, or two digits of less than one."""
+    """One decimal place, or two digits below one."""
     return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def _occupancy(found: Explained) -> str:
     fits, config = found.occupancy, found.config
     count = "s" if fits.resident != 1 else ""
-    registers = f"{found.registers} registers" if found.registers else "registers not known without ptxas"
+    registers = f"{found.registers} registers" if found.registers else "registers unknown without ptxas"
     return (
         f"{fits.resident} CTA{count} on an SM, limited by {fits.limit}: {config.threads} threads, {registers} "
-        f"(room for {fits.registers}), shared memory (room for {fits.shared}), warps ({fits.warps})"
+        f"(up to {fits.registers} fit), shared memory (up to {fits.shared}), warps (up to {fits.warps})"
     )
 
 
@@ -127,7 +127,7 @@ def _traffic(found: Explained) -> Table:
     problem = found.problem
     once = (problem.m + problem.n) * problem.k * problem.product.a.bytes
     if not found.traffic:
-        made.add_row("not followed: too many tiles", "", "", "")
+        made.add_row("not simulated: too many tiles", "", "", "")
     for name, count in found.traffic.items():
         made.add_row(name, f"{count / 1e9:.3f}", f"{count / once:.2f}", f"{count / found.least_us / 1e6:.2f}")
     return made

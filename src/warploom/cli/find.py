@@ -1,6 +1,6 @@
-"""Which kernel does `MODULE:KERNEL` mean?
+"""Resolves `MODULE:KERNEL` to a kernel.
 
-A file with relative imports is loaded as the module of its package that it is.
+A file with relative imports is loaded as a module of its package.
 
 warploom.kernels.naive:gemm         a module that can be imported
 examples/softmax.py:softmax         a file
@@ -29,7 +29,7 @@ from ..runtime import Program, program_of
 
 
 def program(spec: str, settings: Sequence[str] = ()) -> Program:
-    """The program that `spec` names. Raises ArgumentError where there is no such kernel."""
+    """The program that `spec` names. Raises ArgumentError if there is no such kernel."""
     path, name = split(spec)
     if path.endswith(".ptx"):
         return program_of(Path(path), entry=name or None)
@@ -39,7 +39,7 @@ def program(spec: str, settings: Sequence[str] = ()) -> Program:
 
 
 def kernel(spec: str, settings: Sequence[str] = (), module: ModuleType | None = None) -> Any:
-    """The kernel object that `spec` names, or that the function it names makes; of `module`, where it is loaded."""
+    """The kernel object that `spec` names, or that its function makes; `module`: the module, if already loaded."""
     place, name = split(spec)
     module = module or load(place)
     kernels = kernels_of(module)
@@ -47,7 +47,7 @@ def kernel(spec: str, settings: Sequence[str] = (), module: ModuleType | None = 
         if len(kernels) == 1:
             return next(iter(kernels.values()))
         raise ArgumentError(
-            f"{place} has {len(kernels) or 'no'} kernels, so say which",
+            f"{place} has {len(kernels) or 'no'} kernels: name one",
             expected=f"{place}:NAME, NAME one of {_names(module, kernels)}", got=spec,
         )  # fmt: skip
     if not hasattr(module, name):
@@ -65,19 +65,19 @@ def kernel(spec: str, settings: Sequence[str] = (), module: ModuleType | None = 
 
 
 def split(spec: str) -> tuple[str, str]:
-    """("examples/x.py", "gemm") of "examples/x.py:gemm"; the name is "" where there is none."""
+    """("examples/x.py", "gemm") for "examples/x.py:gemm"; the name is "" if there is none."""
     place, colon, name = spec.rpartition(":")
     # A drive letter is not a module: C:\kernels\gemm.py
     return (place, name) if colon and len(place) > 1 and name.isidentifier() else (spec, "")
 
 
 def arguments(settings: Sequence[str]) -> dict[str, Any]:
-    """{"M": 128} of ["M=128"]. Raises ArgumentError for what is not NAME=VALUE."""
+    """{"M": 128} for ["M=128"]. Raises ArgumentError for anything but NAME=VALUE."""
     found: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.isidentifier():
-            raise ArgumentError("this is not an argument of a function", expected="NAME=VALUE", got=setting)
+            raise ArgumentError("an argument is not NAME=VALUE", expected="NAME=VALUE", got=setting)
         try:
             found[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
@@ -86,12 +86,12 @@ def arguments(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def is_kernel(value: object) -> bool:
-    """Whether it lowers to a Program."""
+    """True if it lowers to a Program."""
     return callable(getattr(value, "program", None)) and not isinstance(value, (type, ModuleType))
 
 
 def is_module(place: str) -> bool:
-    """Whether `place` is the dotted name of a module that is there, and no file."""
+    """True if `place` is the dotted name of a module that exists, and not a file."""
     if not all(part.isidentifier() for part in place.split(".")):
         return False
     try:
@@ -110,13 +110,13 @@ def kernels_of(module: ModuleType) -> dict[str, Any]:
 
 
 def file_of(place: str) -> Path:
-    """The file of a module that is a file, or has a dotted name."""
+    """The file of a module given as a file or a dotted name."""
     path = Path(place)
     return path if path.suffix == ".py" else Path(str(load(place).__file__))
 
 
 def load(place: str) -> ModuleType:
-    """The module of a file or a dotted name. Raises ArgumentError, with the line, where it cannot be loaded."""
+    """The module of a file or a dotted name. Raises ArgumentError, with the line, if it cannot be loaded."""
     path = Path(place)
     if path.suffix == ".py" or path.exists():
         if not path.is_file():
@@ -128,7 +128,7 @@ def load(place: str) -> ModuleType:
                 raise
             found = _load_in_package(path)
             if found is None:
-                error.hint = "it is in no package: its folder has no __init__.py"
+                error.hint = "it is not in a package: its folder has no __init__.py"
                 raise
             return found
     with running(place, "cannot be loaded"):
@@ -136,7 +136,7 @@ def load(place: str) -> ModuleType:
 
 
 def _load_in_package(path: Path) -> ModuleType | None:
-    """The module of a file in a package (its folder has an __init__.py); None where the file is in none."""
+    """The module of a file in a package (its folder has an __init__.py); None if it is not in a package."""
     names, folder = [path.stem], path.resolve().parent
     while (folder / "__init__.py").is_file() and folder.name.isidentifier():
         names.insert(0, folder.name)
@@ -153,7 +153,7 @@ def _load_in_package(path: Path) -> ModuleType | None:
     other = getattr(found, "__file__", None)
     if other is None or Path(other).resolve() != path.resolve():
         raise ArgumentError(
-            f"{path} is the module {dotted}, and another file of that name is installed", got=other,
+            f"{path} is the module {dotted}, but another file of that name is installed", got=other,
             hint="name the module, or put the folder above its package first in PYTHONPATH",
         )  # fmt: skip
     return found
@@ -173,7 +173,7 @@ def _load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     beside = str(path.resolve().parent)
     sys.path.insert(0, beside)
-    sys.modules[spec.name] = module  # a dataclass looks its module up there
+    sys.modules[spec.name] = module  # a dataclass looks up its module there
     try:
         with running(str(path), "cannot be loaded"):
             spec.loader.exec_module(module)
@@ -187,9 +187,9 @@ def _load_file(path: Path) -> ModuleType:
 
 @contextmanager
 def running(place: str, what: str) -> Iterator[None]:
-    """Somebody's Python runs here: what it raises becomes an ArgumentError with its line, `what` says what ran."""
+    """Runs user Python code: an exception becomes an ArgumentError with its line; `what` says what ran."""
     try:
-        # What it prints is for a person; on stdout stands what the command was asked for.
+        # Its output goes to stderr: stdout is for the command's own output.
         with redirect_stdout(sys.stderr):
             yield
     except WarploomError as error:
@@ -210,7 +210,7 @@ def _refusal(place: str, error: Exception, what: str) -> ArgumentError:
 
 
 def _names_there(error: Exception) -> str | None:
-    """What an object has in place of the name that it has not."""
+    """Names that the object has and that are close to the missing one."""
     if not isinstance(error, AttributeError) or error.obj is None or not error.name:
         return None
     known = [name for name in dir(error.obj) if not name.startswith("_")]
@@ -220,7 +220,7 @@ def _names_there(error: Exception) -> str | None:
 
 
 def _own_line(place: str, error: Exception) -> SourceLocation | None:
-    """The innermost line of the file itself that the error came through."""
+    """The innermost line of the file itself in the traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).name == Path(place).name]
     return SourceLocation(place, own[-1].lineno or 0) if own else None

@@ -1,4 +1,4 @@
-"""How findings are printed: in colour where there is a terminal, with the lines they are about."""
+"""Prints findings, in colour on a terminal, with their source lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STYLES = {**SEVERITY_STYLE, "bold": "bold", "place": "blue", "frame": "dim", "":
 
 
 def say_finding(finding: Finding, sources: Sources) -> None:
-    """One finding and an empty line."""
+    """Print one finding and an empty line."""
     out = console()
     for line in render(finding, sources):
         out.print(Text.assemble(*((text, STYLES[style]) for text, style in line)))
@@ -21,14 +21,14 @@ def say_finding(finding: Finding, sources: Sources) -> None:
 
 
 def say_checked(checked: Checked, sources: Sources, target: str) -> None:
-    """All findings of a kernel, the verdict, and how to see it again or to see more."""
+    """Print all findings of a kernel, the verdict, and how to reproduce it or to see more."""
     for finding in checked.findings:
         say_finding(finding, sources)
     say(checked.summary())
     unusual = (checked.schedule, checked.seed) != ("lazy", 0)
     if not checked.ok and checked.mode == "emulated" and checked.interleavings is None and unusual:
         tried = f" (the first of {len(checked.explored)} tried that fails)" if len(checked.explored) > 1 else ""
-        say(f"  to see it again{tried}: warploom check {target} --schedule {checked.schedule} --seed {checked.seed}")
+        say(f"  to reproduce it{tried}: warploom check {target} --schedule {checked.schedule} --seed {checked.seed}")
     rules = dict.fromkeys(finding.rule for finding in checked.findings if finding.severity == "error")
     if rules and checked.mode == "emulated":
         say(f"  explained by: {', '.join(f'warploom rules {rule}' for rule in rules)}")

@@ -1,4 +1,4 @@
-"""`info`: what is on this machine, and what the emulator cannot do."""
+"""`info`: what this machine has, and what the emulator lacks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def info(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say which machines, tools and packages are here.
+    """List the machines, tools and packages that were found.
 
     Example: warploom info --unsupported
     """
@@ -44,7 +44,7 @@ def info(
 
 
 def gather() -> dict[str, Any]:
-    """All of it, as plain values."""
+    """All facts, as plain values."""
     missing, total = unsupported_rows()
     return {
         "warploom": __version__,
@@ -57,7 +57,7 @@ def gather() -> dict[str, Any]:
 
 
 def gpu() -> str:
-    """The GPU that can be used, or why there is none."""
+    """The usable GPU, or why there is none."""
     from ..driver import library
 
     try:
@@ -84,7 +84,7 @@ def tool(name: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of what warploom uses or works with."""
+    """Installed versions of packages that warploom uses or works with."""
     found = {}
     for name in PACKAGES:
         try:
@@ -95,7 +95,7 @@ def versions() -> dict[str, str]:
 
 
 def unsupported_rows() -> tuple[list[str], int]:
-    """Keys of the rows that no handler runs, and how many rows there are."""
+    """Keys of the rows that no handler runs, and the total number of rows."""
     from ..emulator.ops import unsupported
     from ..isa.instructions import table as instructions
 

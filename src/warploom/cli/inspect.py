@@ -14,9 +14,9 @@ Spec = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME=VALUE", help="Arguments, where the name is a function that makes a kernel."),
+    typer.Argument(metavar="NAME=VALUE", help="Arguments, if the name is a function that makes a kernel."),
 ]
-Arch = Annotated[str | None, typer.Option(help="Target to build for; the one the text names by default.")]
+Arch = Annotated[str | None, typer.Option(help="Target to build for; by default the one the text names.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(help="Print the PTX, the machine code or the resources of a kernel.", no_args_is_help=True)
@@ -46,7 +46,7 @@ def sass(spec: Spec, settings: Settings = None, arch: Arch = None) -> None:
 
 @app.command()
 def resources(spec: Spec, settings: Settings = None, arch: Arch = None, as_json: AsJson = False) -> None:
-    """Print what ptxas says about a kernel: registers, spills, shared memory, barriers, notes.
+    """Print what ptxas reports for a kernel: registers, spills, shared memory, barriers, notes.
 
     Example: warploom inspect resources warploom.kernels.walkthrough:build_gemm_m64n64 M=128 N=128 K=128 --json
     """

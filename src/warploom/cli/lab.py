@@ -17,21 +17,21 @@ HOST = "127.0.0.1"
 
 
 def pages() -> dict[str, Path]:
-    """The pages by name, and the files that they are."""
+    """The pages by name, with their files."""
     folder = Path(__file__).parents[1] / "lab" / "pages"
     return {path.stem: path for path in sorted(folder.glob("*.py")) if path.stem != "__init__"}
 
 
 def lab(
     page: Annotated[str, typer.Argument(metavar="[PAGE]", help="One of the pages; all of them by default.")] = "",
-    port: Annotated[int, typer.Option(help="Port of this machine; a free one by default.")] = 0,
+    port: Annotated[int, typer.Option(help="Local port; a free one by default.")] = 0,
     headless: Annotated[bool, typer.Option("--headless", help="Open no browser.")] = False,
     edit: Annotated[bool, typer.Option("--edit", help="Open one page as a notebook, with its code.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Print the names of the pages, and stop.")] = False,
 ) -> None:
     """Open interactive pages: rooflines, occupancy, waves, bank conflicts, swizzles, schedules, fragments.
 
-    They run on this machine and are served to it alone. Needs marimo: pip install 'warploom[lab-ui]'
+    They run on this machine and are only served to it. Needs marimo: pip install 'warploom[lab-ui]'
 
     Example: warploom lab swizzles
     """

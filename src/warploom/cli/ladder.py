@@ -1,4 +1,4 @@
-"""`ladder`: every rung on the machine at hand, from the naive loop to the fastest kernel."""
+"""`ladder`: every rung on this machine, from the naive loop to the fastest kernel."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def ladder(
         int | None, typer.Option(help="M = N = K; 8192 on a GPU, a small one in the emulator.", show_default=False)
     ] = None,
     rungs: Annotated[str, typer.Option(help="Numbers, ranges and names: 1,8-12,ping_pong. All by default.")] = "",
-    emulate: Annotated[bool, typer.Option("--emulate", help="Count in the emulator, even where a GPU is.")] = False,
+    emulate: Annotated[bool, typer.Option("--emulate", help="Use the emulator's counters, even with a GPU.")] = False,
     seconds: Annotated[float, typer.Option(help="For each rung and for cuBLAS, each alone.")] = 2.0,
     data: Annotated[str, typer.Option(help="normal, zeros or small-int.")] = "normal",
     out: Annotated[Path | None, typer.Option(help="Write an evidence file.")] = None,
-    append: Annotated[bool, typer.Option("--append", help="Keep the rows that --out has of other rungs.")] = False,
+    append: Annotated[bool, typer.Option("--append", help="Keep the rows of other rungs in --out.")] = False,
     measured: Annotated[
-        Path | None, typer.Option(help="An evidence file of ladder: predict its rungs at its sizes, beside its times.")
+        Path | None, typer.Option(help="An evidence file of ladder: predict its rungs at its sizes, next to its times.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a bar for each rung into a PNG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Climb the ladder: what each idea brings, in TFLOP/s on a GPU, in bytes and barriers in the emulator.
+    """Climb the ladder: what each idea gains, in TFLOP/s on a GPU, in bytes and barriers in the emulator.
 
     Example: warploom ladder --rungs 8-12 --plot ladder.png
     """
@@ -41,7 +41,7 @@ def ladder(
 
     chosen = ladder_runner.chosen(rungs)
     if size is not None and size < 1:
-        raise ArgumentError("the size of the product is positive", expected="--size 4096", got=size)
+        raise ArgumentError("the size of the product must be positive", expected="--size 4096", got=size)
     if data not in operands.DATA:
         raise ArgumentError(
             f"unknown data {data!r}", expected=", ".join(operands.DATA), got=repr(data), code="unknown-name"
@@ -58,7 +58,7 @@ def ladder(
         chosen, left_out = ladder_runner.runnable(chosen, device.arch, device.name, asked=bool(rungs.strip()))
         if left_out:
             numbers = ", ".join(str(rung.number) for rung in left_out)
-            console(stderr=True).print(f"{device.name} ({device.arch}) cannot run rungs {numbers}; they are left out")
+            console(stderr=True).print(f"{device.name} ({device.arch}) cannot run rungs {numbers}; they are skipped")
         runs = ladder_runner.on_gpu(chosen, size or ladder_runner.GPU_SIZE, seconds, data)
         gpu = device.name
     else:
@@ -93,7 +93,7 @@ def ladder(
             _say_findings(rows)
             say("  KFMA: 1000 multiply-adds. Barriers: waits and arrivals for each k-tile of each output tile.")
             if not emulate:
-                say("  No GPU was used, so there is no speed; `warploom explain` says what these counters cost.")
+                say("  No GPU was used, so there is no speed; `warploom explain` estimates what these counters cost.")
         if out is not None:
             say(f"wrote {out}")
     if plot is not None and kept:
@@ -130,7 +130,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _gains(rows: Sequence[Mapping[str, Any]], on_gpu: bool) -> list[dict[str, Any]]:
-    """The rows with what each rung gains over the one below, protocol by protocol."""
+    """The rows with the gain of each rung over the previous one, by protocol."""
     from ..lab import ladder_runner
 
     if not on_gpu:
@@ -199,7 +199,7 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def found_words(row: Mapping[str, Any]) -> str:
-    """ "1 error, 2 warnings" of a rung, notes being of performance; "" where there is nothing."""
+    """ "1 error, 2 warnings" for a rung, with performance findings as notes; "" if there are none."""
     counts = row["by_severity"]
     called = {"error": "error", "warning": "warning", "performance": "note"}
     return ", ".join(
@@ -208,7 +208,7 @@ def found_words(row: Mapping[str, Any]) -> str:
 
 
 def _say_findings(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Which rules the rungs break, and the command that shows where."""
+    """Print which rules the rungs violate, and the command that shows where."""
     from ..kernels import ladder as rungs
 
     for row in rows:

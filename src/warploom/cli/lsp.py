@@ -1,4 +1,4 @@
-"""`lsp`: the language server of PTX, for an editor to start."""
+"""`lsp`: the PTX language server, started by an editor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the command speaks: tables for people on stdout, JSON for programs on stdout, errors as sentences on stderr."""
+"""Output of the command: tables and JSON on stdout, errors as text on stderr."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ SEVERITY_STYLE = {"error": "bold red", "warning": "bold yellow", "performance": 
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console for the present stdout or stderr; plain text where that is not a terminal."""
+    """A console for the current stdout or stderr; plain text if that is not a terminal."""
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
 
 
 def say(text: str = "") -> None:
-    """A line for a person, without markup."""
+    """Print a line of text, without markup."""
     console().print(text, markup=False)
 
 
 def table(rows: Iterable[tuple[str, object]], title: str | None = None) -> None:
-    """Two columns: name, value. Lines are never broken, so that a command can be copied from them."""
+    """Print two columns: name, value. Lines are never broken, so that a command can be copied from them."""
     listed = list(rows)
     width = max((len(name) for name, _ in listed), default=0)
     out = console()
@@ -42,9 +42,9 @@ def table(rows: Iterable[tuple[str, object]], title: str | None = None) -> None:
 
 
 def say_table(made: Table, widest: str = "") -> None:
-    """A table with columns; in a file or a pipe it is as wide as it needs to be.
+    """Print a table with columns; in a file or a pipe it is as wide as necessary.
 
-    widest: the column that is left out where the terminal is too narrow for all.
+    widest: the column that is omitted if the terminal is too narrow for all.
     """
     out = console()
     if not out.is_terminal:
@@ -57,12 +57,12 @@ def say_table(made: Table, widest: str = "") -> None:
 
 
 def say_json(value: object) -> None:
-    """One JSON document on stdout, as it is, whatever the width of the terminal."""
+    """Print one JSON document on stdout, unchanged, whatever the width of the terminal."""
     print(json.dumps(value, indent=1, default=plain))
 
 
 def plain(value: Any) -> Any:
-    """What JSON has no word for, as it has."""
+    """Convert values that JSON does not support."""
     if isinstance(value, (SourceLocation, Path)):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -75,10 +75,10 @@ def plain(value: Any) -> Any:
 
 
 def say_error(error: WarploomError) -> None:
-    """An error as a person meets it: kind and sentences, no traceback."""
+    """Print an error for people: its kind and text, without a traceback."""
     console(stderr=True).print(f"warploom: {type(error).__name__}[{error.code}]: {error}", markup=False, style="red")
 
 
 def exit_code(error: WarploomError) -> int:
-    """2 where the command was called wrongly, 1 where what it was called on is wrong."""
+    """2 if the command was used incorrectly, 1 if its subject is wrong."""
     return USAGE if isinstance(error, (ArgumentError, ArgumentTypeError)) else FINDINGS

@@ -1,4 +1,4 @@
-"""A product, or attention, as the options of `tune` and `explain` describe it; the problem that a product's make."""
+"""The options of `tune` and `explain` that describe a product or attention, and the resulting problem."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ class Described:
 
     m: Annotated[int | None, typer.Argument(help="Rows of A and of the result.")] = None
     n: Annotated[int | None, typer.Argument(help="Columns of the result.")] = None
-    k: Annotated[int | None, typer.Argument(help="What is summed over.")] = None
+    k: Annotated[int | None, typer.Argument(help="The dimension that is summed over.")] = None
     dtype: Annotated[str, typer.Option(help=f"{DTYPES}; f32 is multiplied as tf32.")] = "bf16"
     out: Annotated[str, typer.Option(help=_help("out_dtype"))] = ""
     layout: Annotated[str, typer.Option(help="tn, nn, nt or tt; tn is F.linear, tt is a @ b.")] = "tn"
-    scales: Annotated[str, typer.Option(help="Of eight-bit floats: tensor, row or block128.")] = ""
+    scales: Annotated[str, typer.Option(help="For eight-bit floats: tensor, row or block128.")] = ""
     activation: Annotated[str, typer.Option(help=_help("activation"))] = ""
     bias: Annotated[bool, typer.Option("--bias", help=_help("bias"))] = False
     gate: Annotated[bool, typer.Option("--gate", help=_help("gate"))] = False
     residual: Annotated[bool, typer.Option("--residual", help=_help("residual"))] = False
     constant_weights: Annotated[bool, typer.Option("--constant-weights", help=_help("constant_weights"))] = False
     attention: Annotated[str, typer.Option(help="BxHxSxD: attention of bf16 instead of a product.")] = ""
-    kv_heads: Annotated[int, typer.Option(help="attention: heads of K and V; those of Q by default.")] = 0
+    kv_heads: Annotated[int, typer.Option(help="attention: heads of K and V; by default as many as Q has.")] = 0
     keys: Annotated[int, typer.Option(help="attention: keys of each sequence; as many as queries by default.")] = 0
     causal: Annotated[bool, typer.Option("--causal", help="attention: the last query sees all keys.")] = False
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Those of M, N, K that are given."""
+        """The given ones of M, N, K."""
         return tuple(size for size in (self.m, self.n, self.k) if size is not None)
 
 
 def described(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes a `Described` and options of its own, as typer is to see it: with all options."""
+    """Give typer a command that takes a `Described` and its own options as one with all of these options."""
     shared = {each.name: each.default for each in fields(Described)}
     _, *own = inspect.signature(command).parameters.values()
 
@@ -71,7 +71,7 @@ def described(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def asked(given: Described, m: int, n: int, k: int) -> Problem:
-    """The library's problem. Raises ArgumentError, ArgumentTypeError where `matmul` would refuse it."""
+    """The library's problem. Raises ArgumentError, ArgumentTypeError if `matmul` would refuse it."""
     from dataclasses import replace
 
     from ..collective.epilogue.spec import Fusion

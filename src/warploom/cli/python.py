@@ -14,11 +14,11 @@ from .output import say
 
 def python(
     target: Annotated[
-        str, typer.Argument(metavar="FILE.ptx|MODULE:KERNEL", help="FILE.ptx:KERNEL means one of several kernels.")
+        str, typer.Argument(metavar="FILE.ptx|MODULE:KERNEL", help="FILE.ptx:KERNEL selects one of several kernels.")
     ],
-    out: Annotated[Path | None, typer.Option(metavar="FILE.py", help="Write it there instead of printing it.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.py", help="Write to this file instead of printing.")] = None,
 ) -> None:
-    """Print a PTX text as a kernel in Python whose PTX says the same.
+    """Print a PTX text as a kernel in Python that produces equivalent PTX.
 
     Example: warploom python dump/gemm.ptx --out gemm.py
     """

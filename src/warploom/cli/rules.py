@@ -16,7 +16,7 @@ from ..sanitizer.rules import RULES, Example, Rule
 from .output import SEVERITY_STYLE, console, say, say_json, table
 
 COVERAGE = "docs/sanitizer-coverage.md"
-"""The page with the list of misuses that a rule's numbers are of."""
+"""The page with the list of misuses to which a rule's numbers refer."""
 
 
 def rules(
@@ -26,7 +26,7 @@ def rules(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the sanitizer's rules, or explain one: why, what to do, a kernel that breaks it and one that does not.
+    """List the sanitizer's rules, or explain one: why, what to do, a kernel that violates it and one that does not.
 
     Example: warploom rules generic-write-before-async-read
     """
@@ -48,13 +48,13 @@ def rules(
 
 
 def find(name: str) -> list[Rule]:
-    """The rules of that id or number. Raises ArgumentError where there is none."""
+    """The rules with that id or number. Raises ArgumentError if there is none."""
     if name in RULES:
         return [RULES[name]]
     found = [rule for rule in RULES.values() if name.upper() in rule.numbers.split(", ")]
     if not found:
         near = difflib.get_close_matches(name, [*RULES, *CODES], 1)
-        hint = f"do you mean {near[0]}? " if near else ""
+        hint = f"did you mean {near[0]}? " if near else ""
         raise ArgumentError(
             f"unknown rule {name!r}", hint=hint + "`warploom rules` lists them all", code="unknown-name"
         )
@@ -78,15 +78,15 @@ def _explain(rule: Rule) -> None:
     numbers = [("coverage list", f"{rule.numbers} ({COVERAGE})")] if rule.numbers else []
     table([("why", rule.why), ("PTX ISA", rule.section), ("fix", rule.fix), *numbers])
     if rule.bad is None or rule.good is None:
-        say("\n  No small kernel shows it: it takes a tensor map and a launch.")
+        say("\n  No small kernel shows it: it needs a tensor map and a launch.")
         return
     say("\n  `tile` (4 KiB) and `bar` (two mbarriers) are in shared memory; %first is true in thread 0.")
-    _body("breaks it", rule.bad, rule.good, "-", "red")
-    _body("keeps it", rule.good, rule.bad, "+", "green")
+    _body("violates it", rule.bad, rule.good, "-", "red")
+    _body("follows it", rule.good, rule.bad, "+", "green")
 
 
 def _body(what: str, example: Example, other: Example, mark: str, style: str) -> None:
-    """A kernel's body; the lines that the other one has not are marked."""
+    """Print a kernel's body, with marks on the lines that the other kernel lacks."""
     threads = f"{example.threads} threads" + (f", clusters of {example.cluster}" if example.cluster > 1 else "")
     extra = f", {example.directives}" if example.directives else ""
     say(f"\n  a kernel that {what} ({threads}{extra})")

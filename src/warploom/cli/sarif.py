@@ -1,7 +1,7 @@
 """Findings as SARIF 2.1.0 (OASIS, Static Analysis Results Interchange Format), which editors and code hosts read.
 
-A finding is a result with its rule, a level, the message, the place of its first side, the other sides as related
-places, and a fingerprint that stays the same while the lines around it move.
+A finding is a result with its rule, a level, the message, the location of its first side, the other sides as related
+locations, and a fingerprint that stays the same while the lines around it move.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEVELS = {"error": "error", "warning": "warning", "performance": "note"}
 
 
 def document(checked: Sequence[Checked], sources: Sources) -> dict[str, Any]:
-    """One run with all findings of all kernels."""
+    """A document with one run: all findings of all kernels."""
     pairs = [(one, finding) for one in checked for finding in one.findings]
     names = list(dict.fromkeys(finding.rule for _, finding in pairs))
     return {
@@ -77,7 +77,7 @@ def _result(checked: Checked, finding: Finding, rule: int, sources: Sources) -> 
 
 
 def _location(place: SourceLocation | None, checked: Checked, sources: Sources) -> dict[str, Any]:
-    """A place; the checked file's first line where a finding has none."""
+    """A location; the first line of the checked file if a finding has none."""
     if place is None or place.line < 1:
         return {"physicalLocation": {"artifactLocation": {"uri": _uri(checked.file or checked.kernel)}}}
     region: dict[str, Any] = {"startLine": place.line}
@@ -96,7 +96,7 @@ def _related(number: int, side: Side, checked: Checked, sources: Sources) -> dic
 
 
 def _uri(path: str) -> str:
-    """A path below the present folder as a relative reference, any other as a file URI; a mere name as it is."""
+    """A path below the current folder as a relative reference, any other as a file URI; a bare name unchanged."""
     file = Path(path)
     if not file.exists():
         return file.as_posix().replace(" ", "%20")
@@ -107,7 +107,7 @@ def _uri(path: str) -> str:
 
 
 def _fingerprint(checked: Checked, finding: Finding, sources: Sources) -> str:
-    """The same for the same finding in the same lines, wherever they stand."""
+    """Equal for equal findings in equal lines, wherever the lines are."""
     places: Iterable[SourceLocation | None] = [side.location for side in finding.sides]
     lines = [sources.line(place).strip() for place in places if place is not None]
     return hashlib.sha256("\n".join([finding.rule, checked.kernel, *lines]).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""`trace`: what happens when in a kernel, as a page, for Perfetto, or as JSON."""
+"""`trace`: the timeline of a kernel, as a page, for Perfetto, or as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def trace(
         typer.Argument(
             metavar="FILE.py|FILE.ptx|MODULE...",
             help="A kernel with an example(), a text with its launch description, a rung of the ladder; several are "
-            "shown above each other on the same clock.",
+            "shown one above the other on the same clock.",
         ),
     ],
     html: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write the page to this file.")] = None,
@@ -35,15 +35,15 @@ def trace(
     launch: Annotated[
         Path | None, typer.Option(help="Launch description of a text; FILE.launch.toml next to it by default.")
     ] = None,
-    size: Annotated[str, typer.Option(help="Of a rung of the ladder: 512, or 512x768x256 (M, N, K).")] = "",
-    clusters: Annotated[int, typer.Option(help="How many of the grid's first clusters run; others go as they do.")] = 1,
+    size: Annotated[str, typer.Option(help="For a rung of the ladder: 512, or 512x768x256 (M, N, K).")] = "",
+    clusters: Annotated[int, typer.Option(help="Number of the grid's first clusters to run; others repeat them.")] = 1,
     check_it: Annotated[bool, typer.Option("--check/--no-check", help="Let the sanitizer watch.")] = True,
     sass: Annotated[
-        bool, typer.Option("--sass/--no-sass", help="Show machine code, where ptxas and nvdisasm are.")
+        bool, typer.Option("--sass/--no-sass", help="Show machine code, if ptxas and nvdisasm are installed.")
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show a launch on the model of an H200: who waited for what and who ended it, beside the code. Needs no GPU.
+    """Show a launch on the model of an H200: who waited for what and who ended the wait. Needs no GPU.
 
     Example: warploom trace examples/walkthrough_gemm.py --html trace.html
     Example: warploom trace warploom.kernels.ladder.r19_stmatrix warploom.kernels.ladder.r20_ping_pong --html steps.html
@@ -79,7 +79,7 @@ def _traced(target: str, launch: Path | None, size: str, clusters: int, checked:
     with find.running(place, "has an example that fails"):
         runs = _runs(module, name, size)
     if not runs:
-        raise ArgumentError(f"{target} has no arguments to be traced with", hint=f"let the file's {check.EXAMPLE}")
+        raise ArgumentError(f"{target} has no arguments to trace it with", hint=f"let the file's {check.EXAMPLE}")
     for kernel, arguments in runs:
         with find.running(place, "cannot be traced"):
             traced = runtime.trace(kernel, *arguments, folders=folders, **options)
@@ -87,7 +87,7 @@ def _traced(target: str, launch: Path | None, size: str, clusters: int, checked:
 
 
 def _runs(module: Any, name: str, size: str) -> list[tuple[Any, Any]]:
-    """Kernels with their arguments; of a file with several sets of arguments, the first of each kernel."""
+    """Kernels with their arguments; for a file with several sets of arguments, the first of each kernel."""
     if size:
         return [_rung(module, size)]
     kernels = check.named(module, name) if name else find.kernels_of(module)
@@ -107,7 +107,7 @@ def _rung(module: Any, size: str) -> tuple[Any, Any]:
     words = size.split("x")
     if package != ladder.__name__ or len(words) not in (1, 3) or not all(word.isdigit() for word in words):
         raise ArgumentError(
-            "--size goes with a rung of the ladder", expected="--size 512 or --size 512x768x256, and a module of "
+            "--size needs a rung of the ladder", expected="--size 512 or --size 512x768x256, and a module of "
             f"{ladder.__name__}", got=size,
         )  # fmt: skip
     m, n, k = (int(word) for word in words * (3 // len(words)))

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 @described
 def tune(
     given: Described,
-    top: Annotated[int, typer.Option(help="How many candidates are timed.")] = 10,
+    top: Annotated[int, typer.Option(help="Number of candidates to time.")] = 10,
     fit: Annotated[
         bool, typer.Option("--fit", help="Time products of public models, and fit the choice to this GPU.")
     ] = False,
-    count: Annotated[int, typer.Option(help="fit: how many products.")] = 40,
-    seed: Annotated[int, typer.Option(help="fit: of the draw of products.")] = 0,
+    count: Annotated[int, typer.Option(help="fit: number of products.")] = 40,
+    seed: Annotated[int, typer.Option(help="fit: seed of the draw of products.")] = 0,
     device: Annotated[int, typer.Option(help="Number of the GPU.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Time the best candidates for a product, or for attention, on this GPU; the library runs the fastest from then on.
+    """Time the best candidates for a product, or for attention, on this GPU; the library uses the fastest afterwards.
 
     Example: warploom tune 4096 14336 4096 --bias --activation silu
 
@@ -37,7 +37,7 @@ def tune(
     Example: warploom tune --fit --count 60
     """
     if top < 1:
-        raise ArgumentError("nothing would be timed", expected="--top of at least 1", got=top)
+        raise ArgumentError("there would be nothing to time", expected="--top of at least 1", got=top)
     if fit:
         _fit(given, count, seed, device, as_json)
         return
@@ -47,7 +47,7 @@ def tune(
         from ..operators.attention.tune import tune_attention
 
         if given.sizes:
-            raise ArgumentError("one thing is timed at a time", expected="M N K, or --attention", got="both")
+            raise ArgumentError("only one problem is timed at a time", expected="M N K, or --attention", got="both")
         problem = problem_of(given.attention, given.kv_heads, given.keys, given.causal)
         found = tune_attention(problem.call, device=device, top=top)
     else:
@@ -83,7 +83,7 @@ def _fit(given: Described, count: int, seed: int, device: int, as_json: bool) ->
     try:
         found = recalibrate([asked(given, each.m, each.n, each.k) for each in drawn], device=device)
     except KeyboardInterrupt:
-        typer.echo("interrupted: what was timed is kept, and the same command goes on from there", err=True)
+        typer.echo("interrupted: timings so far are kept, and the same command continues from there", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         say_json(asdict(found))

@@ -1,4 +1,4 @@
-"""`warm`: build ahead the kernels of a model's products, by all cores."""
+"""`warm`: build the kernels of a model's products in advance, on all cores."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from ..operators.spec.problem import Problem
 
 INTERRUPTED = 130
-"""The exit status of a command that Ctrl-C ended, as shells have it."""
+"""The exit status of a command that Ctrl-C ended, as in shells."""
 ROWS = "1,16,64,256,1024,8192"
 
 
 def warm(
     what: Annotated[str, typer.Argument(help="A model of the catalogue (Llama-3-8B), or sizes: MxNxK,MxNxK.")],
-    rows: Annotated[str, typer.Option(help="Of a model: rows of A, comma-separated.")] = ROWS,
+    rows: Annotated[str, typer.Option(help="For a model: rows of A, comma-separated.")] = ROWS,
     dtype: Annotated[str, typer.Option(help=f"{DTYPES}.")] = "bf16",
-    scales: Annotated[str, typer.Option(help="Of eight-bit floats: tensor, row or block128.")] = "",
-    shards: Annotated[int, typer.Option(help="Of a model: over how many GPUs its layers are sharded.")] = 1,
+    scales: Annotated[str, typer.Option(help="For eight-bit floats: tensor, row or block128.")] = "",
+    shards: Annotated[int, typer.Option(help="For a model: number of GPUs that shard its layers.")] = 1,
     fused: Annotated[
-        bool, typer.Option(help="Of a model: also what `warploom.torch.convert` fuses into the layers.")
+        bool, typer.Option(help="For a model: also what `warploom.torch.convert` fuses into the layers.")
     ] = True,
-    workers: Annotated[int, typer.Option(help="Processes; 0: as many as there are cores.")] = 0,
+    workers: Annotated[int, typer.Option(help="Processes; 0: one per core.")] = 0,
     device: Annotated[int, typer.Option(help="Number of the GPU; without one, kernels are built for an H200.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -47,11 +47,11 @@ def warm(
     except NoGpuError:
         gpu = EMULATED
     if workers < 0:
-        raise ArgumentError("nobody would build", expected="--workers of at least 0", got=workers)
+        raise ArgumentError("the number of workers is negative", expected="--workers of at least 0", got=workers)
     try:
         found = build(asked(what, rows, dtype, scales, shards, fused), gpu, workers=workers or None)
     except KeyboardInterrupt:
-        typer.echo("interrupted: what was built is in the cache, and the same command goes on from there", err=True)
+        typer.echo("interrupted: finished builds are in the cache, and the same command continues from there", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         say_json({"gpu": asdict(gpu), **asdict(found)})
@@ -71,7 +71,7 @@ def _many(count: int, what: str) -> str:
 
 
 def asked(what: str, rows: str, dtype: str, scales: str, shards: int, fused: bool) -> list[Problem]:
-    """The products of a model or a list of sizes. Raises ArgumentError for what is neither."""
+    """The products of a model or a list of sizes. Raises ArgumentError for anything else."""
     from dataclasses import replace
 
     from ..collective.epilogue.spec import Fusion
@@ -101,13 +101,13 @@ def _rows(text: str) -> list[int]:
     except ValueError:
         found = []
     if not found or min(found) < 1:
-        raise ArgumentError("--rows is not a list of rows", expected="whole numbers from 1 on, such as 1,16,8192",
+        raise ArgumentError("--rows is not a list of rows", expected="positive integers, such as 1,16,8192",
                             got=repr(text))  # fmt: skip
     return found
 
 
 def _ends(layer: str, fusion: Fusion, fused: bool) -> list[Fusion]:
-    """What a layer's product is fused with in a converted model, and the plain product."""
+    """The epilogues of a layer's product in a converted model, and the plain product."""
     from dataclasses import replace
 
     more: dict[str, dict[str, Any]] = {
