@@ -167,7 +167,7 @@ def test_a_result_for_the_guesses_of_init_says_so_until_the_line_is_deleted(tmp_
     run("check", path, "--init")
     description = path.with_suffix(".launch.toml")
     again = run("check", path, "--init")
-    assert again.exit_code == 2 and "left as it is" in again.stderr and "--launch FILE" in again.stderr
+    assert again.exit_code == 2 and "is unchanged" in again.stderr and "--launch FILE" in again.stderr
     (finding,) = json.loads(run("check", path, "--json").stdout)["kernels"][0]["findings"]
     assert (finding["rule"], finding["severity"]) == ("guessed-launch", "warning")
     assert "grid = [1, 1, 1]" in finding["notes"][0]["text"]

@@ -388,7 +388,7 @@ def test_a_bad_launch_description_gets_a_sentence(text: Path, old: str, new: str
     ("example", "said"),
     [
         ("raise KeyError('mine')", "KeyError: 'mine'"),
-        ("return None", "example() gives nothing"),
+        ("return None", "example() returns nothing"),
         ("yield nothing", "(kernel, arguments, check)"),
         ("yield nothing, (), lambda: 1 / 0", "ZeroDivisionError"),
         ("yield nothing, (1, 2), None", "takes 0 arguments"),

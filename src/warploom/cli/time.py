@@ -1,4 +1,4 @@
-"""`time`: how long a kernel takes on the GPU, next to a callable of the user's own; or what is predicted."""
+"""`time`: how long a kernel takes on the GPU, next to the user's own callable; or a prediction."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def time(
         str,
         typer.Argument(
             metavar="FILE.py|FILE.ptx",
-            help="FILE.py, FILE.py:KERNEL or MODULE:KERNEL, with an example(); with --predict a text with its launch "
-            "description, too.",
+            help="FILE.py, FILE.py:KERNEL or MODULE:KERNEL, with an example(); with --predict also a text with its "
+            "launch description.",
         ),
     ],
     against: Annotated[
@@ -31,7 +31,7 @@ def time(
     protocol: Annotated[str, typer.Option(help="alone, interleaved or burst.")] = "alone",
     seconds: Annotated[float, typer.Option(help="For the kernel, and for each callable.")] = 2.0,
     launch: Annotated[
-        str, typer.Option(help="graph or stream, a graph if torch is installed; of a text its launch description.")
+        str, typer.Option(help="graph or stream; graph if torch is installed; for a text its launch description.")
     ] = "",
     predict: Annotated[
         bool, typer.Option("--predict", help="Predict time, clock, power and waits on an H200; no GPU is used.")
@@ -55,7 +55,7 @@ def time(
     with find.running(place, "has an example that fails"):
         runs = [run for run in check.examples(module, kernels, name) if run.arguments is not None]
     if not runs:
-        raise ArgumentError(f"{target} has no arguments to be timed with", hint=f"let the file's {check.EXAMPLE}")
+        raise ArgumentError(f"{target} has no arguments to time it with", hint=f"let the file's {check.EXAMPLE}")
     if predict:
         _predict(runs, place, as_json)
         return
@@ -81,7 +81,7 @@ def time(
 
 
 def _predict(runs: list[Any], place: str, as_json: bool) -> None:
-    """What the model of an H200 says about each kernel with the arguments of its example."""
+    """Print the model's prediction for an H200 for each kernel with the arguments of its example."""
     found = []
     for run in runs:
         with find.running(place, "cannot be predicted"):
@@ -93,12 +93,12 @@ def _predict(runs: list[Any], place: str, as_json: bool) -> None:
 
 
 def _predict_text(path: Path, entry: str, launch: Path | None, asked: bool, as_json: bool) -> None:
-    """What the model says about a text under its launch description."""
+    """Print the model's prediction for a text under its launch description."""
     from .. import runtime
 
     if not asked:
         raise ArgumentError(
-            f"{path} is a text, whose time is only predicted", expected=f"warploom time {path} --predict",
+            f"{path} is a text, whose time can only be predicted", expected=f"warploom time {path} --predict",
             hint="to time a text on a GPU, launch it from Python: warploom.launch, or Kernel.time of a kernel",
         )  # fmt: skip
     program, arguments = described(path, entry, launch, "a prediction")
@@ -116,6 +116,6 @@ def _callable(spec: str, module: Any) -> Callable[..., object]:
     found = getattr(home, name or spec, None)
     if not callable(found):
         raise ArgumentError(
-            "--against names nothing that can be called", expected="a function of the file, or MODULE:NAME", got=spec
+            "--against names nothing callable", expected="a function of the file, or MODULE:NAME", got=spec
         )
     return found
