@@ -372,7 +372,7 @@ def test_half_a_text_is_a_finding_with_its_line(text: Path) -> None:
         ("value = 60", "value = -60", "does not fit"),
         ("value = 60", 'value = "60"', "not a u32"),
         ("value = 60", "", "needs a value"),
-        ('[[parameter]]\nkind = "scalar"\nvalue = 60', "", "another number of parameters"),
+        ('[[parameter]]\nkind = "scalar"\nvalue = 60', "", "the number of parameters in the launch"),
     ],
 )
 def test_a_bad_launch_description_gets_a_sentence(text: Path, old: str, new: str, said: str) -> None:

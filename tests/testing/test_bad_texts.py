@@ -133,7 +133,7 @@ def test_a_file_that_is_no_text(tmp_path: Path, raw: bytes, said: str) -> None:
         ("block = [128]", "block = [2048]", "too large"),
         ("block = [128]", "block = [128]\ncluster = [32]", "cluster"),
         ("block = [128]", 'block = [128]\nentry = "nothing"', "no kernel `nothing`"),
-        ('[[parameter]]\nname = "data"\ndtype = "u32"\nshape = [2048]', "", "another number of parameters"),
+        ('[[parameter]]\nname = "data"\ndtype = "u32"\nshape = [2048]', "", "the number of parameters in the launch"),
         ("shape = [2048]", "shape = [0]", "is empty"),
     ],
 )

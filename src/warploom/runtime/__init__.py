@@ -1,4 +1,4 @@
-"""One call: which machine runs it, are its arguments right, and what does each machine need to run it?"""
+"""One call: choose the machine that runs it, check its arguments, and prepare what that machine needs."""
 
 from ..isa.im2col import PixelBox
 from .arrays import ArrayView, view

@@ -1,7 +1,7 @@
-"""One view of "an array" of any library: NumPy, PyTorch, CuPy, JAX, `__cuda_array_interface__`, DLPack.
+"""One view of an array of any library: NumPy, PyTorch, CuPy, JAX, `__cuda_array_interface__`, DLPack.
 
-A view says where the elements are and what they are; it copies nothing. No framework is imported here: an object
-of torch or JAX is recognised by the module of its class, and its own methods are asked.
+A view gives the location and type of the elements; it copies nothing. No framework is imported here: a torch or JAX
+object is recognised by the module of its class, and its own methods are called.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ACCEPTED = "a NumPy array, a torch tensor, a CuPy or JAX array, or anything with
 
 @dataclass(frozen=True)
 class ArrayView:
-    """Where an array is and what it holds.
+    """The location and type of an array's elements.
 
     Attributes:
         pointer: address of element [0, …, 0], in the memory of `device`.
@@ -35,11 +35,11 @@ class ArrayView:
         dtype: of the elements.
         device: "cpu" or "cuda".
         index: which CUDA device; 0 on the CPU.
-        writable: whether a kernel may store to it.
+        writable: True if a kernel may store to it.
         framework: "numpy", "torch", "cupy", "jax", "cuda array interface" or "dlpack".
-        owner: the object itself, so that its memory stays.
+        owner: the object itself, which keeps the memory alive.
         host: for a CPU array, the NumPy array that shares its memory.
-        stream: raw CUDA stream the owner asks to be used or waited for, None where it names none.
+        stream: raw CUDA stream that the owner asks callers to use or wait for; None if it names none.
     """
 
     pointer: int
@@ -64,7 +64,7 @@ class ArrayView:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements are row-major without gaps. Strides of dimensions of length 1 do not count."""
+        """True if the elements are row-major without gaps. Strides of dimensions of length 1 do not count."""
         step = self.dtype.bytes
         for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if length != 1 and stride != step:
@@ -74,7 +74,7 @@ class ArrayView:
 
     @property
     def span(self) -> tuple[int, int]:
-        """First byte address, and the one after the last."""
+        """First byte address, and the address after the last byte."""
         low = high = self.pointer
         if self.size == 0:
             return low, low
@@ -91,12 +91,12 @@ class ArrayView:
         return "the CPU" if self.device == "cpu" else f"cuda:{self.index}"
 
     def describe(self) -> str:
-        """Type, shape and place, for messages."""
+        """Framework, type, shape and device, for messages."""
         return f"{self.framework} array of {self.dtype}, shape {self.shape}, on {self.place}"
 
 
 def root_module(value: object) -> str:
-    """The top-level package of the class of a value, looking through subclasses: "torch" for an nn.Parameter."""
+    """The top-level package of a value's class, seen through subclasses: "torch" for an nn.Parameter."""
     for cls in type(value).__mro__:
         root = cls.__module__.partition(".")[0]
         if root in ("numpy", "torch", "cupy", "jax", "jaxlib"):
@@ -105,7 +105,7 @@ def root_module(value: object) -> str:
 
 
 def is_array(value: object) -> bool:
-    """Whether `view` would take it (its class looks like an array; the memory is not looked at)."""
+    """True if `view` would accept it (judged by its class; the memory is not inspected)."""
     if isinstance(value, np.generic):
         return False
     return isinstance(value, np.ndarray) or any(
@@ -116,8 +116,8 @@ def is_array(value: object) -> bool:
 def view(value: object, name: str = "array") -> ArrayView:
     """The view of an array. `name` is the argument's, for messages.
 
-    Raises ArgumentTypeError for what is not an array or has a dtype no kernel knows, ArgumentError for an array whose
-    memory cannot be pointed at (sparse, lazily conjugated, on a device that is neither CPU nor CUDA).
+    Raises ArgumentTypeError for anything but an array, or for an unsupported dtype, and ArgumentError for an array
+    whose memory has no address (sparse, lazily conjugated, on a device that is neither CPU nor CUDA).
     """
     if isinstance(value, ArrayView):
         return value
@@ -133,7 +133,7 @@ def view(value: object, name: str = "array") -> ArrayView:
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         return _dlpack_view(value, name)
     number = isinstance(value, (int, float, np.generic))
-    hint = "numbers come after the arrays in a call, or by name" if number else None
+    hint = "numbers follow the arrays in a call, or are passed by name" if number else None
     raise _wrong_type(f"argument `{name}` is not an array", expected=ACCEPTED, got=_short(value), hint=hint)
 
 
@@ -147,7 +147,7 @@ def _dtype(value: object, name: str) -> DType:
         return dtypes.of(value)
     except ArgumentTypeError as error:
         raise _wrong_type(
-            f"argument `{name}` has the dtype {value}, which no kernel can use", expected=error.expected
+            f"argument `{name}` has the dtype {value}, which kernels do not support", expected=error.expected
         ) from None
 
 
@@ -155,7 +155,7 @@ def _numpy_view(array: np.ndarray, name: str, framework: str, owner: object, wri
     if type(array) is not np.ndarray:
         if isinstance(array, np.ma.MaskedArray):
             raise _wrong_type(
-                f"argument `{name}` is a masked array, and a kernel knows no mask",
+                f"argument `{name}` is a masked array, and kernels do not support masks",
                 expected="a plain array",
                 got="numpy.ma.MaskedArray",
                 hint="pass x.filled(value) or x.data",
@@ -194,10 +194,10 @@ def _torch_view(tensor: Any, name: str) -> ArrayView:
             array = _torch_to_numpy(tensor, dtype)
         except RuntimeError as error:
             raise ArgumentError(
-                f"argument `{name}` is a tensor without memory of its own (a fake, traced or batched one): {error}",
+                f"argument `{name}` is a tensor without its own memory (fake, traced or batched): {error}",
                 expected="a tensor that holds its elements",
                 got=type(tensor).__name__,
-                hint="a kernel is opaque to torch.compile, export and vmap: call it outside of them",
+                hint="a kernel is opaque to torch.compile, export and vmap: call it outside them",
             ) from None
         return _numpy_view(array, name, "torch", tensor, writable=True)
     if kind != "cuda":
@@ -209,7 +209,7 @@ def _torch_view(tensor: Any, name: str) -> ArrayView:
 
 
 def wants_gradient(value: Any) -> bool:
-    """Whether autograd would want to know of a write into this torch tensor."""
+    """True if autograd needs to record a write into this torch tensor."""
     import torch
 
     return bool(getattr(value, "requires_grad", False)) and torch.is_grad_enabled()
@@ -218,7 +218,7 @@ def wants_gradient(value: Any) -> bool:
 def _torch_to_numpy(tensor: Any, dtype: DType) -> np.ndarray:
     """The NumPy array on a CPU tensor's memory.
 
-    Not `tensor.numpy()`, which forbids torch to resize the storage ever after: FSDP frees parameters so.
+    `tensor.numpy()` is not used: torch could then never resize the storage again, but FSDP frees parameters that way.
     """
     plain = tensor.detach()
     strides = tuple(step * dtype.bytes for step in plain.stride())
@@ -229,7 +229,7 @@ def _torch_to_numpy(tensor: Any, dtype: DType) -> np.ndarray:
     if not start or not storage.nbytes():
         raise RuntimeError("its storage is empty")
     memory: Any = (ctypes.c_byte * storage.nbytes()).from_address(storage.data_ptr())
-    memory.owner = plain  # the memory stays while an array is there
+    memory.owner = plain  # keeps the memory alive as long as the array
     raw = np.frombuffer(memory, np.uint8)
     return np.ndarray(tuple(plain.shape), dtype.numpy, raw, start - storage.data_ptr(), strides)
 
@@ -257,7 +257,7 @@ def _cuda_interface_view(value: Any, name: str, framework: str) -> ArrayView:
     described = value.__cuda_array_interface__
     pointer, read_only = described["data"]
     shape = tuple(described["shape"])
-    # the interface has no word for bf16 and fp8: CuPy says '<V2' or '|V1' there, and its own dtype knows better
+    # the interface cannot express bf16 and fp8: CuPy reports '<V2' or '|V1', so its own dtype is used
     own = getattr(value, "dtype", None)
     dtype = _dtype(own if own is not None and "V" in described["typestr"] else np.dtype(described["typestr"]), name)
     strides = described.get("strides")
@@ -318,7 +318,7 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
 
 
 def empty_like_kind(model: ArrayView, shape: tuple[int, ...], dtype: DType, *, zero: bool = False) -> Any:
-    """A new array of the framework and on the device of `model`; its memory holds anything, or zeros."""
+    """A new array of the framework and on the device of `model`; its memory is uninitialised, or zeros."""
     if model.framework == "torch":
         import torch
 
@@ -335,7 +335,7 @@ def empty_like_kind(model: ArrayView, shape: tuple[int, ...], dtype: DType, *, z
             import cupy
         except ImportError:
             raise ArgumentError(
-                f"the result cannot be made: {model.framework} arrays say where memory is, not how to get more",
+                f"the result cannot be allocated: {model.framework} arrays describe memory but cannot allocate it",
                 hint="pass out=",
             ) from None
         with cupy.cuda.Device(model.index):

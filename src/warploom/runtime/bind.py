@@ -1,7 +1,7 @@
-"""Arguments of a call to values of the entry's parameters, the same for both machines.
+"""Turns the arguments of a call into values of the entry's parameters, the same for both machines.
 
-A kernel's program names its arrays; their sizes give the grid, the scalars and the tensor maps. A foreign text names
-nothing, so its arguments are its parameters in order.
+A kernel's program names its arrays; their sizes determine the grid, the scalars and the tensor maps. A foreign text
+names nothing, so its arguments are its parameters in order.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _wrong_shape = partial(ArgumentError, code="wrong-shape")
 _wrong_type = partial(ArgumentTypeError, code="wrong-type")
 
 Value: TypeAlias = "ArrayView | TensorMap | np.generic | Struct | Multimem"
-"""A parameter's value: an address (of a view, or of several), a tensor map, bytes by value, or a structure of these."""
+"""A parameter's value: an address (of one array or several), a tensor map, bytes by value, or a structure of these."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A call, checked and laid out.
+    """A checked call with its parameter values.
 
     Attributes:
         values: one per parameter of the entry, in order.
         views: the arrays of the call, in order of the program's `arrays` (of a text: of the parameters).
-        names: of those arrays.
+        names: names of those arrays.
         dims: sizes by name.
         grid, block, cluster: (x, y, z).
         dynamic_smem: bytes.
@@ -68,7 +68,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a call says in place of the program: grid, block, cluster, dynamic shared memory; None leaves it."""
+    """Launch shape given by a call instead of the program; None keeps the program's value."""
 
     grid: Any = None
     block: Any = None
@@ -78,7 +78,7 @@ class Shape:
 
 @dataclass
 class Arguments:
-    """The arguments of a call by role, before they are looked at."""
+    """The arguments of a call by role, before they are checked."""
 
     arrays: list[ArrayView] = field(default_factory=list)
     scalars: dict[str, Any] = field(default_factory=dict)
@@ -86,9 +86,9 @@ class Arguments:
 
 
 def bind(program: Program, arguments: Arguments, machine: Machine, shape: Shape | None = None) -> Bound:
-    """Check a call and lay out the values of its parameters.
+    """Check a call and compute the values of its parameters.
 
-    Raises ArgumentError or ArgumentTypeError, naming the argument, what was expected and what was passed.
+    Raises ArgumentError or ArgumentTypeError that name the argument, the expectation and what was passed.
     """
     shape = shape or Shape()
     if program.arrays:
@@ -119,7 +119,7 @@ def _grid(program: Program, shape: Shape, dims: Mapping[str, int], machine: Mach
 
 
 def _missing(program: Program, what: str) -> Any:
-    raise _wrong_arguments(f"{program.title} does not say its {what}", expected=f"{what}=(x, y, z)", got="nothing")
+    raise _wrong_arguments(f"{program.title} does not give its {what}", expected=f"{what}=(x, y, z)", got="nothing")
 
 
 # -- a kernel's own parameters -----------------------------------------------------------------------------------
@@ -135,9 +135,7 @@ def _value(
     source = parameter.source
     if parameter.kind in ("pointer", "tensor_map"):
         if source not in views:
-            raise ArgumentError(
-                f"parameter `{parameter.name}` of {program.title} names an array it does not take", got=source
-            )
+            raise ArgumentError(f"parameter `{parameter.name}` of {program.title} names an unknown array", got=source)
         array = views[source]
         return array if parameter.kind == "pointer" else _map(parameter, array, source)
     if parameter.value is not None:
@@ -206,15 +204,15 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
     if isinstance(argument, TensorMap):
         if parameter.kind != "tensor_map":
             raise _wrong_type(
-                f"argument `{name}` of {title} is a tensor map, and its parameter is not one",
-                expected=f"{_kind(parameter)}; a tensor map goes by value, as .param .align 64 .b8 {name}[{MAP_BYTES}]",
+                f"argument `{name}` of {title} is a tensor map, but its parameter is not",
+                expected=f"{_kind(parameter)}; pass a tensor map by value, as .param .align 64 .b8 {name}[{MAP_BYTES}]",
                 got="TensorMap",
             )
         return argument
     if isinstance(argument, Multimem):
         if parameter.kind != "pointer":
             raise _wrong_type(
-                f"argument `{name}` of {title} is a multimem address, and its parameter is not a pointer",
+                f"argument `{name}` of {title} is a multimem address, but its parameter is not a pointer",
                 expected=_kind(parameter), got="Multimem",
             )  # fmt: skip
         return argument.bound(name)
@@ -225,7 +223,7 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
     if is_array(argument) and not (isinstance(argument, np.ndarray) and argument.ndim == 0):
         if parameter.kind != "pointer":
             raise _wrong_type(
-                f"argument `{name}` of {title} is an array, and its parameter is a value",
+                f"argument `{name}` of {title} is an array, but its parameter is a value",
                 expected=parameter.dtype,
                 got=view(argument, name).describe(),
             )
@@ -238,7 +236,7 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
             raise _wrong_layout(
                 f"argument `{name}` of {title} is misaligned",
                 expected=f"an address that is a multiple of {array.dtype.bytes}, the bytes of a {array.dtype}",
-                got=f"{array.pointer % array.dtype.bytes} bytes past one",
+                got=f"an address {array.pointer % array.dtype.bytes} bytes past a multiple",
                 consequence="the kernel's first access fails on the GPU",
                 hint="copy it: np.array(…)",
             )
@@ -260,7 +258,7 @@ def _structure(parameter: Parameter, argument: Struct, title: str) -> Struct:
 
 
 def _word(argument: Any, name: str, title: str) -> np.generic:
-    """A 64-bit parameter that is given a number."""
+    """A number for a 64-bit parameter."""
     if isinstance(argument, (np.generic, np.ndarray)) and argument.dtype.itemsize != 8:
         raise _wrong_type(
             f"argument `{name}` of {title} has the wrong width", expected="an array or 64 bits", got=str(argument.dtype)

@@ -1,9 +1,9 @@
-"""The public call of a kernel, made cheap: a call that was checked once is not checked again.
+"""The public call of a kernel, made cheap: a call is checked only the first time.
 
-All that a check depends on is each argument's address, shape, strides, dtype and device, and each number's value.
-`launch_cache` remembers launches by them, so a call with arrays that were seen before costs reading addresses, one
-look-up and one call of the driver. A program with a workspace has one for each stream, zeroed when it is made, and
-leaves it as it was; its launches are remembered by their stream too, and a graph that is captured gets its own.
+A check depends only on each argument's address, shape, strides, dtype and device, and each number's value.
+`launch_cache` remembers launches by them, so a call with known arrays costs reading addresses, one look-up and one
+driver call. A program with a workspace has one for each stream. It is zeroed when created, and each launch restores
+it. Such launches are also remembered by stream, and a captured graph gets its own workspace.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _address = methodcaller("data_ptr")
 
 
 class Caller:
-    """A program that can be called: `caller(a, b)`, `caller(a, b, out=c)`, `caller(a, b, out=c, stream=s)`.
+    """A callable program: `caller(a, b)`, `caller(a, b, out=c)`, `caller(a, b, out=c, stream=s)`.
 
-    CUDA arrays run on their GPU, on the caller's current stream, without waiting; host arrays run in the emulator,
-    under the settings of `config.emulator`. Gives back the output array, a tuple of them, or None.
+    CUDA arrays run on their GPU, on the caller's current stream, asynchronously; host arrays run in the emulator with
+    the settings of `config.emulator`. Returns the output array, a tuple of them, or None.
     """
 
     def __init__(self, program: Program | HasProgram) -> None:
@@ -48,16 +48,16 @@ class Caller:
         self._written = [spec.name for spec in arrays if spec.role == "inout"]
 
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, **numbers: Any) -> Any:
-        """Run it. Raises as `launch` and `emulate` do; nothing was launched then."""
+        """Run it. Raises the errors of `launch` and `emulate`; nothing was launched then."""
         return self.run(args, out, stream, numbers)
 
     def run(self, args: tuple[Any, ...], out: Any, stream: Any, numbers: dict[str, Any]) -> Any:
-        """`__call__` with its arguments as they are, for a caller that has them so."""
+        """`__call__` with its arguments already collected."""
         if self._has_peers:
             args = tuple(flat_peers(self.program, args))
         if self.cache.entries and not numbers:
             if out is not None and stream is None:
-                try:  # tensors that came before, written out: this is all that such a call costs
+                try:  # known tensors, written out: this is all that such a call costs
                     everything = *args, out
                     check, ready, current, launch = self._hits[(len(args), *map(_address, everything))]
                     if check(*everything):
@@ -65,7 +65,7 @@ class Caller:
                         if status := ready[handle]():
                             launch.check(status, handle)
                         return out
-                except (AttributeError, KeyError, RuntimeError):  # not all tensors, or none that came before
+                except (AttributeError, KeyError, RuntimeError):  # not all tensors, or not seen before
                     pass
             made = self._again(args, out, stream)
             if made is not None:
@@ -81,7 +81,7 @@ class Caller:
         return None if found is None or found[1] is None else found[3]
 
     def _again(self, args: tuple[Any, ...], out: Any, stream: Any) -> Any:
-        """The outputs that were made by a call that came before, or whose kind did; None where there was none."""
+        """The outputs of a repeated call, or of another call of the same kind; None if there was none."""
         tensors, static = self._split(args, () if out is None else out if type(out) is tuple else (out,))
         handle = None if stream is None else on_gpu.stream_handle(stream)
         try:
@@ -91,7 +91,7 @@ class Caller:
             key = (static, *map(_address, tensors))
             made = self.cache.hit(key, tensors, handle)
             return made if made is not None else self.cache.again(static, tensors, (), key, handle)
-        except (AttributeError, IndexError, RuntimeError, TypeError):  # no arrays, or some that are not torch tensors
+        except (AttributeError, IndexError, RuntimeError, TypeError):  # no arrays, or not torch tensors
             return None
 
     @staticmethod
@@ -102,7 +102,7 @@ class Caller:
         return tensors, (len(args), numbers) if numbers else len(args)
 
     def _result(self, args: tuple[Any, ...], out: Any, made: tuple[Any, ...]) -> Any:
-        """What a call gives back: outputs made, given by name, or given in their positions."""
+        """The return value of a call: outputs that were created, passed by name, or passed by position."""
         if made:
             return result_of(made)
         if out is not None:
@@ -110,7 +110,7 @@ class Caller:
         return result_of([args[at] for at in self._outs])
 
     def _slow(self, args: tuple[Any, ...], out: Any, stream: Any, numbers: dict[str, Any]) -> Any:
-        """The whole way: which argument is which, which machine, all checks. A launch on a GPU is remembered."""
+        """The full path: assign roles, choose the machine, check everything. GPU launches are remembered."""
         call = sort_out(self.program, args, out, numbers)
         views = look(call)
         named = named_views(call, views)
@@ -131,7 +131,7 @@ class Caller:
         if stream is not None:
             listing = ", ".join(f"`{name}` on {array.place}" for name, array in named)
             raise _wrong_device(
-                "stream= is for a GPU, and these arrays are in host memory",
+                "stream= needs a GPU, but these arrays are in host memory",
                 expected="CUDA arrays, or no stream=",
                 got=listing or "no array",
             )
@@ -147,7 +147,7 @@ class Caller:
     def _remember(
         self, args: tuple[Any, ...], out: Any, outs: tuple[Any, ...], launched: Launched, stream: int | None
     ) -> None:
-        """Keep a launch for calls of its form: outputs in position, by `out=`, or made. stream: of a workspace."""
+        """Remember a launch for calls of its form: outputs by position, by `out=`, or created. stream: workspace's."""
         given = () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
         tensors, static = self._split(args, given)
         static = (stream, static) if self._owned else static
@@ -155,7 +155,7 @@ class Caller:
         passed = [name for name in launched.arrays if name is not None]
         if len(tensors) == len(passed):
             names = passed if out is None else [*self._inputs, *out_names]
-            written = [*self._written, *out_names] if self._names else passed  # a text does not say which
+            written = [*self._written, *out_names] if self._names else passed  # a text does not say which it writes
             named, made = dict(zip(names, tensors, strict=True)), {}
         elif len(tensors) == len(self._inputs):
             named, made = dict(zip(self._inputs, tensors, strict=True)), dict(zip(out_names, outs, strict=True))

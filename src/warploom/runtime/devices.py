@@ -2,8 +2,8 @@
 
     warploom.emulate(kernel, [a0, a1], [b0, b1], out=[c0, c1], devices=2, rank=[0, 1])
 
-A number that all GPUs share may be given once. The arrays of a group (`Tile(…, peers=2)`) are a list by rank for a call
-on one GPU too; every GPU is passed the same.
+A number shared by all GPUs may be given once. The arrays of a group (`Tile(…, peers=2)`) are a list by rank for a call
+on one GPU too; every GPU gets the same list.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .program import Program
 
 MOST = 64
-"""GPUs of one emulation."""
+"""Maximum number of GPUs in one emulation."""
 _wrong_arguments = partial(ArgumentTypeError, code="wrong-arguments")
 
 Looked = tuple[Call, list[ArrayView | None]]
@@ -32,7 +32,7 @@ Looked = tuple[Call, list[ArrayView | None]]
 
 
 def count_of(devices: object, calls: object) -> tuple[int, int]:
-    """How many GPUs and how many launches of each. Raises ArgumentError."""
+    """The number of GPUs and of launches on each. Raises ArgumentError."""
     for value, name in ((devices, "devices"), (calls, "calls")):
         if not 1 <= whole(value, name) <= MOST:
             raise ArgumentError(f"{name} is out of range", expected=f"1 to {MOST}", got=value)
@@ -40,7 +40,7 @@ def count_of(devices: object, calls: object) -> tuple[int, int]:
 
 
 def calls_of(program: Program, args: Sequence[Any], out: Any, scalars: Mapping[str, Any], devices: int) -> list[Looked]:
-    """The call of each device. Raises ArgumentTypeError for an argument that is not one for each."""
+    """The call of each device. Raises ArgumentTypeError for an argument that does not have one value for each."""
     if devices == 1:
         call = sort_out(program, args, out, scalars)
         return [(call, look(call))]
@@ -69,7 +69,7 @@ def _of_rank(program: Program, value: Any, rank: int, devices: int) -> Any:
     alone = isinstance(value, TensorMap) or is_array(value) and getattr(value, "shape", None) != ()
     if isinstance(value, (list, tuple, range)) or alone:
         raise _wrong_arguments(
-            f"{program.title} is to run on {devices} GPUs, and an argument is not one for each",
+            f"{program.title} runs on {devices} GPUs, but an argument does not have one value for each",
             expected=f"a list of {devices}, by rank",
             got=f"a list of {len(value)}" if not alone else "one array",
         )
@@ -81,7 +81,7 @@ def owners_of(
 ) -> dict[int, int]:
     """The rank that holds each array, by its id.
 
-    hosts: the arrays that each device is passed, in order. together: lists by rank, of multimem addresses.
+    hosts: the arrays passed to each device, in order. together: lists by rank, from multimem addresses.
     """
     owners: dict[int, int] = {}
     for rank, (program, arrays) in enumerate(zip(programs, hosts, strict=True)):

@@ -1,7 +1,7 @@
-"""Which machine runs a call? The one its arrays are on.
+"""Chooses the machine for a call: the one its arrays are on.
 
-Arrays on one GPU run there, arrays in host memory run in the emulator, a mixture is refused. Here too: which
-positional argument is which, and making the outputs that a call leaves out.
+Arrays on one GPU run there, arrays in host memory run in the emulator, a mixture is refused. This module also assigns
+positional arguments to roles, and creates outputs that a call omits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Call:
     """The arguments of a call, by role.
 
     Attributes:
-        given: the arrays as passed, in the order of the program's `arrays`; None for an output to be made, and for a
+        given: the arrays as passed, in the order of the program's `arrays`; None for an output to be created, and for a
             workspace.
         scalars: values by parameter name.
         rest: the positional arguments of a foreign text.
@@ -44,7 +44,7 @@ class Call:
 
 
 def sort_out(program: Program, args: Sequence[Any], out: Any, scalars: Mapping[str, Any]) -> Call:
-    """Say which argument is which. Positional: inputs, then perhaps outputs, then scalars.
+    """Assign arguments to roles. Positional: inputs, then optionally outputs, then scalars.
 
     Raises ArgumentTypeError for a wrong number of arguments or an unknown keyword.
     """
@@ -79,7 +79,7 @@ def sort_out(program: Program, args: Sequence[Any], out: Any, scalars: Mapping[s
         return Call(program, every, {**values, **dict(zip(missing, last, strict=True))})
     else:
         raise _wrong_arguments(
-            f"{program.title} takes other arguments",
+            f"{program.title} is called with the wrong arguments",
             expected=_signature(program),
             got=f"{len(args)} positional arguments",
         )
@@ -90,7 +90,7 @@ def sort_out(program: Program, args: Sequence[Any], out: Any, scalars: Mapping[s
 
 
 def flat_peers(program: Program, args: Sequence[Any]) -> Sequence[Any]:
-    """The positional arguments with the arrays of a group of GPUs one by one; they come as a list by rank.
+    """The positional arguments with the arrays of a group of GPUs flattened; they are passed as a list by rank.
 
     Raises ArgumentTypeError for a list of another length.
     """
@@ -98,7 +98,7 @@ def flat_peers(program: Program, args: Sequence[Any]) -> Sequence[Any]:
         return args
     inputs = [spec for spec in program.arrays if spec.role in ("in", "inout")]
     if len(args) >= len(inputs) and not any(isinstance(argument, (list, tuple)) for argument in args):
-        return args  # flat already
+        return args  # already flat
     flat: list[Any] = []
     for argument in args:
         spec = inputs[len(flat)] if len(flat) < len(inputs) else None
@@ -107,7 +107,7 @@ def flat_peers(program: Program, args: Sequence[Any]) -> Sequence[Any]:
             continue
         if not isinstance(argument, (list, tuple)) or len(argument) != spec.peers:
             raise _wrong_arguments(
-                f"{program.title} takes one array of each GPU of a group",
+                f"{program.title} takes one array for each GPU of a group",
                 expected=f"a list of {spec.peers} arrays, by rank",
                 got=f"a list of {len(argument)}" if isinstance(argument, (list, tuple)) else type(argument).__name__,
             )
@@ -123,7 +123,7 @@ def _signature(program: Program) -> str:
 
 
 def look(call: Call) -> list[ArrayView | None]:
-    """The views of a call's arrays; None for an output to be made."""
+    """The views of a call's arrays; None for an output to be created."""
     return [
         None if value is None and spec.role in ("out", WORKSPACE) else view(value, spec.name)
         for spec, value in zip(call.program.arrays, call.given, strict=True)
@@ -146,7 +146,7 @@ def place(program: Program, named: Sequence[tuple[str, ArrayView]]) -> tuple[str
 
 
 def named_views(call: Call, views: Sequence[ArrayView | None]) -> list[tuple[str, ArrayView]]:
-    """Names and views of what was passed, tensor maps of a foreign text included."""
+    """Names and views of the passed arrays, including those in tensor maps of a foreign text."""
     if call.program.arrays:
         return [(spec.name, array) for spec, array in zip(call.program.arrays, views, strict=True) if array is not None]
     found = []
@@ -167,9 +167,9 @@ def complete(
 ) -> tuple[Arguments, tuple[Any, ...]]:
     """The arguments with all outputs in place, and the out arrays in the caller's own framework.
 
-    A missing output is made on the device of the first array, of the shape that the inputs' sizes give; a workspace
-    likewise, of zeros, unless `workspaces` has one of that name and shape. Raises ArgumentError where a size of it is
-    not known from the inputs.
+    A missing output is created on the device of the first array, with the shape that the inputs' sizes give. A
+    workspace is created likewise, zeroed, unless `workspaces` has one of that name and shape. Raises ArgumentError if
+    one of its sizes is not known from the inputs.
     """
     program = call.program
     if not program.arrays:
@@ -179,7 +179,7 @@ def complete(
         present = [(spec, array) for spec, array in zip(program.arrays, views, strict=True) if array is not None]
         if not present:
             raise _wrong_device(
-                f"{program.title} has no input, so it cannot be said where its output goes", hint="pass out="
+                f"{program.title} has no input, so the device of its output is unknown", hint="pass out="
             )
         inputs = replace(program, arrays=tuple(spec for spec, _ in present), check_dims=None)
         dims = dims_of(inputs, [array for _, array in present])
@@ -210,7 +210,7 @@ def _size(program: Program, name: str, size: int | str, dims: Mapping[str, int])
 
 
 def result_of(outs: Sequence[Any]) -> Any:
-    """What a call gives back: the output, a tuple of outputs, or None."""
+    """The return value of a call: the output, a tuple of outputs, or None."""
     if not outs:
         return None
     return outs[0] if len(outs) == 1 else tuple(outs)

@@ -1,7 +1,7 @@
 """Reading a DLPack capsule: the C structure behind `__dlpack__`, as far as a pointer, a shape and a type need it.
 
 Layout: dlpack.h 1.1 (DLTensor, DLManagedTensor, DLManagedTensorVersioned). The capsule is not consumed: as long as
-it lives its producer keeps the memory, and when it dies its own destructor gives the memory back.
+it exists its producer keeps the memory, and its own destructor frees the memory.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _PER_THREAD_DEFAULT, _LEGACY_DEFAULT = 2, 1
 
 @dataclass(frozen=True)
 class Tensor:
-    """What a capsule says. shape and strides are in elements, outermost first."""
+    """The contents of a capsule. shape and strides are in elements, outermost first."""
 
     pointer: int
     shape: tuple[int, ...]
@@ -78,9 +78,9 @@ class Tensor:
 
 
 def read(value: Any) -> Tensor:
-    """Read `value.__dlpack__()`; CUDA memory is made ready on the legacy default stream by its producer.
+    """Read `value.__dlpack__()`; the producer makes CUDA memory ready on the legacy default stream.
 
-    Raises BufferError, TypeError or RuntimeError, as the producer does.
+    Raises BufferError, TypeError or RuntimeError, like the producer.
     """
     kind, _ = value.__dlpack_device__()
     on_gpu = _DEVICES.get(int(kind)) == "cuda"

@@ -1,8 +1,8 @@
-"""How long will an emulation take? Asked before it starts, so that nobody waits an hour for a surprise.
+"""Estimates the time of an emulation before it starts, so that nobody waits an hour by surprise.
 
 The first cluster of the grid is run on copies, for a bounded number of steps, and its time multiplied by the number
-of clusters. That is rough (loops may differ from CTA to CTA), and only done where the grid is large enough for the
-answer to matter.
+of clusters. This is rough (loops may differ from CTA to CTA), and only done if the grid is large enough for the
+estimate to matter.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SAMPLE_STEPS = 20_000
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds that an emulation is expected to take.
+    """The expected time of an emulation.
 
     Attributes:
-        seconds: expected; a lower bound where `at_least`.
+        seconds: expected time; a lower bound if `at_least`.
         clusters: in the grid.
-        sample_s: time of the one that was run.
+        sample_s: time of the cluster that was run.
     """
 
     seconds: float
@@ -36,17 +36,17 @@ class Estimate:
 
 
 def spoken(seconds: float) -> str:
-    """Seconds in words for a person: "45 s", "12 min", "3.1 h"."""
+    """Seconds as text for people: "45 s", "12 min", "3.1 h"."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def estimate(clusters: int, sample: Callable[[int], float]) -> Estimate | None:
-    """Estimate from a sample. `sample(steps)` runs one cluster for at most `steps` and gives back seconds.
+    """Estimate from a sample. `sample(steps)` runs one cluster for at most `steps` and returns seconds.
 
-    None where the grid is too small to ask, or where the first cluster alone cannot run (it waits for others, or it
-    is wrong: the real run will say so).
+    None if the grid is too small to matter, or if the first cluster cannot run alone (it waits for others, or it
+    fails, which the real run will report).
     """
     if clusters < CLUSTERS_THAT_MATTER:
         return None

@@ -1,4 +1,4 @@
-"""The arguments of an emulation: arrays as NumPy arrays, copies of them, and which device holds which."""
+"""The arguments of an emulation: arrays as NumPy arrays, their copies, and the device that holds each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _wrong_device = partial(ArgumentError, code="wrong-device")
 
 @dataclass(frozen=True)
 class Values:
-    """The emulator's arguments: of each device, and which device holds which array; the arrays, as `Bound.views`."""
+    """The emulator's arguments for each device, the device that holds each array, and the arrays, as `Bound.views`."""
 
     of_each: list[list[Any]]
     owners: dict[int, int]
@@ -32,7 +32,7 @@ class Values:
 
 
 def all_values(bounds: Sequence[Bound], copy: bool = False, held: Held = ()) -> Values:
-    """The arguments of each device. copy: what is written is a copy; held: see `runtime.emulate`."""
+    """The arguments of each device. copy: written arrays are copies; held: see `runtime.emulate`."""
     made: dict[tuple[object, ...], np.ndarray] = {}
     values, hosts = [], []
     for bound in bounds:
@@ -41,7 +41,7 @@ def all_values(bounds: Sequence[Bound], copy: bool = False, held: Held = ()) -> 
         hosts.append(arrays)
     if len(bounds) == 1:
         return Values(values, {}, hosts)
-    together = [getattr(value, "arrays", ()) for value in values[0]]  # of multimem addresses
+    together = [getattr(value, "arrays", ()) for value in values[0]]  # those of multimem addresses
     owners = owners_of([bound.program for bound in bounds], hosts, together)
     spans = [(view(array, "held").span, rank) for rank, arrays in enumerate(held) for array in arrays]
     for bound, arrays in zip(bounds, hosts, strict=True):
@@ -54,7 +54,7 @@ def all_values(bounds: Sequence[Bound], copy: bool = False, held: Held = ()) -> 
 def host_values(
     bound: Bound, copy: bool, made: dict[tuple[object, ...], np.ndarray]
 ) -> tuple[list[Any], list[np.ndarray]]:
-    """The arguments of one device, and its arrays. One array is one object, however many parameters point to it."""
+    """The arguments of one device, and its arrays. An array is one object, however many parameters point to it."""
     from ..emulator.arguments import MultimemArgument, StructArgument
     from ..emulator.engines.tma import TensorMapArgument
 
@@ -89,7 +89,7 @@ def host_values(
 
 
 def _host(array: ArrayView, copy: bool, twins: list[tuple[int, int, np.ndarray]]) -> np.ndarray:
-    """The array in host memory, or a copy. `twins`: first and last address of what was copied, and the copies."""
+    """The array in host memory, or a copy. `twins`: first and last address of copied arrays, and the copies."""
     host = array.host
     if host is None:
         raise _wrong_device("the emulator needs arrays in host memory", got=array.describe())
@@ -104,7 +104,7 @@ def _host(array: ArrayView, copy: bool, twins: list[tuple[int, int, np.ndarray]]
         if start <= low and high <= end:
             return np.ndarray(host.shape, host.dtype, raw, low - start, host.strides)
     room = min(room_behind(host), OVERHANG + 1)  # as far as it can matter
-    raw = np.empty(high - low + room, np.uint8)  # same strides, so that the copy's address arithmetic is the original's
+    raw = np.empty(high - low + room, np.uint8)  # same strides, so that address arithmetic is as in the original
     twin: np.ndarray = np.ndarray(host.shape, host.dtype, raw, 0, host.strides)
     twin[...] = host
     twins.append((low, high, raw))

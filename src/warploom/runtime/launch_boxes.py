@@ -1,9 +1,9 @@
-"""Boxes of tensor maps as the text of a kernel bounds them, for `warploom check --init`.
+"""Infers boxes of tensor maps from the text of a kernel, for `warploom check --init`.
 
-A box is the host's to choose, and the kernel reckons with it: it announces the bytes of the boxes of a phase
-(expect_tx), its coordinates go in steps of the box, the arrays that boxes are copied to have sizes, and the
-descriptors of the matrix unit name the swizzle. A box is taken that fits all of these, and its note says which
-announcement it adds up to. What the text leaves open is a guess and is called one.
+The host chooses a box, but the kernel relies on it. It expects the bytes of the boxes of a phase (expect_tx), its
+coordinates advance in steps of the box, the arrays that boxes are copied to have sizes, and the matrix descriptors
+name the swizzle. The chosen box satisfies all of these, and its note says which expect_tx it adds up to. Whatever the
+text leaves open is a guess and is marked as one.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _ROWS = re.compile(r"\.tile::(gather4|scatter4)\b")
 """One coordinate along the row, and one for each row: boxes of one row (PTX ISA 5.5.3.4)."""
 _KIND = re.compile(r"^tcgen05\.mma\b.*\.kind::(\w+)")
 _PACKED = {"e2m1": "u8"}
-"""Element types of tensor maps whose array is stored as bytes, two elements each."""
+"""Element types of tensor maps whose array is stored as bytes, with two elements per byte."""
 _MOST_TRIED = 50_000
 _SHARES = (1, 2, 4, 8, 16)
-"""CTAs whose multicast copies may fill one array, where the mask does not say."""
+"""CTAs whose multicast copies may fill one array, if the mask does not say."""
 
 
 @dataclass(frozen=True)
 class Likely:
-    """What is likely of a tensor map: element type, box innermost first and swizzle, each with a note on where it is
-    from."""
+    """The likely properties of a tensor map: element type, box (innermost first) and swizzle, each with a note on its
+    source."""
 
     dtype: str
     box: tuple[int, ...]
@@ -52,10 +52,10 @@ class Likely:
 
 @dataclass
 class _Copy:
-    """A copy of a box: of which map, its coordinates and the place in the text; `shares`: from how many CTAs its array
-    is filled, 0 where that is unknown; `room`: bytes from its destination to the end of the array, where known, or to
-    the next copy of its phase; `place`: of the destination, see `Steps.place`; `boxes`: how many boxes of one row
-    gather4 and scatter4 move, 1 of other copies."""
+    """A copy of a box: its map, coordinates and position in the text. `shares`: number of CTAs that fill its array, 0
+    if unknown; `room`: bytes from its destination to the end of the array, if known, or to the next copy of its phase;
+    `place`: of the destination, see `Steps.place`; `boxes`: number of one-row boxes that gather4 and scatter4 move, 1
+    for other copies."""
 
     key: Key
     at: int
@@ -70,7 +70,7 @@ class _Copy:
 
 @dataclass
 class _Announced:
-    """An expect_tx: its bytes, less those of copies without a map, its line, and the copies that it announces."""
+    """An expect_tx: its bytes without those of copies that use no map, its line, and the copies that it covers."""
 
     bytes: int
     line: int
@@ -107,14 +107,14 @@ def likely(function: nodes.Function, module: nodes.Module, dtypes_known: Mapping
             {
                 "dtype": f"{GUESS}: the type of the matrix unit's operands" if kinds[key] == matrix else GUESS,
                 "box": note,
-                "swizzle": "said by the descriptors of the matrix unit" if named else GUESS,
+                "swizzle": "from the matrix descriptors" if named else GUESS,
             },
         )  # fmt: skip
     return made
 
 
 class _Text:
-    """The copies and announcements of a kernel."""
+    """The copies and expect_tx instructions of a kernel."""
 
     def __init__(self, function: nodes.Function, module: nodes.Module) -> None:
         self.steps = Steps(function)
@@ -183,12 +183,12 @@ class _Text:
         return len(places) == 2 and places[0] == places[1] and places[0][0] != -1
 
     def rows_known(self, key: Key) -> bool:
-        """Whether the coordinates of a map's copies go in steps of rows."""
+        """True if the coordinates of a map's copies advance in steps of rows."""
         return any(1 < step <= MAXIMUM_BOX for copy in self.copies if copy.key == key for step in copy.steps[1:2])
 
     def operand_type(self) -> str:
-        """The element type of the first matrix instruction's operands: of the types of its opcode, or of the
-        instruction descriptor of tcgen05.mma where the text gives its bits; "" where there is no such instruction."""
+        """The element type of the first matrix instruction's operands: from the types in its opcode, or from the
+        instruction descriptor of tcgen05.mma if the text gives its bits; "" if there is no such instruction."""
         for at, one in enumerate(self.steps.instructions):
             if found := _MATRIX.match(one.opcode):
                 return found[1]
@@ -201,15 +201,15 @@ class _Text:
         return ""
 
     def _described(self, one: nodes.Instruction, at: int, kind: str) -> set[int]:
-        """Codes of the type of A that the constants behind an instruction descriptor have."""
-        place = 4 if ".sp" in one.opcode else 3  # after D, A, B and, of a sparse product, the metadata
+        """Codes of the type of A in the constants behind an instruction descriptor."""
+        place = 4 if ".sp" in one.opcode else 3  # after D, A, B and, for a sparse product, the metadata
         if len(one.operands) <= place:
             return set()
         fields, words = fields_of(kind), self.steps.words(one.operands[place], at)
-        return {fields["a"].get(word) for word in words if fields["n"].get(word)}  # others are parts of one
+        return {fields["a"].get(word) for word in words if fields["n"].get(word)}  # the others are parts of one
 
     def swizzle(self) -> str:
-        """The swizzle that all descriptors of the matrix unit name; "" where there is none, or several."""
+        """The swizzle that all matrix descriptors name; "" if there is none, or several."""
         found = set()
         for at, one in enumerate(self.steps.instructions):
             if _TAKES_DESCRIPTORS.match(one.opcode):
@@ -221,7 +221,7 @@ class _Text:
 
 
 def _mask(one: nodes.Instruction) -> nodes.Operand:
-    """The CTA mask of a multicast copy: behind the barrier, before a cache policy."""
+    """The CTA mask of a multicast copy: after the barrier, before a cache policy."""
     barrier = max(at for at, part in enumerate(one.operands) if isinstance(part, nodes.Address))
     return one.operands[min(barrier + 1, len(one.operands) - 1)]
 
@@ -245,7 +245,7 @@ def _variables(statements: Sequence[nodes.Statement]) -> list[nodes.Statement]:
 
 
 def _candidates(key: Key, text: _Text, dtype: str, swizzle: str) -> list[tuple[int, ...]]:
-    """Boxes that the coordinates and the arrays allow, the likeliest first."""
+    """Boxes that the coordinates and the arrays allow, most likely first."""
     copies = [copy for copy in text.copies if copy.key == key]
     rank = len(copies[0].steps)
     steps = [_common(copy.steps[axis] for copy in copies if len(copy.steps) == rank) for axis in range(rank)]
@@ -271,7 +271,7 @@ def _candidates(key: Key, text: _Text, dtype: str, swizzle: str) -> list[tuple[i
 
 
 def _common(steps: Iterable[int]) -> int:
-    """The steps of all copies along one dimension: the smallest that is one."""
+    """The common step of all copies along one dimension: the smallest one that exists."""
     return min((step for step in steps if step > 1), default=0)
 
 
@@ -279,14 +279,14 @@ def _fit(
     announced: _Announced, text: _Text, kinds: Mapping[Key, str], swizzle: str,
     before: Mapping[Key, tuple[tuple[int, ...], str]],
 ) -> dict[Key, tuple[tuple[int, ...], str]]:  # fmt: skip
-    """Boxes with which an announcement is the sum of its copies; none where no boxes are."""
+    """Boxes with which the copies add up to an expect_tx; empty if there are none."""
     keys = [key for key in dict.fromkeys(copy.key for copy in announced.copies)]
     open_keys = [key for key in keys if key not in before]
     if not open_keys:
         return {}
     choices = [_candidates(key, text, kinds[key], swizzle) for key in open_keys]
     first = [found[0] for found in choices]
-    # All boxes that the steps of the coordinates suggest, then all but one, then whatever adds up.
+    # First all boxes that the steps of the coordinates suggest, then all but one, then whatever adds up.
     lists = [[[box] for box in first]]
     lists += [[found if at == number else [first[at]] for at, found in enumerate(choices)]
               for number in sorted(range(len(choices)), key=lambda one: text.rows_known(open_keys[one]))]  # fmt: skip
@@ -310,7 +310,7 @@ def _fit(
 def _note(announced: _Announced, number: int, keys: int) -> str:
     copies = len(announced.copies)
     what = "its copy" if copies == 1 else f"its {copies} copies"
-    sums = f"the {announced.bytes} bytes that line {announced.line} announces for {what}"
+    sums = f"the {announced.bytes} bytes that line {announced.line} expects of {what}"
     if number == 0:
         return f"fits its coordinates, and {sums}"
     return f"{GUESS} that adds up to {sums}"

@@ -1,12 +1,12 @@
-"""The short way of a call that came before: from its tensors' addresses to the driver, in about a microsecond.
+"""The fast path of a repeated call: from its tensors' addresses to the driver, in about a microsecond.
 
     hits     ->  Hit     exact calls: all addresses; one guard over the tensors, then the driver's call
-    entries  ->  Entry   tensors that were checked, at their addresses; launches by the addresses of outputs
-    kinds    ->  Kind    what tensors of one kind have in common at any address: how their launch is made anew
+    entries  ->  Entry   checked tensors at their addresses; launches by the addresses of outputs
+    kinds    ->  Kind    what tensors of one kind share at any address: how to recreate their launch
 
 A hit costs reading addresses, one look-up, torch's own guard (type, shape, strides, dtype, device, gradient, in one
 call of C++) and the driver's call. New memory of a known kind costs the tensor maps that moved. Only torch tensors on a
-GPU come here. What was checked once depends on nothing but what the keys and the guards hold.
+GPU use this path. The checks that are skipped depend only on what the keys and the guards contain.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any, TypeAlias
 from .launch_template import Kind, Launch, Launched, OtherStreamError, Template, as_one
 
 MOST_KEPT = 8192
-"""Hits, entries and kinds that are remembered; then the older half is forgotten."""
+"""Maximum number of hits, entries and kinds; beyond it the older half is dropped."""
 MOST_OUTPUTS = 512
-"""Launches of one entry."""
+"""Maximum number of launches of one entry."""
 ADDRESS_CLASS = 16
-"""Two addresses are of one kind if they are equal modulo this: what TMA, and the widest loads, ask of an address."""
+"""Addresses that are equal modulo this are of one kind: the alignment that TMA, and the widest loads, need."""
 
 Hit: TypeAlias = "tuple[Callable[..., bool], dict[int, Callable[[], Any]] | None, Callable[[], int], Any]"
-"""The guard of the tensors, outputs last; the driver's calls by stream; what gives the current stream; the launch.
-Where outputs are made: the guard, None, what gives the current stream, the entry."""
+"""The guard of the tensors, outputs last; the driver's calls by stream; the function that returns the current stream;
+the launch. If outputs are created: the guard, None, the function that returns the current stream, the entry."""
 
 
 class Entry:
-    """What is known of tensors at certain addresses: their facts, and launches by the outputs' addresses."""
+    """Known tensors at certain addresses: their facts, and launches by the outputs' addresses."""
 
     __slots__ = ("device", "facts", "kind", "launches", "make", "pointers")
 
@@ -43,7 +43,7 @@ class Entry:
         self.launches: dict[Any, Launch] = {}
 
     def launch_to(self, addresses: Any, alignment: int) -> Launch | None:
-        """The launch that writes to outputs at these `addresses_of`, or None where the long way must decide."""
+        """The launch that writes to outputs at these `addresses_of`, or None if the full path must decide."""
         outs = (addresses,) if type(addresses) is int else addresses
         if any([address % alignment for address in outs]):
             return None
@@ -59,13 +59,13 @@ class LaunchCache:
     """The launches of one function.
 
     Args:
-        alignment: bytes of which two addresses must be equal multiples to be of one kind.
-        differentiable: a tensor that wants a gradient takes the long way, even one that is only read.
+        alignment: addresses of one kind must be equal modulo this number of bytes.
+        differentiable: a tensor that requires a gradient takes the full path, even if it is only read.
     """
 
     def __init__(self, alignment: int = ADDRESS_CLASS, differentiable: bool = False) -> None:
         self.alignment, self.differentiable = alignment, differentiable
-        self.hits: dict[Any, Any] = {}  # of Hit
+        self.hits: dict[Any, Any] = {}  # values: Hit
         self.entries: dict[Any, Entry] = {}
         self.kinds: dict[Any, Kind] = {}
         self.tensor_types: frozenset[type] = frozenset()
@@ -81,9 +81,9 @@ class LaunchCache:
     # -- finding ---------------------------------------------------------------------------------------------------
 
     def hit(self, key: Any, tensors: Sequence[Any], stream: int | None = None) -> Any:
-        """The outputs of an exact call that came before, () where it has none to make; None where there was none.
+        """The outputs of a repeated exact call, () if it creates none; None if the call is new.
 
-        tensors: with the outputs that the caller gives. Raises TypeError for a key without a hash.
+        tensors: including the outputs that the caller passes. Raises TypeError for a key without a hash.
         """
         found = self.hits.get(key)
         if found is None or not found[0](*tensors):
@@ -106,10 +106,10 @@ class LaunchCache:
         self, static: Any, tensors: Sequence[Any], outs: tuple[Any, ...] = (), key: Any = None,
         stream: int | None = None,
     ) -> tuple[Any, ...] | None:  # fmt: skip
-        """The outputs of a call whose kind came before, or None. Raises TypeError where `static` has no hash.
+        """The outputs of a call of a known kind, or None. Raises TypeError if `static` has no hash.
 
-        static: all arguments but the tensors, and which tensors there are. outs: those the caller gives; without them
-        they are made. key: of `hits`, where the call is put then.
+        static: all arguments but the tensors, and which tensors there are. outs: the outputs that the caller passes;
+        without them they are created. key: in `hits`, where the call is then stored.
         """
         try:
             pointers = tuple([tensor.data_ptr() for tensor in tensors])
@@ -134,7 +134,7 @@ class LaunchCache:
         return result
 
     def fresh(self, entry: Entry) -> Any:
-        """Launch to one new output; the output, or None where the long way must decide."""
+        """Launch to one new output. Returns the output, or None if the full path must decide."""
         if entry.make is None:
             return None
         out = entry.make()
@@ -149,7 +149,7 @@ class LaunchCache:
         return None if self.run(entry, (out,)) is None else out
 
     def run(self, entry: Entry, outs: tuple[Any, ...], stream: int | None = None) -> tuple[Any, ...] | None:
-        """Launch; the outputs, or None where the long way must decide."""
+        """Launch. Returns the outputs, or None if the full path must decide."""
         if outs:
             addresses = addresses_of(outs)
         elif entry.make is not None:
@@ -178,7 +178,7 @@ class LaunchCache:
         return outs
 
     def _hasten(self, key: Any, tensors: Sequence[Any], outs: tuple[Any, ...], entry: Entry) -> None:
-        """Put a call among the hits."""
+        """Store a call among the hits."""
         made: Hit
         current = partial(self.raw_stream, entry.device)
         if entry.kind.out_facts and not outs:
@@ -202,7 +202,7 @@ class LaunchCache:
         return entry
 
     def _kind_key(self, static: Any, tensors: Sequence[Any], facts: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What tensors of one kind have in common: all but their addresses, of which the alignment stays."""
+        """What tensors of one kind share: everything but their addresses, of which only the alignment counts."""
         return static, facts, tuple([(tensor.data_ptr() % self.alignment, tensor.get_device()) for tensor in tensors])
 
     # -- remembering -----------------------------------------------------------------------------------------------
@@ -211,11 +211,11 @@ class LaunchCache:
         self, static: Any, tensors: Mapping[str, Any], outs: Mapping[str, Any], launched: Sequence[Launched],
         written: Sequence[str] = (), stream: int | None = None,
     ) -> None:  # fmt: skip
-        """Keep what a call launched, for calls of its kind. Arrays that are not plain torch tensors are not kept.
+        """Remember the launches of a call, for calls of its kind. Only plain torch tensors are remembered.
 
-        tensors: by name, in the order in which `again` gets them; outs: what `again` is given or makes, always written;
-        written: names of `tensors` that are written too. stream: of the launch, None: the current one. Launches with
-        memory of the library belong to it, and `static` of calls in several streams should name it.
+        tensors: by name, in the order in which `again` gets them; outs: the outputs that `again` is passed or creates,
+        always written; written: names of `tensors` that are also written. stream: of the launch, None: the current one.
+        Launches that use the library's memory belong to it, and `static` of calls in several streams should name it.
         """
         torch = sys.modules.get("torch")
         everything = (*tensors.values(), *outs.values())
@@ -233,7 +233,7 @@ class LaunchCache:
         elif stream is None:
             stream = self.raw_stream(device)
         if stream is not None and _is_capturing(stream):
-            return  # its memory is the graph's
+            return  # its memory belongs to the graph
         contiguous = all(out.is_contiguous() for out in outs.values())
         empties = tuple(
             partial(torch.empty, tuple(out.shape), dtype=out.dtype, device=out.device) for out in outs.values()
@@ -254,7 +254,7 @@ class LaunchCache:
 
 
 def facts_of(tensor: Any) -> tuple[Any, ...]:
-    """All of a tensor, but its address, that a check depends on."""
+    """Everything about a tensor, except its address, that a check depends on."""
     return tensor.shape, tensor.dtype, tensor.is_contiguous() or tensor.stride()
 
 
@@ -272,7 +272,7 @@ def addresses_of(outs: tuple[Any, ...]) -> Any:
 
 
 def bounded(table: dict[Any, Any]) -> dict[Any, Any]:
-    """The table, its older half forgotten where it has grown too large."""
+    """The table, without its older half if it has grown too large."""
     if len(table) >= MOST_KEPT:
         for key in list(table)[: MOST_KEPT // 2]:
             table.pop(key, None)
@@ -289,8 +289,8 @@ def _is_capturing(stream: int) -> bool:
 
 
 def guard(*tensors: Any) -> Callable[..., bool]:
-    """A function that compares as many other tensors with these: type, shape, strides, dtype, device, and
-    whether a gradient is wanted. torch.compile's own guard, where this torch has it."""
+    """A function that compares other tensors with these: type, shape, strides, dtype, device, and whether a gradient is
+    required. It is torch.compile's own guard if this torch has it."""
     torch = sys.modules["torch"]
     try:
         made = torch._C._dynamo.guards.TensorGuards(
@@ -299,7 +299,7 @@ def guard(*tensors: Any) -> Callable[..., bool]:
         )  # fmt: skip
         other = tensors[0].as_strided((*tensors[0].shape, 1), (*tensors[0].stride(), 1))
         if made.check(*tensors) and not made.check(other, *tensors[1:]):
-            # It compares `requires_grad` alone: made under no_grad, it would pass with gradients on.
+            # It compares only `requires_grad`: made under no_grad, it would pass with gradients on.
             return _without_gradients(made.check) if any(tensor.requires_grad for tensor in tensors) else made.check
     except (AttributeError, TypeError, RuntimeError, IndexError):
         pass
@@ -307,7 +307,7 @@ def guard(*tensors: Any) -> Callable[..., bool]:
 
 
 def _without_gradients(check: Callable[..., bool]) -> Callable[..., bool]:
-    """A guard of tensors that want gradients, which passes only while gradients are off, as they are now."""
+    """A guard of tensors that require gradients; it passes only while gradients are off, as they are now."""
     grad_enabled = sys.modules["torch"].is_grad_enabled
     if grad_enabled():
         return check

@@ -1,4 +1,4 @@
-"""What a compiler leaves beside a text, or in a kernel's name, of how the kernel is launched."""
+"""Reads launch facts that a compiler leaves next to a text, or in a kernel's name."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CUTLASS_TYPES = {
     "f32": "f32", "f64": "f64", "s8": "s8", "u8": "u8", "s32": "s32",
 }  # fmt: skip
 LARGEST_SHARED = arch.get("sm_90a").shared_per_cta
-"""Bytes of dynamic shared memory that a CTA of sm_90 can have at most: CUTLASS takes as many stages as fit."""
+"""Maximum bytes of dynamic shared memory of a CTA on sm_90: CUTLASS takes as many stages as fit."""
 
 
 @dataclass(frozen=True)
 class Map:
-    """A tensor map: element type, box innermost first, swizzle; "" and () where that is not known. `sure`: whether box
-    and swizzle are known, or only likely."""
+    """A tensor map: element type, box innermost first, swizzle; "" and () if unknown. `sure`: True if box and swizzle
+    are known, False if they are only likely."""
 
     dtype: str = ""
     box: tuple[int, ...] = ()
@@ -32,14 +32,14 @@ class Map:
 
 @dataclass(frozen=True)
 class Hints:
-    """What is known of a launch besides the text.
+    """Facts about a launch that are not in the text.
 
     Attributes:
-        source: where from, in words for a comment.
-        threads, cluster, dynamic_smem, dependent: 0, (), None and False where it says nothing.
-        sure: whether `dynamic_smem` is known, or the most that it can be.
+        source: their origin, in words for a comment.
+        threads, cluster, dynamic_smem, dependent: 0, (), None and False if the source says nothing.
+        sure: True if `dynamic_smem` is known, False if it is an upper bound.
         loads, stores: tensor maps, in the order of the parameters.
-        scratch: names for the last parameters, which the launcher adds.
+        scratch: names of the last parameters, which the launcher adds.
         facts: sentences for the head of the description.
     """
 
@@ -57,7 +57,7 @@ class Hints:
 
 
 def hints(entry: str, text: Path | None) -> Hints:
-    """The hints for a kernel: Triton's metadata beside its text, or what the name of a CUTLASS kernel says."""
+    """The hints for a kernel: Triton's metadata next to its text, or what the name of a CUTLASS kernel says."""
     return (triton(entry, text) if text is not None else None) or cutlass(entry) or Hints()
 
 
@@ -65,7 +65,7 @@ def hints(entry: str, text: Path | None) -> Hints:
 
 
 def triton(entry: str, text: Path) -> Hints | None:
-    """Triton's `KERNEL.json`, as its cache has it beside `KERNEL.ptx`; None where there is none of this kernel."""
+    """Triton's `KERNEL.json`, which its cache keeps next to `KERNEL.ptx`; None if there is none for this kernel."""
     for path in (text.with_suffix(".json"), text.with_name(f"{entry}.json")):
         try:
             facts = json.loads(path.read_text())
@@ -106,7 +106,7 @@ def _triton_map(one: Mapping[str, Any]) -> Map:
 
 
 def cutlass(entry: str) -> Hints | None:
-    """What the mangled name of a CUTLASS 3 kernel says: cluster, tile and element types; None for another kernel."""
+    """What the mangled name of a CUTLASS 3 kernel says: cluster, tile and element types; None for any other kernel."""
     name = parsed(entry)
     found = {part.last: part for part in name.walk() if part.scope[:1] == ("cutlass",)} if name else {}
     loop = found.get("CollectiveMma")

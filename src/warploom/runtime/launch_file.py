@@ -1,11 +1,11 @@
-"""Launch descriptions: what a PTX text is run with, as a TOML file next to it.
+"""Launch descriptions: how to run a PTX text, as a TOML file next to it.
 
-    entry = "gemm"                  # optional where the text has one kernel
+    entry = "gemm"                  # optional if the text has one kernel
     grid = [2, 2, 1]
-    block = [128, 1, 1]             # optional where the text says .reqntid
+    block = [128, 1, 1]             # optional if the text has .reqntid
     cluster = [1, 1, 1]
     dynamic_smem = 0                # bytes
-    guessed = true                  # written by `warploom check --init`, until somebody has looked at the values
+    guessed = true                  # written by `warploom check --init`, until somebody has reviewed the values
 
     [[parameter]]                   # one for each .param, in order
     name = "A"                      # optional; checked against the text
@@ -17,17 +17,17 @@
     box = [64, 64]                  # innermost first, as in PTX
     swizzle = "128B"
 
-    as = "weights"                  # optional: what messages and [[expect]] call its array
+    as = "weights"                  # optional: the name of its array in messages and [[expect]]
 
     [[expect]]                      # optional: what an array must hold after the run
     name = "C"
     value = "A @ B.T"               # of the arrays before the run; or file = "c.npy", or kernel = "reference.ptx"
-    rtol = 0.01                     # optional, as atol
+    rtol = 0.01                     # optional, like atol
 
-`values = [0, 65536]` in place of shape and fill lists the elements of a small array; `strides`, in elements, outermost
-first, lays a buffer's or a map's array out with gaps. `same_as = "A"` names an earlier array that is shared, perhaps
-from element `offset` on, or seen in another shape, type or strides. A scalar has `value`. "bytes" is a structure by
-value: `size`, its first bytes as `hex`, and what stands at some of its offsets, each described as a parameter is:
+`values = [0, 65536]` instead of shape and fill lists the elements of a small array; `strides`, in elements, outermost
+first, gives the array of a buffer or map gaps. `same_as = "A"` shares an earlier array, optionally from element
+`offset` on, or with another shape, type or strides. A scalar has `value`. "bytes" is a structure by value: `size`, its
+first bytes as `hex`, and parts at some of its offsets, each described like a parameter:
 
     [parameter.at.64]               # a tensor map, a scalar, a buffer (its address) or bytes (their address)
     name = "A"
@@ -35,9 +35,9 @@ value: `size`, its first bytes as `hex`, and what stands at some of its offsets,
     dtype = "f32"
     shape = [64]
 
-`devices = 4` at the top runs the grid on four GPUs, and `calls = 2` twice on each. A parameter is then each GPU's own,
-with the same shape and other random numbers; `value`, `fill`, `file`, `seed` and `same_as` may be lists by rank. An
-array with `device = 1` is in the memory of GPU 1 and passed to all:
+`devices = 4` at the top runs the grid on four GPUs, and `calls = 2` twice on each. Each GPU then has its own
+parameters, with the same shape and other random numbers; `value`, `fill`, `file`, `seed` and `same_as` may be lists by
+rank. An array with `device = 1` is in the memory of GPU 1 and passed to all:
 
     [[parameter]]
     name = "inbox_of_1"
@@ -50,18 +50,18 @@ array with `device = 1` is in the memory of GPU 1 and passed to all:
     kind = "scalar"
     value = [0, 1, 2, 3]
 
-kind = "multimem" is the address of several of these, `of = ["x_of_0", "x_of_1"]`. In [[expect]] an array that each GPU
-has for itself has one more dimension in front, the rank: `value = "A.sum(0)"` is what an all-reduce leaves everywhere.
+kind = "multimem" is the address of several such arrays, `of = ["x_of_0", "x_of_1"]`. In [[expect]] an array that each
+GPU has separately gets one more outermost dimension, the rank: `value = "A.sum(0)"` is the result of an all-reduce.
 
 A tensor map whose dtype is "b4x16", "b4x16_p64" or "b6x16_p32" counts packed elements of an array of bytes.
-`[[shared]]` names arrays inside of shared memory, see `launch_shared`.
+`[[shared]]` names arrays in shared memory, see `launch_shared`.
 
 `multiprocessors = 2` at the top emulates a GPU of that size, so that a grid does not fit at once, and
-`launch_control = "random"` answers requests for clusters that have not started as `Machine.launch_control` says.
+`launch_control = "random"` sets the answer to requests for clusters that have not started (`Machine.launch_control`).
 
-For a parameter that is a pointer, "bytes" stand in global memory. `dependent = true` at the top launches the kernel
-so that it may overlap the end of the grid in front (programmatic dependent launch); `dependent = ["x"]` says as well
-which arrays that grid writes.
+For a parameter that is a pointer, "bytes" are in global memory. `dependent = true` at the top launches the kernel
+so that it may overlap the end of the preceding grid (programmatic dependent launch); `dependent = ["x"]` also names
+the arrays that that grid writes.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ from .machine import for_arch
 from .program import Parameter, Program, program_of, read_text
 
 LONGEST = 120
-"""Characters of a kernel's name in a file's name; C++ templates are longer than file systems allow."""
+"""Characters of a kernel's name in a file name; C++ templates are longer than file systems allow."""
 _TOP = ("entry", "grid", "block", "cluster", "dynamic_smem", "guessed", "dependent", "parameter", "expect",
         "shared", "devices", "calls", "multiprocessors", "launch_control")  # fmt: skip
 _ARRAY = ("name", "as", "kind", "dtype", "shape", "strides", "fill", "values", "seed", "file", "same_as", "offset",
@@ -100,12 +100,12 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Made:
-    """What a launch description made of itself.
+    """The values made from a launch description.
 
     Attributes:
-        arguments: of the program's parameters, in order; on several GPUs, of each a list by rank.
-        arrays: by name; a list by rank where each GPU has one for itself.
-        launch: what else `emulate` is passed: `devices`, `calls` and `held`, `machine` where it is described.
+        arguments: of the program's parameters, in order; on several GPUs, each a list by rank.
+        arrays: by name; a list by rank if each GPU has its own.
+        launch: further arguments of `emulate`: `devices`, `calls` and `held`, and `machine` if it is described.
     """
 
     arguments: list[Any]
@@ -115,10 +115,10 @@ class Made:
 
 @dataclass(frozen=True)
 class LaunchFile:
-    """A launch description that was read and whose keys are known; values are looked at by `arguments`.
+    """A launch description whose keys have been checked; `arguments` checks the values.
 
-    `guessed`: the values are those `template` wrote; nobody has put in what the kernel expects. `guesses`: the lines
-    that say so, each with its parameter in front: "n.value = 1".
+    `guessed`: the values are those written by `template`; nobody has entered what the kernel expects. `guesses`: the
+    lines that are guesses, each with its parameter in front: "n.value = 1".
     """
 
     path: Path
@@ -139,7 +139,7 @@ class LaunchFile:
     machine: Mapping[str, Any] = field(default_factory=dict)
 
     def program(self, text: str, name: str = "") -> Program:
-        """The text with this launch. Raises PtxSyntaxError and ArgumentError as `Program.from_text` does."""
+        """The text with this launch. Raises PtxSyntaxError and ArgumentError like `Program.from_text`."""
         program = Program.from_text(
             text, entry=self.entry, name=name, grid=self.grid, block=self.block, cluster=self.cluster,
             dynamic_smem=self.dynamic_smem, pdl=self.dependent,
@@ -154,27 +154,27 @@ class LaunchFile:
         )  # fmt: skip
 
     def arguments(self, program: Program) -> list[Any]:
-        """The values of the program's parameters, in order, made anew; on several GPUs, of each a list by rank.
+        """New values of the program's parameters, in order; on several GPUs, each a list by rank.
 
         Raises ArgumentError, naming file and parameter.
         """
         return self.made(program).arguments
 
     def made(self, program: Program, given: Mapping[str, Given] | None = None) -> Made:
-        """As `arguments`, with their arrays by name, those in structures too, and what else a launch needs.
+        """Like `arguments`, with their arrays by name, including those in structures, and what else a launch needs.
 
-        given: arrays that are taken in place of new ones, by name.
+        given: arrays to use instead of new ones, by name.
         """
         if len(self.parameters) != len(program.parameters):
             names = ", ".join(parameter.name for parameter in program.parameters) or "none"
             raise misdescribed(
-                f"the launch description has another number of parameters than `{program.entry}`", where=str(self.path),
+                f"the number of parameters in the launch description is not `{program.entry}`'s", where=str(self.path),
                 expected=f"{len(program.parameters)}: {names}", got=len(self.parameters),
             )  # fmt: skip
         pairs = list(zip(program.parameters, self.parameters, strict=True))
         common = Common()
         gpus = [Values(self.path.parent, given, rank, self.devices, common) for rank in range(self.devices)]
-        for parameter, described in pairs:  # what all GPUs are passed is there before any GPU's own
+        for parameter, described in pairs:  # arrays passed to all GPUs come before any GPU's own
             self._each(parameter, described, gpus[0].share)
         by_rank = [[self._argument(*pair, gpu) for pair in pairs] for gpu in gpus]
         arguments = by_rank[0] if self.devices == 1 else [list(each) for each in zip(*by_rank, strict=True)]
@@ -182,7 +182,7 @@ class LaunchFile:
         arrays = {name: each[0] if self.devices == 1 or name in common.arrays else each for name, each in own.items()}
         if unknown := [name for name in self.written_in_front if name not in arrays]:
             raise misdescribed(
-                "`dependent` names an array that the launch does not have", where=str(self.path),
+                "`dependent` names an unknown array of the launch", where=str(self.path),
                 expected=", ".join(arrays) or "arrays", got=unknown[0],
             )  # fmt: skip
         held = [[common.arrays[name] for name, at in common.holders.items() if at == rank] for rank in
@@ -200,7 +200,7 @@ class LaunchFile:
         try:
             if described.get("name", parameter.name) not in (parameter.name, name):
                 raise misdescribed(
-                    "a parameter has another name in the text", expected=parameter.name, got=described["name"]
+                    "a parameter has a different name in the text", expected=parameter.name, got=described["name"]
                 )
             return make(replace(parameter, name=name), described)
         except ArgumentError as error:
@@ -213,10 +213,10 @@ class LaunchFile:
 
 
 def beside(text: Path, entry: str = "") -> Path:
-    """Where the launch description of a text is looked for: gemm.launch.toml next to gemm.ptx.
+    """The path of a text's launch description: gemm.launch.toml next to gemm.ptx.
 
-    entry: of a text with several kernels, the one that gemm.ENTRY.launch.toml describes. A mangled name that is too
-        long for a file's is cut and told from others by a hash.
+    entry: for a text with several kernels, the one that gemm.ENTRY.launch.toml describes. A mangled name that is too
+        long for a file name is cut and made unique by a hash.
     """
     if len(entry) > LONGEST:
         entry = f"{entry[: LONGEST - 9]}~{hashlib.sha256(entry.encode()).hexdigest()[:8]}"
@@ -224,7 +224,7 @@ def beside(text: Path, entry: str = "") -> Path:
 
 
 def text_of(description: Path) -> Path:
-    """The text that a launch description belongs to: the reverse of `beside`."""
+    """The text to which a launch description belongs: the reverse of `beside`."""
     stem = description.name.removesuffix(".launch.toml")
     names = (stem, stem.rpartition(".")[0])
     return next((path for name in names if (path := description.with_name(f"{name}.ptx")).is_file()),
@@ -283,7 +283,7 @@ def read(path: Path) -> LaunchFile:
 
 
 def _machine(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """What the description says of the GPU to be, by the names of `Machine`'s attributes."""
+    """What the description says about the GPU to emulate, by the names of `Machine`'s attributes."""
     named = {"multiprocessors": "sms", "launch_control": "launch_control"}
     given = {name: document[key] for key, name in named.items() if key in document}
     try:
@@ -301,7 +301,7 @@ def _tables(document: Mapping[str, Any], name: str, path: Path) -> list[Any]:
 
 
 def programs(text: Path, entry: str = "") -> dict[Path, Program]:
-    """The kernels of a text, or the one of that name, by the place of its launch description.
+    """The kernels of a text, or the one of that name, by the path of its launch description.
 
     Raises ArgumentError and PtxSyntaxError.
     """
@@ -339,12 +339,12 @@ def _sizes(document: Mapping[str, Any], name: str, path: Path) -> tuple[int, ...
 
 def _flag(value: object, name: str, path: Path) -> bool:
     if not isinstance(value, bool):
-        raise misdescribed(f"{name} is yes or no", where=str(path), expected=f"{name} = true", got=repr(value))
+        raise misdescribed(f"{name} is not true or false", where=str(path), expected=f"{name} = true", got=repr(value))
     return value
 
 
 def _dependent(value: object, path: Path) -> tuple[bool, tuple[str, ...]]:
-    """Whether the launch overlaps the grid in front, and the arrays that this one writes where they are named."""
+    """True if the launch overlaps the preceding grid, and the arrays that that grid writes, if they are named."""
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return True, tuple(value)
     return _flag(value, "dependent", path), ()
@@ -352,7 +352,7 @@ def _dependent(value: object, path: Path) -> tuple[bool, tuple[str, ...]]:
 
 def _integer(value: object, name: str, path: Path) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise misdescribed(f"{name} is not a size", where=str(path), expected="a whole number", got=repr(value))
+        raise misdescribed(f"{name} is not a size", where=str(path), expected="an integer", got=repr(value))
     return value
 
 

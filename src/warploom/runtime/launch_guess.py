@@ -1,8 +1,8 @@
 """What `warploom check --init` writes: a launch description with what the text says, and guesses for the rest.
 
-Grid, sizes and values are nobody's but the caller's, so they are guesses and said to be. Block and cluster stand in
-directives; which bytes of a parameter are pointers or tensor maps the instructions show (`launch_text`), and which
-boxes of these fit (`launch_boxes`); the compiler's metadata or the kernel's name may say more (`launch_compilers`).
+Only the caller knows grid, sizes and values, so these are guesses and marked as such. Block and cluster are in
+directives. The instructions show which bytes of a parameter are pointers or tensor maps (`launch_text`), and which
+boxes fit these (`launch_boxes`). The compiler's metadata or the kernel's name may say more (`launch_compilers`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .program import Parameter, Program
 
 GUESS = "a guess"
 _ALIGNED = 1024
-"""What dynamic shared memory may be aligned to behind the variables that the text declares: a tile of 128B swizzle."""
+"""Possible alignment of dynamic shared memory after the variables that the text declares: a tile of 128B swizzle."""
 _SHAPES = {1: [1024], 2: [128, 64], 3: [1, 128, 64], 4: [1, 1, 128, 64], 5: [1, 1, 1, 128, 64]}
 
 
 def template(program: Program, text: Path | None = None) -> str:
     """A launch description of a program, to be filled in.
 
-    text: the file, beside which a compiler may have left what it knows.
+    text: the file, next to which a compiler may have left metadata.
     """
     module = asm.parse(program.text)
     function = next(one for one in module.entries if one.name == program.entry)
@@ -75,7 +75,7 @@ def guesses(text: str) -> tuple[str, ...]:
 
 
 def has_extern_shared(text: str) -> bool:
-    """Whether the text has shared memory whose size the launch gives (PTX ISA 5.4, .extern .shared)."""
+    """True if the text has shared memory whose size the launch gives (PTX ISA 5.4, .extern .shared)."""
     return re.search(r"\.extern\s+\.shared\b", text) is not None
 
 
@@ -123,7 +123,7 @@ def _shared(program: Program, known: Hints, declared: int) -> str:
 def _maps(
     program: Program, shown: Mapping[str, dict[int, Use]], known: Hints, function: nodes.Function, module: nodes.Module
 ) -> dict[Key, Likely]:
-    """What each tensor map is likely to be: as compilers say, else as the text's own numbers have it."""
+    """What each tensor map is likely to be: from the compiler, otherwise from the text's own numbers."""
     every, loads, stores = (iter(maps) for maps in (known.maps, known.loads, known.stores))
     said: dict[Key, Map] = {}
     uses_of: dict[Key, Use | None] = {}
@@ -141,13 +141,13 @@ def _maps(
 
 
 def _together(found: Map, shown: Likely | None, use: Use | None, source: str) -> Likely:
-    """One map of what a compiler says about it, and the text."""
+    """Merge what a compiler says about one map with what the text says."""
     rank = use.rank if use is not None and use.rank else 2
     told = shown or Likely("bf16", (64, 64, 1, 1, 1)[:rank], "128B", dict.fromkeys(("dtype", "box", "swizzle"), GUESS))
     dtype, box, swizzle, notes = told.dtype, told.box, told.swizzle, dict(told.notes)
     if found.dtype:
         dtype, notes["dtype"] = found.dtype, source
-    if found.box and (found.sure or notes["box"] == GUESS):  # what the text announces is surer than a likely tile
+    if found.box and (found.sure or notes["box"] == GUESS):  # an expect_tx in the text is surer than a likely tile
         box, notes["box"] = (*found.box, 1, 1, 1, 1, 1)[:rank], source if found.sure else GUESS
     if found.swizzle and (found.sure or notes["swizzle"] == GUESS):
         swizzle, notes["swizzle"] = found.swizzle, source if found.sure else GUESS

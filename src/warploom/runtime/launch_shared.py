@@ -2,12 +2,12 @@
 
     [[shared]]
     name = "ring.a"
-    offset = 0                      # bytes from the beginning of the variable
+    offset = 0                      # bytes from the start of the variable
     size = 32768                    # bytes, of all pieces together
     count = 4                       # optional: as many equal pieces, `ring.a[0]` to `ring.a[3]`
-    variable = "smem"               # optional where the text has one shared variable, or one that the launch sizes
+    variable = "smem"               # optional if the text has one shared variable, or one that the launch sizes
 
-Reports call shared memory by these names, and an access that leaves the array its address is made from is an error.
+Reports use these names, and an access that leaves the array that its address is based on is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VARIABLE = re.compile(r"(\.extern\s+)?\.shared\b[^;{}()]*?([\w$%]+)\s*(?:\[[^\]
 
 
 def parts(text: str, described: Sequence[Mapping[str, Any]], path: Path) -> tuple[SharedPart, ...]:
-    """The parts that a description names. Raises ArgumentError for one that is none, or of no variable of the text."""
+    """The parts that a description names. Raises ArgumentError for an invalid part, or one in an unknown variable."""
     if not described:
         return ()
     found = [(bool(extern), name) for extern, name in _VARIABLE.findall(text)]
@@ -37,7 +37,7 @@ def parts(text: str, described: Sequence[Mapping[str, Any]], path: Path) -> tupl
         variable = one.get("variable", usual)
         if variable not in variables:
             raise misdescribed(
-                f"[[shared]] {one.get('name', '')} is in no shared variable of the text", where=str(path),
+                f"[[shared]] {one.get('name', '')} is not in a shared variable of the text", where=str(path),
                 expected=", ".join(dict.fromkeys(variables)) or "a text with .shared variables", got=variable or None,
             )  # fmt: skip
         sizes = [one.get(key, usual_size) for key, usual_size in (("offset", 0), ("size", None), ("count", 1))]
@@ -46,7 +46,7 @@ def parts(text: str, described: Sequence[Mapping[str, Any]], path: Path) -> tupl
             sizes[1] % sizes[2]
         ):
             raise misdescribed(
-                "[[shared]] is not a stretch of bytes in equal pieces", where=str(path),
+                "[[shared]] is not a range of bytes in equal pieces", where=str(path),
                 expected='name = "A", offset = 0, size = 4096, count = 2', got=dict(one),
             )  # fmt: skip
         made.append(SharedPart(variable, str(one.get("name", variable)), sizes[0], sizes[1], sizes[2]))

@@ -1,8 +1,8 @@
-"""What the text of a kernel shows of the integers in its registers: constants, and the numbers they are multiples of.
+"""What the text of a kernel shows about the integers in its registers: constants, and known divisors.
 
-For guesses that something else checks: definitions are found by the order of the text and its backward branches, not
-by a flow graph, and what is not understood is a multiple of 1. A value that goes round a loop is a multiple of where it
-begins and of its steps: 0, 64, 128, … of 64.
+It is for guesses that are checked elsewhere. Definitions are found by the order of the text and its backward branches
+instead of a flow graph, and anything unknown counts as a multiple of 1. A loop variable is a multiple of its start and
+its steps: 0, 64, 128, … of 64.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import gcd
 from ..asm import nodes
 
 _MOST_LOOKS = 4000
-"""Definitions looked at for one question; after that the answer is that nothing is known."""
+"""Definitions examined for one question; beyond this the answer is that nothing is known."""
 _COPIES = ("mov", "cvt", "cvta")
 
 
@@ -21,7 +21,7 @@ class Steps:
     """Integers in the registers of one function.
 
     Attributes:
-        instructions: of the function, in the order of the text, blocks opened.
+        instructions: of the function, in the order of the text, with blocks flattened.
     """
 
     def __init__(self, function: nodes.Function) -> None:
@@ -46,17 +46,17 @@ class Steps:
         self._looks = 0
 
     def multiple(self, operand: nodes.Operand, at: int) -> int:
-        """The largest number known to divide an operand of the instruction at that place; 0 of one that is 0."""
+        """The largest number known to divide an operand of the instruction at that index; 0 if the operand is 0."""
         self._looks = 0
         return self._multiple(operand, at, frozenset())
 
     def constant(self, operand: nodes.Operand, at: int) -> int | None:
-        """The value of an operand where it is one number."""
+        """The value of an operand if it is one number."""
         self._looks = 0
         return self._constant(operand, at)
 
     def set_bits(self, operand: nodes.Operand, at: int) -> int:
-        """How many bits of a mask are set, where it is a constant that may be shifted; else 0."""
+        """The number of set bits in a mask, if it is a constant that may be shifted; otherwise 0."""
         for _ in range(8):
             value = self.constant(operand, at)
             if value is not None:
@@ -68,8 +68,8 @@ class Steps:
         return 0
 
     def place(self, operand: nodes.Operand, at: int) -> tuple[str | int, int]:
-        """What an address is made from and how many bytes behind it it is: a variable by its name, or an instruction
-        of this function by its place, -1 where even that is not known."""
+        """The base of an address and its offset in bytes. The base is a variable by its name, or an instruction of
+        this function by its index, -1 if even that is unknown."""
         offset = 0
         for _ in range(16):
             if isinstance(operand, nodes.Address):
@@ -93,12 +93,12 @@ class Steps:
             else:
                 return found, offset
             at = found
-        if isinstance(operand, nodes.Register):  # of several definitions: the latest stands for all
+        if isinstance(operand, nodes.Register):  # of several definitions the latest represents all
             return max(self._definitions(operand.name, at), default=-1), offset
         return -1, offset
 
     def words(self, operand: nodes.Operand, at: int) -> Iterator[int]:
-        """All constants that a value is put together from."""
+        """All constants from which a value is assembled."""
         self._looks = 0
         yield from self._words(operand, at, set())
 
@@ -118,7 +118,7 @@ class Steps:
                         yield from self._words(source, found, seen)
 
     def _definitions(self, name: str, at: int) -> list[int]:
-        """Instructions that may have given a register the value it has before the one at that place."""
+        """Instructions that may have given a register the value it has before the instruction at that index."""
         places = self._defined.get(name, [])
         found = []
         first = at
@@ -159,7 +159,7 @@ class Steps:
         self._looks += 1
         if not found or self._looks > _MOST_LOOKS:
             return 1
-        # A definition that is being looked at says nothing new: the others say where the loop begins and its steps.
+        # A definition under examination says nothing new: the others give the start of the loop and its steps.
         return gcd(*(self._of_result(one, inside | {one}) for one in found if one not in inside))
 
     def _of_result(self, at: int, inside: frozenset[int]) -> int:

@@ -1,4 +1,4 @@
-"""The launches of a call, ready to run again: as they are, or on other memory of the same kind."""
+"""The launches of a call, ready to be repeated: unchanged, or on other memory of the same kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Launched:
         program: what was launched.
         launch: ready to be repeated.
         sources: the program's names of its arrays.
-        arrays: for each, the name of the call's argument that it views; None for a buffer that the library owns.
+        arrays: for each, the call's argument that it views; None for a buffer that the library owns.
         views: the views.
     """
 
@@ -35,14 +35,14 @@ class Launched:
 
 
 class Several:
-    """The launches of one call in order, as one."""
+    """The launches of one call, in order, as one launch."""
 
     def __init__(self, launches: tuple[PreparedLaunch, ...]) -> None:
         self.launches = launches
         self.calls: dict[int, Callable[[], Any]] = {}
 
     def __call__(self, stream: int) -> None:
-        """Enqueue all of them. Raises DriverError where the driver refuses one."""
+        """Enqueue all of them. Raises DriverError if the driver rejects one."""
         for launch in self.launches:
             launch(stream)
         self.calls.setdefault(stream, partial(self._again, stream))
@@ -53,22 +53,22 @@ class Several:
         return 0
 
     def check(self, status: int, stream: int) -> None:
-        """Nothing to do: each launch checked its own status."""
+        """Do nothing: each launch checked its own status."""
 
 
 class OtherStreamError(KeyError):
-    """A launch with memory that belongs to one stream was asked for in another, or while a graph is captured."""
+    """A launch with memory that belongs to one stream was requested in another, or during a graph capture."""
 
 
 class OfOneStream:
-    """A launch whose arguments include memory of the library, which only calls in one stream may share.
+    """A launch whose arguments include the library's memory, which only calls in one stream may share.
 
     A graph may run in any stream, so it never gets such a launch.
     """
 
     def __init__(self, launch: PreparedLaunch | Several, stream: int) -> None:
         self.launch, self.stream = launch, stream
-        self.calls: dict[int, Callable[[], Any]] = {}  # stays empty: each call asks first
+        self.calls: dict[int, Callable[[], Any]] = {}  # stays empty, so that each call checks first
 
     def __call__(self, stream: int) -> None:
         """Enqueue it. Raises OtherStreamError."""
@@ -79,7 +79,7 @@ class OfOneStream:
         self.launch(stream)
 
     def check(self, status: int, stream: int) -> None:
-        """As the launch's."""
+        """As in the launch."""
         self.launch.check(status, stream)
 
 
@@ -91,10 +91,10 @@ class Patch:
     """A parameter that depends on an address.
 
     Attributes:
-        parameter: its number.
-        tensor: which of the call's tensors; outputs come last.
+        parameter: its index.
+        tensor: the index of the call's tensor; outputs come last.
         offset: bytes from the tensor's first element.
-        spec: of a tensor map; None for a pointer.
+        spec: for a tensor map; None for a pointer.
     """
 
     parameter: int
@@ -105,14 +105,14 @@ class Patch:
 
 @dataclass(frozen=True)
 class Template:
-    """A launch, and what of it depends on addresses."""
+    """A launch, and how it depends on addresses."""
 
     launch: PreparedLaunch
     patches: tuple[Patch, ...]
 
     @classmethod
     def of(cls, made: Launched, order: Mapping[str, int], pointers: Sequence[int]) -> Template:
-        """The template of a launch. order: which of the call's `pointers` an argument is, by its name."""
+        """The template of a launch. order: the index into the call's `pointers`, by argument name."""
         position = {source: at for at, source in enumerate(made.sources)}
         patches = []
         for number, parameter in enumerate(made.program.parameters):
@@ -121,7 +121,7 @@ class Template:
                 continue
             name = made.arrays[at]
             if name is None:
-                continue  # the library's own memory stays where it is
+                continue  # the library's own memory does not move
             view, tensor = made.views[at], order[name]
             spec = parameter.map(view.shape, view.strides, view.dtype) if parameter.map is not None else None
             patches.append(Patch(number, tensor, view.pointer - pointers[tensor], spec))
@@ -143,16 +143,16 @@ class Template:
 
 @dataclass(frozen=True)
 class Kind:
-    """What all calls with tensors of one kind have in common.
+    """What all calls with tensors of one kind share.
 
     Attributes:
         templates: the launches of such a call.
         spans: for each tensor, outputs last, the bytes from its first element to the end of its last.
         written: which of the tensors are written.
-        out_facts: what an output given by the caller must be, for each output.
-        makes: for each output, what makes it; None where the launches store to a layout that new arrays do not have.
+        out_facts: what an output passed by the caller must be, for each output.
+        makes: for each output, the function that creates it; None if the launches need a layout that new arrays lack.
         device: of the tensors.
-        stream: the only one in which such calls may run again, where they use memory of the library.
+        stream: the only one in which such calls may be repeated, if they use the library's memory.
     """
 
     templates: tuple[Template, ...]
@@ -164,7 +164,7 @@ class Kind:
     stream: int | None = None
 
     def at(self, pointers: tuple[int, ...]) -> Launch | None:
-        """The launch for tensors at these addresses; None where something written may overlap another tensor."""
+        """The launch for tensors at these addresses; None if a written tensor may overlap another one."""
         for out in self.written:
             start, end = pointers[out], pointers[out] + self.spans[out]
             for at, (pointer, span) in enumerate(zip(pointers, self.spans, strict=True)):
@@ -174,6 +174,6 @@ class Kind:
 
 
 def as_one(launches: tuple[PreparedLaunch, ...], stream: int | None) -> Launch:
-    """The launches of a call as one; bound to a stream where one is given."""
+    """The launches of a call as one; bound to a stream if one is given."""
     one = launches[0] if len(launches) == 1 else Several(launches)
     return one if stream is None else OfOneStream(one, stream)

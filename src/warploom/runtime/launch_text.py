@@ -1,7 +1,7 @@
-"""What the text of a kernel shows of its parameters: which bytes are pointers and tensor maps, and what is done there.
+"""What the text of a kernel shows about its parameters: which bytes are pointers and tensor maps, and their uses.
 
 Registers are followed from `ld.param` and from the address of a parameter to the instructions that use them as an
-address, in whichever order these run.
+address, independent of execution order.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _TYPES = re.compile(r"\.(f16x2|bf16x2|f16|bf16|f32|f64|s32|u32|s64|u64|s8|u8|s16
 
 @dataclass
 class Use:
-    """What some bytes of a parameter hold: `kind` "pointer" or "tensor_map", what is done with it, and its rank or
-    the type of its elements where an instruction shows it."""
+    """The contents of some bytes of a parameter: `kind` "pointer" or "tensor_map", its uses, and its rank or the type
+    of its elements if an instruction shows it."""
 
     kind: str
     reads: bool = False
@@ -33,12 +33,12 @@ class Use:
 
 
 Token: TypeAlias = "tuple[str, str, int]"
-"""("at" or "of", parameter, offset): the address of these bytes of a parameter, or what they hold."""
+"""("at" or "of", parameter, offset): the address of these bytes of a parameter, or their contents."""
 Known: TypeAlias = "dict[str, set[Token]]"
 
 
 def uses(function: nodes.Function) -> dict[str, dict[int, Use]]:
-    """By parameter and offset, what an entry does with pointers and tensor maps."""
+    """How an entry uses pointers and tensor maps, by parameter and offset."""
     parameters = {parameter.name for parameter in function.parameters}
     known, steps = followed(function), Steps(function)
     found: dict[str, dict[int, Use]] = {}
@@ -46,7 +46,7 @@ def uses(function: nodes.Function) -> dict[str, dict[int, Use]]:
         for number, operand in enumerate(instruction.operands):
             if isinstance(operand, nodes.TensorAddress):
                 base = steps.place(operand.base, at)
-                if base[0] in parameters:  # of a register that held several maps: the one it holds here
+                if base[0] in parameters:  # if a register held several maps: the one it holds here
                     _note_map(found, str(base[0]), base[1], instruction.opcode)
                     continue
                 for how, name, offset in tokens(operand.base, known, parameters):
@@ -79,7 +79,7 @@ def _global_access(instruction: nodes.Instruction, number: int) -> str:
 
 
 def followed(function: nodes.Function) -> Known:
-    """What each register of an entry may hold of its parameters."""
+    """The parts of an entry's parameters that each register may hold."""
     parameters = {parameter.name for parameter in function.parameters}
     instructions = list(_instructions(function.body or ()))
     known: Known = {}
@@ -113,7 +113,7 @@ def _note_pointer(
 
 
 def _follow(instruction: nodes.Instruction, known: Known, parameters: set[str]) -> bool:
-    """Take in what an instruction writes; whether that is new."""
+    """Record what an instruction writes; True if that is new."""
     if not instruction.operands:
         return False
     word, (target, *sources) = instruction.opcode.split(".")[0], instruction.operands
@@ -161,7 +161,7 @@ def _add(target: nodes.Operand, more: set[Token], known: Known) -> bool:
 
 
 def tokens(operand: nodes.Operand, known: Known, parameters: set[str]) -> set[Token]:
-    """Which bytes of parameters an operand may hold, or be the address of."""
+    """The bytes of parameters that an operand may hold, or be the address of."""
     if isinstance(operand, nodes.Address):
         return {(how, name, offset + operand.offset * (how == "at"))
                 for how, name, offset in tokens(operand.base, known, parameters)}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Values of a launch description: arrays, tensor maps, scalars, structures, made of the tables that describe them."""
+"""Values of a launch description: arrays, tensor maps, scalars and structures, made from their tables."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ misdescribed = partial(ArgumentError, code="launch-description")
 FILLS = ("zeros", "ones", "normal", "uniform", "arange", "nan")
 MAP_KEYS = ("box", "swizzle", "element_strides", "interleave", "oob_fill", "l2_promotion")
 MOST_BYTES = 1 << 34
-"""Bytes of the largest array that is made: a stride that is a byte count by mistake must not take all memory."""
+"""Maximum bytes of an array, so that a byte count given as a stride by mistake does not take all memory."""
 
 
 Given: TypeAlias = "np.ndarray | list[np.ndarray]"
-"""An array, or one of each GPU, by rank."""
+"""An array, or one per GPU, by rank."""
 _BY_RANK = ("value", "same_as", "fill", "file", "seed")
-"""Keys whose values may be lists with one for each GPU."""
+"""Keys whose values may be lists with one entry per GPU."""
 
 
 @dataclass
 class Common:
-    """Arrays that all GPUs of a launch are passed, by name, and the rank of the GPU that holds each."""
+    """Arrays that are passed to all GPUs of a launch, by name, and the rank of the GPU that holds each."""
 
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     holders: dict[str, int] = field(default_factory=dict)
@@ -46,9 +46,9 @@ class Values:
     """Makes the values of one launch, or those of one GPU of several.
 
     Attributes:
-        folder: where `file` is looked for.
+        folder: where `file` is searched.
         arrays: the arrays made so far, by name.
-        given: arrays to be taken in place of new ones, by name.
+        given: arrays to use instead of new ones, by name.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Values:
         return self._value({"kind": usual, **described}, parameter.name, parameter.size)
 
     def share(self, parameter: Parameter, described: Mapping[str, Any]) -> None:
-        """Make the arrays of a parameter that are in the memory of a certain GPU. Raises as `argument`."""
+        """Make the arrays of a parameter that are in the memory of one GPU. Raises like `argument`."""
         self._share(described, parameter.name)
 
     def _share(self, described: Mapping[str, Any], name: str) -> None:
@@ -88,21 +88,21 @@ class Values:
         self.common.holders[name] = holder
 
     def _mine(self, described: Mapping[str, Any]) -> Mapping[str, Any]:
-        """With this GPU's values in place of lists by rank."""
+        """The description with this GPU's values instead of lists by rank."""
         lists = {key: described[key] for key in _BY_RANK if isinstance(described.get(key), list)}
         if self.devices == 1 or not lists:
             return described
         for key, listed in lists.items():
             if len(listed) != self.devices:
                 raise misdescribed(
-                    f"`{key}` is not one for each GPU", expected=f"one value, or a list of {self.devices}, by rank",
+                    f"`{key}` is not one value per GPU", expected=f"one value, or a list of {self.devices}, by rank",
                     got=listed,
                 )  # fmt: skip
         return {**described, **{key: listed[self.rank] for key, listed in lists.items()}}
 
     @staticmethod
     def _laid_out(described: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The array behind a map of packed elements is one of bytes."""
+        """The description of the byte array behind a map of packed elements."""
         packed = described.get("dtype") if described.get("kind") == "tensor_map" else None
         return _in_bytes(described, PACKINGS[packed]) if packed in PACKINGS else described
 
@@ -144,7 +144,7 @@ class Values:
             given = self.given[name]
             if isinstance(given, list) and ("device" in described or len(given) != self.devices):
                 raise misdescribed(
-                    f"`{name}` is one array of each GPU", expected=f"a launch on {len(given)} GPUs", got=self.devices
+                    f"`{name}` has one array per GPU", expected=f"a launch on {len(given)} GPUs", got=self.devices
                 )
             return given[self.rank] if isinstance(given, list) else given
         if "same_as" in described:
@@ -152,7 +152,7 @@ class Values:
         if "file" in described:
             loaded = np.load(self.folder / described["file"], allow_pickle=False)
             if "dtype" in described:
-                # .npy has no word for bf16 and fp8: their bytes are stored as integers or voids.
+                # .npy cannot express bf16 and fp8: their bytes are stored as integers or voids.
                 loaded = loaded.view(dtypes.of(described["dtype"]).numpy)
             return _strided(np.ascontiguousarray(loaded), described)
         if "values" in described and "dtype" in described:
@@ -161,7 +161,7 @@ class Values:
             raise misdescribed("an array needs a dtype and a shape", expected='dtype = "f32", shape = [128, 64]')
         dtype = dtypes.of(described["dtype"])
         shape = tuple(index(size) for size in described["shape"])
-        # Without a seed each parameter still gets numbers of its own.
+        # Without a seed, each parameter still gets different numbers.
         seed = int(described.get("seed", sum(name.encode())))
         mine = [seed, self.rank] if self.rank else seed
         return _strided(filled(shape, dtype, described.get("fill", "zeros"), mine), described)
@@ -178,11 +178,11 @@ def _offset(key: str) -> int:
     try:
         return int(key, 0)
     except ValueError:
-        raise misdescribed("`at` goes by offsets in bytes", expected="[parameter.at.64]", got=key) from None
+        raise misdescribed("`at` needs offsets in bytes", expected="[parameter.at.64]", got=key) from None
 
 
 def _in_bytes(described: Mapping[str, Any], packing: Packing) -> dict[str, Any]:
-    """The array of bytes behind a map of packed elements: shape and strides in elements, as of other arrays."""
+    """The byte array behind a map of packed elements: shape and strides in elements, as for other arrays."""
     sizes: dict[str, Any] = {"dtype": "u8"}
     if "shape" in described:
         sizes["shape"] = [*described["shape"][:-1], packing.bytes(index(described["shape"][-1]))]
@@ -194,12 +194,12 @@ def _in_bytes(described: Mapping[str, Any], packing: Packing) -> dict[str, Any]:
 
 
 def _viewed(array: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
-    """An array that is shared: itself, or its memory from an element on in another shape, type and strides."""
+    """A shared array: itself, or its memory from an element on with another shape, type and strides."""
     if not {"shape", "strides", "dtype", "offset"} & set(described):
         return array
     first = index(described.get("offset", 0))
     if first and not (array.flags.c_contiguous and 0 < first < array.size):
-        raise misdescribed("an offset is into a dense array", expected=f"1 to {array.size - 1}", got=first)
+        raise misdescribed("an offset needs a dense array", expected=f"1 to {array.size - 1}", got=first)
     if first:
         array = array.reshape(-1)[first:]
     dtype = dtypes.of(described["dtype"]).numpy if "dtype" in described else array.dtype
@@ -209,20 +209,20 @@ def _viewed(array: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
         return np.ndarray(shape, dtype, array if array.flags.c_contiguous else array.base, 0, steps or None)
     except (TypeError, ValueError) as error:
         raise misdescribed(
-            f"the shared array cannot be seen so: {error}", expected=f"inside {array.nbytes} bytes",
+            f"the shared array cannot be viewed this way: {error}", expected=f"inside {array.nbytes} bytes",
             got=f"shape {shape} of {np.dtype(dtype)}",
         ) from None  # fmt: skip
 
 
 def _strided(array: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
-    """The array's elements at the strides that are described, in elements, zeros in the gaps."""
+    """The array's elements at the described strides, in elements, with zeros in the gaps."""
     if "strides" not in described:
         return array
     strides = tuple(index(stride) for stride in described["strides"])
     if len(strides) != array.ndim or any(stride < 0 for stride in strides):
         raise misdescribed(
             "strides are elements from one index to the next, one for each dimension",
-            expected=f"{array.ndim} numbers that are not negative", got=list(strides),
+            expected=f"{array.ndim} non-negative numbers", got=list(strides),
         )  # fmt: skip
     span = 1 + sum((size - 1) * stride for size, stride in zip(array.shape, strides, strict=True))
     if span * array.itemsize > MOST_BYTES:
@@ -234,7 +234,7 @@ def _strided(array: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
 
 
 def filled(shape: tuple[int, ...], dtype: DType, fill: object, seed: int | list[int]) -> np.ndarray:
-    """A new array. "normal" and "uniform" are small whole numbers for integer types. Raises ArgumentError."""
+    """A new array. "normal" and "uniform" are small integers for integer types. Raises ArgumentError."""
     if any(size < 0 for size in shape):
         raise misdescribed("sizes of a shape cannot be negative", got=shape)
     random = np.random.default_rng(seed)
@@ -258,7 +258,7 @@ def filled(shape: tuple[int, ...], dtype: DType, fill: object, seed: int | list[
 
 
 def _listed(values: object, dtype: DType, shape: Sequence[int] | None) -> np.ndarray:
-    """A new array of listed elements. Raises ArgumentError for a number its type does not hold."""
+    """A new array of listed elements. Raises ArgumentError for a number that its type cannot hold."""
     try:
         given = np.array(values, np.float64 if dtype.is_float else None)
         array = given.astype(dtype.numpy)

@@ -1,4 +1,4 @@
-"""Loads that race with a store, where nothing that the kernel leaves in memory depends on what they load."""
+"""Loads that race with a store, if no memory that the kernel leaves behind depends on the loaded value."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from ..sanitizer.loose_reads import Reads
 
 RULE = "global-data-race"
-UNUSED = "nothing that the kernel stores depends on what was read: another value there leaves the same arrays"
+UNUSED = "nothing that the kernel stores depends on the value read: another value there leaves the same arrays"
 
 
 def unused_reads(report: Report, reads: Reads, again: Iterable[Report]) -> Report:
-    """The report with warnings in place of errors if that is so.
+    """The report with warnings instead of errors for such loads.
 
-    reads: empty where a race is not one of a load that came before or after a store; again: runs with other values in
-    these loads, each made when it is asked for.
+    reads: empty if a race is not between a load and a store; again: runs with other values in these loads, each
+    created when it is requested.
     """
     racing = [finding for finding in report.findings if finding.rule == RULE and finding.severity == "error"]
     if not racing or not reads:

@@ -1,4 +1,4 @@
-"""Which GPU a grid rule and the emulator's residency count with: SMs, target, shared memory.
+"""The GPU that a grid rule and the emulator's residency assume: SMs, target, shared memory.
 
 H200(sms=4)        an H200 with four multiprocessors, for emulating persistent kernels quickly
 """
@@ -29,15 +29,15 @@ def clusters_at_once(ctas: int, sms: int) -> int:
 
 @dataclass(frozen=True)
 class Machine:
-    """A GPU as a kernel's grid rule sees it.
+    """A GPU, as seen by a kernel's grid rule.
 
     Attributes:
-        name: as people say it.
-        arch: target its own instructions need, "sm_90a".
+        name: its common name.
+        arch: the target of its own instructions, "sm_90a".
         sms: number of multiprocessors.
-        launch_control: what the emulator answers a cluster that asks for the next one (cluster launch control):
-            "grant", "decline", "random", or "schedule" (at random under schedule "random", else always granted).
-        resident: what the driver says of `clusters`; 0 if it does not know.
+        launch_control: the emulator's answer to a cluster that requests the next one (cluster launch control):
+            "grant", "decline", "random", or "schedule" (random under schedule "random", otherwise always granted).
+        resident: the driver's answer to `clusters`; it returns 0 if it does not know.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Machine:
     def __post_init__(self) -> None:
         arches.get(self.arch)
         if not isinstance(self.sms, int):
-            raise ArgumentTypeError("a machine has a whole number of multiprocessors", expected="an int", got=self.sms)
+            raise ArgumentTypeError("the number of multiprocessors must be an integer", expected="an int", got=self.sms)
         if self.sms < 1:
             raise ArgumentError("a machine has at least one multiprocessor", expected="sms >= 1", got=self.sms)
         if self.launch_control not in LAUNCH_CONTROL:
             raise ArgumentError(
-                "a machine answers requests for clusters in one of four ways",
+                "launch_control= is unknown",
                 expected=", ".join(LAUNCH_CONTROL),
                 got=self.launch_control,
             )
@@ -74,7 +74,7 @@ class Machine:
 
     @property
     def shared_per_cta(self) -> int:
-        """Most bytes of shared memory of one CTA."""
+        """Maximum bytes of shared memory of one CTA."""
         return self.limits.shared_per_cta
 
 
@@ -99,7 +99,7 @@ def B200(sms: int = 148, launch_control: str = "schedule") -> Machine:  # noqa: 
 
 
 def for_arch(arch: str) -> Machine:
-    """The machine that a target is emulated on where none is named."""
+    """The default machine on which a target is emulated."""
     number = arches.get(arch).number
     if number >= 100:
         return Machine("B200", arch, 148)

@@ -1,8 +1,8 @@
-"""A multimem address as an argument of a PTX text: one that names the same place in the memory of several GPUs.
+"""A multimem address as an argument of a PTX text: it refers to the same location in the memory of several GPUs.
 
     Multimem([x_of_gpu_0, x_of_gpu_1])
 
-The emulator makes it; on GPUs it is the address of what cuMulticastBindMem maps, and is passed as a 64-bit number.
+The emulator creates it; on GPUs it is the address of a cuMulticastBindMem mapping, passed as a 64-bit number.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Multimem:
     """See the module's docstring.
 
     Attributes:
-        arrays: by rank, each on its GPU, of one number of bytes.
+        arrays: by rank, each on its GPU, all with the same number of bytes.
 
-    Raises ArgumentError for none, or for arrays of different sizes.
+    Raises ArgumentError if there are none, or if their sizes differ.
     """
 
     arrays: Sequence[Any]
@@ -31,7 +31,7 @@ class Multimem:
         sizes = {array.span[1] - array.span[0] for array in self.bound("an array").arrays}
         if len(sizes) != 1:
             raise ArgumentError(
-                "a multimem address names arrays of one size",
+                "a multimem address needs arrays of one size",
                 expected="one or more arrays, by rank, of the same number of bytes",
                 got=f"{len(self.arrays)} arrays of {', '.join(map(str, sorted(sizes))) or 'no'} bytes",
             )
@@ -42,8 +42,8 @@ class Multimem:
             yield f"{of}[{rank}]", array
 
     def bound(self, of: str) -> Multimem:
-        """With views of its arrays in their place. Raises ArgumentError and ArgumentTypeError as `view` does."""
-        made = object.__new__(Multimem)  # nothing is checked twice
+        """The address with views of its arrays. Raises ArgumentError and ArgumentTypeError like `view`."""
+        made = object.__new__(Multimem)  # skips the checks, which have passed
         views = [array if isinstance(array, ArrayView) else view(array, name) for name, array in self.named(of)]
         object.__setattr__(made, "arrays", tuple(views))
         return made

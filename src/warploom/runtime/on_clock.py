@@ -1,7 +1,7 @@
-"""How long a launch would take on the GPU, told by the CPU machine: `warploom.predict(program, *args) -> Prediction`.
+"""Predicts the time of a launch on the GPU with the CPU machine: `warploom.predict(program, *args) -> Prediction`.
 
 The first cluster of the grid is emulated without arithmetic, recorded, and replayed against the clock (`timing`). So
-arrays need no values, and a product of 8192 x 8192 x 8192 takes half a minute, not days.
+arrays need no values, and a product of 8192 x 8192 x 8192 takes half a minute instead of days.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 1_000_000_000
 EVENTS = 1_000_000
-"""Events of a timeline at most."""
+"""Maximum number of timeline events."""
 
 
 def predict(
@@ -53,17 +53,17 @@ def predict(
     """Predict the time of one launch among many, its clock and its power, on an H200.
 
     Args:
-        args, out, grid, block, cluster, entry, dynamic_smem: as for `warploom.emulate`.
-        clusters: how many of the grid's first clusters are recorded; they stand for all others in turn.
-        warm: predict a launch that finds in L2 what it reads, as one that is repeated on small arrays does.
-        zeros: predict for data that are all zeros, which cost less power; otherwise for random data.
-        cap_watts: of the GPU's power; by default what an H200 holds.
-        clock_mhz: predict at this SM clock instead of the one that power allows.
-        registers: of a thread, for the occupancy; by default what ptxas says, or no limit where it is missing.
+        args, out, grid, block, cluster, entry, dynamic_smem: as in `warploom.emulate`.
+        clusters: number of the grid's first clusters to record; they represent all others in turn.
+        warm: predict a launch that finds its inputs in L2, as a repeated launch on small arrays does.
+        zeros: predict for all-zero data, which needs less power; otherwise for random data.
+        cap_watts: power limit of the GPU; by default that of an H200.
+        clock_mhz: predict at this SM clock instead of the one that the power limit allows.
+        registers: per thread, for the occupancy; by default from ptxas, or no limit if it is missing.
         timeline: keep the replayed events: `prediction.timeline`.
 
-    The model knows the H200; kernels for other targets are predicted as if it ran them. Raises ArgumentError and
-    ArgumentTypeError for a wrong call, EmulationError for what the program does wrong.
+    The model describes the H200; kernels for other targets are predicted as if it ran them. Raises ArgumentError and
+    ArgumentTypeError for an invalid call, EmulationError for errors of the program.
     """
     from ..timing import H200, Trace
     from ..timing import predict as predicted
@@ -76,8 +76,8 @@ def predict(
         )  # fmt: skip
     except DeadlockError as error:
         error.add_note(
-            f"predict ran the first {clusters} of the grid's clusters alone: if they wait for others, as at a barrier "
-            "of the grid, give clusters= as many as wait for each other"
+            f"predict ran only the first {clusters} of the grid's clusters: if they wait for others, as at a barrier "
+            "of the grid, pass clusters= as many as wait for each other"
         )
         raise
     return predicted(recording, H200, launch, Trace(recording, EVENTS) if timeline else None)
@@ -103,9 +103,10 @@ def record(
     findings: list[Finding] | None = None,
     **scalars: Any,
 ) -> tuple[Recording, Launch]:
-    """What `predict` replays, and what it knows of the launch besides; arguments as there.
+    """The recording that `predict` replays, and further facts about the launch; arguments as in `predict`.
 
-    watch: makers of further observers; `findings` gets what they found. made: gets the recorder, before the run.
+    watch: factories of further observers; `findings` receives their findings. made: receives the recorder, before the
+    run.
     """
     from ..emulator import api
     from ..emulator.machine.model import Model
@@ -113,7 +114,7 @@ def record(
     from ..timing import Launch, recording_of
 
     if clusters < 1:
-        raise ArgumentError("no cluster would be recorded", expected="clusters >= 1", got=clusters)
+        raise ArgumentError("there is no cluster to record", expected="clusters >= 1", got=clusters)
     chosen = program_of(program, entry=entry)
     call = sort_out(chosen, args, out, scalars)
     arguments, _ = complete(call, look(call))
@@ -142,7 +143,7 @@ def record(
 
 
 def _count(program: Program, recording: Recording) -> None:
-    """Take the machine instructions of each PTX instruction, and their order, from the build, where there is one."""
+    """Take the machine instructions of each PTX instruction, and their order, from the build, if there is one."""
     from ..driver.sass_lines import sass_lines
     from ..timing import machine_code, ordering
 
@@ -165,7 +166,7 @@ def _roles(program: Program, bound: Any) -> list[str]:
 
 
 def _registers(program: Program) -> int:
-    """Registers of a thread, from ptxas; 0 where there is none, or where it refuses the text."""
+    """Registers per thread, from ptxas; 0 if it is missing, or rejects the text."""
     from .on_gpu import build
 
     try:

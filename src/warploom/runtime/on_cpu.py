@@ -1,4 +1,4 @@
-"""Run a program on the CPU machine: `warploom.emulate(program, *args, …) -> Report`."""
+"""Runs a program on the CPU machine: `warploom.emulate(program, *args, …) -> Report`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _wrong_device = partial(ArgumentError, code="wrong-device")
 
 NUMERICS = ("exact", "hardware")
 FIRST_UNRECORDED = 100
-"""The first compute capability, times ten, whose matrix units nobody here has recorded."""
+"""The first compute capability, times ten, whose tensor cores were not recorded."""
 EXPLORE, EXHAUSTIVE = "explore", "exhaustive"
 
 
@@ -69,34 +69,33 @@ def emulate(
     judge: Callable[..., None] | None = None,
     **scalars: Any,
 ) -> Report:
-    """Emulate one launch of a kernel, a PTX text or the file of one; on several GPUs that share an address space too.
+    """Emulate one launch of a kernel, a PTX text or a PTX file; also on several GPUs that share an address space.
 
     Args:
-        args: of a kernel, its arrays and scalars as in a call; of a text, its parameters in order: arrays (updated
+        args: for a kernel, its arrays and scalars as in a call; for a text, its parameters in order: arrays (updated
             in place), NumPy scalars (by value), `TensorMap.tiled(…)`.
-        out: the output array, or a tuple of them; made where left out.
-        grid, block, cluster, dynamic_smem: in place of the program's; a text needs at least the grid.
-        entry: which kernel of a text with several.
-        check: run the sanitizer and count conflicts; findings are in the report.
-        schedule, seed: "eager", "lazy", "random", "starve", "pct": in which order warps run and asynchronous work
-            completes. "explore" tries several pairs, the simplest first, and runs the first that fails, or "lazy".
+        out: the output array, or a tuple of them; created if omitted.
+        grid, block, cluster, dynamic_smem: replace the program's values; a text needs at least the grid.
+        entry: the kernel to run, if a text has several.
+        check: run the sanitizer and count conflicts; the report has the findings.
+        schedule, seed: "eager", "lazy", "random", "starve", "pct": the order in which warps run and asynchronous work
+            completes. "explore" tries several pairs, the simplest first, and reports the first that fails, or "lazy".
             "exhaustive" tries all interleavings of a small kernel, in up to `bound` runs: the report's
             `interleavings` says whether all pass, or has the shortest bad one.
-        max_steps: most warp instructions; None: `config.emulator.max_steps`.
-        machine: the GPU to be, `H200(sms=4)`; None: the usual one of the program's target.
-        numerics: "exact", or "hardware" for the tensor cores' own rounding.
-        watch: makes an `emulator.machine.events.Observer` that hears the run's events.
+        max_steps: maximum number of warp instructions; None: `config.emulator.max_steps`.
+        machine: the GPU to emulate, `H200(sms=4)`; None: the usual one for the program's target.
+        numerics: "exact", or "hardware" for the rounding of the tensor cores.
+        watch: creates an `emulator.machine.events.Observer` that receives the run's events.
         devices: GPUs that run the same grid at once; each argument is then a list by rank (`runtime.devices`).
-        calls: launches one after the other in the stream of each GPU, with the same arguments: what one leaves in
-            memory (a flag that nobody resets) the next one finds.
-        held: arrays of a text, by the rank of the GPU that holds them, where that is not the first to be passed them.
-        copies: by copy engines beside the kernel, see `runtime.copies`.
+        calls: number of successive launches in the stream of each GPU, with the same arguments: each launch sees what
+            the previous one left in memory (a flag that is never reset).
+        held: arrays of a text, by the rank of the GPU that holds them, if it is not the first one that gets them.
+        copies: copies by copy engines that run beside the kernel, see `runtime.copies`.
         judge: with "explore", called with the outputs after each run; a run for which it raises AssertionError fails.
 
-    The report's `outputs` are the out arrays of a kernel, in the caller's framework (with several devices, of each a
-    list by rank); of a text, its arrays. Raises
-    ArgumentError, ArgumentTypeError for a wrong call, CostLimitError for one that would take too long, and
-    EmulationError for what the program does wrong.
+    The report's `outputs` are the out arrays of a kernel, in the caller's framework (with several devices, each a
+    list by rank); for a text, its arrays. Raises ArgumentError and ArgumentTypeError for an invalid call,
+    CostLimitError for a call that would take too long, and EmulationError for errors of the program.
     """
     chosen = program_of(program, entry=entry)
     shape = Shape(grid, block, cluster, dynamic_smem)
@@ -136,7 +135,7 @@ def run(
     judge: Callable[..., None] | None = None,
     copies: Copies = (),
 ) -> Report:
-    """Emulate a call that has been looked at; `others`: those of further devices."""
+    """Emulate a checked call; `others`: those of further devices."""
     from ..emulator import api
     from ..emulator.diagnosis.report import Report
     from ..emulator.machine.machine import POISON
@@ -161,7 +160,7 @@ def run(
         raise ArgumentError(
             f"the GPUs that run {program.title} would launch different grids",
             expected=f"{bound.grid}, as on GPU 0", got=str(different[0]),
-            consequence="some wait for tiles that no other GPU makes",
+            consequence="some would wait for tiles that no other GPU computes",
             hint="pass arrays of the same shapes on every GPU",
         )  # fmt: skip
     codes = loaded(program.text, program.title, program.entry)
@@ -229,7 +228,7 @@ def run(
         return unused_reads(report, reads, again)
 
     def tried_with(schedule: str, seed: int) -> Report:
-        """One run of an exploration. On copies, but where the outputs are judged: that may look at the arrays."""
+        """One run of an exploration, on copies unless the outputs are judged, which may inspect the arrays."""
         pair = (schedule, seed)
         if judge is None:
             return judged(all_values(bounds, True, held), bar, pair)
@@ -299,9 +298,9 @@ def run(
 
 
 def _check_options(machine: object, seed: object, max_steps: object, numerics: str) -> None:
-    """What `emulate` is told besides the arguments. The schedule's name is the emulator's to know."""
+    """Check `emulate`'s options. The emulator itself checks the schedule's name."""
     if machine is not None and not isinstance(machine, Machine):
-        raise ArgumentTypeError("this is not a machine", expected="machine=H200(sms=4)", got=repr(machine))
+        raise ArgumentTypeError("machine= is not a machine", expected="machine=H200(sms=4)", got=repr(machine))
     whole(seed, "seed")
     if max_steps is not None and whole(max_steps, "max_steps") < 1:
         raise ArgumentError("max_steps leaves nothing to run", expected="at least 1", got=max_steps)
@@ -311,10 +310,10 @@ def _check_options(machine: object, seed: object, max_steps: object, numerics: s
 
 @lru_cache(maxsize=32)
 def parsed(text: str, name: str, entry: str) -> Module:
-    """The tree of a text, verified, and kept: the same text is often run again.
+    """The tree of a text, verified and cached, because the same text is often run again.
 
-    Raises PtxSyntaxError, and VerificationError for what the text's target or ptxas would refuse in the kernel
-    `entry` or in what all kernels share. The text's other kernels may use what is not known here.
+    Raises PtxSyntaxError, and VerificationError for anything that the text's target or ptxas would reject in the
+    kernel `entry` or in what all kernels share. The text's other kernels may use unsupported features.
     """
     from .. import asm
     from ..asm.lowering import lowered
@@ -329,14 +328,14 @@ def parsed(text: str, name: str, entry: str) -> Module:
 
 @lru_cache(maxsize=8)
 def loaded(text: str, name: str, entry: str) -> Codes:
-    """The kernels of a text, made ready to run; kept for the next run of the same text."""
+    """The kernels of a text, ready to run; cached for the next run of the same text."""
     from ..emulator.program.code import Codes
 
     return Codes(parsed(text, name, entry))
 
 
 def launch_of(bound: Bound) -> dict[str, Any]:
-    """What the emulator is told of a launch: its shape, whether it overlaps the grid in front, the author's names."""
+    """The emulator's view of a launch: its shape, whether it overlaps the preceding grid, the author's names."""
     from ..emulator.machine.symbols import Names
 
     program = bound.program
@@ -354,7 +353,7 @@ def _clusters(bound: Bound) -> int:
 
 
 def _given_back(value: Any, views: list[ArrayView | None]) -> Any:
-    """An output in the caller's framework. JAX arrays cannot be written, so theirs were made as NumPy arrays."""
+    """An output in the caller's framework. JAX arrays are not writable, so theirs were created as NumPy arrays."""
     frameworks = {array.framework for array in views if array is not None}
     if isinstance(value, np.ndarray) and "jax" in frameworks:
         import jax

@@ -1,7 +1,7 @@
-"""Run a program on the GPU: `warploom.launch(program, *args, stream=…)`.
+"""Runs a program on the GPU: `warploom.launch(program, *args, stream=…)`.
 
-The work of a first call (checks, build, load, tensor maps, parameter bytes) ends in a `driver.launch.PreparedLaunch`;
-a call with the same arrays goes straight there.
+The work of a first call (checks, build, load, tensor maps, parameter bytes) produces a `driver.launch.PreparedLaunch`;
+a call with the same arguments uses it directly.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ def launch(
     dynamic_smem: int | None = None,
     **scalars: Any,
 ) -> Any:
-    """Launch a kernel, a PTX text or the file of one on the GPU that its arrays are on.
+    """Launch a kernel, a PTX text or a PTX file on the GPU that its arrays are on.
 
     Args:
-        args, out, grid, block, cluster, entry, dynamic_smem, scalars: as for `emulate`.
-        stream: a torch or CuPy stream, a raw handle, or anything with `__cuda_stream__`; None: the caller's current.
+        args, out, grid, block, cluster, entry, dynamic_smem, scalars: as in `emulate`.
+        stream: a torch or CuPy stream, a raw handle, or anything with `__cuda_stream__`; None: the caller's current
+        one.
 
-    Gives back the output array, a tuple of them, or None; it does not wait for the GPU. Raises ArgumentError and
-    ArgumentTypeError for a wrong call, CompilationError, DriverError, NoGpuError.
+    Returns the output array, a tuple of them, or None, without waiting for the GPU. Raises ArgumentError and
+    ArgumentTypeError for an invalid call, CompilationError, DriverError, NoGpuError.
     """
     chosen = program_of(program, entry=entry)
     call = sort_out(chosen, args, out, scalars)
@@ -80,7 +81,7 @@ def launch(
 def run(
     call: Call, views: list[ArrayView | None], shape: Shape, stream: Any, workspaces: Workspaces | None = None
 ) -> tuple[PreparedLaunch, tuple[Any, ...]]:
-    """Launch a call whose arrays are on a GPU. Gives back the launch, to be used again, and the out arrays.
+    """Launch a call whose arrays are on a GPU. Returns the launch, for reuse, and the out arrays.
 
     `workspaces`: those of earlier calls, by device and stream, because launches that may overlap must not share one.
     """
@@ -93,7 +94,7 @@ def run(
     handle = current if stream is None else stream_handle(stream)
     driver = library.load()
     with driver.activated(index):
-        of_graph = handle == current and driver.is_capturing(handle)  # then it is the graph that makes and zeroes one
+        of_graph = handle == current and driver.is_capturing(handle)  # then the graph allocates and zeroes its own
         kept = {} if workspaces is None or of_graph else workspaces.setdefault((index, handle), {})
         before = len(kept)
         arguments, outs = complete(call, views, kept)
@@ -105,26 +106,26 @@ def run(
 def start(
     program: Program, arguments: Arguments, index: int, handle: int, shape: Shape | None = None
 ) -> PreparedLaunch:
-    """Launch on GPU `index`, where all arrays are, on a raw stream. Gives back the launch, to be used again."""
+    """Launch on GPU `index`, where all arrays are, on a raw stream. Returns the launch, for reuse."""
     from ..driver import library
     from ..driver.residency import clusters
 
     driver = library.load()
     with driver.activated(index):
         device = driver.device(index)
-        target_for(program, device.arch)  # before all that may fail because of it
+        target_for(program, device.arch)  # first, because later steps may fail because of it
         machine = Machine(device.name, device.arch, device.sms, resident=partial(clusters, index))
         bound = bind(program, arguments, machine, shape)
         _wait_for_producers(bound, handle)
         prepared = prepare(program, bound, index, handle)
     prepared(handle)
     if any(array.framework == "jax" for array in bound.views):
-        driver.synchronize(handle)  # XLA does not know of our stream: the result must be there before it looks
+        driver.synchronize(handle)  # XLA does not know our stream: the result must be complete before it reads it
     return prepared
 
 
 def prepare(program: Program, bound: Bound, index: int, stream: int) -> PreparedLaunch:
-    """Build, load and lay out a launch on GPU `index`. `stream` is only looked at for a running capture."""
+    """Build, load and lay out a launch on GPU `index`. `stream` is only checked for a running capture."""
     from ..driver import library
     from ..driver.launch import PreparedLaunch
     from ..driver.module import modules
@@ -158,7 +159,7 @@ def prepare(program: Program, bound: Bound, index: int, stream: int) -> Prepared
 def build(program: Program | HasProgram | str | Path, arch: str | None = None, *, entry: str | None = None) -> Build:
     """The cubin of a program and its resources; `arch` None: for the target its text names.
 
-    Raises CompilationError as `driver.compile.build` does; a traced kernel with spills is refused.
+    Raises CompilationError like `driver.compile.build`; a traced kernel with spills is refused.
     """
     from ..driver import compile as compiler
 
@@ -169,12 +170,12 @@ def build(program: Program | HasProgram | str | Path, arch: str | None = None, *
 
 
 def target_for(program: Program, device_arch: str) -> str:
-    """The target to build a text for, so that it runs on a GPU. Raises ArgumentError where none would."""
+    """The target to build a text for, so that it runs on a GPU. Raises ArgumentError if there is none."""
     text, device = arches.get(program.arch), arches.get(device_arch)
     if device.supports(text.name):
         return text.name if text.number == device.number or text.suffix else f"sm_{device.number}"
     raise ArgumentError(
-        f"{program.title} is for {text}, and this GPU is {device}",
+        f"{program.title} is for {text}, but this GPU is {device}",
         expected=f"a GPU of {text}" + ("" if text.suffix else " or later"),
         got=device.name,
         hint=(f"{program.elsewhere(device.name)}; " if program.elsewhere is not None else "")
@@ -194,20 +195,20 @@ def _bytes(value: Value) -> bytes:
         return _structure(value)
     if isinstance(value, Multimem):
         raise ArgumentError(
-            "on a GPU a multimem address is one that the driver has mapped",
-            expected="the address that cuMulticastBindMem's object is mapped to, as np.uint64", got="Multimem",
+            "on a GPU, a multimem address must be one that the driver has mapped",
+            expected="the address to which cuMulticastBindMem's object is mapped, as np.uint64", got="Multimem",
         )  # fmt: skip
     return np.asarray(value).tobytes()
 
 
 def _structure(value: Struct) -> bytes:
-    """A structure by value. Raises ArgumentError for one with structures behind its pointers."""
+    """A structure by value. Raises ArgumentError if there are structures behind its pointers."""
     raw = bytearray(value.whole)
     for offset, part in value.at.items():
         if isinstance(part, Struct):
             raise ArgumentError(
                 f"`{value.name(offset, 'the structure')}` is a structure behind a pointer, which only the emulator "
-                "puts into memory",
+                "copies into memory",
                 hint="put its bytes into an array on the GPU and pass that",
             )
         inside = _bytes(part)
@@ -219,7 +220,7 @@ def _structure(value: Struct) -> bytes:
 
 
 def stream_handle(stream: Any) -> int:
-    """The raw handle of somebody's stream object. Raises ArgumentTypeError for what is none."""
+    """The raw handle of a stream object. Raises ArgumentTypeError for anything else."""
     if isinstance(stream, int):
         return stream
     for name in ("cuda_stream", "ptr", "handle"):
@@ -237,7 +238,7 @@ def stream_handle(stream: Any) -> int:
 
 
 def current_stream(views: list[ArrayView], index: int) -> int:
-    """The stream the caller is working on: torch's or CuPy's current one, else what an array names, else stream 0."""
+    """The stream the caller works on: torch's or CuPy's current one, else the one an array names, else stream 0."""
     frameworks = {array.framework for array in views}
     if "torch" in frameworks:
         import torch
@@ -252,7 +253,7 @@ def current_stream(views: list[ArrayView], index: int) -> int:
 
 
 def _wait_for_producers(bound: Bound, stream: int) -> None:
-    """CUDA Array Interface: who names a stream must be waited for, unless it is the one we launch on."""
+    """CUDA Array Interface: wait for a stream that an array names, unless it is the one we launch on."""
     from ..driver import library
 
     for array in bound.views:

@@ -1,7 +1,7 @@
-"""A launch to be looked at: `warploom.trace(program, *args) -> Traced`.
+"""A launch to be inspected: `warploom.trace(program, *args) -> Traced`.
 
-The clusters are recorded and replayed as for `predict`; the sanitizer watches too, and each of its findings gets the
-moment at which it was made.
+The clusters are recorded and replayed as in `predict`. The sanitizer also watches, and each of its findings gets the
+time at which it was made.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def trace(
     """Trace one launch on the model of an H200.
 
     Args:
-        args, options: as for `warploom.predict`; `clusters` says how many of the grid's first clusters run.
+        args, options: as in `warploom.predict`; `clusters` is the number of the grid's first clusters to run.
         check: let the sanitizer watch the recorded clusters.
-        sass: disassemble the kernel too, where ptxas and nvdisasm are there.
-        folders: where files that the text's lines name are looked for, after the present one.
-        limit: most events that are kept.
+        sass: also disassemble the kernel, if ptxas and nvdisasm are installed.
+        folders: where files named by the text's lines are searched, after the current one.
+        limit: maximum number of events to keep.
 
-    A kernel that hangs or breaks off is traced up to there: `waiters` and `error` say how. Raises ArgumentError and
-    ArgumentTypeError for a wrong call.
+    A kernel that hangs or fails is traced up to that point: `waiters` and `error` say how. Raises ArgumentError and
+    ArgumentTypeError for an invalid call.
     """
     from ..sanitizer import Sanitizer
     from ..timing import H200, Trace, Traced, predict, replay_stopped

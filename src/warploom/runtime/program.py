@@ -1,7 +1,7 @@
-"""What is run: a PTX text together with everything a launch of it needs.
+"""A program: a PTX text together with everything that a launch of it needs.
 
-A `Program` is pure data. A traced kernel lowers to one, a foreign text becomes one by `from_text`, and both machines
-take nothing else: the emulator and the GPU get the same text, the same grid rule, the same parameter rules.
+A `Program` is pure data. A traced kernel lowers to one, `from_text` makes one from a foreign text, and both machines
+accept nothing else: the emulator and the GPU get the same text, the same grid rule, the same parameter rules.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 _wrong_text = partial(ArgumentError, code="not-this-text")
 
 Dims: TypeAlias = Mapping[str, int]
-"""Sizes by name: every symbolic dimension of the arrays ("M"), and what calls add to them."""
+"""Sizes by name: every symbolic dimension of the arrays ("M"), and sizes that calls add."""
 
 Grid: TypeAlias = tuple[int, ...] | Callable[[Dims, "Machine"], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class TiledMap:
-    """How a tensor map is made from an array: the array's own dims and strides, innermost first, and these.
+    """How to make a tensor map from an array: the array's own dims and strides, innermost first, and these.
 
     Attributes:
         box: elements per dimension of one copy, innermost first (PTX ISA 5.5.2).
         swizzle: "NONE", "32B", "64B" or "128B".
         element_strides, interleave, oob_fill, l2_promotion: as in `isa.tensor_map.TensorMapSpec`.
         dtype: element type of the map if not the array's (fp8 bytes copied as u8, for instance).
-        clipped: the box is cut to the array in every dimension but the innermost, so that a copy from the array's
-            start never reaches past its end. The kernel computes the bytes of a copy from the array's sizes.
+        clipped: the box is clipped to the array in every dimension but the innermost, so that a copy from the array's
+            start never exceeds its end. The kernel computes the bytes of a copy from the array's sizes.
     """
 
     box: tuple[int, ...]
@@ -56,8 +56,8 @@ class TiledMap:
     def __call__(self, shape: Sequence[int], strides: Sequence[int], dtype: DType) -> TensorMapSpec:
         """The map of an array. shape: outermost first; strides: bytes, outermost first.
 
-        The innermost dimension is the last one of the array, which must be contiguous; an array whose *first*
-        dimension is the contiguous one (a transposed view) is to be transposed by the caller.
+        The innermost dimension is the last one of the array, which must be contiguous. If the *first* dimension of an
+        array is the contiguous one (a transposed view), the caller must transpose it.
         """
         box = self.box
         if self.clipped:
@@ -76,7 +76,7 @@ class TiledMap:
 
 
 WORKSPACE = "workspace"
-"""The role of an array that no call passes; see `ArraySpec.role`."""
+"""The role of an array that is never passed; see `ArraySpec.role`."""
 MapRule: TypeAlias = Callable[[Sequence[int], Sequence[int], DType], TensorMapSpec]
 
 
@@ -86,19 +86,19 @@ class ArraySpec:
 
     Attributes:
         name: as the author wrote it.
-        shape: an int is demanded; a str names a size, which must be the same wherever it occurs.
+        shape: an int is required; a str names a size, which must be the same wherever it occurs.
         dtype: element type.
-        role: "in" (read), "out" (written; made by the call where it is not passed), "inout", or "workspace": never
-            passed; zero before the first launch on a stream, and left by each launch as the next one needs it.
-        multiple: per dimension, what its size must be divisible by; () stands for all ones.
-        order: "C" demands a contiguous row-major array; "rows" lets the outer strides be free (what a tensor map can
-            address: innermost dimension contiguous); "any" leaves all to the kernel.
+        role: "in" (read), "out" (written; created by the call if it is not passed), "inout", or "workspace": never
+            passed; zero before the first launch on a stream, and restored by each launch for the next one.
+        multiple: per dimension, the divisor of its size; () means all ones.
+        order: "C" requires a contiguous row-major array; "rows" leaves the outer strides free (as a tensor map can
+            address: innermost dimension contiguous); "any" leaves everything to the kernel.
         align: bytes the address must be divisible by.
-        may_alias: whether an out array may overlap an in array.
-        over: name of the in array whose very memory an out array may be: same address, shape and strides.
-        overhang: nobody else uses what comes after a row, up to whole 16 bytes. Tensor stores write it (rule
+        may_alias: True if an out array may overlap an in array.
+        over: name of the in array whose exact memory an out array may use: same address, shape and strides.
+        overhang: nothing else uses the memory after a row, up to a multiple of 16 bytes. Tensor stores write it (rule
             `tensor-store-overhang`).
-        peers: of the arrays of a group of GPUs, how many there are; they follow one another by rank. 0 for one's own.
+        peers: number of arrays of a group of GPUs; they follow one another by rank. 0 for a GPU's own array.
     """
 
     name: str
@@ -126,12 +126,12 @@ class Parameter:
         name: as in the text.
         kind: "pointer" (address of an array), "scalar" (by value) or "tensor_map" (128 bytes by value).
         dtype: of the scalar, or of the array's elements; None where a text does not say.
-        argument: where the value comes from. pointer, tensor_map: the name of an array. scalar: a size ("M"), a
-            stride in elements ("A.stride[0]"), else the name of a scalar argument of the call. Empty: `name`.
+        argument: the source of the value. pointer, tensor_map: the name of an array. scalar: a size ("M"), a
+            stride in elements ("A.stride[0]"), otherwise the name of a scalar argument of the call. Empty: `name`.
         map: for a tensor map: (shape, strides in bytes, dtype) -> TensorMapSpec.
-        writes: whether the kernel writes through it; None where that is not known (foreign text).
-        value: for a scalar computed from sizes: dims -> int. Wins over `argument`.
-        size: bytes of the parameter, where it is a blob of a foreign text; 0 otherwise.
+        writes: True if the kernel writes through it; None if unknown (foreign text).
+        value: for a scalar computed from sizes: dims -> int. Takes precedence over `argument`.
+        size: bytes of the parameter if it is a blob of a foreign text; 0 otherwise.
     """
 
     name: str
@@ -158,20 +158,20 @@ class Program:
         name: for messages.
         arch: the text's target, "sm_90a".
         parameters: of the entry, in order.
-        arrays: what a call passes, in order; () for a foreign text, whose arguments are the parameters themselves.
-        grid: CTAs (x, y, z), or dims and machine -> CTAs; () where each call says.
-        block: threads; () where each call says.
+        arrays: the arrays that a call passes, in order; () for a foreign text, whose arguments are the parameters.
+        grid: CTAs (x, y, z), or dims and machine -> CTAs; () if each call gives it.
+        block: threads; () if each call gives it.
         cluster: CTAs per cluster.
         dynamic_smem: bytes.
-        allow_spills: a build with spills, or with a note that MMAs are serialised, is taken.
+        allow_spills: accept a build with spills, or with a note that MMAs are serialised.
         pdl: launch with programmatic stream serialisation (griddepcontrol).
-        written_in_front: the arrays that the grid in front writes, where it is known, for the sanitizer.
-        check_dims: called with the sizes of a call; raises ArgumentError for sizes the kernel cannot do.
+        written_in_front: the arrays that the preceding grid writes, if known, for the sanitizer.
+        check_dims: called with the sizes of a call; raises ArgumentError for sizes that the kernel does not support.
         location: file and line of the kernel, for messages.
-        dims: sizes that are fixed by the text, besides those the arrays show.
-        elsewhere: what a GPU that cannot run it can do instead, for the refusal: its target ("sm_80") -> words.
-        shared_parts, roles: what the author calls the parts of shared memory and its warps, for messages.
-        guessed: the launch description with guesses that it is run with, for messages.
+        dims: sizes that the text fixes, in addition to those of the arrays.
+        elsewhere: the alternative on a GPU that cannot run it, for the error: the GPU's target ("sm_80") -> words.
+        shared_parts, roles: the author's names for parts of shared memory and for warps, for messages.
+        guessed: the launch description with guesses under which it runs, for messages.
     """
 
     text: str
@@ -214,7 +214,7 @@ class Program:
         )
 
     def program(self) -> Program:
-        """Itself: what takes "anything with .program()" takes a Program."""
+        """Itself, so that a Program can be used wherever "anything with .program()" can."""
         return self
 
     @staticmethod
@@ -232,9 +232,9 @@ class Program:
     ) -> Program:
         """The program of a PTX text. Its arguments are the entry's parameters, in order.
 
-        `block` and `cluster` default to what `.reqntid` and `.reqnctapercluster` say. Zero bytes at the end, which
-        NVRTC counts as part of its texts, are dropped. Raises PtxSyntaxError for a text that cannot be parsed,
-        ArgumentError where `entry` must be said or does not exist.
+        `block` and `cluster` default to `.reqntid` and `.reqnctapercluster`. Trailing zero bytes, which NVRTC counts as
+        part of its texts, are dropped. Raises PtxSyntaxError for a text that cannot be parsed, ArgumentError if `entry`
+        must be given or does not exist.
         """
         from .. import asm
 
@@ -259,7 +259,7 @@ class Program:
 
 
 class HasProgram(Protocol):
-    """What `emulate` and `launch` take besides texts and paths: a kernel."""
+    """What `emulate` and `launch` accept besides texts and paths: a kernel."""
 
     def program(self) -> Program: ...
 
@@ -274,7 +274,7 @@ def stride_source(source: str) -> tuple[str, int] | None:
 
 
 def program_of(what: Program | HasProgram | str | Path, *, entry: str | None = None) -> Program:
-    """The program somebody means: a Program, a kernel, PTX text, or the path of a file with it."""
+    """The program of a Program, a kernel, a PTX text, or the path of a PTX file."""
     if isinstance(what, Program):
         program = what
     elif hasattr(what, "program") and not isinstance(what, type):
@@ -285,14 +285,14 @@ def program_of(what: Program | HasProgram | str | Path, *, entry: str | None = N
         return Program.from_text(text, name=name, entry=entry)
     else:
         raise ArgumentTypeError(
-            "this is nothing that can be run",
+            "this cannot be run",
             expected="a kernel, a Program, PTX text or the path of a .ptx file",
             got=type(what).__name__,
         )
     if not isinstance(program, Program):
-        raise ArgumentTypeError(".program() gives no Program", expected="Program", got=type(program).__name__)
+        raise ArgumentTypeError(".program() does not return a Program", expected="Program", got=type(program).__name__)
     if entry is not None and entry != program.entry:
-        raise ArgumentError("the program has another entry", expected=program.entry, got=entry)
+        raise ArgumentError("the program has a different entry", expected=program.entry, got=entry)
     return program
 
 
@@ -304,18 +304,18 @@ def _text_and_name(what: str | Path) -> tuple[str, str]:
 
 
 LARGEST_TEXT = 32 << 20
-"""Bytes of the largest text that is parsed: more than any compiler's output for one file that has been seen."""
+"""Maximum bytes of a text: more than the largest compiler output for one file that has been seen."""
 _MAGIC = {b"\x7fELF": "an ELF object (a cubin)", b"\x50\xed\x55\xba": "a fat binary", b"BC\xc0\xde": "LLVM bitcode"}
 
 
 def read_text(path: Path) -> str:
-    """The text of a PTX file. Raises ArgumentError for one that is not there, too large or no text."""
+    """The text of a PTX file. Raises ArgumentError if it does not exist, is too large, or is not text."""
     try:
         size = path.stat().st_size
         if size > LARGEST_TEXT:
             raise ArgumentError(
                 "the file is too large to be parsed", expected=f"at most {LARGEST_TEXT} bytes", got=f"{size}: {path}",
-                hint="leave out the kernels that are not needed",
+                hint="remove the kernels that are not needed",
             )  # fmt: skip
         raw = path.read_bytes()
     except OSError as error:
@@ -345,7 +345,7 @@ def _choose_entry(module: nodes.Module, entry: str | None, file: str) -> nodes.F
             raise _wrong_text(
                 "the PTX text has several kernels",
                 expected="entry= one of " + ", ".join(entries),
-                hint=f"on the command line the name goes after the file: {file}:{next(iter(entries))}",
+                hint=f"on the command line the name follows the file: {file}:{next(iter(entries))}",
             )
         return next(iter(entries.values()))
     if entry not in entries:
@@ -354,7 +354,7 @@ def _choose_entry(module: nodes.Module, entry: str | None, file: str) -> nodes.F
 
 
 def _parameter(variable: nodes.Variable) -> Parameter:
-    """What a declared `.param` can take: a 128-byte blob is a tensor map, a 64-bit integer an address or a value."""
+    """The values that a declared `.param` takes: 128 bytes are a tensor map, a 64-bit integer an address or value."""
     name = variable.name
     dtype: Any = dtypes.ALL.get(variable.type)
     if variable.dims:

@@ -1,4 +1,4 @@
-"""How far something is that takes a while, on stderr: a bar on a terminal, lines elsewhere."""
+"""Shows the progress of a long task on stderr: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Progress:
     """`with Progress("tuning", total=12) as progress: … progress.step()`.
 
     Args:
-        title: what goes on.
-        total: how many steps there are, at most.
+        title: what is running.
+        total: maximum number of steps.
         after_s: seconds before anything is shown.
-        every_s: without a terminal: seconds from line to line; 0: a line for each step; None: no lines.
+        every_s: without a terminal: seconds between lines; 0: a line for each step; None: no lines.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Progress:
         self._show(f"{self._title}: {done} of at most {total}")
 
     def step(self, title: str = "") -> None:
-        """The next step begins. title: what it does."""
+        """Start the next step. title: what it does."""
         self._done += 1
         if title:
             self._title = title

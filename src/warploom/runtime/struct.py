@@ -2,7 +2,7 @@
 
     Struct(192, {0: TensorMap.tiled(a, box=(64, 64)), 128: c, 136: np.uint32(64)})
 
-A parameter that is a block of bytes takes it by value; a pointer, of a parameter or in another structure, takes the
+A parameter that is a block of bytes takes it by value; a pointer, in a parameter or in another structure, takes the
 address of a copy in global memory.
 """
 
@@ -28,10 +28,10 @@ class Struct:
 
     Attributes:
         size: bytes.
-        at: what stands at a byte offset: an array (8 bytes: its address), a `TensorMap` (128 bytes), a NumPy scalar
+        at: the part at a byte offset: an array (8 bytes: its address), a `TensorMap` (128 bytes), a NumPy scalar
             (its own bytes), or another Struct (8 bytes: the address of a copy in memory).
-        data: the other bytes, from the first on; zeros where it ends.
-        names: what messages call the arrays, by offset.
+        data: the other bytes, starting at the first; zeros after its end.
+        names: names of the arrays in messages, by offset.
 
     Raises ArgumentError for parts that overlap or do not fit, ArgumentTypeError for a part that is none of these.
     """
@@ -66,16 +66,16 @@ class Struct:
         if isinstance(part, np.generic):
             return part.nbytes
         raise ArgumentTypeError(
-            f"the part at offset {offset} of a structure cannot stand there",
+            f"the part at offset {offset} of a structure has an invalid type",
             expected="an array, a TensorMap, a NumPy scalar or a Struct", got=type(part).__name__,
         )  # fmt: skip
 
     def name(self, offset: int, of: str) -> str:
-        """What messages call the part at an offset of the structure `of`."""
+        """The name in messages of the part at an offset of the structure `of`."""
         return self.names.get(offset) or f"{of}+{offset}"
 
     def arrays(self, of: str) -> Iterator[tuple[str, Any]]:
-        """Names and arrays of all parts, those of tensor maps and of structures behind pointers too."""
+        """Names and arrays of all parts, including those of tensor maps and of structures behind pointers."""
         for offset, part in self.at.items():
             name = self.name(offset, of)
             if isinstance(part, Struct):
@@ -86,7 +86,7 @@ class Struct:
                 yield name, part
 
     def bound(self, name: str) -> Struct:
-        """With views of its arrays in their place. Raises ArgumentError and ArgumentTypeError as `view` does."""
+        """The structure with views of its arrays. Raises ArgumentError and ArgumentTypeError like `view`."""
         made = {offset: self._bound(offset, name) for offset in self.at}
         return Struct(self.size, made, self.data, {offset: self.name(offset, name) for offset in self.at})
 
@@ -100,5 +100,5 @@ class Struct:
 
     @property
     def whole(self) -> bytes:
-        """All bytes, zeros in place of the parts."""
+        """All bytes, with zeros for the parts."""
         return self.data.ljust(self.size, b"\0")

@@ -20,7 +20,7 @@ _wrong_layout = partial(ArgumentError, code="wrong-layout")
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What a kernel's tensor-map parameter takes: a spec and the array it describes."""
+    """The value of a kernel's tensor-map parameter: a spec and the array it describes."""
 
     spec: TensorMapSpec
     array: ArrayView
@@ -43,12 +43,12 @@ class TensorMap:
         Args:
             array: on either machine; its last dimension contiguous, its other strides multiples of 16 bytes.
             box: elements per dimension of one copy, innermost first.
-            dtype: element type of the map where it differs from the array's; same width. "b4x16", "b4x16_p64",
+            dtype: element type of the map if it differs from the array's; same width. "b4x16", "b4x16_p64",
                 "b6x16_p32" (sm_100): packed elements of an array of bytes.
             pixels: for copies in an im2col mode, of an array NWC, NHWC or NDHWC; `box` is then (channels, pixels)
                 (cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2colWide).
 
-        Raises ArgumentError for what TMA cannot address: the base address, a stride, a box.
+        Raises ArgumentError for anything that TMA cannot address: the base address, a stride, a box.
         """
         of = view(array)
         spec = TensorMapSpec.tiled(
@@ -65,7 +65,7 @@ class TensorMap:
         )
         if spec.dtype.bytes != of.dtype.bytes:
             raise ArgumentError(
-                "a tensor map keeps the width of the array's elements", expected=of.dtype, got=spec.dtype
+                "a tensor map must keep the width of the array's elements", expected=of.dtype, got=spec.dtype
             )
         check_base(spec, of, "the array")
         return TensorMap(spec, of)
@@ -78,21 +78,21 @@ def bound(spec: TensorMapSpec, array: ArrayView, name: str) -> TensorMap:
 
 
 def check_base(spec: TensorMapSpec, array: ArrayView, what: str) -> None:
-    """Raise ArgumentError for a base address that TMA cannot take.
+    """Raise ArgumentError for a base address that TMA cannot use.
 
-    On the CPU the emulated GPU gives every array an aligned address of its own, so only GPU addresses count.
+    On the CPU the emulated GPU gives every array its own aligned address, so only GPU addresses are checked.
     """
     if array.device == "cuda" and array.pointer % spec.address_alignment:
         raise _wrong_layout(
             f"{what} cannot be addressed by TMA: its first byte is misaligned",
             expected=f"an address that is a multiple of {spec.address_alignment}",
             got=hex(array.pointer),
-            hint="a slice begins where it begins: copy it with .contiguous() or .clone()",
+            hint="a slice keeps the address of its first element: copy it with .contiguous() or .clone()",
         )
 
 
 def named(error: WarploomError, name: str) -> WarploomError:
-    """An error about an array, told about the argument it came in."""
+    """An error about an array, with the name of the argument."""
     if f"`{name}`" in error.what:
         return error
     return type(error)(

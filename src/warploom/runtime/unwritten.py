@@ -1,8 +1,8 @@
-"""Reads of shared memory that nothing has written, where nothing that the kernel stores depends on them.
+"""Reads of shared memory that nothing has written, if nothing that the kernel stores depends on them.
 
-Kernels read tiles whole whose last rows nobody loads, and never store what those rows lead to. The values cannot
-tell the two apart while the kernel runs, so it runs again with other bytes in that memory: what leaves the same arrays
-does not depend on them.
+Kernels read whole tiles whose last rows were never loaded, and never store the results of those rows. The values
+cannot show this while the kernel runs, so it runs again with other bytes in that memory. If the arrays are the same
+afterwards, they do not depend on those bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 RULES = ("uninitialised-operand", "uninitialised-shared-read")
 OTHER_BYTES = bytes.fromhex("3c3c3c3cbcbcbcbc")
-"""Finite in every format, of both signs; usually all bits are set, which is NaN in every format."""
+"""Finite in every format, of both signs; by default all bits are set, which is NaN in every format."""
 
 
 def settled(report: Report, again: Callable[[], Report]) -> Report:
@@ -37,7 +37,7 @@ def settled(report: Report, again: Callable[[], Report]) -> Report:
 
 
 def same_arrays(first: Report, second: Report) -> bool:
-    """Whether two runs have left the same bytes."""
+    """True if two runs have left the same bytes."""
     return all(
         np.ascontiguousarray(mine).tobytes() == np.ascontiguousarray(theirs).tobytes()
         for mine, theirs in zip(first.outputs, second.outputs, strict=True)

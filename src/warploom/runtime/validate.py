@@ -1,4 +1,4 @@
-"""Are the arguments of a call right? Every refusal names the argument, what was expected and what was passed.
+"""Checks the arguments of a call. Every error names the argument, the expectation and what was passed.
 
 All checks come before anything is compiled, encoded or launched, and they are the same for both machines.
 """
@@ -29,7 +29,7 @@ PIECE = 16
 
 
 def dims_of(program: Program, views: Sequence[ArrayView]) -> dict[str, int]:
-    """Check every array against its spec and give back the sizes, by name.
+    """Check every array against its spec and return the sizes, by name.
 
     Raises ArgumentTypeError for a dtype, ArgumentError for all else.
     """
@@ -85,7 +85,7 @@ def _check_shape(
             if got != needed:
                 reason = "" if isinstance(wanted, int) else f" ({wanted} = {needed}, from {_origin(wanted, from_)})"
                 raise _wrong_shape(
-                    f"argument `{spec.name}` of {program.title} has the wrong shape: {label}, does not fit",
+                    f"argument `{spec.name}` of {program.title} has the wrong shape: {label}, does not match",
                     expected=f"{_wanted(spec)} with {needed} in dimension {axis}{reason}",
                     got=f"shape {array.shape}",
                 )
@@ -96,14 +96,14 @@ def _check_shape(
             name, padded = f"argument `{spec.name}` of {program.title}: {label}", -(-got // multiple) * multiple
             if spec.writes and axis == len(spec.shape) - 1 and multiple * spec.dtype.bytes == PIECE:
                 raise _wrong_shape(
-                    f"{name}, is {got}, so that its rows are not whole {PIECE}-byte pieces",
+                    f"{name}, is {got}, so that its rows are not multiples of {PIECE} bytes",
                     expected=f"a multiple of {multiple} elements of {spec.dtype}",
                     got=f"shape {array.shape}",
-                    consequence="they are stored in such pieces: what comes after each row would be overwritten",
-                    hint=f"make the rows {padded} long and take a part of them; warploom.matmul pads",
+                    consequence="they are stored in chunks of that size: the bytes after each row would be overwritten",
+                    hint=f"make the rows {padded} long and use a part of them; warploom.matmul pads",
                 )
             raise _wrong_shape(
-                f"{name}, is {got}, no multiple of the tile",
+                f"{name}, is {got}, not a multiple of the tile",
                 expected=f"a multiple of {multiple}",
                 got=f"shape {array.shape}",
                 hint=f"pad it to {padded}, or use a kernel with a smaller tile; warploom.matmul pads by itself",
@@ -142,27 +142,27 @@ def _check_layout(program: Program, spec: ArraySpec, array: ArrayView) -> None:
             f"argument `{spec.name}` of {program.title} is misaligned",
             expected=f"an address that is a multiple of {spec.align}",
             got=hex(array.pointer),
-            hint="a slice begins where it begins: copy it with .contiguous() or .clone()",
+            hint="a slice keeps the address of its first element: copy it with .contiguous() or .clone()",
         )
     if spec.writes:
         check_writable(program, spec.name, array)
 
 
 def check_writable(program: Program, name: str, array: ArrayView) -> None:
-    """An array that is written must be writable, have each element once, and be nothing autograd keeps a record of."""
+    """A written array must be writable, have distinct elements, and must not be recorded by autograd."""
     if not array.writable:
         why = (
-            "JAX arrays are immutable; leave the output away and it is made"
+            "JAX arrays are immutable; omit the output and it is created"
             if array.framework == "jax"
             else "it is read-only"
         )
-        raise _not_writable(f"argument `{name}` of {program.title} is written by the kernel, but cannot be", got=why)
+        raise _not_writable(f"argument `{name}` of {program.title} is an output, but is not writable", got=why)
     if array.framework == "torch" and wants_gradient(array.owner):
         raise _not_writable(
-            f"argument `{name}` of {program.title} is written by the kernel, but wants a gradient",
+            f"argument `{name}` of {program.title} is written by the kernel, but requires a gradient",
             expected="a tensor without requires_grad",
             got="requires_grad=True while gradients are on",
-            consequence="autograd knows nothing of a kernel, so its gradient would be silently wrong",
+            consequence="autograd does not see the kernel, so its gradient would be silently wrong",
             hint="pass out.detach(), or call it under torch.no_grad()",
         )
     for length, stride in zip(array.shape, array.strides, strict=True):
@@ -186,7 +186,7 @@ def _check_aliasing(program: Program, views: Sequence[ArrayView]) -> None:
             raise ArgumentError(
                 f"arguments `{spec.name}` and `{other_spec.name}` of {program.title} overlap in memory, "
                 f"and `{spec.name}` is written",
-                expected="arrays of their own" + (", or both the very same" if spec.over == other_spec.name else ""),
+                expected="separate arrays" + (", or both the same" if spec.over == other_spec.name else ""),
                 got=f"{array.place}, bytes {_span(array)} and {_span(other)}",
                 consequence="the kernel reads values it has already overwritten",
                 hint=f"pass another array for `{spec.name}`",
@@ -200,14 +200,14 @@ def _span(array: ArrayView) -> str:
 
 
 def same_memory(a: ArrayView, b: ArrayView) -> bool:
-    """Whether every element of one array is the other's at the same place."""
+    """True if corresponding elements of the two arrays are at the same address."""
     return (a.device, a.index, a.pointer, a.shape, a.strides, a.dtype) == (
         b.device, b.index, b.pointer, b.shape, b.strides, b.dtype,
     )  # fmt: skip
 
 
 def overlap(a: ArrayView, b: ArrayView) -> bool:
-    """Whether two arrays share bytes. Column blocks of one matrix do not; other interleavings count as sharing."""
+    """True if two arrays share bytes. Column blocks of one matrix do not; other interleavings count as sharing."""
     if (a.device, a.index) != (b.device, b.index):
         return False
     (a_low, a_high), (b_low, b_high) = a.span, b.span
@@ -224,7 +224,7 @@ def overlap(a: ArrayView, b: ArrayView) -> bool:
 
 
 def three(values: Sequence[int], what: str) -> tuple[int, int, int]:
-    """(x,), (x, y) or (x, y, z) as three positive ints. Raises ArgumentTypeError for what is not a whole number."""
+    """(x,), (x, y) or (x, y, z) as three positive ints. Raises ArgumentTypeError for anything but integers."""
     try:
         sizes = [index(value) for value in (values if isinstance(values, (tuple, list)) else (values,))]
     except TypeError:
@@ -236,15 +236,15 @@ def three(values: Sequence[int], what: str) -> tuple[int, int, int]:
 
 
 def whole(value: Any, what: str) -> int:
-    """A whole number as an int. Raises ArgumentTypeError, naming `what`, for anything else."""
+    """An integer as an int. Raises ArgumentTypeError, naming `what`, for anything else."""
     try:
         return index(value)
     except TypeError:
-        raise ArgumentTypeError(f"{what} is not a whole number", expected="an int", got=repr(value)) from None
+        raise ArgumentTypeError(f"{what} is not an integer", expected="an int", got=repr(value)) from None
 
 
 def scalar_of(value: Any, dtype: Any, name: str, title: str) -> Any:
-    """A Python or NumPy number as the NumPy scalar a parameter takes. dtype: a DType.
+    """A Python or NumPy number as the NumPy scalar that a parameter takes. dtype: a DType.
 
     Raises ArgumentTypeError for a value that is not a number of that kind, ArgumentError for one out of range.
     """
@@ -273,7 +273,7 @@ def scalar_of(value: Any, dtype: Any, name: str, title: str) -> Any:
             f"argument `{name}` of {title} cannot be read as a {dtype}: {error}", got=type(value).__name__
         ) from None
     if dtype.is_float:
-        with np.errstate(over="ignore"):  # a number beyond the type is infinite, as in Python's own conversions
+        with np.errstate(over="ignore"):  # a number beyond the range becomes infinite, as in Python's own conversions
             return np.asarray(number).astype(dtype.numpy)[()]
     low, high = (
         (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
