@@ -1,8 +1,8 @@
-"""Races in tensor memory: who may read and write which cells when. PTX ISA 9.7.16.6.
+"""Races in tensor memory: which accesses to its cells must be ordered, and how. PTX ISA 9.7.16.6.
 
-Every access is made by an asynchronous operation, so one of two things must hold between two accesses to a cell: the
-later one's thread knows that the earlier operation is done (its own wait, or a commit that was waited for), or the two
-are in order by themselves (`PIPELINED`), and then the thread must know that the earlier one was issued.
+Every access is made by an asynchronous operation. Between two accesses to a cell, one of two things must hold. Either
+the later one's thread knows that the earlier operation is complete (its own wait, or a commit that was waited for), or
+the hardware keeps the two in order (`PIPELINED`), and then the thread must know that the earlier one was issued.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 MMA, COPY, SHIFT, LOAD, STORE = "mma", "cp", "shift", "ld", "st"
 DONE, ISSUED, UNLISTED, USED, UNORDERED = "done", "issued", "unlisted", "used", "unordered"
-"""How an earlier access and a later one are ordered. UNLISTED: as on today's chips, not by the ISA's list; USED: what
-was loaded had been read, as far as the later one's thread knows, and chips wait there for the load."""
+"""How an earlier access and a later one are ordered. UNLISTED: on today's chips, but not by the ISA's list; USED: the
+later thread knows that the loaded registers were read, and chips wait there for the load."""
 
 
 @dataclass(eq=False)
 class Shadow:
-    """Of the tensor memory of one CTA: the last write of each cell, and the set of its readers since, as numbers."""
+    """Tensor memory of one CTA: the last write of each cell, and the set of its readers since, as numbers."""
 
     last: np.ndarray = field(default_factory=lambda: np.zeros((LANES, COLUMNS), np.int32))
     readers: np.ndarray = field(default_factory=lambda: np.zeros((LANES, COLUMNS), np.int32))
@@ -46,7 +46,7 @@ class Shadow:
 
 @dataclass(eq=False)
 class Notes:
-    """What is kept of a cluster.
+    """The checker's state for a cluster.
 
     Attributes:
         shadows: by the CTA's rank.
@@ -104,7 +104,7 @@ class TensorCells(Observer):
                     self._write(state, notes.of(target.cta), target, write, view)
 
     def _check_quarter(self, flight: Flight) -> None:
-        """By the text a warp may name the lanes of its own quarter only."""
+        """According to the ISA, a warp may name only the lanes of its own quarter."""
         operation = flight.operation
         for cells in (*operation.sources, *operation.targets):
             named = cells.named if isinstance(cells, Cells) else None
@@ -135,7 +135,7 @@ class TensorCells(Observer):
 
     @staticmethod
     def _without(state: ClusterState, old: int, now: Access) -> int:
-        """A set of readers less those that are over whenever the new one is: earlier ones of its own chain."""
+        """A set of readers without those that are complete whenever the new one is: earlier ones of its own chain."""
         new = now.flight
         assert new is not None
         kept = []
@@ -148,7 +148,7 @@ class TensorCells(Observer):
         return state.readers.number(tuple(kept))
 
     def _write(self, state: ClusterState, shadow: Shadow, cells: Cells, number: int, view: View) -> None:
-        """Cells that were read since the last write are judged by their readers: those came after that write."""
+        """Cells that were read since the last write are judged by their readers, which came after that write."""
         now = state.accesses[number]
         readers = shadow.readers[cells.lanes, cells.columns]
         last = np.where(readers == 0, shadow.last[cells.lanes, cells.columns], 0)
@@ -165,7 +165,7 @@ class TensorCells(Observer):
     # -- order -----------------------------------------------------------------------------------------------------
 
     def _order(self, state: ClusterState, earlier: Access, now: Access, view: View) -> str:
-        """How two accesses to a cell, one of them a write, are ordered."""
+        """The order of two accesses to a cell, one of them a write."""
         if earlier.bit & view.known:
             return DONE
         first, second = earlier.flight, now.flight
@@ -214,7 +214,7 @@ class TensorCells(Observer):
         if how == UNLISTED:
             missing = "the ISA does not list the two as ordered; today's chips keep the order"
         elif how == USED:
-            missing = "its registers have been read, which today's chips wait for; the ISA wants tcgen05.wait::ld"
+            missing = "its registers have been read, which today's chips wait for; the ISA requires tcgen05.wait::ld"
         self.context.findings.add(
             rule, f"{deed(now)} {place}, and {deed(earlier)} the same cells before; {missing}", codes, now.cta,
             now.warp,
@@ -251,7 +251,7 @@ class TensorCells(Observer):
             state.notes(Notes).taken_up.difference_update(clock.me for clock in state.of_frame(frame))
 
     def _check_fences(self, state: ClusterState, earlier: Access, now: Access) -> None:
-        """By the text each side of a hand-over between threads needs a fence of tcgen05 besides the synchronisation."""
+        """According to the ISA, each side of a hand-over between threads also needs a tcgen05 fence."""
         notes, first = state.notes(Notes), earlier.flight
         assert first is not None
         lacks = []
@@ -276,7 +276,7 @@ class TensorCells(Observer):
             shadow.readers[:, what.start : what.end] = 0
 
     def unmade(self, kind: str, what: object, by: Issuer) -> None:
-        """Columns are given back: nothing may still use them."""
+        """Columns are freed: no operation may still use them."""
         if not isinstance(what, Columns):
             return
         state = self.context.state(what.cta)
@@ -304,7 +304,7 @@ class TensorCells(Observer):
 
 
 def _place(cells: Cells, hits: np.ndarray) -> str:
-    """The first cell that was hit, and whose tensor memory it is in."""
+    """The first affected cell, and the CTA that owns the tensor memory."""
     lane, column = (int(at[0]) for at in np.nonzero(hits))
     lanes = np.arange(LANES)[cells.lanes]
     rank = f" of cluster rank {cells.cta.rank}" if cells.cta.cluster.size > 1 else ""
@@ -312,8 +312,8 @@ def _place(cells: Cells, hits: np.ndarray) -> str:
 
 
 def _missing(flight: Flight) -> str:
-    """Why nobody knows that an operation is over."""
+    """Why the warp does not know that an operation is complete."""
     kind = kind_of(flight)
     if kind in (LOAD, STORE):
-        return f"nothing that this warp waited for says that it is done (tcgen05.wait::{kind}, then a barrier)"
-    return "nothing that this warp waited for says that it is done (tcgen05.commit, and a wait for its mbarrier)"
+        return f"nothing that this warp waited for implies that it is complete (tcgen05.wait::{kind}, then a barrier)"
+    return "nothing that this warp waited for implies that it is complete (tcgen05.commit, and a wait for its mbarrier)"

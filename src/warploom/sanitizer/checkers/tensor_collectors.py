@@ -1,4 +1,4 @@
-"""What products of tcgen05 take from a collector is what an earlier one has left there. PTX ISA 9.7.16.10.9."""
+"""A tcgen05 MMA may take from a collector buffer only what an earlier MMA has left there. PTX ISA 9.7.16.10.9."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Kept:
-    """An operand that a product has left in a collector.
+    """An operand that an MMA has left in a collector buffer.
 
     Attributes:
-        place: where it was read; writes: of each of its granules in shared memory, the number of its last write.
-        cells: where it stands in tensor memory; stale: whether they have been written since.
+        place: where it was read; writes: for each of its granules in shared memory, the number of its last write.
+        cells: its cells in tensor memory; stale: True if they have been written since.
     """
 
     place: tuple[object, ...]
@@ -37,13 +37,13 @@ class Kept:
 
 @dataclass(eq=False)
 class Notes:
-    """Of a cluster: (CTA's rank, collector) -> what it holds."""
+    """The contents of collector buffers in a cluster, by (CTA's rank, collector)."""
 
     kept: dict[tuple[int, str], Kept] = field(default_factory=dict)
 
 
 class TensorCollectors(Observer):
-    """See the module's docstring. Comes behind the checker that owns the shadows."""
+    """See the module's docstring. Runs after the checker that owns the shadows."""
 
     rules = ("collector-without-fill",)
     only_with = "tcgen05"
@@ -74,7 +74,7 @@ class TensorCollectors(Observer):
                                 for into in operation.targets for cells in one.cells)  # fmt: skip
 
     def _operand(self, state: ClusterState, operation: AsyncOperation, name: str, flight: Flight) -> Kept:
-        """Where a product reads A or B: shared memory by descriptor, tensor memory by cells."""
+        """Where an MMA reads A or B: shared memory by descriptor, tensor memory by cells."""
         shared = [one for one in operation.sources if isinstance(one, OperandPlace) and one.name == name]
         if shared or name != "a":
             writes = []
@@ -87,11 +87,11 @@ class TensorCollectors(Observer):
 
     def _check(self, operation: AsyncOperation, collector: str, before: Kept | None, now: Kept) -> None:
         if before is None:
-            holds = "which holds nothing"
+            holds = "which is empty"
         elif before.place != now.place:
             holds = "which holds another operand"
         elif before.stale or any(not np.array_equal(*pair) for pair in zip(before.writes, now.writes, strict=True)):
-            holds = "and the operand has been written to since the product that filled it"
+            holds = "and the operand has been written since the MMA that filled it"
         else:
             return
         issuer = operation.issuer

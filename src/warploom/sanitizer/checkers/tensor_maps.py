@@ -1,11 +1,11 @@
 """Tensor maps that a kernel writes itself, and stores through maps that write past their rows.
 
 A map in global memory is read by the tensormap proxy. Its writer publishes it with
-fence.proxy.tensormap::generic.release (or tensormap.cp_fenceproxy), its user fences with .acquire for that map first,
-and nobody rewrites it while a copy may still read it. PTX ISA 9.7.13.4, 9.7.13.16, 9.7.9.25.1. Maps that the host
-passes need nothing.
+fence.proxy.tensormap::generic.release (or tensormap.cp_fenceproxy), its user first fences with .acquire for that map,
+and no thread rewrites it while a copy may still read it. PTX ISA 9.7.13.4, 9.7.13.16, 9.7.9.25.1. Maps passed by the
+host need nothing.
 
-A store through a map may write past the innermost extent (`boxes`): whose memory that is, is asked here.
+A store through a map may write past the innermost extent (`boxes`): this checks whose memory that is.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Use:
     """A copy that reads a map.
 
     Attributes:
-        number: of the operation in its cluster; code: the instruction; lane: who issued it.
-        committed: whether that thread has made a bulk group since; drained: when it has waited for all its groups.
+        number: of the operation in its cluster; code: the instruction; lane: the issuer.
+        committed: True if that thread has committed a bulk group since; drained: when it has waited for all its groups.
     """
 
     number: int
@@ -60,9 +60,9 @@ class DeviceMap:
     """A map in global memory.
 
     Attributes:
-        written: who wrote it last, at which instruction.
-        published: release fences after that; acquired: acquire fences that knew of one.
-        uses: the last copy of each warp of the grid that reads it.
+        written: the last writer, and the instruction.
+        published: later release fences; acquired: acquire fences that knew of one.
+        uses: the last copy that reads it, for each warp of the grid.
     """
 
     written: Event | None = None
@@ -103,7 +103,7 @@ class TensorMaps(Observer):
                 self.findings.add(
                     "tensor-map-in-use",
                     f"{actor(frame.cta, frame.first_warp + lane // 32)} writes a tensor map with "
-                    f"{at(frame.operation)}, and the copy {at(use.code)} may still be reading it: nobody has waited "
+                    f"{at(frame.operation)}, but the copy {at(use.code)} may still be reading it: no thread has waited "
                     "for that copy",
                     codes,
                     frame.cta,
@@ -117,10 +117,10 @@ class TensorMaps(Observer):
                 use.committed = True
 
     def waited(self, frame: Frame, wait: Waited) -> None:
-        """A thread that has made a group and waits for all of them may rewrite the maps of its loads, too.
+        """A thread that commits a group and waits for all groups may also rewrite the maps of its loads.
 
-        A load completes on a barrier and is in no group; PTX ISA 9.7.9.27.2.2 says about the wait that maps have been
-        read, and CUTLASS's grouped kernels have nothing else before they rewrite one.
+        A load completes on a barrier and is in no group. But PTX ISA 9.7.9.27.2.2 says about the wait that maps have
+        been read, and CUTLASS's grouped kernels use nothing else before they rewrite one.
         """
         if wait.on == "bulk" and wait.newest == 0 and self._maps:
             for use, event in self._uses(frame, wait.lanes):
@@ -128,7 +128,7 @@ class TensorMaps(Observer):
                     use.drained = event
 
     def _uses(self, frame: Frame, lanes: np.ndarray) -> Iterator[tuple[Use, Event]]:
-        """Copies that these lanes of a frame have issued, with what their warps do now."""
+        """Copies that these lanes of a frame have issued, with the current event of their warps."""
         here = {(int(lane) // 32, int(lane) % 32) for lane in lanes}
         state = self.context.state(frame.cta)
         for number, clock in enumerate(state.of_frame(frame)):
@@ -170,7 +170,7 @@ class TensorMaps(Observer):
     # -- users -----------------------------------------------------------------------------------------------------
 
     def issued(self, operation: AsyncOperation) -> None:
-        """A copy is issued: whether its map is ready for it, and whether it writes only the tensor."""
+        """A copy is issued: check that its map is ready for it, and that it writes only the tensor."""
         for flight in flights_of(operation):
             for target in operation.targets:
                 if isinstance(target, Box) and target.overhang():
@@ -194,7 +194,7 @@ class TensorMaps(Observer):
         elif not any(knows(clock, state, *event) for event in device_map.published):
             why = "no fence.proxy.tensormap::generic.release follows the write"
         else:
-            why = "no fence.proxy.tensormap::generic.acquire for this map stands between the release and the copy"
+            why = "there is no fence.proxy.tensormap::generic.acquire for this map between the release and the copy"
         codes = (code, device_map.writer)
         if not self.findings.seen("tensor-map-fence", codes):
             self.findings.add(
@@ -207,7 +207,7 @@ class TensorMaps(Observer):
             )
 
     def _check_overhang(self, box: Box, flight: Flight, code: Operation) -> None:
-        """A store writes past its rows: an error where that is somebody else's memory."""
+        """A store writes past its rows: an error if that memory is used by others."""
         spec = box.spec.in_bytes
         found = self.context.machine.memory.find(box.bound.address)
         if found is None or found.overhang or self.findings.seen("tensor-store-overhang", (code,)):
@@ -220,18 +220,18 @@ class TensorMaps(Observer):
         else:
             rest = found.end + found.room - box.bound.address
             foreign = rest > row
-            why = f"it is in a buffer that goes on for {rest} bytes from its first"
+            why = f"it is in a buffer that continues for {rest} bytes from its first"
         elements = f"element {extent}" if end == extent + 1 else f"elements {extent} to {end - 1}"
         whose = (
-            f"{why}, so that memory is somebody else's"
+            f"{why}, so that memory belongs to other data"
             if foreign
-            else "that is right only if nobody else uses the memory there"
+            else "that is correct only if nothing else uses the memory there"
         )
         self.findings.add(
             "tensor-store-overhang",
             f"{actor(flight.cta, flight.warp)} stores to `{found.region.name}` with {at(code)}, whose innermost extent "
-            f"is {extent} elements of {spec.dtype}, {extent * spec.dtype.bytes} bytes: no multiple of 16, so "
-            f"{elements} of its rows are written too, with what the box holds there; {whose}",
+            f"is {extent} elements of {spec.dtype}, {extent * spec.dtype.bytes} bytes: not a multiple of 16, so "
+            f"{elements} of its rows are written too, with the contents of the box; {whose}",
             (code,),
             flight.cta,
             flight.warp,

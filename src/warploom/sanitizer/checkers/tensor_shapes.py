@@ -1,4 +1,4 @@
-"""Shapes of products that the ISA lists and that no kernel in production uses: libraries refuse them."""
+"""Shapes of MMAs that the ISA lists but no production kernel uses: libraries refuse them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 GROUP = 64
-"""Columns of B whose factors libraries bring at a time."""
+"""Columns of B whose scale factors libraries load at a time."""
 
 
 class TensorShapes(Observer):
     """See the module's docstring.
 
-    Not 128 rows with N an odd multiple of 8, which CUTLASS refuses: programs of NVIDIA's own multiply 128 x 8.
+    Except 128 rows with N an odd multiple of 8, which CUTLASS refuses: programs by NVIDIA multiply 128 x 8.
     """
 
     rules = ("unusual-tensor-shape",)
@@ -35,13 +35,13 @@ class TensorShapes(Observer):
         bound = issuer.operation.bound
         if bound is None or not bound.match.form.key.startswith("tcgen05.mma"):
             return
-        m, n = cast("tuple[int, ...]", operation.pipeline[0])[2:]  # behind column and lane
+        m, n = cast("tuple[int, ...]", operation.pipeline[0])[2:]  # after column and lane
         half_a_group = KINDS[kind_of(bound.match.modifiers)].scaled and n > GROUP // 2 and n % GROUP == GROUP // 2
         codes = (issuer.operation,)
         if half_a_group and not self.context.findings.seen("unusual-tensor-shape", codes):
             self.context.findings.add(
                 "unusual-tensor-shape",
-                f"{at(issuer.operation)} multiplies {m} x {n} with scale factors, and those of B come in groups of "
+                f"{at(issuer.operation)} multiplies {m} x {n} with scale factors, but those of B come in groups of "
                 f"{GROUP} columns",
                 codes, issuer.frame.cta, issuer.frame.first_warp,
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""How tcgen05 is used, besides its races: allocations that come and go, commits that cover something, one thread.
+"""The use of tcgen05 apart from races: allocations, commits that cover something, and issue by one thread.
 
 PTX ISA 9.7.16.7, 9.7.16.10, 9.7.16.12.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Notes:
-    """What is kept of a cluster.
+    """The checker's state for a cluster.
 
     Attributes:
         threads: (CTA's rank, thread) -> its latest operation that a commit covers.
@@ -71,7 +71,7 @@ class TensorUnits(Observer):
                 notes.threads[flight.cta.rank, issuer.thread] = flight
 
     def _commits(self, state: ClusterState, notes: Notes, issuer: Issuer) -> None:
-        """A commit tells of its own thread's operations, and of nothing where that has none."""
+        """A commit covers its own thread's operations, and nothing if there are none."""
         cta = issuer.frame.cta
         mine = notes.threads.get((cta.rank, issuer.thread))
         if mine is None or mine.done & state.clock_of(issuer).known:
@@ -87,21 +87,21 @@ class TensorUnits(Observer):
         if not self.context.findings.seen("commit-by-another-thread", codes):
             self.context.findings.add(
                 "commit-by-another-thread",
-                f"{issuer.who()} of {cta.describe()} commits with {at(issuer.operation)} and has issued nothing: the "
-                f"barrier is told at once. {at(flight.code)} was issued by thread {thread}",
+                f"{issuer.who()} of {cta.describe()} commits with {at(issuer.operation)} but has issued nothing: the "
+                f"arrival comes at once. {at(flight.code)} was issued by thread {thread}",
                 codes, cta, issuer.thread // 32,
             )  # fmt: skip
 
     def _nothing_to_tell(self, issuer: Issuer) -> None:
-        """A pair's commit behind which nothing is under way: the other CTA may not be told."""
+        """A pair's commit while nothing is in flight: the other CTA may not be signalled."""
         code = issuer.operation
         if code.bound is None or not code.bound.match.form.key.endswith("multicast"):
             return
         if not self.context.findings.seen("empty-multicast-commit", (code,)):
             self.context.findings.add(
                 "empty-multicast-commit",
-                f"{issuer.who()} of {issuer.frame.cta.describe()} commits with {at(code)}, and all that it has issued "
-                "is done, as it knows",
+                f"{issuer.who()} of {issuer.frame.cta.describe()} commits with {at(code)}, but all that it has issued "
+                "is complete, as it knows",
                 (code,), issuer.frame.cta, issuer.thread // 32,
             )  # fmt: skip
 
@@ -110,7 +110,7 @@ class TensorUnits(Observer):
             self.context.findings.add(
                 "product-by-several-lanes",
                 f"{lanes} lanes of {actor(flight.cta, flight.warp)} execute "
-                f"{at(flight.code)}, and each starts an operation of its own",
+                f"{at(flight.code)}, and each starts a separate operation",
                 (flight.code,), flight.cta, flight.warp,
             )  # fmt: skip
 
@@ -135,7 +135,7 @@ class TensorUnits(Observer):
         )  # fmt: skip
 
     def unmade(self, kind: str, what: object, by: Issuer) -> None:
-        """Of a pair, who frees must know that the other has got its columns."""
+        """The CTA of a pair that frees columns must know that its peer has returned from its allocation."""
         if not isinstance(what, Columns) or what.group == 1:
             return
         state, peer = self.context.state(what.cta), peer_of(what.cta)
@@ -150,7 +150,7 @@ class TensorUnits(Observer):
         self.context.findings.add(
             "pair-frees-before-peer-has-columns",
             f"{what.cta.describe()} frees columns of the pair with {at(by.operation)}, and nothing that it waited for "
-            f"says that CTA rank {mine.cta.rank} has come out of {at(mine.by.operation)}",
+            f"implies that CTA rank {mine.cta.rank} has returned from {at(mine.by.operation)}",
             codes, what.cta,
         )  # fmt: skip
 
@@ -165,7 +165,7 @@ class TensorUnits(Observer):
             if not self.context.findings.seen("columns-not-freed", codes):
                 self.context.findings.add(
                     "columns-not-freed",
-                    f"{cta.describe()} exits and has not freed the {held.count} columns from {held.start} that "
+                    f"{cta.describe()} exits without having freed the {held.count} columns from {held.start} that "
                     f"{at(held.by.operation)} allocated",
                     codes, cta,
                 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the text alone says, before the kernel runs."""
+"""What can be judged from the text alone, before the kernel runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Text(Observer):
-    """Judges when it is made."""
+    """Judges when it is created."""
 
     rules = ("uninitialised-register",)
 
@@ -22,7 +22,7 @@ class Text(Observer):
         for code, name in image.fact("undefined reads", lambda: undefined_reads(image)):
             context.findings.add(
                 "uninitialised-register",
-                f"{at(code)} reads {name}, and no instruction in front of it writes that register, whichever way the "
-                "kernel takes",
+                f"{at(code)} reads {name}, but no instruction before it writes that register, on any path through the "
+                "kernel",
                 (code,),
             )

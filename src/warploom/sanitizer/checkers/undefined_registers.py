@@ -1,9 +1,9 @@
-"""Registers that the path taken has not written, where their value decides something.
+"""Registers that were not written on the path taken, if an address or a branch depends on their value.
 
-Of the registers that some path leaves unwritten (`undefined_values`), and of those calculated from them, each thread
-has a mark: a bit for each byte. A marked register that is copied or calculated with marks the result: compilers move
-such instructions in front of the branch that makes them matter. A shuffle gives a lane the mark of the lane that it
-reads. One in an address, or that a branch goes by, is an error; one that is stored is a warning.
+Each thread has a mark, with a bit for each byte, for registers that some path leaves unwritten (`undefined_values`)
+and for those computed from them. Copying a marked register, or computing with it, marks the result, because compilers
+hoist such instructions above the branch that makes them matter. A shuffle gives a lane the mark of the lane that it
+reads. A marked register in an address or a branch condition is an error; storing one is a warning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RULE = "undefined-register-used"
 ALL = np.uint16(0xFFFF)
-"""No byte is defined, of a register of any width."""
+"""No byte is defined, in a register of any width."""
 
 
 class UndefinedRegisters(Observer):
@@ -71,7 +71,7 @@ class UndefinedRegisters(Observer):
                 np.copyto(marks[number], made, where=mask)
 
     def _result(self, frame: Frame, step: Step, marks: np.ndarray) -> np.ndarray | np.uint16:
-        """The marks of the results; of what only moves bytes, those of the guard alone."""
+        """The marks of the results; for an instruction that only moves bytes, those of the guard alone."""
         result: np.ndarray | np.uint16 = _spread(marks[step.guard]) if step.guard >= 0 else np.uint16(0)
         if step.moves:
             return result
@@ -85,18 +85,18 @@ class UndefinedRegisters(Observer):
 
     @staticmethod
     def _chosen(frame: Frame, step: Step, marks: np.ndarray) -> np.ndarray:
-        """As `_result`, of a choice: the source that is not taken does not matter."""
+        """Like `_result`, for a selection: the source that is not selected does not matter."""
         marked = [marks[number] if number >= 0 else np.uint16(0) for number, _ in step.sources]
         values = [frame.values[slot] if slot >= 0 else np.False_ for _, slot in step.sources]
         if step.word == "selp":
             return np.where(values[2], marked[0], marked[1]) | _spread(marked[2])
-        decided = step.word == "or"  # the value of one source that settles the result
+        decided = step.word == "or"  # the value of one source that determines the result
         a, b = ((value == decided) & (mark == 0) for value, mark in zip(values, marked, strict=True))
         return np.where(a | b, np.uint16(0), _spread(marked[0] | marked[1]))
 
     @staticmethod
     def _shuffled(frame: Frame, step: Step, marks: np.ndarray) -> np.ndarray:
-        """As `_result`, of a shuffle: what counts is the lane that the value comes from."""
+        """Like `_result`, for a shuffle: the lane that the value comes from counts."""
         shape = (frame.warps, WARP)
         moved, by, to = (
             np.broadcast_to(marks[number] if number >= 0 else np.uint16(0), (frame.lanes,)).reshape(shape)
@@ -116,14 +116,14 @@ class UndefinedRegisters(Observer):
             self.context.findings.add(
                 RULE,
                 f"{actor(frame.cta, warp)} uses {self._slice.names[number]} {what} with {at(frame.operation)}, and on "
-                f"the way that it took (thread {warp * WARP + lane % WARP}) nothing has written that register, or "
-                "only what was calculated from such a one",
+                f"the path taken by thread {warp * WARP + lane % WARP} nothing has written that register, or it was "
+                "only computed from such a register",
                 (frame.operation,), frame.cta, warp, "warning" if what == "to store it" else None,
             )  # fmt: skip
 
 
 def _spread(mark: np.ndarray | np.uint16, element: int = 0) -> np.ndarray:
-    """Marks of results calculated from all bytes, or element by element, of that many bytes each."""
+    """Marks of results computed from all bytes, or from elements of that many bytes."""
     if not element:
         return np.where(mark != 0, ALL, np.uint16(0))
     result = np.zeros_like(mark)

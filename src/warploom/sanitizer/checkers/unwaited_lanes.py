@@ -1,8 +1,8 @@
-"""Lanes that touch memory whose mbarrier, or flag in global memory, only other lanes of their warp have waited for.
+"""Lanes that access data whose mbarrier, or flag in global memory, only other lanes of their warp have waited for.
 
-What a wait makes known is known to the threads that wait (PTX ISA 9.7.13.15.16, 8.9.5). Instructions of a whole warp
-(ldmatrix, wgmma) are not looked at: their lanes come together. Of global memory only what another cluster did counts,
-and `GlobalMemory`, which knows of that, asks here.
+A wait makes data known only to the threads that wait (PTX ISA 9.7.13.15.16, 8.9.5). Warp-wide instructions (ldmatrix,
+wgmma) are not checked, because their lanes converge. In global memory only the accesses of other clusters count;
+`GlobalMemory`, which knows them, calls this checker.
 """
 
 from __future__ import annotations
