@@ -1,8 +1,8 @@
-"""The sanitizer: watches an emulation and says which rule of the PTX ISA it breaks, at which two lines.
+"""The sanitizer: watches an emulation and reports violations of PTX ISA rules, with the source lines involved.
 
-It knows no values, only who touched what in which order, so it finds a race also where this schedule happened to
-give the right result. `checkers` judge, `happens_before` knows the order, `shadow` remembers what touched each byte,
-`rules` says what is wrong and why, `report` puts findings into words.
+It ignores values and tracks only which thread accessed what in which order, so it finds a race even if this schedule
+happens to give the right result. `checkers` judge accesses, `happens_before` tracks their order, `shadow` records the
+last accesses to each byte, `rules` says what is wrong and why, `report` puts findings into words.
 """
 
 from .explore import EXPLORED, explore

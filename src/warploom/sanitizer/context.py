@@ -1,4 +1,4 @@
-"""What the checkers share: the clusters' states, the findings, and the names of places."""
+"""What the checkers share: the clusters' states, the findings, and the names of locations."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Context:
     """See the module's docstring.
 
     Attributes:
-        strict: whether what only the way of today's GPUs keeps from going wrong is an error.
-        flags: what warps of different CTAs learn of each other through global memory.
-        unchecked: the places (pc) of waits whose result nobody looks at.
-        guesses: the places of plain loads whose value a compare-and-swap verifies.
+        strict: True if relying on behaviour of today's GPUs that the ISA does not guarantee is an error.
+        flags: what warps of different CTAs learn about each other through global memory.
+        unchecked: the waits (pc) whose result nothing uses.
+        guesses: the plain loads (pc) whose value a compare-and-swap verifies.
         sums: stores of sums over the lanes of a warp, see `lane_sums`.
         loose: loads of global memory that race with a store.
-        indices: %ctaid of the CTAs of each cluster, by the cluster's number; kept when the cluster is over.
-        devices, calls: the GPU of each cluster and the number of its launch there, likewise.
-        streams: what copies beside the kernel are called, by the number of the cluster that stands for them.
+        indices: %ctaid of the CTAs of each cluster, by the cluster's number; kept after the cluster has finished.
+        devices, calls: the GPU of each cluster and the index of its launch there, likewise.
+        streams: names of the copies beside the kernel, by the number of the cluster that represents them.
     """
 
     def __init__(self, machine: Machine, strict: bool = False) -> None:
@@ -57,7 +57,7 @@ class Context:
         self._states: dict[Cluster, ClusterState] = {}
 
     def state(self, cta: Cta) -> ClusterState:
-        """What is known of a CTA's cluster."""
+        """The state of a CTA's cluster."""
         cluster = cta.cluster
         found = self._states.get(cluster)
         if found is None:
@@ -74,7 +74,7 @@ class Context:
         return found
 
     def _earlier_calls(self, cluster: Cluster) -> Far:
-        """A launch begins when the one before it in its stream is over: it knows all that that one did and knew."""
+        """A launch begins after the previous one in its stream has finished, so it knows all that that launch knew."""
         key = (cluster.device.index, cluster.call)
         far = self._before.get(key)
         if far is None:
@@ -90,7 +90,7 @@ class Context:
         return far
 
     def where(self, cluster: int, rank: int) -> Place:
-        """The place of a CTA, by the number of its cluster and its rank there."""
+        """The location of a CTA, by the number of its cluster and its rank there."""
         return Place(cluster, rank, self.devices[cluster])
 
     def operation(self, pc: int) -> Operation:
@@ -102,27 +102,27 @@ class Context:
         return self.machine.streams.operations[pc - len(code)]
 
     def guessed(self, load: Operation, write: Operation) -> bool:
-        """Whether all that is wrong with a load and a write is that the load is a plain one: see `first_guesses`."""
+        """True if the only fault of a load and a write is that the load is a plain one: see `first_guesses`."""
         atomic = write.instruction.modifiers[0] in ("atom", "red") and write.order.strong
         return atomic and load.pc in self.guesses and not load.order.strong
 
     def forget(self, cluster: Cluster) -> None:
-        """A cluster is over."""
+        """Drop the state of a finished cluster."""
         self._states.pop(cluster, None)
 
     def name(self, state: ClusterState, region: Region, offset: int) -> str:
-        """An address in shared memory, as the author calls it."""
+        """An address in shared memory, by the author's name for it."""
         return f"`{shared_address.name(state.owners[region], offset)}`"
 
     def place(self, state: ClusterState, region: Region, offset: int, of: Cta) -> str:
-        """As `name`, with row and chunk; the cluster rank only where it is not that of the CTA `of`."""
+        """Like `name`, with row and chunk; with the cluster rank if it differs from that of the CTA `of`."""
         owner = state.owners[region]
         text = self.machine.code.place_shared(offset)
         return text if owner is of else f"{text}, of cluster rank {owner.rank}"
 
 
 def narrowest_access(machine: Machine, space: str, writes_only: bool = False) -> int:
-    """Bytes of a granule of a state space: 4, or less where the kernel accesses less of it at a time."""
+    """Bytes of a granule of a state space: 4, or fewer if the kernel makes narrower accesses."""
     return machine.code.fact(("granule", space, writes_only), lambda: _narrowest(machine.code, space, writes_only))
 
 

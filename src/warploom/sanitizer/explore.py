@@ -1,7 +1,7 @@
-"""Run a kernel under several schedules and give the simplest one that shows something wrong.
+"""Runs a kernel under several schedules and returns the simplest one that shows an error.
 
-Races are found under any schedule, deadlocks and phases that complete early only under some. The pairs are tried from
-the simplest on, so the first that fails is the one to look at; running it again replays it.
+Races are found under any schedule, but deadlocks and phases that complete early only under some. The pairs are tried
+starting with the simplest, so the first that fails is the one to look at; running it again replays it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..errors import EmulationError
 EXPLORED: tuple[tuple[str, int], ...] = (
     ("lazy", 0), ("eager", 0), ("starve", 0), ("starve", 1), ("random", 0), ("random", 1), ("pct", 0), ("pct", 1),
 )  # fmt: skip
-"""The pairs of a usual exploration, simplest first."""
+"""The pairs of a default exploration, simplest first."""
 
 
 @dataclass(frozen=True)
 class Exploration:
-    """What was tried, and the first pair that failed, if any."""
+    """The pairs that were tried, and the first one that failed, if any."""
 
     tried: tuple[tuple[str, int], ...]
     failing: tuple[str, int] | None
@@ -29,7 +29,7 @@ class Exploration:
 def explore(run: Callable[[str, int], Report], pairs: Sequence[tuple[str, int]] = EXPLORED) -> Exploration:
     """Try the pairs in order until one fails: an error of the machine, an error-level finding or a wrong result.
 
-    `run(schedule, seed)` emulates on fresh copies of the arguments; it raises AssertionError where a result is wrong.
+    `run(schedule, seed)` emulates on fresh copies of the arguments; it raises AssertionError if a result is wrong.
     """
     tried: list[tuple[str, int]] = []
     for schedule, seed in pairs:

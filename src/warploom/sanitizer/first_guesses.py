@@ -1,13 +1,13 @@
-"""Plain loads whose value goes to a compare-and-swap, which fails where the value is an old one.
+"""Plain loads whose value goes to a compare-and-swap, which fails if the value is stale.
 
     ld.global.u32 %old, [p]
     again: … %new from %old …
     atom.global.cas.b32 %seen, [p], %old, %new      if it fails, once more with %seen as %old
 
-Such a loop makes an atomic of any function, and compilers begin it with a plain load (LLVM's AtomicExpand; CUDA C++
-Programming Guide, "Atomic Functions"). The load races with the atomics of others by the letter (PTX ISA 8.7.1), but
-nothing depends on how new its value is. Which loads these are follows from the text: their value reaches the operand
-that is compared, copied from register to register, or stored and loaded again at a place that is named alike.
+Such a loop turns any function into an atomic, and compilers start it with a plain load (LLVM's AtomicExpand; CUDA C++
+Programming Guide, "Atomic Functions"). Formally the load races with the atomics of others (PTX ISA 8.7.1), but nothing
+depends on how recent its value is. The text shows which loads these are: their value reaches the compared operand,
+copied from register to register, or stored and reloaded at the same address.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..emulator.machine.operation import Operation
 from .undefined_reads import Row, collect, read_and_written
 
 COPYING = ("mov", "cvt")
-"""Opcodes that hand a value on."""
+"""Opcodes that copy a value."""
 
 
 def first_guesses(code: Image) -> frozenset[int]:
-    """The places (pc) of these loads."""
+    """The indices (pc) of these loads."""
     rows: set[Row] = set()
     for operation in code.operations:
         modifiers = operation.instruction.modifiers
@@ -44,7 +44,7 @@ def first_guesses(code: Image) -> frozenset[int]:
 
 
 def _go_back(operation: Operation, rows: set[Row], places: set[Address]) -> None:
-    """From registers and places in memory that hold the value to those from which they got it."""
+    """Go from registers and memory that hold the value to those that it came from."""
     opcode = operation.instruction.modifiers[0]
     if opcode not in (*COPYING, "ld", "st") or operation.bound is None:
         return

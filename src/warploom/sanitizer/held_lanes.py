@@ -1,7 +1,8 @@
-"""Instructions that a warp executes together, between one that its lanes execute and one by which a lane signals.
+"""Warp-wide instructions between an access by the lanes of a warp and the instruction by which one lane signals.
 
-bar.warp.sync orders the lanes' accesses. shfl.sync, mma.sync, ldmatrix, wgmma and the like order nothing, but all lanes
-have issued what stands in front when one of them goes on (PTX ISA 9.7.9.6, 9.7.15.1), and published kernels rely on it.
+bar.warp.sync orders the lanes' accesses. shfl.sync, mma.sync, ldmatrix, wgmma and similar instructions order nothing,
+but when one lane continues, all lanes have issued everything before them (PTX ISA 9.7.9.6, 9.7.15.1), and published
+kernels rely on it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .undefined_reads import successors
 
 
 def held_between(code: Image, first: int, second: int) -> bool:
-    """Whether an instruction of the whole warp stands on some way from one place (pc) to another, or is the first."""
+    """True if a warp-wide instruction is on some path from one pc to another, or is the first."""
     return code.fact(("held between", first, second), lambda: _held(code, first, second))
 
 
@@ -34,7 +35,7 @@ def _held(code: Image, first: int, second: int) -> bool:
 
 
 def always_held(code: Image, first: int, second: int) -> Operation | None:
-    """The shuffle, vote or reduction of the whole warp that every way from one place to another leads over."""
+    """The shuffle, vote or reduction of the whole warp that is on every path from one pc to another."""
     return code.fact(("always held", first, second), lambda: _always_held(code, first, second))
 
 
@@ -59,7 +60,7 @@ def _always_held(code: Image, first: int, second: int) -> Operation | None:
 
 
 def _reached(edges: dict[int, list[int]], start: Iterable[int], ends: set[int]) -> set[int]:
-    """The places that edges lead to without going on over these ends."""
+    """The positions reachable along edges without passing these ends."""
     todo, seen = list(start), set[int]()
     while todo:
         here = todo.pop()

@@ -1,13 +1,13 @@
-"""Stores of what the lanes of a warp have reduced among themselves: sums that differ between lanes by rounding alone.
+"""Stores of sums that the lanes of a warp have reduced among themselves and that differ only by rounding.
 
     mul.f32 %f2, %f1, %f1;
     shfl.sync.bfly.b32 %f3, %f2, 16, 31, -1;
     fma.rn.f32 %f4, %f1, %f1, %f3;          a product is rounded in one lane and not in the other
     …                                       likewise with 8, 4, 2 and 1
 
-A compiler that fuses multiplications with additions makes lanes' sums differ in their last bits; all may be stored at
-one place, and whichever stays is as good. Which lanes hold the same sum follows from the text: their numbers differ in
-bits over which a butterfly went.
+If a compiler fuses multiplications with additions, the lanes' sums differ in their last bits. All may be stored to
+one address, and any of them is a valid result. The text shows which lanes hold the same sum: their lane numbers
+differ in bits that a butterfly exchange covered.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..emulator.machine.operation import PLAIN, Operation
 from .undefined_reads import Row, collect, read_and_written
 
 REDUCING = ("add", "fma", "mad")
-"""Opcodes that put another lane's part to one's own, and may round it differently."""
+"""Opcodes that add another lane's part to one's own, and may round it differently."""
 
 
 def lane_sums(code: Image) -> dict[int, int]:
-    """The places (pc) of such stores -> the bits of lane numbers over which the value is a sum."""
+    """The indices (pc) of such stores -> the bits of lane numbers over which the value is a sum."""
     if all(operation.instruction.modifiers[0] != "shfl" for operation in code.operations):
         return {}
     entered = {target for operation in code.operations for target in operation.targets}
@@ -36,8 +36,8 @@ def lane_sums(code: Image) -> dict[int, int]:
 
 
 def _summed_over(code: Image, store: Operation, entered: set[int]) -> int:
-    """Go back over the instructions that are executed before a store, from its value to the shuffles that it is made
-    of."""
+    """Follow the value of a store backwards, over the instructions executed before it, to the shuffles that it comes
+    from."""
     value = _row(store, store.instruction.operands[-1])
     if value is None:
         return 0

@@ -1,8 +1,8 @@
-"""Loads that race with stores of other warps, and a run in which they load something else.
+"""Loads that race with stores of other warps, and a run in which they load different values.
 
-Where a tile has fewer elements than a CTA has threads, compilers let several warps load the same elements, and one of
-them store them (Triton's kernels that work in place). The load of the others races with the store, and nobody uses
-what it gives. While the kernel runs that does not show, so it runs again with other values in these registers.
+If a tile has fewer elements than a CTA has threads, compilers let several warps load the same elements, and one of
+them store them (Triton's in-place kernels). The loads of the other warps race with the store, but their values are
+not used. A single run cannot show this, so the kernel runs again with other values in these registers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 Indices: TypeAlias = "tuple[int, int, int]"
 Reads: TypeAlias = "Mapping[int, frozenset[tuple[Indices, int]]]"
-"""The places (pc) of loads -> the warps that make them, by %ctaid and number."""
+"""The loads (pc) -> the warps that make them, by %ctaid and index."""
 SPOILS = ((0xFFFF, 0x3C5A), (0, 0))
-"""What becomes of each half of a register: bits that are kept, bits that change. The first changes signs and exponents,
-the second leaves zero: a flag that is set may be tested either way."""
+"""Changes to each half of a register: bits to keep, bits to flip. The first changes signs and exponents, the second
+leaves zero, because a set flag may be tested either way."""
 
 
 class LooseReads:
-    """Who makes such loads in a run."""
+    """Records who makes such loads in a run."""
 
     def __init__(self) -> None:
         self._reads: dict[int, set[tuple[Indices, int]]] = {}
@@ -53,12 +53,12 @@ class LooseReads:
             self._reads.setdefault(earlier.pc, set()).add((indices[cluster][rank], theirs))
 
     def reads(self) -> Reads:
-        """These loads; none where other races were found too."""
+        """These loads; none if other races were found too."""
         return {} if self._other_races else {pc: frozenset(warps) for pc, warps in self._reads.items()}
 
 
 class SpoiledReads(Observer):
-    """Lets these warps load other values than memory holds."""
+    """Lets these warps load values that differ from memory."""
 
     def __init__(self, machine: Machine, reads: Reads, spoil: tuple[int, int]) -> None:
         self._kept, self._change = spoil

@@ -1,11 +1,11 @@
-"""Stores of a value that was computed from what the same address held a few instructions before.
+"""Stores of a value that was computed from the previous contents of the same address, a few instructions before.
 
     ld.volatile.global.u32 %r1, [%rd1];
     add.s32 %r2, %r1, 1;
     st.volatile.global.u32 [%rd1], %r2;
 
-Load and store stand in one run of instructions without branches, so the store does not depend on what was loaded but by
-its value: no thread has looked whether it may store.
+Load and store are in one straight run of instructions, so the store depends on the loaded value only as data: no
+thread has checked whether it may store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .undefined_reads import Row, collect, read_and_written
 
 
 def modified_words(code: Image) -> dict[int, int]:
-    """The places (pc) of such stores -> those of the loads."""
+    """The stores (pc) -> their loads."""
     entered = {target for operation in code.operations for target in operation.targets}
     found = {}
     for operation in code.operations:

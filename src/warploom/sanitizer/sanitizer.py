@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Sanitizer(Observer):
-    """Watches one emulation; see the package's docstring. `report()` when it is over.
+    """Watches one emulation; see the package's docstring. Call `report()` when it has finished.
 
     Args:
-        machine: that is watched.
-        checkers: what judges, in order; each is made of a `Context`. One with `only_with` is left out where no
+        machine: the machine to watch.
+        checkers: the checkers, in order; each is made from a `Context`. One with `only_with` is left out if no
             instruction begins with that word.
         strict: see `Context`.
     """
@@ -37,7 +37,7 @@ class Sanitizer(Observer):
         return (Entry(self.context), *heard, Order(self.context))
 
     def loose_reads(self) -> Reads:
-        """The loads of global memory that race with a store; none where another race was found."""
+        """The loads of global memory that race with a store; none if another race was found."""
         return self.context.loose.reads()
 
     def report(self) -> list[Finding]:
@@ -48,5 +48,5 @@ class Sanitizer(Observer):
 
 
 def _opcodes(code: Image) -> frozenset[str]:
-    """The first words of a kernel's opcodes, and "" for what concerns every kernel."""
+    """The first words of a kernel's opcodes, and "" for checkers of every kernel."""
     return frozenset({"", *(operation.instruction.opcode.split(".")[0] for operation in code.operations)})

@@ -1,8 +1,8 @@
-"""Which shared arrays an address is made from, as the text alone says it.
+"""The shared arrays that an address may be based on, derived from the text alone.
 
-An address register begins as the address of a variable, and indices are added to it. Each register gets the arrays
-that any instruction in the text may have made it from, in whichever order they run: nvcc, Triton and `warploom` write
-nearly every register once. A register that may also hold something else, a pointer from memory say, has none.
+An address register starts as the address of a variable, and indices are added to it. Each register gets the arrays
+that any instruction in the text may have based it on, regardless of order: nvcc, Triton and `warploom` write nearly
+every register once. A register that may also hold something else, such as a pointer from memory, gets none.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ if TYPE_CHECKING:
     from ..emulator.machine.operation import Operation
 
 MOST = 4
-"""Places of one variable that a register is followed from: a pointer that a loop moves has one for each turn."""
+"""Offsets in one variable that are followed: a pointer that a loop moves has one per iteration."""
 COPIES = ("mov", "cvta", "cvt", "mapa", "shfl", "selp")
 SUMS = ("add", "or", "xor", "and", "lop3", "sub", "mad")
-"""What keeps an address within its array: an index added, or bits exchanged (a swizzle) or cut off (an alignment)."""
+"""Operations that keep an address within its array: adding an index, permuting bits (a swizzle), clearing bits
+(an alignment)."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A place in a shared variable that an address is made from.
+    """A position in a shared variable on which an address is based.
 
     Attributes:
-        variable, start: its name, and where it begins in the CTA's shared memory.
-        offset: the constants that were added to its address before anything else was; `exact` as long as nothing was.
-        moved: the constants that were added since: they may lead to another array, or be part of an index.
+        variable, start: its name, and its offset in the CTA's shared memory.
+        offset: the constants added to its address before anything else; `exact` until something else is added.
+        moved: the constants added since: they may lead to another array, or be part of an index.
     """
 
     variable: str
@@ -44,20 +45,20 @@ class Origin:
     moved: int = 0
 
     def plus(self, amount: int) -> Origin:
-        """The place that many bytes on."""
+        """The position that many bytes further."""
         if self.exact:
             return replace(self, offset=self.offset + amount)
         return replace(self, moved=self.moved + amount)
 
 
 Origins: TypeAlias = "frozenset[Origin | None]"
-"""None among them: something that is not made from a shared variable."""
+"""If it contains None, the value may not be based on a shared variable."""
 NOTHING: Origins = frozenset((None,))
 Row: TypeAlias = "tuple[int, int]"
 
 
 def address_origins(code: Image) -> dict[int, dict[str, Origins]]:
-    """By place (pc) and operand, what the addresses of instructions are made from; left out where that is not known."""
+    """What the addresses of instructions are based on, by pc and operand; omitted if unknown."""
     known: dict[Row, Origins] = {}
     users: dict[Row, list[Operation]] = {}
     for operation in code.operations:
@@ -85,7 +86,7 @@ def address_origins(code: Image) -> dict[int, dict[str, Origins]]:
 
 
 def _joined(before: Origins, more: Origins) -> Origins:
-    """What a register may hold that several instructions write."""
+    """The possible contents of a register that several instructions write."""
     new = more - before
     if None in new or not before or not new:
         return before | more
@@ -101,7 +102,7 @@ def _joined(before: Origins, more: Origins) -> Origins:
 
 
 def _results(operation: Operation, known: dict[Row, Origins]) -> Iterable[tuple[Row, Origins]]:
-    """The registers that an operation writes, and what they are made from."""
+    """The registers that an operation writes, and what they are based on."""
     written = read_and_written(operation)[1]
     if not written:
         return ()
@@ -119,7 +120,7 @@ def _made(operation: Operation, known: dict[Row, Origins]) -> Origins:
         return values[0] | values[1]
     if word in COPIES:
         return values[0]
-    if word not in SUMS or not all(values):  # an operand that nothing has been found out of yet
+    if word not in SUMS or not all(values):  # an operand that is still unknown
         return NOTHING if word not in SUMS else frozenset()
     if word == "mad":
         return NOTHING if any(_shared(value) for value in values[:2]) else _moved(values[2])
@@ -129,7 +130,7 @@ def _made(operation: Operation, known: dict[Row, Origins]) -> Origins:
 
 
 def _sum(word: str, sources: tuple[Operand, ...], values: list[Origins]) -> Origins:
-    """A sum of an address and numbers; of two addresses, nothing that is known."""
+    """The sum of an address and numbers; the sum of two addresses is unknown."""
     bases = [value for value in values if _shared(value)]
     if len(bases) != 1:
         return NOTHING
@@ -150,7 +151,7 @@ def _shared(origins: Origins) -> bool:
 
 
 def _of(operation: Operation, operand: Operand, known: dict[Row, Origins]) -> Origins:
-    """What an operand is made from; nothing at all where that is not found out yet."""
+    """What an operand is based on; empty if still unknown."""
     if isinstance(operand, Address):
         return frozenset(one and one.plus(operand.offset) for one in _of(operation, operand.base, known))
     if isinstance(operand, (Symbol, Register)):

@@ -1,10 +1,9 @@
-"""Waits for an mbarrier whose result nobody looks at.
+"""Waits for an mbarrier whose result nothing uses.
 
-try_wait and test_wait say by a predicate whether the phase is complete; one that is false has waited for nothing (PTX
-ISA 9.7.13.15.16). The emulator's try_wait waits as long as it takes, so only the text tells whether the kernel would
-have asked again. A result is looked at where some path leads from it to a branch that goes one of two ways by it, or
-to an instruction that does something by it. What only copies it on, into a register that nobody looks at, does not
-count.
+try_wait and test_wait return a predicate that says whether the phase is complete; if it is false, they have not waited
+(PTX ISA 9.7.13.15.16). The emulator's try_wait waits as long as necessary, so only the text shows whether the kernel
+would have retried. A result counts as used if some path leads from it to a branch that depends on it, or to an
+instruction with an effect. Copying it to a register that nothing uses does not count.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ PASSING_ON = (
 
 
 def unchecked_waits(code: Image) -> frozenset[int]:
-    """The places (pc) of waits whose result nobody looks at."""
+    """The waits (pc) whose result nothing uses."""
     found = []
     for operation in code.operations:
         if any(isinstance(effect, Waits) and effect.may_fail for effect in operation.effects):
@@ -46,7 +45,7 @@ def unchecked_waits(code: Image) -> frozenset[int]:
 
 
 def _decides(code: Image, pc: int, row: Row) -> bool:
-    """Whether what the operation at `pc` writes into a register decides anything."""
+    """True if anything depends on the value that the operation at `pc` writes into a register."""
     todo = [(after, row) for after in successors(code.operations[pc], len(code.operations))]
     seen: set[tuple[int, Row]] = set()
     while todo:
@@ -66,6 +65,6 @@ def _decides(code: Image, pc: int, row: Row) -> bool:
             else:
                 todo += [(after, passed) for after in following for passed in written]
         if held in written and operation.guard < 0:
-            continue  # it holds something else from here on
+            continue  # the register holds another value after this
         todo += [(after, held) for after in following]
     return False

@@ -1,7 +1,7 @@
-"""Which bytes of a result come from which bytes of the sources, for instructions that only move them.
+"""Which bytes of a result come from which bytes of the sources, for instructions that only move bytes.
 
-mov between a register and a vector of parts, conversions between integers that keep the low bytes, and shifts by whole
-bytes. Packed types are calculated with element by element. Of any other instruction each byte depends on all.
+These are mov between a register and a vector of parts, integer conversions that keep the low bytes, and shifts by
+whole bytes. Packed types are computed element by element. For all other instructions each byte depends on all bytes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _INTEGERS = ("u8", "s8", "b8", "u16", "s16", "b16", "u32", "s32", "b32", "u64", 
 
 
 def element(operation: Operation) -> int:
-    """Bytes of an element of a packed type that the instruction calculates with one by one; 0 of others."""
+    """Bytes of an element if the instruction computes a packed type element by element; otherwise 0."""
     word, *rest = operation.instruction.opcode.split(".")
     return PACKED.get(rest[-1], 0) if rest and word in ELEMENTWISE else 0
 
 
 def moves(operation: Operation, numbers: dict[Row, int]) -> tuple[Move, ...]:
-    """What an instruction moves between the registers that have numbers; nothing where it does more than move.
+    """What an instruction moves between the numbered registers; empty if it does more than move.
 
-    Each: the number read, its first byte, the number written, the first byte there, how many bytes.
+    Each entry: the register read, its first byte, the register written, the first byte there, the number of bytes.
     """
     word, *rest = operation.instruction.opcode.split(".")
     operands = operation.instruction.operands
@@ -52,7 +52,7 @@ def moves(operation: Operation, numbers: dict[Row, int]) -> tuple[Move, ...]:
 def _between(
     operation: Operation, target: Operand, source: Operand, width: int, numbers: dict[Row, int]
 ) -> tuple[Move, ...]:
-    """Of a mov of `width` bytes; either side may be a vector of parts."""
+    """The moves of a mov of `width` bytes; either side may be a vector of parts."""
     if isinstance(source, Vector) and isinstance(target, Register):
         size = width // len(source.elements)
         return tuple(
@@ -71,7 +71,7 @@ def _between(
 def _piece(
     operation: Operation, source: Operand, first: int, target: Operand, to: int, count: int, numbers: dict[Row, int]
 ) -> tuple[Move, ...]:
-    """One move, if both registers have numbers: what is written may then be undefined."""
+    """One move, if both registers are numbered: the result may then be undefined."""
     read, written = _number(operation, source, numbers), _number(operation, target, numbers)
     return () if read < 0 or written < 0 else ((read, first, written, to, count),)
 

@@ -1,7 +1,7 @@
-"""Registers that are read where no path from the kernel's start has written them.
+"""Registers that are read although no path from the kernel's start has written them.
 
-A forward analysis over the flat list of operations, before the kernel runs: a register may be defined at a place if
-some path to it writes it. What is read and cannot be defined holds anything, whichever way the kernel took.
+A forward analysis over the flat list of operations, before the kernel runs. A register may be defined at a position if
+some path to it writes the register. Otherwise its value is undefined on every path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = "tuple[int, int]"
 ZEROING = ("xor", "sub")
-"""Operations whose result does not depend on a register that both sources name."""
+"""Operations whose result does not depend on the register if both sources name the same one."""
 
 
 def undefined_reads(code: Image) -> list[tuple[Operation, str]]:
@@ -49,9 +49,9 @@ def undefined_reads(code: Image) -> list[tuple[Operation, str]]:
 
 
 def reaching(code: Image, writes: list[int], on_all: bool = False) -> list[int | None]:
-    """For each operation the registers that some path to it has written, or all paths; None where none leads to it.
+    """For each operation the registers that some path to it (or all paths) has written; None if it is unreachable.
 
-    writes: a mask of registers for each operation; the result holds such masks.
+    writes: a mask of registers for each operation; the result consists of such masks.
     """
     operations = code.operations
     starts = {0}
@@ -82,7 +82,7 @@ def reaching(code: Image, writes: list[int], on_all: bool = False) -> list[int |
 
 
 def successors(operation: Operation, count: int) -> Iterator[int]:
-    """Where an operation goes on, in a kernel of that many operations."""
+    """The successors of an operation, in a kernel of that many operations."""
     falls = operation.kind not in (BRANCH, EXIT, INDEXED_BRANCH) or operation.guard >= 0
     if falls and operation.pc + 1 < count:
         yield operation.pc + 1
@@ -90,7 +90,7 @@ def successors(operation: Operation, count: int) -> Iterator[int]:
 
 
 def read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list[Row]]:
-    """Registers an operation reads, with their names, and those it writes: found once, and not to be changed."""
+    """Registers that an operation reads, with their names, and those it writes. Cached; do not modify."""
     if operation.registers is None:
         operation.registers = _read_and_written(operation)
     return operation.registers
@@ -128,7 +128,7 @@ def _read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list
             sources += named
         else:
             written += [row for row, _ in named]
-            if how == "modify" and name not in perhaps:  # whether an accumulator is read is known when it runs
+            if how == "modify" and name not in perhaps:  # whether an accumulator is read is only known at run time
                 sources += named
     rows = [row for row, _ in sources]
     if not (key.split(".")[0] in ZEROING and len(rows) == 2 and rows[0] == rows[1]):

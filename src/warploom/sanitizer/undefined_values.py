@@ -1,9 +1,9 @@
-"""Which registers may be read before they are written on some path, and what is calculated from them.
+"""Registers that may be read before they are written on some path, and values computed from them.
 
 Compilers let undefined values pass through instructions whose results do not matter, so a read alone is not an error.
-`Slice` names the instructions through which such a value may reach an address, a branch or memory. Registers are
-followed byte by byte where an instruction only moves bytes, or calculates with the elements of a packed type one by
-one: a compiler packs a value with one that is not defined, and goes on with the half that is.
+`Slice` lists the instructions through which such a value may reach an address, a branch or memory. Registers are
+followed byte by byte if an instruction only moves bytes, or computes a packed type element by element: a compiler
+packs a value with an undefined one, and continues with the half that is defined.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class Step:
-    """What one instruction does with registers that may be undefined: numbers of rows in `Slice.rows`.
+    """How one instruction uses registers that may be undefined, as row numbers in `Slice.rows`.
 
     Attributes:
-        reads, writes: all of them; guard: the predicate in front of it, or -1.
-        addresses: those in an address; decides: it branches by them; stored: those whose value goes to memory.
-        word, sources: of `selp` and of logic with predicates, whose results may be defined although a source is not:
-            for each source its number or -1, and the slot of a predicate's value or -1. Of `shfl`, whose result is
-            another lane's value: of a, b and c.
-        mode: of `shfl`.
-        moves: of what only moves bytes: (read, first byte, written, first byte there, count), for each piece.
-        element: bytes of an element where the results' elements depend on the sources' alone; 0: all on all.
+        reads, writes: all of them; guard: the guard predicate, or -1.
+        addresses: registers in an address; decides: in a branch condition; stored: those whose value goes to memory.
+        word, sources: for `selp` and logic on predicates, whose results may be defined although a source is not: for
+            each source its number or -1, and the slot of a predicate's value or -1. For `shfl`, whose result is
+            another lane's value: for a, b and c.
+        mode: for `shfl`.
+        moves: for instructions that only move bytes: (read, first byte, written, first byte there, count) for each
+        piece.
+        element: bytes of an element if elements of the result depend only on those of the sources; 0: all on all.
     """
 
     reads: tuple[int, ...] = ()
@@ -55,7 +56,7 @@ class Step:
 
 @dataclass
 class Slice:
-    """The instructions by their places (pc), and the registers, (bank, row), in the order of their numbers."""
+    """The instructions by pc, and the registers, (bank, row), in numerical order."""
 
     steps: dict[int, Step] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
@@ -63,7 +64,7 @@ class Slice:
 
 
 def undefined_values(code: Image) -> Slice:
-    """The slice of a kernel; an empty one where every path writes what it reads."""
+    """The slice of a kernel; empty if every path writes the registers that it reads."""
     uses = [read_and_written(operation) for operation in code.operations]
     tainted = _maybe_undefined(code, uses)
     if not tainted:
@@ -95,7 +96,7 @@ def undefined_values(code: Image) -> Slice:
 
 
 def _passes_on(operation: Operation) -> bool:
-    """Whether a result is made of the registers that are read: what comes from memory is not."""
+    """True if the result depends on the registers read; a value loaded from memory does not."""
     return operation.bound is not None and not effects.accesses(operation.effects)
 
 
@@ -162,7 +163,7 @@ def _maybe_undefined(code: Image, uses: list[tuple[list[tuple[Row, str]], list[R
     masks = []
     for operation, (_, written) in zip(code.operations, uses, strict=True):
         mask = 0
-        if operation.guard < 0:  # else it may not write
+        if operation.guard < 0:  # otherwise it may not write
             for row in written:
                 mask |= 1 << numbers[row]
         masks.append(mask)

@@ -113,7 +113,8 @@ class SmallM(KernelFamily):
         config.check(problem.product, problem.fusion)
         if config.vector_store and problem.n % 8:
             raise ArgumentError(
-                f"{config.name()} stores multiples of 16 bytes of rows", expected="N a multiple of 8, or vector_store=False",
+                f"{config.name()} stores multiples of 16 bytes of rows",
+                expected="N a multiple of 8, or vector_store=False",
                 got=f"N = {problem.n}",
             )  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""Clocks and edges: who knows what."""
+"""Vector clocks and the edges between them."""

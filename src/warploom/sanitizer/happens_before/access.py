@@ -1,4 +1,4 @@
-"""Accesses and asynchronous operations as the clocks see them."""
+"""Accesses and asynchronous operations, as the clocks represent them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
 
 GENERIC, ASYNC, COPY, BARRIER = "generic", "async", "copy", "barrier"
-"""What an access was made by: the generic proxy, the async proxy, an asynchronous copy of the generic side
+"""The source of an access: the generic proxy, the async proxy, an asynchronous copy of the generic side
 (cp.async, st.async), or mbarrier.init, whose bytes then belong to the barrier."""
 
 
 @dataclass(eq=False, slots=True)
 class Flight:
-    """An asynchronous operation as the clocks see it; of one that each warp makes for itself, one warp's part.
+    """An asynchronous operation, as the clocks represent it; if each warp performs its own part, one warp's part.
 
     Attributes:
-        read, done: one bit each: "it has read its sources", "it is done" (which implies the first).
+        read, done: one bit each: "has read its sources", "is complete" (which implies the first).
         me: the component of the warp that issued it.
-        starts: what its row says about it.
+        starts: what its table row says about it.
         phase: of the barrier that it signals, when it was issued; -1 without one.
-        weak: of an operation of a warpgroup, what its warps had done when they issued it.
-        waiting: of a warp's operation, the lanes that have a part in it and have not waited for it.
-        landed: of a warp's operation, the warp's epoch when a lane has waited for its part.
+        weak: for a warpgroup operation, what its warps had done when they issued it.
+        waiting: for a warp's operation, the lanes that take part in it and have not waited for it.
+        landed: for a warp's operation, the warp's epoch when a lane has waited for its part.
         used: the warp's epoch when it first read a register that the operation loads, or -1.
     """
 
@@ -63,12 +63,12 @@ class Flight:
 
     @property
     def committed_in(self) -> str:
-        """The family whose commit covers it, by a group or by an arrival; "" where there is none."""
+        """The family whose commit covers it, by a group or by an arrival; "" if there is none."""
         return self.starts.committed_in
 
     @property
     def family(self) -> str:
-        """The family of groups in which it is waited for; "" where bytes on a barrier tell that it is done."""
+        """The family of groups in which it is waited for; "" if bytes on a barrier signal its completion."""
         return self.starts.group
 
 
@@ -79,13 +79,13 @@ def flights_of(operation: AsyncOperation) -> tuple[Flight, ...]:
 
 @dataclass(eq=False, slots=True)
 class Access:
-    """One access, or all equal ones of a warp in one epoch. Never changed.
+    """One access, or all equal accesses of a warp in one epoch. Immutable.
 
     Attributes:
-        proxy: one of the four above; writes: whether it writes; strong: relaxed or stronger, atomics too.
-        cta, warp: who (the warp's number in its CTA); me: the warp's component in the cluster's clocks.
-        epoch: of a warp's access; bit: what must be known of an asynchronous one.
-        code: the instruction; flight: the asynchronous operation; lane: that issued it.
+        proxy: one of the four above; writes: True for a write; strong: relaxed or stronger, including atomics.
+        cta, warp: the issuer (the warp's index in its CTA); me: the warp's component in the cluster's clocks.
+        epoch: of a warp's access; bit: for an asynchronous access, the bit that must be known.
+        code: the instruction; flight: the asynchronous operation; lane: the issuing lane.
     """
 
     proxy: str
@@ -102,21 +102,21 @@ class Access:
 
 
 def by_rows(source: object) -> bool:
-    """Whether each warp of a warpgroup reads a quarter of a wgmma's operand for itself: of A, its own 16 rows.
+    """True if each warp of a warpgroup reads its own quarter of a wgmma's operand: for A, its own 16 rows.
 
-    The ISA does not say so (9.7.15.4); FlashAttention-3 relies on it, which hands P over inside a warp.
+    The ISA does not say so (9.7.15.4); FlashAttention-3 relies on it when it passes P within a warp.
     """
     return isinstance(source, OperandPlace) and source.name == "a"
 
 
 def in_order(earlier: Flight | None, later: Flight) -> bool:
-    """Whether a wait that proves the later operation done proves the earlier one done."""
+    """True if a wait that proves the later operation complete also proves the earlier one complete."""
     if earlier is None or earlier.me != later.me or earlier.family != later.family:
         return False
     return earlier.operation.issuer.lane_of_warp == later.operation.issuer.lane_of_warp
 
 
 def writing_proxy(flight: Flight) -> str:
-    """By which proxy an operation writes, as its row says."""
+    """The proxy through which an operation writes, from its table row."""
     writes = (one for one in effects.accesses(flight.code.effects, effects.RUN) if one.how != effects.READS)
     return ASYNC if any(one.proxy == effects.ASYNC for one in writes) else COPY

@@ -1,21 +1,21 @@
 """Vector clocks: what each warp of a cluster knows to have happened.
 
-A warp has a component of its own that grows at every release and fence; an asynchronous operation has two bits
-instead, "its reads are done" and "all of it is done". A warp's clock has two fronts (PTX ISA 8.9.5):
+A warp has its own component, which grows at every release and fence; an asynchronous operation has two bits
+instead, "its reads are complete" and "it is complete". A warp's clock has these fronts (PTX ISA 8.9.5):
 
     c   generic accesses that happen before what the warp does next (base causality)
     p   the part of c that a fence.proxy.async has carried to the async proxy
     q   likewise for global memory (a fence may name one of the two spaces)
-    weak    what would be ordered if scopes and lanes of a warp did not matter; it never permits anything, it only tells
+    weak    what would be ordered if scopes and lanes of a warp did not matter; it never permits anything, but shows
             which edge is missing
 
-They are the rows of one array, so that a join is one operation. For asynchronous operations `known` is what c is for
-accesses, and `carried` what p is for those of the generic side (cp.async).
+They are the rows of one array, so that a join is one operation. For asynchronous operations, `known` corresponds to c
+and `carried` to p, for those of the generic side (cp.async).
 
-A fence.sc orders more than its own thread's writes. Of two of them, the one comes first behind which a write is
-observed in front of the other, also one of a thread met since: the order of all fences.sc cannot contradict causality
-(8.9.3, 8.9.4, 8.10.2). So a clock knows what such fences covered, too (`fences`), and hands it on; likewise what fences
-stood in front of a write that was observed (`pending_fences`), since a fence.sc of a thread met after that comes later.
+A fence.sc orders more than its own thread's writes. Of two such fences, the first is the one after which a write is
+observed before the other, also by a thread synchronised with since: the order of all fences.sc cannot contradict
+causality (8.9.3, 8.9.4, 8.10.2). So a clock also knows what such fences covered (`fences`), and passes it on. It also
+knows which fences preceded an observed write (`pending_fences`), since a later fence.sc comes after them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .scopes import LEVELS
 
 FULL = 0xFFFFFFFF
 ORDERED = (LEVELS["gpu"], LEVELS["sys"])
-"""Scopes of fences.sc that are followed: of narrower ones the threads can meet at barriers."""
+"""Scopes of fences.sc that are tracked: for narrower scopes the threads can use barriers."""
 LANES = 32
 
 Front: TypeAlias = np.ndarray
@@ -44,7 +44,7 @@ C, P, Q, WEAK = range(4)
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """What is known of another cluster: the fronts of its warps, and its operations that are done."""
+    """What is known of another cluster: the fronts of its warps, and its completed operations."""
 
     c: Front
     q: Front
@@ -52,7 +52,7 @@ class Reach:
 
     @classmethod
     def everything(cls, warps: int) -> Reach:
-        """All that a cluster ever did."""
+        """Everything that a cluster ever did."""
         latest = np.full(warps, EVERYTHING, np.int32)
         return cls(latest, latest, -1)
 
@@ -61,12 +61,12 @@ class Reach:
 
 
 Far = Mapping[int, Reach]
-"""Clusters by number. Never changed in place: it is shared by all who know it."""
+"""Clusters by number. Never modified in place, because it is shared."""
 NOBODY: Far = MappingProxyType({})
 
 
 def join_far(first: Far, second: Far) -> Far:
-    """What is known of other clusters, together."""
+    """The union of what is known of other clusters."""
     if not second or first is second:
         return first
     if not first:
@@ -80,12 +80,12 @@ def join_far(first: Far, second: Far) -> Far:
 
 
 Fences: TypeAlias = "Mapping[int, Released]"
-"""What fences.sc covered, by the level of their scope. Never changed in place."""
+"""What fences.sc covered, by the level of their scope. Never modified in place."""
 NO_FENCES: Fences = MappingProxyType({})
 
 
 def join_fences(first: Fences, second: Fences) -> Fences:
-    """What the fences of both covered."""
+    """What the fences of either covered."""
     if not second or first is second:
         return first
     joined = dict(first)
@@ -125,8 +125,8 @@ class Released(HasFronts):
 
     Attributes:
         fronts, known, carried, far: see the module's docstring.
-        parts: of warps whose threads released apart, what each of them did.
-        fences: what fences.sc before the release covered; ahead: those in front of writes that were observed before it.
+        parts: for warps whose threads released separately, what each of them did.
+        fences: what fences.sc before the release covered; ahead: those before writes that were observed earlier.
     """
 
     fronts: Fronts
@@ -151,7 +151,7 @@ class Released(HasFronts):
             self._put_together(other.parts)
 
     def _put_together(self, more: Parts) -> None:
-        """Threads of a warp that released apart: where each has, all that the warp did is released."""
+        """If threads of a warp released separately and all have released, all that the warp did is released."""
         parts = dict(self.parts)
         for me, theirs in more.items():
             parts[me] = (*parts.get(me, ()), *theirs)[-LANES:]
@@ -168,11 +168,11 @@ class Released(HasFronts):
         return Released(self.fronts, self.known, self.carried, self.far, self.parts)
 
     def reach(self) -> Reach:
-        """What another cluster learns of this one; of lanes of a warp in global memory `lanes_apart` tells."""
+        """What another cluster learns of this one; `lanes_apart` handles lanes of a warp in global memory."""
         return Reach(self.weak, self.q, self.known)
 
     def only_operations(self) -> Released:
-        """What is left where scope or semantics carry no memory accesses: that asynchronous operations are done."""
+        """What remains if scope or semantics do not cover memory accesses: completed asynchronous operations."""
         fronts = np.zeros_like(self.fronts)
         fronts[WEAK] = self.weak
         return Released(fronts, self.known, self.carried)
@@ -186,17 +186,17 @@ class WarpClock(HasFronts):
     """The clock of one warp.
 
     Attributes:
-        me: its component; epoch: the value that it has there.
-        lanes: lanes that accessed memory since the warp's threads last met; floor: the epoch in which they met.
-        touched: these accesses, as the masks of lanes that made them -> latest epoch; made: by instruction, likewise.
-        in_turn: lanes that last went through one address by an atomic, in lane order, and the epoch before it.
+        me: its component; epoch: its value there.
+        lanes: lanes that accessed memory since the warp's threads last synchronised; floor: the epoch of that.
+        touched: these accesses: masks of lanes -> latest epoch; made: the same by instruction.
+        in_turn: lanes that last passed one address by an atomic, in lane order, and the epoch before it.
         fenced: lanes that executed a fence.proxy.async (for shared memory) and have accessed nothing since.
         used: the epoch of its latest access.
-        parts: what lanes of other warps released for themselves, as far as this one has acquired it.
-        fresh: whether the warp accessed memory since its last proxy fence.
-        version: grows with every change.
-        apart: what its lanes did to global memory since they met.
-        heard: how often it has learned something of others.
+        parts: what lanes of other warps released separately, as far as this one has acquired it.
+        fresh: True if the warp accessed memory since its last proxy fence.
+        version: increases with every change.
+        apart: what its lanes did to global memory since they synchronised.
+        heard: how often it has learned something from other warps.
     """
 
     __slots__ = (
@@ -223,23 +223,23 @@ class WarpClock(HasFronts):
         self.fresh = False
         self.version = 0
         self.published: Released | None = None
-        """What the last release fence covered: relaxed stores and atomics after it publish that."""
+        """What the last release fence covered: later relaxed stores and atomics publish it."""
         self.published_scope = ""
         self.pending: dict[int, Released] = {}
         """What relaxed loads and atomics have seen, by the level that a fence needs to make it known."""
         self.fences: Fences = NO_FENCES
         self.pending_fences: Fences = NO_FENCES
-        """Fences.sc in front of what strong accesses have seen, by the level that a fence.sc here needs."""
+        """Fences.sc before what strong accesses have seen, by the level that a fence.sc here needs."""
         self.after_grid = False
-        """Whether it is known that a griddepcontrol.wait has passed."""
+        """True if it is known that a griddepcontrol.wait has passed."""
         self.parts: dict[int, tuple[Part, ...]] = {}
         self.apart = LanesApart()
         self.heard = 0
         self.settled: set[int] = set()
-        """Accesses of global memory that were found to happen before what the warp does now."""
+        """Accesses of global memory that are known to happen before the warp's next access."""
 
     def touch(self, lanes: int, pc: int) -> None:
-        """These lanes access memory, by the instruction at `pc`."""
+        """These lanes access memory, with the instruction at `pc`."""
         self.lanes |= lanes
         self.made[pc] = self.made.pop(pc, 0) | lanes
         if len(self.made) > PLACES:
@@ -249,14 +249,14 @@ class WarpClock(HasFronts):
         self.fresh = True
 
     def touch_global(self, lanes: int = 0, pc: int = 0) -> None:
-        """The warp accesses global memory; `lanes`: that do so by a weak access, with the instruction at `pc`."""
+        """The warp accesses global memory; `lanes`: those that make a weak access, with the instruction at `pc`."""
         self.used = self.epoch
         self.fresh = True
         if lanes:
             self.apart.touch(lanes, self.epoch, pc)
 
     def meet(self) -> None:
-        """All threads of the warp have met: accesses of each happen before what the others do next."""
+        """All threads of the warp have synchronised: each one's accesses happen before the others' next ones."""
         if self.lanes or self.apart.left:
             self._step()
             self.lanes = self.fenced = 0
@@ -265,13 +265,13 @@ class WarpClock(HasFronts):
         self.floor = self.epoch
 
     def meet_some(self, lanes: int) -> None:
-        """These threads of the warp have met, and others have not."""
+        """Only these threads of the warp have synchronised."""
         if self.apart.left:
             self._step()
             self.apart.cover(lanes, self.epoch)
 
     def snapshot(self, lanes: int, pc: int = -1) -> Released:
-        """What a release by these lanes (at `pc`) carries: not what the warp's other lanes did since they last met."""
+        """What a release by these lanes (at `pc`) carries, without accesses of other lanes since they synchronised."""
         me, epoch = self.me, self.epoch
         fences, ahead = self.fences, self.pending_fences
         released = Released(self.fronts.copy(), self.known, self.carried, self.far, fences=fences, ahead=ahead)
@@ -284,13 +284,13 @@ class WarpClock(HasFronts):
         return released
 
     def _reached(self, lanes: int) -> int:
-        """The epoch up to which these lanes know what the warp's others did."""
+        """The epoch up to which these lanes know what the warp's other lanes did."""
         passed, epoch = self.in_turn
         heard = lanes | passed & (1 << (lanes & passed).bit_length()) - 1
         return self.floor - 1 if self.lanes & ~heard else max(epoch, self.floor - 1)
 
     def release(self, lanes: int, pc: int = -1) -> Released:
-        """A snapshot, after which a new epoch begins."""
+        """Take a snapshot and begin a new epoch."""
         released = self.snapshot(lanes, pc)
         if self.apart.left:
             self.apart.cover(lanes, self.epoch)
@@ -298,7 +298,7 @@ class WarpClock(HasFronts):
         return released
 
     def acquire(self, released: Released) -> None:
-        """Know what a release carried."""
+        """Add what a release carried."""
         self.heard += 1
         self.fronts = np.maximum(self.fronts, released.fronts)
         self.fronts[C, self.me] = self.fronts[WEAK, self.me] = self.epoch
@@ -313,11 +313,11 @@ class WarpClock(HasFronts):
         self.version += 1
 
     def remember_fences(self, level: int, released: Released) -> None:
-        """A strong access has seen what was written behind fences.sc; one of this level here will come after them."""
+        """A strong access has seen a write that follows fences.sc; a later fence.sc of this level here follows them."""
         self.pending_fences = join_fences(self.pending_fences, {level: released})
 
     def remember(self, released: Released, level: int = 0) -> None:
-        """A relaxed access has seen what a release carried; a fence of at least this level will make it known."""
+        """A relaxed access has seen what a release carried; a later fence of at least this level acquires it."""
         if level in self.pending:
             self.pending[level].add(released)
         else:
@@ -326,7 +326,7 @@ class WarpClock(HasFronts):
     def fence(self, lanes: int, scope: str = "", total: bool = False) -> None:
         """fence.acq_rel or stronger: relaxed accesses before it acquire, those after it release.
 
-        total: whether it is a fence.sc.
+        total: True for a fence.sc.
         """
         for level in sorted(self.pending):
             if level <= LEVELS[scope]:
@@ -346,7 +346,7 @@ class WarpClock(HasFronts):
         reached = self.snapshot(lanes)
         if space != "global":
             self.fenced |= lanes
-            if not self.lanes & ~self.fenced:  # each lane for itself
+            if not self.lanes & ~self.fenced:  # each lane has fenced for itself
                 reached.c[self.me] = self.epoch
             np.maximum(self.p, reached.c, out=self.p)
             self.carried |= self.known
@@ -357,7 +357,7 @@ class WarpClock(HasFronts):
         self._step()
 
     def has_news(self) -> bool:
-        """Whether a proxy fence would carry anything: an access of the warp itself, or what it learned of others."""
+        """True if a proxy fence would carry anything: an access of the warp itself, or what it learned from others."""
         if self.fresh or self.known & ~self.carried:
             return True
         ahead = self.c > self.p
@@ -365,12 +365,12 @@ class WarpClock(HasFronts):
         return bool(ahead.any())
 
     def learn(self, operations: int) -> None:
-        """These asynchronous operations (or their reads) are done."""
+        """Record that these asynchronous operations (or their reads) are complete."""
         self.known |= operations
         self.version += 1
 
     def mark(self) -> Front:
-        """What has happened so far, without regard to lanes; what comes now is told apart from it."""
+        """What has happened so far, without regard to lanes; later accesses are distinguished from it."""
         weak = self.weak.copy()
         if self.used == self.epoch:
             self._step()
@@ -379,11 +379,11 @@ class WarpClock(HasFronts):
         return weak
 
     def begin_epoch(self) -> None:
-        """What comes now is told apart from what came before."""
+        """Distinguish later accesses from earlier ones."""
         self._step()
 
     def suspect(self, weak: Front) -> None:
-        """Something tells that others got so far, without ordering their accesses."""
+        """Record evidence that other warps got this far, without an order for their accesses."""
         self.heard += 1
         np.maximum(self.weak, weak, out=self.weak)
         self.weak[self.me] = self.epoch

@@ -1,11 +1,11 @@
 """Flags, locks and counters in global memory: how warps of different CTAs learn of each other. PTX ISA 8.9.
 
-A strong store or atomic that releases (or follows a fence) leaves at its address what its warp knows; a strong load or
-atomic that acquires (or that a fence follows) takes it, if the scopes of both include the other side. Atomics go on
-with what others left there (a release sequence), stores replace it. A strong access that releases nothing still tells
-whoever has a fence.sc behind the read of the fences.sc in front of the write, the thread's own and those that it knows
-of. Place saw an address change also knows that the accesses of that address which it saw are over (observation order,
-8.9.6).
+A strong store or atomic that releases (or follows a fence) leaves at its address what its warp knows. A strong load or
+atomic that acquires (or that a fence follows) takes it, if each scope includes the other side. Atomics extend what
+others left there (a release sequence), stores replace it. A strong access that releases nothing still passes on the
+fences.sc before the write, the thread's own and those it knows of, to a thread with a fence.sc after the read. A
+thread that saw an address change also knows that the accesses of that address which it saw are complete (observation
+order, 8.9.6).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
 
 FLAGS = 32
-"""Addresses of one warp's access that are looked at as flags: each lane may have one."""
+"""Maximum number of addresses of one warp's access that are tracked as flags: each lane may have one."""
 HINTED = 2
-"""Addresses up to which an access that releases nothing is remembered, to say so if somebody relies on it."""
+"""Maximum number of addresses for which a non-releasing access is remembered, to report reliance on it."""
 
 
 @dataclass(eq=False)
 class Left:
-    """What one CTA left at an address, and how far its scope reaches.
+    """What one CTA left at an address, and the reach of its scope.
 
     Attributes:
         released, level: what it released, and the scope of that; strong: the scope of the access itself.
-        fences: what fences.sc in front of it covered.
+        fences: what fences.sc before it covered.
     """
 
     released: Released
@@ -52,9 +52,9 @@ class Flag:
     """One address.
 
     Attributes:
-        left: what CTAs left there; idle: warps (of the grid) that wrote it and released nothing.
-        seen: warps of the grid that read it strongly -> epoch, latest of each.
-        writers: warps that wrote it strongly -> epoch of the latest such write that was seen by the readers.
+        left: what CTAs left there; idle: warps (of the grid) that wrote it without releasing anything.
+        seen: warps of the grid that read it strongly -> their latest epoch.
+        writers: warps that wrote it strongly -> epoch of their latest such write seen by the readers.
     """
 
     left: dict[Place, Left] = field(default_factory=dict)
@@ -65,8 +65,8 @@ class Flag:
 
 @dataclass(frozen=True)
 class Hint:
-    """Why an observation orders nothing: what the writer had done (its fronts), and the reason in words; `narrow`:
-    whether it is a scope."""
+    """Why an observation orders nothing: the writer's progress (its fronts), and the reason in words; `narrow`:
+    True if the reason is a scope."""
 
     epoch: int
     reason: str
@@ -79,9 +79,9 @@ class Flags:
     def __init__(self) -> None:
         self._flags: dict[tuple[Region, int], Flag] = {}
         self.hints: dict[tuple[Place, int], Hint] = {}
-        """(who read, warp of the grid that wrote) -> why that ordered nothing."""
+        """(reader, writing warp of the grid) -> why that ordered nothing."""
         self.apart: dict[int, LanesApart] = {}
-        """Warps of the grid of which a lane has raised a flag for others."""
+        """Warps of the grid in which one lane raised a flag for others."""
 
     def touched(
         self, state: ClusterState, frame: Frame, region: Region, offsets: np.ndarray, lanes: np.ndarray, reads: bool,
@@ -124,7 +124,7 @@ class Flags:
                 continue
             if min(left.level, level) < reach:
                 narrow = "the release" if left.level < reach else "the acquire"
-                self._hint_all(state, left, who, me, f"the scope of {narrow} does not reach from one to the other")
+                self._hint_all(state, left, who, me, f"the scope of {narrow} does not include the other side")
                 continue
             seen = gained.setdefault(reach, Released.nothing(state.count))
             seen.add(self._seen_from(state, left.released, who, me))
@@ -141,7 +141,7 @@ class Flags:
 
     @staticmethod
     def _seen_from(state: ClusterState, released: Released, who: Place, me: Place) -> Released:
-        """What a release of one place is at another: of another cluster's it is known what that cluster did."""
+        """A release as seen from another location: of another cluster it is known what that cluster did."""
         if who.cluster == me.cluster:
             return released
         far = join_far(released.far, {who.cluster: released.reach()})
@@ -157,9 +157,9 @@ class Flags:
                 self.hints[me, who.cluster * state.count + warp + 1] = Hint(epoch, reason, narrow=True)
 
     def _hint_pending(self, state: ClusterState, gained: Released, me: Place, code: Operation) -> None:
-        """A relaxed read has seen a release; if no fence follows, this is why there is no order."""
+        """A relaxed read has seen a release; unless a fence follows, this is why there is no order."""
         reason = (
-            f"`{code.instruction.opcode}` acquires nothing, and no fence of its thread follows it whose scope reaches "
+            f"`{code.instruction.opcode}` acquires nothing, and no later fence of its thread has a scope that includes "
             "the writer"
         )
         for cluster, reach in gained.far.items():
@@ -214,7 +214,7 @@ class Flags:
     def observed(
         self, region: Region, offset: int, clock: WarpClock, state: ClusterState, actor: int, epoch: int
     ) -> bool:
-        """Whether this warp knows of somebody who saw another's strong write of this address."""
+        """True if this warp knows of a thread that saw another's strong write of this address."""
         flag = self._flags.get((region, offset))
         if flag is None:
             return False
@@ -224,7 +224,7 @@ class Flags:
         return False
 
     def by_another_lane(self, clock: WarpClock, state: ClusterState, actor: int, epoch: int, pc: int) -> bool:
-        """Whether what lanes of a warp did is known by the word of another lane alone, which had not met them."""
+        """True if accesses of a warp are known only through another lane, which had not synchronised with them."""
         apart = self.apart.get(actor)
         if apart is None:
             return False
@@ -234,7 +234,7 @@ class Flags:
 
 
 def knows(clock: WarpClock, state: ClusterState, actor: int, epoch: int) -> bool:
-    """Whether what a warp of the grid did in an epoch happened before what this one does now."""
+    """True if a grid's warp's accesses in an epoch happened before the current one of this warp."""
     cluster, me = divmod(actor - 1, state.count)
     if cluster == state.number:
         return me == clock.me or clock.weak[me] >= epoch

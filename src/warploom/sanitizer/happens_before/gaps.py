@@ -2,8 +2,8 @@
 
     earlier       later         the later one's clock must cover the earlier one in
     generic       generic       c
-    generic       async         p: a fence.proxy.async stands in between
-    asynchronous  any           known: the operation was waited for, by somebody who passed it on
+    generic       async         p: there is a fence.proxy.async in between
+    asynchronous  any           known: the operation was waited for, by a thread that passed it on
     cp.async      async         known, and carried by a fence.proxy.async
 
 `clocks` has the clocks.
@@ -19,7 +19,7 @@ NO_ORDER, WEAK, FENCE, PENDING, COPY_FENCE = "no order", "weak", "fence", "pendi
 
 
 def gap(earlier: Access, view: View, by_async: bool) -> str:
-    """What is missing between an earlier access and one with this clock; "" where nothing is."""
+    """What is missing between an earlier access and one with this clock; "" if nothing is."""
     if earlier.bit:
         if not earlier.bit & view.known:
             return PENDING

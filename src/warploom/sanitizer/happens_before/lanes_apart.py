@@ -1,11 +1,11 @@
-"""Lanes of a warp that release apart: each for itself, in shared memory, or one for others that it has not met.
+"""Lanes of a warp that release separately: for themselves in shared memory, or for others in global memory.
 
-In shared memory a release by some lanes covers what they did, and what the warp did before its lanes met (`Part`).
+In shared memory a release by some lanes covers their accesses, and the warp's before its lanes synchronised (`Part`).
 
-In global memory a warp is one component of the clocks, and whoever acquires a flag of it knows what all its lanes did.
-That is so only as long as the lanes run together (PTX ISA 8.9: lanes are threads of their own). So each warp keeps
-which lanes did what to global memory since they met. What a lane raised a flag for on behalf of others is known in
-earnest from the epoch on in which they met, or released it themselves.
+In global memory a warp is one component of the clocks, and a thread that acquires a flag of it knows what all its lanes
+did. That is correct only while the lanes run together (PTX ISA 8.9: lanes are separate threads). So each warp keeps
+which lanes did what to global memory since they synchronised. What a lane raised a flag for on behalf of others is
+definitely known only from the epoch in which they synchronised, or released it themselves.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import TypeAlias
 import numpy as np
 
 PLACES = 64
-"""Instructions of a warp that are kept of what its lanes did to shared memory since they met."""
+"""Maximum number of a warp's instructions kept for shared memory accesses since its lanes synchronised."""
 MOST = 256
-"""Accesses of a warp that are kept; what is older is forgotten."""
+"""Maximum number of a warp's accesses to keep; older ones are dropped."""
 EVERYTHING = np.iinfo(np.int32).max
-"""The epoch of what is known of a launch that is over."""
+"""The epoch for everything in a launch that has finished."""
 
 Key = tuple[int, int]
-"""Of accesses: the epoch and the instruction."""
+"""Epoch and instruction of accesses."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Part:
     """A release by some lanes of a warp.
 
     Attributes:
-        lanes: who released, as a mask; epoch: in which; p: what was carried of the warp's own accesses.
-        touched: accesses of the warp since its threads last met, as the masks of lanes that made them -> latest epoch.
-        made: the same by their instructions: pc -> mask; pc: the instruction that releases, -1 where it is none.
+        lanes: the releasing lanes, as a mask; epoch: of the release; p: the carried part of the warp's own accesses.
+        touched: accesses of the warp since its threads last synchronised: masks of lanes -> latest epoch.
+        made: the same by instruction: pc -> mask; pc: the releasing instruction, -1 if there is none.
     """
 
     lanes: int
@@ -46,7 +46,7 @@ class Part:
     pc: int = -1
 
     def covered(self, parts: Sequence[Part]) -> bool:
-        """Whether those who made these accesses have all released since, each for itself."""
+        """True if all threads that made these accesses have released since, each for itself."""
         for lanes, epoch in self.touched.items():
             for part in parts:
                 if part.epoch >= epoch:
@@ -57,17 +57,17 @@ class Part:
 
 
 Parts: TypeAlias = "Mapping[int, tuple[Part, ...]]"
-"""By the component of the warp; only of warps whose threads released apart. Never changed in place."""
+"""By the warp's component; only warps whose threads released separately. Never modified in place."""
 WHOLE: Parts = MappingProxyType({})
 
 
 @dataclass(eq=False, slots=True)
 class LanesApart:
-    """Of one warp.
+    """The state of one warp.
 
     Attributes:
-        left: accesses since the lanes met -> the lanes (a mask) that made them and have released nothing since.
-        spoken_for: accesses by lanes for which another one raised a flag -> the epoch in which they were covered.
+        left: accesses since the lanes synchronised -> the lanes (a mask) that made them and have not released since.
+        spoken_for: accesses by lanes for which another lane raised a flag -> the epoch in which they were covered.
         raised: the instruction (pc) that raised it.
     """
 
@@ -83,7 +83,7 @@ class LanesApart:
             del self.left[next(iter(self.left))]
 
     def cover(self, lanes: int, epoch: int) -> None:
-        """These lanes release what they did, or meet each other."""
+        """These lanes release their accesses, or synchronise with each other."""
         for key, left in list(self.left.items()):
             if left & ~lanes:
                 self.left[key] = left & ~lanes
@@ -93,7 +93,7 @@ class LanesApart:
                 self.spoken_for[key] = epoch
 
     def speak(self, until: int, pc: int) -> bool:
-        """A lane raises a flag (at `pc`) for all that was done up to an epoch. Whether it speaks for others."""
+        """A lane raises a flag (at `pc`) for everything up to an epoch. True if it also signals for other lanes."""
         others = [key for key in self.left if key[0] <= until]
         for key in others:
             self.spoken_for.setdefault(key, None)
@@ -104,7 +104,7 @@ class LanesApart:
         return bool(others)
 
     def uncovered(self, epoch: int, pc: int, known: int) -> bool:
-        """Whether somebody who knows of the warp up to an epoch knows of an access by the word of another lane."""
+        """True if a thread that knows the warp up to an epoch knows of an access only through another lane."""
         if known == EVERYTHING or (epoch, pc) not in self.spoken_for:
             return False
         covered = self.spoken_for[epoch, pc]

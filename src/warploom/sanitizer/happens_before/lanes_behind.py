@@ -1,7 +1,7 @@
 """What some lanes of a warp have waited for and the others have not.
 
-The clock of a warp holds what any of its lanes has acquired. Lanes are threads of their own (PTX ISA 8.9), so a lane
-that goes round a wait knows of what was waited for only when it has met one that waited.
+The clock of a warp holds what any of its lanes has acquired. Lanes are separate threads (PTX ISA 8.9), so a lane that
+bypasses a wait knows what was waited for only after it has synchronised with a lane that waited.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
 
 MOST = 16
-"""Waits of a warp that are kept between two meetings of its lanes; what is older is forgotten."""
+"""Maximum number of a warp's waits kept between two synchronisations of its lanes; older ones are dropped."""
 
 
 @dataclass(eq=False, slots=True)
 class Ahead:
-    """A wait by some lanes, or a load of theirs that acquires a flag in global memory: the mask of lanes that have
-    passed it, what the warp knew before (`far`: of other clusters), and what it told."""
+    """A wait by some lanes, or a load of theirs that acquires a flag in global memory: the mask of lanes that passed
+    it, what the warp knew before (`far`: of other clusters), and what it learned."""
 
     lanes: int
     phase: tuple[object, int]
@@ -32,34 +32,34 @@ class Ahead:
     far: Far
 
     def told_of(self, me: int, epoch: int, bit: int) -> bool:
-        """Whether the wait told of an operation (its bit), or of a warp up to an epoch."""
+        """True if the wait covered an operation (its bit), or a warp up to an epoch."""
         return bool(self.told.known & bit if bit else epoch <= self.told.c[me])
 
     def news(self, me: int, epoch: int, bit: int) -> bool:
-        """Whether the warp did not know of that before."""
+        """True if the warp did not know of that before."""
         return bool(not self.known & bit if bit else self.c[me] < epoch)
 
     def told_far(self, cluster: int, me: int, epoch: int) -> bool:
-        """Whether it told of a warp of another cluster up to an epoch."""
+        """True if it covered a warp of another cluster up to an epoch."""
         reach = self.told.far.get(cluster)
         return reach is not None and bool(epoch <= reach.c[me])
 
     def news_far(self, cluster: int, me: int, epoch: int) -> bool:
-        """Whether the warp did not know of that before."""
+        """True if the warp did not know of that before."""
         reach = self.far.get(cluster)
         return reach is None or bool(reach.c[me] < epoch)
 
 
 @dataclass(eq=False)
 class LanesBehind:
-    """Of one cluster: by warp, its waits by some of its lanes since they met."""
+    """The state of one cluster: by warp, the waits by some of its lanes since they synchronised."""
 
     ahead: dict[int, list[Ahead]] = field(default_factory=dict)
 
     def waited(
         self, clock: WarpClock, lanes: int, alive: int, phase: tuple[object, int], code: Operation, told: Released
     ) -> None:
-        """These lanes, of those alive, are about to acquire what a phase tells."""
+        """These lanes, of those alive, are about to acquire what a phase carries."""
         some = self.ahead.get(clock.me)
         if some is not None:
             for one in some:
@@ -72,7 +72,7 @@ class LanesBehind:
             del kept[:-MOST]
 
     def met(self, clock: WarpClock, lanes: int | None = None) -> None:
-        """All lanes of a warp have met, or these of them."""
+        """All lanes of a warp, or only these, have synchronised."""
         if lanes is None:
             self.ahead.pop(clock.me, None)
             return
@@ -86,14 +86,14 @@ class LanesBehind:
             one.lanes |= lanes
 
     def untold(self, me: int, lanes: int, warp: int, epoch: int, bit: int) -> Ahead | None:
-        """The wait that these lanes of a warp have gone round although it told of an access by `warp`."""
+        """The wait that these lanes of a warp bypassed although it covered an access by `warp`."""
         some = [one for one in self.ahead.get(me, ()) if one.told_of(warp, epoch, bit)]
         for one in some:
             lanes &= ~one.lanes
         return some[0] if some and lanes and some[0].news(warp, epoch, bit) else None
 
     def untold_far(self, me: int, lanes: int, cluster: int, warp: int, epoch: int) -> Ahead | None:
-        """As `untold`, of an access by a warp of another cluster."""
+        """Like `untold`, for an access by a warp of another cluster."""
         some = [one for one in self.ahead.get(me, ()) if one.told_far(cluster, warp, epoch)]
         for one in some:
             lanes &= ~one.lanes

@@ -1,17 +1,17 @@
-"""How clocks move: what orders the accesses of different threads, and of the operations that they start.
+"""Moves the clocks: the edges between accesses of different threads, and of the operations that they start.
 
     fence.proxy.async                    carries what the thread knows to the async proxy
     bar, barrier.cluster                 release at the arrival, acquire after the wait
     mbarrier arrive -> wait              release into the phase, acquire of the complete phase
-    copy that completes bytes -> wait    that operation alone is known, not what its thread did before (8.9.1.1)
-    wait for a group                     its operations are known, or that they have read their sources
+    copy that completes bytes -> wait    only that operation is known, not what its thread did before (8.9.1.1)
+    wait for a group                     its operations are known to be complete, or to have read their sources
     strong access -> strong access       release and acquire through memory (8.9.4; global memory: `flags`)
 
-Arrivals from another CTA carry memory accesses only where they release at cluster scope and the wait acquires at
-cluster scope; that asynchronous reads are done they carry at any scope (the operation itself has finished).
+Arrivals from another CTA carry memory accesses only if they release at cluster scope and the wait acquires at
+cluster scope. At any scope they carry that asynchronous reads are complete (the operation itself has finished).
 
-Two listeners surround the checkers: `Entry` gives what has just begun its place in the clocks, so that checkers can
-judge it; `Order` moves the clocks once they have.
+Two listeners surround the checkers: `Entry` gives a new event its place in the clocks, so that checkers can
+judge it; `Order` moves the clocks afterwards.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..context import Context
 
 KEPT_CODES = 64
-"""Instructions of a phase that are remembered for messages."""
+"""Maximum number of a phase's instructions that are remembered for messages."""
 
 
 class Entry(Observer):
@@ -78,7 +78,7 @@ class Entry(Observer):
 
     @staticmethod
     def _carried(state: ClusterState, operation: AsyncOperation) -> Released:
-        """What an arrival that takes its time carries: what its thread did before, or the operations that it covers."""
+        """What a delayed arrival carries: the earlier accesses of its thread, or the operations that it covers."""
         issuer = operation.issuer
         commit = _commit_of(issuer.operation)
         if commit is not None and issuer.lane is None:
@@ -175,13 +175,13 @@ class Order(Observer):
             state = self.context.state(flight.cta)
             if flight.starts.parts == "warpgroup":
                 flight.weak = self._issued_by_all(state.of_frame(frame))
-            elif flight.starts.parts == "warp":  # it reads global memory as a load does
+            elif flight.starts.parts == "warp":  # it reads global memory like a load
                 state.clocks[flight.me].touch_global()
 
     @staticmethod
     def _issued_by_all(clocks: list[WarpClock]) -> Front:
-        """What happened before the warps issued an operation: it has happened when the operation is done, but for how
-        much later the accesses themselves are done is not promised.
+        """What happened before the warps issued an operation: it has happened when the operation is complete, but it is
+        not guaranteed how much later the accesses themselves are complete.
         """
         weak = clocks[0].mark()
         for clock in clocks[1:]:
@@ -202,11 +202,11 @@ class Order(Observer):
             self._proven(frame, wait)
 
     def _proven(self, frame: Frame, wait: Waited) -> None:
-        """Operations are done, or have read their sources."""
+        """Operations are complete, or have read their sources."""
         flights = []
         for operation, lanes in wait.operations:
             for flight in flights_of(operation):
-                if flight.waiting and flight.starts.parts == "warp":  # each lane has its part, and all have to wait
+                if flight.waiting and flight.starts.parts == "warp":  # each lane has its part, and all must wait
                     if flight.warp == frame.first_warp:
                         flight.waiting &= ~lanes
                     if flight.waiting:
@@ -284,7 +284,7 @@ class Order(Observer):
         for number, (clock, mask) in enumerate(zip(state.of_frame(frame), masks, strict=True)):
             if meeting.mark is not None:
                 clock.acquire(meeting.mark)
-            state.notes(LanesBehind).heard(clock, mask)  # of all who arrived, lanes of its own warp too
+            state.notes(LanesBehind).heard(clock, mask)  # of all that arrived, also lanes of its own warp
             if not frame.cta.warps[frame.first_warp + number].alive & ~mask:
                 clock.meet()
                 state.notes(LanesBehind).met(clock)
@@ -336,7 +336,7 @@ class Order(Observer):
             if not mask:
                 continue
             clock.heard += 1
-            if code.pc in self.context.unchecked:  # it may have been false as well
+            if code.pc in self.context.unchecked:  # the result may also have been false
                 state.glances[clock.me] = code
                 continue
             if barrier.phase > 0:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LEVELS = {"": 0, "cta": 1, "cluster": 2, "gpu": 3, "sys": 4}
-"""How far an order reaches; 0 is a weak access."""
+"""The reach of an order; 0 is a weak access."""
 
 
 class Place(NamedTuple):
-    """Where a thread runs: its cluster's number, its CTA's rank there, its GPU."""
+    """The location of a thread: its cluster's number, its CTA's rank there, its GPU."""
 
     cluster: int
     rank: int
@@ -17,7 +17,7 @@ class Place(NamedTuple):
 
 
 def needed(a: Place, b: Place) -> int:
-    """The level that a scope must have to include both of two threads: that of their lowest common place."""
+    """The level that a scope must have to include both threads: that of their lowest common level."""
     if a.device != b.device:
         return LEVELS["sys"]
     if a.cluster != b.cluster:

@@ -1,4 +1,4 @@
-"""What a signal to an mbarrier carries to who waits for it: an arrival, a commit, or a complete_tx by a thread."""
+"""What a signal to an mbarrier carries to the waiting thread: an arrival, a commit, or a complete_tx by a thread."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 def reaches(code: Operation, remote: bool) -> bool:
-    """Whether the scope of a signal includes who waits. remote: for another CTA's barrier."""
+    """True if the scope of a signal includes the waiting thread. remote: for another CTA's barrier."""
     return not remote or LEVELS[code.order.scope] >= LEVELS["cluster"]
 
 
 def behind_fence(clock: WarpClock, code: Operation, remote: bool) -> Released | None:
-    """What a relaxed signal publishes: what the last release fence in front of it covered, if both reach (8.8)."""
+    """What a relaxed signal publishes: what the last preceding release fence covered, if both scopes suffice (8.8)."""
     if code.order.sem != "relaxed" or not reaches(code, remote):
         return None
     return clock.published if not remote or LEVELS[clock.published_scope] >= LEVELS["cluster"] else None
 
 
 def narrowed(released: Released, code: Operation, remote: bool) -> Released:
-    """Of what its thread did, what a signal carries: where it is relaxed, or does not reach, no memory accesses."""
+    """The part of a thread's accesses that a signal carries: none if it is relaxed, or its scope is too narrow."""
     if reaches(code, remote) and code.order.sem != "relaxed":
         return released
     return released.only_operations() if remote else released.relaxed()

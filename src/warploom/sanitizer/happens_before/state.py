@@ -1,6 +1,6 @@
-"""What the sanitizer knows of one cluster: its warps' clocks, its shared memory's shadows, its operations in flight.
+"""The sanitizer's state for one cluster: its warps' clocks, its shared memory's shadows, its operations in flight.
 
-Everything here dies with the cluster, so operations and accesses are numbered within it.
+Everything here is dropped with the cluster, so operations and accesses are numbered within it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class PhaseRecord:
         own, others: what the arrivals from its own CTA and those from other CTAs carried.
         codes: the instructions that delivered or arrived.
         arrived, again: lanes that arrived once, and more than once, by (CTA, warp).
-        seen: whether a wait saw the phase complete.
-        heard: how often each warp had learned something of others when the phase was complete.
-        released: an arrival by a thread of another CTA that releases what it did to the cluster, or a store of one
+        seen: True if a wait saw the phase complete.
+        heard: how often each warp had learned something from others when the phase completed.
+        released: an arrival by a thread of another CTA that releases its accesses to the cluster, or a store of one
             that completes bytes (st.async, red.async).
     """
 
@@ -55,7 +55,7 @@ class PhaseRecord:
     _told: dict[bool, Released] = field(default_factory=dict)
 
     def told(self, wide: bool) -> Released:
-        """What a wait for this phase, which is complete, acquires; `wide`: at the scope of the cluster or wider."""
+        """What a wait for this complete phase acquires; `wide`: at the scope of the cluster or wider."""
         found = self._told.get(wide)
         if found is None:
             found = self._told[wide] = self.own.copy()
@@ -72,7 +72,7 @@ class PhaseRecord:
             self.arrived[warp] = before | lanes
 
     def unheard(self, state: ClusterState, by: Issuer, clocks: list[tuple[WarpClock, int]]) -> bool:
-        """Whether an issuer has learned nothing of others since the phase was complete, which was not its own."""
+        """True if an issuer has learned nothing from others since the phase completed, which was not its own."""
         for clock, mask in clocks:
             lanes = mask if by.lane is None else 1 << by.lane % WARP
             if clock.heard == self.heard[clock.me]:
@@ -87,11 +87,11 @@ class PhaseRecord:
 
 @dataclass(eq=False)
 class BarrierRecord:
-    """An mbarrier: the phase in progress, the one before, and the number of the access that initialised it.
+    """An mbarrier: the current phase, the preceding one, and the number of the access that initialised it.
 
     `fenced`: its thread has executed fence.mbarrier_init since, so that a relaxed cluster barrier makes it visible.
-    `met`: the epoch in which that thread's warp then came to a barrier of the cluster, unfenced: who has heard of later
-    ones came there long ago.
+    `met`: the epoch in which that thread's warp then arrived at a cluster barrier, unfenced: a warp that knows of
+    later epochs passed that barrier long ago.
     `always`: the lanes that arrived in every complete phase, by (CTA, warp); None before the first.
     """
 
@@ -103,11 +103,11 @@ class BarrierRecord:
     always: dict[tuple[Cta, int], int] | None = None
 
     def met_long_ago(self, clock: WarpClock, init: Access) -> bool:
-        """Whether the warp has heard of what the initialising one did behind the cluster's barrier, at any scope."""
+        """True if the warp knows of accesses of the initialising warp after the cluster's barrier, at any scope."""
         return self.met is not None and clock.weak[init.me] > self.met
 
     def visible_to(self, clock: WarpClock, init: Access) -> bool:
-        """Whether a warp knows that the barrier is initialised."""
+        """True if a warp knows that the barrier is initialised."""
         return clock.c[init.me] >= init.epoch or self.fenced and clock.weak[init.me] >= init.epoch
 
 
@@ -117,7 +117,7 @@ def record_of(barrier: MBarrier) -> BarrierRecord:
 
 @dataclass(eq=False, slots=True)
 class Waited:
-    """The latest phase of a barrier that a warp saw complete (-1: none yet, it was fresh), where, and at which step."""
+    """The latest phase of a barrier that a warp saw complete (-1: none yet, it was new), where, and at which step."""
 
     phase: int
     code: Operation
@@ -128,13 +128,13 @@ class ClusterState:
     """See the module's docstring.
 
     Attributes:
-        number: of the cluster, in the order in which clusters were first seen.
+        number: of the cluster, in the order in which clusters first appeared.
         clocks: of all warps, CTA by CTA.
         accesses: by number; 0 is none.
         exits: the clock of each warp when it exited.
-        waits: (CTA, offset of a barrier, warp) -> what it waited for last.
-        glances: warp -> the last wait it executed whose result nobody looks at.
-        unfenced: barriers a warp has initialised since its last fence.mbarrier_init.
+        waits: (CTA, offset of a barrier, warp) -> its latest wait.
+        glances: warp -> the last wait it executed whose result nothing uses.
+        unfenced: barriers that a warp has initialised since its last fence.mbarrier_init.
         places: what was released at an address of shared memory.
         waited_for_grid: warps that passed griddepcontrol.wait -> their epoch after it.
         issued: (family, warp, lane or None) -> the bits of all its operations that a commit of the family covers.
@@ -164,7 +164,7 @@ class ClusterState:
         self._notes: dict[type, object] = {}
 
     def notes(self, kind: type[Notes]) -> Notes:
-        """What one checker keeps of this cluster; made when first asked for."""
+        """A checker's own state for this cluster, created when first requested."""
         found = self._notes.get(kind)
         if found is None:
             found = self._notes[kind] = kind()
@@ -193,11 +193,11 @@ class ClusterState:
         return [(clock, mask) for clock, mask in zip(self.of_frame(frame), masks, strict=True) if mask]
 
     def active(self, frame: Frame) -> list[tuple[WarpClock, int]]:
-        """As `among`, of the lanes that execute."""
+        """Like `among`, for the active lanes."""
         return self.among(frame, frame.active_lanes)
 
     def clocks_of(self, by: Issuer) -> list[tuple[WarpClock, int]]:
-        """As `active`, of an issuer: the warp of its lane, or all warps that it stands for."""
+        """Like `active`, for an issuer: the warp of its lane, or all warps that it represents."""
         if by.lane is None:
             return self.active(by.frame)
         first = by.lane // WARP * WARP
@@ -222,7 +222,7 @@ class ClusterState:
     # -- accesses --------------------------------------------------------------------------------------------------
 
     def generic(self, clock: WarpClock, cta: Cta, code: Operation, writes: bool, strong: bool, proxy: str) -> int:
-        """The number of a warp's access in its present epoch."""
+        """The number of a warp's access in its current epoch."""
         key = (clock.me, clock.epoch, code.pc, writes, proxy)
         found = self._numbers.get(key)
         if found is None:
@@ -232,21 +232,21 @@ class ClusterState:
         return found
 
     def flight(self, operation: AsyncOperation, cta: Cta, warp: int, starts: effects.Starts) -> Flight:
-        """A new operation's place in the clocks."""
+        """Give a new operation its place in the clocks."""
         flight = Flight(1 << self._bits, 2 << self._bits, operation, cta, warp, self.me(cta, warp), starts)
         self._bits += 2
         self.flights.append(flight)
         return flight
 
     def note_issued(self, flight: Flight) -> None:
-        """A commit by its thread (or, of an operation of a whole warp, by its warp) will cover the operation."""
+        """A commit by its thread (or, for an operation of a whole warp, by its warp) will cover the operation."""
         if flight.committed_in:
             lane = flight.operation.issuer.lane_of_warp if flight.starts.parts == "lane" else None
             key = (flight.committed_in, flight.me, lane)
             self.issued[key] = self.issued.get(key, 0) | flight.all
 
     def of_flight(self, flight: Flight, writes: bool, proxy: str) -> int:
-        """The number of an operation's reads or writes. What reduces is atomic, element by element: it is strong."""
+        """The number of an operation's reads or writes. A reduction is atomic, element by element, so it is strong."""
         number = len(self.accesses)
         strong = writes and any(
             one.how == effects.UPDATES and one.space != "register"

@@ -1,4 +1,4 @@
-"""What an access is checked against: the clock of a warp, or the meet of a warpgroup's, as plain numbers."""
+"""The clock that an access is checked against, as plain numbers: of a warp, or the meet of a warpgroup's clocks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .lanes_apart import Part
 class View:
     """The clock that an access is checked against: a warp's, or the meet of a warpgroup's.
 
-    `ordered`: numbers of accesses that were found to happen before this, for generic accesses. `rows`, `epochs`: for
-    notes of reads, see `shared_memory`. A view is thrown away when the clocks move on.
+    `ordered`: numbers of accesses that are known to happen before this, for generic accesses. `rows`, `epochs`: for
+    records of reads, see `shared_memory`. A view is discarded when the clocks move.
     """
 
     c: list[int]
@@ -29,14 +29,14 @@ class View:
     parts: dict[int, tuple[Part, ...]] = field(default_factory=dict)
 
     def has_from(self, me: int, lanes: int, epoch: int) -> bool:
-        """Whether each of these lanes of a warp has released for itself what it did up to an epoch."""
+        """True if each of these lanes of a warp has itself released its accesses up to an epoch."""
         for part in self.parts.get(me, ()):
             if part.epoch >= epoch:
                 lanes &= ~part.lanes
         return not lanes
 
     def heard_of(self, me: int, epoch: int) -> bool:
-        """Whether all lanes of a warp that accessed memory in an epoch have released for themselves since."""
+        """True if all lanes of a warp that accessed memory in an epoch have released for themselves since."""
         for part in self.parts.get(me, ()):
             if part.epoch >= epoch:
                 made = [lanes for lanes, latest in part.touched.items() if latest >= epoch]

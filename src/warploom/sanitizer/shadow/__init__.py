@@ -1,1 +1,1 @@
-"""What was last done to each byte."""
+"""Shadow memory: the latest accesses to each byte."""

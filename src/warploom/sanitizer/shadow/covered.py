@@ -1,7 +1,7 @@
 """Weak writes under strong ones: an atomic of a store's own thread does not hide the store from others' atomics.
 
-The shadow keeps the last write of a granule. Two strong accesses do not race (PTX ISA 8.7.1), so where a strong write
-comes over a weak one, the weak one is kept below it for the strong accesses that follow.
+The shadow keeps the last write of a granule. Two strong accesses do not race (PTX ISA 8.7.1), so if a strong write
+overwrites a weak one, the weak one is kept below it for later strong accesses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .shadow import Granules, Shadow, distinct
 
 
 def weak_below(state: ClusterState, shadow: Shadow, granules: np.ndarray) -> np.ndarray | None:
-    """The weak writes that a strong one covers, or that what it covers has covered; None where there is none."""
+    """The weak writes that a strong one covers, directly or indirectly; None if there is none."""
     last = shadow.last[granules]
     found = np.zeros_like(last) if shadow.under is None else shadow.under[granules]
     for number in filter(None, distinct(last)):

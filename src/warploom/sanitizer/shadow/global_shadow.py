@@ -1,8 +1,8 @@
-"""Shadow memory of global buffers: who wrote each granule last, and who has read it since.
+"""Shadow memory of global buffers: the last write of each granule, and the reads since.
 
 An access is one 64-bit number: the warp of the grid that made it, its epoch (or the number of its asynchronous
-operation), the instruction, and how strong it is. Buffers are large and clusters come and go, so nothing else is kept
-of an access. Of many readers the last is kept, and the last of another cluster. 0 means no access.
+operation), the instruction, and how strong it is. Buffers are large and clusters come and go, so nothing else is
+kept. Of several reads the last is kept, and the last by another cluster. 0 means no access.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 PC_SHIFT, EPOCH_SHIFT, ACTOR_SHIFT = 3, 21, 40
 PC_MASK, EPOCH_MASK = (1 << 18) - 1, (1 << 19) - 1
 ASYNC_ACTOR = 1 << 22
-"""Added to the actor's number for an asynchronous operation of its."""
+"""Added to the actor's number for one of its asynchronous operations."""
 LOGGED = 1 << 14
-"""Reads by copies that are remembered before they are put into the shadow."""
+"""Maximum number of reads by copies that are logged before they are entered into the shadow."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Deed:
 
 
 def pack(actor: int, epoch: int, pc: int, level: int, asynchronous: bool = False) -> int:
-    """An access as a number; 0, which is none, where a field is too small for it."""
+    """An access as a number; 0, which means none, if a field is too small for it."""
     if actor >= ASYNC_ACTOR or epoch > EPOCH_MASK or pc > PC_MASK:
         return 0
     actor += ASYNC_ACTOR if asynchronous else 0
@@ -59,9 +59,9 @@ class GlobalShadow:
     """The shadow of one buffer.
 
     Attributes:
-        last: the last write of each granule; reads: the last read since; others: the last by another cluster than
+        last: the last write of each granule; reads: the last read since; others: the last read by a cluster other than
             that one's.
-        written, was_read: whether there is any.
+        written, was_read: True if there is any.
     """
 
     def __init__(self, region: Region, granule: int) -> None:
@@ -77,14 +77,14 @@ class GlobalShadow:
         self._log: list[tuple[Bytes | Box, int]] = []
 
     def granules(self, index: np.ndarray, size: int, count: int) -> np.ndarray:
-        """The granules of `count` elements of `size` bytes from each index on: (parts, lanes), or (lanes,)."""
+        """The granules of `count` elements of `size` bytes starting at each index: (parts, lanes), or (lanes,)."""
         total = size * count
         first = index if size == self.granule else (index * size) >> self.shift
         parts = total >> self.shift
         return first if parts <= 1 else first + np.arange(parts)[:, None]
 
     def views(self, place: Bytes | Box, machine: Machine) -> list[np.ndarray]:
-        """`last`, `reads` and `others` where a copy reads or writes; empty where it touches nothing."""
+        """`last`, `reads` and `others` for the area that a copy reads or writes; empty if there is none."""
         if isinstance(place, Bytes):
             part = slice(place.start >> self.shift, -(-(place.start + place.size) >> self.shift))
             return [array[part] for array in (self.last, self.reads, self.others)]
@@ -96,7 +96,7 @@ class GlobalShadow:
         inner = (window.shape[-1] - 1) * window.strides[-1] + window.itemsize
         first, inside = at >> self.shift, at & (self.granule - 1)
         outer = window.strides[:-1]
-        if any(stride & (self.granule - 1) for stride in outer):  # rows that share granules: the whole stretch
+        if any(stride & (self.granule - 1) for stride in outer):  # rows that share granules: the whole range
             span = sum((n - 1) * stride for n, stride in zip(window.shape[:-1], outer, strict=True)) + inner
             part = slice(first, -(-(at + span) >> self.shift))
             return [array[part] for array in (self.last, self.reads, self.others)]
@@ -107,20 +107,20 @@ class GlobalShadow:
         ]
 
     def granules_in(self, view: np.ndarray, hits: np.ndarray) -> np.ndarray:
-        """Which granules are hits in one of `views`."""
+        """The granules of hits in one of `views`."""
         starts = view.__array_interface__["data"][0] + np.argwhere(hits) @ np.array(view.strides)
         origins = (array.__array_interface__["data"][0] for array in (self.last, self.reads, self.others))
         inside: np.ndarray = next(starts - origin for origin in origins if 0 <= starts[0] - origin < self.count * 8)
         return inside // 8
 
     def log_read(self, place: Bytes | Box, number: int, machine: Machine, count: int) -> None:
-        """A copy reads; put into the shadow once somebody writes the buffer."""
+        """Log a read by a copy; it is entered into the shadow before the next write of the buffer."""
         self._log.append((place, number))
         if self.written or len(self._log) >= LOGGED:
             self.settle(machine, count)
 
     def settle(self, machine: Machine, count: int) -> None:
-        """Put logged reads into the shadow. `count`: warps of a cluster."""
+        """Enter logged reads into the shadow. `count`: warps of a cluster."""
         for place, number in self._log:
             views = self.views(place, machine)
             if views:
@@ -130,7 +130,7 @@ class GlobalShadow:
     def note_read(
         self, reads: np.ndarray, others: np.ndarray, where: np.ndarray | slice, numbers: np.ndarray | int, count: int
     ) -> None:
-        """Set the last read, and keep the one before where another cluster made it."""
+        """Set the last read, and keep the previous one if another cluster made it."""
         self.was_read = True
         before = reads[where]
         if np.count_nonzero(before):

@@ -1,4 +1,4 @@
-"""Which granules an asynchronous operation reads or writes."""
+"""The granules that an asynchronous operation reads or writes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .shadow import Granules, Shadow
 def granules_of(
     shadow: Shadow, place: object, flight: Flight, operands: dict[int, tuple[object, np.ndarray]]
 ) -> Granules:
-    """The granules of an operation's source or target; of lanes, those of the flight's own warp.
+    """The granules of an operation's source or target; for lanes, those of the flight's own warp.
 
-    operands: those of matrix operands that were asked for before, by their chunk map; it grows.
+    operands: a cache of the granules of matrix operands, by their chunk map; it grows.
     """
     if isinstance(place, OperandPlace):
         key = id(place.map)

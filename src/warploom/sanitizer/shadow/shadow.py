@@ -1,6 +1,7 @@
-"""Shadow memory: for every granule of a CTA's shared memory, who wrote it last and who has read it since.
+"""Shadow memory: for each granule of a CTA's shared memory, the last write and the reads since.
 
-A granule is 4 bytes, or fewer where the kernel accesses fewer. Accesses are numbered in a cluster's list; the shadow
+A granule is 4 bytes, or fewer if the kernel makes narrower accesses. Accesses are numbered in a cluster's list; the
+shadow
 holds these numbers. Reads by asynchronous operations are sets of operations, numbered likewise, because several may
 read a stage at once; reads by warps are epochs, one row for each warp that ever read.
 """
@@ -28,11 +29,11 @@ class Shadow:
         last: number of the last write of each granule, 0 for none.
         readers: number of the set of asynchronous operations that have read it since.
         pairs: both as one number, `last` in the low half, for readers of both.
-        epochs, codes: (rows, granules): when each warp read it last, and at which instruction; `rows` gives the
+        epochs, codes: (rows, granules): when each warp last read it, and with which instruction; `rows` gives the
             row of a warp.
-        tags: for each 16-byte chunk, which chunk of which tensor box it holds, 0 where that is not known.
-        under: number of the weak write that a strong one (an atomic) has covered, 0 for none; made at the first.
-        origins: for each chunk the global address that cp.async brought it from; made at the first such copy.
+        tags: for each 16-byte chunk, which chunk of which tensor box it holds, 0 if unknown.
+        under: number of the weak write that a strong one (an atomic) has covered, 0 for none; created when needed.
+        origins: for each chunk the global address that cp.async copied it from; created at the first such copy.
     """
 
     def __init__(self, region: Region, granule: int) -> None:
@@ -55,7 +56,7 @@ class Shadow:
         self.tagged = False
 
     def row(self, me: int) -> int:
-        """The row of a warp, made at its first read."""
+        """The row of a warp, created at its first read."""
         found = self.rows.get(me)
         if found is None:
             found = self.rows[me] = len(self.warps)
@@ -75,24 +76,24 @@ class Shadow:
         return np.maximum.reduce(epochs, axis=every, initial=0).tolist()
 
     def elements(self, index: np.ndarray, size: int, count: int) -> np.ndarray:
-        """The granules of `count` elements of `size` bytes from each index on: (parts, lanes), or (lanes,)."""
+        """The granules of `count` elements of `size` bytes starting at each index: (parts, lanes), or (lanes,)."""
         total = size * count
         first = index if size == self.granule else (index * size) >> self.shift
         parts = total >> self.shift
         return first if parts <= 1 else first + np.arange(parts)[:, None]
 
     def span(self, start: int, size: int) -> slice:
-        """The granules of a stretch of bytes."""
+        """The granules of a range of bytes."""
         return slice(start >> self.shift, -(-(start + size) >> self.shift))
 
     def cover(self, granules: np.ndarray, numbers: np.ndarray) -> None:
-        """Keep these weak writes below the strong one that has come."""
+        """Keep these weak writes below the strong one that overwrites them."""
         if self.under is None:
             self.under = np.zeros(self.last.size, np.int32)
         self.under[granules] = numbers
 
     def untag(self, granules: np.ndarray | slice) -> None:
-        """Forget what box the chunks of these granules came from."""
+        """Drop the box tags of these granules' chunks."""
         chunks: np.ndarray | slice
         if isinstance(granules, slice):
             chunks = slice(granules.start // self.per_chunk, -(-granules.stop // self.per_chunk))
@@ -131,13 +132,13 @@ class Readers:
 
 
 def uniform(values: np.ndarray) -> int | None:
-    """The number that all elements of an array are, if there is one."""
-    raw = values.tobytes()  # comparing bytes is the fastest way to see that all are one
+    """The number that all elements of an array equal, if there is one."""
+    raw = values.tobytes()  # comparing bytes is the fastest test for equal elements
     return values.item(0) if raw and raw == raw[: values.itemsize] * values.size else None
 
 
 def distinct(values: np.ndarray) -> list[int]:
-    """The different numbers in an array; cheap where there is only one."""
+    """The distinct numbers in an array; cheap if there is only one."""
     one = uniform(values)
     if one is not None or not values.size:
         return [] if one is None else [one]

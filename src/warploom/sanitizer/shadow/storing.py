@@ -1,4 +1,4 @@
-"""The store that is being looked at, before it takes effect: whether it changes anything."""
+"""The store under examination, before it takes effect: whether it changes anything."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Storing:
 
     @classmethod
     def of(cls, place: Lanes, values: np.ndarray | None, summed: int) -> Storing | None:
-        """None for what stores nothing."""
+        """None for an instruction that stores nothing."""
         return cls(place, values, summed) if values is not None else None
 
     def changes_nothing(self, granules: np.ndarray, granule: int) -> bool:
-        """Whether what it writes to these granules is what they hold, and lanes that meet there write the same."""
+        """True if it writes to these granules what they hold, and lanes with a common address write the same."""
         place = self.place
         new = np.ascontiguousarray(self.values[:, place.lanes]).view(f"u{place.size}")
         index = place.index + np.arange(len(new))[:, None]
@@ -42,12 +42,12 @@ class Storing:
             return self.summed == WARP - 1 and self._same_sums(
                 at, new, np.broadcast_to(place.lanes, chosen.shape)[chosen]
             )
-        met = np.unique(at).size < at.size  # several lanes write one place: what it held before is not in question
+        met = np.unique(at).size < at.size  # several lanes write one address: its old contents do not matter
         return bool(met or (place.region.as_type(np.dtype(f"u{place.size}"))[at] == new).all())
 
     @staticmethod
     def _same_sums(at: np.ndarray, new: np.ndarray, lanes: np.ndarray) -> bool:
-        """Whether the warps that store at one place hold the same sums, each rounded in the same ways."""
+        """True if the warps that store to one address hold the same sums, rounded in the same ways."""
         stored: dict[int, dict[int, set[int]]] = {}
         for place, value, warp in zip(at.tolist(), new.tolist(), (lanes // WARP).tolist(), strict=True):
             stored.setdefault(place, {}).setdefault(warp, set()).add(value)

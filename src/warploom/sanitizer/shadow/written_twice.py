@@ -1,6 +1,6 @@
-"""Bytes of global memory that two copies write without an order: whether both bring the same.
+"""Bytes of global memory that two unordered copies write: whether both write the same values.
 
-Which of the two lands last is open, so the bytes are looked at when each has landed.
+Either may land last, so the bytes are compared when each has landed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .global_shadow import GlobalShadow
 
 NOT_COMPLETE, SAME = "not complete", "same value"
-"""What is missing between two copies; of equal bytes only the order."""
+"""What is missing between two copies; if the bytes are equal, only the order."""
 
 Copy = tuple[int, int]
 """The warp of the grid that issued a copy, and the copy's number."""
@@ -41,7 +41,7 @@ class _Pair:
 
 
 class WrittenTwice:
-    """Pairs of copies of which not both have landed."""
+    """Pairs of copies of which at least one has not landed."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -50,7 +50,7 @@ class WrittenTwice:
     def add(
         self, shadow: GlobalShadow, granules: np.ndarray, first: Copy, second: Flight, report: Callable[[str], None]
     ) -> None:
-        """Two copies write these granules; `report` will hear SAME where the bytes are equal, else NOT_COMPLETE."""
+        """Two copies write these granules; `report` is called with SAME if the bytes are equal, else NOT_COMPLETE."""
         pair = _Pair(shadow, granules, report, {self._copy(second)})
         pending = self.context.machine.engine.pending()
         if any(first == copy for operation in pending for copy in self._copies(operation)):
@@ -72,7 +72,7 @@ class WrittenTwice:
                     pair.report(SAME if pair.held[0] == pair.held[1] else NOT_COMPLETE)
 
     def give_up(self) -> None:
-        """The run is over: what has not landed counts as different."""
+        """The run has finished: copies that have not landed count as different."""
         for pair in self._pairs:
             pair.report(NOT_COMPLETE)
         self._pairs.clear()
