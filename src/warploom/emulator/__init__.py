@@ -1,6 +1,6 @@
-"""The CPU machine: runs any PTX, lanes vectorised with NumPy, asynchronous operations completing later.
+"""The CPU machine: runs any PTX with lanes vectorised in NumPy; asynchronous operations complete later.
 
-`api.run` runs one launch. The rooms, from the ground up: `numerics` (arithmetic), `machine` (state), `program` (a text
-made ready to run), `engines` (what completes later), `ops` (what each instruction does), `diagnosis` (reports),
-`schedule` (who runs next). Observers, such as the sanitizer, stand above this floor and are passed to `api.run`.
+`api.run` runs one launch. The subpackages, bottom up: `numerics` (arithmetic), `machine` (state), `program` (prepares
+a text), `engines` (asynchronous operations), `ops` (semantics of each instruction), `diagnosis` (reports), `schedule`
+(who runs next). Observers, such as the sanitizer, belong to a higher layer and are passed to `api.run`.
 """

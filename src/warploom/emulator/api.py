@@ -2,9 +2,9 @@
 
     report = run(asm.parse(text), "gemm", [a, b, c, np.uint32(64)], grid=(4, 4, 1), block=(128, 1, 1))
 
-Arguments come in parameter order: a NumPy array is a global buffer (updated in place), a NumPy scalar goes by
-value, a `TensorMapArgument` is a tensor map over an array, a `StructArgument` a structure with such things in it.
-`runtime.emulate` is the public way in.
+Arguments come in parameter order: a NumPy array is a global buffer (updated in place), a NumPy scalar is passed by
+value, a `TensorMapArgument` is a tensor map over an array, a `StructArgument` a structure that contains such things.
+`runtime.emulate` is the public entry point.
 """
 
 from __future__ import annotations
@@ -76,28 +76,28 @@ def run(
     """Emulate one launch, on one device or on several at once.
 
     Args:
-        module: the text's tree; `Codes` of it where it is run again and again.
-        entry: the kernel's name; None where the text has only one.
+        module: the text's tree; `Codes` of it if it is run repeatedly.
+        entry: the kernel's name; None if the text has only one.
         grid, block, cluster: sizes in CTAs, threads and CTAs. `block` and `cluster` default to the text's
             `.reqntid`/`.maxntid` and `.reqnctapercluster`.
         dynamic_smem: bytes of dynamic shared memory.
-        detailed: count bank conflicts and sectors too, which costs time.
+        detailed: also count bank conflicts and sectors, which costs time.
         schedule, seed: see `policy`.
         numerics: "exact" or "hardware", see `numerics`.
-        on_progress: called with (clusters done, clusters in all).
+        on_progress: called with (clusters finished, total clusters).
         max_clusters: run only the first clusters of the grid (for estimates).
-        names: what the author calls things, for messages.
-        watch: makers of the observers that see the run's events; what they find is in the report.
-        choose: makes every choice of the machine, in place of the schedule; see `schedule.controlled`.
-        dependent: the launch may overlap the end of the grid in front (PTX ISA 9.7.13.13), for the sanitizer.
-        written_in_front: the arrays that the grid in front writes, where that is known.
+        names: the author's names, for messages.
+        watch: factories of the observers that receive the run's events; the report contains their findings.
+        choose: makes every choice of the machine instead of the schedule; see `schedule.controlled`.
+        dependent: the launch may overlap the end of the preceding grid (PTX ISA 9.7.13.13), for the sanitizer.
+        written_in_front: the arrays that the preceding grid writes, if known.
         others: the arguments of the devices after the first, each of which runs the same grid. All share one address
-            space. owners: the device that holds an array, by the array's id; where left out, the first that gets it.
+            space. owners: the device that holds an array, by the array's id; by default the first one that gets it.
         calls: how often each device launches the grid, one launch after the other in its stream.
-        unwritten: what shared memory holds before it is written, repeated.
-        copies: beside the kernel, by device and stream; see `machine.copy_streams`.
+        unwritten: initial contents of shared memory, repeated.
+        copies: copies beside the kernel, by device and stream; see `machine.copy_streams`.
 
-    Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
+    Raises ArgumentError and ArgumentTypeError for an invalid launch, EmulationError for errors during it.
     """
     started = time.perf_counter()
     function = find_entry(module.module if isinstance(module, Codes) else module, entry)
@@ -208,7 +208,7 @@ def find_entry(module: Module, entry: str | None) -> Function:
     if entry is None:
         if len(entries) == 1:
             return entries[0]
-        raise ArgumentError("the text does not have exactly one kernel, so say which", got=names, hint="pass entry=")
+        raise ArgumentError("the text does not have exactly one kernel: name one", got=names, hint="pass entry=")
     for function in entries:
         if function.name == entry:
             return function
@@ -224,10 +224,10 @@ def _required(function: Function, names: tuple[str, ...]) -> Dim3 | None:
 
 
 def _check_launch(function: Function, block: Dim3, cluster: Dim3) -> None:
-    """The launch against what the text says about it."""
+    """Check the launch against the directives of the text."""
     threads, most = prod(block), _required(function, ("maxntid",))
     if most is not None and threads > prod(most):
-        raise ArgumentError(f"{function.name} says .maxntid {most}", got=f"block {block}")
+        raise ArgumentError(f"{function.name} has .maxntid {most}", got=f"block {block}")
     exact = _required(function, ("reqntid",))
     if exact is not None and exact != tuple(block):
         raise ArgumentError(f"{function.name} requires .reqntid {exact}", got=f"block {block}")
@@ -241,7 +241,7 @@ def _check_shared(code: Code, function: Function) -> None:
     most = code.arch.shared_per_cta
     if size > most:
         raise ArgumentError(
-            f"{function.name} asks for {size} bytes of shared memory", expected=f"at most {most} on {code.arch.name}"
+            f"{function.name} requests {size} bytes of shared memory", expected=f"at most {most} on {code.arch.name}"
         )
 
 
@@ -252,6 +252,6 @@ LOCAL_LIMIT = 512 * 1024
 def _check_local(code: Code, function: Function) -> None:
     if code.local_bytes > LOCAL_LIMIT:
         raise ArgumentError(
-            f"{function.name} asks for {code.local_bytes} bytes of local memory for each thread",
+            f"{function.name} requests {code.local_bytes} bytes of local memory for each thread",
             expected=f"at most {LOCAL_LIMIT}",
         )

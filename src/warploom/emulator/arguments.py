@@ -1,4 +1,4 @@
-"""Arguments of a kernel as bytes of its parameters: buffers get addresses, maps and structures their contents."""
+"""Arguments of a kernel as parameter bytes: buffers become addresses, maps and structures their contents."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Argument: TypeAlias = Union[np.ndarray, np.generic, TensorMapArgument, "StructAr
 
 @dataclass(frozen=True, eq=False)
 class StructArgument:
-    """A structure as a kernel's argument: by value, or, where the parameter is a pointer, in memory of its own.
+    """A structure as a kernel's argument: by value or, if the parameter is a pointer, in separate memory.
 
-    at: what stands at a byte offset: an array's address, a tensor map, a number, the address of another structure.
-    names: of what stands there, by offset, for messages.
+    at: the part at a byte offset: an array's address, a tensor map, a number, the address of another structure.
+    names: names of these parts, by offset, for messages.
     """
 
     data: bytes
@@ -33,16 +33,16 @@ class StructArgument:
 
 @dataclass(frozen=True, eq=False)
 class MultimemArgument:
-    """A multimem address as a kernel's argument, a pointer: of arrays of one size, by rank."""
+    """A multimem address as a kernel's argument, a pointer: for arrays of one size, by rank."""
 
     arrays: tuple[np.ndarray, ...]
 
 
 class Binder:
-    """Writes arguments to parameters, and gives each array an address, once however often it is passed.
+    """Writes arguments to parameters, and gives each array one address, however often it is passed.
 
     Attributes:
-        arrays: those that were passed, device by device, in order; maps: the tensor maps.
+        arrays: the passed arrays, device by device, in order; maps: the tensor maps.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Binder:
         self._structures: list[np.ndarray] = []
 
     def place_own(self, arguments: Sequence[Argument], device: int) -> None:
-        """Place the arrays that this device holds, so that messages call them by what it calls them."""
+        """Place the arrays that this device holds, so that messages use its names for them."""
         for parameter, argument in zip(self.code.parameters, arguments, strict=False):
             for name, array in _arrays(argument, self._name(parameter)):
                 if self.owners.get(id(array)) == device:
@@ -71,7 +71,7 @@ class Binder:
 
     @property
     def shared(self) -> list[Region]:
-        """The buffers that several GPUs were passed."""
+        """The buffers that were passed to several GPUs."""
         return [region for region, devices in self._reached.items() if len(devices) > 1]
 
     def find(self, array: np.ndarray) -> tuple[Region, int]:
@@ -111,7 +111,7 @@ class Binder:
         return parameters
 
     def _bytes(self, argument: Argument, name: str, device: int, by_value: bool = False) -> np.ndarray:
-        """What stands in the parameter for an argument. by_value: a structure stands there, not its address."""
+        """The parameter bytes for an argument. by_value: the structure itself, not its address."""
         if isinstance(argument, TensorMapArgument):
             placed, address = self._place(argument.array, name, device)
             self.arrays.append(argument.array)
@@ -123,7 +123,7 @@ class Binder:
             raw = self._structure(argument, name, device)
             if by_value:
                 return raw
-            self._structures.append(raw)  # its memory has to stay
+            self._structures.append(raw)  # keeps its memory alive
             return _pointer(self._place(raw, name, device)[1])
         if isinstance(argument, np.ndarray) and argument.ndim > 0:
             self.arrays.append(argument)
@@ -155,7 +155,7 @@ class Binder:
         return raw
 
     def _place(self, array: np.ndarray, name: str, device: int) -> tuple[Allocation, int]:
-        """Where an array stands, and its address: a view into an array that was placed before shares its memory."""
+        """The allocation of an array, and its address: a view into an already placed array shares its memory."""
         caller, device = device, self.owners.get(id(array), device)
         span = byte_view(array)
         low = int(span.__array_interface__["data"][0])
@@ -173,7 +173,7 @@ class Binder:
 
 
 def _arrays(argument: Argument, name: str) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays that an argument leads to, and what messages call them."""
+    """The arrays that an argument refers to, and their names in messages."""
     if isinstance(argument, StructArgument):
         for offset, part in argument.at.items():
             yield from _arrays(part, argument.names.get(offset) or f"{name}+{offset}")

@@ -1,1 +1,1 @@
-"""The machine at rest: clusters, CTAs, warps, registers, memories, barriers, and the frame that steps see."""
+"""The machine's state: clusters, CTAs, warps, registers, memories, barriers, and the frame that steps see."""

@@ -1,4 +1,4 @@
-"""An operation that completes later than its instruction, and who issued it."""
+"""An operation that completes later than its instruction, and its issuer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .machine import Cta
 
 Part = Callable[[int, int], None]
-"""`part(index, parts)` does one of `parts` equal pieces of a read or a write."""
+"""`part(index, parts)` performs one of `parts` equal pieces of a read or a write."""
 
 
 @dataclass(eq=False, slots=True)
@@ -21,22 +21,22 @@ class AsyncOperation:
     """One operation in flight.
 
     Attributes:
-        unit: what carries it out.
-        issuer: who issued it.
-        description: what it is, for reports: "TMA load of box (64, 64) at (0, 128) into `tile+8192`".
-        read: takes its sources; None where there is nothing to read.
-        write: changes its destination; None where there is none.
-        signal: tells the threads that wait, after all else.
-        after: operations that must be done before this one starts.
-        bytes: how many it moves; flops: of a product.
+        unit: the unit that performs it.
+        issuer: the thread or warp that issued it.
+        description: for reports: "TMA load of box (64, 64) at (0, 128) into `tile+8192`".
+        read: reads its sources; None if there is nothing to read.
+        write: changes its destination; None if there is none.
+        signal: signals the waiting threads, after everything else.
+        after: operations that must complete before this one starts.
+        bytes: number of bytes it moves; flops: of an MMA.
         sources, targets: the places it reads and writes.
-        barrier: CTA and offset of the mbarrier that gets its bytes or its arrival.
-        rank: of the CTA in the cluster whose barrier it arrives on.
+        barrier: CTA and offset of the mbarrier that receives its bytes or its arrival.
+        rank: rank in the cluster of the CTA whose barrier it arrives on.
         pipeline: operations of one issuer with equal keys run in order.
-        read_done: the sources may be overwritten; done: all is visible.
-        awaited: a thread may go on when it is read or done. What its signal sets free is told by the signal.
-        number: how many were issued before it.
-        mark: room for the observer that keeps the order of events.
+        read_done: the sources may be overwritten; done: everything is visible.
+        awaited: a thread may continue when it has been read or is complete. Its signal reports what it releases.
+        number: number of operations issued before it.
+        mark: for use by the observer that tracks the order of events.
     """
 
     unit: Unit
@@ -59,7 +59,7 @@ class AsyncOperation:
     pipeline: tuple[Hashable, ...] = ()
     mark: Any = None
     steps: list[Callable[[], None]] = field(default_factory=list)
-    """What is left to do, last first, where an engine does it in pieces."""
+    """The remaining pieces, last first, if an engine performs it in pieces."""
 
     @property
     def kind(self) -> str:
@@ -73,7 +73,7 @@ class AsyncOperation:
         return True
 
     def digest(self) -> tuple[Hashable, ...]:
-        """What tells it from others, and how far it is."""
+        """What distinguishes it from others, and its progress."""
         by = self.issuer
         return (
             self.kind, by.frame.cta.index, by.frame.first_warp, by.lane or 0, by.operation.pc, self.description,

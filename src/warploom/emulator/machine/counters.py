@@ -1,4 +1,4 @@
-"""What a machine counts."""
+"""The counters of a machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SECTOR = 32
 BANK_COUNT = 32
 BANK_WIDTH = 4
 KEPT_PATTERNS = 4096
-"""Patterns of addresses whose cost is remembered."""
+"""Maximum number of address patterns whose cost is remembered."""
 
 
 @dataclass
 class Site:
-    """What one instruction's memory accesses cost, over all warps."""
+    """The cost of one instruction's memory accesses, over all warps."""
 
     requests: int = 0
     conflicts: int = 0
@@ -35,16 +35,16 @@ class Site:
 
 @dataclass
 class Counters:
-    """What the machine did. Instructions count once for each warp; bytes once for each thread's access.
+    """The counters of a run. Instructions count once for each warp; bytes once for each thread's access.
 
     Attributes:
-        detailed: whether sectors and bank conflicts are counted (they cost time; on where checking is on).
-        global_sectors: 32-byte sectors that the warps' global requests touched.
-        bank_conflicts: extra shared-memory passes beyond the fewest possible.
-        tma_load_bytes, tma_fetch_bytes: what TMA loads brought to the receivers, and what they fetched for it: a
+        detailed: True if sectors and bank conflicts are counted (this costs time; on if checking is on).
+        global_sectors: 32-byte sectors that the warps' global requests accessed.
+        bank_conflicts: shared-memory passes beyond the minimum.
+        tma_load_bytes, tma_fetch_bytes: bytes that TMA loads delivered to the receivers, and bytes fetched for them: a
             multicast fetches once.
-        tensor_memory_product_bytes: what tcgen05 products read and wrote of tensor memory: D, and an A that is there.
-        mbarrier_arrivals: threads that arrived; completions by copies are not among them.
+        tensor_memory_product_bytes: tensor memory that tcgen05 MMAs read and wrote: D, and A if it is there.
+        mbarrier_arrivals: threads that arrived; completions by copies do not count.
     """
 
     detailed: bool = False
@@ -72,9 +72,9 @@ class Counters:
     mbarrier_arrivals: int = 0
     ctas: int = 0
     matrix: dict[str, int] = field(default_factory=lambda: dict.fromkeys(MATRIX_UNITS, 0))
-    """Products by the matrix unit that runs them; also as attributes: `counters.mma`."""
+    """MMAs by instruction kind; also as attributes: `counters.mma`."""
     sites: dict[int, Site] = field(default_factory=dict, repr=False)
-    """By program counter, where `detailed`."""
+    """By program counter, if `detailed`."""
 
     def __post_init__(self) -> None:
         self._patterns: dict[Hashable, Any] = {}
@@ -85,7 +85,7 @@ class Counters:
         raise AttributeError(f"unknown counter {name!r}")
 
     def count_products(self, unit: str, times: int, flops: int) -> None:
-        """Count instructions of a matrix unit and their floating-point operations."""
+        """Count MMA instructions and their floating-point operations."""
         self.matrix[unit] += times
         self.tensor_flops += flops * times
 
@@ -132,7 +132,7 @@ class Counters:
         self, count: Callable[[np.ndarray, np.ndarray, int], Any], period: int, lanes: np.ndarray, address: np.ndarray,
         raw: bytes, size: int,
     ) -> Any:  # fmt: skip
-        """The same count holds wherever a pattern of addresses starts again at a multiple of `period` bytes."""
+        """Apply a count to every occurrence of an address pattern that starts at a multiple of `period` bytes."""
         whole = int(lanes[-1]) + 1 == lanes.size  # the first lanes, without a gap
         raw = raw or (address - address[0]).tobytes()
         key = (count, size, int(address[0]) % period, raw, lanes.size if whole else lanes.tobytes())
@@ -154,11 +154,11 @@ def bank_conflicts(lanes: np.ndarray, address: np.ndarray, size: int) -> int:
     """Extra passes of one shared-memory request of each warp: 32 banks of 4 bytes.
 
     Accesses of 8 bytes go in half-warps and of 16 in quarter-warps (performance guides; the count is the number of
-    different 4-byte words that meet in the fullest bank, less one, over all groups).
+    different 4-byte words in the most contended bank, minus one, over all groups).
     """
     steps = np.diff(address)
     if not np.count_nonzero(steps - size) or not np.count_nonzero(steps):
-        return 0  # neighbours, or all the same word
+        return 0  # consecutive words, or all the same word
     groups = lanes // WARP_GROUPS.get(size, 32)
     words = address // BANK_WIDTH
     if size > BANK_WIDTH:
@@ -188,10 +188,10 @@ WARP_GROUPS = {8: 16, 16: 8}
 def global_sectors(lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[int, int]:
     """Requests (one for each warp) and the 32-byte sectors they touch."""
     if lanes.size % 32 == 0 and int(address[0]) % SECTOR == 0 and not np.count_nonzero(np.diff(address) - size):
-        return lanes.size // 32, lanes.size * size // SECTOR  # neighbours
+        return lanes.size // 32, lanes.size * size // SECTOR  # consecutive addresses
     warps = lanes >> 5
     keys = warps << 48 | address // SECTOR
-    if size > SECTOR or SECTOR % size or np.count_nonzero(address % size):  # one access may touch two sectors
+    if size > SECTOR or SECTOR % size or np.count_nonzero(address % size):  # an access may span two sectors
         keys = np.concatenate([keys, warps << 48 | (address + size - 1) // SECTOR])
     keys.sort()
     return int(np.count_nonzero(_changes(warps))), int(np.count_nonzero(_changes(keys)))

@@ -1,8 +1,8 @@
-"""What a machine tells its observers: the events that touch memory or order accesses to it.
+"""The events that a machine reports to its observers: those that access memory or order accesses to it.
 
-An observer overrides the events it wants to hear. The machine keeps the listeners of each event; where nobody listens
-an event costs one truth test. Frames are live objects: what is needed later must be copied. The row of the instruction
-that an event is about is `frame.operation.bound` (of an operation or arrival: `issuer.operation.bound`).
+An observer overrides the events it needs. The machine keeps the listeners of each event; without listeners an event
+costs one truth test. Frames are live objects, so data needed later must be copied. The table row of the instruction
+that an event is about is `frame.operation.bound` (for an operation or arrival: `issuer.operation.bound`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Meeting(Protocol):
-    """One use of a named barrier or of a cluster's barrier; `mark` is room for the observer that orders events."""
+    """One use of a named barrier or of a cluster's barrier; `mark` is for the observer that orders events."""
 
     mark: Any
 
@@ -42,10 +42,10 @@ class Waited:
     Attributes:
         on: a family of groups ("cp_async", "bulk", …), "phase" (of an mbarrier), "cta" or "cluster" (a meeting),
             "grid".
-        lanes: indices of the lanes that know it now.
+        lanes: indices of the lanes that know it.
         what: the MBarrier or the Meeting.
-        operations: of groups, the operations that are proven complete (`reads_only`: read), each with the lanes of the
-            warp whom it concerns as a mask.
+        operations: for groups, the operations proven complete (`reads_only`: read), each with its lanes of the
+            warp as a mask.
         newest: how many groups may still be pending.
     """
 
@@ -58,30 +58,29 @@ class Waited:
 
 
 class Observer:
-    """See the module's docstring. All methods do nothing here.
+    """Base class whose methods do nothing; see the module's docstring.
 
     Attributes:
-        places: those of the instructions (pc) that `executed` is told of; None: of all.
+        places: the instructions (pc) for which `executed` is called; None: all.
     """
 
     places: Container[int] | None = None
 
     def listeners(self) -> Iterable[Observer]:
-        """Who hears the events, in order: an observer of several parts names them."""
+        """The observers that receive the events, in order: an observer of several parts lists them."""
         return (self,)
 
     def report(self) -> list[Finding]:
-        """What was found, when the run is over."""
+        """The findings, when the run has finished."""
         return []
 
     # -- instructions --------------------------------------------------------------------------------------------
 
     def executed(self, frame: Frame) -> None:
-        """The warps of a frame come to an instruction, whether its guard holds or not.
+        """The warps of a frame reach an instruction, whether its guard holds or not.
 
-        `frame.mask` holds the threads that come, whatever the guard says about them. Once for each time that they come
-        to it: not again when a wait ends, but for an instruction of a whole warpgroup each time that some of its
-        warps come.
+        `frame.mask` holds these threads, regardless of the guard. Called once each time that they reach it: not again
+        when a wait ends, but for a warpgroup instruction each time that some of its warps arrive.
         """
 
     # -- memory --------------------------------------------------------------------------------------------------
@@ -102,16 +101,16 @@ class Observer:
         """An operation is in flight."""
 
     def read(self, operation: AsyncOperation) -> None:
-        """It has read all its sources."""
+        """An operation has read all its sources."""
 
     def written(self, operation: AsyncOperation) -> None:
-        """It has written all its destinations; its signal follows."""
+        """An operation has written all its destinations; its signal follows."""
 
     def done(self, operation: AsyncOperation) -> None:
-        """It is complete."""
+        """An operation is complete."""
 
     def committed(self, frame: Frame, family: str, operations: Sequence[tuple[AsyncOperation, int]]) -> None:
-        """Lanes of a warp made a group ("cp_async", "bulk", …) of operations, each with its lanes as a mask."""
+        """Lanes of a warp committed a group ("cp_async", "bulk", …) of operations, each with its lanes as a mask."""
 
     # -- order ---------------------------------------------------------------------------------------------------
 
@@ -119,10 +118,10 @@ class Observer:
         """A wait has passed."""
 
     def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
-        """A fence or membar; `places`: the address of each lane, where it fences one object."""
+        """A fence or membar; `places`: the address of each lane, if it fences one object."""
 
     def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
-        """An arrival, announced bytes or delivered bytes, before they take effect."""
+        """An arrival, expected bytes or delivered bytes, before they take effect."""
 
     def met(self, what: MBarrier | None, frame: Frame | None) -> None:
         """A phase of an mbarrier is complete (`what.phase` is the next one), or threads passed bar.warp.sync."""
@@ -139,7 +138,7 @@ class Observer:
         """mbarrier.inval."""
 
     def took(self, frame: Frame, pool: str, amount: int, effective: bool) -> None:
-        """setmaxnreg.inc ("registers") to `amount`; not `effective` where the kernel's text has no register cap."""
+        """setmaxnreg.inc ("registers") to `amount`; not `effective` if the kernel's text has no register cap."""
 
     def gave(self, frame: Frame, pool: str, amount: int, effective: bool) -> None:
         """setmaxnreg.dec."""
@@ -157,7 +156,7 @@ class Observer:
 
 
 def listen(observers: Iterable[Observer]) -> Events:
-    """The listeners that these observers, in their order, are: the methods that they override."""
+    """The listeners for these observers, in order: the methods that they override."""
     listeners = [listener for observer in observers for listener in observer.listeners()]
     events = Events()
     for event in EVENTS:

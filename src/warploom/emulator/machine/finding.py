@@ -1,4 +1,4 @@
-"""What an observer reports of a run: something wrong, or slow."""
+"""A finding that an observer reports: something wrong, or slow."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Side:
     """One of the accesses that a finding is about.
 
     Attributes:
-        who: role, warp and CTA, or "" where it is about the instruction, whichever thread runs it.
-        what: a clause: "writes boxes[0], row 3, chunk 1"; "" where the finding's summary says it.
-        text: the instruction as PTX; location: its place in the user's text.
+        who: role, warp and CTA, or "" if it is about the instruction, whichever thread runs it.
+        what: a clause: "writes boxes[0], row 3, chunk 1"; "" if the finding's summary says it.
+        text: the instruction as PTX; location: its position in the user's text.
     """
 
     who: str
@@ -25,20 +25,20 @@ class Side:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong, or slow, that was seen.
+    """Something wrong, or slow, that was observed.
 
     Attributes:
         rule: id of the rule.
         severity: "error", "warning" or "performance".
-        message: sentences for a person, with all of what follows.
-        locations: the places in the user's text, most important first.
+        message: sentences for people, with all details.
+        locations: the positions in the user's text, most important first.
         summary: one sentence, without the fix.
         sides: the accesses it is about, the later one first.
-        address: buffer, stage, row and chunk of the first byte in question, as far as the author's layout is known.
-        missing: the edge that is not there, in words.
-        history: what the barriers in question went through, a line for each phase.
-        fix: what to do; count: how often it was met.
-        notes: (label, text) of anything else there is to say.
+        address: buffer, stage, row and chunk of the first affected byte, as far as the author's layout is known.
+        missing: the missing edge, in words.
+        history: the history of the barriers involved, a line for each phase.
+        fix: what to do; count: how often it occurred.
+        notes: (label, text) for anything else.
     """
 
     rule: str
@@ -58,7 +58,7 @@ class Finding:
 
     @classmethod
     def of_error(cls, error: WarploomError) -> Finding:
-        """An error that ended a check, in the form of a finding; its rule is the error's name."""
+        """An error that ended a check, as a finding; its rule is the error's name."""
         location = getattr(error, "location", None)
         where = error.where
         if isinstance(where, SourceLocation):

@@ -30,7 +30,7 @@ class Frame:
         values: slot number -> (lanes,) array view of the register, or a NumPy scalar for a constant.
         mask: the lanes that execute (activity and guard).
         lanes, first_warp, warps, columns: which warps, and their columns in the register file.
-        operation: what is being executed.
+        operation: the operation being executed.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class Frame:
 
     @property
     def lane_mask(self) -> int:
-        """The lanes of a single warp that execute, as a 32-bit mask; all of several that execute as one."""
+        """The active lanes of a single warp, as a 32-bit mask; for several warps that execute as one, all of them."""
         return 0xFFFFFFFF if self.mask is True else int(np.packbits(self.mask, bitorder="little").view(np.uint32)[0])
 
     def thread(self, lane: int) -> int:
@@ -83,7 +83,7 @@ class Frame:
     # -- errors --------------------------------------------------------------------------------------------------
 
     def where(self, lane: int | None = None) -> str:
-        """The place of this instruction and the CTA and thread that runs it, as text."""
+        """The position of this instruction and the CTA and thread that runs it, as text."""
         location = self.instruction.location
         place = f"{location}  " if location else ""
         x, y, z = self.cta.index
@@ -121,7 +121,7 @@ class Frame:
         heard, links = self.machine.events.accessed, self.machine.links
         for picked, region, index, name in found:
             places = index if count == 1 else index + np.arange(count)[:, None]
-            taken = region.as_type(element).take(places, None, None, "clip")  # in bounds already: no second check
+            taken = region.as_type(element).take(places, None, None, "clip")  # bounds were checked already
             if links is not None and name == "global":
                 taken = links.loads(self.cta.device.index, self.operation.order, region, index, taken)
             if result is None:
@@ -173,7 +173,7 @@ class Frame:
     def places(
         self, space: str, address: np.ndarray | int, dtype: DType | np.dtype, count: int = 1, writes: bool = True
     ) -> list[tuple[np.ndarray, Region, np.ndarray]]:
-        """Where the active lanes' elements are: (lanes, region, index of the first element) for each region touched.
+        """The active lanes' elements: (lanes, region, index of the first element) for each region accessed.
 
         Bounds and alignment are checked.
         """
@@ -202,7 +202,7 @@ class Frame:
         return lanes, address[lanes].view(np.int64)
 
     def peer(self, rank: int, lane: int | None = None) -> Cta:
-        """A CTA of the cluster. Raises InvalidOperandError where it is not there or has exited."""
+        """A CTA of the cluster. Raises InvalidOperandError if it does not exist or has exited."""
         cluster = self.cta.cluster
         if not 0 <= rank < cluster.size:
             self.error(
@@ -261,7 +261,7 @@ class Issuer:
         return None if self.lane is None else self.lane % WARP
 
     def where(self) -> str:
-        """Instruction, CTA and thread, as text. The frame may have moved on, so its operation is put back for that."""
+        """Instruction, CTA and thread, as text. The frame may have moved on, so its operation is restored for this."""
         now = self.frame.operation
         self.frame.operation = self.operation
         try:
@@ -276,13 +276,13 @@ class Issuer:
         return f"{self.who()} of {self.frame.cta.describe()}{place}"
 
     def who(self) -> str:
-        """Role and thread: "consumer 0, thread 128"; the warp where the whole warp issued it."""
+        """Role and thread: "consumer 0, thread 128"; the warp if the whole warp issued it."""
         who = f"thread {self.thread}" if self.lane is not None else f"warp {self.frame.first_warp}"
         role = self.frame.machine.code.role(self.frame.first_warp + (self.lane or 0) // 32)
         return f"{role}, {who}" if role else who
 
     def error(self, kind: type[EmulationError], what: str, **parts: Any) -> NoReturn:
-        """Raise an error of the issuing instruction, also long after it ran."""
+        """Raise an error of the issuing instruction, even long after it ran."""
         error = kind(what, where=self.where(), **parts)
         error.location = self.operation.instruction.location
         raise error

@@ -1,7 +1,7 @@
 """Groups of asynchronous operations: what a thread commits together and waits for. PTX ISA 9.7.9.25.1.1, 9.7.15.7.
 
-copies belong to threads, MMAs to warps; one book serves all three. It keeps the lanes of each
-operation as a 32-bit mask, and forgets a group when a wait has proven it to each of its lanes.
+Copies belong to threads, MMAs to warps; one data structure serves all of them. It keeps the lanes of each
+operation as a 32-bit mask, and drops a group when waits have proven it to each of its lanes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Issued = tuple[AsyncOperation, int]
 class Group:
     """Operations that some lanes committed together.
 
-    `lanes`: those to which no wait has proven it complete; `unread`: those to which none has proven it read.
+    `lanes`: those to which no wait has proven it complete; `unread`: those to which no wait has proven it read.
     """
 
     lanes: int
@@ -33,21 +33,21 @@ class Group:
 
 @dataclass(eq=False)
 class Groups:
-    """The operations of one warp and one family: those not committed yet, and the groups, oldest first."""
+    """The operations of one warp and one family: the uncommitted ones, and the groups, oldest first."""
 
     open: list[Issued] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
 
     def equals(self, other: Groups) -> bool:
-        """Whether two warps have the same operations in the same groups, as those of a warpgroup mostly do."""
+        """True if two warps have the same operations in the same groups, as is usual in a warpgroup."""
         return self.open == other.open and self.groups == other.groups
 
     def add(self, operation: AsyncOperation, lanes: int) -> None:
-        """Note an operation that these lanes have issued."""
+        """Record an operation that these lanes have issued."""
         self.open.append((operation, lanes))
 
     def commit(self, lanes: int) -> list[Issued]:
-        """Make a group of all that these lanes have not committed; it may be empty."""
+        """Commit everything that these lanes have not committed to a group, which may be empty."""
         if not self.open:
             mine: list[Issued] = []
         elif lanes == FULL:
@@ -59,7 +59,7 @@ class Groups:
         return mine
 
     def pending(self, newest: int, lanes: int, reads_only: bool = False) -> list[AsyncOperation]:
-        """What must still finish for each of these lanes to have at most `newest` unfinished groups."""
+        """The operations that must finish for each of these lanes to have at most `newest` unfinished groups."""
         return [
             operation
             for group, mine in self._older(newest, lanes)
@@ -83,12 +83,12 @@ class Groups:
         return proven
 
     def in_flight(self, lanes: int) -> list[AsyncOperation]:
-        """All operations of these lanes that are not done, committed or not."""
+        """All operations of these lanes that are not complete, committed or not."""
         every = [*self.open, *(one for group in self.groups for one in group.operations)]
         return [operation for operation, held in every if held & lanes and not operation.done]
 
     def _older(self, newest: int, lanes: int) -> list[tuple[Group, int]]:
-        """The groups older than the `newest` of each of these lanes, and for which of the lanes."""
+        """The groups older than the `newest` of each of these lanes, and the lanes for which they are."""
         groups = self.groups
         if all(group.lanes & lanes == lanes for group in groups):
             return [(group, lanes) for group in groups[: max(len(groups) - newest, 0)]]
@@ -131,7 +131,7 @@ FAMILIES = {family: Slot(f"groups of {family}", GroupBooks) for family in GROUP_
 
 
 def neighbours(family: str, frame: Frame) -> list[int]:
-    """How many warps of a frame at a time have the same operations in the same groups, from the first on."""
+    """Number of leading warps of a frame that have the same operations in the same groups."""
     books = FAMILIES[family].of(frame.cta).warps[frame.first_warp : frame.first_warp + frame.warps]
     counts, first = [0], books[0]
     for book in books:

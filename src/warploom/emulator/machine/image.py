@@ -1,4 +1,4 @@
-"""What a machine knows of the kernel that it runs: operations, sizes, registers to fill, and the author's names."""
+"""A loaded kernel: operations, sizes, registers to initialise, and the author's names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Fact = TypeVar("Fact")
 
 @dataclass
 class SharedVariable:
-    """A named stretch of a CTA's shared memory."""
+    """A named range of a CTA's shared memory."""
 
     name: str
     offset: int
@@ -31,25 +31,25 @@ class SharedVariable:
 
 @dataclass
 class CtaConstant:
-    """A register row that the core fills at CTA start: a shared variable's address, %ctaid.x."""
+    """A register row that the core initialises at CTA start: a shared variable's address, %ctaid.x."""
 
     slot: int
     value: Callable[[object], object]
 
 
 class Image:
-    """A kernel as it is loaded.
+    """A loaded kernel.
 
     Attributes:
         operations: in program order; program counters index them.
-        layout: its registers; thread_rows, cta_constants: those that are filled when a CTA starts.
-        shared_start, shared_size: where its own shared memory begins and ends; local_bytes: of each thread.
-        stack_start: where in its local memory a thread's stack begins.
-        reserved_shared: bytes of the system's part, from 0 on, that it may access: it asks where they are.
-        shared_parts: what the author calls parts of its shared variables; roles: likewise its warps.
-        before_use: what runs before an instruction that names one of these registers, (bank, row) each.
+        layout: its registers; thread_rows, cta_constants: those that are initialised when a CTA starts.
+        shared_start, shared_size: start and end of its own shared memory; local_bytes: per thread.
+        stack_start: start of a thread's stack in its local memory.
+        reserved_shared: bytes of the system's part, starting at 0, that it may access because it queries their address.
+        shared_parts: the author's names for parts of its shared variables; roles: likewise for its warps.
+        before_use: called before an instruction that names one of these registers, (bank, row) each.
 
-    It holds nothing of a run, so that one run after the other may use it; what a run changes in it, `restore` undoes.
+    It holds no state of a run, so successive runs may share it; `restore` undoes what a run changes in it.
     """
 
     def __init__(self, entry: Function, arch: Arch) -> None:
@@ -72,24 +72,24 @@ class Image:
         self.before_use: list[tuple[frozenset[tuple[int, int]], Callable[[Any], None]]] = []
 
     def fact(self, key: Hashable, find: Callable[[], Fact]) -> Fact:
-        """What follows from the text alone, found when it is first asked for under this key."""
+        """A fact derived from the text alone, computed when it is first requested under this key."""
         if key not in self._facts:
             self._facts[key] = find()
         return self._facts[key]
 
     def wrap(self, operation: Operation, step: Callable[[Any], Any]) -> None:
-        """Let an operation do this for the rest of the run."""
+        """Replace an operation's step for the rest of the run."""
         self._steps.setdefault(operation.pc, operation.step)
         operation.step = step
 
     def restore(self) -> None:
-        """A run is over."""
+        """Restore the image after a run."""
         for pc, step in self._steps.items():
             self.operations[pc].step = step
         self._steps.clear()
 
     def divide_shared(self, parts: Sequence[SharedPart]) -> None:
-        """Give parts of shared variables the names their author uses, for messages."""
+        """Give parts of shared variables the author's names, for messages."""
         self._shared_names.clear()
         self.shared_parts = tuple(part for part in parts if part.size)
         starts = {variable.name: variable.offset for variable in self.shared_variables}
@@ -109,7 +109,7 @@ class Image:
         return f"{variable.name}+{inside}" if inside else variable.name
 
     def place_shared(self, offset: int) -> str:
-        """As `name_shared`, with the row and the 16-byte chunk where the author's layout is known."""
+        """Like `name_shared`, with the row and the 16-byte chunk if the author's layout is known."""
         variable = self._shared_at(offset)
         place = variable.part.place(offset - variable.offset) if variable is not None and variable.part else ""
         return f"{variable.name}, {place}" if variable is not None and place else self.name_shared(offset)
@@ -121,7 +121,7 @@ class Image:
         return None
 
     def role(self, warp: int) -> str:
-        """What the author calls this warp of a CTA; "" where that is not known."""
+        """The author's name for this warp of a CTA; "" if unknown."""
         return role_of(self.roles, warp)
 
     # -- slots ---------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Image:
         return self.cta_constants[key, dtype].slot
 
     def special(self, name: str) -> Row:
-        """The row of a special register; the core fills it."""
+        """The row of a special register; the core initialises it."""
         if name not in self.thread_rows:
             self.thread_rows[name] = self.layout.new_row(special_row_bits(name))
         return self.thread_rows[name]
@@ -146,7 +146,7 @@ class Image:
         return self.layout.slot(self._hidden[name], dtype)
 
     def scratch(self, bits: int, dtype: np.dtype) -> int:
-        """A slot nobody reads, for results thrown away."""
+        """A slot that is never read, for discarded results."""
         key = (bits, dtype)
         if key not in self._scratch:
             self._scratch[key] = self.layout.slot(self.layout.new_row(bits), dtype)

@@ -1,4 +1,4 @@
-"""Values of module-level variables before a kernel runs: numbers and addresses (PTX ISA 5.4.4)."""
+"""Initial values of module-level variables: numbers and addresses (PTX ISA 5.4.4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .memory import Allocation, GlobalMemory
 from .scopes import DeclaredVariable
 
 LIMIT = 1 << 32
-"""Bytes of one variable of a module that the emulator is willing to hold."""
+"""Maximum bytes of one module variable in the emulator."""
 _NUMBER = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _ADDRESS = re.compile(r"(?:generic\s*\(\s*)?([A-Za-z_$%][\w$]*)\s*\)?\s*(?:\+\s*(\d+))?")
 
@@ -51,7 +51,7 @@ def reached(used: set[str], variables: Iterable[DeclaredVariable]) -> set[str]:
 
 
 def _words(initializer: str) -> Iterable[str]:
-    """The values of an initialiser in order, braces of inner dimensions left out."""
+    """The values of an initialiser in order, without the braces of inner dimensions."""
     return filter(None, (word.strip() for word in re.split(r"[{},]", initializer)))
 
 
@@ -62,7 +62,7 @@ def _value(word: str, dtype: dtypes.DType, name: str, addresses: Mapping[str, in
     found = _ADDRESS.fullmatch(word)
     if found is None or found[1] not in addresses:
         raise UnsupportedInstructionError(
-            f"the initialiser of {name} has a value that the emulator does not fill in",
+            f"the initialiser of {name} has a value that the emulator does not support",
             expected="a number, or the address of a variable or function of the module",
             got=word,
             hint="store it from the kernel",

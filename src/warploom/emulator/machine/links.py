@@ -1,18 +1,18 @@
-"""Links between GPUs: what one writes reaches the others later, and in another order, unless a release says otherwise.
+"""Links between GPUs: writes of one GPU reach the others late and reordered, unless a release orders them.
 
-Memory holds what was written last, and the GPU that wrote it reads that. For each byte that is under way, what others
-read is kept beside it. PTX ISA 8.9 permits what happens here, and no more:
+Memory holds the latest write, and the GPU that wrote it reads that. For each byte in flight, the value that other
+GPUs read is kept as well. PTX ISA 8.9 permits the behaviour here, and this is all it models:
 
-    st                      under way until a release or a fence of its GPU of .sys scope, the next launch there, or
+    st                      in flight until a release or a fence of its GPU at .sys scope, the next launch there, or
                             until the link delivers it
-    st.relaxed, .volatile   there at once: a flag overtakes the data in front of it; under "random" also under way
-    released, not acquired  weak loads of another GPU still read what they would have read before, as from a cache,
-                            until that GPU acquires with .sys scope or starts a launch
-    atomics, copies         there at once
+    st.relaxed, .volatile   visible at once: a flag overtakes the data before it; under "random" also in flight
+    released, not acquired  weak loads of another GPU still return the old value, as from a cache,
+                            until that GPU acquires at .sys scope or starts a launch
+    atomics, copies         visible at once
 
-A link delivers when nothing else can go on; under "random" by the seed too, line by line. Under "eager" nothing is
-under way. A line of 128 bytes that one instruction writes goes as one, as over NVLink. What a GPU released is all that
-its threads have written so far: more than those that the release covers, never less.
+A link delivers when nothing else can run; under "random" also by the seed, line by line. Under "eager" nothing is in
+flight. A 128-byte line that one instruction writes is delivered as one, as over NVLink. A GPU's release covers all
+that its threads have written so far: more than the release guarantees, never less.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ IMMEDIATE = "eager"
 
 
 class Stretch:
-    """What is under way in one buffer, by byte.
+    """The bytes in flight in one buffer.
 
     Attributes:
-        old: what other GPUs read; new: what was written; by: 1 + the rank that wrote it, 0 where nothing is under way.
-        released: when it was, 0 for not yet.
-        any: whether there may be anything.
+        old: what other GPUs read; new: what was written; by: 1 + the rank of the writer, 0 if not in flight.
+        released: when it was released, 0 for not yet.
+        any: True if anything may be in flight.
     """
 
     def __init__(self, size: int) -> None:
@@ -52,8 +52,8 @@ class Links:
     """All links of a machine.
 
     Args:
-        devices: how many GPUs; regions: the buffers that several of them can address; policy, seed: the schedule.
-        progress: is called when something has arrived that a thread may wait for.
+        devices: number of GPUs; regions: the buffers that several of them can address; policy, seed: the schedule.
+        progress: called when something has arrived that a thread may wait for.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Links:
     # -- what threads do -------------------------------------------------------------------------------------------
 
     def stores(self, device: int, order: Order, region: Region, index: np.ndarray, values: np.ndarray) -> None:
-        """Lanes of that GPU are about to store (count, lanes) values from these elements on."""
+        """Lanes of that GPU are about to store (count, lanes) values starting at these elements."""
         stretch = self._stretches.get(region)
         if stretch is None:
             return
@@ -89,7 +89,7 @@ class Links:
             self._unreleased[me - 1].append((stretch, at))
 
     def _is_late(self, order: Order, first: np.ndarray) -> np.ndarray:
-        """Which lanes' stores are under way for a while; `first`: the byte where each begins."""
+        """The lanes whose stores stay in flight for a while; `first`: the byte where each begins."""
         if not order.strong:
             return np.ones(first.size, np.bool_)
         if order.releases or not self.at_random:
@@ -98,7 +98,7 @@ class Links:
         return np.array([self.random.random() < 0.5 for _ in lines], np.bool_)[line_of.reshape(-1)]
 
     def loads(self, device: int, order: Order, region: Region, index: np.ndarray, taken: np.ndarray) -> np.ndarray:
-        """What lanes of that GPU read where memory holds `taken`, (count, lanes) or (lanes,)."""
+        """What lanes of that GPU read if memory holds `taken`, (count, lanes) or (lanes,)."""
         stretch = self._stretches.get(region)
         if stretch is None or not stretch.any:
             return taken
@@ -111,7 +111,7 @@ class Links:
         hidden &= ~((released > 0) & (order.strong or released <= self._acquired[device]))
         raw = region.data[at]
         written_since = (by != 0) & (raw != stretch.new[at])
-        if written_since.any():  # by an atomic or a copy: that is there at once, all of the element
+        if written_since.any():  # by an atomic or a copy: the whole element is visible at once
             elements = written_since.reshape(-1, size).any(axis=1)
             hidden &= ~np.repeat(elements, size).reshape(hidden.shape)
         seen = np.where(hidden, stretch.old[at], raw).view(taken.dtype)
@@ -128,19 +128,19 @@ class Links:
             self.acquire(device)
 
     def fence(self, device: int) -> None:
-        """A fence of .sys scope on this GPU, or the beginning of a launch in its stream."""
+        """A fence at .sys scope on this GPU, or the start of a launch in its stream."""
         self.release(device)
         self.acquire(device)
 
     def release(self, device: int) -> None:
-        """Whoever acquires from now on reads what this GPU has written."""
+        """Any later acquire reads what this GPU has written."""
         self._now += 1
         for stretch, at in self._unreleased[device]:
             stretch.released[at[(stretch.by[at] == device + 1) & (stretch.released[at] == 0)]] = self._now
         self._unreleased[device] = []
 
     def acquire(self, device: int) -> None:
-        """This GPU reads all that was released so far."""
+        """This GPU reads everything released so far."""
         self._acquired[device] = self._now
 
     def landed(self, region: Region, start: int, size: int) -> None:
@@ -152,7 +152,7 @@ class Links:
     # -- what links do ---------------------------------------------------------------------------------------------
 
     def deliver(self) -> bool:
-        """Nothing else can go on: all that is under way arrives. Whether there was anything."""
+        """Nothing else can run: everything in flight arrives. True if there was anything."""
         waiting = [stretch for stretch in self._stretches.values() if stretch.any]
         for stretch in waiting:
             stretch.by[...] = 0
@@ -163,7 +163,7 @@ class Links:
         return bool(waiting)
 
     def step(self) -> None:
-        """Under "random": one line arrives, now and then."""
+        """Under "random": occasionally deliver one line."""
         if not self.at_random or self.random.random() < 0.5:
             return
         stretch = self.random.choice([*self._stretches.values()]) if self._stretches else None
@@ -177,6 +177,6 @@ class Links:
 
 
 def _bytes_of(index: np.ndarray, size: int, count: int) -> np.ndarray:
-    """The bytes of `count` elements of `size` bytes from each index on, (lanes, bytes)."""
+    """The bytes of `count` elements of `size` bytes starting at each index, (lanes, bytes)."""
     first = index.astype(np.int64) * size
     return first[:, None] + np.arange(size * count)

@@ -1,4 +1,4 @@
-"""Who listens to each event of a machine (`events` says what they are told)."""
+"""The listeners of each event of a machine (`events` describes the events)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ Listeners = tuple[Callable[..., None], ...]
 
 
 class Events:
-    """The listeners of each event: `for hear in events.fenced: hear(frame, None)`. None at first.
+    """The listeners of each event: `for hear in events.fenced: hear(frame, None)`. Initially empty.
 
-    places: of each listener of `executed`, the places (pc) of the instructions that it wants to hear of; None: of all.
+    places: for each listener of `executed`, the instructions (pc) that it listens to; None: all.
     """
 
     executed: Listeners
@@ -40,7 +40,7 @@ class Events:
             setattr(self, event, ())
 
     def executed_at(self, count: int) -> list[Listeners]:
-        """Who hears that an instruction is executed, for each of so many places."""
+        """The listeners of `executed` for each instruction index below `count`."""
         wanted = list(zip(self.executed, self.places, strict=True))
         return [tuple(hear for hear, places in wanted if places is None or pc in places) for pc in range(count)]
 

@@ -1,7 +1,7 @@
-"""The machine at rest: grid, clusters, CTAs, warps, fragments. `scheduler` makes it run.
+"""The machine's state: grid, clusters, CTAs, warps, fragments. `scheduler` runs it.
 
 A *fragment* is the threads of one warp that share a program counter. A warp has one fragment until a branch
-divides it; fragments that meet at the same place join again.
+diverges; fragments that reach the same instruction reconverge.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Fragment:
 
     Attributes:
         lanes: 32-bit mask.
-        wait, wait_mask: why it stands still at `pc`, and the lanes that executed the instruction there.
-        seen_progress: the machine's count of signals (of progress, for a wait that spins) when `wait.ready` said no.
+        wait, wait_mask: why it is stalled at `pc`, and the lanes that executed the instruction there.
+        seen_progress: the machine's signal count (progress count, if spinning) when `wait.ready` was last false.
         masks: the membermasks, (32,), of threads parked at a bar.warp.sync.
     """
 
@@ -85,7 +85,7 @@ class Warp:
 
 
 class Sm:
-    """A streaming multiprocessor; `slots` hold what its CTAs share."""
+    """A streaming multiprocessor; `slots` hold the state that its CTAs share."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -93,12 +93,12 @@ class Sm:
 
 
 class Device:
-    """One GPU of a launch: its parameters, its multiprocessors, and how much of its grid has run.
+    """One GPU of a launch: its parameters, its multiprocessors, and the progress of its grid.
 
     Attributes:
         index: its rank among the devices; parameters: the kernel's parameter bytes there.
-        started, running, retired: clusters of all its calls so far; a call starts when the one before it is over.
-        workspace: where the CTAs of a grid meet, once one asks for it; heap: what `malloc` has given, likewise.
+        started, running, retired: clusters of all its calls so far; a call starts after the previous one has finished.
+        workspace: memory for grid-wide synchronisation, created on request; heap: memory from `malloc`, likewise.
     """
 
     def __init__(self, index: int, parameters: Region) -> None:
@@ -118,12 +118,12 @@ class Device:
 
 
 class Cta:
-    """A thread block: shared memory, registers, warps, and a place for what `ops` keep about it.
+    """A thread block: shared memory, registers, warps, and slots for the state of instruction families.
 
     Attributes:
         index: %ctaid; rank: rank in the cluster; sm: the SM it is placed on; device: the GPU.
         shared: its shared memory as a Region; offsets below `shared_start` are reserved by the system.
-        slots: what families of instructions keep about it, see `slots`.
+        slots: the state that instruction families keep for it, see `slots`.
     """
 
     def __init__(self, machine: Machine, cluster: Cluster, index: tuple[int, int, int], rank: int, sm: Sm) -> None:
@@ -149,7 +149,7 @@ class Cta:
         self.slots: dict[Slot[Any], Any] = {}
         self.registers = machine.take_registers(warps * WARP)
         self.frames: dict[tuple[int, int], Any] = {}
-        """Made and kept by `frame.frame_of`."""
+        """Created and cached by `frame.frame_of`."""
         self.warps = []
         for number in range(warps):
             alive = FULL if (number + 1) * WARP <= self.threads else (1 << (self.threads - number * WARP)) - 1
@@ -203,10 +203,10 @@ class Cta:
 
 
 class Cluster:
-    """CTAs that are resident together. Without clusters, each CTA is one of its own.
+    """CTAs that are resident together. Without clusters, each CTA is a cluster of its own.
 
     Attributes:
-        index: in the grid; device: the GPU it runs on; call: which of the launches one after the other, from 0.
+        index: in the grid; device: the GPU it runs on; call: index of the launch in its stream, from 0.
     """
 
     cta_type = Cta
@@ -233,9 +233,9 @@ class Cluster:
 
 
 class Engine(Protocol):
-    """What carries out asynchronous operations (`engines.engine`), as the machine's parts use it.
+    """The interface of `engines.engine`, which performs asynchronous operations, for the machine's parts.
 
-    `signalling`: the operation whose signal is being given; `policy`: the schedule; `random`: by its seed.
+    `signalling`: the operation that is signalling; `policy`: the schedule; `random`: from its seed.
     """
 
     signalling: Any
@@ -264,17 +264,17 @@ class Streams(Protocol):
 
 
 class Machine:
-    """One launch, or several one after the other, on one emulated GPU or on several that share an address space.
+    """One launch, or several in succession, on one emulated GPU or on several that share an address space.
 
     Attributes:
         memory: global memory; devices: the GPUs, each with its own parameters; calls: launches of each, in its stream.
-        engine: the asynchronous operations in flight; links: what is on its way between GPUs;
+        engine: the asynchronous operations in flight; links: data in flight between GPUs;
             streams: copies beside the kernel.
-        unwritten: what shared memory holds at first, repeated.
-        events: who listens to what happens.
+        unwritten: initial contents of shared memory, repeated.
+        events: the listeners.
         cancelled: clusters whose work another cluster has taken over; most_clusters: stop after that many.
-        progress_count: how often something happened that another thread may have waited for; signals: the same without
-            plain stores, for which only threads that spin wait.
+        progress_count: number of events that another thread may have waited for; signals: the same without plain
+            stores, which only spinning threads wait for.
     """
 
     def __init__(
@@ -322,7 +322,7 @@ class Machine:
 
     @property
     def clusters_in_all(self) -> int:
-        """Clusters of the grid, on all devices and in all calls."""
+        """Number of clusters of the grid, on all devices and in all calls."""
         x, y, z = self.clusters_in_grid
         return x * y * z * len(self.devices) * self.calls
 
@@ -333,9 +333,9 @@ class Machine:
         return max(self.model.sms // size, 1) * size
 
     def cancel_cluster(self, device: Device) -> tuple[int, int, int] | None:
-        """Take the next cluster of the launch that runs on a device out of its grid: the index of its first CTA.
+        """Remove the next cluster from the grid of the launch on a device. Returns the index of its first CTA.
 
-        None where none is left. See cluster launch control, PTX ISA 9.7.13.17.
+        None if none is left. See cluster launch control, PTX ISA 9.7.13.17.
         """
         x, y, z = self.clusters_in_grid
         number = device.started % (x * y * z)
@@ -350,17 +350,17 @@ class Machine:
 
     @property
     def to_run(self) -> int:
-        """Clusters that are to run or to be cancelled in all."""
+        """Number of clusters that are to be run or cancelled in total."""
         every = self.clusters_in_all
         return every if self.most_clusters is None else min(every, self.most_clusters)
 
     @property
     def started(self) -> int:
-        """Clusters that have started, or were cancelled, on all devices."""
+        """Number of clusters that have started, or were cancelled, on all devices."""
         return sum(device.started for device in self.devices)
 
     def start_cluster(self) -> bool:
-        """Make one more cluster resident, on the device that has started the fewest. Whether one has room and work."""
+        """Make one more cluster resident, on the device that has started the fewest. False if none can start."""
         x, y, z = self.clusters_in_grid
         in_grid, places = x * y * z, self.places
         ready = [
@@ -368,7 +368,7 @@ class Machine:
             for device in self.devices
             if device.started < in_grid * self.calls
             and device.running < places
-            and (device.started % in_grid or self._is_over(device))  # a launch begins when the one before it is over
+            and (device.started % in_grid or self._is_over(device))  # a launch begins after the previous one has finished
         ]
         if not ready:
             return False
@@ -395,7 +395,7 @@ class Machine:
         return RegisterFile(self.code.layout, lanes)
 
     def retire(self, cluster: Cluster) -> None:
-        """A cluster has exited: its place and its registers are free."""
+        """A cluster has exited: its slot and its registers are free."""
         self.resident.remove(cluster)
         cluster.device.retired += 1
         for cta in cluster.ctas:
@@ -405,7 +405,7 @@ class Machine:
 
     @property
     def places(self) -> int:
-        """How many clusters can be resident on a device at a time: SMs times what fits on one."""
+        """Number of clusters that can be resident on a device: SMs times what fits on one."""
         warps = -(-self.threads // WARP)
         by_warps = self.model.warps_per_sm // warps
         shared = self.code.shared_size or 1

@@ -1,7 +1,7 @@
 """The mbarrier object: arrivals and transaction bytes that complete phases. PTX ISA 9.7.13.15.
 
 A phase is complete when no arrival and no byte is pending; then the next begins with the expected count. The
-transaction count may be negative for a while: a copy may complete before its bytes were announced.
+transaction count may be temporarily negative: a copy may complete before its bytes are expected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAXIMUM_COUNT = (1 << 20) - 1
 MAXIMUM_TX = (1 << 20) - 1
 KEPT_PHASES = 3
-"""How many phases the log keeps."""
+"""Number of phases that the log keeps."""
 _COUNT_BITS = 20
 _NO_COMPLETE = 1 << _COUNT_BITS
 _PHASE_SHIFT = 24
@@ -33,9 +33,9 @@ _PHASE_SHIFT = 24
 
 @dataclass(eq=False, slots=True)
 class Event:
-    """One thing that happened to a barrier: "arrive", "expect" or "complete", how much, and by whom.
+    """An event at a barrier: "arrive", "expect" or "complete", the amount, and the issuer.
 
-    `operation`: the one whose signal it is; None where an instruction does it at once.
+    `operation`: the operation whose signal it is; None if an instruction does it directly.
     """
 
     what: str
@@ -58,12 +58,12 @@ class MBarrier:
     """State of one barrier.
 
     Attributes:
-        cta, offset: where it is.
+        cta, offset: its location.
         phase: number of completed phases (unbounded; hardware keeps its parity).
-        expected: arrivals each phase needs; pending: those still missing in this one.
-        tx: announced bytes less delivered ones.
-        log: what happened in the latest phases, by phase.
-        mark: room for the observer that keeps the order of events.
+        expected: arrivals each phase needs; pending: arrivals missing in the current phase.
+        tx: expected bytes minus delivered ones.
+        log: events of the latest phases, by phase.
+        mark: for use by the observer that tracks the order of events.
     """
 
     cta: Cta
@@ -83,7 +83,7 @@ class MBarrier:
     # -- operations ----------------------------------------------------------------------------------------------
 
     def arrive(self, count: int, by: Issuer, completes: bool = True) -> int:
-        """Arrive `count` times; the state before, as a token. `completes` False: it must not end the phase."""
+        """Arrive `count` times. Returns the previous state as a token. `completes` False: it must not end the phase."""
         if not 1 <= count <= MAXIMUM_COUNT:
             self._error(by, f"an arrival on {self.name} has count {count}", code="mbarrier-count",
                         expected=f"1 to {MAXIMUM_COUNT}", got=count)  # fmt: skip
@@ -92,14 +92,14 @@ class MBarrier:
                 hear("surplus-arrival", self, by)
             self._error(
                 by,
-                f"{self.name} gets {count} arrival{'s' if count > 1 else ''} in phase {self.phase} and only "
+                f"{self.name} gets {count} arrival{'s' if count > 1 else ''} in phase {self.phase}, but only "
                 f"{self.pending} of {self.expected} are still missing",
                 code="too-many-arrivals",
                 expected=f"{self.pending} of {self.expected}",
                 consequence="the pending count underflows, and later phases complete at the wrong time",
                 got=f"so far in this phase: {self._events(self.phase)}",
-                hint="mbarrier.init takes the number of arrivals of each phase; who arrives for the next phase "
-                "waits for this one first, with its parity",
+                hint="give mbarrier.init the number of arrivals of each phase; before arriving for the next phase, "
+                "wait for this one with its parity",
             )
         token = self.token(completes)
         self._note("arrive", count, by)
@@ -111,7 +111,7 @@ class MBarrier:
         return token
 
     def drop(self, count: int, by: Issuer, completes: bool = True) -> int:
-        """Arrive and take part no longer: the expected count of later phases falls by `count`."""
+        """Arrive and leave: the expected count of later phases falls by `count`."""
         if count > self.expected:
             what = f"{self.name} expects {self.expected} arrivals and {count} are dropped"
             self._error(by, what, code="mbarrier-count", expected=self.expected, got=count)
@@ -119,7 +119,7 @@ class MBarrier:
         return self.arrive(count, by, completes)
 
     def expect_tx(self, amount: int, by: Issuer) -> None:
-        """Announce bytes for the current phase."""
+        """Expect bytes in the current phase."""
         self._note("expect", amount, by)
         self.tx += amount
         self._check_tx(by)
@@ -140,20 +140,20 @@ class MBarrier:
     # -- waiting -------------------------------------------------------------------------------------------------
 
     def token(self, completes: bool = True) -> int:
-        """The 64-bit state that an arrival gives back: phase and pending count (the encoding is ours)."""
+        """The 64-bit state that an arrival returns: phase and pending count (the encoding is ours)."""
         return (self.phase << _PHASE_SHIFT) | (0 if completes else _NO_COMPLETE) | self.pending
 
     def passed_parity(self, parity: int) -> bool:
-        """Whether the phase of that parity is complete: True at once on a fresh barrier for parity 1, False for 0."""
+        """True if the phase of that parity is complete: on a new barrier at once for parity 1, False for 0."""
         return (self.phase & 1) != (parity & 1)
 
     def passed_token(self, token: int, by: Issuer) -> bool:
-        """Whether the phase a state names is complete. Raises InvalidOperandError for a state of an older phase."""
+        """True if the phase that a state names is complete. Raises InvalidOperandError for a state of an old phase."""
         phase = token >> _PHASE_SHIFT
         if not self.phase - 1 <= phase <= self.phase:
             self._error(
                 by,
-                f"the state passed for {self.name} is of phase {phase}, and the barrier is in phase {self.phase}",
+                f"the state passed for {self.name} is of phase {phase}, but the barrier is in phase {self.phase}",
                 expected="a state of the current or the preceding phase",
                 code="mbarrier-state",
                 got=f"phase {phase}",
@@ -173,7 +173,7 @@ class MBarrier:
         return ", ".join(parts) or "nothing missing"
 
     def describe_wait(self, phase: int | None, parity: int | None) -> str:
-        """For the deadlock report: which phase of which barrier, what is missing, who came."""
+        """For the deadlock report: which phase of which barrier, what is missing, what arrived."""
         which = f"phase {self.phase}" if parity is None else f"phase {self.phase} (parity {parity & 1})"
         if phase is not None:
             which = f"phase {phase}"
@@ -221,7 +221,7 @@ class MBarrier:
 
 
 def phases_of(tokens: np.ndarray) -> np.ndarray:
-    """The states of the same phases with nothing else in them."""
+    """The states of the same phases, with all other fields cleared."""
     return tokens >> _PHASE_SHIFT << _PHASE_SHIFT
 
 
@@ -230,7 +230,7 @@ def phases_of(tokens: np.ndarray) -> np.ndarray:
 
 @dataclass(eq=False)
 class MBarriers:
-    """The barriers of a CTA that are valid, by offset, and where there was one that is not any more."""
+    """The valid barriers of a CTA, by offset, and the offsets of invalidated ones."""
 
     valid: dict[int, MBarrier] = field(default_factory=dict)
     invalidated: set[int] = field(default_factory=set)
@@ -248,12 +248,12 @@ def mbarriers_of(cta: Cta) -> dict[int, MBarrier]:
 
 
 def was_invalidated(cta: Cta, offset: int) -> bool:
-    """Whether the last thing that happened to a barrier there was mbarrier.inval."""
+    """True if the latest event at a barrier there was mbarrier.inval."""
     return offset in MBARRIERS.of(cta).invalidated
 
 
 def find(by: Issuer, cta: Cta, offset: int) -> MBarrier:
-    """The barrier at an offset of a CTA's shared memory. Raises InvalidOperandError where none is valid."""
+    """The barrier at an offset of a CTA's shared memory. Raises InvalidOperandError if none is valid."""
     found = mbarriers_of(cta).get(offset)
     if found is None:
         how = "has been invalidated" if was_invalidated(cta, offset) else "has not been initialised"
@@ -264,8 +264,8 @@ def find(by: Issuer, cta: Cta, offset: int) -> MBarrier:
             f"the mbarrier at {shared.name(cta, offset)} {how}",
             code="no-mbarrier",
             got=how,
-            consequence="undefined behaviour: the barrier's bytes mean anything",
-            hint="let one thread run mbarrier.init, then a barrier that all users pass, before the first use",
+            consequence="undefined behaviour: the bytes hold no valid barrier",
+            hint="before the first use, let one thread run mbarrier.init, then let all users pass a barrier",
         )
     return found
 
@@ -306,10 +306,10 @@ def invalidate(by: Issuer, cta: Cta, offset: int) -> None:
 
 
 def arrivals_in_flight(cluster: Cluster) -> list[AsyncOperation]:
-    """Operations on other CTAs' barriers that have not got there yet, oldest first.
+    """Operations on other CTAs' barriers that have not arrived yet, oldest first.
 
     They are not asynchronous operations of the ISA but memory operations of their thread: later releases of that
-    thread order them, and so each gets there after the ones before it.
+    thread order them, so each arrives after the previous ones.
     """
     queue = REMOTE_ARRIVALS.of(cluster).queue
     queue[:] = [operation for operation in queue if not operation.done]
@@ -337,11 +337,11 @@ def locate(frame: Frame, space: str, address: int, lane: int, remote: bool = Fal
 
 
 def pending_count(token: int, by: Issuer) -> int:
-    """mbarrier.pending_count: the pending arrivals before the arrival that gave this state."""
+    """mbarrier.pending_count: the pending arrivals before the arrival that returned this state."""
     if not token & _NO_COMPLETE:
         by.error(
             InvalidOperandError,
-            "mbarrier.pending_count takes a state that an arrival with .noComplete gave",
+            "mbarrier.pending_count takes a state from an arrival with .noComplete",
             code="mbarrier-state",
             got=f"state {token:#x}",
         )

@@ -2,13 +2,13 @@
 
 The emulated address space (PTX ISA 5.1; the numbers are ours, nothing may depend on them):
 
-    0x7F00_0000_0000 …   global allocations, 512-byte aligned, at least 64 KiB of nothing between two of them
+    0x7F00_0000_0000 …   global allocations, 512-byte aligned, with gaps of at least 64 KiB between them
     0x7E00_0000_0000     shared window: + (CTA rank in its cluster << 24) + offset
     0x7D00_0000_0000     local window: + offset in the thread's own local memory
     0x7C00_0000_0000     parameter window: + offset in the kernel's parameters
-    0x7B00_0000_0000 …   multimem addresses: each names one place in several buffers
+    0x7B00_0000_0000 …   multimem addresses: each refers to one location in several buffers
 
-A shared address is 32 bits, (rank << 24) | offset. `shared::cta` addresses are those of the own rank.
+A shared address is 32 bits, (rank << 24) | offset. `shared::cta` addresses are those of the CTA's own rank.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ WINDOW_SIZE = 1 << 32
 RANK_SHIFT = 24
 OFFSET_MASK = (1 << RANK_SHIFT) - 1
 OVERHANG = 15
-"""Most bytes that a tensor store writes past the end of a row (`boxes`)."""
+"""Maximum bytes that a tensor store writes past the end of a row (`boxes`)."""
 _GUARD = 64 * 1024
 _ALIGN = 512
 
 
 class Region:
-    """Bytes that can be seen as elements of any size."""
+    """Bytes that can be viewed as elements of any size."""
 
     def __init__(self, data: np.ndarray, name: str) -> None:
         self.data = data
@@ -42,7 +42,7 @@ class Region:
         self._views: dict[np.dtype, np.ndarray] = {}
 
     def as_type(self, dtype: np.dtype) -> np.ndarray:
-        """The bytes as an array of `dtype`; a tail too short for one element is left out."""
+        """The bytes as an array of `dtype`; a tail too short for one element is omitted."""
         view = self._views.get(dtype)
         if view is None:
             whole = self.size // dtype.itemsize * dtype.itemsize
@@ -57,9 +57,11 @@ class Allocation:
 
     Attributes:
         region: what the array spans.
-        room: bytes after it that belong to the array it is a view of. Nothing may address them, but a tensor store may
-            reach the first few (`boxes`).
-        overhang: whether the caller says that nobody else uses what follows its rows, up to whole 16 bytes.
+        room: bytes after it that belong to the array of which it is a view. They are not addressable, but a tensor
+        store
+            may write the first few (`boxes`).
+        overhang: True if the caller says that nothing else uses the memory after its rows, up to a multiple of 16
+        bytes.
         device: the GPU whose memory holds it.
     """
 
@@ -76,14 +78,14 @@ class Allocation:
 
     @property
     def bytes(self) -> np.ndarray:
-        """The region's bytes, and those of `room` that a tensor store can reach."""
+        """The region's bytes, and those of `room` that a tensor store can write."""
         length = self.region.size + min(self.room, OVERHANG)
         return np.lib.stride_tricks.as_strided(self.region.data, (length,), (1,))
 
 
 @dataclass(frozen=True)
 class Multimem:
-    """Addresses that each name one place in several buffers. members: the addresses of the buffers' first bytes."""
+    """Addresses that each refer to one location in several buffers. members: addresses of the buffers' first bytes."""
 
     base: int
     size: int
@@ -109,19 +111,19 @@ class GlobalMemory:
         return allocation
 
     def give_back(self, allocation: Allocation) -> None:
-        """Free a buffer; its addresses are not used again."""
+        """Free a buffer; its addresses are not reused."""
         at = self._bases.index(allocation.base)
         del self.allocations[at], self._bases[at]
 
     def find(self, address: int) -> Allocation | None:
-        """The buffer that holds an address, or None."""
+        """The buffer that contains an address, or None."""
         at = bisect.bisect_right(self._bases, address) - 1
         if at < 0 or address >= self.allocations[at].end:
             return None
         return self.allocations[at]
 
     def together(self, members: tuple[int, ...], size: int) -> Multimem:
-        """The multimem addresses of these places of `size` bytes; the same for the same places."""
+        """The multimem addresses for these locations of `size` bytes; equal for equal locations."""
         for found in self.multimems:
             if (found.members, found.size) == (members, size):
                 return found
@@ -131,11 +133,11 @@ class GlobalMemory:
         return self.multimems[-1]
 
     def multimem(self, address: int) -> Multimem | None:
-        """The buffers that a multimem address names, or None for another address."""
+        """The buffers that a multimem address refers to, or None for any other address."""
         return next((found for found in self.multimems if found.base <= address < found.base + found.size), None)
 
     def nearest(self, address: int) -> Allocation | None:
-        """The buffer that begins last before an address, for messages."""
+        """The last buffer that begins before an address, for messages."""
         at = bisect.bisect_right(self._bases, address) - 1
         return self.allocations[at] if at >= 0 else None
 
@@ -162,18 +164,18 @@ def byte_view(array: np.ndarray) -> np.ndarray:
 
 def _first_bytes(array: np.ndarray) -> np.ndarray:
     """A uint8 array that starts where `array` starts and keeps it alive; only its address is used."""
-    first = array[(slice(0, 1),) * array.ndim].view(f"V{array.itemsize}")  # as_strided does not know every float
+    first = array[(slice(0, 1),) * array.ndim].view(f"V{array.itemsize}")  # as_strided lacks some float types
     return np.lib.stride_tricks.as_strided(first, (1,), (array.itemsize,)).view(np.uint8)
 
 
 def room_behind(array: np.ndarray) -> int:
-    """Bytes after an array's last element that belong to what it is a view of: an array, or a tensor's storage."""
+    """Bytes after an array's last element that belong to its base: an array, or a tensor's storage."""
     if array.size == 0:
         return 0
     root: np.ndarray = array
     while True:
         base = getattr(root, "base", None)
-        held = base if isinstance(base, np.ndarray) else getattr(base, "base", None)  # as_strided puts one between
+        held = base if isinstance(base, np.ndarray) else getattr(base, "base", None)  # as_strided inserts an object
         if not isinstance(held, np.ndarray):
             break
         root = held

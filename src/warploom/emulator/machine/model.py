@@ -1,4 +1,4 @@
-"""Which GPU a machine stands for."""
+"""The GPU that a machine represents."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Model:
     """The GPU that is emulated, as far as a program can see it.
 
-    `launch_control`: whether a cluster that asks for the next one gets it: "grant", "decline", "random" (by the seed),
-    or "schedule": at random under schedule "random", else always.
+    `launch_control`: whether a cluster that requests the next one gets it: "grant", "decline", "random" (by the seed),
+    or "schedule": random under schedule "random", otherwise always.
     """
 
     name: str = "H200"

@@ -1,4 +1,4 @@
-"""One instruction of a kernel made ready to run."""
+"""One instruction of a kernel, ready to run."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ MANY, WHOLE, WARP, WARPGROUP = range(4)
 
 @dataclass(eq=False)
 class Operation:
-    """One instruction made ready.
+    """One instruction, ready to run.
 
     Attributes:
         kind: PLAIN, BRANCH (`targets[0]`), INDEXED_BRANCH (`step` puts the index in a slot), EXIT.
-        by: who a PLAIN one is executed by at once: MANY warps; WHOLE warps only, else each warp alone; each WARP alone,
-            since it may block or has its place in the warp's order; a WARPGROUP.
-        together: of one executed by each WARP alone: how many neighbouring warps of a frame, all of whose threads come
-            to it, execute it as one, from the first on. They wait for the same. None: each alone.
-        blocks: whether its threads may have to wait.
-        members: slot of the membermask, or -1; meets_anywhere: its members may stand at different instructions.
-        step: what it does to a frame: a function that may return a Wait.
+        by: what executes a PLAIN operation at once: MANY warps; WHOLE warps only, otherwise each warp alone; each WARP
+            alone, since it may block or has its place in the warp's order; a WARPGROUP.
+        together: for one executed by each WARP alone: how many leading adjacent warps of a frame, all of whose threads
+            reach it, execute it as one. They wait for the same thing. None: each alone.
+        blocks: True if its threads may have to wait.
+        members: slot of the membermask, or -1; meets_anywhere: its members may be at different instructions.
+        step: its effect on a frame: a function that may return a Wait.
         polls: threads may spin on it: one that polls alone is parked.
         guard, guard_negated: slot of the predicate, or -1.
         index_slot: slot of the index of an INDEXED_BRANCH.
         refresh: clocks the core must read before this instruction runs.
-        bound: the row of the instruction table it was read by, with the row's names for its operands.
-        registers: that it reads and writes, once someone asked (`sanitizer.undefined_reads`).
-        patterns: of the addresses it named last, by state space (`resolve`).
-        polled_address: the addresses, by frame, that an instruction reads that polls; another address is another poll.
+        bound: the row of the instruction table for it, with the row's names for its operands.
+        registers: the registers that it reads and writes, cached (`sanitizer.undefined_reads`).
+        patterns: of the addresses it last used, by state space (`resolve`).
+        polled_address: the addresses, by frame, that a polling instruction reads; another address is another poll.
     """
 
     pc: int
@@ -70,13 +70,13 @@ class Operation:
 
     @property
     def row(self) -> Match:
-        """Its row of the instruction table and what the slots took; calls of functions have none."""
+        """Its row of the instruction table and its operands; function calls have none."""
         assert self.bound is not None
         return self.bound.match
 
     @cached_property
     def effects(self) -> tuple[Effect, ...]:
-        """What it does beyond its registers, as its row says."""
+        """Its effects beyond registers, from its row."""
         return self.bound.match.effects if self.bound is not None else ()
 
     @cached_property
@@ -86,5 +86,5 @@ class Operation:
 
     @property
     def converged(self) -> bool:
-        """Whether threads of a warp execute it together."""
+        """True if threads of a warp execute it together."""
         return self.bound is not None and bool(self.bound.match.form.converged)

@@ -1,4 +1,4 @@
-"""What an access or an operation touches, as data."""
+"""The locations that an access or an operation uses, as data."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .memory import Region
 
 @dataclass(eq=False, slots=True)
 class Lanes:
-    """Elements that lanes of a frame name one by one: `count` of `size` bytes from element `index` of the region.
+    """Elements that lanes of a frame address individually: `count` of `size` bytes from element `index` of the region.
 
-    Of a tensor map that "changes", `index` is its first byte.
+    For a tensor map that "changes", `index` is its first byte.
     """
 
     region: Region

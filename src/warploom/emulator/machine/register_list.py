@@ -18,7 +18,7 @@ class RegisterList:
     Attributes:
         slots: slot number of each element; a sink has a scratch slot.
         bits, rows: bank and row numbers when all elements are registers of one bank, else rows is None.
-        dtype: the type they are seen as.
+        dtype: the type as which they are viewed.
     """
 
     slots: tuple[int, ...]
@@ -52,7 +52,7 @@ class RegisterList:
             np.copyto(frame.values[slot], value, where=mask, casting="unsafe")
 
     def write_all(self, frame: Frame, values: np.ndarray) -> None:
-        """Write (n, 1 or lanes) values to all lanes of a frame, whatever its mask is now."""
+        """Write (n, 1 or lanes) values to all lanes of a frame, ignoring its current mask."""
         if self.rows is not None:
             frame.registers.bank_as(self.bits, self.dtype)[self.rows, frame.columns] = values
             return
@@ -64,7 +64,7 @@ class RegisterList:
             frame.mask = mask
 
     def place(self) -> Rows:
-        """The registers as a place for observers; none where they are not of one bank."""
+        """The registers as a location for observers; none if they are not all in one bank."""
         if self.rows is None:
             return Rows(frozenset())
         if isinstance(self.rows, slice):
@@ -74,7 +74,7 @@ class RegisterList:
 
 @lru_cache(maxsize=1024)
 def _rows(bits: int, numbers: tuple[int, ...]) -> Rows:
-    """One place for all instructions that name the same registers: observers compare it often."""
+    """One object for all instructions that name the same registers, because observers compare it often."""
     return Rows(frozenset((bits, number) for number in numbers))
 
 
@@ -85,7 +85,7 @@ def lane_value(frame: Frame, slot: int, lane: int) -> int:
 
 
 def lane_array(frame: Frame, slot: int) -> np.ndarray:
-    """The register of a slot that is written, (lanes,), to be set lane by lane."""
+    """The register of a destination slot, (lanes,), to be set lane by lane."""
     value = frame.values[slot]
     assert isinstance(value, np.ndarray)  # a destination is never a constant
     return value

@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Slot:
-    """A register seen as a type. A type narrower than the register sees its low part."""
+    """A register viewed as a type. A type narrower than the register sees its low part."""
 
     row: Row
     dtype: np.dtype
@@ -56,7 +56,7 @@ class RegisterLayout:
         return row
 
     def slot(self, row: Row, dtype: DType | np.dtype) -> int:
-        """The number of the slot that sees `row` as `dtype`."""
+        """The number of the slot that views `row` as `dtype`."""
         kind = dtype.numpy if isinstance(dtype, DType) else dtype
         key = (row.bits, row.index, kind)
         found = self._slot_of.get(key)
@@ -115,8 +115,8 @@ class RegisterFile:
 
 
 class Window(dict[int, "np.ndarray | np.generic"]):
-    """What some columns of a register file hold, by slot. A slot's value is made when it is first asked for: most
-    windows are asked for few of them."""
+    """The contents of some columns of a register file, by slot. A slot's value is created on first use, because most
+    windows use only few of them."""
 
     __slots__ = ("file", "lanes")
 

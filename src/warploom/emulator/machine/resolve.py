@@ -1,7 +1,7 @@
-"""Which memory the lanes of a frame name by their addresses, checked for bounds and alignment.
+"""Resolves the addresses of a frame's lanes to memory, with checks of bounds and alignment.
 
-An instruction mostly names the same pattern of addresses at another place, so what follows from the distances between
-its lanes is kept with it (`Pattern`).
+An instruction usually repeats the same pattern of addresses at another location, so what follows from the distances
+between its lanes is cached with it (`Pattern`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .operation import Operation
 from .registers import WARP
 
 Found: TypeAlias = "list[tuple[np.ndarray, Region, np.ndarray, str]]"
-"""For each region that is touched: lanes, region, index of each one's first element, state space."""
+"""For each accessed region: lanes, region, index of each lane's first element, state space."""
 WINDOWS = ((SHARED_WINDOW, "shared::cluster"), (LOCAL_WINDOW, "local"), (PARAM_WINDOW, "param"))
 
 
 class Accessor(Protocol):
-    """What is asked of a frame here."""
+    """What this module needs from a frame."""
 
     machine: Machine
     cta: Cta
@@ -42,8 +42,8 @@ class Pattern:
     """Addresses relative to the first of them.
 
     Attributes:
-        relative: themselves; raw: as bytes, which are quickly compared.
-        low, high: the least and the greatest; bits: all bits that any of them has.
+        relative: the relative addresses; raw: as bytes, for fast comparison.
+        low, high: the minimum and the maximum; bits: the OR of all of them.
         in_elements: relative, in elements of 1 << shift bytes, by the shift.
     """
 
@@ -60,7 +60,7 @@ class Pattern:
         return cls(raw, relative, low, high, int(np.bitwise_or.reduce(relative)))
 
     def elements(self, first: int, shift: int) -> np.ndarray:
-        """Indices of elements, where the first address is that many bytes behind the beginning of a region."""
+        """Indices of elements, if the first address is that many bytes after the start of a region."""
         steps = self.in_elements.get(shift)
         if steps is None:
             steps = self.in_elements[shift] = self.relative >> shift
@@ -68,7 +68,7 @@ class Pattern:
 
 
 def pattern_of(frame: Accessor, space: str, address: np.ndarray) -> Pattern:
-    """The pattern of the addresses that the frame's instruction names now, remembered by it."""
+    """The pattern of the addresses that the frame's instruction uses now, cached with it."""
     relative = address - address[0]
     raw = relative.tobytes()
     found = frame.operation.patterns.get(space)
@@ -80,7 +80,7 @@ def pattern_of(frame: Accessor, space: str, address: np.ndarray) -> Pattern:
 def resolve(
     frame: Accessor, space: str, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool
 ) -> Found:
-    """The memory that lanes name: `count` elements of `size` bytes from each address on.
+    """The memory that lanes address: `count` elements of `size` bytes from each address on.
 
     Raises OutOfBoundsError, MisalignedError, InvalidOperandError.
     """
@@ -134,7 +134,7 @@ def _cta_of(frame: Accessor, space: str, rank: int, lane: int) -> Cta:
     if space != "shared::cluster":
         frame.error(
             OutOfBoundsError,
-            f"a {space} address belongs to CTA rank {rank} of the cluster, and this is rank {frame.cta.rank}",
+            f"a {space} address belongs to CTA rank {rank} of the cluster, but this is rank {frame.cta.rank}",
             lane,
             hint="address another CTA's shared memory with the shared::cluster forms",
         )
@@ -206,9 +206,9 @@ def _misaligned(frame: Accessor, lanes: np.ndarray, address: np.ndarray, total: 
         f"an access of {total} bytes at address {int(address[at]) & 0xFFFFFFFFFFFFFFFF:#x} is misaligned",
         int(lanes[at]),
         expected=f"a multiple of {total}",
-        got=f"{int(address[at]) % total} bytes past one",
-        hint=f"an access of {total} bytes needs an address that {total} divides, whatever its elements are: move the "
-        "first element, align what the address is made from, or access smaller pieces",
+        got=f"an address {int(address[at]) % total} bytes past a multiple",
+        hint=f"an access of {total} bytes needs an address that {total} divides, whatever its elements are: move "
+        "the first element, align the base address, or access smaller pieces",
     )
 
 

@@ -45,7 +45,7 @@ class DeclaredVariable:
 
 @dataclass(frozen=True)
 class JumpTarget:
-    """A label of the flattened function, as the index of the operation it stands before."""
+    """A label of the flattened function, as the index of the operation that follows it."""
 
     name: str
     scope: int

@@ -1,7 +1,7 @@
 """Shared-memory addresses as (CTA, offset), for instructions that name an object there: a barrier, a tile.
 
 An address is (rank << 24) | offset, or a generic address in the shared window. PTX ISA 5.1.6 (state spaces),
-8.6 (an address of another CTA is legal only where the instruction takes `shared::cluster`).
+8.6 (an address of another CTA is legal only if the instruction takes `shared::cluster`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def place(frame: Frame, space: str, address: int, lane: int, what: str, remote: 
     Args:
         space: the address operand's space; a generic address must be in the shared window.
         what: the operand, for messages: "the barrier", "the destination".
-        remote: whether another CTA of the cluster may be named.
+        remote: True if another CTA of the cluster may be named.
 
     Raises InvalidOperandError for an address of the wrong space or CTA.
     """
@@ -47,12 +47,12 @@ def place(frame: Frame, space: str, address: int, lane: int, what: str, remote: 
     if not remote:
         frame.error(
             InvalidOperandError,
-            f"{what} is in CTA rank {rank} of the cluster, and this is rank {frame.cta.rank}",
+            f"{what} is in CTA rank {rank} of the cluster, but this is rank {frame.cta.rank}",
             lane,
             code="cluster-rank",
             expected=frame.cta.rank,
             got=rank,
-            hint="this instruction works on the own CTA's shared memory only",
+            hint="this instruction accepts only shared memory of the executing CTA",
         )
     return frame.peer(rank, lane), offset
 
@@ -61,7 +61,7 @@ def check_range(frame: Frame, cta: Cta, offset: int, size: int, alignment: int, 
                 hint: Callable[[], str | None] | None = None) -> None:  # fmt: skip
     """Raise MisalignedError or OutOfBoundsError unless [offset, offset+size) is aligned and inside shared memory.
 
-    hint: what to do about a size that is too large.
+    hint: advice for a size that is too large.
     """
     if offset % alignment:
         frame.error(
@@ -69,7 +69,7 @@ def check_range(frame: Frame, cta: Cta, offset: int, size: int, alignment: int, 
             f"{what} is at {name(cta, offset)}, offset {offset:#x}",
             lane,
             expected=f"a multiple of {alignment} bytes",
-            got=f"{offset % alignment} bytes past one",
+            got=f"an address {offset % alignment} bytes past a multiple",
         )
     if offset < cta.shared_start or offset + size > cta.shared.size:
         frame.error(
@@ -82,6 +82,6 @@ def check_range(frame: Frame, cta: Cta, offset: int, size: int, alignment: int, 
 
 
 def name(cta: Cta, offset: int) -> str:
-    """`variable+offset`, with the CTA's rank where there is a cluster."""
+    """`variable+offset`, with the CTA's rank if there is a cluster."""
     text = cta.machine.code.name_shared(offset)
     return f"{text} of cluster rank {cta.rank}" if cta.cluster.size > 1 else text

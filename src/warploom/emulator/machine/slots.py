@@ -1,7 +1,7 @@
-"""Room for what a family of instructions keeps about a CTA, a cluster or an SM, typed and without a list of families.
+"""State that instruction families keep for a CTA, a cluster or an SM, typed and without a list of families.
 
 BARRIERS = Slot(NamedBarriers)
-BARRIERS.of(cta)            # made at first use
+BARRIERS.of(cta)            # created on first use
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class Resource(Protocol):
-    """What a slot holds."""
+    """The contents of a slot."""
 
     def digest(self) -> Hashable:
-        """All of it that decides what can happen next: equal digests mean equal futures."""
+        """All state that decides what can happen next: equal digests mean equal futures."""
 
 
 class HasSlots(Protocol):
@@ -27,7 +27,7 @@ R = TypeVar("R", bound=Resource)
 
 
 class Slot(Generic[R]):
-    """One kind of resource; `make(owner)` builds it at first use."""
+    """One kind of resource; `make(owner)` creates it on first use."""
 
     def __init__(self, name: str, make: Callable[[Any], R]) -> None:
         self.name = name
@@ -41,5 +41,5 @@ class Slot(Generic[R]):
 
 
 def digest(owner: HasSlots) -> tuple[tuple[str, Hashable], ...]:
-    """The digests of all resources of an owner, in an order that does not depend on who came first."""
+    """The digests of all resources of an owner, in an order independent of their creation."""
     return tuple(sorted((slot.name, resource.digest()) for slot, resource in owner.slots.items()))

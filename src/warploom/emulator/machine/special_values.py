@@ -1,4 +1,4 @@
-"""Values of the special registers (PTX ISA 10): by thread, by CTA, or read off a clock."""
+"""Values of the special registers (PTX ISA 10): per thread, per CTA, or read from a clock."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def _zero(cta: Cta, threads: np.ndarray) -> object:
 
 
 RESERVED_END = 0x120
-"""End of what the system uses of a CTA's reserved shared memory, an H200's answer (tests/golden/conformance.npz); a
-kernel's own begins later, at %reserved_smem_offset_cap. Cooperative groups keep there what tiles wider than a warp
-exchange, from %reserved_smem_offset_1 on."""
+"""End of the system's part of a CTA's reserved shared memory, from an H200 (tests/golden/conformance.npz); a kernel's
+own part begins later, at %reserved_smem_offset_cap. Cooperative groups keep exchange data of tiles wider than a warp
+there, from %reserved_smem_offset_1 on."""
 RESERVED_PARTS = frozenset({"%reserved_smem_offset_0", "%reserved_smem_offset_1"})
 """A kernel that reads these uses the memory they point to."""
 
 
 def _workspace(cta: Cta) -> int:
-    """The address of what `grid.sync()` of cooperative groups counts in: two words, of which a GPU's driver makes the
-    first the size."""
+    """The address of the counters of cooperative groups' `grid.sync()`: two words, of which a GPU's driver sets the
+    first to the size."""
     device = cta.device
     if device.workspace is None:
         words = np.array([8, 0], np.uint32)
@@ -66,7 +66,7 @@ _ZERO = (
     *(f"%reserved_smem_offset_{n}" for n in range(2)), *(f"%pm{n}" for n in range(8)),
     *(f"%pm{n}_64" for n in range(8)), *(f"%envreg{n}" for n in range(32) if n not in (1, 2)), "%current_graph_exec",
 )  # fmt: skip
-"""What an emulated GPU has none of."""
+"""Special registers that an emulated GPU does not have."""
 
 SPECIAL: dict[str, Value] = {
     **{f"%tid.{axis}": _tid(at) for at, axis in enumerate("xyz")},
@@ -109,10 +109,10 @@ SPECIAL: dict[str, Value] = {
     **dict.fromkeys(_ZERO, _zero),
 }
 """Special register -> its value for these threads of a CTA, an array or one number for all. A clock counts warp
-instructions of the whole machine: it grows, and that is all a kernel may rely on."""
+instructions of the whole machine: it increases, and a kernel may rely on nothing else."""
 
 DYNAMIC = frozenset({"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"})
-"""Those that change while a thread runs."""
+"""Registers that change while a thread runs."""
 
 
 def special_row_bits(name: str) -> int:

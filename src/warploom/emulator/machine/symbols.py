@@ -1,4 +1,4 @@
-"""What an author calls the parts of shared memory and the warps, so that messages can say `ring.a[2]`, "consumer 0"."""
+"""The author's names for parts of shared memory and warps, so that messages can say `ring.a[2]`, "consumer 0"."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ...isa.swizzle import CHUNK_BYTES as CHUNK
 
 @dataclass(frozen=True)
 class SharedPart:
-    """What an author calls `count` equal pieces of a shared variable: the barriers `full[0..3]` in `smem`.
+    """The author's name for `count` equal pieces of a shared variable: the barriers `full[0..3]` in `smem`.
 
-    `offset` and `size` are in bytes, of all pieces together. `row_bytes`, where a piece has rows; `rows`, where it is
+    `offset` and `size` are in bytes, of all pieces together. `row_bytes`, if a piece has rows; `rows`, if it is
     several panels of that many rows side by side; `swizzle`, of 16-byte chunks within 128-byte lines: 128, 64, 32 or 0.
     """
 
@@ -26,7 +26,7 @@ class SharedPart:
     swizzle: int = 0
 
     def place(self, inside: int, size: int = 0) -> str:
-        """Row and chunk of a byte of one piece, in words; "" where it has no rows."""
+        """Row and chunk of a byte of one piece, in words; "" if it has no rows."""
         if not self.row_bytes:
             return ""
         row = inside // self.row_bytes
@@ -42,7 +42,7 @@ class SharedPart:
 
 @dataclass(frozen=True)
 class WarpRole:
-    """What an author calls warps `first` to `last` of a CTA: "producer", "consumer 1"."""
+    """The author's name for warps `first` to `last` of a CTA: "producer", "consumer 1"."""
 
     name: str
     first: int
@@ -51,13 +51,13 @@ class WarpRole:
 
 @dataclass(frozen=True)
 class Names:
-    """What an author calls things, for messages.
+    """The author's names, for messages.
 
     Attributes:
         shared_parts: of shared variables.
         roles: of warps.
         buffers: a pointer parameter's name in the text -> the name of the array that it points to.
-        guessed: the launch description whose boxes, sizes and values nobody has put in yet; "" where there is none.
+        guessed: the launch description whose values are still guesses; "" if there is none.
     """
 
     shared_parts: Sequence[SharedPart] = ()
@@ -67,7 +67,7 @@ class Names:
 
 
 def role_of(roles: Iterable[WarpRole], warp: int) -> str:
-    """The role of a warp; "" where it has none."""
+    """The role of a warp; "" if it has none."""
     return next((role.name for role in roles if role.first <= warp <= role.last), "")
 
 

@@ -1,8 +1,8 @@
-"""Tensor memory of an SM: 128 lanes x 512 columns of 32 bits, and who has which columns. PTX ISA 9.7.16.1, 9.7.16.7.
+"""Tensor memory of an SM: 128 lanes x 512 columns of 32 bits, and its allocations. PTX ISA 9.7.16.1, 9.7.16.7.
 
-CTAs that are resident on one SM share it, and take columns in whole powers of two from 32 on. An allocation that does
-not fit waits until another CTA gives columns back. A pair of CTAs (cta_group::2) takes the same columns on both SMs.
-What a cell holds after an allocation is whatever was there.
+CTAs that are resident on one SM share it, and allocate columns in powers of two from 32 up. An allocation that does
+not fit waits until another CTA frees columns. A CTA pair (cta_group::2) allocates the same columns on both SMs. After
+an allocation, cells keep their previous contents.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Columns:
 class Cells:
     """A block of cells: `lanes` x `columns` of the tensor memory of a CTA's SM; lanes may be listed one by one.
 
-    `named`: the lane in the address of a warp's load or store, which the unit takes within the warp's own quarter.
+    `named`: the lane in the address of a warp's load or store, which the hardware maps into the warp's own quarter.
     """
 
     cta: Cta
@@ -57,11 +57,11 @@ class Cells:
 
     @property
     def view(self) -> np.ndarray:
-        """The cells, (lanes, columns) uint32; a copy where lanes are listed."""
+        """The cells, (lanes, columns) uint32; a copy if lanes are listed."""
         return cells_of(self.region)[self.lanes, self.columns]
 
     def meets(self, other: Cells) -> bool:
-        """Whether a cell is in both."""
+        """True if the two blocks have a cell in common."""
         if self.region is not other.region:
             return False
         if self.columns.start >= other.columns.stop or other.columns.start >= self.columns.stop:
@@ -87,7 +87,7 @@ class TensorMemory:
         self.allocations: list[Columns] = []
 
     def places_for(self, count: int) -> Iterator[int]:
-        """First columns of all free places of that size, in multiples of SMALLEST."""
+        """First columns of all free ranges of that size, in multiples of SMALLEST."""
         taken = np.zeros(COLUMNS, np.bool_)
         for one in self.allocations:
             taken[one.start : one.end] = True
@@ -99,7 +99,7 @@ class TensorMemory:
         return [one for one in self.allocations if one.cta is cta]
 
     def holds(self, cta: Cta, low: int, high: int) -> bool:
-        """Whether columns `low` up to `high` all belong to allocations of the CTA."""
+        """True if columns `low` up to `high` all belong to allocations of the CTA."""
         for one in sorted(self.of(cta), key=lambda one: one.start):
             if one.start <= low < one.end:
                 low = one.end
@@ -125,7 +125,7 @@ def tensor_memory_of(cta: Cta) -> TensorMemory:
 
 @dataclass(eq=False)
 class Permits:
-    """Whether a CTA may still allocate, and which group it allocates for (0: none yet)."""
+    """Whether a CTA may still allocate, and the group it allocates for (0: none yet)."""
 
     relinquished: Issuer | None = None
     group: int = 0
@@ -137,9 +137,9 @@ class Permits:
 
 @dataclass(eq=False)
 class Request:
-    """An alloc or dealloc of a warp that has begun: "alloc" or "dealloc", columns, first column (of a dealloc).
+    """A pending alloc or dealloc of a warp: "alloc" or "dealloc", columns, first column (for a dealloc).
 
-    `granted`: the first column once it is done, else -1.
+    `granted`: the first column once it is complete, otherwise -1.
     """
 
     kind: str
@@ -158,13 +158,13 @@ PERMITS = Slot("tensor memory permits", lambda cta: Permits())
 
 
 def peer_of(cta: Cta) -> Cta | None:
-    """The other CTA of the pair (ranks 2i and 2i + 1), or None where the cluster has none."""
+    """The other CTA of the pair (ranks 2i and 2i + 1), or None if the cluster has none."""
     rank = cta.rank ^ 1
     return cta.cluster.ctas[rank] if rank < cta.cluster.size else None
 
 
 def settle(request: Request) -> bool:
-    """Carry a request out if it can be: columns are free, and of a pair both have asked. Whether it is done."""
+    """Carry out a request if columns are free and, for a pair, both CTAs have requested. True if it is complete."""
     if request.granted >= 0:
         return True
     partner = None

@@ -1,4 +1,4 @@
-"""The units of an SM that carry out asynchronous operations. A new one is a line here."""
+"""The units of an SM that perform asynchronous operations. A new unit is one more line here."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Unit:
 
     Attributes:
         engine: as `Starts.engine` in the rows of the instruction table.
-        seed: of schedule "starve", that holds this unit back; no two units have the same. A unit that comes after
-            those with seeds 0 to 4 takes one of 100 or more, so that the seeds known before mean what they meant.
-        reads_apart: threads wait for its reads alone, so reading and writing are two steps.
+        seed: the seed of schedule "starve" that holds this unit back; unique for each unit. A unit added after
+            seeds 0 to 4 were assigned takes one of 100 or more, so that earlier seeds keep their meaning.
+        reads_apart: threads wait for its reads separately, so reading and writing are two steps.
     """
 
     name: str
@@ -32,14 +32,14 @@ UMMA = Unit("umma", "umma", 102)
 LAUNCH = Unit("launch", "launch", 103)
 
 UNITS = (WARPGROUP_MMA, TENSOR_MEMORY, UMMA, CP_ASYNC, LOADS, REMOTE, LAUNCH, STORES)
-"""In the order in which schedule "lazy" prefers them. Matrix units first: they then read what their operands held when
-a missing wait let them start, and a stage given back too early is already poisoned by the next load. Stores last: their
-source stays open to being overwritten for as long as the program allows."""
+"""In the order in which schedule "lazy" prefers them. MMAs first: they then read what their operands held when a
+missing wait let them start, and a stage released too early is already poisoned by the next load. Stores last: their
+source can be overwritten for as long as the program allows."""
 
 EVERY_THIRD = 5
 """The seed of "starve" that holds back every third operation, whatever its unit."""
 
 
 def starved_seed(seed: int) -> int:
-    """What a seed of "starve" means: itself where a unit has it, else one of the first six."""
+    """Map a seed of "starve": to itself if a unit has it, otherwise to one of the first six."""
     return seed if any(unit.seed == seed for unit in UNITS) else seed % (EVERY_THIRD + 1)

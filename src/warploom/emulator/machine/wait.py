@@ -1,4 +1,4 @@
-"""Why threads stand still, and what lets them go on."""
+"""Why threads are stalled, and what lets them continue."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ class Wait:
     """Threads wait after an instruction has started, or (`parked`) before it.
 
     Warps that execute an instruction as one (`Operation.together`) have one wait, and `resume` or `timeout` runs once
-    for all of them that stand side by side then.
+    for all of them that are adjacent then.
 
     Attributes:
-        kind: what they wait for, in a word.
-        ready: whether they may go on; asked again only after the machine made progress.
-        describe: one sentence for the deadlock report: what they wait for, what is there, what is missing.
-        resume: runs when they go on, with the frame and mask of the blocked instruction.
-        timeout: for waits that hardware ends after a while (try_wait): runs in place of `resume` when nothing else in
-            the machine can move.
+        kind: what they wait for, in one word.
+        ready: True if they may continue; called again only after the machine made progress.
+        describe: one sentence for the deadlock report: what they wait for, what has arrived, what is missing.
+        resume: called when they continue, with the frame and mask of the blocked instruction.
+        timeout: for waits that hardware ends after a while (try_wait): called instead of `resume` when nothing else in
+            the machine can run.
         about: the mbarriers they wait for, each with the parity they name or None, for the deadlock report.
-        parked: the instruction has not been executed: threads that come to it later join them.
-        spins: they read something again and again, so a plain store may end the wait.
+        parked: the instruction has not been executed: threads that reach it later join them.
+        spins: they read something repeatedly, so a plain store may end the wait.
     """
 
     kind: str
@@ -37,5 +37,5 @@ class Wait:
 
     @property
     def joins(self) -> bool:
-        """Whether threads that come to the same instruction join those that wait."""
+        """True if threads that reach the same instruction join those that wait."""
         return self.parked and not self.spins
