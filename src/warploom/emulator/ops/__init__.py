@@ -1,6 +1,6 @@
-"""What each instruction does: one module for each family of the instruction table.
+"""The semantics of each instruction: one module for each family of the instruction table.
 
-A module holds `HANDLERS`, its decoders by row key; this one puts them together.
+A module defines `HANDLERS`, its decoders by row key; this module combines them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ HANDLERS: dict[str, Handler] = _assemble()
 """Row key -> handler."""
 
 RUN_BY_THE_CORE = frozenset({"bra", "brx.idx", "call", "ret", "exit"})
-"""Rows that change which instruction comes next: `decode` and `scheduler` run them, no handler does."""
+"""Rows that change the next instruction: `decode` and `scheduler` run them, no handler does."""
 
 
 def unsupported(keys: Iterable[str]) -> tuple[str, ...]:
-    """Of these row keys of the instruction table, those that the emulator cannot run."""
+    """Those of these row keys that the emulator cannot run."""
     return tuple(key for key in keys if key not in HANDLERS and key not in RUN_BY_THE_CORE)

@@ -1,7 +1,7 @@
 """Approximate functions: rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh, div. PTX ISA 9.7.3.8 and 9.7.3.13 to 9.7.3.22.
 
 The result here is the double precision value rounded once, which is within every error bound of the ISA but is
-not bit for bit what hardware gives: of the 4096 inputs recorded on an H200 (tests/golden/unary.npz) 88 % agree for rcp,
+not bit-identical to hardware: of the 4096 inputs recorded on an H200 (tests/golden/unary.npz) 88 % agree for rcp,
 76 % for ex2, 73 % for tanh, 14 % for sin. The special values are those of the ISA's tables.
 """
 
@@ -38,7 +38,7 @@ def approximate32(d: Decode) -> Step:
 
 @HANDLERS.add("div.approx.f32")
 def divide_approximately(d: Decode) -> Step:
-    """`.approx` multiplies by a reciprocal, which is zero for a divisor above 2^126 in size; `.full` scales."""
+    """`.approx` multiplies by a reciprocal, which is zero for a divisor above 2^126 in magnitude; `.full` scales."""
     full = d.modifier("how") == "full"
 
     def divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""What `cp.async` does: copies of 4 to 16 bytes by each thread, and the groups they are waited for in.
+"""`cp.async`: copies of 4 to 16 bytes by each thread, and their groups.
 
-One instruction of several warps is one operation of the engine; groups are kept per warp with the mask of lanes that
-committed them, since lanes may commit apart. PTX ISA 9.7.9.25.3, 9.7.13.15.15.
+One instruction of several warps is one operation of the engine. Groups are kept per warp with the mask of lanes that
+committed them, since lanes may commit separately. PTX ISA 9.7.9.25.3, 9.7.13.15.15.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def copy(d: Decode) -> Step:
                 Scattered(r, picked, at, size, None if origins is None else origins[picked]) for picked, r, at in places
             ),
         )  # fmt: skip
-        frame.machine.counters.cp_async_bytes += int(taken[lanes].sum())  # what is filled with zeros is not read
+        frame.machine.counters.cp_async_bytes += int(taken[lanes].sum())  # zero fill is not read
         for at in range(frame.warps):
             mine = FULL if frame.mask is True else mask_of(frame.active[at * WARP : (at + 1) * WARP])
             if mine:
@@ -108,9 +108,9 @@ def copy(d: Decode) -> Step:
 def _sources(
     frame: Frame, source: AddressOperand, taken: np.ndarray, size: int
 ) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-    """Where the bytes come from: (bytes, lanes, array, index) for each count of bytes and buffer.
+    """The source of the bytes: (bytes, lanes, array, index) for each byte count and buffer.
 
-    Threads that take no byte do not touch their source address, so it may be anything.
+    Threads that copy no byte do not access their source address, so it may be anything.
     """
     addresses = source.compute(frame)
     found = []
@@ -169,7 +169,7 @@ def wait_all(d: Decode) -> Step:
 
 @HANDLERS.add("cp_async.mbarrier_arrive")
 def mbarrier_arrive(d: Decode) -> Step:
-    """Arrive on a barrier once all earlier copies of the thread are done."""
+    """Arrive on a barrier once all earlier copies of the thread are complete."""
     address, counted = d.address("a"), d.has("noinc")
 
     def step(frame: Frame) -> None:

@@ -1,8 +1,8 @@
-"""atom and red: read, combine, write, one lane after another where they meet.
+"""atom and red: read, combine, write, one lane after another if their addresses are equal.
 
-PTX ISA 9.7.13.5 and 9.7.13.6. Lanes whose addresses differ are done at once; lanes that meet go in lane order, in
-rounds. Each element of a vector or packed operand is an atomic operation of its own. A lane that leaves memory as
-it was is not progress: a warp that spins on a lock sleeps until somebody else writes.
+PTX ISA 9.7.13.5 and 9.7.13.6. Lanes with distinct addresses are processed at once; lanes with equal addresses go in
+lane order, in rounds. Each element of a vector or packed operand is a separate atomic operation. A lane that leaves
+memory unchanged is not progress: a warp that spins on a lock sleeps until another thread writes.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ _UNORDERED: dict[str, np.ufunc] = {
 
 
 def combination(operation: str, dtype: DType) -> Combine:
-    """What an operation does to elements of a type, in a space where nothing is flushed."""
+    """How an operation combines elements of a type, in a state space without flushing."""
     if dtype.is_float and operation == "add":
         return add_float(dtype)
     if dtype.is_float and operation in ("min", "max"):
@@ -118,7 +118,7 @@ def combination(operation: str, dtype: DType) -> Combine:
 def rounds(index: np.ndarray) -> list[np.ndarray] | None:
     """Positions in `index`, split so that no round has an index twice and equal ones keep their order.
 
-    None where one round does.
+    None if one round suffices.
     """
     order = np.argsort(index, kind="stable")
     ordered = index[order]
@@ -150,11 +150,11 @@ def _join(values: np.ndarray) -> np.ndarray:
 
 
 Reach: TypeAlias = "Callable[[Frame, np.ndarray], list[np.ndarray]]"
-"""The addresses, (lanes,), at which an operation is carried out, one after the other, of those that it names."""
+"""The addresses, (lanes,), at which an operation is performed, one after the other, for those that it names."""
 
 
 def updates(d: Decode, reach: Reach) -> Step:
-    """Read, combine with operand b and write, and give back what was there."""
+    """Read, combine with operand b and write, and return the old value."""
     packed = d.type("b")
     dtype = _HALF_OF.get(packed.name, packed)
     halves = dtype is not packed
@@ -168,7 +168,7 @@ def updates(d: Decode, reach: Reach) -> Step:
     count = len(elements_of(d.operands["b"])) * (2 if halves else 1)
     combine = combination(operation, dtype)
     flushes = dtype is dtypes.f32 and operation == "add"
-    # Nobody sees the order in which integers are reduced.
+    # The order in which integers are reduced has no effect.
     gather = _UNORDERED.get(operation) if result is None and not dtype.is_float else None
 
     def step(frame: Frame) -> None:
@@ -218,12 +218,12 @@ def updates(d: Decode, reach: Reach) -> Step:
 
 
 def in_place(d: Decode) -> Step:
-    """As `updates`, at the address itself."""
+    """Like `updates`, at the address itself."""
     return updates(d, lambda frame, where: [where])
 
 
 def _is_shared(space: str, address: np.ndarray) -> bool:
-    """Whether an access is to shared memory; all the lanes' addresses are in one region."""
+    """True if an access is to shared memory; all the lanes' addresses are in one region."""
     if space == "generic":
         return bool(address.size) and SHARED_WINDOW <= int(address[0]) < SHARED_WINDOW + WINDOW_SIZE
     return space.startswith("shared")

@@ -1,7 +1,7 @@
-"""What `bar` and `barrier` do: the sixteen named barriers of a CTA. PTX ISA 9.7.13.1.
+"""`bar` and `barrier`: the sixteen named barriers of a CTA. PTX ISA 9.7.13.1.
 
-A barrier counts threads. A warp whose living threads have all arrived counts as a whole warp, so threads that exited
-or never existed do not hold it up; without a thread count, warps that have exited are not waited for.
+A barrier counts threads. A warp whose live threads have all arrived counts as a whole warp, so threads that exited
+or never existed do not hold it up; without a thread count, exited warps are not waited for.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ class Round:
     """One use of a barrier, from the first arrival to its completion.
 
     Attributes:
-        count: threads it needs; None: all of the CTA that have not exited.
+        count: threads it needs; None: all threads of the CTA that have not exited.
         use: "sync" (arrivals too), "popc", "and" or "or": reductions do not mix with anything else.
         arrived: mask of arrived lanes by warp.
-        again: of these, the lanes that did not wait (bar.arrive) and came back to wait: they count twice. Attention
-            kernels start their ring of warpgroups so, with an arrival that a warpgroup gives to itself.
-        votes: how many of them had their predicate set.
+        again: of these, the lanes that did not wait (bar.arrive) and later came back to wait: they count twice.
+        Attention
+            kernels start their ring of warpgroups this way, with an arrival that a warpgroup gives itself.
+        votes: number of them whose predicate was set.
     """
 
     number: int
@@ -54,7 +55,7 @@ class Round:
     kind = "cta"
 
     def reached(self, cta: Cta) -> int:
-        """How many threads count as arrived."""
+        """Number of threads that count as arrived."""
         total = 0
         for arrived in (self.arrived, self.again):
             for warp, lanes in arrived.items():
@@ -90,7 +91,7 @@ NAMED_BARRIERS = Slot("named barriers", lambda cta: NamedBarriers())
 def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 0, waits: bool = True) -> Round:
     """Let the frame's warps arrive; `waits`: they will wait for the others.
 
-    Raises InvalidOperandError for what breaks the barrier's rules.
+    Raises InvalidOperandError for a violation of the barrier's rules.
     """
     cta = frame.cta
     rounds = NAMED_BARRIERS.of(cta).rounds
@@ -111,7 +112,7 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
     if current.use != use:
         frame.error(
             InvalidOperandError,
-            f"barrier {number} is in use for {_verb(current.use)} and this is {_verb(use)}",
+            f"barrier {number} is in use for {_verb(current.use)}, but this is {_verb(use)}",
             code="named-barrier",
             expected=_verb(current.use),
             got=_verb(use),
@@ -122,7 +123,7 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
             InvalidOperandError,
             f"barrier {number} is used with two thread counts at once",
             code="named-barrier",
-            expected=f"{_count(current.count)}, as the first warp said",
+            expected=f"{_count(current.count)}, as given by the first warp",
             got=_count(count),
             consequence="some warps are released too early or never",
         )
@@ -136,7 +137,7 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
                 f"warp {warp} arrives a second time at barrier {number} before it is complete",
                 code="named-barrier",
                 got=f"warp {warp} again",
-                expected=f"{current.needed(cta)} threads, of which {current.reached(cta)} are there",
+                expected=f"{current.needed(cta)} threads, of which {current.reached(cta)} have arrived",
                 hint="the counts of this barrier's users do not add up, or a loop runs ahead of the other warps",
             )
         current.arrived[warp] = before | lanes
@@ -151,7 +152,7 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
     if count is not None and reached > count:
         frame.error(
             InvalidOperandError,
-            f"barrier {number} takes {count} threads and {reached} arrived",
+            f"barrier {number} takes {count} threads, but {reached} arrived",
             code="named-barrier",
             got=reached,
             hint="the thread count must cover all warps that sync or arrive",
@@ -161,7 +162,7 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
 
 
 def _settle(cta: Cta, current: Round) -> bool:
-    """Complete a round whose threads are all there. Whether it is complete."""
+    """Complete a round if all its threads have arrived. True if it is complete."""
     if not current.complete and current.reached(cta) >= current.needed(cta):
         current.complete = True
         rounds = NAMED_BARRIERS.of(cta).rounds
@@ -177,7 +178,7 @@ def _wait(frame: Frame, current: Round, resume: Callable[[Frame], None] | None =
     def describe() -> str:
         absent = [warp.index for warp in cta.warps if warp.alive & ~current.arrived.get(warp.index, 0)]
         return (
-            f"barrier {current.number}: {current.reached(cta)} of {current.needed(cta)} threads are there, "
+            f"barrier {current.number}: {current.reached(cta)} of {current.needed(cta)} threads have arrived, "
             f"{current.needed(cta) - current.reached(cta)} missing; not there: {cta.describe_warps(absent)}"
         )
 
@@ -217,7 +218,7 @@ def _numbers(d: Decode) -> Callable[[Frame], tuple[int, int | None]]:
 
 
 def _together(d: Decode) -> Callable[[Frame], list[int]]:
-    """How many warps arrive as one: as many as the barrier still needs, and then again."""
+    """Number of warps that arrive as one: as many as the barrier still needs, and then again."""
     number = d.source("a")
     count = d.source("b") if d.has("b") else -1
 
@@ -240,8 +241,8 @@ def _together(d: Decode) -> Callable[[Frame], list[int]]:
     return counts
 
 
-# `barrier` without .aligned may be run by part of a warp; `bar` needs the whole warp together. A divided warp that
-# comes to a `barrier` simply arrives in parts.
+# `barrier` without .aligned may be run by part of a warp; `bar` needs the whole warp together. A diverged warp that
+# reaches a `barrier` simply arrives in parts.
 @HANDLERS.add("bar.sync")
 @HANDLERS.add("barrier.sync")
 def sync(d: Decode) -> Step:

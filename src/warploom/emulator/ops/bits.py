@@ -91,7 +91,7 @@ def reverse(d: Decode) -> Step:
 
 
 def _used_bits(kind: DType) -> np.uint32:
-    """The bits of a position or length that count: eight by PTX and for 32-bit fields; an H200 takes the whole
+    """The significant bits of a position or length: eight by PTX and for 32-bit fields; an H200 uses the whole
     register for 64-bit ones (tests/golden/conformance.npz)."""
     return np.uint32(255) if kind.bits == 32 else _ALL_ONES
 
@@ -105,7 +105,7 @@ def extract(d: Decode) -> Step:
     last = kind.bits - 1
 
     def signed(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-        start = np.minimum((b & used).astype(np.int64), last)  # past the top only signs are left
+        start = np.minimum((b & used).astype(np.int64), last)  # past the top only sign bits are left
         length = (c & used).astype(np.int64)
         up = last - (np.minimum(start + np.maximum(length, 1), last + 1) - 1)
         result = np.right_shift(np.left_shift(a, up.astype(kind.numpy)), (up + start).astype(kind.numpy))

@@ -1,8 +1,8 @@
-"""What plain bulk copies, their reductions, their groups and asynchronous stores do.
+"""Plain bulk copies, their reductions, their groups, and asynchronous stores.
 
 PTX ISA 9.7.9.25.4 (cp.async.bulk, cp.reduce.async.bulk), 9.7.9.27.2 (groups), 9.7.9.12 (st.async), 9.7.13.7
 (red.async). Destinations hold poison from issue to completion. Asynchronous stores to global memory take effect at
-once: nothing tells when they do but a release that is observed.
+once: only an observed release shows when they do.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def load(d: Decode) -> Step:
 
 @HANDLERS.add("bulk.send", "bulk.reduce_send")
 def send(d: Decode) -> Step:
-    """From the own CTA's shared memory to another CTA's."""
+    """From the CTA's own shared memory to another CTA's."""
     target, source, size, barrier = d.address("dst"), d.address("src"), d.source("size"), d.address("mbar")
     operation = d.modifier("op")
     dtype = dtypes.ALL[d.modifier("type")] if operation else None
@@ -170,7 +170,7 @@ def send(d: Decode) -> Step:
 
 
 def _guarded(write: Callable[[int, int], None], by: Issuer, cta: Cta, description: str) -> Callable[[int, int], None]:
-    """A write that fails where its CTA has exited."""
+    """A write that fails if its CTA has exited."""
 
     def checked(part: int, parts: int) -> None:
         check_alive(by, cta, description)
@@ -183,7 +183,7 @@ def _guarded(write: Callable[[int, int], None], by: Issuer, cta: Cta, descriptio
 
 
 def _bits(source: Bytes, target: Bytes) -> Parts:
-    """As `_moves`, of less than 16 bytes, at once."""
+    """Like `_moves`, for less than 16 bytes, at once."""
     held = np.empty(source.size, np.uint8)
 
     def read(part: int, parts: int) -> None:
@@ -198,7 +198,7 @@ def _bits(source: Bytes, target: Bytes) -> Parts:
 
 
 def _pieces(size: int, mask: int) -> list[tuple[int, int]]:
-    """First byte and length of what a mask leaves of each 16 bytes; of a full mask, all at once."""
+    """First byte and length of what a mask leaves of each 16 bytes; for a full mask, everything at once."""
     if mask == _ALL:
         return [(0, size)]
     edges = [at for at in range(MULTIPLE + 1) if (mask << 1 >> at & 1) != (mask >> at & 1)]
@@ -288,7 +288,7 @@ def wait_group(d: Decode) -> Step:
 
 @HANDLERS.add("async_store.store", "async_store.reduce")
 def async_store(d: Decode) -> Step:
-    """A few registers into another CTA's shared memory, with the bytes signalled at a barrier there."""
+    """Store a few registers into another CTA's shared memory, and signal the bytes at a barrier there."""
     target, barrier = d.address("a"), d.address("mbar")
     dtype = dtypes.ALL[d.modifier("type")]
     values = d.registers("b", dtype)

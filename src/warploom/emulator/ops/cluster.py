@@ -1,4 +1,4 @@
-"""What a CTA shares with its cluster and grid: the cluster barrier, remote addresses, the register pool, grid order.
+"""State that a CTA shares with its cluster and grid: cluster barrier, remote addresses, register pool, grid order.
 
 PTX ISA 9.7.13.3, 9.7.9.23, 9.7.9.24, 9.7.19.5, 9.7.13.13.
 """
@@ -36,7 +36,7 @@ HANDLERS = Handlers()
 class Phase:
     """One phase of a cluster's barrier: the lanes that arrived, by (CTA rank, warp).
 
-    `after`: what the arriving threads did to other CTAs' barriers before, which their release orders.
+    `after`: earlier operations of the arriving threads on other CTAs' barriers, which their release orders.
     """
 
     number: int
@@ -46,21 +46,21 @@ class Phase:
     mark: Any = None
     kind = "cluster"
     absent: Warp | None = None
-    """A warp that had not arrived when last asked: it most likely still has not."""
+    """A warp that had not arrived at the last check: it most likely still has not."""
 
     def lacks(self, warp: Warp) -> bool:
-        """Whether a living thread of this warp has not arrived."""
+        """True if a live thread of this warp has not arrived."""
         return bool(warp.alive & ~self.arrived.get((warp.cta.rank, warp.index), 0))
 
     def all_there(self, cluster: Cluster) -> bool:
-        """Whether all threads of the cluster that have not exited have arrived."""
+        """True if all threads of the cluster that have not exited have arrived."""
         if self.absent is not None and self.lacks(self.absent):
             return False
         self.absent = next((warp for cta in cluster.ctas for warp in cta.warps if self.lacks(warp)), None)
         return self.absent is None
 
     def missing(self, cluster: Cluster) -> list[str]:
-        """The warps whose living threads have not all arrived, CTA by CTA."""
+        """The warps whose live threads have not all arrived, CTA by CTA."""
         absent = {cta: [warp.index for warp in cta.warps if self.lacks(warp)] for cta in cluster.ctas}
         return [
             f"{'CTA rank ' + str(cta.rank) + ' ' if cluster.size > 1 else ''}{cta.describe_warps(warps)}"
@@ -71,13 +71,13 @@ class Phase:
 
 @dataclass(eq=False)
 class ClusterBarrier:
-    """The barrier of a cluster, and which phase each warp's lanes arrived in last."""
+    """The barrier of a cluster, and the phase in which each warp's lanes last arrived."""
 
     phase: Phase = field(default_factory=lambda: Phase(0))
     waiting: dict[tuple[int, int], list[tuple[int, Phase]]] = field(default_factory=dict)
 
     def settle(self, cluster: Cluster) -> None:
-        """Complete the phase if all threads that have not exited are there."""
+        """Complete the phase if all threads that have not exited have arrived."""
         phase = self.phase
         if phase.arrived and phase.all_there(cluster) and all(operation.done for operation in phase.after):
             phase.complete = True
@@ -161,7 +161,7 @@ def cluster_wait(d: Decode) -> Step:
         def describe() -> str:
             missing = sorted({name for phase in phases if not phase.complete for name in phase.missing(cluster)})
             late = sum(not operation.done for phase in phases for operation in phase.after)
-            note = f"; {late} remote arrivals are under way" if late else ""
+            note = f"; {late} remote arrivals are in flight" if late else ""
             return f"the cluster barrier, phase {phases[0].number}; not there: {', '.join(missing[:16])}{note}"
 
         return Wait("cluster barrier", ready=ready, describe=describe, resume=finish)
@@ -173,7 +173,7 @@ def cluster_wait(d: Decode) -> Step:
 
 
 NO_RANK = 255
-"""The highest rank that an address has room for; no cluster has that many CTAs."""
+"""The highest rank that fits in an address; no cluster has that many CTAs."""
 
 
 @HANDLERS.add("cluster.mapa")
@@ -185,7 +185,7 @@ def mapa(d: Decode) -> Step:
     def step(frame: Frame) -> None:
         where = np.broadcast_to(frame.values[address], (frame.lanes,)).astype(np.int64)
         ranks = np.broadcast_to(frame.values[rank], (frame.lanes,)).astype(np.int64)
-        ranks = np.minimum(ranks, NO_RANK)  # of a CTA that is not there: who accesses the address is told
+        ranks = np.minimum(ranks, NO_RANK)  # a rank that does not exist: the access reports it
         base = SHARED_WINDOW if generic else 0
         if generic:
             _check_window(frame, where, "mapa")
@@ -226,7 +226,7 @@ def _check_window(frame: Frame, addresses: np.ndarray, what: str) -> None:
 
 @dataclass(eq=False)
 class RegisterPool:
-    """The registers of a CTA: what each warp holds per thread, and what is free."""
+    """The registers of a CTA: the count per thread in each warp, and the free ones."""
 
     at_launch: int
     free: int = 0
@@ -237,7 +237,7 @@ class RegisterPool:
 
 
 class Registers:
-    """The register pool of a CTA; None where ptxas ignores setmaxnreg."""
+    """The register pool of a CTA; None if ptxas ignores setmaxnreg."""
 
     def __init__(self, cta: Cta) -> None:
         code = cta.machine.code
@@ -289,7 +289,7 @@ def setmaxnreg(d: Decode) -> Step:
             ready=lambda: pool.free >= change,
             describe=lambda: (
                 f"registers: warp {warp} needs {change} more ({now} to {count} a thread), "
-                f"and the CTA's pool has {pool.free}"
+                f"but the CTA's pool has {pool.free}"
             ),
             resume=take,
         )

@@ -48,7 +48,7 @@ _COMBINE = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
 def comparison_of(d: Decode) -> tuple[Comparison, Callable[[Frame, int], np.ndarray], tuple[int, int]]:
-    """The comparison, how an operand's slot is read, and the two slots. Packed operands come as (2, lanes)."""
+    """The comparison, the reader of an operand's slot, and the two slots. Packed operands come as (2, lanes)."""
     kind = d.type("a")
     comparison = (_FLOAT if kind.is_float else _INTEGER)[d.modifier("cmp")]
     flushes = bool(d.modifier("ftz"))

@@ -1,8 +1,8 @@
 """Conversions, PTX ISA 9.7.9.21 and 9.7.9.22.
 
-Float to integer clamps; NaN becomes 0, or the bits 100…0 where a 64-bit type takes part. Everything that rounds goes
-through double precision, where every narrower value is exact. Results fill a wider register with copies of the sign
-(signed types) or zeros (all others).
+Float to integer clamps; NaN becomes 0, or the bits 100…0 if a 64-bit type is involved. Everything that rounds goes
+through double precision, where every narrower value is exact. Results are extended to a wider register with copies of
+the sign (signed types) or zeros (all others).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def words(d: Decode) -> tuple[DType, DType]:
 
 
 def reader(d: Decode, name: str, kind: DType, flushes: bool = False) -> Reader:
-    """A float operand as doubles (all but f64 exactly so); NaN payloads do not matter afterwards."""
+    """A float operand as doubles (exact for all types but f64); NaN payloads do not matter afterwards."""
     if kind.name in ("f16", "bf16"):
         slot = d.source(name, dtypes.b16)
         return lambda frame: half_values(spread(frame, slot), kind.name)
@@ -219,7 +219,7 @@ _QUIET: dict[str, tuple[Any, Any]] = {
 def narrow(d: Decode) -> Step:
     target, source = words(d)
     modifiers = d.instruction.modifiers
-    # An H200 does not flush what it rounds to half precision, which shows when rounding away from zero.
+    # An H200 does not flush values that it rounds to half precision, which shows when rounding away from zero.
     flushes = "ftz" in modifiers and target is not dtypes.f16
     mode = d.modifier("rnd", "rn")
     out = destination(d, target)
@@ -233,7 +233,7 @@ def narrow(d: Decode) -> Step:
 
         return fast
     read = reader(d, "a", source, flushes)
-    # From double precision a NaN becomes the quiet one of its sign, read off an H200 (tests/golden/conformance.npz).
+    # From double precision a NaN becomes the quiet NaN of its sign, as on an H200 (tests/golden/conformance.npz).
     plus, minus = _QUIET[target.name]
 
     def step(frame: Frame) -> None:
@@ -268,7 +268,7 @@ def widen(d: Decode) -> Step:
     if source is dtypes.bf16 and target is dtypes.f32 and not flushes:
         a = d.source("a", dtypes.b16)
 
-        def shifted(frame: Frame) -> None:  # NaN: PTX leaves the result open; the payload stays
+        def shifted(frame: Frame) -> None:  # NaN: PTX leaves the result open; the payload is kept
             frame.write(out, bf16_to_f32(spread(frame, a)).view(np.uint32))
 
         return shifted
@@ -279,7 +279,7 @@ def widen(d: Decode) -> Step:
         if flushes:
             x = flush(x, 2.0**-126)
         if double:
-            # NaNs are quieted and keep their payload; with .ftz they are canonical singles before they are widened.
+            # NaNs are quieted and keep their payload; with .ftz they become canonical singles before they are widened.
             x = np.where(x != x, np.float64(NAN32), x) if flushes else x * 1.0
         frame.write(out, bits_of(saturate(x) if clamps else x, target))
 

@@ -1,7 +1,8 @@
 """Conversions to and from floats of 4, 6 and 8 bits, PTX ISA 9.7.9.21; see `convert`.
 
-By the text of the ISA, not recorded on hardware. What the text leaves to figures is the order of random bits: all
-values that share a half of `rbits` are rounded by the same bits here. The sign of what becomes a ue8m0 is dropped.
+Implemented from the text of the ISA, not recorded on hardware. The text defines the order of random bits only in
+figures: here all values that share a half of `rbits` are rounded by the same bits. The sign of a value converted to
+ue8m0 is dropped.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ HANDLERS = Handlers()
 
 _WITHOUT_NAN = ("e2m1", "e2m3", "e3m2")
 _NARROWEST = -127
-"""Exponent of the least ue8m0."""
+"""Exponent of the smallest ue8m0."""
 _NO_NUMBER = np.uint8(0xFF)
 
 
 def narrow_bits(x: np.ndarray, name: str, relu: bool) -> np.ndarray:
-    """Doubles to the bits of a narrow float (uint8), to nearest even and saturating; NaN to the greatest value where
+    """Doubles to the bits of a narrow float (uint8), to nearest even and saturating; NaN to the largest value if
     the type has none."""
     if name not in _WITHOUT_NAN:
         return fp8_bits(x, name, relu)

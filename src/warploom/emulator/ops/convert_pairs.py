@@ -40,9 +40,9 @@ def pair(d: Decode) -> Step:
 
 @HANDLERS.add("cvt.rna.tf32.f32")
 def tf32_away(d: Decode) -> Step:
-    """Ties away from zero: add half of the last place kept and cut. Exponent 255 is only cut, so that some NaNs
-    become infinite; with .satfinite what then has exponent 255, infinite or not, is taken one place down: read off
-    an H200 (tests/golden/unary.npz and conformance.npz)."""
+    """Ties away from zero: add half of the last kept place and truncate. Exponent 255 is only truncated, so that some
+    NaNs become infinite; with .satfinite a result with exponent 255, infinite or not, is reduced by one place. This
+    matches an H200 (tests/golden/unary.npz and conformance.npz)."""
     a, out = d.source("a", dtypes.b32), d.destination("d")
     finite = bool(d.modifiers.get("satfinite"))
     exponent, cut = np.uint32(0x7F800000), np.uint32(0xFFFFE000)
@@ -66,7 +66,7 @@ def tf32(d: Decode) -> Step:
     def step(frame: Frame) -> None:
         result = round_to(np.atleast_1d(read(frame)), FORMATS["tf32"], mode, finite)
         bits = bits_of(relu_of(result) if relu else result, dtypes.f32)
-        frame.write(out, bits & np.uint32(0xFFFFE000))  # cuts NaNs: all other values end in zeros
+        frame.write(out, bits & np.uint32(0xFFFFE000))  # truncates NaNs: all other values end in zeros
 
     return step
 
@@ -117,7 +117,7 @@ def halves_from_fp8(d: Decode) -> Step:
 
 @HANDLERS.add("cvt.pack", "cvt.pack.merge")
 def pack(d: Decode) -> Step:
-    """Two integers clamped and set side by side, `b` lowest; the rest are the low bits of `c`."""
+    """Two integers, clamped and placed side by side, `b` lowest; the rest are the low bits of `c`."""
     word = d.modifier("dtype")
     size, signed = int(word[1:]), word[0] == "s"
     low, high = (-(1 << size - 1), (1 << size - 1) - 1) if signed else (0, (1 << size) - 1)

@@ -1,7 +1,7 @@
 """Extended precision integer arithmetic with the carry flag, PTX ISA 9.7.2.
 
-The flag is a predicate of each thread that no text names. A subtraction adds the complement, as ptxas does: after it
-the flag is set where there was no borrow.
+The flag is a predicate of each thread that no text names. A subtraction adds the complement, as in ptxas: afterwards
+the flag is set if there was no borrow.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What fences do: nothing to values, for the memory of one GPU is in program order already. PTX ISA 9.7.13.4.
+"""Fences: no effect on values, because the memory of one GPU is in program order already. PTX ISA 9.7.13.4.
 
-One of .sys scope orders what goes over links between GPUs. They are told to observers, whose clocks they move.
+A fence at .sys scope orders data in flight between GPUs. Fences are reported to observers, whose clocks they move.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Single and double precision arithmetic, correctly rounded: PTX ISA 9.7.3.
 
-A NaN result in single precision is 0x7FFFFFFF. In double precision it is what the host's processor makes: a quieted
-operand, or a fresh NaN with its sign set; that is what has been seen of GPUs too, and PTX leaves it open.
-The directed modes of double precision run lane by lane in rational arithmetic.
+A NaN result in single precision is 0x7FFFFFFF. In double precision it is what the host's processor produces: a quieted
+operand, or a new NaN with its sign set. GPUs have been observed to do the same; PTX leaves it open. The directed
+modes of double precision run lane by lane in rational arithmetic.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def write32(frame: Frame, out: int, result: np.ndarray) -> None:
 
 
 def canonical(frame: Frame, target: np.ndarray) -> None:
-    """Make the NaNs of a register just written canonical."""
+    """Make the NaNs in a register that was just written canonical."""
     bad = target != target
     if np.count_nonzero(bad):
         np.copyto(target, NAN32, where=bad & frame.mask)
 
 
 def step32(d: Decode, names: str, function: Function) -> Step:
-    """A step from singles through `function` to a single; operands and result flushed, result clamped, as asked."""
+    """A step from singles through `function` to a single; operands and result flushed, result clamped, as required."""
     slots = [d.source(name) for name in names]
     out = d.destination("d")
     flushes, clamps = bool(d.modifiers.get("ftz")), bool(d.modifiers.get("sat"))
@@ -56,7 +56,7 @@ def step32(d: Decode, names: str, function: Function) -> Step:
 
 
 def ufunc32(d: Decode, operation: np.ufunc) -> Step:
-    """The fast path: one ufunc, and a look for NaNs."""
+    """The fast path: one ufunc, and a check for NaNs."""
     a, b, out = d.source("a"), d.source("b"), d.destination("d")
 
     def step(frame: Frame) -> None:
@@ -71,7 +71,7 @@ def ufunc32(d: Decode, operation: np.ufunc) -> Step:
 
 
 def is_plain(d: Decode) -> bool:
-    """Rounding to nearest, and no modifier that changes operands or result."""
+    """True if it rounds to nearest, without a modifier that changes operands or result."""
     return d.modifier("rnd", "rn") == "rn" and not d.modifiers.get("ftz") and not d.modifiers.get("sat")
 
 
@@ -117,7 +117,7 @@ def multiply_add32(d: Decode) -> Step:
 
 @HANDLERS.add("div.f32", "rcp.f32", "sqrt.f32")
 def division32(d: Decode) -> Step:
-    """Quotients and roots of singles keep so far from boundaries of singles that rounding to double first is safe."""
+    """Quotients and roots of singles are far enough from rounding boundaries that rounding to double first is safe."""
     mode = d.modifier("rnd")
     base = d.match.form.base
     functions: dict[str, Function] = {
@@ -130,7 +130,7 @@ def division32(d: Decode) -> Step:
 
 @HANDLERS.add("abs.f32", "neg.f32", "abs.f64", "neg.f64")
 def sign(d: Decode) -> Step:
-    """A NaN becomes 0x7FFFFFFF in single precision; in double it is quieted and keeps its sign: read off an H200
+    """A NaN becomes 0x7FFFFFFF in single precision; in double it is quieted and keeps its sign, as on an H200
     (tests/golden/conformance.npz)."""
     operation = {"abs": np.absolute, "neg": np.negative}[d.match.form.base]
     a, out = d.source("a"), d.destination("d")
@@ -148,7 +148,7 @@ def sign(d: Decode) -> Step:
 
 
 def least_or_greatest(x: np.ndarray, y: np.ndarray, least: bool, nan: bool, xorsign: bool = False) -> np.ndarray:
-    """min or max by PTX's rules: -0 < +0; one NaN loses against a number, unless `nan`."""
+    """min or max by PTX's rules: -0 < +0; a number beats one NaN, unless `nan`."""
     sign = None
     if xorsign:
         sign = np.signbit(x) ^ np.signbit(y)
@@ -210,7 +210,7 @@ def arithmetic64(d: Decode) -> Step:
 
 @HANDLERS.add("copysign")
 def copy_sign(d: Decode) -> Step:
-    """The sign is that of `a`, the magnitude that of `b`: the other way round than in C."""
+    """The sign is that of `a`, the magnitude that of `b`: the opposite of C."""
     return elementwise(d, np.copysign, "b", "a")
 
 

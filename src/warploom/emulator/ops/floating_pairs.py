@@ -1,7 +1,7 @@
 """Single precision arithmetic of Blackwell: pairs in one register, a half precision operand, three operands.
 
-PTX ISA 9.7.3.3 to .6, .11, .12 and 9.7.5. Each result is rounded as the scalar instruction rounds it; that NaNs are the
-scalar instruction's too is not recorded on hardware.
+PTX ISA 9.7.3.3 to .6, .11, .12 and 9.7.5. Each result is rounded like in the scalar instruction; that NaNs are also
+the scalar instruction's is not recorded on hardware.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def pairs(d: Decode) -> Step:
 
 @HANDLERS.add("add.mixed", "sub.mixed", "fma.mixed")
 def mixed(d: Decode) -> Step:
-    """The half precision operands are singles exactly; the single comes last, and is what `sub` takes off."""
+    """The half precision operands are exact as singles; the single comes last, and is what `sub` subtracts."""
     base, kind = d.match.form.base, d.modifier("type")
     function = rounded(base, d.modifier("rnd", "rn"))
     halves = [d.source(name, dtypes.b16) for name in ("ab" if base == "fma" else "a")]

@@ -9,9 +9,9 @@ from ..machine.wait import Wait
 
 
 def wait_for_groups(frame: Frame, family: str, newest: int, reads_only: bool = False) -> Wait | None:
-    """Wait until each active lane of a warp has at most `newest` groups that are not done.
+    """Wait until each active lane of a warp has at most `newest` groups that are not complete.
 
-    The frame is one warp, or neighbours with the same groups. reads_only: until the operations have read their sources.
+    The frame is one warp, or adjacent warps with the same groups. reads_only: until operations have read their sources.
     """
     lanes = frame.lane_mask
     needed = groups_of(family, frame.cta, frame.first_warp).pending(newest, lanes, reads_only)

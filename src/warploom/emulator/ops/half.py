@@ -58,7 +58,7 @@ def halves(d: Decode, names: str, function: Function, exact: bool = False, flush
 
 
 # The product of two halves is exact in double precision; tanh and ex2 are the double precision value rounded once,
-# within the ISA's bounds, not bit for bit what hardware gives.
+# within the ISA's bounds, but not bit-identical to hardware.
 _ROUNDED: dict[str, tuple[Function, str]] = {
     "add": (add_odd, "ab"), "sub": (lambda a, b: add_odd(a, -b), "ab"), "mul": (np.multiply, "ab"),
     "fma": (lambda a, b, c: add_odd(a * b, c), "abc"), "tanh": (np.tanh, "a"), "ex2": (np.exp2, "a"),

@@ -1,7 +1,7 @@
 """Integer arithmetic, PTX ISA 9.7.1.1 to 9.7.1.13: everything wraps at the width of its type.
 
-Division by zero gives all ones for quotient and remainder, and the least integer divided by -1 gives itself: what
-the code that ptxas emits for 32-bit division computes; PTX calls the first unspecified.
+Division by zero gives all ones for quotient and remainder, and the smallest integer divided by -1 gives itself. This
+is what the code that ptxas emits for 32-bit division computes; PTX leaves the first unspecified.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def elementwise(d: Decode, operation: np.ufunc, *names: str, **call: object) -> 
 
 
 def computed(d: Decode, names: str, function: Callable[..., Any], out: str = "d") -> Step:
-    """A step that writes what `function` makes of the sources' values, lane by lane; a letter for each source."""
+    """A step that applies `function` to the sources' values, lane by lane; a letter for each source."""
     slots, target = [d.source(name) for name in names], d.destination(out)
 
     def step(frame: Frame) -> None:
@@ -218,7 +218,7 @@ def divide(d: Decode) -> Step:
 
     def signed(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         quotient = np.floor_divide(x, y)
-        # Floor to truncation: one up where the signs differ and something is left.
+        # From floor to truncation: add one if the signs differ and there is a remainder.
         quotient = quotient + ((quotient < 0) & (np.multiply(quotient, y) != x))
         return np.where(y == 0, ones, np.where((y == -1), np.negative(x), quotient))
 

@@ -1,7 +1,7 @@
-"""Cluster launch control: a cluster asks for one that has not started, to do its work. PTX ISA 9.7.13.17, 9.7.13.18.
+"""Cluster launch control: a cluster requests one that has not started, to do its work. PTX ISA 9.7.13.17, 9.7.13.18.
 
-The answer is 16 bytes; their layout is ours. A request may be declined while clusters are left: then these start by
-themselves, and the CTA that asked must come to its end.
+The response is 16 bytes; their layout is ours. A request may be declined while clusters are left. These then start on
+their own, and the requesting CTA must finish.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GRANTED, _DECLINED = 0x47524E54, 0
 
 @dataclass(eq=False)
 class Answers:
-    """Of a CTA: who has seen that a request was declined; after that it must not ask again."""
+    """Whether a CTA has seen a declined request; it must not request again after that."""
 
     declined: Issuer | None = None
 
@@ -54,7 +54,7 @@ def try_cancel(d: Decode) -> Step:
             if before is not None:
                 frame.error(
                     InvalidOperandError,
-                    "a CTA asks for a cluster after it has seen a request declined",
+                    "a CTA requests a cluster after it has seen a request declined",
                     lane,
                     got=f"seen by {before.short()}",
                     consequence="undefined behaviour (PTX ISA 9.7.13.17)",
@@ -80,7 +80,7 @@ def try_cancel(d: Decode) -> Step:
                     if part == 0:
                         into.part(0, 1)[...] = answer.view(np.uint8)
 
-                what = f"the answer to a request for a cluster, into {shared.name(receiver, offset)}"
+                what = f"the response to a request for a cluster, into {shared.name(receiver, offset)}"
                 frame.machine.engine.submit(
                     AsyncOperation(
                         LAUNCH,

@@ -1,4 +1,4 @@
-"""Logic and shifts, PTX ISA 9.7.8. A shift by the width or more gives what shifting bit by bit would."""
+"""Logic and shifts, PTX ISA 9.7.8. A shift by the width or more gives the result of shifting bit by bit."""
 
 from __future__ import annotations
 
@@ -116,13 +116,13 @@ def logic3_predicate(d: Decode) -> Step:
 
 @HANDLERS.add("shl", "shr")
 def shift(d: Decode) -> Step:
-    """NumPy's shifts past the width give zeros or sign bits, as PTX's do; amounts must have the type of the value."""
+    """NumPy's shifts beyond the width give zeros or sign bits, like PTX's; amounts must have the type of the value."""
     operation = np.left_shift if d.match.form.base == "shl" else np.right_shift
     kind = d.type("a")
     same = dtypes.ALL[("s" if kind.kind is Kind.SIGNED else "u") + str(kind.bits)]
     a, out = d.source("a"), d.destination("d")
     if kind.bits == 32:
-        b = d.source("b", same)  # an amount of 2^31 and more is negative as s32, which NumPy takes for too large
+        b = d.source("b", same)  # an amount of 2^31 or more is negative as s32, which NumPy treats as too large
 
         def step(frame: Frame) -> None:
             v = frame.values

@@ -19,7 +19,7 @@ HANDLERS = Handlers()
 
 
 def row_lanes(count: int, warps: int) -> np.ndarray:
-    """Which lanes give the addresses of the rows of `count` 8 x 8 matrices, (lanes,) bool."""
+    """The lanes that give the addresses of the rows of `count` 8 x 8 matrices, (lanes,) bool."""
     return np.tile(np.arange(WARP) < 8 * count, warps)
 
 

@@ -1,9 +1,9 @@
-"""ldmatrix and stmatrix of 8-bit elements, and of 6- and 4-bit ones that are spread out into bytes (sm_100 on).
+"""ldmatrix and stmatrix of 8-bit elements, and of 6- and 4-bit ones that are expanded into bytes (sm_100 and up).
 
 PTX ISA 9.7.14.5.15, .16. Lane r gives the address of row r, matrix after matrix; a row is 16 bytes, of which packed
-elements fill the first 12 or 8. They come into the low bits of their bytes: CUTLASS shifts those of 4 bits before it
-multiplies them. A stored matrix is transposed: the rows in memory are its columns. Which lane holds which element is
-in `isa.fragments`. Not run on hardware here.
+elements fill the first 12 or 8. They are expanded into the low bits of their bytes; CUTLASS shifts 4-bit ones before
+it multiplies them. A stored matrix is transposed: the rows in memory are its columns. `isa.fragments` has the element
+of each lane. Not run on hardware.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Spread = Callable[[np.ndarray], np.ndarray]
 
 
 def _spread(source: str) -> tuple[int, Spread]:
-    """32-bit words that a row in memory is read as, and its bytes, (…, 4 * words), as 16 elements."""
+    """32-bit words read per row in memory, and its bytes, (…, 4 * words), as 16 elements."""
     if not source:
         return 4, lambda rows: rows
     bits = int(source[1])
@@ -61,7 +61,7 @@ def _check_alignment(frame: Frame, where: np.ndarray) -> None:
         if int(where[lane]) % _ROW:
             frame.error(
                 MisalignedError, f"the row at {int(where[lane]):#x} is misaligned", lane,
-                expected=f"a multiple of {_ROW}", got=f"{int(where[lane]) % _ROW} bytes past one",
+                expected=f"a multiple of {_ROW}", got=f"an address {int(where[lane]) % _ROW} bytes past a multiple",
             )  # fmt: skip
 
 

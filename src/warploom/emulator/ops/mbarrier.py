@@ -1,4 +1,4 @@
-"""What the mbarrier instructions do. The object itself is in `machine.mbarrier`. PTX ISA 9.7.13.15."""
+"""The mbarrier instructions. The object itself is in `machine.mbarrier`. PTX ISA 9.7.13.15."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def init(d: Decode) -> Step:
         done = set()
         for lane, place in _places(frame, address):
             value = lane_value(frame, count, lane)
-            # Lanes of a warp that make the same barrier at once make one: ThunderKittens leaves the election out.
+            # Lanes of a warp that initialise one barrier at once make one barrier: ThunderKittens omits the election.
             if (lane // WARP, place, value) not in done:
                 mbarrier.initialise(Issuer.of(frame, lane), *place, value)
                 done.add((lane // WARP, place, value))
@@ -91,7 +91,7 @@ def arrive(d: Decode) -> Step:
     remote = key.endswith("_remote")
     result = d.operands["sink" if remote else "state"]
     if remote and not isinstance(result, Sink):
-        d.error(InvalidOperandError, "an arrival on a shared::cluster barrier gives no state back", expected="_")
+        d.error(InvalidOperandError, "an arrival on a shared::cluster barrier returns no state", expected="_")
     wanted = not isinstance(result, Sink)
     state = d.destination("state") if wanted else -1
     may_leave = remote or (address.space == "generic" and not wanted)
@@ -122,7 +122,7 @@ def arrive(d: Decode) -> Step:
 
 
 def _same_count(frame: Frame, count: int, lanes: np.ndarray) -> int:
-    """How often each lane arrives, once if no operand says it; 0 if they differ, or for what is not a count."""
+    """How often each lane arrives, once if there is no operand; 0 if they differ, or for an invalid count."""
     if count < 0:
         return 1
     values = frame.values[count]
@@ -136,7 +136,7 @@ def _arrive_together(
     frame: Frame, address: AddressOperand, addresses: np.ndarray, lanes: np.ndarray, state: int, may_leave: bool,
     each: int,
 ) -> bool:  # fmt: skip
-    """All lanes arrive `each` times on one barrier of the own CTA, and none before the last of them ends its phase."""
+    """All lanes arrive `each` times on one barrier of the CTA, and none before the last of them ends its phase."""
     first = int(addresses[lanes[0]])
     if not (addresses[lanes] == first).all():
         return False
@@ -178,15 +178,15 @@ class Watch:
 
 
 def _watches(frame: Frame, address: AddressOperand, parity: int, state: int) -> list[Watch]:
-    """One watch for each different (barrier, phase) among the active lanes.
+    """One watch for each distinct (barrier, phase) among the active lanes.
 
-    Of a parity only bit 0 counts: an H200 takes -3, -1, 1 and 3 alike, and -2, 0 and 2.
+    Only bit 0 of a parity counts: an H200 treats -3, -1, 1 and 3 alike, and -2, 0 and 2.
     """
     lanes = frame.active_lanes
     addresses, values = address.compute(frame)[lanes], frame.values[parity if parity >= 0 else state]
     values = values[lanes] if isinstance(values, np.ndarray) else np.full(lanes.size, values)
     if parity < 0:
-        values = mbarrier.phases_of(values)  # states of one phase differ by how many arrivals were missing
+        values = mbarrier.phases_of(values)  # states of one phase differ in the number of missing arrivals
     if lanes.size == 1 or (parity >= 0 and _alike(addresses) and _alike(values)):
         return [_watch(frame, address, int(addresses[0]), int(values[0]), parity >= 0, lanes)]
     watches = []
@@ -212,7 +212,7 @@ def _watch(frame: Frame, address: AddressOperand, where: int, value: int, by_par
 
 
 def _finish(frame: Frame, done: int, watches: list[Watch]) -> None:
-    """Write the predicate of each lane. Several watches are those of one warp, one may be that of neighbours too."""
+    """Write the predicate of each lane. Several watches belong to one warp, one may also belong to adjacent warps."""
     for watch in watches:
         passed = watch.passed()
         lanes = watch.lanes if len(watches) > 1 else frame.active_lanes
@@ -236,7 +236,7 @@ def test_wait(d: Decode) -> Step:
 
 @HANDLERS.add("mbarrier.try_wait", "mbarrier.try_wait_parity")
 def try_wait(d: Decode) -> Step:
-    """Blocks until the phase is complete; says False only when nothing else in the machine can move."""
+    """Blocks until the phase is complete; returns False only if nothing else in the machine can run."""
     address, done = d.address("a"), d.destination("done", dtypes.pred)
     parity = d.source("parity") if d.has("parity") else -1
     state = d.source("state") if d.has("state") else -1
@@ -285,7 +285,7 @@ def pending_count(d: Decode) -> Step:
 
 
 def _places(frame: Frame, address: AddressOperand, remote: bool = False) -> list[tuple[int, tuple[Cta, int]]]:
-    """The barrier's place for each active lane."""
+    """The barrier's location for each active lane."""
     addresses = address.compute(frame)
     return [
         (int(lane), mbarrier.locate(frame, address.space, int(addresses[lane]), int(lane), remote))
@@ -294,7 +294,7 @@ def _places(frame: Frame, address: AddressOperand, remote: bool = False) -> list
 
 
 def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: Callable[[MBarrier, Issuer], int | None]) -> int:
-    """Act on a barrier: at once on an own one; on another CTA's it takes its time. The token, or 0."""
+    """Act on a barrier: at once on an own one, later on another CTA's. Returns the token, or 0."""
     cta, offset = place
     by = Issuer.of(frame, lane)
     if cta is frame.cta:

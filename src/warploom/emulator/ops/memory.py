@@ -1,7 +1,7 @@
-"""ld, st and their variants; generic addresses and windows; hints to the caches.
+"""ld, st and their variants; generic addresses and windows; cache hints.
 
-PTX ISA 9.7.9.8-11 and 9.7.9.15-20. Bounds, alignment and windows are the frame's business. A register wider than
-the type is sign- or zero-extended when loaded, and gives its low bits when stored (9.4.1).
+PTX ISA 9.7.9.8-11 and 9.7.9.15-20. The frame handles bounds, alignment and windows. A register wider than the type is
+sign- or zero-extended when loaded, and gives its low bits when stored (9.4.1).
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def plain_store(d: Decode) -> Step:
 
 
 def _window(space: str) -> int:
-    """Where a state space begins among the generic addresses; global and const addresses are generic as they are."""
+    """The start of a state space among the generic addresses; global and const addresses are generic already."""
     if space.startswith("shared"):
         return SHARED_WINDOW
     return {"local": LOCAL_WINDOW, "param": PARAM_WINDOW}.get(space.split("::")[0], 0)
@@ -159,7 +159,7 @@ def _is_space(d: Decode) -> Step:
 
 
 def in_space(frame: Frame, address: np.ndarray, space: str) -> np.ndarray:
-    """Which generic addresses, (lanes,) uint64, are in a state space's window (9.7.9.19)."""
+    """The generic addresses, (lanes,) uint64, that are in a state space's window (9.7.9.19)."""
     address = address.astype(np.int64)
 
     def within(base: int, size: int = WINDOW_SIZE) -> np.ndarray:
@@ -179,7 +179,7 @@ def in_space(frame: Frame, address: np.ndarray, space: str) -> np.ndarray:
             if not allocation.writable:
                 found |= within(allocation.base, allocation.region.size)
         return found
-    # A constant's address is not in the global window: an H200 says so (tests/golden/conformance.npz).
+    # A constant's address is not in the global window, as on an H200 (tests/golden/conformance.npz).
     return ~(within(SHARED_WINDOW) | within(LOCAL_WINDOW) | in_space(frame, address, "const"))
 
 

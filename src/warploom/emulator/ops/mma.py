@@ -43,7 +43,7 @@ def product_step(
             return
         left, right = gather(a_registers.read(frame), a), gather(b_registers.read(frame), b)
         third = gather(c_registers.read(frame), c)
-        if a.shape == (32, 4):  # four products of the Volta shape, under each other
+        if a.shape == (32, 4):  # four products of the Volta shape, stacked
             left, right = left.reshape(-1, 8, 4), right.reshape(-1, 8, 4)
             third = third.reshape(-1, 8, 8)
         result = multiply_accumulate(left, right, third, kind, frame.machine.numerics)
@@ -58,7 +58,7 @@ def product_step(
 )  # fmt: skip
 def mma(d: Decode) -> Step:
     if d.modifier("rnd", "rn") != "rn":
-        d.error(UnsupportedInstructionError, "the emulator knows mma with f64 in the rounding mode .rn only")
+        d.error(UnsupportedInstructionError, "the emulator supports mma with f64 in the rounding mode .rn only")
     m, n, k = shape_of(d.modifiers)
     key = d.match.form.key.removeprefix("mma.")
     fixed = {"f16_f32": "f16", "f16_f16": "f16"}.get(key, key)

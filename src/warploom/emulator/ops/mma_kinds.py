@@ -1,9 +1,9 @@
 """mma.sync and mma.sp with a kind: 8, 6 and 4 bits, block-scaled or not. PTX ISA 9.7.14.5.14, 9.7.14.6.
 
-Fragments are those of the dense and the sparse products of 8 bits, of the kinds that pack two elements to a byte those
-of 4 bits. A factor of a row of A comes from one of two threads of the four that hold the row: rows 8 apart have
-neighbours. One of a column of B comes from the thread that thread-id names. Not recorded on hardware: the sums are
-tcgen05's.
+Fragments are those of the dense and sparse 8-bit products; for kinds that pack two elements to a byte, those of the
+4-bit products. The scale factor of a row of A comes from one of two of the four threads that hold the row; rows 8
+apart use adjacent threads. The factor of a column of B comes from the thread that thread-id names. Not recorded on
+hardware: the accumulation is tcgen05's.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def mma_of_kind(d: Decode) -> Step:
 
 
 def _codes(raw: np.ndarray, kind: str, packed: bool) -> np.ndarray:
-    """Elements of the bytes that hold them: of 4 bits in the middle, of 6 in the low ones (PTX ISA 9.7.14.5)."""
+    """Elements of the bytes that hold them: 4-bit ones in the middle, 6-bit ones in the low bits (PTX ISA 9.7.14.5)."""
     if packed or BITS.get(kind) == 8:
         return raw
     return raw >> np.uint8(2) & np.uint8(15) if kind == "e2m1" else raw & np.uint8(63)
 
 
 def _places(frame: Frame, nibbles: np.ndarray, k: int) -> np.ndarray:
-    """Where along k the stored elements of a warp's A belong, (16, k / 2)."""
+    """The positions along k of the stored elements of a warp's A, (16, k / 2)."""
     try:
         found = sparse_rows.meaningful(nibbles.astype(np.uint8), False, sparse_rows.ASCENDING)
     except InvalidOperandError as error:
@@ -99,7 +99,7 @@ def _places(frame: Frame, nibbles: np.ndarray, k: int) -> np.ndarray:
 
 
 def _factors(d: Decode, side: str, rows: int) -> Factors | None:
-    """What reads the factors of A's rows or of B's columns: (rows, factors) codes for each warp; None for none."""
+    """The reader of the factors of A's rows or of B's columns: (rows, factors) codes for each warp; None for none."""
     if f"s{side}" not in d.operands:
         return None
     key = d.match.form.key

@@ -1,7 +1,7 @@
 """mma.sp: a warp's multiply-accumulate with a 2:4 sparse A, registers in, registers out. PTX ISA 9.7.14.6.
 
-A's stored half has the fragment of a dense A of half the k, B that of the dense B. Metadata puts it into its places;
-then it is the dense product, but that nothing is multiplied where nothing is stored.
+A's stored half has the fragment of a dense A of half the k, B that of the dense B. Metadata gives the positions; then
+it is the dense product, except that nothing is multiplied where nothing is stored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def mma_sparse(d: Decode) -> Step:
     flops, one_of_two = 2 * m * n * k, a_type == "tf32"
 
     def places(frame: Frame, words: np.ndarray) -> np.ndarray:
-        """Where along k the stored elements of a warp's A belong, (16, k / 2)."""
+        """The positions along k of the stored elements of a warp's A, (16, k / 2)."""
         try:
             found = sparse_rows.meaningful((words[threads] >> shifts & 15).astype(np.uint8), one_of_two, orders)
         except InvalidOperandError as error:

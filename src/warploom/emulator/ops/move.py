@@ -58,7 +58,7 @@ def pack(d: Decode) -> Step:
 
     def step(frame: Frame) -> None:
         v = frame.values
-        # Parts have a bank of their own, so that writing one never changes another.
+        # Parts have their own bank, so that writing one never changes another.
         fields = v[out].view(kind.numpy).reshape(frame.lanes, count)
         for index, part in enumerate(parts):
             np.copyto(fields[:, index], v[part], where=frame.mask)
@@ -85,7 +85,7 @@ def unpack(d: Decode) -> Step:
 
 # -- prmt --------------------------------------------------------------------------------------------------------
 
-# Which source byte goes to each byte of the result, lowest first, for the four values of the selector.
+# The source byte for each byte of the result, lowest first, for the four values of the selector.
 _MODES = {
     "f4e": ((0, 1, 2, 3), (1, 2, 3, 4), (2, 3, 4, 5), (3, 4, 5, 6)),
     "b4e": ((0, 7, 6, 5), (1, 0, 7, 6), (2, 1, 0, 7), (3, 2, 1, 0)),

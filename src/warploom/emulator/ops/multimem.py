@@ -1,9 +1,8 @@
-"""multimem.ld_reduce, multimem.st, multimem.red: one address, the same place in several buffers. PTX ISA 9.7.9.14.
+"""multimem.ld_reduce, multimem.st, multimem.red: one address for one location in several buffers. PTX ISA 9.7.9.14.
 
-Each buffer is accessed as if by its own address, so bounds, orders and the sanitizer see every one. The PTX ISA leaves
-open in which order the values of a load are reduced: here in the order of the buffers, rounded to nearest even after
-each step to the type or to what .acc says, sums of 8-bit floats to the greatest value where they leave the type. Not
-run on hardware.
+Each buffer is accessed as if by its own address, so bounds, orders and the sanitizer see every access. The PTX ISA
+leaves the order of a load's reduction open: here it is the order of the buffers, rounded to nearest even after each
+step to the type or to that of .acc; sums of 8-bit floats saturate. Not run on hardware.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _NARROW = ("e4m3", "e5m2")
 
 
 def members(frame: Frame, address: np.ndarray) -> list[np.ndarray]:
-    """The addresses, (lanes,), that multimem addresses name in each of their buffers."""
+    """The addresses, (lanes,), that multimem addresses refer to in each of their buffers."""
     where = np.broadcast_to(address, frame.lanes).astype(np.int64)
     made: list[np.ndarray] | None = None
     for lane in frame.active_lanes.tolist():
@@ -37,13 +36,13 @@ def members(frame: Frame, address: np.ndarray) -> list[np.ndarray]:
         if found is None:
             frame.error(
                 InvalidOperandError, f"the address {int(where[lane]):#x} is not a multimem address", lane,
-                expected="an address of what warploom.runtime.Multimem or a multicast object stands for",
+                expected="an address made by warploom.runtime.Multimem or a multicast object",
             )  # fmt: skip
         if made is None:
             made = [np.zeros_like(where) for _ in found.members]
         if len(made) != len(found.members):
             frame.error(
-                UnsupportedInstructionError, "lanes name different numbers of buffers by multimem addresses", lane
+                UnsupportedInstructionError, "lanes use multimem addresses with different numbers of buffers", lane
             )
         for places, member in zip(made, found.members, strict=True):
             places[lane] = where[lane] - found.base + member

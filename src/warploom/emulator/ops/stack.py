@@ -1,7 +1,7 @@
 """A thread's stack: alloca, stacksave, stackrestore. PTX ISA 9.7.17.
 
-The stack follows a thread's variables in its local memory and grows upwards. A function's own allocations end where
-it returns (`program.flatten` saves and restores around a call that is put in line).
+The stack follows a thread's variables in its local memory and grows upwards. A function's own allocations end when
+it returns (`program.flatten` saves and restores around an inlined call).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HANDLERS = Handlers()
 _ALIGNMENT = 8
-"""Of an alloca that names none."""
+"""Alignment of an alloca that names none."""
 
 
 class Stack:
@@ -53,7 +53,7 @@ def _alloca(d: Decode) -> Step:
         if over.size:
             lane = int(lanes[over[0]])
             frame.error(
-                EmulationError, f"alloca asks for {int(wanted[over[0]])} bytes", lane,
+                EmulationError, f"alloca requests {int(wanted[over[0]])} bytes", lane,
                 expected=f"at most the {most - int(start[over[0]])} bytes that are left of the thread's stack",
             )  # fmt: skip
         top[lanes] = start + wanted.astype(np.int64)

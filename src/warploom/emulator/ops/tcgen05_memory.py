@@ -1,7 +1,7 @@
 """Tensor memory: allocation, and copies between it and registers. PTX ISA 9.7.16.7, 9.7.16.8.
 
-A load holds poison in its registers until it is done; a store's cells likewise. Both are done in any order. What names
-a register of a load stands until it is done (ptxas' scoreboard), which orders nothing in memory (9.7.16.6.4.5).
+The registers of a load, and the cells of a store, hold poison until it completes, in any order. An instruction that
+uses a register of a load waits for it (ptxas' scoreboard), which orders nothing in memory (9.7.16.6.4.5).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _REDUCED = ("_float", "_integer", "_split_float", "_split_integer")
 
 
 def group_of(d: Decode) -> int:
-    """How many CTAs take part."""
+    """Number of CTAs that take part."""
     return int(d.modifier("cta_group")[-1])
 
 
@@ -55,9 +55,9 @@ def alloc(d: Decode) -> Step:
         if permits.relinquished is not None:
             frame.error(
                 InvalidOperandError,
-                "tcgen05.alloc after the CTA has given up its permit to allocate",
-                got=f"given up by {permits.relinquished.short()}",
-                hint="relinquish_alloc_permit comes after the CTA's last allocation",
+                "tcgen05.alloc after the CTA has relinquished its permit to allocate",
+                got=f"relinquished by {permits.relinquished.short()}",
+                hint="relinquish_alloc_permit follows the CTA's last allocation",
             )
         request = _ask(frame, Request("alloc", frame.cta, count, group, Issuer.of(frame)))
 
@@ -66,7 +66,7 @@ def alloc(d: Decode) -> Step:
             mask, frame.mask = frame.mask, np.zeros(frame.lanes, np.bool_)
             frame.mask[first] = True
             address = where.compute(frame)
-            space = "generic" if int(np.max(address)) >= SHARED_WINDOW else where.space  # as ptxas takes it
+            space = "generic" if int(np.max(address)) >= SHARED_WINDOW else where.space  # like ptxas
             frame.store(space, address, dtypes.u32, np.full(frame.lanes, request.granted, np.uint32))
             frame.mask = mask
 
@@ -126,10 +126,10 @@ def _until(request: Request, finish: Callable[[Frame], None]) -> Wait:
         cta, what = request.cta, f"tcgen05.{request.kind} of {request.count} columns"
         peer = tensor_memory.peer_of(cta) if request.group == 2 else None
         if peer is not None and not any(one.kind == request.kind for one in PERMITS.of(peer).asked):
-            return f"{what} for a pair of CTAs: CTA rank {peer.rank} has not come to its {request.kind}"
+            return f"{what} for a pair of CTAs: CTA rank {peer.rank} has not reached its {request.kind}"
         held = tensor_memory_of(cta).allocations
         taken = "; ".join(f"{one.count} from {one.start} by {one.by.short()}" for one in held)
-        return f"{what}: there is no room on its SM, whose columns are held: {taken or 'none'}"
+        return f"{what}: there are no free columns on its SM; they are held: {taken or 'none'}"
 
     return Wait("tensor memory", lambda: tensor_memory.settle(request), describe, resume=finish)
 
@@ -142,7 +142,7 @@ def _size(frame: Frame, number: int) -> int:
 
 
 def _check_group(frame: Frame, group: int) -> None:
-    """All tcgen05 instructions of a kernel are for the same number of CTAs; a pair needs a peer that runs."""
+    """All tcgen05 instructions of a kernel are for the same number of CTAs; a pair needs a running peer."""
     permits = PERMITS.of(frame.cta)
     if permits.group not in (0, group):
         frame.error(
@@ -154,7 +154,7 @@ def _check_group(frame: Frame, group: int) -> None:
 
 
 def check_peer(frame: Frame, group: int) -> None:
-    """Raise InvalidOperandError where a pair's other CTA is not there or has exited."""
+    """Raise InvalidOperandError if a pair's other CTA does not exist or has exited."""
     if group == 1:
         return
     if frame.cta.cluster.size % 2:
@@ -183,7 +183,7 @@ def _uniform(frame: Frame, slot: int, offset: int, what: str) -> int:
             expected=f"{int(mine[0]):#x} in all lanes of the warp",
             got=f"{int(mine[other]):#x}",
             consequence="undefined behaviour",
-            hint="the warp's own lanes follow from its number: pass the address of lane 0, or of the warp's quarter",
+            hint="the hardware adds the warp's own lanes: pass the address of lane 0, or of the warp's quarter",
         )
     return (int(mine[0]) + offset) & 0xFFFFFFFF
 
@@ -204,7 +204,7 @@ def check_columns(frame: Frame, cta: Cta, low: int, high: int, what: str, lane: 
         expected="; ".join(f"columns {one.start} to {one.end - 1}" for one in mine)
         or "columns that the CTA has allocated (tcgen05.alloc)",
         got=f"columns {low} to {high - 1}",
-        consequence="on hardware a fault, or somebody else's numbers change",
+        consequence="on hardware a fault, or other data changes",
     )
 
 
@@ -229,7 +229,7 @@ IN_FLIGHT = Slot("tensor memory copies", lambda cta: InFlight())
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """One tcgen05.ld or .st, decoded: the lanes (less the quarter's) and columns of each register of each thread."""
+    """A decoded tcgen05.ld or .st: the lanes (relative to the quarter) and columns of each register of each thread."""
 
     lanes: np.ndarray
     columns: np.ndarray
@@ -239,7 +239,7 @@ class Move:
     offset: int
     registers: RegisterList
     halves: bool
-    """Whether the shape covers 16 lanes, so that the address may name either half of the quarter."""
+    """True if the shape covers 16 lanes, so that the address may name either half of the quarter."""
 
     def place(self, frame: Frame) -> tuple[Cells, np.ndarray, np.ndarray]:
         """The block of cells, checked, and lane and column of each register in the SM."""
@@ -327,9 +327,9 @@ def _settled(target: Rows) -> Callable[[Frame], None]:
 
 
 def _reduction(d: Decode) -> tuple[RegisterList, Callable[[np.ndarray], np.ndarray]]:
-    """Where tcgen05.ld.red puts what, of (registers, lanes) bits: each thread's least or largest (9.7.16.8.3).
+    """Destination and function of tcgen05.ld.red for (registers, lanes) bits: each thread's min or max (9.7.16.8.3).
 
-    The two threads of a lane of .16x32bx2 share no result: ptxas 13.0 makes one LDTM.STAT of each half of the warp.
+    The two threads of a lane of .16x32bx2 share no result: ptxas 13.0 emits one LDTM.STAT for each half of the warp.
     """
     kind, operation = d.type("redval"), d.modifier("op")
     absolute, nan = d.has("abs"), d.has("NaN")

@@ -1,8 +1,8 @@
-"""tcgen05.mma: one thread's asynchronous multiply-accumulate, of its CTA or of the pair. PTX ISA 9.7.16.10.
+"""tcgen05.mma: one thread's asynchronous multiply-accumulate, for its CTA or the pair. PTX ISA 9.7.16.10.
 
 Descriptors and addresses are read when the instruction is issued, operands when the operation runs. The accumulator's
-cells hold poison until the last product of a chain is done. Of a pair each CTA gives half the rows of A and of B, from
-the same places of its shared and tensor memory.
+cells hold poison until the last MMA of a chain is complete. In a pair each CTA provides half the rows of A and B, at
+the same locations of its shared and tensor memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BLOCK = {"scale_vec::1X": 32, "scale_vec::2X": 32, "scale_vec::4X": 16, "block1
 
 @dataclass(frozen=True, eq=False)
 class Multiply:
-    """One tcgen05.mma, decoded: its operands as slots; -1 and None for those that it does not have."""
+    """A decoded tcgen05.mma: its operands as slots; -1 and None for missing ones."""
 
     kind: str
     group: int
@@ -102,7 +102,7 @@ class Multiply:
         if chain is None:
             before = gather(what, targets) if adds or kept is not None else None
             chain = unit.accumulators[key] = umma.Accumulator(before)
-            late = unit.still_reads(tuple(targets))  # then they are spoilt when that product is done
+            late = unit.still_reads(tuple(targets))  # then they are poisoned when that MMA is complete
             if not late:
                 _spoil(what, targets, kept)
         else:
@@ -158,7 +158,7 @@ class Multiply:
     def _cells(
         self, frame: Frame, ctas: list[Cta], block: Block, column: int, base: int, name: str, lane: int
     ) -> Cells:
-        """A block's cells, of columns that its CTA has allocated."""
+        """A block's cells, in columns that its CTA has allocated."""
         owner, what = ctas[block.who], f"matrix {name} of {frame.instruction.opcode}"
         columns = slice(column + block.cells.start, column + block.cells.stop)
         check_columns(frame, owner, columns.start, columns.stop, what, lane)
@@ -177,7 +177,7 @@ class Multiply:
         self, frame: Frame, ctas: list[Cta], lane: int, slot: int, operand: SharedOperand, name: str,
         sources: list[object],
     ) -> int:  # fmt: skip
-        """A matrix descriptor, checked: it can be read, and reaches what is shared memory in each CTA."""
+        """A matrix descriptor, checked: it is valid, and covers only shared memory in each CTA."""
         bits = lane_value(frame, slot, lane)
         try:
             found = operand.at(bits)
@@ -190,7 +190,7 @@ class Multiply:
             if found.low < cta.shared_start or found.high > cta.shared.size:
                 frame.error(
                     InvalidOperandError,
-                    f"the descriptor of {name} reaches outside the CTA's shared memory",
+                    f"the descriptor of {name} exceeds the CTA's shared memory",
                     lane,
                     expected=f"bytes {cta.shared_start} to {cta.shared.size}",
                     got=f"bytes {found.low} to {found.high}: {operand.rows} x {operand.k} {operand.major}-major from "
@@ -201,7 +201,7 @@ class Multiply:
         return bits
 
     def _metadata_cells(self, frame: Frame, ctas: list[Cta], what: Plan, lane: int) -> list[Cells]:
-        """The cells of a sparse A's metadata, in each CTA; the selector moves on to the next column of wider types."""
+        """The cells of a sparse A's metadata, in each CTA; for wider types the selector advances to the next column."""
         if self.metadata is None:
             return []
         of, width = what.of, metadata_cells(what.of.kind)
@@ -247,7 +247,7 @@ class Multiply:
         return [np.concatenate(of_a), of_b]
 
     def _kept_rows(self, frame: Frame, lane: int, what: Plan) -> np.ndarray | None:
-        """The rows of D that the lane mask keeps as they are, (m,) bool."""
+        """The rows of D that the lane mask leaves unchanged, (m,) bool."""
         if self.mask is None:
             return None
         words = self.mask.read(frame)[:, lane].astype(np.uint32)
@@ -300,21 +300,21 @@ def _address(frame: Frame, operand: AddressOperand, lane: int) -> tuple[int, int
 
 
 def _check_apart(frame: Frame, targets: list[Cells], sources: list[object], lane: int) -> None:
-    """D may not lie over what the same product reads from tensor memory besides D."""
+    """D may not overlap what the same MMA reads from tensor memory besides D."""
     for source in sources:
         over = next((each for each in targets if isinstance(source, Cells) and each.meets(source)), None)
         if over is not None and isinstance(source, Cells):
             frame.error(
-                InvalidOperandError, f"matrix D of {frame.instruction.opcode} lies over its operands in tensor memory",
-                lane, expected="columns of its own for D",
+                InvalidOperandError, f"matrix D of {frame.instruction.opcode} overlaps its operands in tensor memory",
+                lane, expected="separate columns for D",
                 got=f"D in columns {over.columns.start} to {over.columns.stop - 1}, A, its metadata or scale factors "
                 f"in {source.columns.start} to {source.columns.stop - 1}",
-                consequence="the product reads what it has written itself",
+                consequence="the MMA reads what it has written itself",
             )  # fmt: skip
 
 
 def _places(frame: Frame, what: Plan, metadata: list[Cells], lane: int, stored: np.ndarray) -> np.ndarray:
-    """Where the stored elements of a sparse A belong, (m, k / 2)."""
+    """The positions along k of the stored elements of a sparse A, (m, k / 2)."""
     found = []
     for number, cells in enumerate(metadata):
         mine = stored[number * what.rows : (number + 1) * what.rows]
@@ -326,13 +326,13 @@ def _places(frame: Frame, what: Plan, metadata: list[Cells], lane: int, stored: 
 
 
 def _spoil(what: Plan, targets: list[Cells], kept: np.ndarray | None) -> None:
-    """Poison in the cells of D, but for rows that are kept."""
+    """Poison the cells of D, except for rows that are kept."""
     for block, cells in zip(what.d, targets, strict=True):
         cells.put(POISON if kept is None else np.where(kept[block.rows, None], cells.view, POISON))
 
 
 def _move_up(cells: Cells) -> None:
-    """.ashift: in each quarter row r takes row r + 1, the last keeps what it has."""
+    """.ashift: in each quarter row r gets row r + 1, the last row is unchanged."""
     rows = cells.view.copy()
     for low in range(0, len(rows), 32):
         rows[low : low + 31] = rows[low + 1 : low + 32]

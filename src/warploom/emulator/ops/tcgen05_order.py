@@ -1,4 +1,4 @@
-"""tcgen05.cp and .shift, and who learns when: commit and the fences. PTX ISA 9.7.16.9, 9.7.16.11, 9.7.16.12."""
+"""tcgen05.cp and .shift, and their completion: commit and the fences. PTX ISA 9.7.16.9, 9.7.16.11, 9.7.16.12."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def copy(d: Decode) -> Step:
                 check_columns(frame, cta, column, column + columns, frame.instruction.opcode, lane)
                 if found.low < cta.shared_start or found.high > cta.shared.size:
                     frame.error(
-                        InvalidOperandError, "the descriptor reaches outside the CTA's shared memory", lane,
+                        InvalidOperandError, "the descriptor exceeds the CTA's shared memory", lane,
                         expected=f"bytes {cta.shared_start} to {cta.shared.size}",
                         got=f"bytes {found.low} to {found.high}",
                     )  # fmt: skip
@@ -68,7 +68,7 @@ def copy(d: Decode) -> Step:
                     work.append((cta, into, taken))
             held: dict[Cta, np.ndarray] = {}
             unit = umma.unit_of(ctas[0])
-            later = targets if unit.still_reads(tuple(targets)) else []  # poisoned when that product is done
+            later = targets if unit.still_reads(tuple(targets)) else []  # poisoned when that MMA is complete
 
             def read(
                 part: int, parts: int, bits: int = bits, held: dict[Cta, np.ndarray] = held,
@@ -98,7 +98,7 @@ def copy(d: Decode) -> Step:
 
 
 def _widened(rows: np.ndarray, source: str) -> np.ndarray:
-    """16 elements of 4 or 6 bits in 16 bytes become a byte each, as A in tensor memory has them."""
+    """16 elements of 4 or 6 bits in 16 bytes become a byte each, as A is stored in tensor memory."""
     if not source:
         return rows
     groups = rows.reshape(len(rows), -1, 16)
@@ -113,7 +113,7 @@ def _widened(rows: np.ndarray, source: str) -> np.ndarray:
 
 @HANDLERS.add("tcgen05.shift")
 def shift(d: Decode) -> Step:
-    """Rows of 32 bytes move down by one: in each quarter row r takes row r + 1, the last keeps what it has."""
+    """Rows of 32 bytes move down by one: in each quarter row r gets row r + 1, the last row is unchanged."""
     group, address = group_of(d), d.address("taddr", "tensor")
 
     def step(frame: Frame) -> None:
@@ -144,7 +144,7 @@ def shift(d: Decode) -> Step:
 
 @HANDLERS.add("tcgen05.commit", "tcgen05.commit_multicast")
 def commit(d: Decode) -> Step:
-    """An arrival on each barrier when all is done that the thread has started."""
+    """Arrive on each barrier when all operations that the thread has started are complete."""
     address, group = d.address("mbar", "shared::cluster"), group_of(d)
     mask = d.source("mask") if d.has("mask") else -1
 
@@ -170,7 +170,7 @@ def _arrival(by: Issuer, cta: Cta, offset: int, after: tuple[AsyncOperation, ...
     description = "the arrival of a tcgen05.commit"
 
     def signal() -> None:
-        """Triton ends barriers whose last arrivals nobody waits for: these change bytes that nobody reads."""
+        """Triton invalidates barriers before their last arrivals come: these change bytes that nothing reads."""
         check_alive(by, cta, description)
         if offset in mbarrier.mbarriers_of(cta) or not mbarrier.was_invalidated(cta, offset):
             mbarrier.find(by, cta, offset).arrive(1, by)

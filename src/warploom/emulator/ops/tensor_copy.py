@@ -1,7 +1,7 @@
-"""What the tensor copies of TMA do.
+"""The tensor copies of TMA.
 
 PTX ISA 9.7.9.27.1 (cp.async.bulk.tensor, cp.reduce.async.bulk.tensor, prefetch), 5.5.4 and 5.5.5 (im2col modes). The
-map is read when the copy is issued. A copy that moves no box of the tensor is carried out as several that do.
+map is read when the copy is issued. A copy that does not move a single box is performed as several that do.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from ..program.handlers import Handlers, Step
 HANDLERS = Handlers()
 MAP_ALIGNMENT = 64
 COORDINATE_ALIGNMENT = 16
-"""Bytes that the start of a box in the innermost dimension must be a multiple of. The PTX ISA does not say so; an H200
-stops at any other (docs/measured-facts.md)."""
+"""The start of a box in the innermost dimension must be a multiple of this many bytes. The PTX ISA does not say so; an
+H200 stops at any other (docs/measured-facts.md)."""
 
 
 # -- maps --------------------------------------------------------------------------------------------------------
@@ -48,8 +48,8 @@ stops at any other (docs/measured-facts.md)."""
 def map_bytes(frame: Frame, space: str, address: int, lane: int, writes: bool = False) -> np.ndarray:
     """The 128 bytes of a tensor map in parameter, global or (to be rewritten) shared memory, as a view.
 
-    A generic address below the parameters' size counts as one of theirs: texts that leave `cvta.param` out run on
-    hardware too, where parameters are constants with low addresses.
+    A generic address below the parameters' size counts as one of theirs: texts that omit `cvta.param` also run on
+    hardware, where parameters are constants with low addresses.
     """
     if address % MAP_ALIGNMENT:
         frame.error(
@@ -77,7 +77,7 @@ def map_bytes(frame: Frame, space: str, address: int, lane: int, writes: bool = 
     if view.size < MAP_BYTES:
         frame.error(
             InvalidOperandError,
-            f"the address {address:#x} holds no tensor map",
+            f"there is no tensor map at address {address:#x}",
             lane,
             expected="128 bytes in parameter, constant or global memory",
             code="no-tensor-map",
@@ -86,7 +86,7 @@ def map_bytes(frame: Frame, space: str, address: int, lane: int, writes: bool = 
 
 
 def global_place(frame: Frame, address: int) -> tuple[Region, int] | None:
-    """Region and offset of a map in global memory; None for one that a parameter or shared memory holds."""
+    """Region and offset of a map in global memory; None for a map in a parameter or shared memory."""
     found = frame.machine.memory.find(address)
     return None if found is None else (found.region, address - found.base)
 
@@ -94,7 +94,7 @@ def global_place(frame: Frame, address: int) -> tuple[Region, int] | None:
 def _box(
     frame: Frame, map_address: AddressOperand, address: int, coordinates: np.ndarray, lane: int, mode: str = "tile"
 ) -> Box:
-    """The box a lane asks for, the map checked."""
+    """The box that a lane requests, with the map checked."""
     if map_address.space == "generic" and SHARED_WINDOW <= address < SHARED_WINDOW + WINDOW_SIZE:
         frame.error(
             InvalidOperandError,
@@ -121,7 +121,7 @@ def _box(
 
 
 def _coordinates(d: Decode) -> Callable[[Frame], np.ndarray]:
-    """A reader of the coordinates, (rank, lanes). Raises VerificationError where their number is not the opcode's."""
+    """A reader of the coordinates, (rank, lanes). Raises VerificationError if their number is not the opcode's."""
     listed = d.coordinates("map")
     if len(listed) != int(d.modifier("dim")[0]):
         d.error(VerificationError, f".{d.modifier('dim')} with {len(listed)} coordinates")
@@ -129,13 +129,13 @@ def _coordinates(d: Decode) -> Callable[[Frame], np.ndarray]:
 
 
 Boxes = Callable[[Frame, AddressOperand, int, int], list[Box]]
-"""The boxes that one lane's copy moves, of a frame, a map's operand, its address, the lane."""
+"""The boxes that one lane's copy moves, from a frame, a map's operand, its address, the lane."""
 
 
 def _boxes(d: Decode) -> Boxes:
-    """One; of gathers and scatters four rows, of a map whose box is one row: column, then rows (9.7.9.27.1.2).
+    """One box; for gathers and scatters four rows, with a map whose box is one row: column, then rows (9.7.9.27.1.2).
 
-    Of im2col modes, runs of pixels along W.
+    For im2col modes, runs of pixels along W.
     """
     if "_im2col" in d.match.form.key:
         return _pixels(d)
@@ -149,7 +149,7 @@ def _boxes(d: Decode) -> Boxes:
         box = _box(frame, where, address, at[:2], lane)
         if box.spec.box[1] != 1:
             frame.error(
-                InvalidOperandError, f"rows one by one with a tensor map whose box is {box.spec.box}", lane,
+                InvalidOperandError, f"a gather or scatter of rows uses a tensor map whose box is {box.spec.box}", lane,
                 expected="a box of one row",
             )  # fmt: skip
         return [Box(box.bound, (int(at[0]), int(row)), box.map_place) for row in at[1:]]
@@ -224,18 +224,18 @@ def load(d: Decode) -> Step:
 
 
 def _too_large(cta: Cta, place: tuple[Cta, int], rows: list[Box]) -> str:
-    """What to do about a box that does not fit where it is copied to."""
+    """The advice for a box that does not fit at its destination."""
     barrier = mbarrier.mbarriers_of(place[0]).get(place[1])
     found = contradiction(barrier, rows) if barrier is not None else None
     guessed = cta.machine.guessed
-    whose = f"{guessed} has guessed the box: put in the one that the host encodes" if guessed else (
-        "the box of the tensor map is larger than the room that the kernel has for it"
+    whose = f"{guessed} has guessed the box: enter the one that the host encodes" if guessed else (
+        "the box of the tensor map is larger than the space that the kernel has for it"
     )  # fmt: skip
     return f"{whose}; {found}" if found is not None else whose
 
 
 def _begins(rows: list[Box], offset: int) -> list[int]:
-    """Where each of some boxes begins in shared memory, one behind the other."""
+    """The start of each of several consecutive boxes in shared memory."""
     return [offset + at for at in accumulate((row.spec.shared_bytes for row in rows[:-1]), initial=0)]
 
 
@@ -243,7 +243,7 @@ def _issue_load(frame: Frame, lane: int, box: Box, into: SharedBox, barrier: tup
     """One receiver's part of a load: fetched when it is read, its bytes signalled at its barrier."""
     memory, by = frame.machine.memory, Issuer.of(frame, lane)
     description = f"TMA load of {box.describe()} into {into.name}"
-    box.window(memory, by, writes=False)  # a map beyond its buffer fails here, at its instruction
+    box.window(memory, by, writes=False)  # a map that exceeds its buffer fails here, at its instruction
     into.poison()
     held: list[np.ndarray] = []
 
@@ -318,7 +318,7 @@ def store(d: Decode) -> Step:
             _check_reduction(frame, operation, rows[0], lane)
             if rows[0].spec.swizzle == Swizzle.B128_ATOM_32B_FLIP_8B.value:
                 frame.error(
-                    InvalidOperandError, "TMA cannot store through a map whose swizzle exchanges 8 bytes", lane,
+                    InvalidOperandError, "TMA cannot store through a map whose swizzle flips 8-byte halves", lane,
                     expected="a swizzle without a flip: a flip is for loads",
                 )  # fmt: skip
             if rows[0].spec.packing is not None and not rows[0].spec.packing.stored:
@@ -355,7 +355,7 @@ def _issue_store(frame: Frame, lane: int, box: Box, origin: SharedBox, operation
         origin.read(held, part, parts)
 
     def write(part: int, parts: int) -> None:
-        if found is None:  # all of the box is past the tensor's end
+        if found is None:  # the whole box is past the tensor's end
             return
         valid, view = found
         low, high = len(view) * part // parts, len(view) * (part + 1) // parts

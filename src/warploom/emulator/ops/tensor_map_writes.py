@@ -1,4 +1,4 @@
-"""What the instructions do that write tensor maps.
+"""The instructions that write tensor maps.
 
 PTX ISA 9.7.9.28 (tensormap.replace), 9.7.13.16 (tensormap.cp_fenceproxy).
 """
@@ -22,7 +22,7 @@ HANDLERS = Handlers()
 
 
 def _tell_written(frame: Frame, address: int, lane: int) -> None:
-    """Tell a checker that a map in global memory was written."""
+    """Report to observers that a map in global memory was written."""
     place = global_place(frame, address)
     if place is not None:
         region, start = place

@@ -23,7 +23,7 @@ Binary = Callable[[np.ndarray, np.ndarray], np.ndarray]
 _OPERATIONS: dict[str, Binary] = {
     "add": np.add,
     "sub": np.subtract,
-    # Halves are rounded up for sums that are not negative, and down for those that are.
+    # Halves are rounded up for non-negative sums, and down for negative ones.
     "avrg": lambda a, b: (a + b + (a + b >= 0)) >> 1,
     "absdiff": lambda a, b: np.abs(a - b),
     "min": np.minimum,

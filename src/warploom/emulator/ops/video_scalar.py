@@ -1,6 +1,6 @@
-"""Video instructions of one value each, as ptxas 13 builds them for sm_90: on words of 64 bits. PTX ISA 9.7.18.1.
+"""Scalar video instructions, as ptxas 13 builds them for sm_90: on 64-bit words. PTX ISA 9.7.18.1.
 
-ptxas does not follow the PTX ISA where a result leaves 32 bits; these are the rules of what it makes, which an H200
+ptxas deviates from the PTX ISA when a result exceeds 32 bits. These are the rules of the code it emits, which an H200
 confirmed for whole registers and for their parts (`tests/golden/conformance.npz`):
 
     value        exact in 64 bits with a sign, of vshl too. vmad takes whole words as signed, whatever their types say
@@ -40,7 +40,7 @@ Pair = Callable[[int, int], int]
 
 
 def _selected(d: Decode, name: str) -> tuple[int, str]:
-    """The slot of an operand, and which part of it is meant; "" for all."""
+    """The slot of an operand, and which part of it is selected; "" for all."""
     operand = d.operands[name]
     if isinstance(operand, Register):
         whole, _, selector = operand.name.rpartition(".")
@@ -88,7 +88,7 @@ def _operation(d: Decode, kind: str) -> Pair:
 
 
 def _saturation(kind: str, signed: bool, part: str) -> Unary:
-    """What .sat makes of a 64-bit value."""
+    """What .sat does to a 64-bit value."""
     if kind in _SHIFTS:
         return lambda value: _clamped(_with_sign(value, 34), signed)
     if part:
@@ -115,7 +115,7 @@ def _second(d: Decode, signed: bool, narrow: bool) -> Pair:
 
 @HANDLERS.add(*(SCALAR + kind + row for kind in _KINDS for row in ("", ".second", ".merge")))
 def scalar(d: Decode) -> Step:
-    """On Python's integers: the instructions are rare, and their values have up to 64 bits."""
+    """Uses Python integers: the instructions are rare, and their values have up to 64 bits."""
     kind = d.match.form.key.removeprefix(SCALAR).split(".")[0]
     compute = _operation(d, kind)
     signed = [d.modifier(name, "u32") == "s32" for name in ("atype", "btype", "dtype")]
@@ -124,7 +124,7 @@ def scalar(d: Decode) -> Step:
     c = d.source("c", dtypes.u32) if d.has("c") else None
     saturates = bool(d.modifiers.get("sat"))
     saturate = _saturation(kind, signed[2], part) if saturates else None
-    # vset has no type of its result: what it compares decides.
+    # vset has no result type: the compared type decides.
     narrow = kind in _NARROW or saturates and kind in _SHIFTS
     second = _second(d, signed[0] if kind == "set" else signed[2], narrow) if d.modifier("second") else None
     bits = _bits(part)

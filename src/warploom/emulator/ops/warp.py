@@ -1,7 +1,7 @@
-"""What the lanes of a warp do together: shuffles, votes, matches, reductions, election, bar.warp.sync.
+"""Warp-wide operations: shuffles, votes, matches, reductions, election, bar.warp.sync.
 
 PTX ISA 9.7.9.6, 9.7.13.2, 9.7.13.9-12 and 14. The core executes them when the threads of the membermask that have not
-exited are here (`schedule.convergence`). What is left is arithmetic on (warps, 32) arrays.
+exited have arrived (`schedule.convergence`). What remains is arithmetic on (warps, 32) arrays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def ballot(lanes: np.ndarray) -> np.ndarray:
 
 
 def together(d: Decode, act: Callable[[Frame, np.ndarray], None]) -> Step:
-    """A step that calls `act(frame, bits)` when the members of each lane's mask are here, as the core has seen to.
+    """A step that calls `act(frame, bits)` when the members of each lane's mask have arrived, as the core ensures.
 
     `bits`, (lanes,) uint32: the lanes of the own warp that are in the own membermask and execute this instruction.
     """
@@ -92,7 +92,7 @@ def _shuffle(d: Decode) -> Step:
             source, in_range = source_lanes(mode, by.reshape(shape), to.reshape(shape))
         moved = np.take_along_axis(value, source, axis=1)
         readable = (bits.reshape(shape) >> source.astype(np.uint32)) & np.uint32(1)
-        moved = np.where(readable != 0, moved, POISON)  # a lane that is not here: unpredictable on hardware
+        moved = np.where(readable != 0, moved, POISON)  # an inactive lane: unpredictable on hardware
         frame.write(out, moved.reshape(-1))
         frame.write(predicate, in_range.reshape(-1))
 
@@ -154,7 +154,7 @@ _REDUCTIONS: dict[str, np.ufunc] = {
 def reduce_members(
     bits: np.ndarray, active: np.ndarray, value: np.ndarray, reduce: Callable[[np.ndarray], np.generic]
 ) -> np.ndarray:
-    """For each lane `reduce` of the values of its members; equal masks of a warp are reduced once. (lanes,)."""
+    """Apply `reduce` to the values of each lane's members; equal masks of a warp are reduced once. (lanes,)."""
     result = np.zeros_like(value)
     for warp in range(bits.size // WARP):
         lanes = slice(warp * WARP, (warp + 1) * WARP)
@@ -208,7 +208,7 @@ def _redux(d: Decode) -> Step:
 
 @HANDLERS.add("elect.sync")
 def _elect(d: Decode) -> Step:
-    """The lowest member that executes is the leader; hardware promises only that it is always the same one."""
+    """The lowest executing member is the leader; hardware only guarantees that it is always the same one."""
     out, predicate = d.destination("d"), d.destination("p", dtypes.pred)
 
     def act(frame: Frame, bits: np.ndarray) -> None:
@@ -227,14 +227,14 @@ def _active_mask(d: Decode) -> Step:
 
 @HANDLERS.add("bar.warp")
 def _warp_barrier(d: Decode) -> Step:
-    """Threads may come to one barrier at different instructions (9.7.13.2); the core brings them together."""
+    """Threads may reach one barrier at different instructions (9.7.13.2); the core brings them together."""
     slot = d.source("membermask", dtypes.b32)
 
     def step(frame: Frame) -> None:
         heard = frame.machine.events.met
         masks, whole = members(frame, slot), frame.mask
         for mask in np.unique(masks[frame.active_lanes]) if heard else ():
-            frame.mask = frame.active & (masks == mask)  # each set of threads meets for itself
+            frame.mask = frame.active & (masks == mask)  # each set of threads synchronises separately
             for hear in heard:
                 hear(None, frame)
             frame.mask = whole

@@ -2,7 +2,7 @@
 
 An instruction in flight owns its accumulator: the registers hold poison from issue to completion. Operands in
 shared memory are read when the operation executes, A in registers at issue. The operations of a warpgroup execute
-in order; one that uses the accumulator of another in flight takes that one's result, without a wait.
+in order; one that uses the accumulator of another in flight takes its result without a wait.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Accumulator:
     """The accumulator of one or more operations in flight.
 
     Attributes:
-        matrix: (64, n) raw bits after the operations that are done; None before the first if that one ignores it.
+        matrix: (64, n) raw bits after the completed operations; None before the first if that one ignores it.
         users: operations in flight that use it.
     """
 
@@ -59,7 +59,7 @@ class Accumulator:
 
 @dataclass(eq=False)
 class Warpgroup:
-    """What is in flight for one warpgroup: its newest operation, and accumulators by the registers they own."""
+    """Operations in flight of one warpgroup: the newest operation, and accumulators by the registers they own."""
 
     newest: AsyncOperation | None = None
     accumulators: dict[object, Accumulator] = field(default_factory=dict)
@@ -94,17 +94,17 @@ WARPGROUPS = Slot("wgmma", lambda cta: WgmmaState())
 
 @dataclass(frozen=True, eq=False)
 class Multiply:
-    """One wgmma.mma_async, decoded.
+    """A decoded wgmma.mma_async.
 
     Attributes:
         kind: the arithmetic; n, k: the shape, m is 64.
-        d: accumulator registers; owner: what names them for chains; fragment: who holds what of it.
+        d: accumulator registers; owner: their identity for chains; fragment: the thread that holds each element.
         a_registers, a_fragment: A in registers; or None, and `a_slot` with `a`: A by a descriptor.
         scale_d: reads the predicate that says whether D is added.
         flip_a, flip_b: sign bits to flip, or None.
-        d_rows, a_rows: the registers as places.
-        metadata: where a sparse A's stands, thread and shift of each group, and the register; None for a dense A.
-        checked: descriptors that are right, by their operand and what all threads hold.
+        d_rows, a_rows: the registers as locations.
+        metadata: for a sparse A: thread and shift of each group, and the register; None for a dense A.
+        checked: valid descriptors, by their operand and the value that all threads hold.
     """
 
     kind: Product
@@ -128,7 +128,7 @@ class Multiply:
     checked: dict[tuple[str, bytes], int] = field(default_factory=dict)
 
     def issue(self, frame: Frame) -> None:
-        """The step: check, take what is taken at issue, put the operation in flight."""
+        """The step: check, read what is read at issue, put the operation in flight."""
         cta, machine = frame.cta, frame.machine
         group = WARPGROUPS.of(cta).warpgroup(frame.first_warp)
         adds = self._uniform_flag(frame)
@@ -139,7 +139,7 @@ class Multiply:
         else:
             a_matrix = gather(self.a_registers.read(frame), self.a_fragment)[0]
         where = None
-        if self.metadata is not None and machine.numerics != NO_NUMERICS:  # else no values move, and none mean anything
+        if self.metadata is not None and machine.numerics != NO_NUMERICS:  # otherwise there are no values
             where = self._places(frame, *self.metadata)
         accumulator = group.accumulators.get(self.owner)
         if accumulator is None:
@@ -178,7 +178,7 @@ class Multiply:
         machine.engine.submit(operation)
 
     def _name_places(self, operation: AsyncOperation, shared: Region, a: int, b: int, adds: bool) -> None:
-        """Tell observers what the operation reads and writes; `a`, `b`: the descriptors."""
+        """Report to observers what the operation reads and writes; `a`, `b`: the descriptors."""
         sources: list[object] = [self.a_rows]
         if self.a_registers is None:
             sources = [OperandPlace("a", shared, self.a, self.a.at(a))]
@@ -214,7 +214,7 @@ class Multiply:
             self.d.write_all(frame, scatter(accumulator.matrix[None], self.fragment))
 
     def _places(self, frame: Frame, threads: np.ndarray, shifts: np.ndarray, slot: int) -> np.ndarray:
-        """Where along k each stored element of a sparse A belongs, (64, k / 2)."""
+        """The positions along k of the stored elements of a sparse A, (64, k / 2)."""
         words = np.broadcast_to(np.asarray(frame.values[slot]), (4 * WARP,))
         one_of_two = self.kind.a == "tf32"
         try:
@@ -272,7 +272,7 @@ class Multiply:
             start = frame.machine.code.name_shared(fields.start)
             frame.error(
                 InvalidOperandError,
-                f"the descriptor of {name} reaches outside the CTA's shared memory",
+                f"the descriptor of {name} exceeds the CTA's shared memory",
                 expected=f"bytes {cta.shared_start} to {cta.shared.size}",
                 got=f"bytes {found.low} to {found.high}: "
                 f"{operand.rows} x {operand.k} {operand.major}-major from {start}, swizzle {fields.swizzle.value}, "
@@ -284,7 +284,7 @@ class Multiply:
 
 
 def owner_of(registers: RegisterList) -> object:
-    """What two register lists have in common that name the same registers in the same order."""
+    """A key that is equal for register lists that name the same registers in the same order."""
     if registers.rows is None:
         return registers.slots
     if isinstance(registers.rows, slice):
@@ -338,7 +338,7 @@ def mma_async(d: Decode) -> Step:
 
 
 def _immediate(d: Decode, name: str, allowed: tuple[int, int]) -> int:
-    """An immediate operand, `allowed[0]` where the form has none."""
+    """An immediate operand, `allowed[0]` if the form has none."""
     if not d.has(name):
         return allowed[0]
     value = d.constant(name)
