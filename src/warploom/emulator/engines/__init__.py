@@ -1,1 +1,1 @@
-"""What completes later: bulk copies, tensor copies, and the order in which asynchronous operations take effect."""
+"""Asynchronous operations: bulk copies, tensor copies, and the order in which they take effect."""

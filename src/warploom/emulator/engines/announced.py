@@ -1,7 +1,7 @@
-"""Whether the boxes of tensor copies are what the kernel announces for them, and which boxes would be.
+"""Checks that the boxes of tensor copies match the bytes that the kernel expects, and suggests boxes that do.
 
-A kernel's text announces bytes (expect_tx), and the host chooses the boxes: where the two differ, one of them is wrong.
-A launch description that was guessed is so more often than a kernel.
+A kernel's text states expected bytes (expect_tx), and the host chooses the boxes. If the two differ, one of them is
+wrong, and a guessed launch description is more likely to be wrong than a kernel.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Boxes of a phase that bring other bytes than it announces.
+    """Boxes of a phase that deliver a different number of bytes than it expects.
 
     Attributes:
-        announced, brought: bytes of the phase.
+        announced, brought: expected and delivered bytes of the phase.
         boxes: its boxes in words: "box [64, 64] of A, 8192 bytes".
-        instead: boxes with which the two would be equal, in words; none where no box is.
+        instead: boxes with which the two would be equal, in words; empty if there is none.
     """
 
     announced: int
@@ -36,25 +36,25 @@ class Contradiction:
 
     def __str__(self) -> str:
         boxes = _listed(self.boxes)
-        text = f"{self.announced} bytes are announced, and the copies bring {self.brought}: {boxes}"
+        text = f"{self.announced} bytes are expected, but the copies deliver {self.brought}: {boxes}"
         return f"{text}; {' or '.join(self.instead)} would fit" if self.instead else text
 
 
 def contradiction(barrier: MBarrier, more: Sequence[Box] = (), phase: int | None = None) -> Contradiction | None:
-    """What the copies of a barrier's phase bring against what it announces; those in flight are of that phase.
+    """Compare the bytes that the copies of a barrier's phase, including those in flight, deliver and it expects.
 
     Args:
         more: boxes of copies that are just being issued.
-        phase: the present one, or one that has just become complete.
+        phase: the current phase, or one that has just completed.
 
-    None where nothing is announced, no copy has a box, or nothing contradicts it.
+    None if nothing is expected, no copy has a box, or there is no contradiction.
     """
     machine = barrier.cta.machine
     events = barrier.log.get(barrier.phase if phase is None else phase, [])
     announced = sum(event.amount for event in events if event.what == "expect")
     brought = sum(event.amount for event in events if event.what == "complete")
     operations = [event.operation for event in events if event.what == "complete" and event.operation is not None]
-    told = {id(one) for one in operations}  # one that is just being told is in flight still
+    told = {id(one) for one in operations}  # an operation that is being reported is still in flight
     waiting = [
         one for one in machine.engine.pending()
         if one.barrier == (barrier.cta, barrier.offset) and id(one) not in told
@@ -80,7 +80,7 @@ def contradiction(barrier: MBarrier, more: Sequence[Box] = (), phase: int | None
 
 
 def fitting(spec: TensorMapSpec, size: int) -> tuple[int, ...] | None:
-    """The box of that many bytes that differs from a map's in one extent, the outermost that can; None if none can."""
+    """A box of that size that differs from a map's in one extent, the outermost possible; None if there is none."""
     if spec.pixels is not None:
         return None
     for axis in reversed(range(spec.rank)):

@@ -1,11 +1,11 @@
-"""The boxes that TMA moves: their part of a tensor in global memory and their place in shared memory.
+"""The boxes that TMA moves: their part of a tensor in global memory, and their location in shared memory.
 
-The part of a box inside its tensor is itself a box, so a copy is one strided assignment; in shared memory rows are
-moved as 16-byte chunks at swizzled places. PTX ISA 5.5 (tensors, swizzling), 9.7.9.27 (tensor copies).
+The part of a box inside its tensor is itself a box, so a copy is one strided assignment; in shared memory, rows
+consist of 16-byte chunks at swizzled positions. PTX ISA 5.5 (tensors, swizzling), 9.7.9.27 (tensor copies).
 
-Loads read exactly the tensor. Stores and reductions write rows in whole 16-byte pieces: where the innermost extent is
-not a multiple of 16 bytes, they also write the rest of its last piece. Outer dimensions are exact. In no
-document; measured on an H200 (docs/measured-facts.md).
+Loads read exactly the tensor. Stores and reductions write rows in whole 16-byte chunks: if the innermost extent is
+not a multiple of 16 bytes, they also write the rest of its last chunk. Outer dimensions are exact. This is not
+documented; it was measured on an H200 (docs/measured-facts.md).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from ..machine.memory import Allocation, GlobalMemory, Region
 
 CHUNK_DTYPE = np.dtype(np.complex128)
-"""Any 16-byte element type that NumPy gathers fast; the numbers are never looked at."""
+"""Any 16-byte element type that NumPy gathers fast; its values are never inspected."""
 POISON = 0xFF
 _FLIPPED = Swizzle.B128_ATOM_32B_FLIP_8B.value
 TENSOR_ALIGNMENT = 128
 """Alignment of a box in shared memory in bytes (CUDA Programming Guide, tensor copies)."""
 _NAN = 0x7FF7_7FF7_7FF7_7FF7
-"""What elements outside the tensor read as with oob_fill "NAN": every 16 bits 0x7FF7, whatever the type. Recorded on an
-H200 (tests/golden/conformance.npz); in no document."""
+"""The value of elements outside the tensor with oob_fill "NAN": every 16 bits 0x7FF7, whatever the type. Recorded on an
+H200 (tests/golden/conformance.npz); not documented."""
 
 
 # -- boxes in global memory --------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ H200 (tests/golden/conformance.npz); in no document."""
 class Box:
     """One copy's box: the map and the coordinates of its first element, innermost first.
 
-    `map_place`: region and offset of the map itself, where it is in global memory.
+    `map_place`: region and offset of the map itself, if it is in global memory.
     """
 
     bound: BoundMap
@@ -59,7 +59,7 @@ class Box:
 
     @cached_property
     def in_bytes(self) -> Box:
-        """The same place in global memory in elements of whole bytes: itself, or of bytes."""
+        """The same box in global memory with elements of whole bytes: itself, or in bytes."""
         packing = self.spec.packing
         if packing is None:
             return self
@@ -68,13 +68,13 @@ class Box:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Elements moved along each dimension, outermost first; of packed elements, bytes of global memory."""
+        """Elements moved along each dimension, outermost first; for packed elements, bytes of global memory."""
         return self.spec.in_bytes.counts[::-1]
 
     def valid(self, writes: bool = False) -> tuple[slice, ...] | None:
-        """The part of the box inside the tensor, outermost first, counted as `shape` is; None where there is none.
+        """The part of the box inside the tensor, outermost first, in the units of `shape`; None if there is none.
 
-        `writes`: the part that a store writes, whole 16-byte pieces of each row.
+        `writes`: the part that a store writes, whole 16-byte chunks of each row.
         """
         if self.in_bytes is not self:
             return self.in_bytes.valid(writes)
@@ -91,7 +91,7 @@ class Box:
     def window(self, memory: GlobalMemory, by: Issuer, writes: bool) -> tuple[tuple[slice, ...], np.ndarray] | None:
         """The valid part and a strided view of it in global memory, as unsigned integers of the element's size.
 
-        `writes`: the part that a store writes. Raises OutOfBoundsError where the tensor, or what a store writes past
+        `writes`: the part that a store writes. Raises OutOfBoundsError if the tensor, or what a store writes past
         its rows, is not in a buffer.
         """
         if self.in_bytes is not self:
@@ -126,17 +126,17 @@ class Box:
         if allocation is not None and start + size - behind <= allocation.end < start + size - allocation.room:
             by.error(
                 OutOfBoundsError,
-                f"the store writes {behind} bytes past the innermost extent, to the end of the last 16, and the "
-                f"buffer `{allocation.region.name}` ends before them",
-                expected="an innermost extent of whole 16 bytes, or memory after it",
+                f"the store writes {behind} bytes past the innermost extent, to the end of the last 16-byte chunk, but "
+                f"the buffer `{allocation.region.name}` ends before them",
+                expected="an innermost extent that is a multiple of 16 bytes, or memory after it",
                 got=f"dims {self.spec.dims} of {self.spec.dtype}",
-                consequence="a GPU overwrites what follows the array",
-                hint="docs/measured-facts.md has what was measured",
+                consequence="a GPU overwrites the memory after the array",
+                hint="docs/measured-facts.md describes the measurement",
             )
         if allocation is None or start + size - behind > allocation.end:
             by.error(
                 OutOfBoundsError,
-                f"the tensor map reaches global bytes {start:#x} to {start + size:#x}, which are in no buffer",
+                f"the tensor map covers global bytes {start:#x} to {start + size:#x}, which are in no buffer",
                 got=f"box at {self.coordinates} of a tensor at {self.bound.address:#x} with dims {self.spec.dims}",
             )
         if writes and not allocation.writable:
@@ -153,7 +153,7 @@ class Box:
         return written[-1].stop - inside[-1].stop if written is not None and inside is not None else 0
 
     def gather(self, memory: GlobalMemory, by: Issuer) -> np.ndarray:
-        """The box's elements, `shape`, those outside the tensor filled; packed ones as rows of shared bytes."""
+        """The box's elements, `shape`, with fill for those outside the tensor; packed ones as rows of shared bytes."""
         packing = self.spec.packing
         if packing is not None:
             rows = self.in_bytes.gather(memory, by)
@@ -173,7 +173,7 @@ class Box:
 
 
 def whole_pieces(spec: TensorMapSpec) -> int:
-    """The innermost extent as stores see it: up to the end of its last 16-byte piece."""
+    """The innermost extent for stores: up to the end of its last 16-byte chunk."""
     size = spec.dtype.bytes
     return -(-spec.dims[0] * size // CHUNK) * CHUNK // size
 
@@ -183,7 +183,7 @@ def whole_pieces(spec: TensorMapSpec) -> int:
 
 @lru_cache(maxsize=256)
 def _chunks(rows: int, row_bytes: int, pitch: int, swizzle: str, phase: int) -> np.ndarray:
-    """Where each 16-byte chunk of a box is, in chunks from the start of the pattern it begins in: (rows, chunks).
+    """The position of each 16-byte chunk of a box, in chunks from the start of its swizzle pattern: (rows, chunks).
 
     `phase` is the box's start modulo the swizzle's repeat.
     """
@@ -194,14 +194,14 @@ def _chunks(rows: int, row_bytes: int, pitch: int, swizzle: str, phase: int) -> 
 
 
 def _flipped(chunks: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Chunks with their 8-byte halves exchanged in odd lines of 128 bytes (PTX ISA 5.5.7)."""
+    """Chunks with their 8-byte halves swapped in odd lines of 128 bytes (PTX ISA 5.5.7)."""
     halves = np.ascontiguousarray(chunks).view(np.uint64).reshape(*chunks.shape, 2)
     odd = (places * CHUNK >> 7 & 1).astype(np.bool_)
     return np.where(odd[..., None], halves[..., ::-1], halves).view(CHUNK_DTYPE)[..., 0]
 
 
 class SharedBox:
-    """A box's place in a CTA's shared memory."""
+    """A box's location in a CTA's shared memory."""
 
     def __init__(self, spec: TensorMapSpec, cta: Cta, offset: int) -> None:
         self.spec = spec
@@ -212,7 +212,7 @@ class SharedBox:
         self.packed = spec.swizzle == "NONE"
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same place: lanes that issue one and the same copy are told by it."""
+        """Equal locations identify lanes that issue the same copy."""
         if not isinstance(other, SharedBox):
             return NotImplemented
         return self.offset == other.offset and self.cta is other.cta and self.spec == other.spec
@@ -230,7 +230,7 @@ class SharedBox:
 
     @property
     def contiguous(self) -> bool:
-        """Whether its bytes fill a stretch without gaps (in whatever order)."""
+        """True if its bytes fill a contiguous range (in any order)."""
         return self.packed or self.spec.pitch == self.row_bytes
 
     def places(self) -> np.ndarray:
@@ -241,14 +241,14 @@ class SharedBox:
         return relative + (self.offset - phase) // CHUNK
 
     def poison(self) -> None:
-        """Fill with 0xFF: the copy is under way."""
+        """Fill with 0xFF: the copy is in flight."""
         if self.contiguous:
             self.region.data[self.offset : self.offset + self.rows * self.row_bytes] = POISON
         else:
             self.write(np.full(self.rows * self.row_bytes, POISON, np.uint8), 0, 1)
 
     def write(self, data: np.ndarray, part: int, parts: int) -> None:
-        """Put the rows of one part in place; `data` is all bytes of the box, row by row."""
+        """Write the rows of one part; `data` is all bytes of the box, row by row."""
         low, high = self.rows * part // parts, self.rows * (part + 1) // parts
         if low == high:
             return
@@ -262,7 +262,7 @@ class SharedBox:
             chunks[places] = _flipped(new, places) if self.spec.swizzle == _FLIPPED else new
 
     def read(self, into: np.ndarray, part: int, parts: int) -> None:
-        """Fetch the rows of one part into `into`, all bytes of the box, row by row."""
+        """Read the rows of one part into `into`, all bytes of the box, row by row."""
         low, high = self.rows * part // parts, self.rows * (part + 1) // parts
         if low == high:
             return

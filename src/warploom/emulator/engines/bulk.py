@@ -1,4 +1,4 @@
-"""What the bulk copies have in common: operands checked, the signal at a barrier, the multicast mask.
+"""Common parts of the bulk copies: operand checks, the signal at a barrier, the multicast mask.
 
 PTX ISA 9.7.9.25.4 and 9.7.9.27.1.2 (completion mechanisms, multicast).
 """
@@ -22,7 +22,7 @@ MULTIPLE = 16
 
 @dataclass(frozen=True)
 class Bytes:
-    """A stretch of a memory region."""
+    """A range of a memory region."""
 
     region: Region
     start: int
@@ -36,9 +36,9 @@ class Bytes:
 
 @dataclass(frozen=True, eq=False)
 class Scattered:
-    """Elements of `size` bytes that lanes of a frame name one by one: (lanes, index of each).
+    """Elements of `size` bytes that lanes of a frame address individually: (lanes, index of each).
 
-    `origins`: for the sanitizer, the global address that each comes from, 0 where it does not come whole.
+    `origins`: for the sanitizer, the global address that each comes from, 0 if it does not come as a whole.
     """
 
     region: Region
@@ -49,7 +49,7 @@ class Scattered:
 
 
 def cut(size: int, part: int, parts: int) -> tuple[int, int]:
-    """Where piece `part` of `parts` begins and ends, in multiples of 16."""
+    """Start and end of piece `part` of `parts`, in multiples of 16."""
     units = size // MULTIPLE
     return units * part // parts * MULTIPLE, units * (part + 1) // parts * MULTIPLE
 
@@ -63,7 +63,7 @@ def check_size(frame: Frame, size: int, lane: int) -> None:
 
 
 def global_bytes(frame: Frame, address: int, size: int, lane: int, writes: bool) -> Bytes:
-    """A stretch of global memory, checked."""
+    """A range of global memory, checked."""
     if address % MULTIPLE:
         frame.error(
             MisalignedError,
@@ -95,17 +95,17 @@ def shared_bytes(cta: Cta, offset: int, size: int) -> Bytes:
 def own_barrier(frame: Frame, destination: Cta, barrier: tuple[Cta, int], lane: int, of_pair: bool = False) -> None:
     """Raise InvalidOperandError unless the barrier is in the destination's CTA and has been initialised.
 
-    `of_pair`: the other CTA of the destination's pair (ranks 2i and 2i + 1) will do as well.
+    `of_pair`: the other CTA of the destination's pair (ranks 2i and 2i + 1) is also allowed.
     """
     cta, offset = barrier
     same = cta is destination or (of_pair and cta.rank ^ 1 == destination.rank)
     if not same:
         frame.error(
             InvalidOperandError,
-            f"the mbarrier is in CTA rank {cta.rank} and the destination in rank {destination.rank}",
+            f"the mbarrier is in CTA rank {cta.rank}, but the destination is in rank {destination.rank}",
             lane,
             expected="both in the same pair of CTAs" if of_pair else "both in the same CTA",
-            hint=None if of_pair else "with .cta_group::2 the barrier may be the other CTA's of the pair",
+            hint=None if of_pair else "with .cta_group::2 the barrier may be in the other CTA of the pair",
         )
     mbarrier.find(Issuer.of(frame, lane), cta, offset)
 
@@ -121,13 +121,13 @@ def signal_at(by: Issuer, cta: Cta, offset: int, size: int, description: str) ->
 
 
 def check_alive(by: Issuer, cta: Cta, description: str) -> None:
-    """Raise InvalidOperandError where a copy reaches another CTA that has exited."""
+    """Raise InvalidOperandError if a copy accesses another CTA that has exited."""
     if cta.exited and cta is not by.frame.cta:
         for hear in cta.machine.events.refused:
             hear("cta-exited", cta, by)
         by.error(
             InvalidOperandError,
-            f"{description} reaches CTA rank {cta.rank} after that CTA has exited",
+            f"{description} accesses CTA rank {cta.rank} after that CTA has exited",
             code="cta-has-exited",
             got=f"rank {cta.rank}",
             consequence="on hardware it faults (cluster target block not present) or hits another CTA",
@@ -136,7 +136,7 @@ def check_alive(by: Issuer, cta: Cta, description: str) -> None:
 
 
 def members(frame: Frame, mask: int, lane: int) -> list[Cta]:
-    """The CTAs of a multicast mask. Raises InvalidOperandError for an empty mask or a rank that is not there."""
+    """The CTAs of a multicast mask. Raises InvalidOperandError for an empty mask or a rank that does not exist."""
     cluster = frame.cta.cluster
     if not mask or mask >> cluster.size:
         frame.error(

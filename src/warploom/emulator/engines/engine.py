@@ -1,15 +1,15 @@
 """Asynchronous operations in flight, and when they take effect.
 
 An `AsyncOperation` reads its sources, writes its destination and signals, in that order; the pieces of a read or a
-write may happen in any order. The `Engine` decides when, by its policy:
+write may happen in any order. The `Engine` decides when, according to its policy:
 
     eager    at issue
-    lazy     only when no warp can run: first what reads operands (MMAs), then what others wait for, stores last
-    random   by the seed, now and then between instructions, the pieces of one copy in random order, its signal last
-    pct      at issue, but every operation held back with probability 1/2 for as long as anything else can move
-    starve   at issue, but one unit (or every third operation) held back for as long as anything else can move
+    lazy     only when no warp can run: first operand reads (MMAs), then what others wait for, stores last
+    random   by the seed, occasionally between instructions, the pieces of one copy in random order, its signal last
+    pct      at issue, but each operation is held back with probability 1/2 for as long as anything else can run
+    starve   at issue, but one unit (or every third operation) is held back for as long as anything else can run
 
-What happens depends only on (policy, seed) and on the program: the same pair replays the same run. PTX ISA 8.9.1.1
+The behaviour depends only on (policy, seed) and the program: the same pair replays the same run. PTX ISA 8.9.1.1
 (an asynchronous operation is not part of its thread's program order).
 """
 
@@ -33,8 +33,8 @@ class Engine:
     """All operations in flight of one machine.
 
     Args:
-        machine: whose progress is counted, and whose observers are told of operations.
-        policy, seed: see the module's docstring. With "starve" the seed says what is held back (`units`).
+        machine: whose progress is counted, and whose observers receive the operations.
+        policy, seed: see the module's docstring. With "starve" the seed selects what is held back (`units`).
     """
 
     def __init__(self, machine: Machine, policy: str = "lazy", seed: int = 0) -> None:
@@ -48,12 +48,12 @@ class Engine:
         self._queues: dict[Unit, deque[AsyncOperation]] = {unit: deque() for unit in UNITS}
         self._in_flight = 0
         self.signalling: AsyncOperation | None = None
-        """Whose signal is being given."""
+        """The operation that is signalling."""
 
     # -- what handlers call --------------------------------------------------------------------------------------
 
     def submit(self, operation: AsyncOperation) -> AsyncOperation:
-        """Put an operation in flight; under "eager" it is done when this returns."""
+        """Put an operation in flight; under "eager" it is complete when this returns."""
         operation.number = self.issued
         self.issued += 1
         for hear in self.machine.events.issued:
@@ -72,7 +72,7 @@ class Engine:
 
     @property
     def in_flight(self) -> int:
-        """How many operations are not done."""
+        """Number of operations that are not complete."""
         return self._in_flight
 
     def pending(self) -> Iterator[AsyncOperation]:
@@ -80,7 +80,7 @@ class Engine:
         yield from sorted((op for queue in self._queues.values() for op in queue), key=lambda op: op.number)
 
     def advance(self) -> bool:
-        """Called when no warp can run (under "random" also now and then between): makes something happen.
+        """Called when no warp can run (under "random" also occasionally in between): makes something happen.
 
         False if nothing is in flight.
         """
@@ -92,7 +92,7 @@ class Engine:
         operation = self._oldest_ready()
         if operation is None:
             return False
-        self.take_effect(operation)  # a store reads and writes apart: a wait for the reads must not imply the writes
+        self.take_effect(operation)  # a store's read and write are separate: waiting for one does not imply the other
         return True
 
     def take_effect(self, operation: AsyncOperation) -> None:
@@ -103,17 +103,17 @@ class Engine:
             self._finish(operation)
 
     def finish(self, operation: AsyncOperation) -> None:
-        """Complete this operation now, if it is not done."""
+        """Complete this operation now, if it is not complete."""
         if not operation.done:
             self._finish(operation)
 
     def drain(self) -> None:
-        """Complete everything: the end of the kernel."""
+        """Complete everything, at the end of the kernel."""
         while self.advance():
             pass
 
     def drain_cluster(self, cluster: Cluster) -> None:
-        """Complete what the threads of a cluster have issued: the cluster has exited."""
+        """Complete the operations issued by threads of a cluster that has exited."""
         mine = [operation for operation in self.pending() if operation.issuer.frame.cta.cluster is cluster]
         while mine:
             for operation in mine:
@@ -122,7 +122,7 @@ class Engine:
             mine = [operation for operation in mine if not operation.done]
 
     def warp_exited(self, warp: Warp) -> None:
-        """A warp has exited. Its operations go on; whether they should have been waited for is the sanitizer's rule."""
+        """A warp has exited. Its operations continue; the sanitizer judges whether they should have been waited for."""
         for hear in self.machine.events.exited:
             hear(warp)
 
@@ -133,7 +133,7 @@ class Engine:
     # -- order ---------------------------------------------------------------------------------------------------
 
     def _oldest_ready(self) -> AsyncOperation | None:
-        """What may start first, by unit and age; what is held back only where there is nothing else."""
+        """The operation that may start first, by unit and age; one that is held back only if there is nothing else."""
         held: AsyncOperation | None = None
         for queue in self._queues.values():
             for operation in queue:
@@ -153,7 +153,7 @@ class Engine:
     # -- effect --------------------------------------------------------------------------------------------------
 
     def _random_step(self) -> None:
-        """One piece of one operation, both by the seed."""
+        """One piece of one operation, both chosen by the seed."""
         operation = self._any_ready()
         if not operation.steps:
             operation.steps = self._pieces(operation)
@@ -163,7 +163,7 @@ class Engine:
         self._moved(operation)
 
     def _any_ready(self) -> AsyncOperation:
-        """One operation that may start, each as likely as the others; drawn blindly at first, as most may."""
+        """One operation that may start, each equally likely; drawn blindly at first, since most may."""
         for _ in range(8):
             at = self.random.randrange(self._in_flight)
             for queue in self._queues.values():
@@ -218,7 +218,7 @@ class Engine:
         self._moved(operation)
 
     def _conclude(self, operation: AsyncOperation) -> None:
-        """Signal and mark as done."""
+        """Signal and mark as complete."""
         for hear in self.machine.events.written:
             hear(operation)
         if operation.signal is not None:
@@ -232,7 +232,7 @@ class Engine:
         operation.after = ()
 
     def _finish(self, operation: AsyncOperation) -> None:
-        if operation.steps:  # begun in pieces
+        if operation.steps:  # started in pieces
             while not operation.done:
                 operation.steps.pop()()
             self._moved(operation)
@@ -251,5 +251,5 @@ class Engine:
 
 @lru_cache(maxsize=1 << 16)
 def _tossed(seed: int, number: int) -> bool:
-    """A coin for each operation: asked at every step for all that are held back, and slow to toss."""
+    """A random bit for each operation: needed at every step for all that are held back, and slow to draw."""
     return bool(random.Random(seed << 32 | number).getrandbits(1))

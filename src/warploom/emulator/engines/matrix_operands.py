@@ -1,4 +1,4 @@
-"""The matrix unit's operands in shared memory: from a descriptor to a matrix of raw bits.
+"""MMA operands in shared memory: from a descriptor to a matrix of raw bits.
 
 Memory is read in 16-byte chunks, which no swizzle breaks. The chunk addresses of a layout are computed once for
 each (constant descriptor bits, start within a swizzle pattern, shape) and kept.
@@ -19,14 +19,14 @@ from ...isa.swizzle import CHUNK_BYTES as CHUNK
 from ..machine.memory import Region
 
 _CHUNK_TYPE = np.dtype(np.complex128)
-"""Any type of 16 bytes that NumPy copies quickly; its values are never looked at."""
+"""Any 16-byte type that NumPy copies quickly; its values are never inspected."""
 PATTERN = 1024
-"""No swizzle looks at higher address bits than those below this."""
+"""No swizzle uses address bits at or above this."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChunkMap:
-    """Where the 16-byte chunks of an operand are.
+    """The positions of an operand's 16-byte chunks.
 
     Attributes:
         chunks: chunk numbers; (rows, chunks of a row) for K-major, (chunks of a column, k) for MN-major.
@@ -55,7 +55,7 @@ def of_sm_100(constant_bits: int, start: int, dtype: DType, rows: int, k: int, m
 def chunk_map(
     read: Addresses, constant_bits: int, inside: int, dtype: DType, rows: int, k: int, major: str
 ) -> ChunkMap:
-    """The map of a layout whose operand starts `inside` bytes after a multiple of PATTERN, from there on."""
+    """The map of a layout whose operand starts `inside` bytes after a multiple of PATTERN."""
     addresses = read(constant_bits, inside, dtype, rows, k, major)
     step = CHUNK // dtype.bytes
     starts = addresses[:, ::step] if major == "K" else addresses[::step]
@@ -70,7 +70,7 @@ class SharedOperand:
         bits: of one element; 1 for b1.
         rows, k: extents in elements.
         dtype: unsigned type of the elements.
-        addresses: how the unit reads its descriptors.
+        addresses: how its descriptors are interpreted.
     """
 
     bits: int
@@ -82,7 +82,7 @@ class SharedOperand:
     _maps: dict[int, ChunkMap] = field(default_factory=dict)
 
     def at(self, descriptor: int) -> ChunkMap:
-        """Where the operand is, always the same object. Raises InvalidOperandError for reserved bits."""
+        """The location of the operand, always the same object. Raises InvalidOperandError for reserved bits."""
         found = self._maps.get(descriptor)
         if found is None:
             start = (descriptor & START_MASK) << 4
@@ -110,7 +110,7 @@ class SharedOperand:
 
 @dataclass(eq=False, slots=True)
 class OperandPlace:
-    """Where one operand of one MMA is: `name` is "a" or "b"."""
+    """The location of one operand of one MMA: `name` is "a" or "b"."""
 
     name: str
     region: Region

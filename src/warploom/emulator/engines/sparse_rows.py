@@ -1,7 +1,7 @@
-"""A sparse A of a matrix unit: half of its elements are stored, metadata says which.
+"""The sparse A of an MMA: half of its elements are stored, and metadata says which.
 
-Of four neighbours along k two are stored, of the 4-bit kinds two pairs of four pairs, of tf32 one of two. Four bits for
-each of these groups are the places of the two that are stored. PTX ISA 9.7.16.10.8.
+Of four adjacent elements along k two are stored; for the 4-bit kinds two of four pairs; for tf32 one of two. Four bits
+for each of these groups are the positions of the two stored ones. PTX ISA 9.7.16.10.8.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ...isa.tensor_cells import metadata_bits
 from ..numerics.tensor_core import rounded, values
 
 PLACES = (0x4, 0x8, 0xC, 0x9, 0xD, 0x6, 0xE)
-"""A group's four bits: the place of the first stored element in the low two, of the second in the others."""
+"""A group's four bits: the position of the first stored element in the low two, of the second in the others."""
 PLACES_OF_TF32 = (0x4, 0xE)
 """The first of two elements, the second: both of its halves."""
 ASCENDING = (0x4, 0x8, 0xC, 0x9, 0xD, 0xE)
-"""`PLACES` of which the first is in front of the second."""
+"""The `PLACES` in which the first position precedes the second."""
 _WHOLE = ("s8", "u8")
 ANY_ORDER = (*ASCENDING, 0x1, 0x2, 0x3, 0x6, 0x7, 0xB)
 
 
 def nibbles(cells: np.ndarray, of: InstructionDescriptor, rows: int, stored: np.ndarray) -> np.ndarray:
-    """The metadata of a CTA's rows, (rows, groups); `cells`: those of the lanes that the rows have; `stored`: of A.
+    """The metadata of a CTA's rows, (rows, groups); `cells`: those of the rows' lanes; `stored`: the elements of A.
 
-    Raises InvalidOperandError for four bits that mean nothing.
+    Raises InvalidOperandError for invalid metadata.
     """
     lanes, columns, shifts = metadata_bits(of.kind, rows)
     found = np.asarray(cells[lanes, columns] >> shifts & np.uint32(15), np.uint8)
@@ -40,10 +40,10 @@ def nibbles(cells: np.ndarray, of: InstructionDescriptor, rows: int, stored: np.
 def meaningful(
     found: np.ndarray, one_of_two: bool, orders: tuple[int, ...] = PLACES, nothing: np.ndarray | None = None
 ) -> np.ndarray:
-    """Metadata, (rows, groups); orders: what a group of more than two may have. Raises InvalidOperandError for four
-    bits that mean nothing.
+    """Metadata, (rows, groups); orders: valid values for a group of more than two. Raises InvalidOperandError for
+    invalid metadata.
 
-    nothing: groups of which only zeros are stored. Their four bits do not matter: CUTLASS's compressor leaves 0 there.
+    nothing: groups that store only zeros. Their four bits do not matter: CUTLASS's compressor leaves 0 there.
     """
     legal = PLACES_OF_TF32 if one_of_two else orders
     bad = ~np.isin(found, legal)
@@ -61,12 +61,12 @@ def meaningful(
 
 
 def places(metadata: np.ndarray, of: InstructionDescriptor) -> np.ndarray:
-    """Where along k each stored element belongs, (rows, k / 2)."""
+    """The position along k of each stored element, (rows, k / 2)."""
     return places_along(metadata, of.k, of.kind == "tf32")
 
 
 def places_along(metadata: np.ndarray, k: int, one_of_two: bool) -> np.ndarray:
-    """As `places`, of k elements; one_of_two: each group is of two elements and one of them is stored."""
+    """Like `places`, for k elements; one_of_two: each group has two elements and stores one of them."""
     groups = np.arange(metadata.shape[1])[None, :, None]
     if one_of_two:
         inside = (metadata == PLACES_OF_TF32[1])[:, :, None].astype(np.int64)
@@ -78,14 +78,14 @@ def places_along(metadata: np.ndarray, k: int, one_of_two: bool) -> np.ndarray:
 
 
 def dense(stored: np.ndarray, where: np.ndarray, k: int) -> np.ndarray:
-    """A with zeros where nothing is stored, (rows, k) codes."""
+    """A with zeros at positions that are not stored, (rows, k) codes."""
     whole = np.zeros((len(stored), k), stored.dtype)
     np.put_along_axis(whole, where, stored, 1)
     return whole
 
 
 def finite(bits: np.ndarray, kind: str) -> np.ndarray:
-    """Raw bits with zeros for what is not finite."""
+    """Raw bits with zeros for non-finite values."""
     return np.asarray(np.where(_wild(bits, kind), bits.dtype.type(0), bits))
 
 
@@ -96,12 +96,12 @@ def _wild(bits: np.ndarray, kind: str) -> np.ndarray:
 def unbounded(
     a: np.ndarray, b: np.ndarray, where: np.ndarray, kinds: tuple[str, str]
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Which elements of D have a product with a factor that is not finite, (m, n) bool, and the sums of these products,
-    f64: infinities and NaN. None where A and B are finite.
+    """The elements of D that have a product with a non-finite factor, (m, n) bool, and the sums of these products, f64:
+    infinities and NaN. None if A and B are finite.
 
     Args:
         a, b: (m, k) and (n, k) codes, `a` dense.
-        where: of the stored elements of `a`: the others are not multiplied, whatever B has for them.
+        where: positions of the stored elements of `a`: the others are not multiplied, whatever B has there.
         kinds: their types.
     """
     wild_a, wild_b = _wild(a, kinds[0]), _wild(b, kinds[1])
@@ -124,11 +124,11 @@ def multiplied(
     a: np.ndarray, b: np.ndarray, c: np.ndarray | None, where: np.ndarray, kinds: tuple[str, str, str],
     multiply: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:  # fmt: skip
-    """A product whose dense A has zeros that are not multiplied: what is not finite meets stored elements alone.
+    """A product whose dense A has zeros that are not multiplied: non-finite values meet stored elements only.
 
-    An infinity of A times one of B is infinite, at a place that is stored: tests/golden/conformance.npz.
+    An infinity of A times one of B is infinite, at a stored position: tests/golden/conformance.npz.
 
-    Args: as of `unbounded`; c: bits of the accumulator, None for none; kinds: types of A, B and D; multiply: the whole
+    Args: as in `unbounded`; c: bits of the accumulator, None for none; kinds: types of A, B and D; multiply: the whole
     product, with C, of a given A and B.
     """
     wild = unbounded(a, b, where, kinds[:2])

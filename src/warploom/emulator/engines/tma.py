@@ -1,8 +1,8 @@
-"""Tensor maps in emulated memory: binding one to an array, its 128 bytes, changing them, checking them before use.
+"""Tensor maps in emulated memory: binding to an array, their 128 bytes, modification, checks before use.
 
-The 128 bytes hold all fields in an encoding of our own, so that programs may copy a map, change it with
-tensormap.replace and pass it from any memory. Those of a tiled map are in the first 64 bytes, as they are on the chip:
-CuTe DSL's kernels copy no more. PTX ISA 5.5.8 (tensor-map), 9.7.9.28 (tensormap.replace).
+The 128 bytes hold all fields in our own encoding, so that programs may copy a map, change it with tensormap.replace
+and pass it from any memory. The fields of a tiled map are in the first 64 bytes, as on the chip: CuTe DSL's kernels
+copy no more. PTX ISA 5.5.8 (tensor-map), 9.7.9.28 (tensormap.replace).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..machine.frame import Issuer
 
 _MAGIC = 0x70616D6C  # "lmap"
 _HEAD = struct.Struct("<IQ5I")
-"""The magic number, the address and the extents; behind them the strides, and what `_BITS` lists."""
+"""The magic number, the address and the extents, followed by the strides and the fields in `_BITS`."""
 _STRIDE_BYTES, _BITS_BYTES = 5, 12
 _BITS = (4, 6, 4, 2, 2, 2, 10, 11, 9, 9, 9, *(4,) * 5, 2, 3)
 """Widths of rank, type, swizzle, interleave, fill, promotion, box, element strides, mode and atom."""
@@ -46,9 +46,9 @@ _DTYPE_NAMES = (*dtypes.ALL, *PACKED)
 
 @dataclass(frozen=True)
 class TensorMapArgument:
-    """A tensor map as a kernel's argument: the map and the array that it describes (updated in place by stores).
+    """A tensor map as a kernel's argument: the map and the array that it describes (stores update it in place).
 
-    overhang: nobody else uses what follows the array's rows, up to whole 16 bytes; stores write it.
+    overhang: nothing else uses the memory after the array's rows, up to a multiple of 16 bytes; stores write it.
     """
 
     spec: TensorMapSpec
@@ -58,7 +58,7 @@ class TensorMapArgument:
 
 @dataclass(frozen=True)
 class BoundMap:
-    """A tensor map read from memory: what it says and where its tensor begins."""
+    """A tensor map read from memory: its fields and the start of its tensor."""
 
     spec: TensorMapSpec
     address: int
@@ -68,9 +68,9 @@ class BoundMap:
 
 
 def bind_tensor_map(argument: TensorMapArgument, base: int, maps: list[object]) -> np.ndarray:
-    """The 128 bytes of a map whose array was given the global address `base`; the map is noted in `maps`.
+    """The 128 bytes of a map whose array has the global address `base`; the map is added to `maps`.
 
-    Raises ArgumentError for a map that breaks TMA's limits or reaches beyond its array.
+    Raises ArgumentError for a map that violates TMA's limits or exceeds its array.
     """
     spec, array = argument.spec, argument.array
     spec.validate()
@@ -79,9 +79,9 @@ def bind_tensor_map(argument: TensorMapArgument, base: int, maps: list[object]) 
             f"the tensor's address is not a multiple of {spec.address_alignment} bytes", got=f"address {base:#x}"
         )
     offset = _offset_in_base(array)
-    if offset % spec.address_alignment:  # the emulator could go on; a GPU refuses the same offset into a buffer
+    if offset % spec.address_alignment:  # the emulator could continue; a GPU refuses such an offset into a buffer
         raise ArgumentError(
-            "the array starts in the middle of its buffer, at an offset TMA cannot address",
+            "the array starts inside its buffer, at an offset that TMA cannot address",
             expected=f"a multiple of {spec.address_alignment} bytes",
             got=f"{offset} bytes",
         )
@@ -89,7 +89,7 @@ def bind_tensor_map(argument: TensorMapArgument, base: int, maps: list[object]) 
     have = _span(array)
     if need > have:
         raise ArgumentError(
-            f"the tensor map reaches {need} bytes and its array has {have}",
+            f"the tensor map covers {need} bytes, but its array has {have}",
             expected=f"dims {spec.dims} (innermost first) inside the array of shape {array.shape}",
         )
     bound = BoundMap(spec, base)
@@ -98,7 +98,7 @@ def bind_tensor_map(argument: TensorMapArgument, base: int, maps: list[object]) 
 
 
 def encode(bound: BoundMap) -> bytes:
-    """A map as the 128 bytes that stand in emulated memory."""
+    """A map as 128 bytes in emulated memory."""
     spec = bound.spec
     rank = spec.rank
     steps = spec.element_strides or (1,) * rank
@@ -136,7 +136,7 @@ def _pack(fields: list[int]) -> bytes:
 
 
 def _unpack(raw: bytes) -> list[int] | None:
-    """What `_pack` packed; None where these bytes are something else."""
+    """The fields packed by `_pack`; None if these bytes are anything else."""
     magic, address, *dims = _HEAD.unpack_from(raw)
     if magic != _MAGIC:
         return None
@@ -155,12 +155,12 @@ def _unpack(raw: bytes) -> list[int] | None:
 
 
 _ZERO_MAP = _pack([0, 1, _DTYPE_NAMES.index("u8"), *(0,) * 31])
-"""A map of rank 1, extent 1 and box 0: rank and extents are held less one."""
+"""A map of rank 1, extent 1 and box 0: rank and extents are stored minus one."""
 
 
 @lru_cache(maxsize=1024)
 def decode(raw: bytes) -> BoundMap | None:
-    """The map that 128 bytes hold, or None where they hold none."""
+    """The map in 128 bytes, or None if there is none."""
     fields = _unpack(raw)
     if fields is None or not 1 <= fields[1] <= 5:
         return None
@@ -184,10 +184,10 @@ def decode(raw: bytes) -> BoundMap | None:
 
 
 def replace_field(raw: bytes, field: str, index: int, value: int) -> bytes | None:
-    """The map's bytes after tensormap.replace of one field; None where they hold no map, or the value is illegal.
+    """The map's bytes after tensormap.replace of one field; None if they hold no map, or the value is illegal.
 
-    128 zero bytes are a map whose fields are all zero: kernels that build maps from nothing (Triton's) start this way.
-    Nothing but the single field is checked: a map may break TMA's limits while it is being rewritten.
+    128 zero bytes are a map whose fields are all zero: kernels that build maps from scratch (Triton's) start this way.
+    Only the single field is checked: a map may violate TMA's limits while it is being rewritten.
     """
     if raw.count(0) == MAP_BYTES:
         raw = _ZERO_MAP
@@ -245,7 +245,7 @@ def check(bound: BoundMap | None, rank: int, by: Issuer, mode: str = "tile") -> 
     if bound is None:
         by.error(
             InvalidOperandError,
-            "the address holds no tensor map",
+            "there is no tensor map at this address",
             code="no-tensor-map",
             hint="pass the map as a .param .align 64 .b8 [128] and use its address (cvta.param for a generic one)",
         )
@@ -273,13 +273,13 @@ def check(bound: BoundMap | None, rank: int, by: Issuer, mode: str = "tile") -> 
             expected=f"a multiple of {spec.address_alignment}",
         )
     if spec.interleave != "NONE":
-        by.error(UnsupportedInstructionError, "the emulator does not know interleaved layouts")
+        by.error(UnsupportedInstructionError, "the emulator does not support interleaved layouts")
     return bound
 
 
 @lru_cache(maxsize=1024)
 def _problem(spec: TensorMapSpec) -> ArgumentError | ArgumentTypeError | None:
-    """What `validate` has against a map, remembered: a map is checked at every use."""
+    """The error of `validate` for a map, cached: a map is checked at every use."""
     try:
         spec.validate()
     except (ArgumentError, ArgumentTypeError) as problem:

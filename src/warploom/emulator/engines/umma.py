@@ -1,12 +1,12 @@
-"""The order of a CTA's tcgen05.mma, cp and shift in flight, and the accumulators they build up.
+"""The order of a CTA's tcgen05.mma, cp and shift in flight, and the accumulators they compute.
 
-PTX ISA 9.7.16.6.2. Of the operations of one thread only these are in order without a wait:
+PTX ISA 9.7.16.6.2. Of the operations of one thread only these are ordered without a wait:
 
     mma -> mma                 the same accumulator and shape
     cp -> mma                  always
     shift -> mma -> shift      always; shift -> cp.4x256b
 
-A chain of products on one accumulator is kept as a matrix until the last of them is done; its cells hold poison.
+A chain of MMAs on one accumulator is kept as a matrix until the last of them is complete; its cells hold poison.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MMA, COPY, SHIFT = "mma", "cp", "shift"
 
 @dataclass(eq=False)
 class Accumulator:
-    """An accumulator in flight: its matrix (raw bits) after the products that are done, and how many use it."""
+    """An accumulator in flight: its matrix (raw bits) after the completed MMAs, and its number of users."""
 
     matrix: np.ndarray | None
     users: int = 0
@@ -34,7 +34,7 @@ class Accumulator:
 
 @dataclass(eq=False, slots=True)
 class InFlight:
-    """One operation of the matrix unit: what it is, by which thread, and the accumulator of a product."""
+    """One operation of the tensor core: its kind, its thread, and the accumulator of an MMA."""
 
     what: str
     thread: int
@@ -44,7 +44,7 @@ class InFlight:
 
 @dataclass(eq=False)
 class MatrixUnit:
-    """What a CTA has given to its matrix unit."""
+    """The operations that a CTA has issued to its tensor core."""
 
     queue: list[InFlight] = field(default_factory=list)
     accumulators: dict[Hashable, Accumulator] = field(default_factory=dict)
@@ -54,10 +54,10 @@ class MatrixUnit:
         return self.queue
 
     def before(self, what: str, accumulator: Hashable, targets: tuple[object, ...]) -> tuple[AsyncOperation, ...]:
-        """What must be done before a new operation starts.
+        """The operations that must complete before a new operation starts.
 
-        Copies and products over cells that an earlier product still reads (factors, an A) are kept behind it: the ISA
-        does not promise so, but kernels in production rely on it (the sanitizer says where).
+        Copies and MMAs that write cells which an earlier MMA still reads (factors, an A) wait for it. The ISA does not
+        guarantee this, but production kernels rely on it (the sanitizer reports where).
         """
         behind = []
         for one in self.pending():
@@ -74,11 +74,11 @@ class MatrixUnit:
         return tuple(behind)
 
     def still_reads(self, targets: tuple[object, ...]) -> bool:
-        """Whether a product in flight reads these cells."""
+        """True if an MMA in flight reads these cells."""
         return any(one.what == MMA and _reads(one.operation, targets) for one in self.pending())
 
     def of_thread(self, thread: int) -> tuple[AsyncOperation, ...]:
-        """What a commit of this thread covers and is not done."""
+        """The incomplete operations that a commit of this thread covers."""
         return tuple(one.operation for one in self.pending() if one.thread == thread)
 
     def start(self, what: str, thread: int, operation: AsyncOperation, accumulator: Hashable = None) -> None:
@@ -104,12 +104,12 @@ def unit_of(cta: Cta) -> MatrixUnit:
 
 
 def _reads(product: AsyncOperation, targets: tuple[object, ...]) -> bool:
-    """Whether a product reads cells of these besides its own accumulator."""
+    """True if an MMA reads any of these cells besides its own accumulator."""
     return _meet(tuple(one for one in product.sources if one not in product.targets), targets)
 
 
 def _meet(sources: tuple[object, ...], targets: tuple[object, ...]) -> bool:
-    """Whether columns of tensor memory are in both."""
+    """True if both contain common columns of tensor memory."""
     mine = [one for one in sources if isinstance(one, Cells)]
     theirs = [one for one in targets if isinstance(one, Cells)]
     return any(

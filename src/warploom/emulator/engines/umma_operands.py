@@ -1,7 +1,7 @@
 """A, B and the scale factors of one tcgen05.mma as matrices of element codes.
 
-Shared memory of A and B is read through descriptors, of a pair half the rows from each CTA; A may stand in tensor
-memory, as scale factors always do. PTX ISA 9.7.16.10.3 to .7.
+Shared memory of A and B is read through descriptors, in a pair half the rows from each CTA; A may be in tensor
+memory, as scale factors always are. PTX ISA 9.7.16.10.3 to .7.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ def bits_of(kind: str) -> int:
 
 
 def dense(descriptor: InstructionDescriptor) -> bool:
-    """Whether elements of 4 bits are packed two to a byte; the other kinds pad 4 and 6 bits to a byte each."""
+    """True if elements of 4 bits are packed two to a byte; the other kinds pad 4 and 6 bits to a byte each."""
     return descriptor.kind in ("mxf4", "mxf4nvf4")
 
 
 def row_bytes(of: InstructionDescriptor, name: str) -> int:
-    """Bytes of each row of "a" or "b" that one instruction multiplies: 32; 48 where k is 96; of a sparse A half as many
-    as of its B."""
+    """Bytes of each row of "a" or "b" that one instruction multiplies: 32; 48 if k is 96; for a sparse A half as many
+    as for its B."""
     stored = of.k // 2 if of.sparse and name == "a" else of.k
     bits = 4 if dense(of) else max(bits_of(of.a if name == "a" else of.b), 8)
     return stored * bits // 8
 
 
 def shared_operand(of: InstructionDescriptor, name: str, rows: int) -> SharedOperand:
-    """Where the `rows` rows of "a" or "b" in the shared memory of one CTA are."""
+    """The location of the `rows` rows of "a" or "b" in the shared memory of one CTA."""
     kind, mn_major = (of.a, of.mn_major_a) if name == "a" else (of.b, of.mn_major_b)
     bits = max(bits_of(kind), 8)
     unit = _UNITS.get(bits, dtypes.b8)
@@ -80,8 +80,8 @@ def negated(elements: np.ndarray, kind: str) -> np.ndarray:
 def factors(cells: np.ndarray, rows: int, first: int, count: int, kind: str) -> np.ndarray:
     """Scale factors, (rows, count), from the 128 lanes of their columns: row r in lane r % 32, column r // 32.
 
-    Of k = 96 there may be more than the cell has left from byte `first` on: they go on in the next `factor_cells(rows)`
-    columns. Each quarter of the lanes must hold the same; where they differ there is no number.
+    For k = 96 there may be more than the cell has left after byte `first`: they continue in the next
+    `factor_cells(rows)` columns. All quarters of the lanes must hold the same; where they differ there is no number.
     """
     words = cells.shape[1] // (width := factor_cells(rows))
     quarters = np.ascontiguousarray(cells).view(np.uint8).reshape(4, 32, words, width, 4)

@@ -1,4 +1,4 @@
-"""What follows from the instruction descriptor of a tcgen05.mma alone: where its operands and D are, how they are read.
+"""Facts that follow from the instruction descriptor of a tcgen05.mma alone: locations and layouts of operands and D.
 
 PTX ISA 9.7.16.4.2, 9.7.16.10.
 """
@@ -22,12 +22,12 @@ from .umma_operands import bits_of, codes, codes_from_cells, dense, shared_opera
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What follows from the instruction descriptor alone.
+    """Facts that follow from the instruction descriptor alone.
 
     Attributes:
-        ctas: how many take part; rows, columns: of A and B that each gives.
-        a, b: how they are read from shared memory; a_blocks: A in tensor memory.
-        d: where D is; packed: whether elements of 4 bits are packed.
+        ctas: number that take part; rows, columns: of A and B that each provides.
+        a, b: their layout in shared memory; a_blocks: A in tensor memory.
+        d: location of D; packed: True if elements of 4 bits are packed.
     """
 
     of: InstructionDescriptor
@@ -42,13 +42,13 @@ class Plan:
 
     @property
     def width(self) -> int:
-        """Columns of tensor memory that D takes."""
+        """Columns of tensor memory that D occupies."""
         return max(block.cells.stop for block in self.d)
 
 
 @lru_cache(maxsize=512)
 def plan(kind: str, bits: int, group: int, sparse: bool, stationary: bool) -> Plan:
-    """The plan of an instruction descriptor. Raises InvalidOperandError for what the kind does not have."""
+    """The plan of an instruction descriptor. Raises InvalidOperandError for anything the kind does not support."""
     found = instruction_descriptor.decode(kind, bits)
     if found.sparse != sparse:
         raise InvalidOperandError(
@@ -89,7 +89,7 @@ def gather(what: Plan, cells: list[Cells]) -> np.ndarray:
 
 
 def scatter(what: Plan, cells: list[Cells], matrix: np.ndarray | None) -> None:
-    """D into tensor memory, an element to a cell."""
+    """Write D to tensor memory, one element to a cell."""
     assert matrix is not None
     for block, one in zip(what.d, cells, strict=True):
         one.put(matrix[block.rows, block.columns])

@@ -368,7 +368,7 @@ class Machine:
             for device in self.devices
             if device.started < in_grid * self.calls
             and device.running < places
-            and (device.started % in_grid or self._is_over(device))  # a launch begins after the previous one has finished
+            and (device.started % in_grid or self._is_over(device))  # a launch begins after the previous one has ended
         ]
         if not ready:
             return False

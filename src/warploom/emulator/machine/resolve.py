@@ -206,7 +206,7 @@ def _misaligned(frame: Accessor, lanes: np.ndarray, address: np.ndarray, total: 
         f"an access of {total} bytes at address {int(address[at]) & 0xFFFFFFFFFFFFFFFF:#x} is misaligned",
         int(lanes[at]),
         expected=f"a multiple of {total}",
-        got=f"an address {int(address[at]) % total} bytes past a multiple",
+        got=f"{int(address[at]) % total} bytes past one",
         hint=f"an access of {total} bytes needs an address that {total} divides, whatever its elements are: move "
         "the first element, align the base address, or access smaller pieces",
     )

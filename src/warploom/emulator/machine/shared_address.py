@@ -69,7 +69,7 @@ def check_range(frame: Frame, cta: Cta, offset: int, size: int, alignment: int, 
             f"{what} is at {name(cta, offset)}, offset {offset:#x}",
             lane,
             expected=f"a multiple of {alignment} bytes",
-            got=f"an address {offset % alignment} bytes past a multiple",
+            got=f"{offset % alignment} bytes past one",
         )
     if offset < cta.shared_start or offset + size > cta.shared.size:
         frame.error(

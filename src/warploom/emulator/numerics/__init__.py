@@ -1,1 +1,1 @@
-"""Arithmetic as the hardware does it: rounding, tensor cores, reductions."""
+"""Arithmetic as in hardware: rounding, tensor cores, reductions."""

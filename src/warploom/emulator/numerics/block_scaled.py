@@ -3,10 +3,10 @@
 Each row of A and of B has one factor for `block` elements of k: UE8M0 (a power of two) or UE4M3 (its sign ignored).
 
 *exact*     factors times elements in float64, one rounding to nearest even.
-*hardware*  the published models for the B200 (Xie et al., "MMA-Sim", arXiv 2511.10909); nothing here was recorded on a
-            chip by us. mxf8f6f4: as without scaling, the exponents of both factors added to that of each product.
+*hardware*  the published models for the B200 (Xie et al., "MMA-Sim", arXiv 2511.10909); not compared with a chip by us.
+            mxf8f6f4: as without scaling, with the exponents of both factors added to that of each product.
             mxf4, mxf4nvf4: the products of 16 elements are summed exactly, times the significands of the two factors,
-            at the exponent of the factors alone; then these sums and C are cut to 35 bits and added.
+            at the exponent of the factors alone; then these sums and C are truncated to 35 bits and added.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FLOOR = -133
 
 @dataclass(frozen=True)
 class Scaling:
-    """Which factors: `kind` "ue8m0" or "ue4m3", one for `block` elements of k."""
+    """The factors: `kind` "ue8m0" or "ue4m3", one for `block` elements of k."""
 
     kind: str
     block: int
@@ -96,7 +96,7 @@ def _groups(
     factors_b: np.ndarray,
     scaling: Scaling,
 ) -> np.ndarray:
-    """The sum over groups of 16 products, each group cut at the exponent of its factors."""
+    """The sum over groups of 16 products, each group truncated at the exponent of its factors."""
     significand_a, exponent_a = _parts(factors_a, scaling)
     significand_b, exponent_b = _parts(factors_b, scaling)
     steps = left.shape[1] // _GROUP

@@ -1,7 +1,7 @@
 """The element-wise operations of reducing copies and stores. PTX ISA 9.7.9.25.4.2 (cp.reduce.async.bulk).
 
 Integers wrap; floating-point sums round to nearest even and keep subnormals: the ISA says that f32 addition flushes
-them, an H200 does not (tests/golden/conformance.npz).
+them, but an H200 does not (tests/golden/conformance.npz).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def combine(operation: str, dtype: DType, old: np.ndarray, new: np.ndarray) -> n
 
 
 def canonical(values: np.ndarray) -> np.ndarray:
-    """The same numbers, every NaN as hardware gives it: all bits set but the sign, in double precision the quiet
+    """The same numbers, with every NaN as in hardware: all bits set but the sign; in double precision the quiet
     one without payload (tests/golden/conformance.npz)."""
     if values.itemsize == 8:
         return np.where(values != values, np.nan, values)
@@ -41,12 +41,12 @@ def canonical(values: np.ndarray) -> np.ndarray:
 
 
 def _less(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The smaller of each pair, a number before a NaN, -0 before +0."""
+    """The smaller of each pair; a number beats a NaN, -0 is below +0."""
     return np.where((left < right) | (right != right) | ((left == right) & np.signbit(left)), left, right)
 
 
 def _greater(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The greater of each pair, a number before a NaN, +0 before -0."""
+    """The greater of each pair; a number beats a NaN, +0 is above -0."""
     return np.where((left > right) | (right != right) | ((left == right) & ~np.signbit(left)), left, right)
 
 

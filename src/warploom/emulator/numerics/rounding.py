@@ -1,4 +1,4 @@
-"""Correct rounding on NumPy arrays: what IEEE 754 says and NumPy does not offer.
+"""Correct rounding on NumPy arrays: IEEE 754 operations that NumPy lacks.
 
 Everything narrower than double precision is computed in double, exactly or *rounded to odd* (if inexact, the
 neighbour with an odd last bit). A value rounded to odd with at least two bits more than a format can be rounded to that
@@ -31,7 +31,7 @@ _HALF_BIT = np.int64(0x10000000)
 
 @dataclass(frozen=True)
 class Format:
-    """A binary format: bits of precision (hidden bit included), least normal exponent, greatest value."""
+    """A binary format: bits of precision (hidden bit included), smallest normal exponent, largest value."""
 
     name: str
     precision: int
@@ -103,8 +103,8 @@ def to_integral(mode: str) -> np.ufunc:
 def round_to(x: np.ndarray, target: Format, mode: str = "rn", saturate: bool = False) -> np.ndarray:
     """Doubles rounded to a narrower format, as doubles.
 
-    `x` is exact or rounded to odd. Past the greatest value the result is infinite or the greatest value, as the
-    mode says; with `saturate` always the greatest value, for infinities too. NaN stays NaN.
+    `x` is exact or rounded to odd. Beyond the largest value the result is infinite or the largest value, depending on
+    the mode; with `saturate` always the largest value, for infinities too. NaN stays NaN.
     """
     _, exponent = np.frexp(x)
     quantum = np.maximum(exponent - 1, target.least_exponent) - (target.precision - 1)
@@ -122,10 +122,10 @@ def round_to(x: np.ndarray, target: Format, mode: str = "rn", saturate: bool = F
 
 
 def round_stochastically(x: np.ndarray, target: Format, random: np.ndarray, bits: int, saturate: bool) -> np.ndarray:
-    """Doubles rounded to a narrower format, away from zero with the probability of what is cut off, as doubles.
+    """Doubles rounded to a narrower format, away from zero with the probability of the discarded part, as doubles.
 
-    The uppermost `bits` bits of what is cut off and the random number of as many bits are added, and the carry is added
-    to what is kept (PTX ISA 9.7.9.21, "stochastic rounding"). Past the greatest value as `round_to` with "rn".
+    The uppermost `bits` bits of the discarded part and the random number of as many bits are added, and the carry is
+    added to the kept part (PTX ISA 9.7.9.21, "stochastic rounding"). Beyond the largest value as in `round_to`, "rn".
     """
     _, exponent = np.frexp(x)
     quantum = np.maximum(exponent - 1, target.least_exponent) - (target.precision - 1)
@@ -170,7 +170,7 @@ def fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: str = "rn") -> np.n
 
 
 def suspicious(total: np.ndarray, rounded: np.ndarray) -> bool:
-    """Whether a double sum may have been rounded twice on its way to single precision.
+    """True if a double sum may have been rounded twice on its way to single precision.
 
     That takes a double that ends exactly between two singles, or a subnormal single (whose ties end elsewhere).
     """
@@ -185,10 +185,10 @@ def suspicious(total: np.ndarray, rounded: np.ndarray) -> bool:
 
 
 def fma_special(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """a*b + c in two roundings, where a factor is zero or an operand not finite.
+    """a*b + c with two roundings, if a factor is zero or an operand is not finite.
 
-    An infinite c stands against any finite product, however large. A c that is NaN is the result (quieted) unless a
-    factor is NaN, also for 0 * inf: read off an H200 (tests/golden/conformance.npz).
+    An infinite c dominates any finite product, however large. If c is NaN, it is the result (quieted) unless a
+    factor is NaN, also for 0 * inf, as on an H200 (tests/golden/conformance.npz).
     """
     alone = (np.isinf(c) & np.isfinite(a) & np.isfinite(b)) | ((c != c) & (a == a) & (b == b))
     return np.where(alone, c * 1.0, a * b + c)
@@ -225,7 +225,7 @@ def fma64(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def fraction64(exact: Fraction, mode: str, sign_of_zero: float = 0.0) -> float:
-    """A rational number rounded to double precision; one that is zero takes the sign of `sign_of_zero`."""
+    """A rational number rounded to double precision; zero gets the sign of `sign_of_zero`."""
     if exact == 0:
         return math.copysign(0.0, sign_of_zero)
     size, sign = abs(exact), -1 if exact < 0 else 1
@@ -252,7 +252,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "div": lambda a, b: a / b,
     "sqrt": np.sqrt,
 }
-"""For doubles (to nearest) and, but for the root, for rational numbers (exact)."""
+"""For doubles (to nearest) and, except for the root, for rational numbers (exact)."""
 
 
 def directed64(name: str, mode: str, *operands: np.ndarray) -> np.ndarray:

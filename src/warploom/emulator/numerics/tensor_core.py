@@ -1,12 +1,12 @@
-"""What a tensor core computes: D = A·B + C of one instruction, from raw bits to raw bits.
+"""The arithmetic of a tensor core: D = A·B + C of one instruction, from raw bits to raw bits.
 
 Two modes for floating point:
 
-*exact*     the sum in float64, rounded once to D's type per instruction (nearest even). It stands for no chip; it
-            is what error bounds are stated against.
-*hardware*  Hopper's arithmetic, bit for bit: each product and C is cut to F bits below the largest exponent, the
-            cut terms are summed exactly, the sum is cut to D's type. The model is Xie et al., "MMA-Sim" (arXiv
-            2511.10909), with two corrections measured on an H200; tests/golden holds its recordings.
+*exact*     the sum in float64, rounded once to D's type per instruction (nearest even). It models no chip; error
+            bounds are stated against it.
+*hardware*  Hopper's arithmetic, bit for bit: each product and C is truncated to F bits below the largest exponent,
+            the terms are summed exactly, and the sum is truncated to D's type. The model is Xie et al., "MMA-Sim"
+            (arXiv 2511.10909), with two corrections measured on an H200; tests/golden holds its recordings.
 
 Integer, single-bit and f64 products are the same in both.
 """
@@ -23,13 +23,13 @@ from .rounding import fma32, fma64
 
 MODES = ("exact", "hardware")
 NO_NUMERICS = "none"
-"""No product is computed and no asynchronous operation moves data: they only take place, for a clock."""
+"""Computes no products and moves no data in asynchronous operations: they only take place, for a clock."""
 _NAN: dict[str, np.generic] = {"f32": np.uint32(0x7FFFFFFF), "f16": np.uint16(0x7FFF)}
 _SMALLEST_EXPONENT = {
     "bf16": -126, "tf32": -126, "f32": -126, "f16": -14, "e4m3": -6, "e5m2": -14, "e2m3": 0, "e3m2": -2, "e2m1": 0,
 }  # fmt: skip
 _EXPONENT_FLOOR = -133
-"""No term is aligned to less than this exponent: measured, tests/golden/bf16.npz, class "tiny"."""
+"""No term is aligned below this exponent: measured, tests/golden/bf16.npz, class "tiny"."""
 _NO_EXPONENT = -20000
 _FP8 = ("e4m3", "e5m2")
 _SMALL: dict[str, type] = {
@@ -40,16 +40,16 @@ _SMALL: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Product:
-    """What kind of multiply-accumulate an instruction is.
+    """The kind of multiply-accumulate of an instruction.
 
     Attributes:
         a, b: element types: bf16 f16 tf32 e4m3 e5m2 e2m3 e3m2 e2m1 f64 s8 u8 s4 u4 b1.
         accumulator: type of C and D: f32, f16, s32, f64.
         unit: "warpgroup", "mma", "mma.sp", "tcgen05" or "volta" (mma.m8n8k4 with f16); the hardware mode differs.
         saturate: clamp an integer sum instead of wrapping it.
-        operation: for b1, "and" or "xor"; else "multiply".
-        c: type of C where it is not D's (mma.m8n8k4 with f16 C and f32 D).
-        passes: how many products along k, one after the other, the hardware makes of one (wmma with tf32: two).
+        operation: for b1, "and" or "xor"; otherwise "multiply".
+        c: type of C if it is not D's (mma.m8n8k4 with f16 C and f32 D).
+        passes: number of successive products along k that the hardware performs for one (wmma with tf32: two).
     """
 
     a: str
@@ -93,7 +93,7 @@ def multiply_accumulate(
 
 
 def values(bits: np.ndarray, kind: str) -> np.ndarray:
-    """The numbers that raw bits of a floating-point type stand for, as float64."""
+    """The values of raw bits of a floating-point type, as float64."""
     if kind == "tf32":
         return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     if kind == "f32":
@@ -116,7 +116,7 @@ def _value_table(kind: str) -> np.ndarray:
 
 
 def rounded(total: np.ndarray, accumulator: str) -> np.ndarray:
-    """float64 to the accumulator's type, to nearest even; one NaN, no negative zero, as the hardware writes them."""
+    """float64 to the accumulator's type, to nearest even; one NaN, no negative zero, as in hardware."""
     result: np.ndarray = total.astype(np.float32 if accumulator == "f32" else np.float16)
     result += result.dtype.type(0)
     return _one_nan(result, accumulator)
@@ -130,7 +130,7 @@ def _zeros(count: int) -> np.ndarray:
 def _one_nan(result: np.ndarray, accumulator: str) -> np.ndarray:
     bits = result.view(_NAN[accumulator].dtype)
     flat = result.reshape(-1).astype(np.float32, copy=False)
-    if np.dot(flat, _zeros(flat.size)) != 0:  # true of NaN and infinity only, and cheaper than to look at each
+    if np.dot(flat, _zeros(flat.size)) != 0:  # true for NaN and infinity only, and cheaper than testing each
         bits[np.isnan(result)] = _NAN[accumulator]
     return bits
 
@@ -188,7 +188,7 @@ def _hardware(a: np.ndarray, b: np.ndarray, c: np.ndarray | None, kind: Product)
         return _fp8_by_halves(left, right, third, kind.accumulator, _HALF[kind.unit])
     fp8 = kind.a in _FP8 and kind.unit != "tcgen05"
     if kind.c and kind.c != kind.accumulator:
-        # C and D of different widths: the unit works on singles, and plain conversions come before and after it.
+        # C and D of different widths: the hardware works on singles, with plain conversions before and after.
         bits = cut(_fused(left, right, third, kind.a, kind.b, "f32", 25), "f32")
         return bits if kind.accumulator == "f32" else _nearest_half(bits)
     total = _fused(left, right, third, kind.a, kind.b, kind.accumulator, 13 if fp8 else 25)
@@ -202,14 +202,14 @@ def _nearest_half(bits: np.ndarray) -> np.ndarray:
 
 
 _HALF = {"mma": 2, "mma.sp": 4}
-"""How many neighbours along k the elements are that a thread has in half a register: of a sparse A two are stored."""
+"""Adjacent elements along k that a thread has in half a register: for a sparse A two are stored."""
 
 
 def _fp8_by_halves(
     left: np.ndarray, right: np.ndarray, third: np.ndarray | None, accumulator: str, half: int
 ) -> np.ndarray:
     """mma.sync and mma.sp with fp8 on Hopper: ptxas 13.0 turns each into two f16 products, over the lower halves of A's
-    registers and then the upper ones (k%4 in {0,1} and {2,3}, of a sparse A k%8 below 4 and the rest), and an ordinary
+    registers and then the upper ones (k%4 in {0,1} and {2,3}; for a sparse A k%8 below 4 and the rest), and an ordinary
     addition of C. tests/golden/conformance.npz."""
     first = np.arange(left.shape[-1]) // half % 2 == 0
     second = ~first
@@ -224,8 +224,8 @@ def _fp8_by_halves(
 
 def _without_tensor_core(left: np.ndarray, right: np.ndarray, third: np.ndarray, accumulator: str) -> np.ndarray:
     """The Volta shape on Hopper: single precision fused multiply-adds in the order of k, then an ordinary addition of
-    C, all to nearest even. The chain starts from +0, for f16 results from -0: a sum of none but -0 stays -0. Found by
-    trying against an H200 (tests/golden/conformance.npz)."""
+    C, all to nearest even. The chain starts from +0, for f16 results from -0: a sum of only -0 stays -0. Determined
+    by experiments on an H200 (tests/golden/conformance.npz)."""
     total: np.ndarray = np.full(third.shape, -0.0 if accumulator == "f16" else 0.0, np.float32)
     for k in range(left.shape[-1]):
         total = fma32(left[..., :, None, k], right[..., None, :, k], total)
@@ -234,7 +234,7 @@ def _without_tensor_core(left: np.ndarray, right: np.ndarray, third: np.ndarray,
 
 
 def exponents(value: np.ndarray, kind: str) -> np.ndarray:
-    """The exponent each operand is held with: that of its leading bit, but no less than the type's smallest."""
+    """The exponent with which each operand is held: that of its leading bit, but at least the type's smallest."""
     _, exponent = np.frexp(value)
     exponent = np.maximum(exponent - 1, _SMALLEST_EXPONENT[kind])
     return np.where(value == 0, _NO_EXPONENT, exponent)
@@ -243,8 +243,8 @@ def exponents(value: np.ndarray, kind: str) -> np.ndarray:
 def _fused(
     left: np.ndarray, right: np.ndarray, third: np.ndarray | None, a: str, b: str, c: str, fraction: int
 ) -> np.ndarray:
-    """The fused sum before it is cut to D's type: every term cut toward zero to `fraction` bits below the largest
-    exponent, then added exactly. float64 holds all of it. One step for each k, so that the work stays in cache.
+    """The fused sum before truncation to D's type: every term is truncated toward zero to `fraction` bits below the
+    largest exponent, then added exactly. float64 holds all of it. One step for each k, so that the work stays in cache.
     """
     steps = range(left.shape[-1])
     left_exponents, right_exponents = exponents(left, a), exponents(right, b)
@@ -261,7 +261,7 @@ def _fused(
         term *= scale
         total += np.trunc(term, out=term)
     total = np.ldexp(total, -shift)
-    # Where the plain sum is finite, so are all its terms; elsewhere it is the infinity or NaN of the result.
+    # If the plain sum is finite, so are all its terms; otherwise it is the infinity or NaN of the result.
     if np.isfinite(left).all() and np.isfinite(right).all() and (third is None or np.isfinite(third).all()):
         return total
     plain = np.matmul(left, right.swapaxes(-1, -2))
@@ -272,7 +272,7 @@ def _fused(
 
 def cut(total: np.ndarray, accumulator: str, short: bool = False) -> np.ndarray:
     """The sum in D's type: f16 to nearest even; f32 toward zero, and for a warpgroup's fp8 (`short`) to 13 mantissa
-    bits. Above the largest f32 toward zero stops at it, but from 2^128 on the result is infinite: measured."""
+    bits. Above the largest f32, rounding toward zero stops there, but from 2^128 up it is infinite: measured."""
     if accumulator == "f16":
         return rounded(total, accumulator)
     result = total.astype(np.float32)

@@ -61,7 +61,7 @@ def _check_alignment(frame: Frame, where: np.ndarray) -> None:
         if int(where[lane]) % _ROW:
             frame.error(
                 MisalignedError, f"the row at {int(where[lane]):#x} is misaligned", lane,
-                expected=f"a multiple of {_ROW}", got=f"an address {int(where[lane]) % _ROW} bytes past a multiple",
+                expected=f"a multiple of {_ROW}", got=f"{int(where[lane]) % _ROW} bytes past one",
             )  # fmt: skip
 
 

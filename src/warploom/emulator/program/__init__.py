@@ -1,1 +1,1 @@
-"""A kernel's text made ready to run: flattened, decoded, laid out."""
+"""Prepares a kernel's text to run: flattening, decoding, layout."""

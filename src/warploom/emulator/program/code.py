@@ -1,4 +1,4 @@
-"""A kernel made ready to run: its operations, registers and variables.
+"""A kernel, ready to run: its operations, registers and variables.
 
 Operations are decoded by `decode` and the handlers of `ops`; the scheduler runs them.
 """
@@ -28,13 +28,13 @@ from .handlers import Handler, Step
 from .whole_warps import asks_for_whole_warps, by_whole_warps
 
 STACK_BYTES = 16 << 10
-"""Of a thread that allocates on its stack (alloca). A driver gives 1 KiB unless cudaLimitStackSize says more."""
+"""Stack bytes of a thread that uses alloca. A driver gives 1 KiB unless cudaLimitStackSize says more."""
 
 
 class Code(Image):
-    """A kernel made ready to run; see the module's docstring.
+    """A kernel, ready to run; see the module's docstring.
 
-    Raises VerificationError for what the instruction table refuses, UnsupportedInstructionError for a row without
+    Raises VerificationError for anything the instruction table rejects, UnsupportedInstructionError for a row without
     a handler (at the instruction, when it is decoded).
     """
 
@@ -155,7 +155,7 @@ class Code(Image):
         handler = self.handlers.get(bound.match.form.key)
         if handler is None:
             raise UnsupportedInstructionError(
-                f"the emulator does not know {instruction.opcode}",
+                f"the emulator does not support {instruction.opcode}",
                 where=instruction.location,
                 got=operation.text,
                 hint='CONTRIBUTING.md, "how to add an instruction"',
@@ -224,9 +224,9 @@ def _after(hooks: tuple[Callable[[Frame], None], ...], step: Step) -> Step:
 
 
 class Codes:
-    """The kernels of one module, made ready to run and kept from one run to the next.
+    """The kernels of one module, ready to run and cached between runs.
 
-    A run has its `Code` for itself: two at a time of one kernel are made ready apart.
+    A run has its `Code` to itself: two simultaneous runs of one kernel get separate ones.
     """
 
     def __init__(self, module: Module) -> None:
@@ -255,5 +255,5 @@ def executed_by(bound: Bound, handler: Handler) -> int:
     if any(isinstance(one, Meets) and one.kind != "lanes" for one in effects):
         return WARP
     if any(isinstance(one, Starts) and one.parts == "warp" for one in effects) and form.converged:
-        return WARP  # the operation is the warp's
+        return WARP  # the operation belongs to the warp
     return WHOLE if form.converged else MANY

@@ -11,7 +11,7 @@ from ...isa.dtypes import DType, Kind
 
 
 def integer_constant(value: int, dtype: DType) -> Any:
-    """An integer literal as a constant of a type; wraps at the type's width, as ptxas does."""
+    """An integer literal as a constant of a type; wraps at the type's width, as in ptxas."""
     if dtype.kind is Kind.PREDICATE:
         return np.bool_(value != 0)
     if dtype.bits == 128:

@@ -1,4 +1,4 @@
-"""What a decoder in `emulator.ops` sees of one instruction: operands as slots, address computations, modifiers."""
+"""A decoder's view of one instruction in `emulator.ops`: operands as slots, address computations, modifiers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _ALWAYS = np.ones((), np.bool_)
 
 
 class Decode:
-    """What a decoder sees of one instruction.
+    """A decoder's view of one instruction.
 
     Attributes:
-        match: the table row that reads it, and what each modifier slot took.
+        match: the table row for it, and the value of each modifier slot.
         operands: PTX operands by the row's names.
     """
 
@@ -51,22 +51,22 @@ class Decode:
     # -- modifiers and operands ----------------------------------------------------------------------------------
 
     def modifier(self, slot: str, default: str = "") -> str:
-        """What a modifier slot took, or `default` where it was left out."""
+        """The value of a modifier slot, or `default` if it was omitted."""
         return self.modifiers.get(slot) or default
 
     def has(self, name: str) -> bool:
-        """Whether an optional operand (or an optional modifier) is there."""
+        """True if an optional operand (or an optional modifier) is present."""
         return name in self.operands or bool(self.modifiers.get(name))
 
     def type(self, name: str) -> DType:
-        """The operand's type by the table row."""
+        """The operand's type according to the table row."""
         word = self.match.type_of(self._specs[name])
         if word not in dtypes.ALL:
             self.error(UnsupportedInstructionError, f"the type of operand {name} is unknown to the emulator", got=word)
         return dtypes.ALL[word]
 
     def register_bits(self, name: str) -> int:
-        """Declared width of an operand's register (that of its type for a constant)."""
+        """Declared width of an operand's register (for a constant, that of its type)."""
         operand = self.operands[name]
         if isinstance(operand, (Register, Symbol)):
             found = self.operation.scope.find(operand.name)
@@ -84,7 +84,7 @@ class Decode:
         return operand.value
 
     def negated(self, name: str) -> bool:
-        """Whether a predicate operand has a `!`."""
+        """True if a predicate operand has a `!`."""
         operand = self.operands.get(name)
         return isinstance(operand, Register) and operand.negated
 
@@ -95,9 +95,9 @@ class Decode:
     # -- slots ---------------------------------------------------------------------------------------------------
 
     def source(self, name: str, dtype: DType | None = None) -> int:
-        """Slot of an operand that is read, seen as `dtype` (default: the row's type).
+        """Slot of a source operand, viewed as `dtype` (default: the row's type).
 
-        A `!` in front of it is an error: use `predicate`.
+        A leading `!` is an error: use `predicate`.
         """
         operand = self.operands[name]
         if isinstance(operand, Register) and operand.negated:
@@ -114,7 +114,7 @@ class Decode:
         return lambda frame: frame.values[slot]
 
     def destination(self, name: str, dtype: DType | None = None) -> int:
-        """Slot of an operand that is written; a sink or an absent operand gets a slot nobody reads."""
+        """Slot of a destination operand; a sink or an absent operand gets a slot that is never read."""
         kind = dtype or self.type(name)
         operand = self.operands.get(name)
         if operand is None or isinstance(operand, Sink):
@@ -148,7 +148,7 @@ class Decode:
         return RegisterList(tuple(slots), kind.numpy, rows[0].bits, packed)
 
     def address(self, name: str, space: str | None = None) -> AddressOperand:
-        """The computation of an address operand; `space` overrides what the row and its modifiers say."""
+        """The computation of an address operand; `space` overrides the row and its modifiers."""
         operand = self.operands[name]
         spec = self._specs[name]
         if isinstance(operand, TensorAddress):
@@ -164,7 +164,7 @@ class Decode:
             offset += base.offset
         if isinstance(found, DeclaredVariable):
             if found.space == "local" and chosen.startswith("param"):
-                chosen = "local"  # a .param variable inside a body is the thread's own
+                chosen = "local"  # a .param variable inside a body belongs to the thread
             return self._variable_address(found, chosen, offset)
         if isinstance(found, DeclaredRegister):
             seen = dtypes.u32 if found.row.bits == 32 else dtypes.u64
@@ -218,7 +218,7 @@ class Decode:
         self.error(VerificationError, f"{name or operand} is not declared")
 
     def _refresh(self, name: str) -> None:
-        """Remember that the core must read a clock before this instruction runs."""
+        """Note that the core must read a clock before this instruction runs."""
         self.operation.refresh = (*self.operation.refresh, name)
 
     def _variable_value(self, variable: DeclaredVariable, offset: int, dtype: DType) -> int:

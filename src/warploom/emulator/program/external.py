@@ -1,8 +1,8 @@
-"""Functions without a body: `vprintf`, `__assertfail`, `malloc` and `free` (`heap`); others are errors once reached.
+"""Functions without a body: `vprintf`, `__assertfail`, `malloc` and `free` (`heap`); reaching any other is an error.
 
-`vprintf(format, arguments)` takes two generic addresses: a string that ends in 0, and values one after the other, each
-aligned to its size, as C promotes them (CUDA C++ Programming Guide, "Formatted output"). What threads print is in the
-order in which the schedule lets them.
+`vprintf(format, arguments)` takes two generic addresses: a zero-terminated string, and values one after the other,
+each aligned to its size, as C promotes them (CUDA C++ Programming Guide, "Formatted output"). Output of threads
+appears in the order of the schedule.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONVERSION = re.compile(rb"%([-+ #0]*)(\*|\d*)(?:\.(\*|\d*))?(hh|h|ll|l|j|z|t|)
 
 
 def external_call(call: Instruction, scope: Scope, layout: RegisterLayout) -> Step:
-    """What a call of a function without a body does."""
+    """The effect of calling a function without a body."""
     name = next((operand.name for operand in call.operands if isinstance(operand, (Symbol, Register))), "?")
     if name in KNOWN:
         slots = []
@@ -46,7 +46,7 @@ def external_call(call: Instruction, scope: Scope, layout: RegisterLayout) -> St
             value = int(np.broadcast_to(frame.values[layout.slot(pointer.row, dtypes.u64)], frame.lanes)[lane])
             frame.error(
                 EmulationError, f"a call through {name} goes to {value:#x}, which is not a callable function", lane,
-                expected="the address of a function with these parameters, which is not running already",
+                expected="the address of a function with these parameters that is not running already",
             )  # fmt: skip
         frame.error(UnsupportedInstructionError, f"{name} has no body here, so the emulator cannot call it", lane)
 
@@ -101,7 +101,7 @@ def _string(read: Read, address: int) -> bytes:
 
 
 def formatted(text: bytes, read: Read, at: int) -> tuple[str, int]:
-    """A format string with its values from address `at` on, and how many there were."""
+    """A format string with its values starting at address `at`, and their number."""
     count = 0
 
     def value(dtype: type[np.generic]) -> np.generic:

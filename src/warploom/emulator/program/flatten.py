@@ -1,9 +1,9 @@
-"""A function's tree as one list of operations: blocks opened, scopes resolved, calls put in line.
+"""A function's tree as one list of operations: blocks flattened, scopes resolved, calls inlined.
 
 Names in PTX are scoped by braces: registers, variables and labels of an inner block hide those outside. Every
 declaration gets its own identity here, so later stages see no names. A call is replaced by its callee's body with
-fresh registers; `ret` in it jumps to what follows the call. A call through a register becomes a comparison with the
-address of each function that it may reach, and their bodies. Recursion is refused.
+fresh registers; its `ret` jumps to the instruction after the call. A call through a register becomes comparisons with
+the address of each function that it may reach, and their bodies. Recursion is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .external import KNOWN
 
 MAX_CALL_DEPTH = 16
 MOST = 1 << 18
-"""Instructions at which calls stop being put in line."""
+"""Number of instructions at which inlining stops."""
 
 
 @dataclass
@@ -124,7 +124,7 @@ class Flattener:
     # -- calls ---------------------------------------------------------------------------------------------------
 
     def _call(self, call: Instruction, scope: Scope, depth: int) -> None:
-        """Put the callee's body in line."""
+        """Inline the callee's body."""
         groups = [operand.elements for operand in call.operands if isinstance(operand, Group)]
         names = [operand for operand in call.operands if isinstance(operand, (Symbol, Register))]
         callee = scope.find(names[0].name) if names else None
@@ -147,7 +147,7 @@ class Flattener:
             raise EmulationError(
                 f"{callee.name} calls itself, or calls nest deeper than {MAX_CALL_DEPTH}",
                 where=call.location,
-                hint="the emulator puts calls in line: write the recursion as a loop",
+                hint="the emulator inlines calls: write the recursion as a loop",
             )
         for what, formals, actuals in (
             ("arguments", callee.parameters, arguments),
@@ -173,7 +173,7 @@ class Flattener:
             for registers in self._bind(inner, formal, actual, scope, call)
         ]
         keeps = functions.allocates(callee)
-        if keeps:  # what it allocates on the stack ends with it
+        if keeps:  # its stack allocations end with it
             saved = self._scope(inner)
             saved.names["%stack"] = DeclaredRegister("u64", self.layout.new_row(64))
             self._inserted("stacksave.u64", (Register("%stack"),), bare, saved)
@@ -191,7 +191,7 @@ class Flattener:
         self, call: Instruction, pointer: Operand, arguments: Sequence[Operand], results: Sequence[Operand],
         scope: Scope, depth: int,
     ) -> None:  # fmt: skip
-        """A call through a register: to each function whose address is taken somewhere and whose parameters fit."""
+        """A call through a register: to each function whose address is taken and whose parameters match."""
         if self._taken is None:
             self._taken = functions.taken(self.module)
         found = scope.find(getattr(pointer, "name", ""))
@@ -225,7 +225,7 @@ class Flattener:
 
     @staticmethod
     def _fits(formals: Sequence[Variable], actuals: Sequence[Operand], scope: Scope) -> bool:
-        """Whether a function may get, or give, what a call passes."""
+        """True if a function's parameters match what a call passes."""
         found = [scope.find(getattr(actual, "name", "")) for actual in actuals]
         passed = [one.size if isinstance(one, DeclaredVariable) else dtypes.ALL[one.type].bytes
                   for one in found if isinstance(one, (DeclaredVariable, DeclaredRegister))]  # fmt: skip
@@ -239,7 +239,7 @@ class Flattener:
         results: Sequence[Operand],
         scope: Scope,
     ) -> None:
-        """A function without a body: one that is known takes registers, so .param variables are copied around it."""
+        """A function without a body: a known one takes registers, so .param variables are copied around it."""
         formals, actuals = (*callee.parameters, *callee.results), (*arguments, *results)
         if callee.name not in KNOWN or len(actuals) != len(formals):
             self.flat.append(FlatInstruction(call, scope))
@@ -276,9 +276,9 @@ class Flattener:
         outer: Scope,
         call: Instruction,
     ) -> list[tuple[DeclaredRegister, DeclaredRegister]]:
-        """Let a formal parameter name what the caller passes: the same variable, or a register of its own.
+        """Let a formal parameter name what the caller passes: the same variable, or a separate register.
 
-        Gives that register and the caller's: a function may write its arguments, and its results before it has read
+        Returns that register and the caller's: a function may write its arguments, and its results before it has read
         all arguments.
         """
         name = actual.name if isinstance(actual, (Register, Symbol)) else None

@@ -1,4 +1,4 @@
-"""Functions as values: the address of each, and which of them a call through a register may reach."""
+"""Functions as values: the address of each, and the ones that a call through a register may reach."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...asm.nodes import Block, Function, Instruction, Module, Register, Stateme
 from ..machine.scopes import DeclaredVariable
 
 FIRST, STEP = 0x7A00_0000_0000, 16
-"""Address of the first function, and from one to the next. The numbers are ours; no memory is there to read."""
+"""Address of the first function, and the distance between two. The numbers are ours; there is no memory behind them."""
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
@@ -20,7 +20,7 @@ def addresses_of(module: Module) -> dict[str, int]:
 
 
 def taken(module: Module) -> set[str]:
-    """Names that stand where a value does: in an initialiser, or as an operand of anything but a call."""
+    """Names used as values: in an initialiser, or as an operand of anything but a call."""
     found: set[str] = set()
     for item in module.items:
         if isinstance(item, Variable):
@@ -46,5 +46,5 @@ def sizes(variables: Sequence[Variable]) -> list[int]:
 
 
 def allocates(function: Function) -> bool:
-    """Whether it allocates on the stack itself; what it calls gives back what that takes."""
+    """True if it allocates on the stack itself; its callees free their own allocations."""
     return any(instruction.opcode.startswith("alloca") for instruction in _instructions(function.body or ()))

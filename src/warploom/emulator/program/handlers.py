@@ -1,7 +1,7 @@
-"""What an instruction's semantics look like to the core: a decoder that returns a step, and what a step may return.
+"""The core's interface to an instruction's semantics: a decoder that returns a step, and what a step may return.
 
 A module of `emulator.ops` holds `handlers = Handlers()` and decorates one decoder for each row (or group of rows)
-of the instruction table. A decoder looks at one instruction once and returns a `Step`, a function of a `Frame`
+of the instruction table. A decoder examines one instruction once and returns a `Step`, a function of a `Frame`
 that the core calls each time the instruction runs.
 """
 

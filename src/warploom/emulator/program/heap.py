@@ -1,7 +1,7 @@
 """The heap of a kernel: `malloc` and `free` (CUDA C++ Programming Guide, "Dynamic Global Memory Allocation").
 
-Each call gives each thread memory of its own, aligned to 16 bytes. It holds arbitrary bytes, belongs to the GPU, and
-any thread may give it back. Where the heap's 8 MiB, the driver's default, are used up, `malloc` returns 0.
+Each call gives each thread separate memory, aligned to 16 bytes. It holds arbitrary bytes, belongs to the GPU, and
+any thread may free it. If the heap's 8 MiB, the driver's default, are used up, `malloc` returns 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HEAP_BYTES = 8 << 20
 
 
 class Heap:
-    """What is allocated, by address."""
+    """The allocated blocks, by address."""
 
     def __init__(self) -> None:
         self.held: dict[int, Allocation] = {}
@@ -59,7 +59,7 @@ def free(pointer: int) -> Step:
             block = heap.held.pop(address, None)
             if block is None:
                 frame.error(
-                    EmulationError, f"free is called with {address:#x}, which malloc has not given, or which was freed",
+                    EmulationError, f"free is called with {address:#x}, which is not from malloc, or was freed before",
                     lane,
                 )  # fmt: skip
             heap.used -= block.region.size

@@ -1,8 +1,8 @@
-"""How many registers a thread has at launch, which ptxas decides and `setmaxnreg` starts from.
+"""The registers of a thread at launch, which ptxas decides and `setmaxnreg` starts from.
 
-What is said here was read off builds of small kernels by ptxas 13.0 for sm_90a: its count of registers, and its note
+These rules were derived from builds of small kernels by ptxas 13.0 for sm_90a: its count of registers, and its note
 C7508 ("'setmaxnreg' ignored; unable to determine register count at entry").
-`tests/emulator/test_register_budget.py` builds some of them again.
+`tests/emulator/test_register_budget.py` repeats some of them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ..machine.registers import WARP
 
 MOST = 255
 UNIT = 8
-"""Registers are given out in multiples of this: a thread that may use 255 has 256."""
+"""Registers are allocated in multiples of this: a thread that may use 255 has 256."""
 BESIDE_ACCUMULATORS = 26
-"""Registers that ptxas wants for an MMA besides accumulators and A (its error C7602: 154 for 128 accumulators)."""
+"""Registers that ptxas needs for an MMA besides accumulators and A (its error C7602: 154 for 128 accumulators)."""
 
 
 def launch_registers(code: Image, threads: int) -> int | None:
-    """Registers of each thread at launch; None where ptxas ignores setmaxnreg.
+    """Registers of each thread at launch; None if ptxas ignores setmaxnreg.
 
-    `.maxnreg` says it, and so does a block size (`.reqntid`, `.maxntid`) together with `.minnctapersm`: as many as fit.
-    A block size alone is enough where the kernel has an MMA so large that two CTAs do not fit an SM. It is never more
-    than the largest count an `inc` asks for ("the largest temporal register count" of ptxas' error C7406).
+    `.maxnreg` gives it, and so does a block size (`.reqntid`, `.maxntid`) together with `.minnctapersm`: as many as
+    fit. A block size alone is enough if the kernel has an MMA so large that two CTAs do not fit on an SM. It is never
+    more than the largest count that an `inc` requests ("the largest temporal register count" of ptxas' error C7406).
     """
     entry = code.entry
     asked = _asked(code)
@@ -46,7 +46,7 @@ def launch_registers(code: Image, threads: int) -> int | None:
 
 
 def _asked(code: Image) -> int:
-    """The largest count that `setmaxnreg.inc` asks for; MOST where none does."""
+    """The largest count that `setmaxnreg.inc` requests; MOST if there is none."""
     counts = [
         operand.value
         for operation in code.operations
@@ -58,7 +58,7 @@ def _asked(code: Image) -> int:
 
 
 def _largest_product(code: Image) -> int:
-    """Registers that ptxas wants for the largest MMA of a kernel; 0 where there is none."""
+    """Registers that ptxas needs for the largest MMA of a kernel; 0 if there is none."""
     return max(
         (
             BESIDE_ACCUMULATORS

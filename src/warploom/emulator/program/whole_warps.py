@@ -14,12 +14,12 @@ from .handlers import Step
 
 
 def asks_for_whole_warps(converged: str, effects: Sequence[Effect]) -> bool:
-    """Whether no thread of a warp may be missing. A barrier says itself who is, and bears threads that exited."""
+    """True if no thread of a warp may be missing. A barrier names its threads, and tolerates exited ones."""
     return converged in ("warp", "warpgroup") and not any(isinstance(one, Meets) for one in effects)
 
 
 def by_whole_warps(step: Step) -> Step:
-    """The step for frames in which no thread is missing; others are refused."""
+    """The step for frames in which no thread is missing; other frames are refused."""
 
     def checked(frame: Frame) -> Wait | None:
         if frame.mask is not True and not np.all(frame.mask):

@@ -1,8 +1,8 @@
-"""A machine whose every choice is made from outside: which threads go on, or which asynchronous operation takes effect.
+"""A machine whose every choice is made from outside: which threads continue, which asynchronous operation completes.
 
-What nobody else can see is not a choice: threads run up to their next *visible* instruction (barriers, waits, atomics,
-strong accesses) one after the other. Threads of a CTA that stand at the same instruction move together. Plain loads
-and stores are not visible: the sanitizer tells where they race, whatever the order.
+Effects that nothing else can observe are not a choice: threads run up to their next *visible* instruction (barriers,
+waits, atomics, strong accesses) one after the other. Threads of a CTA at the same instruction move together. Plain
+loads and stores are not visible: the sanitizer reports their races in any order.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .policy import Policy
 from .scheduler import Scheduler
 
 Choose = Callable[[Machine, "list[Move]"], int]
-"""Given the moves that are possible, the number of the one to make."""
+"""Gets the possible moves, and returns the index of the chosen one."""
 STRAIGHT = 4096
-"""Instructions that threads run in one go at most, where none of them is visible."""
+"""Maximum number of instructions that threads run in one step, if none of them is visible."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """One thing that can happen next: threads go on, or an asynchronous operation takes effect."""
+    """One thing that can happen next: threads continue, or an asynchronous operation takes effect."""
 
     what: Group | AsyncOperation
 
     def words(self) -> str:
-        """The move as a sentence; to be asked before it is made."""
+        """The move as a sentence; call it before the move is made."""
         return _instruction(self.what) if isinstance(self.what, Group) else _landing(self.what)
 
 
@@ -56,7 +56,7 @@ class _Steps(Policy):
 
 
 class ControlledScheduler(Scheduler):
-    """Runs a machine to its end; `choose` is asked wherever more than one thing can happen."""
+    """Runs a machine to its end; `choose` is called wherever more than one thing can happen."""
 
     def __init__(self, machine: Machine, max_steps: int, choose: Choose) -> None:
         self.steps = _Steps()
@@ -65,7 +65,7 @@ class ControlledScheduler(Scheduler):
         self._visible = [is_scheduling_point(operation.effects) for operation in self.operations]
 
     def run(self) -> None:
-        """Run all CTAs. Raises DeadlockError, StepLimitError, what the instructions raise and what `choose` raises."""
+        """Run all CTAs. Raises DeadlockError, StepLimitError, and the errors of instructions and of `choose`."""
         machine = self.machine
         spins, timed_out = SpinWatch(), -1
         while True:
@@ -79,7 +79,7 @@ class ControlledScheduler(Scheduler):
             moves = [Move(group) for group in groups]
             moves += [Move(one) for one in machine.engine.pending() if one.may_start]
             if moves:
-                # Threads whose waits timed out ask again in turn: not a choice while nothing changes.
+                # Threads whose waits timed out poll again in turn: not a choice while nothing changes.
                 free = len(moves) > 1 and machine.progress_count != timed_out
                 self._make(moves[self.choose(machine, moves) if free else 0])
             elif not machine.resident:
@@ -100,7 +100,7 @@ class ControlledScheduler(Scheduler):
                 machine.retire(cluster)
 
     def _groups(self, cta: Cta) -> list[Group]:
-        """The threads of a CTA that can go on, those of neighbouring warps at one place together."""
+        """The threads of a CTA that can continue; those of adjacent warps at one instruction together."""
         groups: list[Group] = []
         for warp in cta.warps:
             fragment = self._runnable(warp)
@@ -120,7 +120,7 @@ class ControlledScheduler(Scheduler):
         return groups
 
     def _straight(self, pc: int) -> int:
-        """How many instructions from here on are neither branches nor visible: at least one."""
+        """Number of instructions from here on that are neither branches nor visible: at least one."""
         count = 1
         while count < STRAIGHT:
             operation = self.operations[pc]
@@ -135,7 +135,7 @@ class ControlledScheduler(Scheduler):
 
     def _make(self, move: Move) -> None:
         if isinstance(move.what, Group):
-            self.runner.loops = LoopWatch()  # who waits in a loop is told by the wait, not by the loop
+            self.runner.loops = LoopWatch()  # the wait identifies waiting threads, not the loop
             self._go(move.what, 1)
         else:
             self.machine.engine.take_effect(move.what)
@@ -157,7 +157,7 @@ def _landing(operation: AsyncOperation) -> str:
 
 
 def state_of(machine: Machine) -> bytes:
-    """A digest of all that decides what can happen from here on: threads, registers, memory, barriers, operations."""
+    """A digest of everything that decides the future: threads, registers, memory, barriers, operations."""
     digest = hashlib.blake2b(digest_size=16)
     for device in machine.devices:
         digest.update(repr([(sm.index, digest_of(sm)) for sm in device.sms.values()]).encode())

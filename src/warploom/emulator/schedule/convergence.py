@@ -1,9 +1,9 @@
-"""Which threads of a divided warp execute an instruction together. PTX ISA 9.7.9.6, 9.7.13.2, 9.7.15.
+"""Which threads of a diverged warp execute an instruction together. PTX ISA 9.7.9.6, 9.7.13.2, 9.7.15.
 
-Threads of a warp advance apart, and any of them may be late. An instruction that threads execute together is executed
-by those whose partners have all come to it: the membermask's lanes that have not exited, or the whole warp. The others
-are parked in front of it, and threads that come later join them. At a bar.warp.sync partners may stand at different
-instructions with the same mask; all else needs the same instruction.
+Threads of a warp advance separately, and any of them may be late. A convergent instruction is executed by threads whose
+partners have all reached it: the membermask's lanes that have not exited, or the whole warp. Until then, threads are
+parked before it, and later threads join them. At a bar.warp.sync partners may be at different instructions with the
+same mask; all others need the same instruction.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .fragments import merge
 
 
 def who_executes(machine: Machine, warp: Warp, fragment: Fragment, frame: Frame) -> int:
-    """A fragment has come to an instruction that threads execute together: which of them execute it now, as a mask.
+    """A fragment has reached a convergent instruction: returns the lanes that execute it now, as a mask.
 
-    `frame` is the warp's, its mask the threads that the guard lets execute. Threads that must wait are parked, in a
-    fragment of their own where others go on. 0: none executes now; the fragment may have joined another.
+    `frame` is the warp's, its mask the threads whose guard holds. Threads that must wait are parked, in a separate
+    fragment if others continue. 0: none executes now; the fragment may have joined another.
     """
     lanes, operation = fragment.lanes, frame.operation
     if len(warp.fragments) > 1:
@@ -52,7 +52,7 @@ def who_executes(machine: Machine, warp: Warp, fragment: Fragment, frame: Frame)
             _release(warp, mask)
             machine.progress()
     if not ready:
-        fragment.pc += 1  # the guard keeps all that are left from executing it
+        fragment.pc += 1  # the guard of all remaining threads is false
     return ready
 
 
@@ -92,12 +92,12 @@ def _for_members(warp: Warp, fragment: Fragment, masks: np.ndarray, operation: O
 
 
 def _distinct(masks: np.ndarray, lanes: int) -> list[int]:
-    """The different membermasks of some lanes."""
+    """The distinct membermasks of some lanes."""
     return [int(mask) for mask in np.unique(masks[lanes_of(lanes)])]
 
 
 def _complete(warp: Warp, executing: int, here: int, masks: np.ndarray, operation: Operation) -> int:
-    """Of the lanes that execute an instruction, those whose members have all come. `here`: all that stand at it."""
+    """Of the lanes that execute an instruction, those whose members have all arrived. `here`: all lanes at it."""
     ready = 0
     for mask in _distinct(masks, executing):
         if not _missing(warp, mask, here, operation):
@@ -106,7 +106,7 @@ def _complete(warp: Warp, executing: int, here: int, masks: np.ndarray, operatio
 
 
 def _missing(warp: Warp, mask: int, here: int, operation: Operation) -> int:
-    """The living members of a mask that have not come."""
+    """The live members of a mask that have not arrived."""
     if operation.meets_anywhere:
         for fragment in warp.fragments:
             here |= _at_barrier(fragment, mask)
@@ -121,7 +121,7 @@ def _at_barrier(fragment: Fragment, mask: int) -> int:
 
 
 def _release(warp: Warp, mask: int) -> None:
-    """The last thread has come to a bar.warp.sync: those that are parked at one with this mask go on."""
+    """The last thread has reached a bar.warp.sync: those parked at one with this mask continue."""
     for fragment in list(warp.fragments):
         leaving = _at_barrier(fragment, mask)
         if leaving:

@@ -1,7 +1,7 @@
-"""How threads run: warp by warp or many warps at once, until they part, block or have run a while.
+"""Runs threads: warp by warp or many warps at once, until they diverge, block or have run for a while.
 
-Warps of one CTA that stand at the same instruction run it together, in one NumPy operation. An instruction that may
-block, polls, or is executed by a whole warp or warpgroup goes warp by warp (`Operation.by`).
+Warps of one CTA at the same instruction run it together, in one NumPy operation. An instruction that may block,
+polls, or is executed by a whole warp or warpgroup runs warp by warp (`Operation.by`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .policy import Policy
 from .polling import loop_wait, poll_wait, polls_again
 
 QUANTUM = 20_000
-"""Instructions a group may run before others get their turn."""
+"""Instructions that a group may run before others get their turn."""
 
 
 class Runner:
-    """Runs groups of a machine. `loops` watches for threads that go round in circles."""
+    """Runs groups of a machine. `loops` detects threads that repeat themselves."""
 
     def __init__(self, machine: Machine, policy: Policy, max_steps: int) -> None:
         self.machine = machine
@@ -39,7 +39,7 @@ class Runner:
         self.heard = machine.events.executed_at(len(self.operations))
 
     def run(self, group: Group) -> None:
-        """Run a group until its warps part, block, meet other fragments of their warp, or the quantum is over."""
+        """Run a group until its warps diverge, block, meet other fragments of their warp, or the quantum ends."""
         machine, cta, pc = self.machine, group.cta, group.pc
         count = len(group.fragments)
         frame = frame_of(cta, group.first, count)
@@ -47,11 +47,11 @@ class Runner:
         base: Mask = True if whole else np.concatenate([lanes_of(fragment.lanes) for fragment in group.fragments])
         lanes = frame.lanes if whole else int(np.count_nonzero(base))
         warp = cta.warps[group.first]
-        divided = len(warp.fragments) > 1  # then it is the only warp of the group
+        divided = len(warp.fragments) > 1  # if so, it is the only warp of the group
         stop = _meeting(warp, group.fragments[0], pc + 1) if divided else -1
         operations, values, heard = self.operations, frame.values, self.heard
         budget = self.policy.quantum(QUANTUM)
-        closing = budget // 10 if budget >= QUANTUM else 0  # from here on the next turn of a loop is a good end
+        closing = budget // 10 if budget >= QUANTUM else 0  # after this, the next loop iteration is a good end
         circling = clocked = False
         while budget > 0:
             budget -= 1
@@ -75,7 +75,7 @@ class Runner:
                     frame.mask = mask if operation.kind == PLAIN else np.array(mask)
             if operation.refresh:
                 cta.refresh(operation.refresh)
-                clocked, circling = True, False  # a clock goes on while everything else stands
+                clocked, circling = True, False  # a clock advances while everything else stands still
             if operation.kind == PLAIN:
                 by = operation.by
                 if by == MANY or (by == WHOLE and frame.mask is True):
@@ -110,7 +110,7 @@ class Runner:
         self._check_limit()
 
     def _merge(self, group: Group) -> None:
-        """Join threads of a divided warp; it is the only warp of its group."""
+        """Join threads of a diverged warp; it is the only warp of its group."""
         if len(group.fragments) == 1:
             merge(self.machine, group.cta.warps[group.first])
 
@@ -121,7 +121,7 @@ class Runner:
     # -- warp by warp --------------------------------------------------------------------------------------------
 
     def _one_by_one(self, group: Group, frame: Frame, operation: Operation) -> bool:
-        """Run an instruction warp by warp. Whether all threads of the group went on to the next one together."""
+        """Run an instruction warp by warp. True if all threads of the group continued to the next one together."""
         cta, pc, went_on, outer = group.cta, operation.pc, True, frame.mask
         if outer is True and operation.together is not None and len(group.fragments) > 1:
             return self._by_neighbours(group, operation, operation.together(frame))
@@ -152,7 +152,7 @@ class Runner:
         return went_on and len(cta.warps[group.first].fragments) == 1
 
     def _by_neighbours(self, group: Group, operation: Operation, counts: Sequence[int]) -> bool:
-        """Run an instruction for a number of warps at a time, all of whose threads come to it. Whether all went on."""
+        """Run an instruction for several warps at a time, all of whose threads reach it. True if all continued."""
         cta, at, went_on = group.cta, 0, True
         for count in counts:
             part = frame_of(cta, group.first + at, count)
@@ -165,7 +165,7 @@ class Runner:
         return went_on
 
     def _execute(self, warp: Warp, fragments: Sequence[Fragment], frame: Frame) -> bool:
-        """Run an instruction for a fragment, or for whole warps from this one on. Whether they went on to the next."""
+        """Run an instruction for a fragment, or for whole warps starting with this one. True if they all continued."""
         operation = frame.operation
         wait: Wait | None
         if operation.polls and polls_again(self.machine, warp, frame):
@@ -197,7 +197,7 @@ class Runner:
         first, last = group.first, group.first + len(group.fragments) - 1
         for fragment in group.fragments:
             fragment.pc = pc
-        self._merge(group)  # threads of a divided warp may be parked here
+        self._merge(group)  # threads of a diverged warp may be parked here
         for number in range(first // 4, last // 4 + 1):
             members = cta.warps[number * 4 : number * 4 + 4]
             mine = [warp for warp in members if first <= warp.index <= last]
@@ -242,7 +242,7 @@ class Runner:
 
 
 def _stands_whole(warp: Warp, pc: int) -> bool:
-    """Whether all threads of a warp stand at `pc` and have not executed it."""
+    """True if all threads of a warp are at `pc` and have not executed it."""
     fragment = warp.fragments[0] if len(warp.fragments) == 1 else None
     return (
         fragment is not None
@@ -253,10 +253,10 @@ def _stands_whole(warp: Warp, pc: int) -> bool:
 
 
 def _meeting(warp: Warp, mine: Fragment, at: int) -> int:
-    """The lowest program counter from `at` on where other threads of a divided warp stand; -1 where there is none.
+    """The lowest program counter from `at` on where other threads of a diverged warp are; -1 if there is none.
 
-    At `at` itself only threads count that can be joined: one that spins around a blocked thread would else hand back
-    its turn in every round.
+    At `at` itself only threads that can be joined count: otherwise one that spins around a blocked thread would yield
+    in every iteration.
     """
     others = [
         part.pc

@@ -1,11 +1,11 @@
-"""All interleavings of a small kernel, up to a bound: every one passes, or here is the shortest that does not.
+"""All interleavings of a small kernel, up to a bound: either all pass, or it returns the shortest that does not.
 
-The choices of a run are a path in a graph of states. The search runs the kernel again and again, each time along a
-path that is known and then one new step; where a run comes to a state that was there before it stops, since what
-follows is known or waiting to be tried. So each state is left by each of its moves once, and the number of
-interleavings is the number of paths from the first state to the last, which is counted and not walked.
+The choices of a run are a path in a graph of states. The search runs the kernel repeatedly, each time along a known
+path and then one new step. A run stops at a state that was reached before, since its successors are known or waiting
+to be tried. So each state is left by each of its moves once, and the number of interleavings is the number of paths
+from the first state to the last, which is counted rather than enumerated.
 
-After M. Musuvathi, S. Qadeer, "Iterative context bounding", PLDI 2007 (runs in place of saved states), and G. J.
+After M. Musuvathi, S. Qadeer, "Iterative context bounding", PLDI 2007 (runs instead of saved states), and G. J.
 Holzmann, "The model checker SPIN", IEEE TSE 1997 (hashed states).
 """
 
@@ -27,12 +27,12 @@ BOUND = 2000
 
 
 class Known(Exception):
-    """A run came to a known state. Not an error; `search` catches it."""
+    """A run reached a known state. Not an error; `search` catches it."""
 
 
 @dataclass(eq=False)
 class _State:
-    """A state with a choice: where each of its moves leads (None: not yet known)."""
+    """A state with a choice: the successor of each of its moves (None: not yet known)."""
 
     leads_to: list[_State | None]
 
@@ -42,7 +42,7 @@ _END = _State([])
 
 @dataclass
 class _Search:
-    """The graph so far, and the paths that wait to be tried, shortest first, with the state before the last step."""
+    """The graph so far, and the paths to be tried, shortest first, with the state before the last step."""
 
     states: dict[bytes, _State] = field(default_factory=dict)
     waiting: list[tuple[int, int, tuple[int, ...], _State | None]] = field(default_factory=list)
@@ -56,7 +56,7 @@ class _Search:
 
 @dataclass
 class _Walk:
-    """One run: a path that is known but for where its last step leads, then the first move of every new state."""
+    """One run: a path that is known except for its last step, then the first move of every new state."""
 
     search: _Search
     path: tuple[int, ...]
@@ -72,7 +72,7 @@ class _Walk:
         return choice
 
     def _further(self, machine: Machine, moves: list[Move]) -> int:
-        """The first move of a state that is new. Raises Known at one that is not."""
+        """The first move of a new state. Raises Known at a known one."""
         key, states = state_of(machine), self.search.states
         if key in states:
             self.arrive(states[key])
@@ -85,7 +85,7 @@ class _Walk:
         return 0
 
     def arrive(self, state: _State) -> None:
-        """Note where the last choice has led."""
+        """Record where the last choice has led."""
         if self.before is None:
             self.search.first = state
         else:
@@ -93,9 +93,9 @@ class _Walk:
 
 
 def search(run: Run, bound: int = BOUND, on_run: Callable[[int, int], None] | None = None) -> Interleavings:
-    """Try interleavings until all are known, something bad cannot be found any shorter, or `bound` runs are over.
+    """Try interleavings until all are known, no shorter failure is possible, or `bound` runs are used up.
 
-    Bad is an error of the machine or a finding of severity error. on_run: called with (runs so far, bound)
+    A failure is an error of the machine or a finding of severity error. on_run: called with (runs so far, bound)
     between runs.
     """
     graph = _Search()
@@ -128,7 +128,7 @@ def search(run: Run, bound: int = BOUND, on_run: Callable[[int, int], None] | No
 
 
 def _paths(first: _State | None) -> int | None:
-    """How many ways lead from the first state to the end; None where states come again (threads that poll)."""
+    """Number of paths from the first state to the end; None if states repeat (threads that poll)."""
     if first is None:
         return 1
     counts: dict[_State, int] = {_END: 1}

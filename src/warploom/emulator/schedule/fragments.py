@@ -1,7 +1,7 @@
-"""Threads that part and meet: which lanes of a warp stand where.
+"""Threads that diverge and reconverge: which lanes of a warp are at which instruction.
 
-A warp whose threads took different ways is several fragments. They join where they stand at the same instruction and
-none of them waits there.
+A warp whose threads took different paths consists of several fragments. They join when they are at the same
+instruction and none of them waits there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..machine.registers import WARP
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Consecutive warps of a CTA whose fragments stand at the same instruction."""
+    """Consecutive warps of a CTA whose fragments are at the same instruction."""
 
     cta: Cta
     first: int
@@ -31,7 +31,7 @@ class Group:
 
 
 def divide(machine: Machine, group: Group, frame: Frame, operation: Operation, pc: int) -> None:
-    """A branch or exit that not all threads take, or all leave by: give each warp its new fragments."""
+    """A branch or exit that not all threads take, or all take: give each warp its new fragments."""
     chosen = np.broadcast_to(frame.active, (frame.lanes,))
     for at, fragment in enumerate(group.fragments):
         warp = group.cta.warps[group.first + at]
@@ -73,7 +73,7 @@ def _index_branch(warp: Warp, frame: Frame, operation: Operation, taken: int, at
 
 
 def merge(machine: Machine, warp: Warp) -> None:
-    """Join fragments that stand at the same instruction and have not executed it."""
+    """Join fragments that are at the same instruction and have not executed it."""
     if len(warp.fragments) < 2:
         return
     by_place: dict[int, Fragment] = {}

@@ -1,12 +1,12 @@
-"""Schedules: the choices the hardware leaves open, made by a rule.
+"""Schedules: the choices that the hardware leaves open, made by a rule.
 
     eager    asynchronous operations complete at issue; warps run the lowest program counter first
     lazy     they complete only when nothing else can run (the default)
     random   warps, CTAs and operations in random order, by seed
     pct      warps by random priorities that change at a few random moments; half of the operations held back
-    starve   one warp of each CTA or one operation is held back as long as anything else can run, chosen by seed
+    starve   one warp of each CTA or one operation is held back as long as anything else can run, chosen by the seed
 
-A policy decides among warps and CTAs; the engine asks it about operations. The same (schedule, seed) always makes
+A policy decides among warps and CTAs; the engine consults it about operations. The same (schedule, seed) always makes
 the same choices.
 """
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 SCHEDULES = ("eager", "lazy", "random", "starve", "pct")
 SEARCHES = ("explore", "exhaustive")
-"""What a caller may name in place of a schedule: many runs, which `runtime.emulate` makes."""
+"""Names that a caller may give instead of a schedule: `runtime.emulate` makes many runs for them."""
 
 
 class Policy:
     """The rule of the lazy schedule, and the base of the others.
 
     Attributes:
-        fuse: whether warps at the same place run together.
-        start_all: whether all places are filled at once, or a cluster starts when nothing else can run.
-        engine_first, engine_between: whether operations may complete while warps can still run.
+        fuse: True if warps at the same instruction run together.
+        start_all: True if all slots are filled at once, False if a cluster starts when nothing else can run.
+        engine_first, engine_between: True if operations may complete while warps can still run.
     """
 
     name = "lazy"
@@ -46,32 +46,32 @@ class Policy:
         self.random = random.Random(seed)
 
     def order(self, items: list[Item]) -> list[Item]:
-        """In which order CTAs or clusters get their turn."""
+        """The order in which CTAs or clusters get their turn."""
         return items
 
     def held_back(self, devices: int) -> int:
-        """The GPU whose clusters run only when nothing else can; -1 for none."""
+        """The GPU whose clusters run only if nothing else can; -1 for none."""
         return -1
 
     def choose(self, runnable: dict[int, Fragment]) -> int:
-        """Which warp runs next, of those that can."""
+        """The runnable warp that runs next."""
         return min(runnable, key=lambda warp: (runnable[warp].pc, warp))
 
     def quantum(self, most: int) -> int:
-        """How many instructions it may run in one go."""
+        """Number of instructions it may run in one turn."""
         return most
 
     def yields_cta(self) -> bool:
-        """Whether another CTA of the cluster gets its turn now."""
+        """True if another CTA of the cluster gets its turn now."""
         return False
 
     def yields_cluster(self) -> bool:
-        """Whether another cluster gets its turn now."""
+        """True if another cluster gets its turn now."""
         return False
 
 
 class Eager(Policy):
-    """Asynchronous operations are done as soon as they are issued."""
+    """Asynchronous operations complete as soon as they are issued."""
 
     name = "eager"
 
@@ -101,7 +101,7 @@ class Random(Policy):
 
 
 class Starve(Policy):
-    """Hold back one warp number of every CTA, and one of several GPUs; the engine holds back one of its operations."""
+    """Hold back one warp index of every CTA, and one of several GPUs; the engine holds back one of its operations."""
 
     name = "starve"
     start_all = True
@@ -117,8 +117,8 @@ class Starve(Policy):
 class Pct(Policy):
     """Probabilistic concurrency testing: Burckhardt et al., ASPLOS 2010.
 
-    The warp of highest priority runs whenever it can; at CHANGES random moments the one that runs falls to the end. An
-    ordering bug that needs few orderings to go wrong is met with a probability that has a lower bound.
+    The warp of highest priority runs whenever it can; at CHANGES random moments the running one drops to the end. An
+    ordering bug that needs few orderings is found with a probability that has a lower bound.
     """
 
     name = "pct"
@@ -154,7 +154,7 @@ class Pct(Policy):
 
 CHANGES = 3
 HORIZON = 2000
-"""Moments at which priorities change, and among how many decisions they are drawn."""
+"""Number of priority changes, and the number of decisions among which they are drawn."""
 
 
 def make_policy(schedule: str, seed: int) -> Policy:

@@ -1,4 +1,4 @@
-"""Threads that read something again and again: they sleep until the machine changes."""
+"""Threads that poll: they sleep until the machine changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..machine.wait import Wait
 
 
 def polls_again(machine: Machine, warp: Warp, frame: Frame) -> bool:
-    """Whether a warp polls the same place again while nothing has changed."""
+    """True if a warp polls the same location again while nothing has changed."""
     operation = frame.operation
     place: tuple[int, bytes] = (operation.pc, b"")
     if operation.polled_address is not None:
@@ -43,7 +43,7 @@ def poll_wait(machine: Machine, operation: Operation) -> Wait:
 
 
 def loop_wait(machine: Machine, operation: Operation) -> Wait:
-    """Sleep, in a loop that comes back to where it was, until something is written that it may read."""
+    """Sleep, in a loop that returns to the same state, until something is written that it may read."""
     then = machine.progress_count
     return Wait(
         "loop",

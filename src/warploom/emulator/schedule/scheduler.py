@@ -1,9 +1,9 @@
-"""The machine in motion: who runs next, and what happens when nobody can.
+"""Runs the machine: which warp runs next, and what happens if none can.
 
-Warps of one CTA that stand at the same instruction run together (`executor`). A warp whose threads diverged runs its
-lowest program counter first, so that its threads meet again after the branch (reconvergence at the post-dominator, for
-structured code). When no warp can run, the engine completes an asynchronous operation; when nothing is in flight, waits
-with a time limit end; when that changes nothing, it is a deadlock.
+Warps of one CTA at the same instruction run together (`executor`). A warp whose threads diverged runs its lowest
+program counter first, so that its threads reconverge after the branch (at the post-dominator, for structured code). If
+no warp can run, the engine completes an asynchronous operation. If nothing is in flight, waits with a time limit end.
+If that changes nothing, it is a deadlock.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .fragments import Group, merge
 from .policy import Policy
 
 TURN = 20_000
-"""Warp instructions that a cluster runs before others, operations in flight and clusters that have not started get
-their turn: it may be waiting for them in a loop through a barrier, in which every round is something new."""
+"""Warp instructions that a cluster runs before operations in flight and clusters that have not started get their turn:
+it may be waiting for them in a loop through a barrier, in which every iteration is a new state."""
 
 
 class Scheduler:
@@ -67,12 +67,12 @@ class Scheduler:
                     pass
                 self._deliver()
             if policy.engine_first or not ran:
-                # Where each round draws by the seed, none may be left out: a seed means the same run for ever.
+                # If each round draws from the seed, none may be skipped: a seed must always mean the same run.
                 quiet = not (ran or policy.engine_first or policy.engine_between or self._spins())
                 signals = machine.signals
                 ran |= machine.engine.advance()
                 while quiet and ran and machine.signals == signals and machine.engine.advance():
-                    pass  # nobody waits for what that was
+                    pass  # nothing waits for it
             if machine.streams is not None:
                 ran |= machine.streams.advance(not ran)
             if machine.links is not None:
@@ -89,7 +89,7 @@ class Scheduler:
                 raise report_deadlock(machine, spinning=spinning)
 
     def _start(self, count: int) -> bool:
-        """Make up to `count` more clusters resident, as places allow."""
+        """Make up to `count` more clusters resident, as slots allow."""
         machine, started = self.machine, False
         while count and machine.started < machine.to_run and machine.start_cluster():
             count -= 1
@@ -100,11 +100,11 @@ class Scheduler:
         return started
 
     def _deliver(self) -> bool:
-        """Let all that is on its way between GPUs arrive. Whether there was anything."""
+        """Let everything in flight between GPUs arrive. True if there was anything."""
         return self.machine.links is not None and self.machine.links.deliver()
 
     def _time_out(self) -> bool:
-        """End every wait that hardware would end by itself. Whether there was one."""
+        """End every wait that hardware would end by itself. True if there was one."""
         any_ended = False
         for cluster in self.machine.resident:
             for cta in cluster.ctas:
@@ -117,14 +117,14 @@ class Scheduler:
         return any_ended
 
     def _spins(self) -> bool:
-        """Whether a plain store may let a warp go on."""
+        """True if a plain store may let a warp continue."""
         warps = (warp for cluster in self.machine.resident for cta in cluster.ctas for warp in cta.warps)
         return any(part.wait is not None and part.wait.spins for warp in warps for part in warp.fragments)
 
     # -- choosing ------------------------------------------------------------------------------------------------
 
     def _run_cluster(self, cluster: Cluster) -> bool:
-        """Run every group of a cluster that can run, until none can or its turn was long. Whether any did."""
+        """Run every runnable group of a cluster, until none can run or its turn was long. True if any did."""
         ran = False
         again = True
         ends = self.machine.steps + TURN
@@ -148,7 +148,7 @@ class Scheduler:
         return ran
 
     def _pick(self, cta: Cta) -> Group | None:
-        """The next group of a CTA: the policy's choice among the runnable fragments, and all that stand with it."""
+        """The next group of a CTA: the policy's choice among the runnable fragments, and all at its instruction."""
         machine = self.machine
         runnable: dict[int, Fragment] = {}
         for warp in cta.warps:
@@ -200,7 +200,7 @@ class Scheduler:
         return None
 
     def _wake(self, warp: Warp, fragment: Fragment, then: Callable[[Frame], None] | None) -> None:
-        """Finish the instruction that a fragment waited at, and its neighbours with it."""
+        """Finish the instruction at which a fragment waited, together with its neighbours."""
         wait = fragment.wait
         fragment.wait = None
         if then is not None:
@@ -218,7 +218,7 @@ class Scheduler:
 
     @staticmethod
     def _with_it(warp: Warp, wait: Wait | None) -> list[Fragment]:
-        """The warps behind this one that wait as one with it: where it goes on, they do."""
+        """The warps after this one that share its wait: when it continues, they do."""
         found = []
         for other in warp.cta.warps[warp.index + 1 :]:
             if len(other.fragments) != 1 or other.fragments[0].wait is not wait:
