@@ -171,7 +171,7 @@ def test_a_result_for_the_guesses_of_init_says_so_until_the_line_is_deleted(tmp_
     (finding,) = json.loads(run("check", path, "--json").stdout)["kernels"][0]["findings"]
     assert (finding["rule"], finding["severity"]) == ("guessed-launch", "warning")
     assert "grid = [1, 1, 1]" in finding["notes"][0]["text"]
-    assert "1 with guesses of --init" in run("check", tmp_path).stdout
+    assert "1 with launch values guessed by --init" in run("check", tmp_path).stdout
     assert json.loads(run("check", path, "--json").stdout)["kernels"][0]["guessed"] == str(description)
     description.write_text(description.read_text().replace("guessed = true\n", ""))
     assert "guess" not in run("check", path).stdout + run("check", tmp_path).stdout

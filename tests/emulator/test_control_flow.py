@@ -202,7 +202,7 @@ def test_polling_one_word_a_fixed_number_of_times_is_no_deadlock():
 
 def test_an_endless_loop_meets_the_step_limit():
     with refused(
-        "step-limit", got="warp 0 in CTA (0, 0, 0) at <ptx>:18 `add.u32 %r1, %r1, 1;`, in the loop of <ptx>:18"
+        "step-limit", got="warp 0 in CTA (0, 0, 0) at <ptx>:18 `add.u32 %r1, %r1, 1;`, in the loop at <ptx>:18"
     ):
         emulate("LOOP: add.u32 %r1, %r1, 1; bra LOOP;", max_steps=100_000)
 

@@ -349,7 +349,7 @@ def test_wrong_arguments_are_refused_in_a_sentence(options, said):
 
 def test_an_output_that_lies_on_an_operand_is_refused():
     square = np.zeros((32, 32), BF16)
-    with refused("overlap", expected="an `out` of its own"):
+    with refused("overlap", expected="a separate `out`"):
         warploom.matmul(square, np.zeros((32, 32), BF16), out=square)
 
 
@@ -368,7 +368,7 @@ def test_a_copy_is_said_once_with_its_reason_and_its_cost():
         warploom.matmul(a, b)
         warploom.matmul(a, b)
     (only,) = caught
-    for word in ("`a`", "do not begin at multiples of 16 bytes", "1,056 bytes", "(66, 2)"):
+    for word in ("`a`", "do not start at multiples of 16 bytes", "1,056 bytes", "(66, 2)"):
         assert word in str(only.message)
     assert only.filename == __file__
 

@@ -94,7 +94,7 @@ def test_scaled_blocks_with_any_number_of_columns():
 def test_the_copy_is_said():
     warned().clear()
     whole = np.zeros((16, 64), BF16)
-    with pytest.warns(CopyWarning, match="copies `out`: its rows are not whole 16-byte pieces") as caught:
+    with pytest.warns(CopyWarning, match="copies `out`: its rows are not multiples of 16 bytes") as caught:
         for _ in range(2):
             warploom.matmul(whole_numbers(0, 16, 64), whole_numbers(1, 29, 64).T, out=whole[:, :29], config=LARGE)
     assert len(caught) == 1

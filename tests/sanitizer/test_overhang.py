@@ -47,7 +47,7 @@ def test_what_is_written_behind_a_view_is_told(kind: str, width: int, severity: 
     assert (finding.rule, finding.severity) == ("tensor-store-overhang", severity)
     assert "innermost extent is 29 elements of f32, 116 bytes" in finding.message
     assert "elements 29 to 31 of its rows are written too" in finding.message
-    foreign = "its rows are 384 bytes apart, so that memory is somebody else's"
+    foreign = "its rows are 384 bytes apart, so that memory belongs to other data"
     assert (foreign in finding.message) == (width == 96)
     assert (whole[:, 29:32] != 96).all() and (whole[:, 32:] == 96).all()
 

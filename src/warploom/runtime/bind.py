@@ -236,7 +236,7 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
             raise _wrong_layout(
                 f"argument `{name}` of {title} is misaligned",
                 expected=f"an address that is a multiple of {array.dtype.bytes}, the bytes of a {array.dtype}",
-                got=f"an address {array.pointer % array.dtype.bytes} bytes past a multiple",
+                got=f"{array.pointer % array.dtype.bytes} bytes past one",
                 consequence="the kernel's first access fails on the GPU",
                 hint="copy it: np.array(…)",
             )
