@@ -99,7 +99,7 @@ def test_a_folder_that_is_open_to_others_is_not_used(cache_dir, compilations, ad
     compiler.build(add_text)
     (cache_dir / "cubin").chmod(0o770)
     forget()
-    with pytest.warns(CacheWarning, match="open to others"):
+    with pytest.warns(CacheWarning, match="accessible to other users"):
         assert compiler.build(add_text).source == ""
     assert len(compilations) == 2
 

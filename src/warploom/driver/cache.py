@@ -1,10 +1,10 @@
-"""Built cubins on disk, by content, and in memory, by the same key.
+"""Built cubins on disk, addressed by content, and in memory, by the same key.
 
-A file's name is the hash of everything the build depends on; its first line is the hash of the rest, so a file that
-was cut short or changed is seen, thrown away and built anew. It is written under another name and renamed, so that
-no reader ever meets half a file. Of processes that want the same thing one builds and the others wait (`locked`). What
-was not used for longest goes where the folder grows beyond `config.cache_mb`. The folder belongs to the user alone
-(0700): a cubin is code. Whatever is wrong with the disk is a CacheWarning; the build goes on without it.
+A file's name is the hash of everything the build depends on; its first line is the hash of the rest, so a truncated or
+modified file is detected, deleted and rebuilt. It is written under another name and renamed, so that no reader sees a
+partial file. If several processes want the same build, one builds and the others wait (`locked`). When the folder
+exceeds `config.cache_mb`, the least recently used files are deleted. The folder belongs to the user alone (0700),
+because a cubin is code. Any problem with the disk is a CacheWarning; the build continues without it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .once import once
 _MAGIC = b"warploom-cubin-1 "
 _MEMORY_ENTRIES = 1024
 _KEPT_SHARE = 0.9
-"""How full the folder is left when something had to go, so that not every build has to look through it."""
+"""Fill level of the folder after a clean-up, so that not every build has to scan it."""
 _ABANDONED_S = 3600
-"""A temporary file of this age belongs to a process that was killed while it wrote."""
+"""A temporary file of this age belongs to a process that was killed while writing."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is kept of a build: the cubin, the compiler's log, the compiler's name."""
+    """The stored part of a build: the cubin, the compiler's log, the compiler's name."""
 
     cubin: bytes
     log: str
@@ -46,7 +46,7 @@ class Entry:
 
 
 def key_of(*parts: str) -> str:
-    """The content address of a build: a hash over all parts, whose borders count."""
+    """The content address of a build: a hash over all parts, including their boundaries."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode()
@@ -56,7 +56,7 @@ def key_of(*parts: str) -> str:
 
 
 class DiskCache:
-    """Builds in one folder. No method raises for what the disk does; each folder warns once for each trouble."""
+    """Builds in one folder. No method raises for disk errors; each folder warns once for each kind of problem."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "cubin"
@@ -64,7 +64,7 @@ class DiskCache:
         self._bytes: int | None = None
 
     def read(self, key: str) -> Entry | None:
-        """The entry of that key, or None: not there, not ours, or damaged (then it is removed)."""
+        """The entry of that key, or None: missing, not ours, or damaged (then it is deleted)."""
         path = self._path(key)
         try:
             if not self._trusted():
@@ -77,11 +77,11 @@ class DiskCache:
             return None
         entry = unpack(data, key)
         if entry is None:
-            warnings.warn(f"the cached build {path} is damaged; it is built anew", CacheWarning, stacklevel=2)
+            warnings.warn(f"the cached build {path} is damaged; it is rebuilt", CacheWarning, stacklevel=2)
             with suppress(OSError):
                 path.unlink()
         else:
-            with suppress(OSError):  # the time of its last use; on a disk that is only read it stays as it is
+            with suppress(OSError):  # the time of its last use; unchanged on a read-only disk
                 os.utime(path)
         return entry
 
@@ -90,7 +90,7 @@ class DiskCache:
         """Inside the `with` no other process builds what has this key (or one of the few that share its folder)."""
         try:
             ready = self._prepared(key)
-        except OSError:  # `write` says what is wrong
+        except OSError:  # `write` reports the problem
             ready = False
         if not ready:
             yield
@@ -99,7 +99,7 @@ class DiskCache:
             yield
 
     def write(self, key: str, entry: Entry) -> None:
-        """Keep an entry. Atomic; another process that writes the same key does no harm."""
+        """Store an entry. Atomic; another process that writes the same key does no harm."""
         try:
             if not self._prepared(key):
                 return
@@ -121,15 +121,15 @@ class DiskCache:
             self._warn("write", f"the cache in {self.folder} cannot be written: {error.strerror or error}")
 
     def _shrink(self, newest: Path) -> None:
-        """Throw away what was not used for longest where the folder is larger than it may be; never the newest."""
+        """Delete the least recently used entries if the folder exceeds its limit; never the newest."""
         limit = int(config.cache_mb * 1e6)
-        if self._bytes is not None:  # what others wrote since is seen the next time somebody looks
+        if self._bytes is not None:  # what others wrote since is counted in the next scan
             self._bytes += newest.stat().st_size
             if self._bytes <= limit:
                 return
         found: list[tuple[float, int, Path]] = []
         for path in self.folder.glob("*/*"):
-            with suppress(OSError):  # somebody else threw it away
+            with suppress(OSError):  # another process deleted it
                 status = path.stat()
                 if path.name.startswith(".") and status.st_mtime < time.time() - _ABANDONED_S:
                     path.unlink()
@@ -147,7 +147,7 @@ class DiskCache:
         self._bytes = total
 
     def _prepared(self, key: str) -> bool:
-        """Make the folders of a key. Whether they are to be trusted."""
+        """Create the folders of a key. True if they can be trusted."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             self.folder.mkdir(mode=0o700)
@@ -160,7 +160,7 @@ class DiskCache:
         return self.folder / key[:2] / key
 
     def _trusted(self) -> bool:
-        """Whether the folder is a real folder, the user's own, and closed to everybody else."""
+        """True if the folder is a real folder, owned by the user, and closed to everybody else."""
         status = os.lstat(self.folder)
         mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()
         closed = os.name != "posix" or not stat.S_IMODE(status.st_mode) & 0o077
@@ -169,13 +169,13 @@ class DiskCache:
         trouble = (
             "is not a folder"
             if not stat.S_ISDIR(status.st_mode)
-            else "is open to others"
+            else "is accessible to other users"
             if mine
             else "belongs to another user"
         )
         self._warn(
             "trust",
-            f"the cache folder {self.folder} {trouble}; it is not used (expected: a folder of mode 0700 of your own)",
+            f"the cache folder {self.folder} {trouble}; it is not used (expected: a folder of your own with mode 0700)",
         )
         return False
 
@@ -199,7 +199,7 @@ def pack(entry: Entry, key: str) -> bytes:
 
 
 def unpack(data: bytes, key: str) -> Entry | None:
-    """The entry in a file's bytes; None where they are not exactly what `pack` made for that key."""
+    """The entry in a file's bytes; None if they are not exactly what `pack` made for that key."""
     head, _, body = data.partition(b"\n")
     if not head.startswith(_MAGIC) or head[len(_MAGIC) :] != hashlib.sha256(body).hexdigest().encode():
         return None
@@ -223,7 +223,7 @@ class BuildCache:
         self._lock = threading.Lock()
 
     def get(self, key: str, folder: Path | None, build: Callable[[], Entry]) -> tuple[Entry, str]:
-        """The entry of a key and where it came from: "memory", "disk" or "" (built now). folder None: no disk."""
+        """The entry of a key and its source: "memory", "disk" or "" (built now). folder None: no disk."""
         found = self._remembered(key)
         if found is not None:
             return found, "memory"
@@ -243,7 +243,7 @@ class BuildCache:
 
     @staticmethod
     def _from_disk(key: str, disk: DiskCache, build: Callable[[], Entry]) -> tuple[Entry, str]:
-        """What the disk has, else what is built and put there: by one process, when several want it."""
+        """The entry on disk, or else a new build that is stored there: by one process if several want it."""
         if (entry := disk.read(key)) is not None:
             return entry, "disk"
         with disk.turn(key):
@@ -254,7 +254,7 @@ class BuildCache:
             return entry, ""
 
     def clear(self) -> None:
-        """Forget what is in memory; the disk stays."""
+        """Clear the memory; the disk is unchanged."""
         with self._lock:
             self._entries.clear()
             self._disks.clear()

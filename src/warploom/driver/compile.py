@@ -1,7 +1,7 @@
-"""PTX text to cubin: by ptxas, or, where there is none, by the compiler inside the driver.
+"""Compiles PTX text to a cubin: with ptxas or, if there is none, with the compiler inside the driver.
 
-An error of ptxas names a PTX line; the `.loc` in front of that line names the Python line, and the CompilationError
-says both. A build with spills or with a note that MMAs are serialised is refused unless the kernel says it may.
+An error of ptxas names a PTX line; the `.loc` before that line names the Python line, and the CompilationError reports
+both. A build with spills or with a note that MMAs are serialised is refused unless the kernel allows it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _TIMEOUT_S = 600
 
 @dataclass(frozen=True)
 class Build:
-    """A cubin and what is known of it.
+    """A cubin and the facts about it.
 
     Attributes:
         cubin: the ELF file's bytes.
         arch: target it was built for.
         resources: per entry of the text.
-        log: the compiler's own words.
+        log: the compiler's output.
         compiler: "ptxas 13.0.88", or "driver 13.0".
         key: content address, the same for the same text, compiler, target and flags.
-        source: "memory", "disk", or "" where it was built by this call.
+        source: "memory", "disk", or "" if this call built it.
     """
 
     cubin: bytes = field(repr=False)
@@ -61,7 +61,7 @@ class Build:
 
 
 def target_of(text: str) -> str:
-    """The target a text names. Raises CompilationError for a text without one."""
+    """The target that a text names. Raises CompilationError for a text without one."""
     found = _TARGET.search(text)
     if not found:
         raise CompilationError(
@@ -84,11 +84,11 @@ def build(
     Args:
         arch: target to build for; None: the one the text names.
         entry: the entry that must be free of spills and notes; None: all of them.
-        allow_spills: take a build with spills or serialisation notes.
+        allow_spills: accept a build with spills or serialisation notes.
         flags: more arguments for ptxas.
 
-    Raises CompilationError for a text that ptxas refuses or a build that is refused, ToolchainError where no
-    compiler works, NoGpuError where neither a ptxas nor a driver is there.
+    Raises CompilationError for a text that ptxas rejects or a build that is refused, ToolchainError if no
+    compiler works, NoGpuError if there is neither a ptxas nor a driver.
     """
     chosen = arch or target_of(text)
     arches.get(chosen)
@@ -122,8 +122,8 @@ def refuse_if_slow(result: Build, name: str, entry: str | None = None) -> None:
                 f"{name} spills registers: {used.spill_stores} bytes of stores, {used.spill_loads} of loads per thread",
                 expected="no spills",
                 got=f"{used.registers} registers per thread, {used.stack} bytes of stack",
-                consequence="the kernel runs from local memory, many times slower",
-                hint="use a smaller tile or more threads, raise .maxnreg, or say allow_spills=True",
+                consequence="the kernel uses local memory and is many times slower",
+                hint="use a smaller tile or more threads, raise .maxnreg, or pass allow_spills=True",
                 code="spills",
             )
         if used.serialisation_notes:
@@ -131,8 +131,8 @@ def refuse_if_slow(result: Build, name: str, entry: str | None = None) -> None:
                 f"ptxas serialises the asynchronous MMAs of {name}",
                 expected="no note C7510 to C7519",
                 got="; ".join(used.serialisation_notes),
-                consequence="each MMA waits for the one before it and the tensor cores idle",
-                hint="leave accumulators alone between commit and wait, or say allow_spills=True",
+                consequence="each MMA waits for the previous one and the tensor cores idle",
+                hint="do not access accumulators between commit and wait, or pass allow_spills=True",
                 code="serialised-mma",
             )
 
@@ -170,11 +170,11 @@ def _refused(log: str, text: str, name: str, compiler: str, status: int) -> Comp
         where = python_line(text, number) or SourceLocation("the PTX text", number)
     others = [f"line {found['line']}: {found['text']}" for found in placed[1:_SHOWN]]
     more = ("; also " + "; ".join(others)) if others else ""
-    return CompilationError(f"{compiler} refuses {name}: {first['text']}{more}", where=where, got=got)
+    return CompilationError(f"{compiler} rejects {name}: {first['text']}{more}", where=where, got=got)
 
 
 def python_line(text: str, line: int) -> SourceLocation | None:
-    """The source place that PTX line `line` (from 1) was made from: the last `.loc` before it (PTX ISA 11.5.2)."""
+    """The source location of PTX line `line` (from 1): the last `.loc` before it (PTX ISA 11.5.2)."""
     files: dict[int, str] = {}
     place: tuple[int, int, int] | None = None
     for number, content in enumerate(text.splitlines(), 1):
@@ -202,7 +202,7 @@ def _driver_version() -> str:
         raise ToolchainError(
             "there is no ptxas and no CUDA driver, so no cubin can be built here",
             got=error.what,
-            hint="pip install 'nvidia-cuda-nvcc>=13.0,<13.1', or name a ptxas by config.ptxas",
+            hint="pip install 'nvidia-cuda-nvcc>=13.0,<13.1', or set config.ptxas to a ptxas",
         ) from None
 
 
@@ -210,8 +210,8 @@ def _by_driver(text: str, arch: str, name: str) -> tuple[bytes, str]:
     from . import library
 
     warnings.warn(
-        "no ptxas was found; the driver's own compiler builds the kernels, so speed and registers may differ from what "
-        "is documented (pip install 'nvidia-cuda-nvcc>=13.0,<13.1')",
+        "no ptxas was found; the driver's own compiler builds the kernels, so speed and registers may differ from the "
+        "documentation (pip install 'nvidia-cuda-nvcc>=13.0,<13.1')",
         CompilerFallbackWarning,
         stacklevel=4,
     )
@@ -226,7 +226,7 @@ def _by_driver(text: str, arch: str, name: str) -> tuple[bytes, str]:
 
 
 def _keep(result: Build, text: str, name: str) -> None:
-    """Write what `config.keep` asks for into `config.dump_dir`, once per build."""
+    """Write the stages in `config.keep` to `config.dump_dir`, once per build."""
     folder = config.dump_dir
     if folder is None or not config.keep or result.source == "memory":
         return

@@ -1,4 +1,4 @@
-"""Cubin to SASS, the machine's own instructions, by nvdisasm or cuobjdump."""
+"""Disassembles a cubin to SASS with nvdisasm or cuobjdump."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _TIMEOUT_S = 120
 def sass(cubin: bytes, entry: str | None = None) -> str:
     """The SASS text of a cubin, of one entry or of all.
 
-    Raises ToolchainError where neither tool is there or the tool fails, with its message.
+    Raises ToolchainError if neither tool exists or the tool fails, with its message.
     """
     tool = toolchain.find("nvdisasm") or toolchain.find("cuobjdump")
     if tool is None:
         raise ToolchainError(
-            "SASS needs nvdisasm or cuobjdump, and neither is here",
+            "SASS needs nvdisasm or cuobjdump, but neither was found",
             hint="pip install nvidia-cuda-nvdisasm, or put a CUDA toolkit's bin folder on PATH",
         )
     with tempfile.TemporaryDirectory(prefix="warploom-") as folder:
@@ -48,7 +48,7 @@ def section(text: str, entry: str) -> str:
         if inside:
             taken.append(line)
     if not taken:
-        raise ToolchainError(f"the cubin has no code of an entry `{entry}`")
+        raise ToolchainError(f"the cubin has no code for an entry `{entry}`")
     return "\n".join(taken) + "\n"
 
 
@@ -57,7 +57,7 @@ _WAIT = "WARPGROUP.DEPBAR"
 
 
 def between_waits(text: str) -> tuple[dict[str, int], ...]:
-    """Which instructions stand between the waits for MMAs of a SASS text, in its order.
+    """The instructions between the waits for MMAs in a SASS text, in its order.
 
     Counts by the first word of the opcode ("MUFU", "HGMMA"): before the first WARPGROUP.DEPBAR, between each and the
     next, after the last.

@@ -1,8 +1,8 @@
 """A lock on a folder of the cache, so that one process builds and the others wait for its result.
 
 The lock is `flock` on the folder itself: unlike a lock file (the package filelock) it leaves nothing behind, and the
-system frees it when its process dies. A process that hangs holds it for `PATIENCE_S` at most; the waiter then builds it
-itself, which costs a build and does no harm. Without such locks (Windows, some network disks) nobody waits.
+system releases it when its process dies. A process that hangs holds it for `PATIENCE_S` at most; the waiter then builds
+it itself, which costs a build and does no harm. Without such locks (Windows, some network disks) nobody waits.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _SHORTEST_S, _LONGEST_S = 0.002, 0.05
 
 @contextmanager
 def locked(folder: Path, patience_s: float | None = None) -> Iterator[bool]:
-    """Hold the folder's lock inside the `with`, after waiting for its holder; yields whether it is held.
+    """Hold the folder's lock inside the `with`, after waiting for its holder; yields True if it is held.
 
-    It is not held after `patience_s` seconds (PATIENCE_S by default), or if the disk has no locks; the block runs
-    anyway.
+    It is not held after `patience_s` seconds (PATIENCE_S by default), or if the disk has no locks; the block runs in
+    either case.
     """
     try:
         handle = os.open(folder, os.O_RDONLY) if fcntl is not None else -1
@@ -44,7 +44,7 @@ def locked(folder: Path, patience_s: float | None = None) -> Iterator[bool]:
         try:
             yield held
         finally:
-            if held:  # by name: a process forked meanwhile has the handle, too, and would hold on to the lock
+            if held:  # explicitly: a process forked in the meantime has the handle too, and would keep the lock
                 with suppress(OSError):
                     fcntl.flock(handle, fcntl.LOCK_UN)
     finally:
@@ -52,7 +52,7 @@ def locked(folder: Path, patience_s: float | None = None) -> Iterator[bool]:
 
 
 def _taken(locks: ModuleType, handle: int, patience_s: float) -> bool:
-    """Whether the lock was had in time."""
+    """True if the lock was acquired in time."""
     end, pause = time.monotonic() + patience_s, _SHORTEST_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A launch that is ready to go: everything the driver needs is laid out once, and enqueued again and again.
+"""A prepared launch: everything the driver needs is laid out once, and enqueued repeatedly.
 
 cuLaunchKernelEx is called in libcuda by ctypes, with the C structures built once. A launch never changes after it was
 built, except that its table of streams grows, so threads and streams may share it. It neither allocates GPU memory nor
@@ -88,14 +88,14 @@ class PreparedLaunch:
         self._call = self.library.native.cuLaunchKernelEx
 
     def __call__(self, stream: int) -> None:
-        """Enqueue it on a raw stream. Raises DriverError, with CUDA's error name, where the driver refuses."""
+        """Enqueue it on a raw stream. Raises DriverError, with CUDA's error name, if the driver rejects it."""
         call = self.calls.get(stream)
         status = call() if call is not None else self._ready(stream)()
         if status:
             self.check(status, stream)
 
     def with_values(self, changes: Mapping[int, bytes]) -> PreparedLaunch:
-        """The same launch with other bytes for some parameters, by their numbers."""
+        """The same launch with other bytes for some parameters, by index."""
         values = [changes.get(number, item.raw) for number, item in enumerate(self._storage)]
         return PreparedLaunch(
             self.kernel, self.grid, self.block, self.cluster, self.dynamic_smem, values, pdl=self.pdl,
@@ -103,7 +103,7 @@ class PreparedLaunch:
         )  # fmt: skip
 
     def _ready(self, stream: int) -> Callable[[], Any]:
-        """The driver's call with all its arguments, kept for this stream."""
+        """The driver's call with all its arguments, cached for this stream."""
         return self.calls.setdefault(stream, partial(self._call, *self._arguments(stream)))
 
     def config(self, stream: int) -> Any:
@@ -120,7 +120,7 @@ class PreparedLaunch:
         return ctypes.byref(config)
 
     def _arguments(self, stream: int) -> tuple[Any, ...]:
-        # as ctypes passes them on: anything else it would convert at each call, which costs more than the call
+        # in ctypes' own types: it would convert anything else at each call, which costs more than the call
         function = ctypes.c_void_p.from_param(self.kernel.function)
         return self.config(stream), function, ctypes.byref(self._parameters), None
 
@@ -138,12 +138,12 @@ class PreparedLaunch:
         return attributes
 
     def check(self, status: int, stream: int) -> None:
-        """Raise DriverError if the driver refused a call on this stream. status: its answer."""
+        """Raise DriverError if the driver rejected a call on this stream. status: its return value."""
         if status == 0:
             return
         library, kernel = self.library, self.kernel
         if status in (INVALID_CONTEXT, INVALID_HANDLE) and library.current_context()[0] != kernel.context:
-            # this thread has no context yet, or another GPU's: nothing was enqueued, try again in the kernel's own
+            # this thread has no context yet, or another GPU's: nothing was enqueued, so retry in the kernel's own
             with library.activated(kernel.device):
                 status = self.calls[stream]()
             if status == 0:

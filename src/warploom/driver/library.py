@@ -1,7 +1,7 @@
-"""The CUDA driver: libcuda through `cuda-bindings`, loaded at the first use; errors by name; contexts and devices.
+"""The CUDA driver: libcuda through `cuda-bindings`, loaded on first use; errors by name; contexts and devices.
 
-Contexts are the primary ones, which torch, CuPy and JAX use too. Where the caller's thread has a context of the
-right device already, that one stays.
+Contexts are the primary ones, which torch, CuPy and JAX use too. If the caller's thread already has a context of the
+right device, it is kept.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _HINTS = {
     209: "the cubin was built for another GPU generation",
     218: "the driver cannot compile this PTX",
     222: "the PTX is newer than the driver: update the driver, or name an older .version",
-    700: "an earlier kernel touched memory that is not its own; the context is lost, start the process anew",
-    701: "registers × threads, or shared memory, are more than one multiprocessor has",
+    700: "an earlier kernel accessed memory illegally; the context is lost, restart the process",
+    701: "registers × threads, or shared memory, exceed one multiprocessor",
     702: "an earlier kernel ran into the watchdog",
-    715: "an earlier kernel met an illegal instruction; the context is lost, start the process anew",
-    716: "an earlier kernel used a misaligned address; the context is lost, start the process anew",
-    719: "an earlier kernel failed; the context is lost, start the process anew",
+    715: "an earlier kernel executed an illegal instruction; the context is lost, restart the process",
+    716: "an earlier kernel used a misaligned address; the context is lost, restart the process",
+    719: "an earlier kernel failed; the context is lost, restart the process",
     900: "this is not permitted while a stream is being captured",
     912: "no cluster of this size fits on the GPU with this much shared memory",
 }
@@ -45,9 +45,9 @@ class Device:
         capability: (9, 0).
         sms: multiprocessors.
         memory: bytes.
-        shared_per_cta: most bytes of shared memory of one CTA.
+        shared_per_cta: maximum bytes of shared memory of one CTA.
         clock_khz: highest SM clock.
-        memory_gbps: what its memory can move in a second by clock and width, 10^9 bytes; 0 where the driver says
+        memory_gbps: memory bandwidth from clock and width, in 10^9 bytes per second; 0 if the driver reports
             neither.
     """
 
@@ -63,7 +63,7 @@ class Device:
 
 
 class Library:
-    """libcuda. All methods raise DriverError with CUDA's own error name where a call fails."""
+    """libcuda. All methods raise DriverError with CUDA's own error name if a call fails."""
 
     def __init__(self, cuda: Any, native: ctypes.CDLL) -> None:
         self.cuda = cuda
@@ -73,7 +73,7 @@ class Library:
         self._lock = threading.Lock()
 
     def call(self, name: str, *arguments: Any, doing: str = "") -> Any:
-        """Call one function of the driver; its result without the status, a tuple where there are several."""
+        """Call one function of the driver. Returns its result without the status, or a tuple of several results."""
         status, *results = getattr(self.cuda, name)(*arguments)
         if int(status) != 0:
             raise self.error(int(status), name, doing)
@@ -86,7 +86,7 @@ class Library:
         return DriverError(f"{what}{function} returned {name} ({text})", **{"hint": _HINTS.get(status), **parts})
 
     def error_name(self, status: int) -> tuple[str, str]:
-        """CUDA's name of a status and its sentence: ("CUDA_ERROR_INVALID_VALUE", "invalid argument")."""
+        """CUDA's name and description of a status: ("CUDA_ERROR_INVALID_VALUE", "invalid argument")."""
         words = []
         for function in (self.native.cuGetErrorName, self.native.cuGetErrorString):
             text = ctypes.c_char_p()
@@ -96,7 +96,7 @@ class Library:
 
     @property
     def version(self) -> str:
-        """Newest CUDA version the driver speaks: "13.0"."""
+        """The newest CUDA version that the driver supports: "13.0"."""
         number = int(self.call("cuDriverGetVersion"))
         return f"{number // 1000}.{number % 1000 // 10}"
 
@@ -142,13 +142,13 @@ class Library:
             return self._contexts[index]
 
     def current_context(self) -> tuple[int, int]:
-        """This thread's context and its GPU; (0, -1) where it has none."""
+        """This thread's context and its GPU; (0, -1) if it has none."""
         context = int(self.call("cuCtxGetCurrent"))
         return (context, int(self.call("cuCtxGetDevice"))) if context else (0, -1)
 
     @contextmanager
     def activated(self, index: int) -> Iterator[int]:
-        """A context of GPU `index` inside the `with`; afterwards the thread has the one it had."""
+        """A context of GPU `index` inside the `with`; afterwards the thread has its previous one."""
         before, device = self.current_context()
         if device == index:
             yield before
@@ -162,7 +162,7 @@ class Library:
                 self.call("cuCtxSetCurrent", self.cuda.CUcontext(before))
 
     def device_of_pointer(self, pointer: int) -> int:
-        """The GPU whose memory an address is in."""
+        """The GPU whose memory contains an address."""
         attribute = self.cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         return int(
             self.call("cuPointerGetAttribute", attribute, pointer, doing=f"asking whose address {pointer:#x} is")
@@ -171,7 +171,7 @@ class Library:
     # -- streams -------------------------------------------------------------------------------------------------
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether a CUDA graph is being captured from that stream."""
+        """True if a CUDA graph is being captured from that stream."""
         status = ctypes.c_int(0)
         failed = self.native.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
         return bool(failed or status.value)
@@ -179,7 +179,7 @@ class Library:
     def captured_graph(self, stream: int) -> int:
         """A number for the CUDA graph that is being captured from that stream, one for each capture; 0 for none.
 
-        Where the driver does not tell them apart, each call gives another number.
+        If the driver does not tell them apart, each call returns a different number.
         """
         status, number = ctypes.c_int(0), ctypes.c_ulonglong(0)
         for name in ("cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v2"):
@@ -191,15 +191,15 @@ class Library:
         return -next(self._unknown_graphs) if self.is_capturing(stream) else 0
 
     def synchronize(self, stream: int) -> None:
-        """Wait for what is in a stream."""
+        """Wait for all work in a stream."""
         self.call("cuStreamSynchronize", self.cuda.CUstream(stream), doing="waiting for a kernel")
 
     # -- the driver's own compiler -------------------------------------------------------------------------------
 
     def link(self, text: str, arch: str) -> tuple[bytes | None, str, str]:
-        """Compile PTX by the driver's own compiler for the GPU of the current context.
+        """Compile PTX with the driver's own compiler for the GPU of the current context.
 
-        Gives back (cubin or None, information, errors), the two texts as the compiler wrote them.
+        Returns (cubin or None, information, errors), the two texts as the compiler wrote them.
         """
         option = self.cuda.CUjit_option
         size = 1 << 16
@@ -233,22 +233,22 @@ class Library:
 
 
 def no_gpu(reason: str) -> NoGpuError:
-    """The one sentence for a machine without a GPU or driver."""
+    """The error for a machine without a GPU or driver."""
     return NoGpuError(
-        f"there is no GPU or no CUDA driver here ({reason}); the emulator would run it: pass NumPy arrays or CPU "
+        f"there is no GPU or no CUDA driver here ({reason}); the emulator can run it: pass NumPy arrays or CPU "
         "tensors, or call warploom.emulate(kernel, …)"
     )
 
 
 @once
 def load() -> Library:
-    """The driver of this machine. Raises NoGpuError where there is no driver, no GPU or no `cuda-bindings`."""
+    """The driver of this machine. Raises NoGpuError if there is no driver, no GPU or no `cuda-bindings`."""
     native = _native()
     try:
         from cuda.bindings import driver as cuda
     except ImportError:
         raise NoGpuError(
-            "the Python package cuda-bindings is missing, through which the GPU is reached; the emulator would run it",
+            "the Python package cuda-bindings, which accesses the GPU, is missing; the emulator can run it",
             hint="pip install 'warploom[gpu]'",
         ) from None
     try:
@@ -264,7 +264,7 @@ def load() -> Library:
 
 
 def _native() -> ctypes.CDLL:
-    """libcuda itself, for the calls that are made often."""
+    """libcuda itself, for frequent calls."""
     reason = ""
     for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
         try:
@@ -275,7 +275,7 @@ def _native() -> ctypes.CDLL:
 
 
 def available() -> bool:
-    """Whether there is a GPU that can be used."""
+    """True if there is a usable GPU."""
     try:
         load()
     except NoGpuError:

@@ -1,4 +1,4 @@
-"""What ptxas says about a text, line by line, with nothing built from it that is kept."""
+"""The messages of ptxas about a text, line by line, without keeping its build."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Message:
 
 
 def of(text: str, arch: str | None = None) -> list[Message]:
-    """What ptxas says about a text for a target, the one it names by default; [] where there is no ptxas.
+    """The messages of ptxas about a text for a target, by default the one it names; [] if there is no ptxas.
 
-    Functions that are defined elsewhere are not errors. Raises ToolchainError where ptxas does not run or end.
+    Functions that are defined elsewhere are not errors. Raises ToolchainError if ptxas cannot run or does not finish.
     """
     tool = toolchain.ptxas()
     if tool is None:

@@ -1,7 +1,7 @@
 """A cubin in a context, ready to launch.
 
-Loading may allocate and wait, which a stream that is being captured into a CUDA graph does not bear; so a kernel
-that is not loaded yet is refused there, with the advice to call it once before the capture.
+Loading may allocate and wait, which a stream capture does not allow. So a kernel that is not loaded yet is refused
+during a capture, with the advice to call it once before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LoadedKernel:
     Attributes:
         function, module, context: raw handles.
         device: GPU number.
-        resources: of the build, or read back from the driver where the log did not say.
+        resources: from the build, or read from the driver if the log lacks them.
     """
 
     entry: str
@@ -37,7 +37,7 @@ class LoadedKernel:
 
 
 class Modules:
-    """What is loaded in this process: one module per (build, context). Modules stay until the process ends."""
+    """Modules loaded in this process: one per (build, context). They stay until the process ends."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -49,9 +49,9 @@ class Modules:
     def kernel(
         self, build: Build, entry: str, device: int, stream: int, dynamic_smem: int = 0, cluster_size: int = 1
     ) -> LoadedKernel:
-        """The loaded entry with its attributes set. stream: where it will run, looked at for a capture.
+        """The loaded entry with its attributes set. stream: where it will run, checked for a capture.
 
-        Raises DriverError for a load during a capture, and where the driver refuses the cubin or has no such entry.
+        Raises DriverError for a load during a capture, and if the driver rejects the cubin or has no such entry.
         """
         with self._library.activated(device) as context:
             key = (build.key, context, entry, dynamic_smem, cluster_size > PORTABLE_CLUSTER)
@@ -84,7 +84,7 @@ class Modules:
         )
         handle = int(function)
         attribute = cuda.CUfunction_attribute
-        # the attribute is the function's, not the launch's: only ever raise it
+        # the attribute belongs to the function, not the launch: only ever raise it
         if dynamic_smem > self._shared_limit.get(handle, 0):
             library.call(
                 "cuFuncSetAttribute",
@@ -107,7 +107,7 @@ class Modules:
         )
 
     def _read(self, function: object, entry: str, build: Build) -> Resources:
-        """Registers and memory as the driver counts them."""
+        """Registers and memory as reported by the driver."""
         attribute = self._library.cuda.CUfunction_attribute
 
         def read(name: str) -> int:

@@ -1,4 +1,4 @@
-"""One object per process, made at its first use, also when two threads come first at the same time."""
+"""One object per process, created on first use, also if two threads use it first at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class once(Generic[T]):  # noqa: N801  (used as a decorator)
-    """Decorates a function without arguments: it runs once, later calls get its value. An exception is not kept."""
+    """Decorates a function without arguments: it runs once, later calls return its value. Exceptions are not cached."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make

@@ -1,7 +1,7 @@
-"""What a kernel costs: registers, spills, shared memory, as `ptxas -v` reports them, and how many CTAs fit on an SM.
+"""The cost of a kernel: registers, spills, shared memory, as `ptxas -v` reports them, and how many CTAs fit on an SM.
 
-Occupancy follows the CUDA C++ Programming Guide, "Multiprocessor level": registers are given to warps in units of
-256, shared memory to CTAs in units of 128 bytes plus what the system keeps.
+Occupancy follows the CUDA C++ Programming Guide, "Multiprocessor level": registers are allocated to warps in units of
+256, shared memory to CTAs in units of 128 bytes plus the system's share.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SERIALISED = re.compile(r"C751\d")
 
 @dataclass(frozen=True)
 class Resources:
-    """What one entry uses.
+    """The resources of one entry.
 
     Attributes:
         entry, arch: which kernel, for which target.
@@ -40,7 +40,7 @@ class Resources:
         barriers: named barriers.
         constant: bytes per constant bank, as (bank, bytes).
         notes: ptxas's remarks with their numbers, "C7510: Potential Performance Loss: …".
-        between_waits: where the SASS was read too, which instructions stand between the waits for MMAs; see
+        between_waits: if the SASS was read too, the instructions between the waits for MMAs; see
             `disassemble.between_waits`.
     """
 
@@ -90,9 +90,9 @@ def occupancy(arch: str, threads: int, registers: int, shared: int) -> int:
 def parse(log: str) -> dict[str, Resources]:
     """The resources of every entry in a `ptxas -v` log, by name.
 
-    A note belongs to the entry it names ("… in function 'x'"), else to the one it stands after ("Compiling entry
-    function …"). What ptxas 13.0 says before it names any entry, such as C7508 (setmaxnreg ignored), is about one of
-    them and does not say which: every entry gets it.
+    A note belongs to the entry it names ("… in function 'x'"), otherwise to the preceding one ("Compiling entry
+    function …"). Notes of ptxas 13.0 before it names any entry, such as C7508 (setmaxnreg ignored), are about one of
+    them without saying which: every entry gets them.
     """
     found: dict[str, Resources] = {}
     notes: list[tuple[str, str]] = []
@@ -131,7 +131,7 @@ def _usage(resources: Resources, line: str, registers: int) -> Resources:
 
 
 def _about(note: str, behind: str, entries: Iterable[str]) -> list[str]:
-    """The entries that a note is about; `after`: the one it stands after, or "" where it stands before all."""
+    """The entries that a note is about; `behind`: the one it follows, or "" if it precedes all."""
     named = _FUNCTION.search(note)
     if named and (named[1] in entries or not behind):
         return [named[1]]

@@ -1,7 +1,7 @@
-"""The machine code of a text, each instruction with the PTX line that it was made from.
+"""The machine code of a text, with the PTX line of each instruction.
 
-Each PTX instruction gets a `.loc` of its own line, and the disassembler of a build with line information names it.
-Such a build may use other registers than one without, and what ptxas hoists or unrolls keeps the line it came from.
+Each PTX instruction gets a `.loc` of its own line, and the disassembler of a build with line information reports it.
+Such a build may use other registers than one without, and instructions that ptxas hoists or unrolls keep their line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLACE = re.compile(r"^\s*\.(loc|file)\s")
 
 @dataclass(frozen=True)
 class MachineLine:
-    """One line of machine code: its text, its address (-1 for a label), and its PTX line, 0 where that is not known."""
+    """One line of machine code: its text, its address (-1 for a label), and its PTX line, 0 if unknown."""
 
     text: str
     address: int
@@ -35,12 +35,12 @@ class MachineLine:
 def sass_lines(text: str, entry: str, starts: Collection[int]) -> list[MachineLine]:
     """The machine code of a kernel. starts: the lines of the text, from 1, on which an instruction begins.
 
-    Raises ToolchainError where there is no nvdisasm, CompilationError where ptxas refuses the text.
+    Raises ToolchainError if there is no nvdisasm, CompilationError if ptxas rejects the text.
     """
     tool = toolchain.find("nvdisasm")
     if tool is None:
         raise ToolchainError(
-            "machine code with its lines needs nvdisasm, which is not here", hint="pip install nvidia-cuda-nvdisasm"
+            "machine code with its lines needs nvdisasm, which was not found", hint="pip install nvidia-cuda-nvdisasm"
         )
     made = build(numbered(text, starts), name=entry, entry=entry, allow_spills=True, flags=("-lineinfo",))
     with tempfile.TemporaryDirectory(prefix="warploom-") as folder:

@@ -1,7 +1,7 @@
-"""A tensor map for the hardware: the 128 opaque bytes that cuTensorMapEncode… makes of a spec and an address.
+"""A tensor map for the hardware: the 128 opaque bytes that cuTensorMapEncode… makes from a spec and an address.
 
-Encoding touches no GPU, so it may happen while a stream is captured. Maps are kept by (spec, address); a kernel gets
-them by value as `.param .align 64 .b8 name[128]`.
+Encoding does not access the GPU, so it may happen during a stream capture. Maps are cached by (spec, address); a
+kernel gets them by value as `.param .align 64 .b8 name[128]`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEPT = 4096
 def encode(spec: TensorMapSpec, address: int, library: Library | None = None) -> bytes:
     """The map's 128 bytes. address: of the tensor in GPU memory, 16-byte aligned (32 with 32-byte interleave).
 
-    Raises ArgumentError for an address that is not, DriverError where the driver refuses the map.
+    Raises ArgumentError for a misaligned address, DriverError if the driver rejects the map.
     """
     if address % spec.address_alignment:
         raise ArgumentError(
@@ -36,7 +36,7 @@ def encode(spec: TensorMapSpec, address: int, library: Library | None = None) ->
 
 
 class _Maps:
-    """Encoded maps, the least recently used forgotten first."""
+    """Encoded maps; the least recently used are dropped first."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[TensorMapSpec, int], bytes] = OrderedDict()
@@ -89,13 +89,13 @@ def _encode(spec: TensorMapSpec, address: int, library: Library) -> bytes:
             name,
             "a tensor map cannot be made",
             got=f"{spec} at {address:#x}",
-            hint="look at the box against the swizzle, and at the strides",
+            hint="check the box against the swizzle, and the strides",
         )
     return ctypes.string_at(at, MAP_BYTES)
 
 
 def _box_of(spec: TensorMapSpec) -> tuple[str, tuple[object, ...]]:
-    """The driver's function for a map, and the arguments that say what one copy moves."""
+    """The driver's function for a map, and the arguments that describe one copy."""
     if spec.pixels is None:
         return "cuTensorMapEncodeTiled", ((ctypes.c_uint32 * spec.rank)(*spec.box),)
     moved = tuple(ctypes.c_uint32(extent) for extent in spec.box)

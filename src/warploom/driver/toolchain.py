@@ -1,7 +1,7 @@
-"""Where NVIDIA's tools are: ptxas, nvdisasm, cuobjdump.
+"""Finds NVIDIA's tools: ptxas, nvdisasm, cuobjdump.
 
-Order for ptxas: `config.ptxas`, the `nvidia-cuda-nvcc` package, PATH, /usr/local/cuda. A ptxas that was asked for by
-name and is not there is an error; none at all is not: the driver's own compiler remains.
+Order for ptxas: `config.ptxas`, the `nvidia-cuda-nvcc` package, PATH, /usr/local/cuda. If a ptxas was named
+explicitly but does not exist, it is an error; if there is none at all, the driver's own compiler is used.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ class Tool:
     def run(
         self, *arguments: str | Path, cwd: Path | None = None, timeout_s: float | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run it and give back its exit status and texts. Raises ToolchainError where it cannot be started or hangs."""
+        """Run it and return its exit status and output. Raises ToolchainError if it cannot be started or hangs."""
         return _run(self.path, *arguments, cwd=cwd, timeout_s=timeout_s)
 
 
 def ptxas() -> Tool | None:
-    """The assembler, or None where there is none. Raises ToolchainError for a `config.ptxas` that does not work."""
+    """The assembler, or None if there is none. Raises ToolchainError for a `config.ptxas` that does not work."""
     chosen = config.ptxas
     if chosen is not None:
         if not Path(chosen).is_file():
             raise ToolchainError(
                 "config.ptxas (WARPLOOM_PTXAS) names a file that does not exist",
                 got=str(chosen),
-                hint="unset it, and the ptxas of the nvidia-cuda-nvcc package is used",
+                hint="unset it to use the ptxas of the nvidia-cuda-nvcc package",
             )
         return _tool("ptxas", str(chosen), "config.ptxas", _stamp(chosen))
     return find("ptxas")
 
 
 def find(name: str) -> Tool | None:
-    """A tool by name from the package, PATH or /usr/local/cuda; None where there is none that runs."""
+    """A tool by name from the package, PATH or /usr/local/cuda; None if none can be run."""
     for path, origin in _places(name):
         if path.is_file() and os.access(path, os.X_OK):
             try:
@@ -93,7 +93,7 @@ def _package_roots() -> tuple[Path, ...]:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """What changes when a tool is replaced, so that a version is asked for once per file."""
+    """Changes when a tool is replaced, so that a version is queried once per file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -107,7 +107,7 @@ def _tool(name: str, path: str, origin: str, stamp: tuple[int, int]) -> Tool:
     found = _RELEASE.search(result.stdout)
     if result.returncode or not found:
         raise ToolchainError(
-            f"{path} does not say which version of {name} it is",
+            f"{path} does not report its version of {name}",
             expected='a line "release …, V…"',
             got=(result.stderr or result.stdout).strip()[:500] or f"exit status {result.returncode}",
         )
@@ -131,4 +131,4 @@ def _run(
     except OSError as error:
         raise ToolchainError(f"{path} cannot be started: {error.strerror or error}") from None
     except subprocess.TimeoutExpired:
-        raise ToolchainError(f"{path} has not ended after {timeout_s} s") from None
+        raise ToolchainError(f"{path} has not finished after {timeout_s} s") from None
