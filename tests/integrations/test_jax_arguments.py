@@ -50,7 +50,7 @@ def test_a_vector_gives_a_vector_and_takes_vectors():
     [
         ({"alpha": "x"}, ("argument-type", "str")),
         ({"alpha": True}, ("argument-type", "bool")),
-        ({"alpha": 10**400}, ("argument", None, "a number that a float holds")),
+        ({"alpha": 10**400}, ("argument", None, "a number in the range of a float")),
         ({"beta": "x"}, ("argument-type", "str")),
         ({"bias": "x"}, ("wrong-type", "str 'x'")),
         ({"bias": 1.0}, ("wrong-type", "float 1.0")),

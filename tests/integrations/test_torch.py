@@ -181,7 +181,7 @@ def test_convert_leaves_what_it_is_told_to_and_converts_a_lone_layer():
     layer = wt.convert(torch.nn.Linear(64, 32).bfloat16())
     assert isinstance(layer, wt.Linear) and "Linear(in_features=64" in repr(layer)
     model = torch.nn.ModuleDict({"head": torch.nn.Linear(64, 8), "body": torch.nn.Linear(64, 64)}).bfloat16()
-    with pytest.warns(wt.ConversionWarning, match="head: skip= says so"):
+    with pytest.warns(wt.ConversionWarning, match="head: excluded by skip="):
         wt.convert(model, skip=lambda name, layer: name == "head")
     assert wt.converted(model) == ["body"]
 

@@ -94,7 +94,7 @@ MISTAKES = [
     ({"scale_a": "x"}, ("wrong-type", "str 'x'")),
     ({"alpha": "x"}, ("argument-type", "str")),
     ({"alpha": True}, ("argument-type", "bool")),
-    ({"alpha": 10**400}, ("argument", None, "a number that a float holds")),
+    ({"alpha": 10**400}, ("argument", None, "a number in the range of a float")),
     ({"residual": normal(8, 16), "beta": "x"}, ("argument-type", "str")),
     ({"activation": 3}, ("argument", "3")),
     ({"config": 3}, ("argument-type", "3")),

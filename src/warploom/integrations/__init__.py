@@ -1,1 +1,1 @@
-"""Plugs for frameworks, each loaded when it is named: `warploom.torch`, `warploom.jax`."""
+"""Framework plug-ins, each loaded when it is named: `warploom.torch`, `warploom.jax`."""

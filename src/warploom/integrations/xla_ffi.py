@@ -1,8 +1,8 @@
-"""XLA's foreign function interface by its C ABI: a Python function as a handler, without a compiler.
+"""XLA's foreign function interface through its C ABI: a Python function as a handler, without a compiler.
 
-The structures are those of xla/ffi/api/c_api.h, version 0.x, of which only what a handler needs is declared: buffers,
-attributes, the stream, errors, and the answer to the question for metadata that XLA asks when a handler is registered.
-Fields are found by their offsets in structures that XLA only ever extends at the end.
+The structures are those of xla/ffi/api/c_api.h, version 0.x; only what a handler needs is declared: buffers,
+attributes, the stream, errors, and the response to the metadata query that XLA makes when a handler is registered.
+Fields are accessed by their offsets in structures that XLA only extends at the end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DTYPES: dict[int, DType] = {
 
 
 class Extension(Structure):
-    """XLA_FFI_Extension_Base, and the metadata after it where its type says so."""
+    """XLA_FFI_Extension_Base, followed by the metadata if its type says so."""
 
 
 Extension._fields_ = [("size", c_size_t), ("type", c_int), ("next", POINTER(Extension)), ("metadata", c_void_p)]
@@ -140,7 +140,7 @@ class Call:
     Attributes:
         arguments, results: their memory.
         text: string attributes by name.
-        stream: asks XLA for the raw CUDA stream; only on a GPU.
+        stream: queries XLA for the raw CUDA stream; only on a GPU.
     """
 
     arguments: tuple[Memory, ...]
@@ -150,7 +150,7 @@ class Call:
 
 
 def handler(function: Callable[[Call], None]) -> tuple[Any, Any]:
-    """A PyCapsule for `jax.ffi.register_ffi_target` that calls `function`, and what must be kept alive for it.
+    """A PyCapsule for `jax.ffi.register_ffi_target` that calls `function`, and the objects to keep alive for it.
 
     An exception becomes XLA's error, with its text.
     """
@@ -171,7 +171,7 @@ def handler(function: Callable[[Call], None]) -> tuple[Any, Any]:
 
 
 def _asked_for_metadata(frame: Any) -> bool:
-    """Answer XLA's question which version a handler speaks and what may be done with it (nothing special)."""
+    """Answer XLA's query for a handler's version and traits (none)."""
     extension = frame.extension
     while extension:
         if extension.contents.type == METADATA:
@@ -184,7 +184,7 @@ def _asked_for_metadata(frame: Any) -> bool:
 
 
 def _minor(frame: Any) -> int:
-    """The minor version: XLA's own where it says so, for nothing is used here that a later one changed."""
+    """The minor version: XLA's own if it reports one, because nothing that a later one changed is used here."""
     return frame.api.contents.version.minor if frame.api else 1
 
 
@@ -193,7 +193,7 @@ def _call(frame: Any) -> Call:
         wanted = StreamArguments(ctypes.sizeof(StreamArguments), None, frame.context, None)
         failed = FUNCTION(frame.api.contents.stream_get)(ctypes.addressof(wanted))
         if failed:
-            raise RuntimeError("XLA does not say its stream")
+            raise RuntimeError("XLA does not report its stream")
         return int(wanted.stream or 0)
 
     return Call(_memories(frame.arguments), _memories(frame.results), _texts(frame.attributes), stream)
@@ -206,7 +206,7 @@ def _memories(values: Any) -> tuple[Memory, ...]:
             raise ArgumentTypeError("XLA passes something that is not a buffer", got=int(values.types[at]))
         buffer = ctypes.cast(values.values[at], POINTER(Buffer)).contents
         if buffer.dtype not in DTYPES:
-            raise ArgumentTypeError("XLA passes a type that no kernel can use", got=f"XLA_FFI_DataType {buffer.dtype}")
+            raise ArgumentTypeError("XLA passes an unsupported type", got=f"XLA_FFI_DataType {buffer.dtype}")
         shape = tuple(buffer.dims[axis] for axis in range(buffer.rank))
         found.append(Memory(int(buffer.data or 0), shape, DTYPES[buffer.dtype]))
     return tuple(found)

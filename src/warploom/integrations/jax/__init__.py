@@ -3,9 +3,9 @@
     import warploom.jax
     y = jax.jit(lambda x, w: warploom.jax.matmul(x, w, activation="silu"))(x, w)
 
-XLA calls a handler of Python by its C ABI (`xla_ffi`); nothing is compiled on the user's machine. On a GPU the kernel
-is launched on XLA's own stream; on the CPU the emulator runs it. Tests run the same handler on the CPU;
-`benchmarks/jax_on_gpu.py` tries stream order, donation and calls in flight on a GPU.
+XLA calls a Python handler through its C ABI (`xla_ffi`); nothing is compiled on the user's machine. On a GPU the
+kernel is launched on XLA's own stream; on the CPU the emulator runs it. Tests run the same handler on the CPU;
+`benchmarks/jax_on_gpu.py` tests stream order, donation and calls in flight on a GPU.
 """
 
 from __future__ import annotations
@@ -49,13 +49,12 @@ JAX = SimpleNamespace(where=jnp.where, exp=jnp.exp, tanh=jnp.tanh, erf=jax.scipy
 
 
 def matmul(a: Any, b: Any, **options: Any) -> Any:
-    """As `warploom.matmul`, for JAX arrays and inside of `jit`, `grad` and `vmap`. Raises as it does, at trace time.
+    """Like `warploom.matmul`, for JAX arrays and inside `jit`, `grad` and `vmap`. Raises its errors, at trace time.
 
-    There is no `out=` (XLA owns memory; donate an argument for it), and `config=`, `scale_out=` and `amax=` are
-    refused. `constant_weights=` changes nothing here: XLA may move `b` right before the product, so a promise about
-    your array says nothing about what the kernel reads. NumPy arrays become JAX's, as in jax.numpy. Arrays are
-    row-major to XLA: a b of eight bits or f32 is transposed first, which costs nothing where it is a transpose itself
-    (`w.T`).
+    There is no `out=` (XLA owns memory; donate an argument instead), and `config=`, `scale_out=` and `amax=` are
+    refused. `constant_weights=` has no effect: XLA may move `b` right before the product, so a promise about your array
+    says nothing about what the kernel reads. NumPy arrays become JAX arrays, as in jax.numpy. Arrays are row-major to
+    XLA: a b of eight bits or f32 is transposed first, which costs nothing if it is a transpose itself (`w.T`).
     """
     check_names("matmul", options)
     options = {name: value for name, value in options.items() if value is not None and name != "constant_weights"}
@@ -83,7 +82,7 @@ matmul.__signature__ = signature(out=False)  # type: ignore[attr-defined]
 
 
 def linear(x: Any, weight: Any, bias: Any = None, **options: Any) -> Any:
-    """x Wᵀ + bias with W (N, K); options as `matmul`'s. A vector x (K,) gives a vector (N,)."""
+    """x Wᵀ + bias with W (N, K); options as in `matmul`. A vector x (K,) gives a vector (N,)."""
     x, weight = accepted(x, "x"), accepted(weight, "weight")
     check_linear(x.shape, weight.shape)
     if x.ndim != 1:
@@ -103,10 +102,10 @@ def accepted(value: Any, name: str) -> Any:
     if other.framework == "numpy":
         return jnp.asarray(value)
     raise ArgumentTypeError(
-        f"argument `{name}` is not a JAX array, and others of the call are",
+        f"argument `{name}` is not a JAX array, but others of the call are",
         expected="a jax.Array or a NumPy array",
         got=other.describe(),
-        hint="jax.dlpack.from_dlpack and torch.from_dlpack make the one of the other, in the same memory",
+        hint="jax.dlpack.from_dlpack and torch.from_dlpack convert one to the other, in the same memory",
     )
 
 
@@ -147,7 +146,7 @@ def _forward(static: tuple[Any, ...], arrays: dict[str, Any]) -> tuple[Any, dict
 
 
 def _backward(static: tuple[Any, ...], arrays: dict[str, Any], grad: Any) -> tuple[dict[str, Any]]:
-    """Gradients of all arrays; both products' by this library. What came before an activation is computed again."""
+    """Gradients of all arrays; both products use this library. The input of an activation is recomputed."""
     if "scale_a" in arrays or 1 in (arrays["a"].dtype.itemsize, arrays["b"].dtype.itemsize):
         raise ArgumentError(
             "gradients of products with eight-bit operands or array scales are not supported",
@@ -222,7 +221,7 @@ def _call(static: tuple[Any, ...], arrays: dict[str, Any]) -> Any:
 
 
 def _padded(array: Any, name: str, n: int, wide: int, by_rows: bool) -> Any:
-    """An array whose rows begin at multiples of 16 bytes: padded with zeros along K, and along N where D needs it."""
+    """An array whose rows start at multiples of 16 bytes: zero-padded along K, and along N if D needs it."""
     if name in ("a", "b"):
         step = ALIGNED // np.dtype(array.dtype).itemsize
         k_axis = -1 if name == "a" or by_rows else -2
@@ -256,7 +255,7 @@ class Products(Handlers):
         return run(request, out, stream).launches
 
     def request(self, call: Call, device: str, index: int) -> tuple[Request, ArrayView]:
-        """The call as `gemm` reads it, and its output."""
+        """The call as a checked request, and its output."""
         described = json.loads(call.text["call"])
         views = {
             name: seen(memory, name, device, index)
@@ -272,5 +271,5 @@ class Products(Handlers):
 
 @lru_cache(maxsize=1)
 def registered() -> Products:
-    """The handlers, registered with XLA once a process."""
+    """The handlers, registered with XLA once per process."""
     return Products(TARGET)

@@ -1,4 +1,4 @@
-"""What XLA calls: handlers of both platforms, and the launches that they know."""
+"""The handlers that XLA calls, for both platforms, and their remembered launches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...runtime.launch_template import Launched, Template
 from ..xla_ffi import Call, Memory, handler
 
 ALIGNED = 16
-"""Bytes that rows begin at multiples of."""
+"""Rows start at multiples of this many bytes."""
 
 
 def seen(
@@ -39,10 +39,10 @@ def _host(memory: Memory) -> np.ndarray:
 
 
 class Handlers:
-    """The handlers of one target. A subclass says what a call computes.
+    """The handlers of one target. A subclass defines what a call computes.
 
     Args:
-        target: under which XLA knows it.
+        target: the name under which XLA knows it.
     """
 
     def __init__(self, target: str) -> None:
@@ -56,11 +56,11 @@ class Handlers:
             jax.ffi.register_ffi_target(target, capsule, platform=platform)
 
     def compute(self, call: Call, device: str, index: int, stream: int | None) -> Sequence[Launched] | None:
-        """Compute a call; its launches, where they alone repeat it."""
+        """Compute a call. Returns its launches if they alone repeat it."""
         raise NotImplementedError
 
     def names(self, call: Call) -> tuple[str, ...]:
-        """What launches call its arguments and results, in their order."""
+        """The launches' names of its arguments and results, in their order."""
         raise NotImplementedError
 
     def on_cpu(self, call: Call) -> None:
@@ -68,7 +68,7 @@ class Handlers:
         self.compute(call, "cpu", 0, None)
 
     def on_gpu(self, call: Call) -> None:
-        """One call on XLA's stream. A call of a kind that came before only moves its launch to the new addresses."""
+        """One call on XLA's stream. A call of a known kind only moves its launch to the new addresses."""
         stream = call.stream()
         memories = (*call.arguments, *call.results)
         pointers = tuple(memory.pointer for memory in memories)
@@ -83,7 +83,7 @@ class Handlers:
             launch(stream)
 
     def _made(self, call: Call, kind: Any, device: int, pointers: tuple[int, ...], stream: int) -> Any:
-        """The launches for these addresses, or None where the call was run on the way."""
+        """The launches for these addresses, or None if the call was run on the way."""
         templates = self._launches.get((kind, device))
         if templates is not None:
             ready = tuple(template.at(pointers) for template in templates)

@@ -3,13 +3,13 @@
     import warploom.torch
     y = warploom.torch.linear(x, weight, bias, activation="silu")     # or warploom.linear, the same
 
-Three ways lead to one kernel. An eager call without a gradient goes straight to `warploom.operators`, which knows the
-tensors by their addresses. With a gradient it goes through an `autograd.Function`; both gradients are products of the
-same library. Under `torch.compile` it is the operator `warploom::matmul`, which has a fake implementation and a formula
-for its gradient, so that nothing breaks the graph. The operator has all of `matmul` but `scale_out=` and `amax=`: a
-call with these ends the graph, and with fullgraph=True is refused.
+All of them use the same kernel. An eager call without a gradient goes directly to `warploom.operators`, which knows
+the tensors by their addresses. With a gradient it goes through an `autograd.Function`; both gradients are products of
+this library. Under `torch.compile` it is the operator `warploom::matmul`, which has a fake implementation and a
+gradient formula, so that nothing breaks the graph. The operator has all arguments of `matmul` but `scale_out=` and
+`amax=`: a call with these breaks the graph, and with fullgraph=True is refused.
 
-A configuration and a promise of constant weights are for the product they were given with, not for its gradients'.
+A configuration and a promise of constant weights apply to the product they were given with, not to its gradients.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def gradients(
     needed: tuple[bool, ...], grad: Tensor, a: Tensor, b: Tensor, bias: Tensor | None,
     c: Tensor | None, gate: Tensor | None, alpha: float, beta: float, activation: str | None,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """The gradients of a, b, bias, c and gate where they are `needed`.
+    """The gradients of a, b, bias, c and gate if they are `needed`.
 
-    What came before the activation is not kept: it is computed again, one product more, where there is an activation or
-    a gate that wants a gradient. dA = alpha dZ Bᵀ and dB = alpha Aᵀ dZ, both through this library.
+    The input of the activation is not kept: it is recomputed with one more product if there is an activation, or a gate
+    that requires a gradient. dA = alpha dZ Bᵀ and dB = alpha Aᵀ dZ, both with this library.
     """
     need_a, need_b, need_bias, need_c, need_gate = needed
     inner = grad
@@ -80,7 +80,7 @@ def gradients(
     b_grad = None
     if need_b:
         left, right = (a, inner) if b.ndim > 2 else (flat(a), flat(inner))
-        if b.stride(-2) == 1:  # a weight's transpose: its gradient is made in the weight's own order
+        if b.stride(-2) == 1:  # a weight's transpose: its gradient has the weight's own order
             b_grad = fit(product(right.mT, left, alpha=alpha, out_dtype=b.dtype).mT, b)
         else:
             b_grad = fit(product(left.mT, right, alpha=alpha, out_dtype=b.dtype), b)
@@ -109,7 +109,7 @@ def sum_to(grad: Tensor, bias: Tensor) -> Tensor:
 
 
 def product(a: Tensor, b: Tensor, **options: Any) -> Tensor:
-    """A product without gradient: the operator where somebody traces, the library itself elsewhere."""
+    """A product without gradient: the operator while tracing, otherwise the library itself."""
     if torch.compiler.is_compiling() or traced(a) or traced(b):
         return operator(a, b, options)
     with torch.no_grad():
@@ -125,7 +125,7 @@ class Product(torch.autograd.Function):
         options: dict[str, Any],
     ) -> Tensor:  # fmt: skip
         """`options`: alpha, beta, activation, out_dtype, config, accumulate, constant_weights. The last is a promise
-        about the time of this product; those of the gradient do without it, as without the configuration."""
+        about this product; the gradient's products use neither it nor the configuration."""
         ctx.save_for_backward(a, b, bias, c, gate)
         ctx.options = options
         tensors = {"bias": bias, "c": c, "gate": gate}
@@ -148,7 +148,7 @@ class Product(torch.autograd.Function):
 # -- the operator --------------------------------------------------------------------------------------------------
 
 POSITIONAL = tuple(name for name in ARRAYS if BY_NAME[name].in_graph)
-"""Tensors are positional: torch registers a gradient for no other operators."""
+"""Tensors are positional: torch registers gradients only for such operators."""
 _TYPES = {
     "number": "float", "word": "str", "type": "ScalarType?", "flag": "bool", "config": "str?",
 }  # fmt: skip
@@ -163,11 +163,11 @@ SCHEMA = (
 OUT_SCHEMA = (
     SCHEMA.replace("matmul(", "matmul_out(").replace("*, ", "*, Tensor(a!) out, ").replace("-> Tensor", "-> ()")
 )
-"""`config` is what `spelled` gives."""
+"""`config` is the result of `spelled`."""
 
 
 def operator(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
-    """A call of `warploom::matmul`. Raises ArgumentTypeError for what the operators do not know."""
+    """A call of `warploom::matmul`. Raises ArgumentTypeError for anything that the operators do not support."""
     check_sizes(a, b)
     if sharded(a, b):
         if not torch.compiler.is_compiling():
@@ -180,9 +180,9 @@ def operator(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
         if name in BY_NAME and not BY_NAME[name].in_graph:
             end_graph(f"{name}= is not an argument of the operator warploom::matmul")
             raise ArgumentTypeError(
-                f"{name}= is not an argument of the operator warploom::matmul, which a graph has in place of matmul",
+                f"{name}= is not an argument of the operator warploom::matmul, which replaces matmul in a graph",
                 expected="a, b, residual, " + ", ".join(each.name for each in ARGUMENTS if each.in_graph),
-                hint="call it outside of the graph",
+                hint="call it outside the graph",
             )
     for name in ("activation", "accumulate"):
         if not isinstance(given.get(name, ""), str):
@@ -243,7 +243,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any
 
 def _backward(ctx: Any, grad: Tensor) -> Any:
     a, b, bias, c, gate = ctx.saved_tensors
-    names = ("a", "b", *POSITIONAL)[: len(ctx.needs_input_grad)]  # arguments at the end that were left out
+    names = ("a", "b", *POSITIONAL)[: len(ctx.needs_input_grad)]  # trailing arguments may be omitted
     wanted = dict(zip(names, ctx.needs_input_grad, strict=True))
     needed = tuple(wanted.get(name, False) for name in DIFFERENTIABLE)
     found = dict(zip(DIFFERENTIABLE, gradients(needed, grad, a, b, bias, c, gate, *ctx.options), strict=True))
@@ -260,7 +260,7 @@ def no_gradient_of_fp8() -> ArgumentTypeError:
 
 
 def _register() -> Any:
-    """Define the operators; the library object must stay."""
+    """Define the operators; the library object must stay alive."""
     library = torch.library.Library(NAMESPACE, "DEF")
     define(library, SCHEMA, _run, _fake, _backward, _setup)
     define(library, OUT_SCHEMA, _run_out, _fake_out)
@@ -274,10 +274,10 @@ _LIBRARY = _register()
 
 
 def dispatch(what: str, a: Tensor, b: Tensor, out: Tensor | None, options: dict[str, Any]) -> Tensor:
-    """A call of "matmul" or "linear" that wants more than a product: a gradient, autocast, or a tracer.
+    """A call of "matmul" or "linear" that needs more than a product: a gradient, autocast, or a tracer.
 
-    Tensors of a subclass that has no `__torch_dispatch__` are computed with as the plain tensors they are, and give
-    one. Raises ArgumentError for `out` where a gradient is wanted.
+    Tensors of a subclass without `__torch_dispatch__` are treated as the plain tensors they are, and give one.
+    Raises ArgumentError for `out` if a gradient is required.
     """
     options = {name: value for name, value in options.items() if value is not None}
     check(what, a, b, out, options)
@@ -291,7 +291,7 @@ def dispatch(what: str, a: Tensor, b: Tensor, out: Tensor | None, options: dict[
     wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, out) if tensor is not None)
     if wanted and out is not None:
         raise ArgumentError(
-            "a product that wants a gradient cannot be written into `out`",
+            "a product that requires a gradient cannot be written into `out`",
             expected="no out=, or tensors without requires_grad",
             hint="call it under torch.no_grad()",
             code="not-writable",
@@ -319,9 +319,9 @@ def with_gradient(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
 
 
 def cast(a: Tensor, b: Tensor, options: dict[str, Any]) -> tuple[Tensor, Tensor, dict[str, Any]]:
-    """Under autocast, f32 operands become the type it asks for, and what is added or multiplied follows the result.
+    """Under autocast, f32 operands get the requested type, and addends and factors follow the result.
 
-    A promise of constant weights is not about the copy of them that is made then.
+    A promise of constant weights does not cover the copy of them that is made then.
     """
     kind = a.device.type
     if kind not in ("cuda", "cpu") or not torch.is_autocast_enabled(kind):
@@ -361,7 +361,7 @@ def traced_linear(
 
 
 matmul, linear = calls.matmul, calls.linear
-# Dynamo follows this attribute instead of the function's own text, whose tables of addresses it could not trace; an
+# Dynamo follows this attribute instead of the function's own code, whose tables of addresses it could not trace; an
 # eager call does not see it.
 matmul._torchdynamo_inline = traced_matmul  # type: ignore[attr-defined]
 linear._torchdynamo_inline = traced_linear  # type: ignore[attr-defined]

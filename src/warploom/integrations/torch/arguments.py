@@ -1,11 +1,11 @@
-"""PyTorch: the arguments of a call in which torch has a word, looked at before any of them is used.
+"""PyTorch: checks of the arguments on which torch itself relies, before any of them is used.
 
-`warploom.operators` checks whatever it computes. Autograd, autocast and torch.compile touch the arguments before
-that; what they rely on is checked here, and brought into the form they can carry: numbers among the scales become
+`warploom.operators` checks whatever it computes. Autograd, autocast and torch.compile use the arguments before that;
+what they rely on is checked here, and converted to the form that they can carry: numbers among the scales become
 part of alpha, `residual` becomes c with beta = 1, a configuration becomes text.
 
-Where torch.compile reads a wrong argument, the graph ends before the call, which then says what is wrong as an eager
-one does; with fullgraph=True torch's error has the sentence.
+If torch.compile traces a wrong argument, the graph breaks before the call, which then reports the error like an eager
+one; with fullgraph=True torch's error contains the sentence.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ OUTPUTS = {
     for each in (dtypes.bf16, dtypes.f16, dtypes.f32, dtypes.e4m3, dtypes.e5m2, dtypes.s32)
     for name in (each.name, dtypes.torch_name(each))
 }
-"""Types of results by their names, for torch.compile cannot read how `dtypes.of` finds them."""
+"""Types of results by name, because torch.compile cannot trace `dtypes.of`."""
 
 
 # -- tensors -------------------------------------------------------------------------------------------------------
 
 
 def traced(tensor: Tensor) -> bool:
-    """Whether a tensor's class computes in its own way: fake, functional, distributed. It may have no memory."""
+    """True if a tensor's class computes differently: fake, functional, distributed. It may have no memory."""
     kind = type(tensor)
     if kind in (torch.Tensor, torch.nn.Parameter):
         return False
@@ -46,14 +46,14 @@ def traced(tensor: Tensor) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A tensor of a class that only names it differently, as the torch.Tensor it is; anything else as it is."""
+    """A tensor of a subclass without its own behaviour, as the torch.Tensor it is; anything else unchanged."""
     if not isinstance(value, Tensor) or type(value) in (torch.Tensor, torch.nn.Parameter) or traced(value):
         return value
     return value.as_subclass(torch.Tensor)
 
 
 def check(what: str, a: Any, b: Any, out: Any, options: Mapping[str, Any]) -> None:
-    """Raise ArgumentTypeError for what is not a torch tensor, ArgumentError for `x` and `weight` that do not fit.
+    """Raise ArgumentTypeError for anything but a torch tensor, ArgumentError for `x` and `weight` that do not match.
 
     what: "matmul" or "linear"; options: those that are given.
     """
@@ -79,7 +79,7 @@ def _no_tensor(value: Any, name: str) -> NoReturn:
     end_graph(f"argument `{name}` is not a torch tensor")
     other = view(value, name)
     raise ArgumentTypeError(
-        f"argument `{name}` is not a torch tensor, and with a gradient, autocast or torch.compile all arrays are",
+        f"argument `{name}` is not a torch tensor, which a gradient, autocast or torch.compile requires",
         expected="a torch.Tensor",
         got=other.describe(),
         hint="torch.from_numpy or torch.from_dlpack gives a tensor that shares its memory",
@@ -102,7 +102,7 @@ def check_sizes(a: Tensor, b: Tensor) -> None:
 
 
 def end_graph(why: str) -> None:
-    """Where torch.compile reads this, let the call be made outside of the graph; fullgraph=True raises `why`."""
+    """While torch.compile traces, let the call be made outside the graph; fullgraph=True raises `why`."""
     if torch.compiler.is_compiling():
         torch._dynamo.graph_break(msg=f"warploom: {why}")
 
@@ -110,7 +110,7 @@ def end_graph(why: str) -> None:
 def rows(
     x: Tensor, weight: Tensor, out: Tensor | None, options: dict[str, Any]
 ) -> tuple[Tensor, Tensor, Tensor | None, dict[str, Any], bool]:
-    """The operands of `linear` as `matmul` takes them, and whether x is a vector, as what goes with it may be then."""
+    """The operands of `linear` in the form of `matmul`, and True if x is a vector, like what goes with it."""
     if x.ndim != 1:
         return x, weight.mT, out, options, False
     options = {
@@ -123,7 +123,7 @@ def rows(
 
 
 def settled(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with numbers checked, those among the scales in alpha, and residual as c.
+    """The options with numbers checked, those among the scales merged into alpha, and residual as c.
 
     Raises ArgumentError and ArgumentTypeError.
     """
@@ -153,19 +153,19 @@ def settled(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def number(value: Any, name: str) -> float:
-    """A Python number as a float. Raises ArgumentTypeError for what is none, ArgumentError for what no float holds."""
+    """A Python number as a float. Raises ArgumentTypeError for anything else, ArgumentError if it is too large."""
     if isinstance(value, Real) and not isinstance(value, bool):
         try:
             return float(value)
         except OverflowError:
             end_graph(f"{name}= is too large")
-            raise ArgumentError(f"{name}= is too large", expected="a number that a float holds") from None
+            raise ArgumentError(f"{name}= is too large", expected="a number in the range of a float") from None
     end_graph(f"{name}= is not a number")
     raise ArgumentTypeError(f"{name}= is not a number", expected="an int or a float", got=type(value).__name__)
 
 
 def result_dtype(wanted: Any) -> torch.dtype:
-    """out_dtype= as torch has it. Raises ArgumentTypeError for what is not a type."""
+    """out_dtype= as a torch dtype. Raises ArgumentTypeError for anything that is not a type."""
     if isinstance(wanted, torch.dtype):
         return wanted
     name = wanted.name if isinstance(wanted, dtypes.DType) else wanted
@@ -182,10 +182,10 @@ TRIED = (2, 7)
 
 
 def untraced(function: Any) -> None:
-    """Keep torch.compile from reading a function that a graph has ended before, and all that it calls.
+    """Keep torch.compile from tracing a function before which a graph has ended, and everything that it calls.
 
-    This is not a public part of torch: it is used from the oldest version on that it was tried with (2.7.1, 2.11,
-    2.13), and where it is missing, torch.compile reads on and may report what it found in another way.
+    This is not a public part of torch. It is used from the oldest version with which it was tried (2.7.1, 2.11, 2.13);
+    if it is missing, torch.compile continues to trace and may report the error in another way.
     """
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < TRIED:
         return

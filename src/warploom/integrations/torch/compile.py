@@ -1,12 +1,12 @@
-"""`torch.compile(model, backend="warploom")`: Inductor, with products, and what follows them, by this library.
+"""`torch.compile(model, backend="warploom")`: Inductor, with products and their epilogues computed by this library.
 
     linear(x, w, b)                           ->   warploom::matmul(x, wᵀ, bias=b)
     activation(linear(x, w))                  ->   the same, activation=...
     activation(linear(x, w)) * y              ->   the same, gate=y
     residual + linear(x, w)                   ->   the same, c=residual, beta=1
 
-Dynamo's graph is rewritten before gradients and decompositions, so a training step profits too (the operator has a
-gradient). Everything else is Inductor's. Products of 16-bit floats are taken whose rows TMA can address.
+Dynamo's graph is rewritten before gradients and decompositions, so a training step benefits too (the operator has a
+gradient). Everything else is Inductor's. Products of 16-bit floats are replaced if TMA can address their rows.
 
     torch.compile(model, backend="warploom")
     torch.compile(model, backend="warploom", options={"mode": "max-autotune"})     one of Inductor's modes
@@ -51,13 +51,13 @@ def backend(graph: fx.GraphModule, inputs: Sequence[Any], *, options: dict[str, 
 
 
 def register() -> None:
-    """Make Dynamo know the backend's name, once."""
+    """Register the backend's name with Dynamo, once."""
     if NAME not in torch._dynamo.list_backends(exclude_tags=()):
         torch._dynamo.register_backend(backend, name=NAME)
 
 
 def rewrite(graph: fx.GraphModule) -> int:
-    """Put this library's operator in the place of products, in place. Gives back how many."""
+    """Replace products by this library's operator, in place. Returns their number."""
     count = 0
     for node in list(graph.graph.nodes):
         if is_product(node):
@@ -71,7 +71,7 @@ def rewrite(graph: fx.GraphModule) -> int:
 
 
 def is_product(node: fx.Node) -> bool:
-    """Whether a node is a linear layer's product that the library computes without copying an operand."""
+    """True if a node is a linear layer's product that the library computes without copying an operand."""
     if node.op != "call_function" or node.target not in LINEAR or node.kwargs or len(node.args) not in (2, 3):
         return False
     x, weight = value_of(node.args[0]), value_of(node.args[1])
@@ -86,13 +86,13 @@ def is_product(node: fx.Node) -> bool:
 
 
 def value_of(node: Any) -> Tensor | None:
-    """The tensor, without memory, that a node stands for."""
+    """The tensor, without memory, that a node represents."""
     found = node.meta.get("example_value") if isinstance(node, fx.Node) else None
     return found if isinstance(found, Tensor) else None
 
 
 def _end_of(product: fx.Node) -> tuple[fx.Node, dict[str, Any]]:
-    """The last node that the kernel of a product can do, and what it does besides."""
+    """The last node that the kernel of a product can compute, and the options for it."""
     last, options = product, {}
     after = _only_user(last)
     if after is not None and (name := activation_of(after)) is not None:
@@ -112,7 +112,7 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 
 def activation_of(node: fx.Node) -> str | None:
-    """The library's name of an activation that a node applies to its only tensor."""
+    """The library's name for an activation that a node applies to its only tensor."""
     if node.op != "call_function" or node.kwargs.get("inplace") or len(node.args) > 1:
         return None
     if node.target in (F.silu, torch._C._nn.silu if hasattr(torch._C._nn, "silu") else F.silu):
@@ -139,7 +139,7 @@ def _other(node: fx.Node, mine: fx.Node, targets: Sequence[Callable[..., Any]]) 
 
 
 def _replace(graph: fx.Graph, product: fx.Node, last: fx.Node, options: dict[str, Any]) -> None:
-    """One call of the operator in the place of `last`, where all that it needs is known."""
+    """Put one call of the operator in the place of `last`, if all that it needs is known."""
     x, weight, *bias = product.args
     if bias and bias[0] is not None:
         options = {**options, "bias": bias[0]}
@@ -155,6 +155,6 @@ def _replace(graph: fx.Graph, product: fx.Node, last: fx.Node, options: dict[str
 
 
 def _before(last: fx.Node, product: fx.Node) -> fx.Node | None:
-    """The node between a product and the end of what is fused, if there is one."""
+    """The node between a product and the end of the fused part, if there is one."""
     between = _only_user(product)
     return between if between is not None and between is not last else None

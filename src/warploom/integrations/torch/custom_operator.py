@@ -1,4 +1,4 @@
-"""PyTorch: one operator of this library, as `torch.library` knows it, and gradients that have none themselves."""
+"""PyTorch: registers an operator of this library with `torch.library`, and refuses second derivatives."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def define(
     library: torch.library.Library, schema: str, run: Callable[..., Any], fake: Callable[..., Any],
     backward: Callable[..., Any] | None = None, setup: Callable[..., Any] | None = None,
 ) -> None:  # fmt: skip
-    """Define an operator in a library object, which must stay as long as the operator.
+    """Define an operator in a library object, which must live as long as the operator.
 
     Args:
         schema: its name, arguments and results.
-        run: computes it, on each of DEVICES. fake: makes results of its shapes and types.
+        run: computes it, on each of DEVICES. fake: creates results with its shapes and types.
         backward, setup: its gradient, and what is kept for it; without them it has none.
     """
     name = schema.partition("(")[0]
@@ -34,7 +34,7 @@ def define(
 
 
 def no_second_derivative(of: str, hint: str) -> Callable[..., Any]:
-    """A backward of a gradient that refuses: torch would take a gradient without one for zero."""
+    """A backward function that refuses: torch would otherwise take a missing gradient for zero."""
 
     def refuse(*_: Any) -> Any:
         raise ArgumentError(f"{of} has no second derivative", expected="gradients of results, once", hint=hint)
@@ -48,8 +48,8 @@ _refuse = no_second_derivative(
 
 
 def define_both(forward: tuple[Any, ...], backward: tuple[Any, ...]) -> torch.library.Library:
-    """Define an operator of attention and that of its gradient, each by the arguments of `define` behind the library;
-    the library object that is returned must stay."""
+    """Define an attention operator and its gradient operator, each by the arguments of `define` after the library;
+    the returned library object must stay alive."""
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     define(library, *forward)
     schema, run, fake = backward
@@ -58,7 +58,7 @@ def define_both(forward: tuple[Any, ...], backward: tuple[Any, ...]) -> torch.li
 
 
 class Once(torch.autograd.Function):
-    """A gradient that has none itself: `Once.apply(gradient, *what it depends on)`."""
+    """A gradient without a gradient of its own: `Once.apply(gradient, *what it depends on)`."""
 
     @staticmethod
     def forward(ctx: Any, gradient: torch.Tensor, *_: Any) -> torch.Tensor:

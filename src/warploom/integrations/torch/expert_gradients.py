@@ -1,11 +1,11 @@
-"""PyTorch: the gradients of experts that are on several GPUs.
+"""PyTorch: the gradients of experts that are distributed over several GPUs.
 
 With z the product of a token's row x and one of its experts' W, f the activation, c the weight and g the gradient of y,
 
     dz = c g f'(z)     dx = the sum over its experts of dz W     dc = the sum over columns of g f(z)     dW = dzᵀ x
 
-dx is `experts_matmul` with transposed matrices. z, where it is wanted, is made again by `experts_matmul` with every
-entry (a token and one of its experts) as a token of its own, weight 1: it has been rounded to the type of x. For dW the
+dx is `experts_matmul` with transposed matrices. z, if needed, is recomputed by `experts_matmul` with every
+entry (a token and one of its experts) as a separate token of weight 1: it has been rounded to the type of x. For dW the
 rows x and dz go to the GPUs of their experts by the group's all-to-all, and each expert has a product.
 """
 
@@ -31,7 +31,7 @@ def setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Of all arguments of the operator. All ranks come here together, and want the same ones."""
+    """The gradients of the operator's arguments. All ranks call this together, and need the same ones."""
     x, experts, weights, w = ctx.saved_tensors
     of_x, _, of_weights, of_w, *_ = ctx.needs_input_grad
     grad, f, (tokens, topk) = grad.contiguous(), ctx.activation, experts.shape
@@ -69,8 +69,8 @@ def _experts(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, group: str,
 def of_w(x: Tensor, dz: Tensor, experts: Tensor, group: str, local: int) -> Tensor:
     """The gradient of this rank's matrices (local, N, K).
 
-    x: (tokens, K). dz: (tokens x topk, N). experts: (tokens, topk). By all ranks of the group; sizes of what travels
-    are read on the host.
+    x: (tokens, K). dz: (tokens x topk, N). experts: (tokens, topk). Called by all ranks of the group; the sizes of the
+    exchanged data are read on the host.
     """
     known = group_of(group)
     flat, topk = experts.reshape(-1).long(), experts.shape[1]

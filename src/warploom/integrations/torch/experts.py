@@ -1,8 +1,8 @@
-"""PyTorch: a mixture of experts whose experts are on several GPUs, in one launch.
+"""PyTorch: a mixture of experts distributed over several GPUs, in one launch.
 
     y = warploom.torch.distributed.experts_matmul(x, experts, weights, w, group)
 
-Rows of tokens go to the GPUs of their experts, are multiplied there, come back and are added up with their weights
+Rows of tokens go to the GPUs of their experts, are multiplied there, return and are added with their weights
 (`kernels.hopper.expert_parallel`). Under `torch.compile` it is the operator `warploom::experts_matmul`.
 """
 
@@ -32,25 +32,25 @@ def experts_matmul(
     activation: str | None = None, scale_x: Tensor | None = None, scale_w: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The sum over a token's experts of weight x activation(x Wᵀ), tokens and experts on all ranks.
+    """The sum over a token's experts of weight x activation(x Wᵀ), with tokens and experts on all ranks.
 
-    Products come back rounded to the type of x, and are added up in f32 in the order of a token's experts: the same
-    bits each time.
+    Products come back rounded to the type of x, and are added in f32 in the order of a token's experts, so the result
+    is deterministic.
 
-    x, weights and w have gradients (`expert_gradients`); all ranks want the same ones, and come to the backward pass
+    x, weights and w have gradients (`expert_gradients`); all ranks need the same ones, and run the backward pass
     together. With `out` or scales there is none.
 
     Args:
         x: (tokens, K), this rank's, contiguous; bf16 or f16, or eight bits with scales. Ranks may have different
             numbers of tokens, or none.
-        experts: (tokens, topk) int32, of all ranks' experts; any other number is none and adds nothing.
+        experts: (tokens, topk) int32, indices over all ranks' experts; any other number means none and adds nothing.
         weights: (tokens, topk) f32.
-        w: (experts / ranks, N, K), contiguous: the matrices of experts rank x experts / ranks and on.
-        group: the process group, the default one by default.
-        capacity: the most tokens that any rank has, the same number on all; x's by default. Memory is made for all
-            ranks' rows to go to one of them: ranks x capacity x topk of K.
+        w: (experts / ranks, N, K), contiguous: the matrices of the experts from rank x experts / ranks on.
+        group: the process group; by default the default one.
+        capacity: the maximum number of tokens of any rank, equal on all ranks; x's by default. Memory is allocated for
+            all ranks' rows going to one of them: ranks x capacity x topk of K.
         activation: "relu", "gelu", "gelu_tanh" or "silu".
-        scale_x, scale_w: f32, of x and w of e4m3 or e5m2: (tokens,), and (experts,) of all ranks' experts, the same on
+        scale_x, scale_w: f32, for x and w of e4m3 or e5m2: (tokens,), and (experts,) for all ranks' experts, equal on
             all. The result is bf16; there is no activation then, and no gradient.
         out: (tokens, N), contiguous.
 
@@ -82,7 +82,7 @@ def _fake(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, *more: Any) ->
 
 
 def _register() -> Any:
-    """Define the operator; the library object must stay."""
+    """Define the operator; the library object must stay alive."""
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     define(library, SCHEMA, _run, _fake, expert_gradients.backward, expert_gradients.setup)
     refuse = no_second_derivative("experts_matmul", "a mixture of experts of torch's own products has one")

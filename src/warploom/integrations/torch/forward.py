@@ -1,4 +1,4 @@
-"""The text of a module's `forward`, read and rewritten: where products can be computed together, or with what follows.
+"""Rewrites the code of a module's `forward` where products can be computed together, or with what follows them.
 
     q = self.q_proj(x).view(s)
     k = self.k_proj(x).view(s)             ->   q, k, v = fused.together(x, self.q_proj, self.k_proj, self.v_proj)
@@ -13,9 +13,9 @@
     h = self.o_proj(h)                     ->   h = fused.project(self.o_proj, h, residual_)
     return h, weights                           (and `forward` takes residual_=None)
 
-What is rewritten is read from the text, never from names of models: the helpers of `fused` decide at each call
-whether the layers are such that a kernel computes them so, and do what the text said where they are not. A text that
-cannot be found, or in which nothing matches, stays as it is.
+The rewriting follows from the code alone, never from names of models. At each call the helpers of `fused` decide
+whether a kernel can compute the layers this way, and otherwise do what the original code does. If the code cannot be
+found, or nothing matches, it is unchanged.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from types import CodeType, FunctionType
 from typing import Any
 
 HELPERS, RESIDUAL = "_warploom_fused", "residual_"
-"""Names in a rewritten text: of the class's attribute that holds the helpers, and of the argument that is added to a
+"""Names in rewritten code: the class attribute that holds the helpers, and the argument that is added to a
 result."""
 
 
 @dataclass
 class Rewritten:
-    """A new `forward`, and what became of the old one.
+    """A new `forward`, and what was fused.
 
     Attributes:
         forward: the function.
         together: names of layers that are computed as one product, group by group.
-        gated, added: how many gated products, and additions of a residual, there are.
-        takes_residual: it has the argument `residual_`.
+        gated, added: the number of gated products, and of additions of a residual.
+        takes_residual: True if it has the argument `residual_`.
     """
 
     forward: Callable[..., Any]
@@ -53,12 +53,12 @@ class Rewritten:
 
 
 def rewrite(forward: Callable[..., Any], linears: frozenset[str], residual: bool = True) -> Rewritten | None:
-    """The `forward` of a class whose attributes `linears` are linear layers; None where nothing can be done.
+    """The `forward` of a class whose attributes `linears` are linear layers; None if nothing can be fused.
 
     Args:
-        forward: the function with the text, without wrappers.
+        forward: the function itself, without wrappers.
         linears: names of attributes.
-        residual: it may take one: what stands around it hands it on and does not change the result.
+        residual: True if it may take one: its caller passes it on and does not change the result.
     """
     tree = parsed(forward)
     if tree is None:
@@ -79,7 +79,7 @@ def rewrite(forward: Callable[..., Any], linears: frozenset[str], residual: bool
 
 
 def parsed(forward: Callable[..., Any]) -> ast.Module | None:
-    """The text of a plain function with `self`, without decorators and annotations."""
+    """The code of a plain function with `self`, without decorators and annotations."""
     if not inspect.isfunction(forward) or forward.__closure__:  # of a wrapper, or with super()
         return None
     try:
@@ -288,7 +288,7 @@ class _Sum:
 
 
 def _sum(statement: ast.stmt) -> _Sum | None:
-    """What a statement adds; None where it is no such sum."""
+    """The addition in a statement; None if it is not such a sum."""
     if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
         return None
     target, value = statement.targets[0], statement.value
@@ -324,7 +324,7 @@ def _of_part(statement: ast.stmt, result: str) -> ast.Call | None:
 
 
 def _project(function: ast.FunctionDef, linears: frozenset[str], found: Rewritten) -> None:
-    """The result, or its first part, is what a linear layer gave last."""
+    """The result, or its first element, is the output of a final linear layer."""
     returns = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
     if len(returns) != 1 or function.body[-1] is not returns[0] or returns[0].value is None:
         return

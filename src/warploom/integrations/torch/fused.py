@@ -1,7 +1,7 @@
-"""What a rewritten `forward` calls (`forward`): products together, gated, with a residual, and the norm.
+"""The helpers that a rewritten `forward` calls (`forward`): joint products, gating, residuals, and norms.
 
-Each looks at the layers and tensors of the call. Where they are this library's, of 16 bits, without hooks, whole on one
-device, and no gradient is wanted, one kernel does it; everywhere else exactly what the text of the model said is done.
+Each checks the layers and tensors of the call. If they belong to this library, have 16 bits, no hooks, one device, and
+no gradient is required, one kernel computes it; otherwise exactly the model's original code runs.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ..torch import linear
 from .arguments import SIXTEEN
 
 PLAIN = (Tensor, nn.Parameter)
-"""Tensors whose memory is theirs: not those split over ranks, quantised or wrapped, which have classes of their own."""
+"""Plain tensors with their own memory: not sharded, quantised or wrapped ones, which have their own classes."""
 
 
 def together(x: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
-    """The results of several linear layers of one input: one product where their weights follow each other in memory
-    (`pack`), whose results are columns of one array."""
+    """The results of several linear layers of one input: one product if their weights are adjacent in memory (`pack`),
+    whose results are columns of one array."""
     if not torch.compiler.is_compiling() and all(usable(layer, x) for layer in layers):
         weight = joined([layer.weight for layer in layers])
         biases = [layer.bias for layer in layers]
@@ -50,7 +50,7 @@ def gated(activation: nn.Module, gate: nn.Module, up: nn.Module | None, x: Tenso
 
 
 def project(layer: nn.Module, x: Tensor, residual: Tensor | Scaled | None) -> Tensor:
-    """layer(x), and a residual added; `Scaled`: to a multiple of it."""
+    """layer(x) plus a residual; with `Scaled`, a multiple of layer(x) plus the residual."""
     if residual is None:
         return layer(x)
     to, by = residual if isinstance(residual, Scaled) else (residual, 1.0)
@@ -61,14 +61,14 @@ def project(layer: nn.Module, x: Tensor, residual: Tensor | Scaled | None) -> Te
 
 
 class Scaled(NamedTuple):
-    """A residual, and the factor of what is added to it."""
+    """A residual, and the factor of the value added to it."""
 
     to: Tensor
     by: float
 
 
 def onto(residual: Tensor, part: nn.Module, *given: Any, **named: Any) -> Any:
-    """part(...), and a residual added to its result or to the first of them; by the part itself where it can."""
+    """part(...) plus a residual, added to its result or to the first of them; by the part itself if it can."""
     if getattr(part, "_warploom_takes_residual", False) and not hooked(part):
         return part(*given, residual_=residual, **named)
     result = part(*given, **named)
@@ -78,7 +78,7 @@ def onto(residual: Tensor, part: nn.Module, *given: Any, **named: Any) -> Any:
 
 
 def onto_scaled(residual: Tensor, factor: Any, part: nn.Module, *given: Any, **named: Any) -> Any:
-    """The same, where the result is multiplied by a number before it is added."""
+    """Like `onto`, if the result is multiplied by a number before the addition."""
     number = type(factor) in (int, float)
     if number and getattr(part, "_warploom_takes_residual", False) and not hooked(part):
         return part(*given, residual_=Scaled(residual, float(factor)), **named)
@@ -89,7 +89,7 @@ def onto_scaled(residual: Tensor, factor: Any, part: nn.Module, *given: Any, **n
 
 
 def onto_through(residual: Tensor, between: nn.Module, part: nn.Module, *given: Any, **named: Any) -> Any:
-    """The same, where the result goes through a dropout before it is added."""
+    """Like `onto`, if the result goes through a dropout before the addition."""
     if type(between) is nn.Dropout and not hooked(between) and (between.p == 0 or not between.training):
         return onto(residual, part, *given, **named)
     result = part(*given, **named)
@@ -99,7 +99,7 @@ def onto_through(residual: Tensor, between: nn.Module, part: nn.Module, *given: 
 
 
 def norm(self: Any, x: Tensor) -> Tensor:
-    """The `forward` of a norm whose text is one of `norms.TEXTS`."""
+    """The `forward` of a norm whose code is one of `norms.TEXTS`."""
     weight, what = self.weight, self._warploom_norm
     ours = type(x) in PLAIN and type(weight) in PLAIN and x.dtype in SIXTEEN and weight.dtype is x.dtype
     if ours and not torch.compiler.is_compiling() and not wanted(x, weight):
@@ -116,7 +116,7 @@ def norm(self: Any, x: Tensor) -> Tensor:
 
 
 def usable(layer: nn.Module, x: Tensor) -> bool:
-    """Whether a layer is a `Linear` of this library that nobody watches or differentiates, of the input's 16 bits."""
+    """True if a layer is a `Linear` of this library without hooks or gradients, with the input's 16-bit type."""
     from .layers import Linear
 
     if type(layer) is not Linear or hooked(layer):
@@ -130,17 +130,17 @@ def usable(layer: nn.Module, x: Tensor) -> bool:
 
 
 def hooked(module: nn.Module) -> bool:
-    """Whether something is to be called before, after or in place of a module's forward."""
+    """True if a hook runs before, after or instead of a module's forward."""
     return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in module.__dict__
 
 
 def wanted(*tensors: Tensor) -> bool:
-    """Whether a gradient is."""
+    """True if a gradient is required."""
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def joined(parts: list[Tensor]) -> Tensor | None:
-    """One tensor over several that follow each other in memory; None where they do not."""
+    """One tensor over several that are adjacent in memory; None if they are not."""
     first, rows = parts[0], 0
     start, step = first.data_ptr(), first.stride(0) * first.element_size()
     for part in parts:
@@ -151,12 +151,12 @@ def joined(parts: list[Tensor]) -> Tensor | None:
         rows += part.shape[0]
     storage = first.untyped_storage()
     if storage.data_ptr() + storage.nbytes() < start + rows * step:
-        return None  # they only happen to follow each other
+        return None  # they are adjacent by accident
     return first.detach().as_strided((rows, *first.shape[1:]), first.stride())
 
 
 def pack(layers: list[nn.Module]) -> bool:
-    """Let the weights, and the biases, of linear layers follow each other in memory. The parameters stay."""
+    """Make the weights, and the biases, of linear layers adjacent in memory. The parameters remain the same objects."""
     done = False
     for name in ("weight", "bias"):
         parts = [getattr(layer, name) for layer in layers]
@@ -175,14 +175,14 @@ def pack(layers: list[nn.Module]) -> bool:
 
 
 def name_of(activation: Any) -> str | None:
-    """Which of the library's activations a module is, as `convert` found by its values; None for others."""
+    """The library's activation for a module, as `convert` determined by its values; None for others."""
     if not isinstance(activation, nn.Module) or hooked(activation):
         return None
     return getattr(activation, "_warploom_activation", None)
 
 
 def recognised(activation: nn.Module) -> str | None:
-    """Which of the library's activations a module computes, tried on numbers; None where it is none of them."""
+    """The library's activation that a module computes, tested on numbers; None if it is none of them."""
     if list(activation.parameters()) or list(activation.buffers()) or activation.training and _random(activation):
         return None
     x = torch.cat([torch.linspace(-9, 9, 181), torch.tensor([0.0, -30.0, 30.0])]).double()

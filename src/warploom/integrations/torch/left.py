@@ -1,4 +1,4 @@
-"""What `convert` could not fuse in a model, and why: experts and norms, by name."""
+"""The experts and norms of a model that `convert` could not fuse, by name, with reasons."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ def _norms(model: nn.Module) -> Iterator[tuple[str, str]]:
         if not scaled or kind.__module__.startswith("torch.") or isinstance(module, Fused):
             continue
         if ("RMSNorm" in kind.__name__ or "LayerNorm" in kind.__name__) and norm_of(kind) is None:
-            yield name, f"the text of {kind.__name__}.forward is none of the norms that are one kernel"
+            yield name, f"the code of {kind.__name__}.forward is none of the norms that are one kernel"

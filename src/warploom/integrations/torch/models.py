@@ -1,7 +1,7 @@
-"""Classes of a model whose forward is rewritten: the same modules, parameters and state dict, fewer kernels.
+"""Model classes whose forward is rewritten: the same modules, parameters and state dict, with fewer kernels.
 
-A module of a class whose text has something to fuse (`forward`) becomes one of a subclass made for it, whose name
-is the same; one that is a norm of a known text, too. What a forward does when a kernel cannot do it is the old text.
+A module of a class whose code has something to fuse (`forward`) becomes an instance of a subclass made for it, with the
+same name; so does a norm with known code. If a kernel cannot compute a call, forward runs the original code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .norms import Norm, norm_of
 
 
 class Fused:
-    """What is added to a fused class."""
+    """The members that are added to a fused class."""
 
     _warploom_fused = pieces
     _warploom_base: type[nn.Module]
@@ -30,7 +30,7 @@ class Fused:
     _warploom_takes_residual = False
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """By the class it was made from: another process makes the subclass anew."""
+        """Pickle by the class it was made from: another process recreates the subclass."""
         return _made, (self._warploom_base, self._warploom_linears), self.__dict__
 
 
@@ -46,7 +46,7 @@ def _made(base: Any, linears: frozenset[str]) -> nn.Module:
 
 @lru_cache(maxsize=1024)
 def fused_class(base: Any, linears: frozenset[str]) -> type[nn.Module] | None:
-    """The subclass of a class of modules, whose attributes `linears` are linear layers; None where nothing is fused."""
+    """The subclass of a class of modules, whose attributes `linears` are linear layers; None if nothing is fused."""
     norm = norm_of(base)
     if norm is not None:
         return _subclass(base, linears, pieces.norm, {"_warploom_norm": norm}, [])
@@ -64,7 +64,7 @@ def fused_class(base: Any, linears: frozenset[str]) -> type[nn.Module] | None:
 
 
 def _subclass(base: Any, linears: frozenset[str], forward: Any, members: dict[str, Any], outside: list[Any]) -> Any:
-    """A class with another forward; None where other wrappers than `outside` are then around its text."""
+    """A class with another forward; None if other wrappers than `outside` would then surround it."""
     members = {"forward": forward, **members, "_warploom_base": base, "_warploom_linears": linears}
     members |= {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
     made: Any = type(base.__name__, (Fused, base), members)
@@ -72,7 +72,7 @@ def _subclass(base: Any, linears: frozenset[str], forward: Any, members: dict[st
 
 
 def fuse(model: nn.Module) -> None:
-    """Make every module of a model that has something to fuse one of a fused class, in place."""
+    """Turn every module of a model that has something to fuse into one of a fused class, in place."""
     from .layers import Linear
 
     for module in list(model.modules()):
@@ -93,7 +93,7 @@ def fuse(model: nn.Module) -> None:
 
 
 def _complete(module: nn.Module, norm: Norm | None) -> bool:
-    """Whether a module has what the text of its norm names."""
+    """True if a module has the attributes that its norm's code uses."""
     return norm is None or (hasattr(module, norm.eps) and getattr(module, "weight", None) is not None)
 
 

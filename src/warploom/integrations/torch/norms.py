@@ -1,6 +1,6 @@
-"""Norms of models, by the texts of their `forward`: which are one kernel, and what that has to do.
+"""Norms of models, recognised by the code of their `forward`: which are one kernel, and its options.
 
-A text is compared with its names numbered and without its docstring; a method that it calls stands beside it.
+The code is compared with its names numbered and without its docstring; a method that it calls is listed next to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .forward import parsed
 
 @dataclass(frozen=True)
 class Norm:
-    """What a norm does, as `warploom.rms_norm` is asked for it.
+    """A norm, as options of `warploom.rms_norm`.
 
     Attributes:
         eps: the module's attribute that is added to the mean of the squares.
@@ -48,11 +48,11 @@ TEXTS: tuple[tuple[str, str, dict[str, bool]], ...] = (
         "v1 = self.weight.to(torch.float32) * v1; return v1.to(v0)", "", {"centred": True},
     ),
 )  # fmt: skip
-"""The text of `forward`, that of the method `_norm` where it calls one, and what the kernel does. EPS: any name."""
+"""The code of `forward`, that of the method `_norm` if it calls one, and the kernel's options. EPS: any name."""
 
 
 def norm_of(base: Any) -> Norm | None:
-    """What the norm of a class does; None for other classes."""
+    """The norm that a class computes; None for other classes."""
     text = _text(base.forward)
     if text is None:
         return None
@@ -66,7 +66,7 @@ def norm_of(base: Any) -> Norm | None:
 
 
 def _text(function: Any) -> str | None:
-    """Of a method of one argument, in one line; None where it is no such method."""
+    """The code of a method of one argument, in one line; None for any other method."""
     tree = parsed(function)
     if tree is None:
         return None

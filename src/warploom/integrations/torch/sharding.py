@@ -1,4 +1,4 @@
-"""PyTorch: `warploom::matmul` of DTensors, so that layers split over several GPUs stay this library's.
+"""PyTorch: `warploom::matmul` on DTensors, so that layers sharded over several GPUs still use this library.
 
     model = warploom.torch.convert(model)
     parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
@@ -9,7 +9,7 @@ For D = activation(alpha A B + bias) * gate + beta C on one dimension of a mesh:
     replicated  replicated  replicated
     rows        replicated  rows            a vector or addend by rows, likewise
     replicated  columns     columns         likewise by columns
-    K           K           partial sums    only of a plain product: what follows a sum must see all of it
+    K           K           partial sums    only for a plain product: an epilogue must see the whole sum
 
 The gradient's products are the same operator.
 """
@@ -27,7 +27,7 @@ from ...errors import ArgumentTypeError
 
 
 def sharded(*tensors: Tensor | None) -> bool:
-    """Whether one of them is a DTensor; their sharding rules are registered when the first one comes."""
+    """True if one of them is a DTensor; their sharding rules are registered on first use."""
     if "torch.distributed.tensor" not in {type(tensor).__module__ for tensor in tensors}:
         return False
     _registered()
@@ -35,18 +35,18 @@ def sharded(*tensors: Tensor | None) -> bool:
 
 
 def check_all_sharded(tensors: Mapping[str, Any]) -> None:
-    """Raise ArgumentTypeError where some are DTensors and others, of more than one number, are a rank's own."""
+    """Raise ArgumentTypeError if some are DTensors and others, with more than one number, are plain tensors."""
     from torch.distributed.tensor import DTensor
 
     own = [name for name, each in tensors.items()
            if isinstance(each, Tensor) and not isinstance(each, DTensor) and each.numel() > 1]  # fmt: skip
     if own:
         raise ArgumentTypeError(
-            f"{', '.join(f'`{name}`' for name in own)} is a tensor of this rank alone, and others are DTensors",
+            f"{', '.join(f'`{name}`' for name in own)} is a plain tensor of this rank, but others are DTensors",
             expected="all of them DTensors of one mesh, or none",
             got={name: tuple(tensors[name].shape) for name in own},
-            consequence="nobody knows whether each rank has a part of it, or the whole", code="mixed-tensors",
-            hint="distribute_tensor(tensor, mesh, [Replicate()]), or `.to_local()` of the others",
+            consequence="it is unknown whether each rank has a shard of it, or the whole", code="mixed-tensors",
+            hint="distribute_tensor(tensor, mesh, [Replicate()]), or `.to_local()` on the others",
         )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def _registered() -> bool:
 
 
 def sums_apart(a: Any, b: Any, options: Mapping[str, Any]) -> bool:
-    """Whether each GPU has a part of K and what follows the sum is a bias alone, which is then added after it.
+    """True if each GPU has a split of K and the epilogue is only a bias, which is then added after the sum.
 
     In one kernel with the product it would be added once for each GPU.
     """
@@ -76,7 +76,7 @@ def sums_apart(a: Any, b: Any, options: Mapping[str, Any]) -> bool:
 
 @cache
 def _register() -> None:
-    """Tell DTensor how the operator is split. Once in a process, as torch keeps it."""
+    """Register with DTensor how the operator is sharded. Once per process, as torch keeps it."""
     from torch.distributed.tensor import Partial, Replicate, Shard
     from torch.distributed.tensor.experimental import register_sharding
 
@@ -86,7 +86,7 @@ def _register() -> None:
         rows, columns = len(a.shape) - 2, len(b.shape) - 1
 
         def beside(split: str, each: Any) -> Any:
-            """How an operand other than A and B is split; None where it is not given."""
+            """The sharding of an operand other than A and B; None if it is not given."""
             if each is None or not hasattr(each, "shape"):
                 return None
             at = {"rows": len(each.shape) - 2, "columns": len(each.shape) - 1}.get(split, -1)
@@ -102,7 +102,7 @@ def _register() -> None:
         ]
         if len(b.shape) == 2 or len(a.shape) == len(b.shape):
             found.append(([Shard(rank - 2)], [Shard(rows), Replicate(), *others("rows")]))
-        for axis in range(rank - 2):  # a batch: of A alone where B is one matrix, else of both
+        for axis in range(rank - 2):  # a batch: of A alone if B is one matrix, otherwise of both
             if len(a.shape) == rank and len(b.shape) in (2, rank):
                 b_split = Shard(axis) if len(b.shape) == rank else Replicate()
                 along = [

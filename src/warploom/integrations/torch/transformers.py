@@ -1,13 +1,13 @@
-"""Attention of models of `transformers`: the implementation "warploom", which `convert` chooses in place of "sdpa".
+"""Attention for models of `transformers`: the implementation "warploom", which `convert` selects instead of "sdpa".
 
-    mask(...)      what `transformers` makes a mask with: SDPA's, with the lengths that it says where it is a prefix
-    attend(...)    what its attention layers call: one kernel, grouped heads as they are, the cache as it lies
+    mask(...)      makes masks for `transformers`: SDPA's, with sequence lengths if the mask is a prefix
+    attend(...)    is called by its attention layers: one kernel, with grouped heads and the cache used in place
 
-A causal prefill is `attention`; one to sixteen new tokens behind a cache are `attention_decode`, which reads how long
-the sequences are on the GPU, so that a CUDA graph of a step with a static cache follows it. Everything else (padding,
-dropout, gradients, biases, a tracer, another GPU) is computed by SDPA as before; with sinks or a softcap, which SDPA
-does not know, by `written_out`. A model whose text asks whether its attention is "sdpa", as those with sparse attention
-do, keeps that name.
+A causal prefill is `attention`; one to sixteen new tokens after a cache are `attention_decode`, which reads the
+sequence lengths on the GPU, so that a CUDA graph of a step with a static cache stays valid. SDPA computes everything
+else as before (padding, dropout, gradients, biases, a tracer, another GPU); with sinks or a softcap, which SDPA does not
+support, `written_out` does. A model whose code tests whether its attention is "sdpa", as those with sparse attention do,
+keeps that name.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from .fused import PLAIN, wanted
 NAME = "warploom"
 REPLACED = "sdpa"
 LENGTHS = "_warploom_lengths"
-"""The attribute of a mask that holds how many keys each sequence has, the queries' own the last of them."""
+"""The attribute of a mask that holds the number of keys of each sequence, with the queries' own at the end."""
 OTHERWISE = ("position_bias", "head_mask", "output_attentions")
-"""Arguments with which a layer asks for more than the kernels compute."""
+"""Arguments with which a layer requests more than the kernels compute."""
 
 
 def register() -> bool:
-    """Make the implementation known to `transformers`, if that is loaded; whether it is known."""
+    """Register the implementation with `transformers`, if that is loaded. True if it is registered."""
     package = sys.modules.get("transformers")
     if package is None or not hasattr(package, "AttentionMaskInterface"):
         return False
@@ -51,7 +51,7 @@ def register() -> bool:
 
 
 class Registered:
-    """What a model keeps so that it is registered, too, where the model is loaded from a pickle."""
+    """Kept by a model so that loading it from a pickle registers the implementation, too."""
 
     def __reduce__(self) -> Any:
         return _registered, ()
@@ -63,10 +63,10 @@ def _registered() -> Registered:
 
 
 def use(model: nn.Module) -> dict[str, str]:
-    """Let the models of `transformers` in a model attend by this library, where they attend by SDPA, and multiply
-    experts by it, where they do so by `grouped_mm`.
+    """Let the models of `transformers` in a model use this library's attention if they use SDPA, and its grouped
+    products for experts if they use `grouped_mm`.
 
-    Gives, by a model's name, why its attention or some of its layers' stays torch's; one for each configuration.
+    Returns, by a model's name, why its attention or some of its layers' stays torch's; one for each configuration.
     """
     said: dict[int, tuple[str, str]] = {}
     for name, part in _models(model) if register() else ():
@@ -74,7 +74,7 @@ def use(model: nn.Module) -> dict[str, str]:
             part._warploom_registered = Registered()
         reason = _unfit(part)
         if not reason and part.config._attn_implementation == REPLACED:
-            part.set_attn_implementation({"": NAME})  # only its own, not that of a model inside it
+            part.set_attn_implementation({"": NAME})  # only its own, not that of a nested model
             part._warploom_registered = Registered()
         if reason := reason or _torchs(part.config):
             said.setdefault(id(part.config), (name or type(part).__name__, reason))
@@ -82,27 +82,27 @@ def use(model: nn.Module) -> dict[str, str]:
 
 
 def _unfit(part: Any) -> str:
-    """Why the attention of a model cannot be this library's; "" where it can."""
+    """Why a model's attention cannot be this library's; "" if it can."""
     settable, found = getattr(part, "_can_set_attn_implementation", None), part.config._attn_implementation
     if found not in (REPLACED, NAME):
         return f'its attention is {found!r}: only "{REPLACED}" computes the same as a kernel here'
     if settable is not None and not settable():
-        return "its class lets nobody choose its attention"
-    return f'its text asks whether its attention is "{REPLACED}"' if _asks_for_sdpa(part) else ""
+        return "its class does not support a choice of attention"
+    return f'its code tests whether its attention is "{REPLACED}"' if _asks_for_sdpa(part) else ""
 
 
 def _torchs(config: Any) -> str:
-    """Which layers of a model attend by SDPA although the model attends by this library; "" where none do."""
+    """The layers of a model that use SDPA although the model uses this library; "" if there are none."""
     kinds = getattr(config, "layer_types", None) or ("sliding",)
     for kind, attribute in (("sliding", "sliding_window"), ("chunked", "attention_chunk_size")):
         width = getattr(config, attribute, None)
         if isinstance(width, int) and any(each.startswith(kind) for each in kinds):
-            return f"its layers with {attribute}={width} attend by SDPA where there are more keys"
+            return f"its layers with {attribute}={width} use SDPA if there are more keys"
     return ""
 
 
 def used(model: nn.Module) -> list[str]:
-    """Names of the models in a model that attend by this library; one for all that share a configuration."""
+    """Names of the models in a model that use this library's attention; one for all that share a configuration."""
     found = {id(part.config): name for name, part in reversed(_models(model))
              if part.config._attn_implementation == NAME}  # fmt: skip
     return list(reversed(found.values()))
@@ -116,14 +116,14 @@ def _models(model: nn.Module) -> list[tuple[str, Any]]:
 
 
 def _asks_for_sdpa(part: Any) -> bool:
-    """Whether a model's text asks if its attention is "sdpa": under another name it would hand it other masks."""
+    """True if a model's code tests whether its attention is "sdpa": under another name it would get other masks."""
     own = {type(each).__module__ for each in part.modules() if getattr(each, "config", None) is part.config}
     return any(_compares_with_sdpa(name) for name in own)
 
 
 @lru_cache(maxsize=1024)
 def _compares_with_sdpa(module: str) -> bool:
-    """Whether the text of a module compares something with "sdpa"; True where it cannot be read."""
+    """True if the code of a module compares something with "sdpa", or cannot be read."""
     try:
         text = inspect.getsource(sys.modules[module])
     except (KeyError, OSError, TypeError):
@@ -138,8 +138,8 @@ def _compares_with_sdpa(module: str) -> bool:
 
 
 def mask(**given: Any) -> Tensor | None:
-    """SDPA's mask of a layer, as `transformers.masking_utils.sdpa_mask`; with LENGTHS where it hides only what is
-    behind each query."""
+    """SDPA's mask for a layer, like `transformers.masking_utils.sdpa_mask`; with LENGTHS if it hides only the keys
+    after each query."""
     from transformers.masking_utils import causal_mask_function, sdpa_mask
 
     made: Tensor | None = sdpa_mask(**given)
@@ -155,7 +155,7 @@ def mask(**given: Any) -> Tensor | None:
 
 
 def _unpadded(padding: Tensor | None, keys: Tensor | int) -> bool:
-    """Whether no token is hidden, where what is behind the padding's end is; during a capture nobody can look."""
+    """True if no token is hidden, counting those after the padding's end as visible; unknown during a capture."""
     if padding is None:
         return True
     if padding.is_cuda and torch.cuda.is_current_stream_capturing():
@@ -164,7 +164,7 @@ def _unpadded(padding: Tensor | None, keys: Tensor | int) -> bool:
 
 
 def _lengths(keys: Tensor | int, made: Tensor) -> Tensor:
-    """Keys of each sequence, the queries' own among them; of a static cache on the GPU, which counts on there."""
+    """Number of keys of each sequence, including the queries' own; a static cache counts them on the GPU."""
     if isinstance(keys, Tensor):
         return keys.to(made.device, torch.int32).reshape(1).expand(made.shape[0]).contiguous()
     return torch.full((made.shape[0],), keys, dtype=torch.int32, device=made.device)
@@ -177,9 +177,9 @@ def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0,
     scaling: float | None = None, is_causal: bool | None = None, **more: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """What a layer of `transformers` calls: query (B, H, S, D), key (B, G, T, D), value (B, G, T, E).
+    """The attention function for a layer: query (B, H, S, D), key (B, G, T, D), value (B, G, T, E).
 
-    Gives back (B, S, H, E) and no weights. Raises ArgumentError for biases of positions beside sinks or a softcap.
+    Returns (B, S, H, E) and no weights. Raises ArgumentError for position biases together with sinks or a softcap.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -239,7 +239,7 @@ def written_out(
 
 
 def computable(query: Tensor, key: Tensor, value: Tensor, scaling: Any) -> bool:
-    """Whether the kernels take these tensors, on a GPU that they run on, and nobody watches torch's operators."""
+    """True if the kernels accept these tensors, on a supported GPU, and nothing observes torch's operators."""
     if torch.compiler.is_compiling() or not runs_on(query.device) or _watched():
         return False
     three = (query, key, value)
@@ -250,7 +250,7 @@ def computable(query: Tensor, key: Tensor, value: Tensor, scaling: Any) -> bool:
 
 
 def _watched() -> bool:
-    """Whether a tracer, a transform or a mode is to see the operators that run: it cannot see a kernel."""
+    """True if a tracer, a transform or a mode must see the operators that run: it cannot see a kernel."""
     transformed: bool = torch._C._are_functorch_transforms_active()
     return transformed or torch._C._len_torch_dispatch_stack() > 0 or bool(torch.jit.is_tracing())
 
@@ -258,7 +258,7 @@ def _watched() -> bool:
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scores: Scores, causal: bool
 ) -> Tensor | None:
-    """The result where a kernel has it; None for masks that are not a prefix."""
+    """The result if a kernel can compute it; None for masks that are not a prefix."""
     batch, _, rows, _ = query.shape
     options = {"scale": scores.scaling, "softcap": scores.softcap, "sinks": scores.sinks}
     lengths = getattr(mask, LENGTHS, None)
@@ -272,7 +272,7 @@ def _attend(
         return found
     if mask is not None:
         return None
-    if causal and rows > 1:  # of a static cache that was empty, what is behind the last token is not a key yet
+    if causal and rows > 1:  # in a static cache that was empty, what follows the last token is not a key yet
         key, value = key[:, :, :rows], value[:, :, :rows]
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
     named = "top-left" if causal and rows > 1 else False
@@ -281,7 +281,7 @@ def _attend(
 
 
 def _whole(batch: int, keys: int, device: torch.device) -> Tensor:
-    """As many keys for each sequence as there are."""
+    """All keys are valid, for each sequence."""
     if device.type != "cuda":
         return _full(batch, keys, device, 0)
     if torch.cuda.is_current_stream_capturing():  # it belongs to the graph
@@ -291,5 +291,5 @@ def _whole(batch: int, keys: int, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _full(batch: int, keys: int, device: torch.device, stream: int) -> Tensor:
-    """Kept for each stream, since nobody waits for another's."""
+    """Cached for each stream, since streams are not synchronised."""
     return torch.full((batch,), keys, dtype=torch.int32, device=device)

@@ -1,11 +1,11 @@
-"""Experts of models of `transformers`: the implementation "warploom", which `convert` chooses in place of "grouped_mm".
+"""Experts for models of `transformers`: the implementation "warploom", which `convert` selects instead of "grouped_mm".
 
     rows of each expert together   ->   grouped product (gate and up, bias)   ->   the model's own gate
                                    ->   grouped product (down, bias)          ->   weights, rows back to their tokens
 
-Two launches of this library for all experts of a layer, rounded where `transformers` rounds. What the kernels do not
-take (gradients, a tracer, another GPU, experts split over processes, weights stored the other way round) is computed by
-"grouped_mm" as before.
+Two launches of this library for all experts of a layer, rounded where `transformers` rounds. "grouped_mm" computes as
+before what the kernels do not support (gradients, a tracer, another GPU, experts split over processes, weights stored
+transposed).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .fused import PLAIN, wanted
 
 NAME, REPLACED = "warploom", "grouped_mm"
 _VECTOR = 8
-"""Elements of 16 bytes."""
+"""Number of elements in 16 bytes."""
 
 
 def register() -> None:
-    """Make the implementation known to `transformers`, where that has such."""
+    """Register the implementation with `transformers`, if it supports this."""
     if (found := _interface()) is not None:
         found.ExpertsInterface.register(NAME, multiply)
 
 
 def _interface() -> Any:
-    """The module of `transformers` that has them; None where there is none."""
+    """The module of `transformers` for it; None if there is none."""
     if "transformers" not in sys.modules:
         return None
     try:
@@ -45,13 +45,13 @@ def _interface() -> Any:
 
 
 def use(part: Any) -> bool:
-    """Let a model of `transformers` multiply its experts by this library where it does so by "grouped_mm"; whether it
-    does now."""
+    """Let a model of `transformers` multiply its experts with this library if it uses "grouped_mm". True if it does
+    so afterwards."""
     can = getattr(part, "_can_set_experts_implementation", None)
     if _interface() is None or can is None or not can():
         return False
     now = getattr(part.config, "_experts_implementation", None)
-    if now == NAME:  # a model that has this one in it shares its configuration
+    if now == NAME:  # it shares its configuration with a model that contains it
         return True
     if now != REPLACED or not any(map(fitting, part.modules())):
         return False
@@ -60,22 +60,22 @@ def use(part: Any) -> bool:
 
 
 def experts_of(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules of a model whose experts are one tensor, by their names."""
+    """The modules of a model whose experts are one tensor, by name."""
     return {name: module for name, module in model.named_modules() if hasattr(module, "_is_expert_parallel")}
 
 
 def used(module: Any) -> bool:
-    """Whether a module of experts is multiplied by this library."""
+    """True if a module's experts are multiplied by this library."""
     return getattr(module.config, "_experts_implementation", None) == NAME and fitting(module)
 
 
 def fitting(module: Any) -> bool:
-    """Whether a module has experts that the grouped kernels read as they lie."""
+    """True if a module has experts that the grouped kernels can read in place."""
     return hasattr(module, "_is_expert_parallel") and not unfit(module)
 
 
 def unfit(module: Any) -> str:
-    """Why experts are not multiplied by this library; "" where nothing speaks against it."""
+    """Why experts are not multiplied by this library; "" if there is no reason."""
     if module.is_transposed:
         return "its experts are stored (experts, in, out), which no grouped kernel of 16 bits reads"
     up, down = _weights(module)
@@ -94,7 +94,7 @@ def _weights(module: Any) -> tuple[Tensor, Tensor]:
 
 
 def multiply(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
-    """What a module of experts calls: tokens (T, K), the experts of each (T, topk) and their weights."""
+    """The function for a module of experts: tokens (T, K), the experts of each (T, topk) and their weights."""
     if not computable(module, hidden_states):
         found: Tensor = _interface().grouped_mm_experts_forward(module, hidden_states, top_k_index, top_k_weights)
         return found
@@ -123,7 +123,7 @@ def multiply(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weig
 
 
 def computable(module: Any, x: Tensor) -> bool:
-    """Whether the kernels take these experts and tokens, on a GPU that they run on, and nobody watches."""
+    """True if the kernels accept these experts and tokens, on a supported GPU, and nothing observes the operators."""
     if torch.compiler.is_compiling() or not runs_on(x.device) or module._is_expert_parallel or unfit(module):
         return False
     up, down = _weights(module)

@@ -1,9 +1,9 @@
-"""What stands around a module's `forward`: functions that decorators, or a class for its subclasses, put there.
+"""The wrappers around a module's `forward`, from decorators or from a class for its subclasses.
 
     forward = wrapper(wrapper(text))      each names the next one `__wrapped__`, and calls it through its closure
 
-A rewritten text is put behind copies of the same wrappers, so that what they do (rename an argument, keep a record,
-open a context) is still done.
+Rewritten code is put inside copies of the same wrappers, so that their effects (renaming an argument, recording,
+opening a context) are kept.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Function = Callable[..., Any]
 
 
 def alike(some: Sequence[Function], others: Sequence[Function]) -> bool:
-    """Whether wrappers are made by the same texts."""
+    """True if wrappers are made by the same code."""
     texts = [[getattr(each, "__code__", None) for each in wrappers] for wrappers in (some, others)]
     return texts[0] == texts[1] and None not in texts[0]
 
 
 def layers(forward: Function) -> list[Function]:
-    """The wrappers of a function from the outside, and the function itself last."""
+    """The wrappers of a function, outermost first, with the function itself last."""
     found = [forward]
     while (inner := getattr(found[-1], "__wrapped__", None)) is not None and inner not in found:
         found.append(inner)
@@ -33,8 +33,8 @@ def layers(forward: Function) -> list[Function]:
 
 
 def around(wrappers: Sequence[Function], inner: Function) -> Function | None:
-    """Copies of wrappers, the outermost first, around another function; None where one does not call what it wraps
-    by its closure."""
+    """Copies of wrappers, outermost first, around another function; None if one does not call the wrapped function
+    through its closure."""
     for wrapper in reversed(wrappers):
         copied = _copy(wrapper, inner)
         if copied is None:
@@ -44,13 +44,13 @@ def around(wrappers: Sequence[Function], inner: Function) -> Function | None:
 
 
 def passes_on(wrapper: Function) -> bool:
-    """Whether a wrapper gives back what the wrapped function gives, and hands it every argument by name that it does
-    not know itself: its text says so."""
+    """True if, according to its code, a wrapper returns the wrapped function's result and passes on every keyword
+    argument that it does not know."""
     name = _name_inside(wrapper)
     if name is None:
         return False
     try:
-        # the text of the wrapper, not that of what it wraps
+        # the code of the wrapper, not of the function it wraps
         tree = ast.parse(textwrap.dedent("".join(inspect.getblock(_lines(wrapper)))))
     except (OSError, SyntaxError, TypeError, ValueError):
         return False
@@ -83,7 +83,7 @@ def _lines(wrapper: Function) -> list[str]:
 
 
 def _name_inside(wrapper: Function) -> str | None:
-    """What a wrapper calls the function it wraps."""
+    """A wrapper's name for the function it wraps."""
     if not isinstance(wrapper, FunctionType):
         return None
     inner = getattr(wrapper, "__wrapped__", None)
