@@ -109,7 +109,7 @@ def test_a_folder_without_a_text_is_a_wrong_call(tmp_path: Path) -> None:
     assert result.exit_code == 2 and "there is no PTX text in this folder" in result.stderr
     assert "Python" not in result.stderr
     (tmp_path / "one.py").write_text("")
-    assert "Python files are checked where they are named" in run("check", tmp_path).stderr
+    assert "name a Python file to check it" in run("check", tmp_path).stderr
 
 
 # -- SARIF -------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def test_a_ladder_that_cannot_be_climbed_says_why(arguments: tuple[str, ...], sa
 @pytest.mark.parametrize(
     "option, name, says",
     [("--out", "", "it is a folder"), ("--out", "file/rows.json", "cannot be written"),
-     ("--plot", "bars.txt", "unknown file type for a picture"), ("--plot", "file/bars.png", "cannot be written")],
+     ("--plot", "bars.txt", "unknown file type for a chart"), ("--plot", "file/bars.png", "cannot be written")],
 )  # fmt: skip
 def test_what_cannot_be_written_is_said_before_anything_is_measured(
     command: tuple[str, ...], option: str, name: str, says: str, no_gpu: None, tmp_path: Path

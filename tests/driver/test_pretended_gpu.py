@@ -191,7 +191,7 @@ def test_no_gpu_is_one_sentence_that_names_the_emulator(pretend, variables):
 with pytest.raises(errors.NoGpuError) as caught:
     launch(ADD, x.array, y.array, 5, grid=1, block=32)
 text = str(caught.value)
-assert "no GPU" in text and "emulator would run it" in text and "\\n" not in text
+assert "no GPU" in text and "emulator can run it" in text and "\\n" not in text
 assert not library.available()
 """,
         **variables,

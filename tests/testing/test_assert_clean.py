@@ -32,7 +32,7 @@ def test_a_finding_fails_with_the_whole_report_and_how_to_see_it_again() -> None
     said = str(caught.value)
     assert "error[generic-write-before-async-read]" in said
     assert "cp.async.bulk.global.shared::cta.bulk_group [%data], [tile], 512" in said  # the line of the text itself
-    assert 'to see it again: schedule="lazy", seed=0' in said
+    assert 'to reproduce it: schedule="lazy", seed=0' in said
 
 
 def test_a_rule_can_be_allowed_and_milder_findings_can_be_made_to_fail() -> None:

@@ -73,12 +73,12 @@ def test_whole_wrong_tiles_are_named() -> None:
         (np.where(np.arange(128) < 64, EXPECTED, 0.0), "never stored"),
         (EXPECTED.T, "transpose"),
         (2 * EXPECTED, "2 times"),
-        (np.roll(EXPECTED, 64, axis=1), "tile (0, 0) of 128 x 64 holds what belongs into tile (0, 1)"),
-        (tiles((1, 0, 2, 3)), "row and column of the tile are exchanged"),
+        (np.roll(EXPECTED, 64, axis=1), "tile (0, 0) of 128 x 64 holds the values of tile (0, 1)"),
+        (tiles((1, 0, 2, 3)), "row and column of the tile are swapped"),
         (tiles((0, 1, 3, 2)), "each wrong tile of 8 x 8 is the transpose"),
-        (EXPECTED[np.arange(128) ^ 1], "rows are exchanged with those 1 further"),
-        (EXPECTED[:, np.arange(128) ^ 1], "columns are exchanged with those 1 further"),
-        (swizzled(), "chunks of 16 bytes are exchanged in a row"),
+        (EXPECTED[np.arange(128) ^ 1], "rows are swapped with those 1 further"),
+        (EXPECTED[:, np.arange(128) ^ 1], "columns are swapped with those 1 further"),
+        (swizzled(), "chunks of 16 bytes are swapped in a row"),
         (np.block([[EXPECTED[:64, :64], EXPECTED[64:, :64]], [EXPECTED[:64, 64:], EXPECTED[64:, 64:]]]), "tile (1, 0)"),
         (np.block([[EXPECTED[:64, :64], EXPECTED[:64, 127:63:-1]], [EXPECTED[64:, :64], EXPECTED[64:, 64:]]]),
          "tile (0, 1) has the right values"),
@@ -125,10 +125,10 @@ def test_the_first_wrong_matrix_of_several_is_looked_at() -> None:
     expected = np.stack([EXPECTED, RANDOM.standard_normal((128, 128))])
     got = expected.copy()
     got[1, :64], got[1, 64:] = expected[1, 64:], expected[1, :64]
-    assert "tile (0, 0) of 64 x 128 holds what belongs into tile (1, 0)" in found(got, expected)["likely cause"]
+    assert "tile (0, 0) of 64 x 128 holds the values of tile (1, 0)" in found(got, expected)["likely cause"]
 
 
 def test_constant_data_say_nothing_of_places() -> None:
     expected = np.kron(np.indices((16, 16)).sum(0) % 2, np.ones((8, 8)))
     notes = found(expected[::-1], expected)
-    assert "belongs into" not in notes.get("likely cause", "")
+    assert "holds the values" not in notes.get("likely cause", "")

@@ -1,5 +1,5 @@
-"""What an editor asks of a PTX text: problems, meanings, names, completions; and the server that answers (LSP).
+"""Editor support for a PTX text: problems, hovers, names, completions; and a language server (LSP).
 
-`reading` and `names` take half-typed text; `problems`, `hover` and `completion` know nothing of the protocol, which is
-`server`'s alone.
+`reading` and `names` accept half-typed text; `problems`, `hover` and `completion` do not depend on the protocol,
+which only `server` knows.
 """

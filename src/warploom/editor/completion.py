@@ -1,4 +1,4 @@
-"""What may be typed next: opcodes and their modifiers from the instruction table, names from the declarations."""
+"""Completions: opcodes and their modifiers from the instruction table, names from the declarations."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _WORD = re.compile(r"[\w%$.]*$")
 
 @dataclass(frozen=True)
 class Proposal:
-    """What may be typed. kind: "opcode", "modifier", "register", "label", "variable", "directive"; detail: one line;
-    typed: how many characters before the cursor it replaces."""
+    """One completion. kind: "opcode", "modifier", "register", "label", "variable", "directive"; detail: one line;
+    typed: number of characters before the cursor that it replaces."""
 
     text: str
     kind: str
@@ -33,7 +33,7 @@ class Proposal:
 
 
 def complete(text: str, names: Names, offset: int) -> list[Proposal]:
-    """What may stand at an offset, given what is typed in front of it."""
+    """The completions at an offset, given the text before it."""
     line = text[text.rfind("\n", 0, offset) + 1 : offset]
     if "//" in line:
         return []
@@ -59,7 +59,7 @@ def complete(text: str, names: Names, offset: int) -> list[Proposal]:
 
 
 def _inside_operands(text: str, offset: int) -> bool:
-    """Whether an instruction that began on an earlier line goes on here: its last line ends with a comma or brace."""
+    """True if an instruction from an earlier line continues here: its last line ends with a comma or brace."""
     last = re.sub(r"//[^\n]*|/\*.*?\*/", "", text[:offset], flags=re.DOTALL).rstrip()
     return last.endswith((",", "(", "[")) or (last.endswith("{") and "," in last.rpartition("\n")[2])
 
@@ -88,7 +88,7 @@ def _opcodes(word: str) -> Iterator[Proposal]:
 
 
 def next_modifiers(form: Form, done: tuple[str, ...]) -> set[str]:
-    """The modifiers that may follow those given, for one row; a slot read by a pattern proposes nothing."""
+    """The modifiers that may follow those given, for one row; a slot read by a pattern proposes none."""
     slots = form.modifier_slots
     found: set[str] = set()
     seen: set[tuple[int, int]] = set()
@@ -118,7 +118,7 @@ def _since(form: Form) -> str:
 
 
 def _registers(names: Names, offset: int, word: str, types: tuple[str, ...]) -> Iterator[Proposal]:
-    """Declared registers: by name, or those of `%r<16>` that the text uses already."""
+    """Declared registers: by name, or those of `%r<16>` that the text already uses."""
     scope = names.scope_at(offset)
     said: set[str] = set()
     for definition in scope.visible():

@@ -1,4 +1,4 @@
-"""What a word of a text means: an opcode by its row of the instruction table, a name by its declaration."""
+"""Hover texts: an opcode is explained by its row of the instruction table, a name by its declaration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMS_SHOWN = 4
 
 
 def hover(reading: Reading, names: Names, offset: int) -> tuple[int, int, str] | None:
-    """The extent of the word at an offset and what it means, as Markdown; None where there is nothing to say."""
+    """The extent of the word at an offset and its explanation as Markdown; None if there is none."""
     token = names.token_at(offset)
     if token is None:
         return None
@@ -89,9 +89,7 @@ def _unfinished(opcode: str) -> str:
     nearest = sorted(shown, key=lambda pattern: not pattern.startswith(opcode))
     lines = "\n".join(shown[pattern] for pattern in nearest[:12])
     more = f"\n\nand {len(shown) - 12} more" if len(shown) > 12 else ""
-    return (
-        f"`{opcode}` is not complete, or its modifiers do not go together. Forms of `{base}`:\n```\n{lines}\n```{more}"
-    )
+    return f"`{opcode}` is incomplete, or its modifiers cannot be combined. Forms of `{base}`:\n```\n{lines}\n```{more}"
 
 
 def _row(reading: Reading, opcode: str, row: Match, given: dict[str, str]) -> str:
@@ -155,7 +153,7 @@ def _effect(effect: Effect) -> str:
 
 
 def _first(reading: Reading, row: Match) -> str:
-    """Which target and PTX version have it first, where the ISA describes it, and whether this text's target has it."""
+    """The first target and PTX version that support it, its ISA section, and whether this text's target has it."""
     form = row.form
     needs = _needs(form, row)
     said = [f"Since {' or '.join(needs[0].split())}, PTX {needs[1][0]}.{needs[1][1]}"]

@@ -1,4 +1,4 @@
-"""Which name is declared where in a text, and where it is used: read off the tokens, so that half-typed text does too.
+"""Declarations and uses of names in a text, derived from its tokens, so that it works for half-typed text.
 
 Scopes follow PTX ISA 5.4: one table for each pair of braces; a kernel's parameters belong to its body.
 """
@@ -27,9 +27,9 @@ class Definition:
         text: the declaration, for people.
         type: of a register or variable, without its dot.
         token: of the name.
-        count: of `%r<16>`, 16; else None.
+        count: for `%r<16>`, 16; otherwise None.
         end: offset after the declaration, or after the body of a function.
-        uses: tokens that name it, its own left out.
+        uses: tokens that refer to it, except the declaration itself.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Scope:
     names: dict[str, Definition] = field(default_factory=dict)
 
     def find(self, name: str) -> Definition | None:
-        """What a name means here."""
+        """The definition of a name in this scope."""
         scope: Scope | None = self
         numbered = _NUMBERED.match(name)
         while scope is not None:
@@ -71,7 +71,7 @@ class Scope:
         return None
 
     def visible(self) -> Iterator[Definition]:
-        """Every definition that can be named here, the innermost first."""
+        """Every definition that is visible here, innermost first."""
         scope: Scope | None = self
         while scope is not None:
             yield from scope.names.values()
@@ -80,7 +80,7 @@ class Scope:
 
 @dataclass
 class Names:
-    """The names of a text. meaning: token -> what it names, where that is declared."""
+    """The names of a text. meaning: token -> its definition, if it is declared."""
 
     tokens: Tokens
     scopes: list[Scope]
@@ -89,7 +89,7 @@ class Names:
     starts: dict[int, int]  # token of an opcode -> first token after its statement
 
     def token_at(self, offset: int) -> int | None:
-        """The token that an offset is in, or just after."""
+        """The token that contains an offset, or ends just before it."""
         behind = None
         for index, start in enumerate(self.tokens.starts):
             if start > offset:
@@ -102,7 +102,7 @@ class Names:
         return behind
 
     def at(self, offset: int) -> Definition | None:
-        """What is named at an offset."""
+        """The definition of the name at an offset."""
         token = self.token_at(offset)
         return None if token is None else self.meaning.get(token)
 
@@ -121,7 +121,7 @@ def names_of(tokens: Tokens) -> Names:
 
 
 class _Walk:
-    """One pass over the tokens; names are looked up when all are declared, for labels come late."""
+    """One pass over the tokens; names are looked up after all are declared, since labels may follow their uses."""
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
@@ -131,8 +131,8 @@ class _Walk:
         self.scope = Scope(None, 0, len(tokens.source))
         self.found = Names(tokens, [self.scope], [], {}, {})
         self.named: list[tuple[int, Scope]] = []
-        self.head: Scope | None = None  # of a function whose body has not begun
-        self.body: list[bool] = []  # of the open braces: whether a function's body
+        self.head: Scope | None = None  # of a function whose body has not started
+        self.body: list[bool] = []  # for each open brace: whether it is a function's body
 
     def run(self) -> Names:
         while self.kinds[self.at] != END:
@@ -229,7 +229,7 @@ class _Walk:
         self._end_declarations(first)
 
     def _variable(self, scope: Scope, kind: str, ends: tuple[str, ...]) -> None:
-        """A variable or parameter from its space on, up to what ends it."""
+        """A variable or parameter, from its space to what ends it."""
         first = self.at
         type_name, name = "", -1
         depth = 0
@@ -320,7 +320,7 @@ class _Walk:
         return self.kinds[self.at] == END or self.texts[self.at] in ends or self._new_statement()
 
     def _new_statement(self) -> bool:
-        """Whether a line begins here that cannot go on with an unfinished statement."""
+        """True if a line starts here that cannot continue an unfinished statement."""
         at = self.at
         if not at or self._same_line(at - 1):
             return False
@@ -330,7 +330,7 @@ class _Walk:
         return text in ("@", ".reg", ".entry", ".func", ".visible") or (kind == DIRECTIVE and text == ".loc")
 
     def _open_brace(self, first: int) -> bool:
-        """Whether a brace of the operands is open."""
+        """True if a brace of the operands is open."""
         texts = self.texts[first : self.at]
         return texts.count("{") > texts.count("}")
 

@@ -1,4 +1,4 @@
-"""What is wrong with a text as it stands: syntax, the verifier, what follows from the text alone, and ptxas."""
+"""The problems of a text in its current state: syntax, the verifier, static findings, and ptxas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _QUOTED = re.compile(r"[`']([^`']+)[`']")
 
 
 def problems_of(reading: Reading) -> list[Problem]:
-    """Everything that is known without ptxas: syntax, the verifier's errors, static findings."""
+    """All problems that are known without ptxas: syntax, the verifier's errors, static findings."""
     found = list(reading.problems)
     if reading.module is None:
         return found
@@ -37,7 +37,7 @@ def problems_of(reading: Reading) -> list[Problem]:
 
 
 def ptxas_problems(reading: Reading) -> list[Problem]:
-    """What ptxas says about the text, where there is a ptxas. Raises ToolchainError if it does not run."""
+    """The messages of ptxas about the text, if there is a ptxas. Raises ToolchainError if it does not run."""
     found = []
     for message in messages.of(reading.text):
         severity = {"error": "error", "fatal": "error", "warning": "warning"}.get(message.level, "note")
@@ -47,7 +47,7 @@ def ptxas_problems(reading: Reading) -> list[Problem]:
 
 
 def merged(reading: Reading, own: list[Problem], of_ptxas: list[Problem]) -> list[Problem]:
-    """Both lists, without what ptxas says about lines that have an error of ours: ours says more."""
+    """Both lists, without ptxas's messages on lines that have an error of ours, which is more specific."""
     said = {_line(reading, problem.start) for problem in own if problem.severity == "error"}
     return own + [problem for problem in of_ptxas if _line(reading, problem.start) not in said]
 
@@ -58,7 +58,7 @@ def _verified(reading: Reading) -> list[Problem]:
     for error in verify(reading.module):
         line = error.where.line - reading.shift if isinstance(error.where, SourceLocation) else 0
         if line < 1 and reading.shift:
-            continue  # of the head that stands in
+            continue  # belongs to the substitute head
         if error.code == "undeclared-name" and reading.blanked:
             # The line that declares it may be the one that could not be read.
             name = next(iter(_QUOTED.findall(error.what)[::-1]), "")
@@ -83,7 +83,7 @@ def _sentences(error: WarploomError) -> str:
 
 
 def _static(reading: Reading, module: Module) -> Iterator[Problem]:
-    """What follows from the text of each kernel, before it runs."""
+    """Problems derived from the text of each kernel, before it runs."""
     for entry in module.entries:
         try:
             code = Code(module, entry, HANDLERS)
@@ -96,10 +96,10 @@ def _static(reading: Reading, module: Module) -> Iterator[Problem]:
             continue
         for operation, name in reads:
             rule = RULES["uninitialised-register"]
-            what = f"{name} is read, and no instruction before this one writes it, whichever way the kernel takes"
+            what = f"{name} is read, but no instruction before this one writes it, on any path through the kernel"
             yield Problem(*_span(reading, _line_of(operation), f"`{name}`"), what, rule.id, rule.severity)
         for operation in waits:
-            what = "the result of this wait decides nothing: where it is false, nothing was waited for"
+            what = "nothing depends on the result of this wait: if it is false, the thread has not waited"
             yield Problem(*_span(reading, _line_of(operation), ""), what, "unchecked-wait", "warning")
 
 
@@ -117,11 +117,11 @@ def _line(reading: Reading, offset: int) -> int:
 
 
 def _span(reading: Reading, line: int, *sentences: str) -> tuple[int, int]:
-    """Where on a line something is wrong: the first word of it that a sentence quotes, else the whole statement."""
+    """The position of a problem on a line: the first word of it that a sentence quotes, else the whole statement."""
     tokens = reading.tokens
     on_line = [index for index in range(len(tokens.starts) - 1) if tokens.line(index) == line]
     quoted = [word for sentence in sentences for word in _QUOTED.findall(sentence)]
-    # The last name that is quoted is the narrowest: "operand `%r9` of `add.s32`" quotes the opcode, too.
+    # The last quoted name is the most specific: "operand `%r9` of `add.s32`" also quotes the opcode.
     words = [index for index in on_line if tokens.texts[index] in quoted]
     if words:
         operands = [index for index in words if index != on_line[0]] or words

@@ -1,8 +1,8 @@
-"""A PTX text that is being typed, read as far as it goes.
+"""Reads a PTX text that is being typed, as far as possible.
 
-The parser stops at the first thing it cannot read. Here the line that stopped it is blanked out, its complaint kept,
-and the rest read again, so that one unfinished statement does not hide what is wrong elsewhere. Positions stay those
-of the text: blanks replace characters one by one.
+The parser stops at the first error. Here the line that stopped it is blanked out, its error is kept, and the rest is
+parsed again, so that one unfinished statement does not hide problems elsewhere. Positions remain those of the text:
+blanks replace characters one by one.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from ..errors import PtxSyntaxError, SourceLocation
 from ..isa.instructions import table
 
 ATTEMPTS = 40
-"""Lines that are blanked out before the rest of a text is given up."""
+"""Maximum number of lines that are blanked out before the rest of a text is given up."""
 SECONDS = 1.0
-"""Time after which no further attempt is made."""
+"""Seconds after which no further attempt is made."""
 HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
-"""What stands in for a head that is missing or cannot be read."""
+"""Replaces a head that is missing or cannot be read."""
 BOUNDARIES = (";", "{", "}")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem.
 
     Attributes:
         start, end: offsets into the text.
         what: the sentences.
         code: of the error or rule.
         severity: "error", "warning" or "note".
-        source: who says so, "warploom" or "ptxas".
+        source: its origin, "warploom" or "ptxas".
     """
 
     start: int
@@ -48,14 +48,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Reading:
-    """What could be read.
+    """The readable part of a text.
 
     Attributes:
         text: as typed.
-        tokens: of the whole text; what has no meaning in PTX is left out.
-        module: what could be parsed; None where nothing could.
+        tokens: of the whole text, without characters that have no meaning in PTX.
+        module: the parsed part; None if nothing could be parsed.
         problems: of the syntax.
-        shift: lines that stand in front of `module`'s text and not of `text`: those of `HEAD`.
+        shift: lines before `module`'s text that are not in `text`: those of `HEAD`.
         blanked: lines of `text`, from 1, that `module` lacks.
     """
 
@@ -77,7 +77,7 @@ class _PtxLines(Parser):
 
 
 def tokens_of(text: str) -> tuple[Tokens, list[Problem]]:
-    """Tokens of any text: characters that begin none are passed over, and told."""
+    """Tokens of any text: characters that begin none are skipped and reported."""
     problems: list[Problem] = []
     source = text
     for _ in range(ATTEMPTS):
@@ -93,16 +93,16 @@ def tokens_of(text: str) -> tuple[Tokens, list[Problem]]:
             problems.append(Problem(at, end, _sentences(error), error.code))
             source = _blank(source, at, end)
             if text[at] == "." and re.match(r"\s*?$", text[at + 1 :].partition("\n")[0]):
-                source = source[:at] + ";" + source[at + 1 :]  # `wgmma.` at the end of a line: no more is typed yet
+                source = source[:at] + ";" + source[at + 1 :]  # `wgmma.` at the end of a line: typing has stopped there
     return tokenize(re.sub(r"[^\s\w.;:{}()\[\],@%$]", " ", source, flags=re.ASCII)), problems
 
 
 def read(text: str) -> Reading:
-    """What can be read of a text."""
+    """Read a text as far as possible."""
     tokens, problems = tokens_of(text)
     source, prefix, closing = tokens.source, "", ""
     blanked: set[int] = set()
-    silent_until = -1  # the end of the statement that was complained of last
+    silent_until = -1  # the end of the statement that was last reported
     module: Module | None = None
     started = time.monotonic()
     for attempt in range(ATTEMPTS):
@@ -153,7 +153,7 @@ def _blank(source: str, start: int, end: int) -> str:
 
 
 def _line_to_blank(source: str, at: int) -> int:
-    """Where the statement around an offset begins: after the boundary before it, blanks and comments left out."""
+    """The start of the statement around an offset: after the previous boundary, without blanks and comments."""
     tokens = tokenize(source)
     index = next((n for n, start in enumerate(tokens.starts) if start >= at or tokens.end(n) > at), len(tokens.starts))
     if tokens.kinds[min(index, len(tokens.kinds) - 1)] == END and index:
@@ -165,7 +165,7 @@ def _line_to_blank(source: str, at: int) -> int:
 
 
 def _unfinished(source: str, at: int) -> int:
-    """Where to complain of an offset: at the end of the line before, if the line begins a statement of its own."""
+    """Where to report an offset: at the end of the previous line, if the line starts a new statement."""
     begins = source.rfind("\n", 0, at) + 1
     first = re.match(r"\s*([a-z]\w*)\b", source[begins:])
     if (
@@ -187,7 +187,7 @@ def _end_of_statement(tokens: Tokens, at: int) -> int:
 
 
 def _problem(text: str, tokens: Tokens, at: int, error: PtxSyntaxError) -> Problem:
-    """The complaint at the token it is about; at the last character of a line where something is missing after it."""
+    """The problem at its token; at the last character of a line if something is missing after it."""
     at = min(max(at, 0), max(len(text) - 1, 0))
     for index, start in enumerate(tokens.starts):
         if start <= at < tokens.end(index):

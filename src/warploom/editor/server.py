@@ -1,7 +1,7 @@
-"""The language server: the protocol's words for what the other files of this folder know. Needs pygls.
+"""The language server: maps the protocol to the other files of this folder. Needs pygls.
 
-An answer is computed from the text of that moment. Problems follow a pause in typing: those of the package first, those
-of ptxas, a process of its own, after a longer one.
+Responses are computed from the current text. Problems follow a pause in typing: first those of the package, then, after
+a longer pause, those of ptxas, which runs as a separate process.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ SYMBOL = {
 
 @dataclass
 class _Pending:
-    """What still has to be said about a document."""
+    """The pending reports for a document."""
 
     task: asyncio.Task[None]
 
 
 class PtxServer(LanguageServer):
-    """A server with the texts it has read. pause_s, ptxas_pause_s: how long typing rests before problems are told."""
+    """A server with the texts it has read. pause_s, ptxas_pause_s: pauses in typing before problems are reported."""
 
     def __init__(self, pause_s: float = 0.15, ptxas_pause_s: float = 0.7) -> None:
         super().__init__("warploom", __version__)
@@ -64,7 +64,7 @@ class PtxServer(LanguageServer):
         self._pending: dict[str, _Pending] = {}
 
     def reading(self, document: TextDocument) -> tuple[Reading, Names]:
-        """The text of a document as it can be read, once for each text."""
+        """The readable part of a document, computed once for each text."""
         text = document.source
         known = self._readings.get(document.uri)
         if known is None or known[0] != text:
@@ -74,12 +74,12 @@ class PtxServer(LanguageServer):
         return known[1], known[2]
 
     def watch(self, uri: str) -> None:
-        """Tell the problems of a document when typing rests."""
+        """Report the problems of a document when typing pauses."""
         self.forget(uri)
         self._pending[uri] = _Pending(asyncio.get_running_loop().create_task(self._tell(uri)))
 
     def forget(self, uri: str) -> None:
-        """Tell nothing more of a document."""
+        """Stop reporting for a document."""
         pending = self._pending.pop(uri, None)
         if pending is not None:
             pending.task.cancel()
@@ -118,7 +118,7 @@ class PtxServer(LanguageServer):
 
 
 def make(**options: float) -> PtxServer:
-    """A server with everything it answers. Options: see PtxServer."""
+    """A server with all its handlers. Options: see PtxServer."""
     server = PtxServer(**options)
     feature: Any = server.feature
 
@@ -157,7 +157,7 @@ def make(**options: float) -> PtxServer:
         if found is None or token is None:
             return []
         uses = found.uses
-        if found.count is not None and token != found.token:  # of `%r5`, not of all of `%r<16>`
+        if found.count is not None and token != found.token:  # for `%r5`, not for all of `%r<16>`
             uses = [use for use in uses if names.tokens.texts[use] == names.tokens.texts[token]]
         own = [found.token] if params.context.include_declaration else []
         return [_location(document, names, each) for each in sorted(own + uses)]
@@ -186,7 +186,7 @@ def make(**options: float) -> PtxServer:
 
 
 def serve() -> None:
-    """Answer on stdin and stdout until the editor leaves."""
+    """Serve stdin and stdout until the editor disconnects."""
     make().start_io()
 
 

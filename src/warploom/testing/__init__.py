@@ -1,4 +1,4 @@
-"""For tests of kernels: `assert_clean(kernel, *arguments, explore=True)`, and what it is made of."""
+"""For tests of kernels: `assert_clean(kernel, *arguments, explore=True)`, and its parts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`assert_clean`: a kernel does nothing wrong under the arguments of a test, or the test fails with the report.
+"""`assert_clean`: a test fails, with the report, if a kernel does anything wrong under the test's arguments.
 
-`exhaustive`: a small kernel does nothing wrong whatever comes first.
+`exhaustive`: checks a small kernel under all interleavings.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SEVERITIES = ("error", "warning", "performance")
 
 
 def exhaustive(kernel: Any, *arguments: Any, bound: int = BOUND, **options: Any) -> Interleavings:
-    """Try all interleavings of a small kernel, in at most `bound` runs; arguments and options as for `assert_clean`.
+    """Try all interleavings of a small kernel, in at most `bound` runs; arguments and options as in `assert_clean`.
 
     For skeletons of a protocol: barriers and asynchronous operations, a few tiles, one warp for each role. Data do not
-    matter. The result is `ok`, and `complete` if there was nothing left to try; printed, it says "all N interleavings
-    pass", or shows the shortest that does not. What is compared is what threads can tell: they run alone up to their
-    next barrier, wait, atomic or strong access, and warps that stand at one instruction move together.
+    matter. The result is `ok`, and `complete` if nothing was left to try; it prints as "all N interleavings pass", or
+    shows the shortest failing one. Interleavings differ only in what threads can observe: they run alone up to their
+    next barrier, wait, atomic or strong access, and warps at one instruction move together.
     """
     report = emulate(kernel, *arguments, schedule="exhaustive", bound=bound, **options)
     assert report.interleavings is not None
@@ -43,13 +43,13 @@ def assert_clean(
 
     Args:
         kernel: a kernel, a Program, PTX text or the path of a file.
-        arguments: as for `warploom.emulate`.
-        explore: try several schedules, the simplest first, and not the usual one alone.
-        least: the mildest severity that fails: "error", "warning" or "performance".
+        arguments: as in `warploom.emulate`.
+        explore: try several schedules, the simplest first, instead of only the default one.
+        least: the lowest severity that fails: "error", "warning" or "performance".
         allow: ids of rules that do not fail.
-        options: grid, block, schedule, seed, machine, … as for `warploom.emulate`.
+        options: grid, block, schedule, seed, machine, … as in `warploom.emulate`.
 
-    The outputs are written as usual; the result tells counters, schedule and milder findings.
+    The outputs are written as usual; the result has counters, schedule and less severe findings.
     """
     __tracebackhide__ = True
     if least not in SEVERITIES:
@@ -66,5 +66,5 @@ def assert_clean(
         folders = [Path(file.co_filename).parent] if file is not None else []
         sources = Sources(folders, {program.title: program.text})
         again = f'schedule="{checked.schedule}", seed={checked.seed}'
-        raise AssertionError(f"{program.title} is not clean\n\n{checked.text(sources)}\n  to see it again: {again}")
+        raise AssertionError(f"{program.title} is not clean\n\n{checked.text(sources)}\n  to reproduce it: {again}")
     return checked

@@ -1,4 +1,4 @@
-"""One kernel checked under one launch: what was found, in a form that is printed, tested and written to files."""
+"""One kernel checked under one launch: the findings, in a form for printing, tests and files."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from .wrong_result import wrong_result
 ERROR = "error"
 STATIC_ONLY = "static only: no launch given"
 ONLY_IF_WRONG = ("swizzle-base",)
-"""Rules about what is right where the kernel reckons with it: a result that is as expected shows that it does."""
+"""Rules about code that is correct if the kernel accounts for it, which an expected result shows."""
 GUESSES_SHOWN = 12
-"""Guesses that a finding lists."""
+"""Maximum number of guesses that a finding lists."""
 
 
 @dataclass
 class Checked:
-    """What was found out about one kernel under one launch.
+    """The result of checking one kernel under one launch.
 
     Attributes:
-        kernel: its name; file: where it stands, "" where that is not known.
-        mode: "emulated", or "static" where no launch is known.
-        findings: errors first; in front of them only that the launch is guessed, from which they may follow.
-        counters: of the emulation; empty where it did not end.
+        kernel: its name; file: its location, "" if unknown.
+        mode: "emulated", or "static" if no launch is known.
+        findings: errors first; before them only the finding that the launch is guessed, which may be their cause.
+        counters: of the emulation; empty if it did not finish.
         schedule, seed: the pair that shows the findings; explored: the pairs that were tried.
-        interleavings: what a search of all of them found, with schedule "exhaustive".
-        notes: what is worth knowing and no finding; printed: what the kernel printed, call by call.
-        guessed: the launch description whose values are still those of `check --init`; "" where there is none.
+        interleavings: with schedule "exhaustive", the result of the search.
+        notes: useful facts that are not findings; printed: what the kernel printed, one entry for each call.
+        guessed: the launch description whose values are still those of `check --init`; "" if there is none.
     """
 
     kernel: str
@@ -58,7 +58,7 @@ class Checked:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no finding of severity error."""
+        """True if no finding has severity error."""
         return not self.errors
 
     @property
@@ -77,7 +77,7 @@ class Checked:
         }  # fmt: skip
 
     def summary(self) -> str:
-        """One line: how it was checked, what was found, under which schedule; one more on what that is worth."""
+        """One line: how it was checked, the findings, the schedule; one more line on how far this can be trusted."""
         count, kernel = len(self.errors), readable(self.kernel)
         verdict = f"{count} error{'s' if count != 1 else ''}" if count else "nothing found"
         others = len(self.findings) - count
@@ -108,7 +108,7 @@ class Checked:
 
 
 def _said_once(findings: list[Finding]) -> list[Finding]:
-    """Without the error that ended the run, the last, where a finding about its instruction says the same and more."""
+    """Omit the error that ended the run, the last, if a finding about its instruction says the same and more."""
     *others, error = findings
     same = next(
         (one for one in others
@@ -121,7 +121,7 @@ def _said_once(findings: list[Finding]) -> list[Finding]:
 
 
 def guessed_launch(described: LaunchFile, checked: Checked) -> Finding:
-    """What a run under a launch that nobody has looked at is worth: a warning, so that it is never a clean pass."""
+    """A warning for a run under a launch that nobody has reviewed, so that it never counts as a clean pass."""
     listed = described.guesses[:GUESSES_SHOWN]
     more = len(described.guesses) - len(listed)
     shown = "; ".join(listed) + (f"; and {more} more" if more else "")
@@ -129,18 +129,18 @@ def guessed_launch(described: LaunchFile, checked: Checked) -> Finding:
     wrote = sum(counted.get(name, 0) for name in ("global_store_bytes", "tma_store_bytes")) if counted else 1
     line = next((at for at, text in enumerate(described.path.read_text().splitlines(), 1) if text[:7] == "guessed"), 1)
     idle = () if wrote else (("so", "the kernel wrote nothing to global memory: such sizes leave it nothing to do"),)
-    what = "errors may come from a guess" if checked.errors else "that nothing is found may come from a guess"
+    what = "errors may come from a guess" if checked.errors else "the absence of findings may come from a guess"
     return Finding(
         rule="guessed-launch", severity="warning", locations=(SourceLocation(described.path.name, line),),
-        message=f"{described.path.name} is still what --init has guessed: {what}: {shown}",
+        message=f"{described.path.name} is still as guessed by --init: {what}: {shown}",
         summary=f"the launch is a guess of --init: {what}", sides=(),
-        fix=f"put in what the kernel is launched with, then delete the line `guessed = true` of {described.path.name}",
+        fix=f"enter the values of the real launch, then delete the line `guessed = true` of {described.path.name}",
         notes=(("guesses", shown), *idle),
     )  # fmt: skip
 
 
 def finding_as_dict(finding: Finding) -> dict[str, Any]:
-    """A finding as plain values: places as "file:line"."""
+    """A finding as plain values; locations become "file:line"."""
     plain = dataclasses.asdict(finding)
     plain["locations"] = [str(place) for place in finding.locations]
     for side, made in zip(plain["sides"], finding.sides, strict=True):
@@ -150,9 +150,9 @@ def finding_as_dict(finding: Finding) -> dict[str, Any]:
 
 
 def check_static(kernel: str, text: str, name: str, entries: Sequence[str] | None = None) -> Checked:
-    """The rules that need no launch: the text parses, and its target takes each instruction.
+    """Apply the rules that need no launch: the text parses, and its target supports each instruction.
 
-    entries: kernels that are looked at, beside what all of them share; None for all.
+    entries: kernels to check, in addition to what they all share; None for all.
     """
     notes: tuple[str, ...] = ()
     try:
@@ -173,10 +173,10 @@ def check_emulated(
     check: Callable[..., None] | None = None,
     **options: Any,
 ) -> Checked:
-    """Emulate with all checks on. `options` go to `emulate`; `check` takes the outputs and asserts what they must be.
+    """Emulate with all checks on. `options` go to `emulate`; `check` gets the outputs and asserts their values.
 
-    What the emulated program does wrong becomes findings; ArgumentError and its kin, which say that the call is wrong,
-    are raised.
+    Errors of the emulated program become findings; ArgumentError and similar errors, which mean that the call is
+    invalid, are raised.
     """
     schedule, seed = options.get("schedule", "lazy"), options.get("seed", 0)
     try:
@@ -187,7 +187,7 @@ def check_emulated(
         schedule, seed = error.replay or (schedule, seed)
         findings = [*error.findings, Finding.of_error(error)]
         first = next((one for one in error.findings if one.rule in RULES and RULES[one.rule].first), None)
-        if first is not None and isinstance(error, DeadlockError):  # it only follows
+        if first is not None and isinstance(error, DeadlockError):  # it is only a consequence
             waits = f"the kernel hangs: {findings[-1].sides[0].who} waits" if findings[-1].sides else error.what
             findings = [replace(one, notes=(*one.notes, ("so", waits))) if one is first else one
                         for one in error.findings]  # fmt: skip
@@ -199,12 +199,12 @@ def check_emulated(
         )  # fmt: skip
     findings = list(report.findings)
     failed_search = report.interleavings is not None and not report.interleavings.ok
-    if check is not None and not failed_search:  # a search that found something bad has no outputs
+    if check is not None and not failed_search:  # a failed search has no outputs
         try:
             check(*report.outputs)
         except AssertionError as error:
             errors = sum(finding.severity == ERROR for finding in findings)
-            findings.insert(errors, wrong_result(error))  # behind the errors that may be its cause
+            findings.insert(errors, wrong_result(error))  # after the errors that may be its cause
         else:
             findings = [finding for finding in findings if finding.rule not in ONLY_IF_WRONG]
     return Checked(

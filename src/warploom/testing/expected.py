@@ -1,7 +1,7 @@
-"""What a launch description says the arrays must hold after the run: a file, an expression, another kernel's result.
+"""Expected contents of arrays in a launch description: a file, an expression, or another kernel's result.
 
 An expression sees the arrays as they were before the run, by name, floats as f64, and `np`. It is read as a tree of
-operators, subscripts and calls of NumPy's own functions; a description from elsewhere can compute, and nothing else.
+operators, subscripts and calls of NumPy's own functions, so an untrusted description can compute but do nothing else.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _METHODS = frozenset(
     "squeeze std sum swapaxes take trace transpose var view".split()
 )
 _UNITS = {"e4m3": 2.0**-3, "e5m2": 2.0**-2, "bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-18, "f64": 2.0**-45}
-"""The error that a result may have relative to its size: one rounding to its type; of f32 and f64 that of a sum."""
+"""Allowed error of a result relative to its size: one rounding to its type; for f32 and f64 that of a sum."""
 
 
 def expectation(
     description: LaunchFile, arrays: Mapping[str, Given], options: Mapping[str, Any]
 ) -> Callable[..., None] | None:
-    """A check that is called after the run, made before it; None where the description expects nothing.
+    """A check to call after the run, made before it; None if the description expects nothing.
 
     It raises `Unexpected` for the first array that is not as expected. Raises ArgumentError for a description that
-    names an array that is not there, or an expression that cannot be computed.
+    names an unknown array, or an expression that cannot be computed.
     """
     if not description.expect:
         return None
@@ -80,14 +80,14 @@ def _wanted(
 def _by_kernel(
     description: LaunchFile, one: Mapping[str, Any], before: Mapping[str, Given], options: Mapping[str, Any]
 ) -> np.ndarray:
-    """The array of that name after another text ran with copies of the arrays that it has in common with this one."""
+    """The array of that name after another text ran with copies of the arrays that both have."""
     path = description.path.parent / one["kernel"]
     other = launch_file.read(launch_file.beside(path))
     program = other.program(read_text(path), path.name)
     made = other.made(program, {name: deepcopy(array) for name, array in before.items()})
     if one["name"] not in made.arrays:
         raise misdescribed(
-            f"the kernel that is compared with has no array `{one['name']}`", where=str(other.path),
+            f"the reference kernel has no array `{one['name']}`", where=str(other.path),
             expected=f'as = "{one["name"]}"', got=", ".join(made.arrays) or "no array",
         )  # fmt: skip
     steps = {key: options[key] for key in ("max_steps",) if key in options}
@@ -124,7 +124,7 @@ def _allowed(node: ast.AST, before: Mapping[str, Given]) -> None:
 
 
 def _whole(array: Given) -> np.ndarray:
-    """An array; of one that each GPU has for itself all, by rank. Raises ValueError where their shapes differ."""
+    """An array; if each GPU has its own, all of them, by rank. Raises ValueError if their shapes differ."""
     return array if isinstance(array, np.ndarray) else np.stack(array)
 
 

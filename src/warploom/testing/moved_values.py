@@ -1,7 +1,7 @@
-"""Right values in wrong places: which tile, row, column or 16-byte chunk of a result holds what belongs into another.
+"""Right values at wrong positions: which tile, row, column or 16-byte chunk of a result belongs elsewhere.
 
-Pieces of what was computed are looked for among the pieces of what was expected, large pieces first. A place counts
-only where it is the only one, so constant data say nothing.
+Pieces of the result are searched among the pieces of the expected values, large pieces first. A match counts only if
+it is unique, so constant data give no match.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 TILES = (256, 128, 64, 32, 16, 8)
 """Tile extents that are tried, largest first."""
 MOST = 1 << 20
-"""Elements of the largest result that is searched."""
+"""Maximum number of elements of a result that is searched."""
 LOOKED_AT = 6
-"""Wrong pieces that are looked for; a pattern must hold for all of them."""
+"""Number of wrong pieces that are searched; a pattern must hold for all of them."""
 CHUNKS = (8, 4, 16)
-"""Elements of 16 bytes, for types of two, four and one byte."""
+"""Elements in 16 bytes, for types of two, four and one byte."""
 
 
 def moved(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray) -> str:
-    """What moved where in arrays of two dimensions, in words; "" if the wrong values are not right elsewhere."""
+    """Which pieces moved where in two-dimensional arrays, in words; "" if the wrong values match nowhere."""
     if got.size > MOST:
         return ""
     for rows, columns in sizes(got.shape):
@@ -33,7 +33,7 @@ def moved(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray) -> str:
 
 
 def shifted(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray) -> str:
-    """As `moved`, of one dimension: whether the wrong elements are their neighbours' values."""
+    """Like `moved`, for one dimension: whether the wrong elements are values of adjacent elements."""
     for step in (1, -1):
         neighbours = np.roll(expected, -step)
         if wrong.sum() > 1 and _same(neighbours, got)[wrong].all() and not _same(neighbours, expected)[wrong].any():
@@ -64,23 +64,23 @@ def _tiles(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray, rows: int, 
     size = f"{rows} x {columns}"
     if turned:
         return "" if places else (
-            f"each wrong tile of {size} is the transpose of what belongs there: the major of an operand, .trans of "
+            f"each wrong tile of {size} is the transpose of the expected one: the major of an operand, .trans of "
             "ldmatrix, or a fragment's rows read as columns"
         )  # fmt: skip
     if all(at == there for at, there in places):
         return ""
-    first = f"tile {places[0][0]} of {size} holds what belongs into tile {places[0][1]}"
+    first = f"tile {places[0][0]} of {size} holds the values of tile {places[0][1]}"
     if all(there == (at[1], at[0]) for at, there in places):
-        return f"{first}, and so on: row and column of the tile are exchanged in a coordinate"
+        return f"{first}, and so on: row and column of the tile are swapped in a coordinate"
     steps = {(there[0] - at[0], there[1] - at[1]) for at, there in places}
     if len(steps) == 1 and len(places) > 1:
         down, right = steps.pop()
-        return f"{first}, and so on: all are {down} tiles down and {right} to the right of where they belong"
+        return f"{first}, and so on: all are {down} tiles down and {right} to the right of their correct position"
     return f"{first}: the coordinates of the grid"
 
 
 def _lines(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray, what: str) -> str:
-    """Rows that hold other rows' values; of columns, the transposed arrays are given."""
+    """Rows that hold other rows' values; for columns, pass the transposed arrays."""
     broken = np.flatnonzero(wrong.mean(axis=1) > 0.5)
     pairs = []
     for at in broken[:LOOKED_AT]:
@@ -90,15 +90,15 @@ def _lines(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray, what: str) 
         pairs.append((int(at), int(found[0])))
     if not pairs:
         return ""
-    first = f"{what} {pairs[0][0]} holds what belongs into {what} {pairs[0][1]}"
+    first = f"{what} {pairs[0][0]} holds the values of {what} {pairs[0][1]}"
     bits = {at ^ there for at, there in pairs}
     if len(bits) == 1 and len(pairs) > 1:
-        return f"{first}, and so on: {what}s are exchanged with those {bits.pop()} further, as by a fragment's layout"
+        return f"{first}, and so on: {what}s are swapped with those {bits.pop()} further, as by a fragment's layout"
     return f"{first}: the order of {what}s in a fragment or in a copy"
 
 
 def _chunks(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray, width: int) -> str:
-    """Stretches of 16 bytes that hold what belongs elsewhere in the same row."""
+    """16-byte chunks that hold values from elsewhere in the same row."""
     if got.shape[1] % width or got.shape[1] == width:
         return ""
     mine, theirs, bad = (values.reshape(values.shape[0], -1, width) for values in (got, expected, wrong))
@@ -114,8 +114,8 @@ def _chunks(got: np.ndarray, expected: np.ndarray, wrong: np.ndarray, width: int
     row, at, there = found[0]
     return (
         f"elements {at * width} to {at * width + width - 1} of row {row} are those of {there * width} to "
-        f"{there * width + width - 1}: chunks of 16 bytes are exchanged in a row, as by a swizzle that one side lacks "
-        "or begins elsewhere"
+        f"{there * width + width - 1}: chunks of 16 bytes are swapped in a row, as by a swizzle that one side lacks "
+        "or starts elsewhere"
     )
 
 
@@ -129,5 +129,5 @@ def _same(values: np.ndarray, piece: np.ndarray) -> np.ndarray:
 
 
 def close(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two pieces are alike, up to the roundings of another order of sums."""
+    """True if two pieces are equal, up to rounding from a different summation order."""
     return a.shape == b.shape and bool(_same(a, b).all())

@@ -6,7 +6,7 @@
     pytest --warploom-explore              # every assert_clean tries several schedules
     pytest --warploom-check kernels/       # each launch description below kernels/ is a test of the text next to it
 
-Nothing of the package is imported before it is needed: the plugin is there in every pytest run of its environment.
+Nothing of the package is imported before it is needed: the plugin is loaded in every pytest run of its environment.
 """
 
 from __future__ import annotations

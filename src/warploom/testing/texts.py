@@ -23,10 +23,10 @@ def check_text(path: Path, entry: str = "", launch: Path | None = None, **option
     """Check a PTX text under its launch description; without one, by the static rules alone.
 
     Args:
-        entry: which kernel, where the text has several and the description does not say.
+            entry: the kernel, if the text has several and the description does not name one.
         launch: the description; by default FILE.launch.toml next to the text.
 
-    Raises ArgumentError for a file that is not a text, and a description that does not fit it.
+    Raises ArgumentError for a file that is not a PTX text, and for a description that does not match it.
     """
     text = read_text(path)
     checked = _check(path, text, entry, launch, options)
@@ -36,7 +36,7 @@ def check_text(path: Path, entry: str = "", launch: Path | None = None, **option
 
 def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict[str, Any]) -> Checked:
     if entry:
-        program_of(path, entry=entry)  # says which kernels there are, where it has another name
+        program_of(path, entry=entry)  # reports the existing kernels, if the name differs
     static = check_static(entry or path.name, text, path.name, [entry] if entry else None)
     if not static.ok:
         return static
@@ -71,7 +71,7 @@ def _run(described: launch_file.LaunchFile, program: Program, options: dict[str,
 
 
 def _explored(described: launch_file.LaunchFile, program: Program, options: dict[str, Any]) -> Checked:
-    """The first schedule that shows something wrong, values too; the simplest where none does."""
+    """The first schedule that shows an error, including wrong values; the simplest one if none does."""
     tried: list[tuple[str, int]] = []
     ran: list[Checked] = []
     for schedule, seed in EXPLORED:
@@ -85,16 +85,16 @@ def _explored(described: launch_file.LaunchFile, program: Program, options: dict
 
 
 def check_entries(path: Path, entry: str = "", launch: Path | None = None, **options: Any) -> list[Checked]:
-    """Check a PTX text; of one with several kernels, every kernel under its own launch description.
+    """Check a PTX text; if it has several kernels, each under its own launch description.
 
     A kernel without a description is checked by the static rules alone, and its result says so. Arguments and errors
-    as for `check_text`.
+    as in `check_text`.
     """
     names = _entries(path) if not entry and launch is None else []
     if len(names) < 2:
         return [check_text(path, entry, launch, **options)]
     shared = check_static(path.name, read_text(path), path.name, [])
-    if not shared.ok:  # the text itself is wrong, and every kernel would say so
+    if not shared.ok:  # the text itself is wrong, and every kernel would report it
         shared.file = str(path)
         return [shared]
     one = launch_file.beside(path)
@@ -120,13 +120,13 @@ def _entries(path: Path) -> list[str]:
 
 
 def texts_in(folder: Path) -> list[Path]:
-    """The PTX texts below a folder, by name. Raises ArgumentError where there is none."""
+    """The PTX texts below a folder, by name. Raises ArgumentError if there is none."""
     found = sorted(path for path in folder.rglob("*.ptx") if path.is_file())
     if not found:
         python = any(path.is_file() for path in folder.rglob("*.py"))
         raise ArgumentError(
             "there is no PTX text in this folder", expected="files whose names end in .ptx", got=folder, code="file",
-            hint="Python files are checked where they are named, as in warploom check FILE.py" if python else None,
+            hint="name a Python file to check it, as in warploom check FILE.py" if python else None,
         )  # fmt: skip
     return found
 

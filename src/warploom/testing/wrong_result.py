@@ -1,7 +1,7 @@
-"""The finding `wrong-result`: which elements of a result are wrong, in which pattern, and what that suggests.
+"""The finding `wrong-result`: which elements of a result are wrong, in which pattern, and a likely cause.
 
-An example's check raises AssertionError. If it was raised by numpy.testing or torch.testing, the arrays it compared are
-taken from there and compared again: by element, and by tile for the usual tile sizes.
+An example's check raises AssertionError. If it comes from numpy.testing or torch.testing, the arrays that were compared
+are extracted and compared again: by element, and by tile for the usual tile sizes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .moved_values import TILES, close, moved, shifted
 RULE = "wrong-result"
 SHOWN_TILES = 4
 TOLERANCES = {"assert_allclose": 1e-7, "assert_array_equal": 0.0, "assert_close": 1e-2}
-"""Functions of numpy.testing and torch.testing, and the relative tolerance where a call names none."""
+"""Functions of numpy.testing and torch.testing, and the relative tolerance if a call names none."""
 MOSTLY = 0.5
 """A tile counts as wrong if more than this share of it is."""
 
 
 class Unexpected(AssertionError):
-    """An array that is not as its launch description expects."""
+    """An array that is not what its launch description expects."""
 
     def __init__(self, name: str, file: str, comparison: Comparison) -> None:
         super().__init__(f"`{name}` is not as {file} expects: {comparison.count()}")
@@ -59,14 +59,14 @@ def _of(compared: Comparison, places: tuple[SourceLocation, ...], before: str = 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A result and what was expected: f64 arrays of one shape, and where they differ too much."""
+    """A result and the expected values: f64 arrays of one shape, and where they differ too much."""
 
     got: np.ndarray
     expected: np.ndarray
     wrong: np.ndarray
 
     def count(self) -> str:
-        """How many elements are wrong."""
+        """Number of wrong elements, in words."""
         share = self.wrong.mean()
         return f"{int(self.wrong.sum())} of {self.wrong.size} elements of the result are wrong ({share:.1%})"
 
@@ -98,7 +98,7 @@ class Comparison:
         return f"{words}: {len(tiles)} of {shares.size} tiles of {' x '.join(map(str, size))}: {listed}{more}"
 
     def tile(self) -> tuple[int, ...] | None:
-        """The largest tile extents at which each tile is right or mostly wrong, and some are right."""
+        """The largest tile extents for which each tile is either right or mostly wrong, and some are right."""
         if self.wrong.ndim not in (1, 2) or self.wrong.all():
             return None
         for size in _tile_sizes(self.wrong.shape):
@@ -108,7 +108,7 @@ class Comparison:
         return None
 
     def causes(self) -> Iterator[str]:
-        """What the wrong values look like, most telling first."""
+        """Likely causes of the wrong values, most specific first."""
         got, expected = self.got[self.wrong], self.expected[self.wrong]
         if np.isnan(got).all():
             yield "all wrong elements are NaN: memory or a register was read before it was written (poison)"
@@ -117,13 +117,13 @@ class Comparison:
             yield "all wrong elements are 0: they were never stored, or the loop that sums them never ran"
             return
         if self.got.ndim == 2 and self.got.shape[0] == self.got.shape[1] and close(self.got, self.expected.T):
-            yield "the result is the transpose of what is expected: rows and columns are exchanged in a coordinate"
+            yield "the result is the transpose of the expected one: rows and columns are swapped in a coordinate"
             return
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = got / expected
         finite = ratio[np.isfinite(ratio)]
         if finite.size > 1 and finite.std() < 1e-3 * abs(finite.mean()) and abs(finite.mean() - 1) > 1e-3:
-            yield f"wrong elements are {finite.mean():.3g} times what is expected: the bounds of the k loop, or a scale"
+            yield f"wrong elements are {finite.mean():.3g} times the expected ones: the k loop's bounds, or a scale"
         size = self.tile()
         where = self._moved()
         if where:
@@ -131,27 +131,27 @@ class Comparison:
         elif size is not None:
             yield from self._reordered(size)
         elif self.got.ndim == 2 and np.allclose(np.sort(got), np.sort(expected), rtol=1e-2, atol=1e-5):
-            yield "the right values stand in other places: a swizzle, a fragment's layout, or a coordinate"
+            yield "the right values are at wrong positions: a swizzle, a fragment's layout, or a coordinate"
         if self._only_at_the_edge():
-            yield "only the last rows or columns are wrong: a size that the tile does not divide, without a guard"
+            yield "only the last rows or columns are wrong: a size that is not a multiple of the tile, without a guard"
 
     def _moved(self) -> str:
-        """Which piece of the result holds what belongs into which; of several matrices, in the first wrong one."""
+        """Which piece of the result holds the values of which other; for several matrices, in the first wrong one."""
         if self.wrong.ndim < 2:
             return shifted(self.got, self.expected, self.wrong)
         first = tuple(int(at) for at in np.argwhere(self.wrong)[0][:-2])
         return moved(self.got[first], self.expected[first], self.wrong[first])
 
     def _reordered(self, size: tuple[int, ...]) -> Iterator[str]:
-        """A wrong tile that holds its own values in another order."""
+        """A wrong tile that holds its own values in a different order."""
         for at in [tuple(map(int, at)) for at in np.argwhere(_shares(self.wrong, size) > MOSTLY)][:SHOWN_TILES]:
             mine, own = _part(self.got, at, size), _part(self.expected, at, size)
             if np.allclose(np.sort(mine, axis=None), np.sort(own, axis=None), rtol=1e-2, atol=1e-5):
-                yield f"tile {at} has the right values in other places: a swizzle, a fragment's layout, or a transpose"
+                yield f"tile {at} has the right values at wrong positions: a swizzle, fragment layout or transpose"
                 return
 
     def _only_at_the_edge(self) -> bool:
-        """Whether the wrong elements fill the end of one dimension and are less than half of it."""
+        """True if the wrong elements fill the end of one dimension and are less than half of it."""
         for axis in range(self.wrong.ndim):
             others = tuple(other for other in range(self.wrong.ndim) if other != axis)
             lines = np.asarray(self.wrong.any(axis=others))
@@ -173,7 +173,7 @@ def _tile_sizes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def _shares(wrong: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """The share of wrong elements in each tile; tiles at the edge are cut."""
+    """The share of wrong elements in each tile; tiles at the edge are clipped."""
     counts, sizes = wrong.astype(np.float64), np.ones(wrong.shape)
     for axis, extent in enumerate(size):
         starts = np.arange(0, wrong.shape[axis], extent)
