@@ -107,7 +107,7 @@ def test_a_rung_that_answers_gives_its_rows() -> None:
         ("import time; time.sleep(30)", "no answer for 1 s: it hangs"),
         ("import sys; print('CUDA_ERROR_ILLEGAL_ADDRESS', file=sys.stderr); sys.exit(1)", "CUDA_ERROR_ILLEGAL_ADDRESS"),
         ("print('this is not JSON')", "this is not JSON"),
-        ("pass", "it said nothing"),
+        ("pass", "it printed nothing"),
     ],
 )
 def test_a_rung_that_hangs_or_breaks_costs_its_row(code: str, reason: str) -> None:

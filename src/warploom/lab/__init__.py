@@ -1,1 +1,1 @@
-"""Looking at kernels: the demo, timing by the project's protocols, evidence files."""
+"""Inspecting kernels: the demo, timing by the project's protocols, evidence files."""

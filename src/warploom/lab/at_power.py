@@ -1,4 +1,4 @@
-"""The speed of light under a power cap: a product that keeps an H200's tensor cores busy and moves each byte once."""
+"""The speed limit under a power cap: a product that keeps an H200's tensor cores busy and moves each byte once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .roofline import FLOP_PER_CLOCK, MEMORY_BANDWIDTH, SMS
 
 @dataclass(frozen=True)
 class Limit:
-    """What no kernel passes: the clock that power allows, watts, and TFLOP/s at it. bound: "tensor cores" or "DRAM"."""
+    """An upper bound: the clock that power allows, watts, and TFLOP/s at it. bound: "tensor cores" or "DRAM"."""
 
     clock_mhz: float
     watts: float
@@ -23,10 +23,10 @@ class Limit:
 def limit(
     m: int, n: int, k: int, dtype: str = "bf16", operand_bytes: int = 2, cap_watts: float = 700.0, zeros: bool = False
 ) -> Limit:
-    """The limit of D = A B on an H200: m, n, k elements; `zeros`: operands that are all zero, so that nothing toggles.
+    """The limit of D = A B on an H200: m, n, k elements; `zeros`: all-zero operands, so that nothing toggles.
 
-    The energies are those of `timing` (microbenchmarks.json). Nothing is counted for instructions, nor for bytes that
-    are fetched from L2 more than once, so real kernels are below it.
+    The energies are those of `timing` (microbenchmarks.json). Instructions, and bytes fetched from L2 more than once,
+    are not counted, so real kernels are below it.
     """
     flops = 2.0 * m * n * k
     moved = float((m * k + n * k) * operand_bytes + 2 * m * n)

@@ -1,4 +1,4 @@
-"""Who computes attention: ours, as a user calls it, and the backends of torch's scaled_dot_product_attention.
+"""Contenders for attention: ours, as a user calls it, and the backends of torch's scaled_dot_product_attention.
 
 (nothing)                    what the library chooses
 keys=96,consumers=3,...      its choice with other fields of `attention_config.Config`, or of decoding's `DecodeConfig`
@@ -30,7 +30,7 @@ OWN_BF16 = "own-bf16"
 
 
 class WarploomAttention(Contender):
-    """Ours. `name` is "warploom", or "warploom:FIELDS" where some of the configuration are pinned."""
+    """Ours. `name` is "warploom", or "warploom:FIELDS" if part of the configuration is pinned."""
 
     dtypes = ("bf16", "f16", "e4m3")
     scales = ("", "head")
@@ -93,7 +93,7 @@ class TorchAttention(Contender):
 
 
 class OwnBf16(Contender):
-    """Our own kernel on the same numbers in bf16, to compare e4m3 with: torch has no attention of eight bits."""
+    """Our own kernel on the same numbers in bf16, as a baseline for e4m3: torch has no eight-bit attention."""
 
     name = OWN_BF16
     dtypes = ("e4m3",)
@@ -122,7 +122,7 @@ def subject(problem: ForwardProblem) -> Attention:
 def ours(
     problem: ForwardProblem, sets: Sequence[AttentionOperands], config: Config, *, pinned: bool = True
 ) -> Prepared:
-    """Calls of `warploom.attention`, and what its kernel is. Raises what the library raises."""
+    """Calls of `warploom.attention`, and facts about its kernel. Raises the library's errors."""
     from ..kernels.hopper import attention as kernels
     from ..operators.attention.calls import attention
 
@@ -161,7 +161,7 @@ def decode_subject(problem: DecodeProblem) -> Decode:
 def ours_decode(
     problem: DecodeProblem, sets: Sequence[AttentionOperands], config: DecodeConfig, *, pinned: bool = True
 ) -> Prepared:
-    """Calls of `warploom.attention_decode`, and what its kernel is. Raises what the library raises."""
+    """Calls of `warploom.attention_decode`, and facts about its kernel. Raises the library's errors."""
     from ..kernels.hopper import attention_decode as kernels
     from ..operators.attention.decode import attention_decode
 
@@ -179,7 +179,7 @@ def ours_decode(
 
 
 def fields_of(text: str) -> dict[str, int]:
-    """The fields of "keys=96,consumers=3". Raises ArgumentError for other texts."""
+    """The fields of "keys=96,consumers=3". Raises ArgumentError for any other text."""
     known = {field.name for kind in (Config, DecodeConfig) for field in dataclasses.fields(kind)}
     found = {}
     for word in text.split(","):
@@ -194,7 +194,7 @@ def fields_of(text: str) -> dict[str, int]:
 
 
 def changed(config: Any, fields: dict[str, int]) -> Any:
-    """A configuration with other fields. Raises ArgumentError for one that it does not have."""
+    """A configuration with some fields changed. Raises ArgumentError for an unknown field."""
     kinds = {field.name: type(getattr(config, field.name)) for field in dataclasses.fields(config)}
     for name in fields:
         if name not in kinds:

@@ -1,7 +1,7 @@
-"""What can be said about attention before it runs: roofs, the kernel, its tiles and how they fill the GPU. Calculated.
+"""Attention before it runs: roofs, the kernel, its tiles and how they fill the GPU. Computed, not measured.
 
-FLOP are 2 (D + E) for each score that is not masked, bytes those of Q, K, V and O once each. exp2 is a third roof: 16
-of them a clock on a multiprocessor of sm_90 (CUDA C++ Programming Guide, arithmetic instructions), one for each score.
+FLOP are 2 (D + E) for each unmasked score, bytes those of Q, K, V and O once each. exp2 is a third roof: 16 of them
+per clock on a multiprocessor of sm_90 (CUDA C++ Programming Guide, arithmetic instructions), one for each score.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXP_PER_CLOCK = 16
 class AttentionProblem:
     """B sequences of S queries of H heads and T keys of G heads, head dimension D; bf16.
 
-    `causal`: the last query sees all keys, the one before it one less.
+    `causal`: the last query sees all keys, the previous one sees one less, and so on.
     """
 
     batch: int
@@ -38,12 +38,12 @@ class AttentionProblem:
 
     @property
     def scores(self) -> int:
-        """That are not masked."""
+        """Number of unmasked scores."""
         if not self.causal:
             each = self.queries * self.keys
         else:
             offset = self.keys - self.queries
-            first = max(0, -offset)  # queries before it see nothing
+            first = max(0, -offset)  # earlier queries see nothing
             seen = self.queries - first
             each = seen * (first + offset + 1) + seen * (seen - 1) // 2
         return self.batch * self.heads * each
@@ -54,7 +54,7 @@ class AttentionProblem:
 
     @property
     def call(self) -> Call:
-        """As the library chooses for it: few queries of longer sequences are decoded."""
+        """The call that the library chooses: few queries of longer sequences are decoded."""
         of: Attention | Decode = Attention(head_dim=self.dim, value_dim=self.dim, above=self.causal)
         if self.queries <= MOST_ROWS and self.keys > self.queries:
             of = Decode(head_dim=self.dim, value_dim=self.dim)
@@ -62,21 +62,21 @@ class AttentionProblem:
 
     @property
     def bytes(self) -> int:
-        """Of Q, K, V and O."""
+        """Bytes of Q, K, V and O."""
         width = self.batch * self.dim * bf16.bytes
         return 2 * width * (self.heads * self.queries + self.kv_heads * self.keys)
 
 
 @dataclass(frozen=True)
 class AttentionExplained:
-    """The answer.
+    """The result of an explanation.
 
     Attributes:
-        roofs_us: the least time under each roof, by its name.
-        kernel: which.
-        config: the library's.
-        source: "tuned" where it was timed on this GPU, else "rule".
-        blocks: pieces of work that CTAs take, and how many a multiprocessor gets.
+        roofs_us: the minimum time under each roof, by name.
+        kernel: its name.
+        config: the library's choice.
+        source: "tuned" if it was timed on this GPU, otherwise "rule".
+        blocks: pieces of work that CTAs take, and the number per multiprocessor.
         shared_bytes: of a CTA's tiles.
     """
 
@@ -92,11 +92,11 @@ class AttentionExplained:
 
     @property
     def bound(self) -> str:
-        """The lowest roof."""
+        """The roof that limits it."""
         return max(self.roofs_us, key=self.roofs_us.__getitem__)
 
     def data(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """As a dict for JSON."""
         return {
             "problem": asdict(self.problem), "machine": self.machine, "flops": self.problem.flops,
             "bytes": self.problem.bytes, "bound": self.bound,
@@ -106,7 +106,7 @@ class AttentionExplained:
         }  # fmt: skip
 
     def rows(self) -> list[tuple[str, str]]:
-        """For a person."""
+        """Labels and values for a table."""
         problem = self.problem
         least = ", ".join(f"{name} {us:,.1f} us" for name, us in self.roofs_us.items())
         if isinstance(self.config, Config):
@@ -132,7 +132,7 @@ class AttentionExplained:
 
 
 def problem_of(shape: str, kv_heads: int = 0, keys: int = 0, causal: bool = False) -> AttentionProblem:
-    """Of "BxHxSxD". Raises ArgumentError."""
+    """The problem of "BxHxSxD". Raises ArgumentError."""
     parts = shape.lower().split("x")
     numbers = [int(part) if part.isdecimal() else 0 for part in parts]
     if len(numbers) != 4 or min(numbers) < 1:
@@ -141,7 +141,7 @@ def problem_of(shape: str, kv_heads: int = 0, keys: int = 0, causal: bool = Fals
     kv_heads, keys = kv_heads or heads, keys or queries
     if kv_heads < 1 or heads % kv_heads or keys < 1:
         raise ArgumentError(
-            "query heads are shared out evenly among key heads", expected=f"a divisor of {heads}, and keys",
+            "the query heads are not a multiple of the key heads", expected=f"a divisor of {heads}, and keys",
             got=f"{kv_heads} key heads, {keys} keys",
         )  # fmt: skip
     if dim > MOST_DIM or dim % 8:
@@ -151,10 +151,10 @@ def problem_of(shape: str, kv_heads: int = 0, keys: int = 0, causal: bool = Fals
 
 
 def explain_attention(problem: AttentionProblem, machine: str = "H200") -> AttentionExplained:
-    """Everything about it; few queries of longer sequences are `attention_decode`. Raises ArgumentError."""
+    """Explain a problem; few queries of longer sequences use `attention_decode`. Raises ArgumentError."""
     roof = Roofline.of(machine)
     if ARCH[machine] != "sm_90a":
-        raise ArgumentError("attention has kernels for Hopper alone", expected="H200 or H100", got=machine)
+        raise ArgumentError("attention has kernels for Hopper only", expected="H200 or H100", got=machine)
     sms = SMS[machine]
     rates = {
         "tensor cores": (problem.flops, roof.peak), "exp2": (problem.scores, EXP_PER_CLOCK * sms * roof.clock),
@@ -178,7 +178,7 @@ def explain_attention(problem: AttentionProblem, machine: str = "H200") -> Atten
 
 
 def _gpu(machine: str) -> Gpu:
-    """The GPU that is here, if it is of that name, with what was timed on it; else one that nobody has timed."""
+    """This machine's GPU if it has that name, with its timings; otherwise one without timings."""
     try:
         here = gpu_of(0)
     except NoGpuError:

@@ -1,4 +1,4 @@
-"""The arrays of a problem of attention, made with torch, and the exact results that contenders are held against.
+"""The arrays of an attention problem, made with torch, and the exact results for comparison.
 
 Everything is random normal unless the problem says otherwise. The exact results are those of two heads, in float64.
 """
@@ -21,9 +21,9 @@ _ROWS = 2048
 LIMIT = {"bf16": 4e-3, "f16": 5e-4, "e4m3": 0.125}
 """Largest ‖O − exact‖ / ‖exact‖: two roundings of half a unit in the last place, of P and of O (2^-9, 2^-12, 2^-4)."""
 LSE_LIMIT = {"bf16": 1e-5, "f16": 1e-5, "e4m3": 2.0**-9}
-"""Largest error of the logarithms, for each of the largest one or 1; sums of e4m3's products are cut off at 2^-13."""
+"""Largest error of the logarithms, relative to the largest one or 1; sums of e4m3's products are truncated at 2^-13."""
 _ROW_FACTOR = 8
-"""How many times the error of all of O a row of O may have."""
+"""Factor by which a row of O may exceed the error of all of O."""
 
 
 @dataclass
@@ -31,10 +31,10 @@ class AttentionOperands:
     """One set of arrays (torch tensors), in torch's layout.
 
     Attributes:
-        q, k, v: (B, H, S, D), (B, G, T, D), (B, G, T, E); of a paged cache what its pages hold.
-        out, lse: where results go, (B, H, S, E) and (B, H, S).
-        scales: of e4m3, by name.
-        lengths, pages: of a cache: keys of each sequence, and (K in pages, V in pages, table).
+        q, k, v: (B, H, S, D), (B, G, T, D), (B, G, T, E); for a paged cache the contents of its pages.
+        out, lse: the results, (B, H, S, E) and (B, H, S).
+        scales: for e4m3, by name.
+        lengths, pages: for a cache: keys of each sequence, and (K in pages, V in pages, table).
     """
 
     q: Any
@@ -47,13 +47,13 @@ class AttentionOperands:
     pages: tuple[Any, Any, Any] | None = None
 
     def clear(self) -> None:
-        """Make everything that is to be computed NaN."""
+        """Set everything that will be computed to NaN."""
         self.out.fill_(float("nan"))
         self.lse.fill_(float("nan"))
 
 
 def make(problem: AttentionWork, sets: int = 0, device: str = "cuda", seed: int = 0) -> list[AttentionOperands]:
-    """So many sets; 0: as many as no L2 cache holds."""
+    """That many sets; 0: more than any L2 cache holds."""
     seeds = range(seed, seed + (sets or sets_of(problem)))
     if isinstance(problem, ForwardProblem):
         return [forward(problem, device, each) for each in seeds]
@@ -93,11 +93,11 @@ DATA: dict[str, Callable[[Any, Any], None]] = {
     "strong sink at key 0": partial(_sink, score=400.0),
     "outlier channels": partial(_outliers, size=30),
 }
-"""What is done to normal q and k."""
+"""Modifications of normal q and k."""
 
 
 def forward(problem: ForwardProblem, device: str, seed: int) -> AttentionOperands:
-    """q, k and v, and of e4m3 a scale for each head, so that its largest element is the type's."""
+    """q, k and v, and for e4m3 a scale for each head that maps its largest element to the type's."""
     import torch
 
     kinds = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
@@ -122,7 +122,7 @@ def forward(problem: ForwardProblem, device: str, seed: int) -> AttentionOperand
 
 
 def widened(one: AttentionOperands) -> AttentionOperands:
-    """The numbers that e4m3 and its scales stand for, in bf16."""
+    """The values of e4m3 and its scales, in bf16."""
     import torch
 
     wide = {
@@ -174,7 +174,7 @@ class AttentionReference:
     Attributes:
         rows: (batch, head) of each.
         exact: O and the logarithms of each, f64.
-        facts: the errors of the last result that it was asked about, as an evidence row has them.
+        facts: the errors of the last result that was checked, for an evidence row.
     """
 
     problem: AttentionWork
@@ -184,7 +184,7 @@ class AttentionReference:
     facts: dict[str, float] = field(default_factory=dict)
 
     def errors(self, out: Any) -> tuple[float, bool]:
-        """(‖O − exact‖ / ‖exact‖, whether that, each row and, where there are any, the logarithms are right)."""
+        """(‖O − exact‖ / ‖exact‖, whether that, each row and, if there are any, the logarithms are right)."""
         limit, off, norm, right = LIMIT[self._type], 0.0, 0.0, True
         worst = largest = 0.0
         for (batch, head), (exact, sums) in zip(self.rows, self.exact, strict=True):
@@ -209,7 +209,7 @@ class AttentionReference:
 
 
 def reference(problem: AttentionWork, operands: AttentionOperands) -> AttentionReference:
-    """The exact results of the first head and of one in the middle; of a cache those of the last sequence, too."""
+    """The exact results of the first head and of one in the middle; for a cache also those of the last sequence."""
     if isinstance(problem, ForwardProblem):
         heads = problem.sizes[1]
         rows = [(0, head) for head in sorted({0, heads // _HEADS})]

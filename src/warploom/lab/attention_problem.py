@@ -1,4 +1,4 @@
-"""Attention as a problem to be timed: a forward pass, or a step of decoding. Data only; nothing needs a GPU."""
+"""Attention as a problem to be timed: a forward pass, or a decoding step. Data only; nothing needs a GPU."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..errors import ArgumentError
 from ..isa import dtypes
 
 FORWARD, DECODE = "attention", "attention-decode"
-"""Kinds of problems, as contenders name what they do."""
+"""Kinds of problems, for contenders to declare."""
 TOKENS, WIDTH = 16384, 2048
-"""Queries of all sequences together, and columns of all heads together, unless said otherwise."""
+"""Queries of all sequences together, and columns of all heads together, by default."""
 CEILING_TBS = 4.71
-"""Read ceiling of an H200, that the other evidence of that GPU counts by, too."""
+"""Read ceiling of an H200, which the other evidence of that GPU also uses."""
 SHAPE = "BxHxSxD or BxHxSxDxG, as in 4x16x4096x128"
 
 
@@ -22,11 +22,11 @@ class ForwardProblem:
     """softmax(scale Q Kᵀ + mask) V of sequences of one length, (B, H, S, D).
 
     Attributes:
-        head_dim, length, causal: as they are called; `value_dim` where it differs.
-        dtype: "bf16", "f16" or "e4m3", of which each head has a scale.
+        head_dim, length, causal: as in their names; `value_dim` if it differs.
+        dtype: "bf16", "f16" or "e4m3", with a scale for each head.
         group: query heads for each key head.
         data: "normal", or one of `ANY_DATA`.
-        window: keys before and behind its own that a query sees.
+        window: keys before and after its own position that a query sees.
         batch, heads: 0: as many as make `TOKENS` queries and `WIDTH` columns.
     """
 
@@ -45,7 +45,7 @@ class ForwardProblem:
 
     @property
     def name(self) -> str:
-        """As evidence calls it: head dimension, length, mask, type, and what else tells it from others."""
+        """Its name in evidence: head dimension, length, mask, type, and what else distinguishes it."""
         words = [f"{self.head_dim}" + (f"/{self.value_dim}" if self.value_dim else ""), f"{self.length}",
                  "causal" if self.causal else "full", self.dtype]  # fmt: skip
         words += [f"group {self.group}"] if self.group > 1 else []
@@ -59,7 +59,7 @@ class ForwardProblem:
 
     @property
     def scales(self) -> str:
-        """A factor for each head, of eight bits."""
+        """A factor for each head, for eight bits."""
         return "head" if self.dtype == "e4m3" else ""
 
     @property
@@ -70,12 +70,12 @@ class ForwardProblem:
 
     @property
     def columns(self) -> int:
-        """Of V and O."""
+        """Number of columns of V and O."""
         return self.value_dim or self.head_dim
 
     @property
     def seen(self) -> int:
-        """Scores of a head that are not masked."""
+        """Unmasked scores of a head."""
         n = self.length
         left, right = self.window or (n, n)
         right = 0 if self.causal else right
@@ -83,13 +83,13 @@ class ForwardProblem:
 
     @property
     def flops(self) -> int:
-        """2 (D + E) for each score that is not masked."""
+        """2 (D + E) for each unmasked score."""
         batch, heads, _, width = self.sizes
         return 2 * batch * heads * self.seen * (width + self.columns)
 
     @property
     def bytes(self) -> int:
-        """Of Q, K, V and O, each once."""
+        """Bytes of Q, K, V and O, each once."""
         batch, heads, length, width = self.sizes
         of_keys = heads // self.group * (width + self.columns)
         out = dtypes.of("bf16" if self.dtype == "e4m3" else self.dtype).bytes
@@ -101,11 +101,11 @@ class ForwardProblem:
         return replace(self, dtype="bf16")
 
     def rates(self, seconds: float) -> dict[str, Any]:
-        """None: a row has the FLOP of every problem anyway."""
+        """None: a row has the FLOP of every problem already."""
         return {}
 
     def as_dict(self) -> dict[str, Any]:
-        """What an evidence row says about it."""
+        """Its entries in an evidence row."""
         return {
             "case": self.name, "kind": self.kind, "head_dim": self.head_dim, "length": self.length,
             "causal": self.causal, "dtype": self.dtype, "data": self.data, "flops": self.flops, "bytes": self.bytes,
@@ -136,7 +136,7 @@ class DecodeProblem:
 
     @property
     def name(self) -> str:
-        """As evidence calls it."""
+        """Its name in evidence."""
         words = [f"{self.batch} x {self.length}", f"{self.heads}/{self.kv_heads} heads of {self.dim}"]
         words += [f"{self.queries} tokens"] if self.queries > 1 else []
         words += [f"page {self.page}"] if self.page else []
@@ -155,21 +155,21 @@ class DecodeProblem:
 
     @property
     def flops(self) -> int:
-        """Of both products; what a token does not see of the last keys is counted."""
+        """FLOP of both products; the last keys that a token does not see are counted."""
         return 4 * sum(self.lengths) * self.queries * self.heads * self.dim
 
     @property
     def bytes(self) -> int:
-        """Of K and V that are read, each once."""
+        """Bytes of K and V that are read, each once."""
         return sum(self.lengths) * self.kv_heads * self.dim * 2 * (1 if self.narrow else 2)
 
     def rates(self, seconds: float) -> dict[str, Any]:
-        """Terabytes of K and V a second, and that of the read ceiling of an H200."""
+        """Terabytes of K and V per second, and their share of the read ceiling of an H200."""
         tbs = self.bytes / seconds / 1e12
         return {"tb_per_s": round(tbs, 3), "of_ceiling": round(tbs / CEILING_TBS, 4)}
 
     def as_dict(self) -> dict[str, Any]:
-        """What an evidence row says about it."""
+        """Its entries in an evidence row."""
         return {
             "case": self.name, "kind": self.kind, "batch": self.batch, "length": self.length, "page": self.page,
             "dtype": self.dtype, "flops": self.flops, "bytes": self.bytes,
@@ -180,8 +180,8 @@ AttentionWork = ForwardProblem | DecodeProblem
 
 
 def parse(text: str, like: AttentionWork) -> tuple[AttentionWork, ...]:
-    """Problems of "4x16x4096x128,2x32x8192x128x8": B, H, S (keys, where tokens are decoded), D, key heads; else like
-    another one. Raises ArgumentError for other texts."""
+    """Problems for "4x16x4096x128,2x32x8192x128x8": B, H, S (keys, if tokens are decoded), D, key heads; otherwise like
+    another one. Raises ArgumentError for any other text."""
     return tuple(_parsed(word.strip(), like) for word in text.split(","))
 
 
@@ -194,7 +194,7 @@ def _parsed(word: str, like: AttentionWork) -> AttentionWork:
     kv_heads = sizes[4] if len(sizes) == 5 else default
     if heads % kv_heads:
         raise ArgumentError(
-            "query heads are shared out evenly among key heads", expected=f"a divisor of {heads}", got=word
+            "the query heads are not a multiple of the key heads", expected=f"a divisor of {heads}", got=word
         )
     if isinstance(like, ForwardProblem):
         return replace(like, batch=batch, heads=heads, length=length, head_dim=dim, group=heads // kv_heads)
@@ -222,7 +222,7 @@ ANY_DATA = (
     "deviation 16", "deviation 64", "keys growing 100-fold", "keys growing 1000-fold", "keys shrinking 1000-fold",
     "sink at key 0", "strong sink at key 0", "outlier channels",
 )  # fmt: skip
-"""Scores that a softmax may find difficult; `attention_operands.DATA` makes them."""
+"""Scores that may be difficult for a softmax; `attention_operands.DATA` makes them."""
 FORWARDS = (
     *HEADLINE, *OTHERS,
     *(ForwardProblem(128, 4096, causal, data=data) for data in ANY_DATA for causal in (False, True)), *EIGHT_BITS,

@@ -1,12 +1,12 @@
-"""The benchmark: all contenders of a problem in one process, held against an exact result, then timed by a protocol.
+"""The benchmark: all contenders of a problem in one process, checked against an exact result, then timed by protocol.
 
     for each problem     make rotating sets of operands and the exact result
       each contender     missing? prepare, run, compare; a wrong one is not timed
       each protocol      time all of them together
     rows                 one for each (problem, contender, protocol)
 
-Every launch stands under a watchdog: a contender that hangs ends the process, and the rows so far are kept.
-What touches a GPU is behind `Stage` (`lab.gpu_stage`), so that all of this runs in the tests without one.
+A watchdog covers every launch: a contender that hangs ends the process, and the rows so far are kept. Everything
+that uses a GPU is behind `Stage` (`lab.gpu_stage`), so that all of this runs in the tests without one.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .work import Work
 PREPARE_S = 120.0
 CLOCK_S = 0.5
 CHAIN = 48
-"""Kernels in a chain of the suite `launch`."""
+"""Number of kernels in a chain of the suite `launch`."""
 
 
 class Stage(Protocol):
-    """What of a machine the benchmark uses."""
+    """The parts of a machine that the benchmark uses."""
 
     @property
     def timer(self) -> Timer:
@@ -49,13 +49,13 @@ class Stage(Protocol):
         """Run a contender once; its relative error, and whether every element is right."""
 
     def ready(self, calls: Sequence[Any], launch: str, count: int) -> tuple[Callable[[], object], int]:
-        """One call that enqueues that many of the contender's calls or a few more, and how many it enqueues."""
+        """One call that enqueues at least that many of the contender's calls, and the number it enqueues."""
 
     def clock(self, program: Program, arguments: Sequence[Any], seconds: float) -> tuple[ClockReading, float]:
-        """The clock that our kernel counts while it runs for so long, and seconds of a call meanwhile."""
+        """The clock that our kernel counts while it runs for that time, and the seconds of a call meanwhile."""
 
     def share(self, reading: ClockReading, tflops: float, dtype: str) -> float | None:
-        """Share of the GPU's peak at that clock; None where its peak is not known."""
+        """Share of the GPU's peak at that clock; None if its peak is unknown."""
 
     def host_us(self, prepared: Prepared) -> Spread:
         """Host microseconds of one call."""
@@ -64,17 +64,17 @@ class Stage(Protocol):
         """Names of the kernels that one call runs on the GPU; none if they cannot be found out."""
 
     def release(self) -> None:
-        """Give back the memory of a problem."""
+        """Free the memory of a problem."""
 
 
 @dataclass
 class Results:
-    """What came out so far.
+    """The results so far.
 
     Attributes:
-        rows: as the evidence file has them.
-        missing: contenders that took no part, with the reason.
-        failed: contenders that were wrong or broke, and where.
+        rows: for the evidence file.
+        missing: contenders that did not take part, with the reason.
+        failed: contenders that were wrong or failed, and where.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Results:
     failed: list[dict[str, str]] = field(default_factory=list)
 
     def summary(self) -> list[dict[str, Any]]:
-        """Our ratios to each other contender over all problems of a type: geometric mean and least."""
+        """Our ratios to each other contender over all problems of a type: geometric mean and minimum."""
         found: dict[tuple[str, ...], list[float]] = {}
         for row in self.rows:
             if row["provider"].startswith("warploom"):
@@ -116,7 +116,7 @@ class Bench:
         advance: Callable[[str], None] = lambda what: None,
         keep: Callable[[], object] = lambda: None,
     ) -> None:
-        """say: gets a line for each thing worth knowing; advance: called before each step, with its name; keep: called
+        """say: receives a line for each notable event; advance: called before each step, with its name; keep: called
         after each problem."""
         self.keep = keep
         self.plan, self.stage, self.meter, self.watchdog = plan, stage, meter, watchdog
@@ -124,7 +124,7 @@ class Bench:
         self.results = Results()
 
     def run(self) -> Results:
-        """Measure everything. Errors of one contender cost its rows only."""
+        """Measure everything. Errors of one contender cost only its rows."""
         for problem in self.plan.problems:
             self.watchdog.beat(f"making operands of {problem.shape}", PREPARE_S)
             sets = self.stage.operands(problem, self.plan.data)
@@ -141,7 +141,7 @@ class Bench:
     # -- before timing ---------------------------------------------------------------------------------------------
 
     def _prepared(self, problem: Work, sets: Sequence[Any]) -> dict[str, Prepared]:
-        """The contenders that can run this problem, and do so rightly, by name."""
+        """The contenders that can run this problem, and compute it correctly, by name."""
         found: dict[str, Prepared] = {}
         for contender in self.plan.contenders:
             self.advance(f"{problem.shape}: {contender.name}")
@@ -156,7 +156,7 @@ class Bench:
         return found
 
     def _variants(self, contender: Contender) -> list[tuple[str, Contender]]:
-        """In the suite `launch` ours comes twice: with programmatic dependent launch and without."""
+        """In the suite `launch` ours runs twice: with programmatic dependent launch and without."""
         if self.plan.suite.method == "launch" and isinstance(contender, Warploom):
             return [(contender.name, Warploom(contender.config, pdl=False)),
                     (f"{contender.name}+pdl", Warploom(contender.config, pdl=True))]  # fmt: skip
@@ -182,7 +182,7 @@ class Bench:
         entry = {"provider": name, "reason": reason}
         if entry not in self.results.missing:
             self.results.missing.append(entry)
-            self.say(f"{name} takes no part: {reason} ({problem.shape})")
+            self.say(f"{name} does not take part: {reason} ({problem.shape})")
 
     def _failed(self, name: str, problem: Work, reason: str) -> None:
         self.results.failed.append({"provider": name, "shape": problem.shape, "reason": reason})
@@ -199,7 +199,7 @@ class Bench:
     def _timed(
         self, problem: Work, prepared: Mapping[str, Prepared], protocol: str
     ) -> tuple[dict[str, Spread], dict[str, str]]:
-        """Seconds of a call of each, and under which label its power was read."""
+        """Seconds of a call of each, and the label under which its power was read."""
         calls, per = {}, {}
         for name, one in prepared.items():
             self.watchdog.beat(f"{name} {problem.shape}, capturing", PREPARE_S)
@@ -296,7 +296,7 @@ class Bench:
 
 
 class Chain:
-    """So many calls as one."""
+    """Several calls as one."""
 
     def __init__(self, call: Callable[[], object], times: int) -> None:
         self.call, self.times = call, times
@@ -307,12 +307,12 @@ class Chain:
 
 
 def ratios(name: str, spreads: Mapping[str, Spread]) -> dict[str, float]:
-    """How many times as fast `name` is as each of the others that are not ours."""
+    """How many times as fast `name` is as each of the other contenders that are not ours."""
     return timing.ratios(name, spreads, {other: 1 for other in spreads if not other.startswith("warploom")})
 
 
 def energy(readings: Readings | None, spread: Spread, problem: Work) -> dict[str, Any]:
-    """The entries of a row about NVML's clock, the power and the energy of a FLOP; none if nothing was read."""
+    """The entries of a row about NVML's clock, the power and the energy of a FLOP; empty if nothing was read."""
     if readings is None or not readings.watts:
         return {}
     joules = readings.watts * spread.median
@@ -321,10 +321,10 @@ def energy(readings: Readings | None, spread: Spread, problem: Work) -> dict[str
 
 
 def clocked(stage: Stage, prepared: Prepared, problem: Work, say: Callable[[str], None]) -> dict[str, float]:
-    """The entries of a row about the clock that the kernel counts itself, and the tensor cores' activity at it."""
+    """The entries of a row about the clock that the kernel itself counts, and the tensor cores' activity at it."""
     try:
         reading, seconds = stage.clock(prepared.program, prepared.arguments, CLOCK_S)
-    except WarploomError as failure:  # with the clock read in it, the kernel does not build
+    except WarploomError as failure:  # the kernel does not build with the clock read in it
         say(f"its clock could not be read: {failure}")
         return {}
     share = stage.share(reading, problem.flops / seconds / 1e12, problem.dtype)

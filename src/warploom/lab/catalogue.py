@@ -1,15 +1,15 @@
 """Linear layers of public models, and a seeded draw of products from them.
 
-`models.json` has facts only: the sizes that each model's public configuration states, and over how many GPUs its layers
-are commonly sharded. The layers follow from them:
+`models.json` has only facts: the sizes that each model's public configuration states, and the numbers of GPUs over
+which its layers are commonly sharded. The layers follow from them:
 
     attention    qkv (heads + 2 kv_heads) x head_dim of hidden; output hidden of heads x head_dim; low-rank attention
-                 has a down and an up projection of each part instead
+                 has a down and an up projection for each part instead
     feed-forward up (gated: gate and up together) of hidden; down of intermediate; the same of an expert
     vocabulary   lm_head vocab of hidden
     sharding     by columns (qkv, up, lm_head: N / shards) or by rows (output, down: K / shards)
 
-A draw takes a model, one of its layers, and a number of rows, evenly on a logarithmic scale.
+A draw takes a model, one of its layers, and a number of rows, uniform on a logarithmic scale.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ KINDS = ("dense", "moe", "vision", "speech")
 MOST_ROWS = 16384
 MOST_SIZE = (1 << 31) - 1
 TMA_ELEMENTS = 8
-"""Elements of 16 bytes: a row of an operand that TMA can address is a multiple of this many 16-bit ones."""
+"""Number of 16-bit elements in 16 bytes: rows of an operand that TMA can address are multiples of it."""
 _PATIENCE = 10_000
-"""Draws in a row that bring nothing new, after which there is taken to be nothing new."""
+"""Consecutive draws without a new product after which the catalogue counts as exhausted."""
 _SIZES = ("hidden", "heads", "kv_heads", "head_dim")
 _OPTIONAL = ("intermediate", "vocab", "experts", "experts_per_token", "expert_intermediate")
 _LOW_RANK = ("kv", "rope", "nope", "value")
@@ -52,13 +52,13 @@ class Layer:
 
 @dataclass(frozen=True)
 class Model:
-    """An entry of the catalogue, checked. `facts`: as the file has them."""
+    """A checked entry of the catalogue. `facts`: as in the file."""
 
     name: str
     facts: Mapping[str, Any]
 
     def layers(self) -> Iterator[Layer]:
-        """Its layers, whole and in shards; a shard that is not even, or that TMA cannot address, is left out."""
+        """Its layers, whole and in shards, except shards that are uneven or that TMA cannot address."""
         for shards in self.facts["sharding"]:
             for name, n, k, by_rows in self._whole():
                 divided = k if by_rows else n
@@ -96,7 +96,7 @@ class Model:
 
 
 def load(path: Path = FILE) -> tuple[Model, ...]:
-    """The models of a catalogue. Raises ArgumentError for a file or an entry that is none, saying which and why."""
+    """The models of a catalogue. Raises ArgumentError for an invalid file or entry, saying which and why."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
@@ -113,7 +113,7 @@ def load(path: Path = FILE) -> tuple[Model, ...]:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ArgumentError(
             f"the catalogue {path.name} has two models {twice[0]!r}",
-            expected="names that differ, upper and lower case alike",
+            expected="distinct names, ignoring case",
             got=repr(twice),
             code="catalogue",
         )
@@ -144,7 +144,7 @@ def _model(entry: Any, number: int, file: str) -> Model:
         raise wrong("has no feed-forward layer", "intermediate or expert_intermediate", None)
     for field in (*_SIZES, *(each for each in _OPTIONAL if each in entry)):
         if not _is_size(entry.get(field)):
-            raise wrong(f"has a wrong {field}", f"a whole number from 1 to {MOST_SIZE}", entry.get(field))
+            raise wrong(f"has a wrong {field}", f"an integer from 1 to {MOST_SIZE}", entry.get(field))
     shards = entry.get("sharding")
     if not isinstance(shards, list) or not shards or not all(_is_size(each) for each in shards):
         raise wrong("has a wrong sharding", "a list of numbers of GPUs, such as [1, 2]", shards)
@@ -152,7 +152,7 @@ def _model(entry: Any, number: int, file: str) -> Model:
         ranks = entry["low_rank"]
         known = isinstance(ranks, dict) and {*_LOW_RANK} <= {*ranks} <= {*_LOW_RANK, "query"}
         if not known or not all(_is_size(each) for each in ranks.values()):
-            raise wrong("has a wrong low_rank", f"an object of {', '.join(_LOW_RANK)}, and query where it has one",
+            raise wrong("has a wrong low_rank", f"an object of {', '.join(_LOW_RANK)}, and query if it has one",
                         ranks)  # fmt: skip
     model = Model(name, entry)
     if not any(model.layers()):
@@ -166,10 +166,10 @@ def _is_size(value: object) -> bool:
 
 
 def layers_of(name: str, shards: int = 1) -> list[Layer]:
-    """The layers of a model over that many GPUs, and the gate of a gated feed-forward layer for itself, as models that
-    keep it apart have it. The name is looked up without regard to case.
+    """The layers of a model over that many GPUs, plus the separate gate of a gated feed-forward layer, for models
+    that keep it apart. The name is not case-sensitive.
 
-    Raises ArgumentError for a model that the catalogue does not have, and for a sharding that it does not state.
+    Raises ArgumentError for a model that the catalogue lacks, and for a sharding that it does not state.
     """
     known = load()
     model = next((each for each in known if each.name.lower() == name.lower()), None)
@@ -177,7 +177,7 @@ def layers_of(name: str, shards: int = 1) -> list[Layer]:
         raise ArgumentError(f"the catalogue has no model {name!r}", got=repr(name), code="unknown-name",
                             expected=", ".join(each.name for each in known))  # fmt: skip
     if shards not in model.facts["sharding"]:
-        raise ArgumentError(f"{model.name} is not sharded so in the catalogue", got=shards,
+        raise ArgumentError(f"the catalogue has no such sharding of {model.name}", got=shards,
                             expected=", ".join(map(str, model.facts["sharding"])))  # fmt: skip
     found = [layer for layer in model.layers() if layer.shards == shards]
     if model.facts["gated"]:
@@ -189,27 +189,27 @@ def draw(
     seed: int, count: int, models: Sequence[Model] | None = None, *, like: GemmWork | None = None,
     layouts: Sequence[str] = ("forward",), least: int = 1, most: int = MOST_ROWS,
 ) -> tuple[GemmWork, ...]:  # fmt: skip
-    """So many different products, the same for the same seed.
+    """That many distinct products, the same for the same seed.
 
     Args:
         models: to draw from; the catalogue's by default.
-        like: element types, scales and outputs of the products; plain bf16 by default.
+        like: element types, scales and outputs of the products; by default plain bf16.
         layouts: of `LAYOUTS`, one of which is drawn for each product. A layer of N x K has the products rows x N x K
             (forward), rows x K x N (input-gradient) and N x K x rows (weight-gradient).
-        least, most: rows, drawn evenly on a logarithmic scale. Of these, half are rounded to a multiple of 8, as
-            batches are; the others are left as they are.
+        least, most: range of rows, uniform on a logarithmic scale. Half of them are rounded to a multiple of 8, like
+            batches; the others are unchanged.
 
     Raises ArgumentError for a number of products or rows that cannot be drawn, and for an unknown layout.
     """
     if type(count) is not int or count < 1:
-        raise ArgumentError("a sample has a number of products", expected="a whole number from 1 on", got=repr(count))
+        raise ArgumentError("the size of a sample is not a positive integer", expected="1 or more", got=repr(count))
     if not 1 <= least <= most:
-        raise ArgumentError("a sample has rows from the least to the most", expected="1 <= least <= most",
+        raise ArgumentError("the range of rows is invalid", expected="1 <= least <= most",
                             got=f"{least} to {most}")  # fmt: skip
     if unknown := [each for each in layouts if each not in LAYOUTS]:
         raise ArgumentError(f"unknown layout {unknown[0]!r}", expected=", ".join(LAYOUTS), got=repr(unknown[0]))
     if not layouts:
-        raise ArgumentError("a sample has a layout", expected=", ".join(LAYOUTS), got="none")
+        raise ArgumentError("a sample needs a layout", expected=", ".join(LAYOUTS), got="none")
     generator, like = random.Random(seed), like or GemmWork(1, 1, 1)
     by_model = [list(model.layers()) for model in models or load()]
     found: dict[GemmWork, None] = {}
@@ -234,7 +234,7 @@ def _rows(generator: random.Random, least: int, most: int) -> int:
 
 
 def _product(layer: Layer, rows: int, layout: str, like: GemmWork) -> GemmWork | None:
-    """The product of a layer in a direction; None where TMA cannot address one of its operands."""
+    """The product of a layer in a direction; None if TMA cannot address one of its operands."""
     sizes = {"forward": (rows, layer.n, layer.k), "input-gradient": (rows, layer.k, layer.n),
              "weight-gradient": (layer.n, layer.k, rows)}[layout]  # fmt: skip
     problem = replace(like, m=sizes[0], n=sizes[1], k=sizes[2], layout=LAYOUTS[layout])

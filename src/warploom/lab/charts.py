@@ -1,4 +1,4 @@
-"""Pictures of measurements: bars, and a roofline. matplotlib is optional; without it a sentence says so."""
+"""Charts of measurements: bars, and a roofline. matplotlib is optional; without it an error says so."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ COLOURS = ("#0b6e4f", "#b8b8b8", "#8a8a8a", "#5f7fa6", "#c98b3b", "#7d5a8c", "#a
 
 
 class ChartError(WarploomError):
-    """A picture was asked for and cannot be drawn."""
+    """A chart was requested but cannot be drawn."""
 
     code = "chart"
 
 
 def pyplot() -> Any:
-    """matplotlib.pyplot without a screen. Raises ChartError where matplotlib is missing."""
+    """matplotlib.pyplot without a display. Raises ChartError if matplotlib is missing."""
     try:
         import matplotlib
     except ImportError:
         raise ChartError(
-            "the picture needs matplotlib, which is not installed", consequence="everything else was done",
+            "the chart needs matplotlib, which is not installed", consequence="everything else was done",
             hint="pip install 'warploom[lab]'",
         ) from None  # fmt: skip
     matplotlib.use("Agg")
@@ -35,7 +35,7 @@ def pyplot() -> Any:
 
 
 def bars(rows: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:
-    """TFLOP/s of each contender, a group of bars for each problem. rows: of one protocol."""
+    """TFLOP/s of each contender, with a group of bars for each problem. rows: of one protocol."""
     plt = pyplot()
     shapes = list(dict.fromkeys(_shape(row) for row in rows))
     providers = list(dict.fromkeys(row["provider"] for row in rows))
@@ -79,7 +79,7 @@ def roofline(rows: Sequence[Mapping[str, Any]], path: Path, title: str, machine:
 
 
 def steps(rows: Sequence[Mapping[str, Any]], path: Path, title: str, value: str, unit: str) -> None:
-    """The ladder: one bar for each rung, lying, with its number and its name."""
+    """The ladder: one horizontal bar for each rung, with its number and its name."""
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(7.2, 0.26 * len(rows) + 1.2), layout="constrained")
     names = [row["kernel"] for row in rows]

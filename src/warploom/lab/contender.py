@@ -1,4 +1,4 @@
-"""What a contender is: it says why it cannot take part (`missing`), or makes one call for each set of operands."""
+"""The interface of a contender: it says why it cannot take part (`missing`), or makes a call for each operand set."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 from .work import Work
 
 Beat = Callable[[str, float], None]
-"""Tells the watchdog what goes on, and for how many seconds it may."""
+"""Tells the watchdog what is running, and for how many seconds it may."""
 COMPILE_S = 180.0
 
 
 @dataclass
 class Prepared:
-    """A contender ready to run a problem.
+    """A contender that is ready to run a problem.
 
     Attributes:
         calls: one for each set of operands.
-        kernel, config: as the table names them.
+        kernel, config: their names in tables.
         facts: further entries of its evidence rows: registers, ptx_sha256, build.
-        program: of our own kernels, and `arguments`, (inputs, output) for each set.
+        program: for our own kernels, and `arguments`, (inputs, output) for each set.
     """
 
     calls: Sequence[Callable[[], object]]
@@ -34,7 +34,7 @@ class Prepared:
 
 
 class Contender:
-    """What all of them share. `name`: in tables and evidence files; `needs`: the Python package it takes."""
+    """The common parts of contenders. `name`: in tables and evidence files; `needs`: the Python package it requires."""
 
     name = ""
     needs = "torch"
@@ -43,7 +43,7 @@ class Contender:
     kinds: tuple[str, ...] = ("gemm",)
 
     def missing(self, problem: Work | None = None) -> str | None:
-        """Why it cannot take part (in this problem): a sentence's end, or None."""
+        """Why it cannot take part (in this problem), as the end of a sentence; None if it can."""
         if not installed(self.needs):
             return f"{self.needs} is not installed"
         if problem is not None:
@@ -56,7 +56,7 @@ class Contender:
         return None
 
     def prepare(self, problem: Any, sets: Sequence[Any], beat: Beat) -> Prepared:
-        """Calls of the problem. Raises WarploomError or RuntimeError where it turns out that it cannot."""
+        """Calls of the problem. Raises WarploomError or RuntimeError if it turns out to be impossible."""
         raise NotImplementedError
 
 
@@ -69,5 +69,5 @@ def installed(package: str) -> bool:
 
 
 def result(call: Callable[[], object], operands: Any) -> Any:
-    """Where the last call of a contender left its result."""
+    """The result of a contender's last call."""
     return getattr(call, "result", operands.out)

@@ -1,5 +1,4 @@
-"""Who takes part in a comparison besides us: cuBLAS in its several forms, Triton, torch's attention, and what may be
-installed besides."""
+"""The other contenders of a comparison: cuBLAS in its several forms, Triton, torch, and optional packages."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from .operands import Operands
 from .work import GemmWork, Work
 
 MOST_LAUNCHES = 500
-"""Of one configuration while the fastest is looked for."""
+"""Seconds for one configuration while the fastest is searched."""
 
 
 # -- cuBLAS through torch ------------------------------------------------------------------------------------------
@@ -36,7 +35,7 @@ class Cublas(Contender):
 
 
 class ScaledMm(Contender):
-    """torch._scaled_mm. The row-wise one also takes a problem with tensor-wise scales: one number for each row."""
+    """torch._scaled_mm. The row-wise one also accepts tensor-wise scales: one number repeated for each row."""
 
     dtypes = ("e4m3", "e5m2")
 
@@ -88,7 +87,7 @@ class CublasLtBest(Contender):
         products = [cublaslt.Matmul(library, problem, o) for o in (sets if problem.scales else sets[:1])]
         timer, proposals = CudaTimer(), products[0].proposals
         if not proposals:
-            raise ArgumentError("cublasLt proposes nothing for this problem", got=problem.shape)
+            raise ArgumentError("cublasLt proposes no algorithm for this problem", got=problem.shape)
 
         def timed(at: int) -> float:
             beat(f"{self.name}, proposal {at}", 20.0)
@@ -96,7 +95,7 @@ class CublasLtBest(Contender):
             try:
                 timer.timed(call, 1)
                 return timer.timed(call, max(2, int(2e12 / problem.flops)))
-            except DriverError:  # a proposal that does not run after all
+            except DriverError:  # a proposal that does not run
                 return float("inf")
 
         best = cublaslt.fastest(proposals, timed)
@@ -298,17 +297,17 @@ class Quack(Contender):
 
 
 class PyPtx(Contender):
-    """pyptx has kernels as examples and no product to call, so there is nothing to time through its package."""
+    """pyptx has kernels as examples and no callable product, so there is nothing to time through its package."""
 
     name = "pyptx"
     needs = "pyptx"
 
     def missing(self, problem: Work | None = None) -> str | None:
-        return super().missing(problem) or "the package has no product to be called; baselines of it are figures only"
+        return super().missing(problem) or "the package has no callable product; its baselines are figures only"
 
 
 def result(call: Callable[[], object], operands: Operands) -> Any:
-    """Where the last call of a contender left its result."""
+    """The result of a contender's last call."""
     return getattr(call, "result", operands.out)
 
 
@@ -320,7 +319,7 @@ OTHERS: tuple[Contender, ...] = (
 
 
 def find(name: str) -> Contender:
-    """The contender of a name. Raises ArgumentError for an unknown one."""
+    """The contender with a name. Raises ArgumentError for an unknown one."""
     for contender in OTHERS:
         if contender.name == name:
             return contender

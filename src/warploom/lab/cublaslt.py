@@ -1,9 +1,9 @@
-"""The fastest of what cublasLt itself proposes: what a user gets who tunes cuBLAS.
+"""The fastest algorithm that cublasLt itself proposes: what a user gets by tuning cuBLAS.
 
-cublasLt is called through ctypes, the library being the one that torch has loaded. A matrix is column-major there, so
-the row-major product D = A Bᵀ is asked for as Dᵀ = B Aᵀ: B (N, K) row-major is a K x N matrix to be transposed,
-A (M, K) a K x M matrix as it is, D an N x M one. Names and numbers are those of cublasLt.h and
-library_types.h (CUDA 12 and 13).
+cublasLt is called through ctypes, in the library that torch has loaded. Matrices are column-major there, so the
+row-major product D = A Bᵀ is requested as Dᵀ = B Aᵀ: B (N, K) row-major is a transposed K x N matrix, A (M, K) a K x M
+matrix, D an N x M one. Names and numbers are those of cublasLt.h and library_types.h (CUDA 12 and
+13).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Proposal(ctypes.Structure):
 
 
 def path() -> str | None:
-    """Where the cublasLt that this process has loaded is; None where none is loaded."""
+    """The path of the cublasLt that this process has loaded; None if none is loaded."""
     try:
         with open("/proc/self/maps") as maps:
             for line in maps:
@@ -56,7 +56,7 @@ def path() -> str | None:
 
 
 class CublasLt:
-    """A cublasLt handle. Raises DriverError with the function and its status where a call fails."""
+    """A cublasLt handle. Raises DriverError with the function and its status if a call fails."""
 
     def __init__(self, library: str | Any) -> None:
         """library: path of libcublasLt; or, for tests, an object with its functions."""
@@ -162,9 +162,9 @@ def fastest(
     rounds: int = 3,
     seed: int = 0,
 ) -> int:
-    """Number of the proposal with the least median of `rounds` timings, each round in another order.
+    """Index of the proposal with the smallest median of `rounds` timings, each round in another order.
 
-    timed: number of a proposal -> seconds. Raises what `timed` raises.
+    timed: index of a proposal -> seconds. Raises the errors of `timed`.
     """
     order = random.Random(seed)
     times: dict[int, list[float]] = {at: [] for at in range(len(proposals))}

@@ -1,4 +1,4 @@
-"""The first thing anybody runs: the walkthrough GEMM in the emulator and, where there is one, on the GPU.
+"""The demo: the walkthrough GEMM in the emulator and, if there is one, on the GPU.
 
 This module computes; `warploom demo` prints.
 """
@@ -24,11 +24,11 @@ _TIMED_LAUNCHES = 10
 
 @dataclass(frozen=True)
 class Built:
-    """What the compiler made of the text.
+    """The result of compiling the text.
 
     Attributes:
         compiler: "ptxas 13.0.88", or why there is none.
-        registers, spills: per thread, spills in bytes; None where nothing was built.
+        registers, spills: per thread, spills in bytes; None if nothing was built.
     """
 
     compiler: str
@@ -79,7 +79,7 @@ def relative_error(c: np.ndarray, a: np.ndarray, b: np.ndarray, rows: int) -> fl
 
 
 def emulated(size: int = EMULATED_SIZE) -> tuple[Run, np.ndarray]:
-    """Emulate the kernel; the run and its C."""
+    """Emulate the kernel. Returns the run and its C."""
     a, b = inputs(size)
     kernel = build_gemm_m64n64(size, size, size)
     started = time.perf_counter()
@@ -92,9 +92,9 @@ def emulated(size: int = EMULATED_SIZE) -> tuple[Run, np.ndarray]:
 
 
 def built(size: int = EMULATED_SIZE) -> Built:
-    """Assemble the kernel and say what it takes."""
+    """Assemble the kernel and return its resources."""
     if toolchain.ptxas() is None and not library.available():
-        return Built("no ptxas here: the emulator needs none, cubins and register counts do")
+        return Built("no ptxas here: cubins and register counts need it, the emulator does not")
     made = build(build_gemm_m64n64(size, size, size))
     used = next(iter(made.resources.values()), None)
     return Built(made.compiler, used.registers if used else None, used.spills if used else None)
@@ -112,7 +112,7 @@ def on_gpu(emulated_c: np.ndarray) -> list[Run]:
 
 
 def _launched(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """A, B, C and the seconds of one launch (mean of ten that follow each other)."""
+    """A, B, C and the seconds of one launch (mean of ten in a row)."""
     from ..runtime.benchmark.device_array import DeviceArray
     from ..runtime.benchmark.gpu import CudaTimer
 

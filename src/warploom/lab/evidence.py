@@ -1,8 +1,8 @@
-"""Evidence files: what was measured, on what, with which text. Nobody edits them by hand.
+"""Evidence files: what was measured, on which machine, with which text. They are never edited by hand.
 
 A file `benchmarks/results/<machine>/<suite>.json` has a header (machine, driver, versions, clock, power, command)
-and rows. Each row of a kernel of ours carries `ptx_sha256`, over the text that ran without `.file`, `.loc` and
-comments, so that a row whose kernel has changed since can be named stale.
+and rows. Each row of our own kernels carries `ptx_sha256`, over the text that ran without `.file`, `.loc` and
+comments, so that a row can be marked stale if its kernel has changed since.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def ptx_sha256(text: str) -> str:
 
 
 def facts(kernel: Kernel, how: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What an evidence row says about a kernel: what it takes, its text's hash, how it is built."""
+    """The entries of an evidence row about a kernel: its resources, its text's hash, how it is built."""
     used = kernel.resources()
     found: dict[str, Any] = {
         "registers": used.registers,
@@ -64,7 +64,7 @@ def source_sha256() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what a figure may depend on; what is not installed is left out."""
+    """Versions of packages that a figure may depend on; packages that are not installed are omitted."""
     found = {"python": platform.python_version()}
     for name in _VERSIONED:
         try:
@@ -91,12 +91,12 @@ def header(suite: str, *, gpu: str = "", driver: str = "", command: str = "") ->
 
 
 def _without_folders(argument: str) -> str:
-    """An argument of the command; of a file by its whole path only the name, for folders are a machine's own."""
+    """An argument of the command; for an absolute path only the file name, since folders differ between machines."""
     return Path(argument).name if argument.startswith("/") else argument
 
 
 def write(path: Path, head: Mapping[str, object], rows: Sequence[Mapping[str, object]]) -> None:
-    """Write an evidence file, whole or not at all. Raises ArgumentError where it cannot be written."""
+    """Write an evidence file atomically. Raises ArgumentError if it cannot be written."""
     part = path.with_suffix(".part")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,14 +108,14 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_place(path: Path | None, picture: bool = False) -> None:
-    """Raise ArgumentError, before anything is measured, where an evidence file or a picture cannot be written.
+    """Raise ArgumentError, before anything is measured, if an evidence file or a chart cannot be written.
 
-    None: nothing is to be written.
+    None: nothing will be written.
     """
     if path is None:
         return
     if picture and path.suffix.lower() not in PICTURES:
-        raise ArgumentError("unknown file type for a picture", expected=", ".join(PICTURES), got=str(path))
+        raise ArgumentError("unknown file type for a chart", expected=", ".join(PICTURES), got=str(path))
     with writing(path):
         if path.is_dir():
             raise IsADirectoryError(None, "it is a folder")
@@ -127,7 +127,7 @@ def check_place(path: Path | None, picture: bool = False) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Where a file is written: the ArgumentError if the system refuses."""
+    """Wraps the writing of a file: an ArgumentError if the system refuses."""
     try:
         yield
     except OSError as error:
@@ -138,11 +138,11 @@ def writing(path: Path) -> Iterator[None]:
 
 _SAME = ("m", "n", "k", "dtype", "out", "kind", "scales", "rows", "layout", "provider", "kernel", "config", "protocol",
          "launch", "data", "beside", "text", "case")  # fmt: skip
-"""What tells rows apart; a later row takes the place of an earlier one that agrees in all of these."""
+"""The fields that identify a row; a later row replaces an earlier one that agrees in all of them."""
 
 
 def read(path: Path) -> dict[str, Any]:
-    """An evidence file. Raises ArgumentError where it cannot be read or is none."""
+    """An evidence file. Raises ArgumentError if it cannot be read or is not one."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -153,12 +153,12 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def identity(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a row is about, whatever it says."""
+    """What a row is about, independent of its values."""
     return tuple(json.dumps(_renamed(name, row.get(name))) for name in _SAME)
 
 
 def _renamed(field: str, value: Any) -> Any:
-    """A configuration, or its kernel, by its present name, whatever version wrote the row."""
+    """A configuration, or its kernel, by its current name, whatever version wrote the row."""
     if field == "kernel" and value == "hopper_decode":
         return "hopper_small_m"
     if field == "config" and isinstance(value, str):
@@ -168,9 +168,9 @@ def _renamed(field: str, value: Any) -> Any:
 
 
 def added(before: Mapping[str, Any], head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The evidence of an earlier file and a new run: `runs` has the heads, each row says by `run` which one is its.
+    """The evidence of an earlier file and a new run: `runs` has the headers, and `run` in each row its own index.
 
-    A new row takes the place of an old one about the same. Raises ArgumentError where suite or GPU differ.
+    A new row replaces an old one about the same thing. Raises ArgumentError if suite or GPU differ.
     """
     for name in ("suite", "gpu"):
         if before.get(name) != head.get(name):

@@ -1,6 +1,6 @@
-"""What can be said about a product before it runs: roofs, tiles, waves, occupancy, L2 traffic, and the kernel chosen.
+"""A product before it runs: roofs, tiles, waves, occupancy, L2 traffic, and the chosen kernel.
 
-All of it is calculated (`lab.roofline` has the formulas); nothing here is measured.
+All of it is computed (`lab.roofline` has the formulas); nothing here is measured.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from . import roofline
 from .roofline import ORDERS, Occupancy, Roofline, Waves
 
 MOST_STEPS = 1_000_000
-"""Tiles times pieces of k up to which the raster orders are followed through the cache: some seconds."""
+"""Tiles times k pieces up to which the raster orders are simulated through the cache: some seconds."""
 TILES = ((64, 64), (128, 128), (128, 192), (128, 256), (256, 128), (256, 192))
 
 
 @dataclass(frozen=True)
 class Explained:
-    """The answer.
+    """The result of an explanation.
 
     Attributes:
-        config: the library's choice, or the one asked for.
-        waves: of each tile in `TILES`, and the chosen one's.
-        registers: of a thread at launch; None where there is no ptxas to say.
+        config: the library's choice, or the requested one.
+        waves: for each tile in `TILES`, and for the chosen one.
+        registers: of a thread at launch; None without ptxas.
         traffic: bytes from HBM for A and B by raster order, with the chosen tile; empty for a product of more than
             `MOST_STEPS`.
-        library: what `operators.explain` says, as text and as data; "" and None where a configuration was asked for.
+        library: the result of `operators.explain`, as text and as data; "" and None if a configuration was requested.
     """
 
     problem: Problem
@@ -56,7 +56,7 @@ class Explained:
 
     @property
     def bound(self) -> str:
-        """Which roof is lower."""
+        """The lower roof."""
         return "tensor cores" if self.intensity >= self.roof.ridge else "memory"
 
     @property
@@ -70,7 +70,7 @@ class Explained:
         return self.tiles[self.config.output_tile]
 
     def data(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """As a dict for JSON."""
         return {
             "problem": _as_dict(self.problem),
             "machine": self.machine,
@@ -96,7 +96,7 @@ class Explained:
 
 
 def _as_dict(problem: Problem) -> dict[str, Any]:
-    """A product's sizes, types as arrays have them (f32 where tf32 is multiplied), layout and what is fused."""
+    """A product's sizes, types as arrays have them (f32 for tf32), layout and fused operations."""
     operand = f32 if problem.product.a is tf32 else problem.product.a
     return {
         "m": problem.m, "n": problem.n, "k": problem.k, "dtype": operand.name, "out": problem.product.out.name,
@@ -105,7 +105,7 @@ def _as_dict(problem: Problem) -> dict[str, Any]:
 
 
 def explain(problem: Problem, machine: str = "H200", config: str = "") -> Explained:
-    """Everything about a product. config: a configuration of a kernel by name; "" for the library's choice.
+    """Explain a product. config: a configuration of a kernel by name; "" for the library's choice.
 
     Raises ArgumentError for an unknown machine, type or configuration.
     """
@@ -146,7 +146,7 @@ def explain(problem: Problem, machine: str = "H200", config: str = "") -> Explai
 
 
 def _registers(problem: Problem, config: Any) -> int | None:
-    """What ptxas gives a thread; None without ptxas, or where the kernel is not built."""
+    """The registers that ptxas gives a thread; None without ptxas, or if the kernel is not built."""
     if toolchain.ptxas() is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The GPU as `lab.bench` uses it: torch's arrays, CUDA graphs, events, and the host's clock."""
+"""The GPU for `lab.bench`: torch's arrays, CUDA graphs, events, and the host's clock."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def compared(
     exact: Reference | AttentionReference, sets: Sequence[Any], prepared: Prepared,
     wait: Callable[[], object],
 ) -> tuple[float, bool]:  # fmt: skip
-    """Run every call of a contender once: the error for the first set of operands, and whether everything is right.
+    """Run every call of a contender once. Returns the error for the first set of operands, and whether all is right.
 
-    `exact` is the first set's; of the other sets' results it is only asked that all of them were written.
+    `exact` belongs to the first set; the other sets' results are only checked to be completely written.
     """
     for each in sets:
         each.clear()
@@ -44,19 +44,19 @@ def compared(
 class GpuStage(Gpu):
     """The first GPU that torch sees. Raises NoGpuError if torch or a GPU is missing.
 
-    `with stage:` runs contenders without gradients, and leaves torch as it was.
+    `with stage:` runs contenders without gradients, and restores torch's state.
     """
 
     def __init__(self) -> None:
-        without = "`warploom ladder` emulates where there is none, and `warploom explain` calculates"
+        without = "`warploom ladder` emulates without one, and `warploom explain` computes estimates"
         try:
             import torch
         except ImportError:
-            try:  # nobody is to install gigabytes to be told of the next thing that is missing
+            try:  # report a missing GPU before asking for a large torch installation
                 library.load()
             except NoGpuError:
-                raise NoGpuError("the benchmark needs a GPU, and there is none here", hint=without) from None
-            raise NoGpuError("the benchmark takes its arrays from torch, which is not installed",
+                raise NoGpuError("the benchmark needs a GPU, but there is none here", hint=without) from None
+            raise NoGpuError("the benchmark makes its arrays with torch, which is not installed",
                              hint="pip install torch") from None  # fmt: skip
         if not torch.cuda.is_available():
             raise NoGpuError("the benchmark needs a GPU that torch can use", hint=without)
@@ -93,7 +93,7 @@ class GpuStage(Gpu):
         return roofline.activity(tflops, reading.megahertz * 1e6, self.sms, dtype, self.arch)
 
     def host_us(self, prepared: Prepared) -> Spread:
-        """Queues are emptied between rounds, untimed, so that they never fill."""
+        """Queues are drained between rounds, untimed, so that they never fill."""
         calls, spread = prepared.calls, Spread()
         for call in calls:
             call()

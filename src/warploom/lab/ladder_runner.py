@@ -1,7 +1,7 @@
-"""Climbing the ladder: each rung on the machine at hand, each in a process of its own.
+"""Climbing the ladder: each rung on this machine, each in a separate process.
 
-On a GPU a rung gives correctness, speed, what cuBLAS does in the same run, its own clock and what it takes; a rung that
-hangs or faults costs its own row. Without a GPU it is emulated and gives what explains its speed: bytes, barriers,
+On a GPU a rung reports correctness, speed, cuBLAS in the same run, its own clock and its resources; a rung that hangs
+or faults costs only its own row. Without a GPU it is emulated and reports what explains its speed: bytes, barriers,
 MMAs.
 """
 
@@ -25,10 +25,10 @@ from ..kernels.ladder import RUNGS, Rung, find
 GPU_SIZE = 8192
 TIMEOUT_S = 240
 FP32_SIZE, TENSOR_SHAPE = 128, (512, 768, 256)
-"""What is emulated unless a size is named: small for a thread's own loop, whole tiles of every rung's otherwise."""
+"""The emulated sizes by default: small for a loop per thread, whole tiles of every rung otherwise."""
 
 ASYNC_UNITS = {form.unit for form in FORMS if form.unit and any(isinstance(each, Starts) for each in form.effects)}
-"""Those that read their operands from shared memory themselves."""
+"""Instructions that read their operands from shared memory themselves."""
 
 
 def chosen(text: str) -> tuple[Rung, ...]:
@@ -41,7 +41,7 @@ def chosen(text: str) -> tuple[Rung, ...]:
         if dash and first.isdigit() and last.isdigit():
             begin, end = find(first).number, find(last).number
             if end < begin:
-                raise ArgumentError("the range of rungs ends before it begins", expected="8-12", got=word.strip())
+                raise ArgumentError("the range of rungs ends before it starts", expected="8-12", got=word.strip())
             found += [rung for rung in RUNGS if begin <= rung.number <= end]
         else:
             found.append(find(word.strip()))
@@ -49,9 +49,9 @@ def chosen(text: str) -> tuple[Rung, ...]:
 
 
 def runnable(rungs: Sequence[Rung], arch: str, gpu: str, asked: bool) -> tuple[tuple[Rung, ...], tuple[Rung, ...]]:
-    """(rungs that a GPU can run, rungs it cannot). asked: whether these very rungs were asked for.
+    """(rungs that a GPU can run, rungs it cannot). asked: True if exactly these rungs were requested.
 
-    Raises ArgumentError, naming the ones it can run, where a rung was asked for that it cannot, or it can run none.
+    Raises ArgumentError, naming the ones it can run, if a requested rung is not among them, or if there are none.
     """
     device = arches.get(arch)
     able = tuple(rung for rung in rungs if device.supports(rung.arch))
@@ -69,7 +69,7 @@ def runnable(rungs: Sequence[Rung], arch: str, gpu: str, asked: bool) -> tuple[t
 
 
 def with_gains(rows: Sequence[Mapping[str, Any]], value: str) -> list[dict[str, Any]]:
-    """The rows, each with `gain`: how many times the row before it. value: the column compared; larger is better."""
+    """The rows, each with `gain`: the factor over the previous row. value: the compared column; larger is better."""
     found: list[dict[str, Any]] = []
     below: float | None = None
     for row in rows:
@@ -81,7 +81,7 @@ def with_gains(rows: Sequence[Mapping[str, Any]], value: str) -> list[dict[str, 
 
 
 def facts_of(rung: Rung) -> dict[str, Any]:
-    """What a row says about its rung without running it."""
+    """The entries of a row about its rung that need no run."""
     found: dict[str, Any] = {"rung": rung.number, "kernel": rung.module, "idea": rung.idea, "provider": "warploom"}
     if rung.seed is not None:
         found["seed"] = {"tflops": rung.seed.tflops, "size": rung.seed.size, "gpu": rung.seed.gpu}
@@ -92,7 +92,7 @@ def facts_of(rung: Rung) -> dict[str, Any]:
 
 
 def on_gpu(rungs: Sequence[Rung], size: int, seconds: float, data: str = "normal") -> Iterator[list[dict[str, Any]]]:
-    """The rows of each rung as they come: ours first, then cuBLAS in the same run; one with `failed` where it broke."""
+    """The rows of each rung as they finish: ours, then cuBLAS in the same run; one with `failed` if it broke."""
     for rung in rungs:
         arguments = [str(rung.number), str(size), str(seconds), data]
         command = [sys.executable, "-m", __package__ + ".rung_on_gpu", *arguments]
@@ -100,7 +100,7 @@ def on_gpu(rungs: Sequence[Rung], size: int, seconds: float, data: str = "normal
 
 
 def guarded(rung: Rung, command: Sequence[str], timeout_s: float) -> list[dict[str, Any]]:
-    """What a process prints as its last line, JSON; a row with `failed` where it hangs, breaks or prints none."""
+    """The last line that a process prints, as JSON; a row with `failed` if it hangs, fails or prints none."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
@@ -112,7 +112,7 @@ def guarded(rung: Rung, command: Sequence[str], timeout_s: float) -> list[dict[s
         except json.JSONDecodeError:
             pass
     words = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    reason = words[-1] if words else "it said nothing"
+    reason = words[-1] if words else "it printed nothing"
     return [{**facts_of(rung), "failed": f"exit code {done.returncode}: {reason[:300]}"}]
 
 
@@ -142,7 +142,7 @@ def emulate(rung: Rung, m: int, n: int, k: int) -> dict[str, Any]:
 
 
 def predicted(rung: Rung, m: int, n: int, k: int) -> dict[str, Any]:
-    """What the clock says about a rung on an H200: microseconds, MHz, watts, what bounds it."""
+    """The model's prediction for a rung on an H200: microseconds, MHz, watts, its bound."""
     import numpy as np
 
     shapes = (m, k), (n, k) if rung.layout == "TN" else (k, n)
@@ -151,7 +151,7 @@ def predicted(rung: Rung, m: int, n: int, k: int) -> dict[str, Any]:
 
 
 def beside(rows: Sequence[Mapping[str, Any]], rungs: Sequence[Rung]) -> Iterator[dict[str, Any]]:
-    """Predictions of the rungs that an evidence file of `ladder` measured alone, at its sizes."""
+    """Predictions for the rungs that an evidence file of `ladder` measured alone, at its sizes."""
     for rung in rungs:
         for row in rows:
             if row.get("rung") == rung.number and row.get("protocol") == "alone" and row["provider"] == "warploom":
@@ -174,7 +174,7 @@ def operands(rung: Rung, m: int, n: int, k: int) -> tuple[Any, Any]:
 
 
 def relative_error(rung: Rung, a: Any, b: Any, c: Any) -> float:
-    """Of C, against the product in double precision."""
+    """Relative error of C against the product in double precision."""
     import numpy as np
 
     wide = a.astype(np.float64) @ (b.T if rung.layout == "TN" else b).astype(np.float64)
@@ -182,13 +182,13 @@ def relative_error(rung: Rung, a: Any, b: Any, c: Any) -> float:
 
 
 def found(findings: Sequence[Finding]) -> dict[str, Any]:
-    """How many findings there are, of each severity, and of which rules."""
+    """The number of findings of each severity, and their rules."""
     counts = {each: sum(one.severity == each for one in findings) for each in ("error", "warning", "performance")}
     return {"findings": len(findings), "by_severity": counts, "rules": sorted({one.rule for one in findings})}
 
 
 def shape_of(rung: Rung, size: int | None = None) -> tuple[int, int, int]:
-    """M, N and K that a rung is emulated with: `size` of each, or a small shape of whole tiles."""
+    """M, N and K with which a rung is emulated: `size` for each, or a small shape of whole tiles."""
     return (size,) * 3 if size else (FP32_SIZE,) * 3 if rung.dtype.name == "f32" else TENSOR_SHAPE
 
 
@@ -204,12 +204,12 @@ def example(rung: Rung) -> Iterator[tuple[Any, tuple[Any, Any], Callable[[Any], 
 
 
 def counted(rung: Rung, shape: tuple[int, int, int], counters: Mapping[str, Any]) -> dict[str, Any]:
-    """The counters that a learner looks at.
+    """The counters that matter to a learner.
 
-    global_bytes     what crosses to or from L2: sectors of 32 bytes of the threads' accesses, and what copies fetch
-    shared_bytes     what moves in and out of shared memory: by threads, by copies, and read by the matrix unit
+    global_bytes     bytes to and from L2: sectors of 32 bytes of the threads' accesses, and what copies fetch
+    shared_bytes     bytes in and out of shared memory: by threads, by copies, and read by the tensor core
     per_kfma         both for 1000 multiply-adds of the product
-    barriers         waits and arrivals for each k-tile of each output tile; None where a rung has no tiles
+    barriers         waits and arrivals for each k-tile of each output tile; None if a rung has no tiles
     """
     m, n, k = shape
     c = {name: int(value) for name, value in counters.items()}
@@ -246,6 +246,6 @@ def counted(rung: Rung, shape: tuple[int, int, int], counters: Mapping[str, Any]
 def operand_bytes(count: int, flops: int) -> int:
     """Bytes of A and B that `count` warpgroup MMAs read from shared memory: 64 rows of A and n of B, 32 bytes each.
 
-    Their n together follows from their work: one does 2 · 64 · n · k, k = 16 for 16-bit types (PTX ISA 9.7.15).
+    Their total n follows from their work: one MMA does 2 · 64 · n · k, k = 16 for 16-bit types (PTX ISA 9.7.15).
     """
     return (64 * count + flops // (2 * 64 * 16)) * 32 if count else 0

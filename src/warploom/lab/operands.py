@@ -1,6 +1,6 @@
-"""The arrays of a problem on a GPU, made with torch, and the exact result that every contender is held against.
+"""The arrays of a problem on a GPU, made with torch, and the exact result for comparison.
 
-Data is random normal unless asked otherwise: zeros and small numbers take less power, so a GPU runs them faster.
+Data is random normal by default: zeros and small numbers need less power, so a GPU runs them faster.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from .work import GemmWork, Work
 
 ROTATED_BYTES = 260_000_000
-"""Sets of operands are made until they are this large together: four times the L2 of an H200."""
+"""Operand sets are made until their total reaches this size: four times the L2 of an H200."""
 MOST_SETS = 64
 DATA = ("normal", "zeros", "small-int")
 _BLOCK = 128
@@ -19,7 +19,7 @@ _ROWS_WITHOUT_F64 = 256
 _EXACT_F64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
 _CHUNK = 2048
 ROUNDINGS = {"gelu": 2, "swiglu": 4}
-"""To D's type, of who rounds each intermediate: the product and D; both products, silu's value and D."""
+"""Roundings to D's type if each intermediate is rounded: the product and D; both products, silu's value and D."""
 STRETCH = 1.13
 """Largest slope of gelu and silu, rounded up."""
 
@@ -29,7 +29,7 @@ class Operands:
     """One set of arrays of a problem (torch tensors).
 
     Attributes:
-        a: (M, K); b: (N, K), or (experts, N, K) for a grouped product; both as views of what is in memory.
+        a: (M, K); b: (N, K), or (experts, N, K) for a grouped product; both as views of the arrays in memory.
         out: (M, N).
         scale_a, scale_b: f32: one number each, (M, 1) and (N, 1), or (M, K / 128), whose columns are contiguous, and
             (N / 128, K / 128).
@@ -47,17 +47,17 @@ class Operands:
     ends: Any = None
 
     def clear(self) -> None:
-        """Make what is to be computed NaN."""
+        """Set everything that will be computed to NaN."""
         self.out.fill_(float("nan"))
 
 
 def sets_of(problem: Work) -> int:
-    """How many sets of operands are rotated through, so that no call finds its own in the L2 cache."""
+    """Number of operand sets to rotate through, so that no call finds its own in the L2 cache."""
     return max(1, min(MOST_SETS, -(-ROTATED_BYTES // max(problem.bytes, 1))))
 
 
 def make(problem: GemmWork, data: str = "normal", sets: int = 1, device: str = "cuda", seed: int = 0) -> list[Operands]:
-    """So many sets of operands. data: "normal", "zeros" or "small-int" (-2 to 2, whose sums are exact)."""
+    """That many sets of operands. data: "normal", "zeros" or "small-int" (-2 to 2, whose sums are exact)."""
     import torch
 
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -85,7 +85,7 @@ def make(problem: GemmWork, data: str = "normal", sets: int = 1, device: str = "
             b, scale_b = quantised(values(*b_shape), problem.scales, types[problem.dtype], "b")
         a, scale_a = quantised(values(problem.m, problem.k), problem.scales, types[problem.dtype], "a")
         if problem.scales == "block128":
-            scale_a = scale_a.T.contiguous().T  # along m in memory, the layout that all contenders take
+            scale_a = scale_a.T.contiguous().T  # contiguous along m, the layout that all contenders accept
         if problem.layout == "nt":
             a = a.T.contiguous().T
         if problem.layout != "tn":
@@ -104,7 +104,7 @@ def make(problem: GemmWork, data: str = "normal", sets: int = 1, device: str = "
 
 
 def quantised(values: Any, scales: str, dtype: Any, side: str) -> tuple[Any, Any]:
-    """Values in a type, and the scales to multiply them by (None without): the largest one becomes the type's."""
+    """Values in a type, and the scales to multiply them by (None without): the largest maps to the type's largest."""
     import torch
 
     if not scales:
@@ -125,7 +125,7 @@ def quantised(values: Any, scales: str, dtype: Any, side: str) -> tuple[Any, Any
 
 
 def wide(values: Any, scale: Any, scales: str, side: str) -> Any:
-    """The values that a quantised array stands for, in f64."""
+    """The values of a quantised array, in f64."""
     result = values.double()
     if scales == "block128":
         factor = scale.double().repeat_interleave(_BLOCK, 1)
@@ -137,15 +137,15 @@ def wide(values: Any, scale: Any, scales: str, side: str) -> Any:
 
 @dataclass
 class Reference:
-    """The exact result, accumulated in f64, and how far a right one may be from it.
+    """The exact result, accumulated in f64, and the allowed difference from it.
 
     Attributes:
-        rows: of D that are looked at: all where the GPU has f64 at speed, else some, evenly spread.
+        rows: the rows of D that are compared: all if the GPU has fast f64, otherwise some, evenly spread.
         exact: those rows, f64.
-        slack: largest difference that the order and the width of the accumulation, and roundings of what is between the
+        slack: largest difference that the order and width of accumulation, and roundings of intermediates between the
             products and D, explain: one number, or one for each element of `exact`.
         limit: largest ‖D − exact‖ / ‖exact‖.
-        facts: what else an evidence row says about the result that was looked at last.
+        facts: further entries of an evidence row about the result that was compared last.
     """
 
     problem: GemmWork
@@ -181,15 +181,17 @@ class Reference:
 def reference(problem: GemmWork, operands: Operands) -> Reference:
     """The exact result of a set of operands.
 
-    An element may differ from it by one unit in the last place of D, and by 2 (K / k) 2^-23 |A||B|, k being what one
-    tensor core instruction sums up: the width of its accumulator. |A||B| is taken as K times the means of both. The
-    fast accumulation of fp8 has 2^-13 in place of 2^-23 (docs/emulator.md); there the sums on the way, which are what
-    is cut off, are taken as eight times the result's root mean square: the other bound would let anything pass.
-    All elements together are nearer: a quarter of a unit in the last place, and the accumulator's part once.
+    An element may differ from it by one unit in the last place of D, and by 2 (K / k) 2^-23 |A||B|, where k is the
+    depth
+    of one tensor core instruction: the width of its accumulator. |A||B| is estimated as K times the means of both. The
+    fast accumulation of fp8 has 2^-13 instead of 2^-23 (docs/emulator.md); there the intermediate sums, which are what
+    is truncated, are estimated as eight times the result's root mean square, because the other bound would accept
+    anything.
+    All elements together are closer: a quarter of a unit in the last place, and the accumulator's part once.
 
-    Between a product and D, others than we round to D's type at each step; the bounds allow for it. An element: half a
-    unit of each intermediate, times what the steps after it make of that (silu and gelu stretch by less than 1.13).
-    All together: roundings are independent, so `ROUNDINGS` of them weigh as the root of their number.
+    Between a product and D, other contenders round to D's type at each step; the bounds allow for it. For an element:
+    half a unit of each intermediate, times the factor of the following steps (silu and gelu stretch by less than 1.13).
+    For all together: roundings are independent, so `ROUNDINGS` of them weigh as the root of their number.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What a warp's access costs, for a pattern that is typed in: addresses as an expression of `lane`."""
+"""The cost of a warp's access for a typed pattern: addresses as an expression of `lane`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Access:
 
     Attributes:
         addresses: bytes, (32,); size: bytes of each lane.
-        conflicts: passes beyond the first of each group of lanes, in shared memory.
-        sectors: of 32 bytes that it touches in global memory; useful: share of their bytes that a lane asked for.
+        conflicts: extra shared-memory passes beyond the first of each group of lanes.
+        sectors: 32-byte sectors that it accesses in global memory; useful: share of their bytes that a lane requested.
         banks: the bank of each lane's first word.
     """
 
@@ -42,7 +42,7 @@ class Access:
 
 
 def addresses(expression: str) -> np.ndarray:
-    """Byte addresses of the 32 lanes: numbers, `lane`, + - * // % ^ & | << >> and brackets.
+    """Byte addresses of the 32 lanes: numbers, `lane`, + - * // % ^ & | << >> and parentheses.
 
     Raises ArgumentError for anything else, and for an address below 0.
     """
@@ -78,10 +78,10 @@ def _value(node: ast.expr) -> Any:
 
 
 def access(where: np.ndarray, size: int) -> Access:
-    """What an access of `size` bytes a lane at these addresses costs, as the emulator counts it."""
+    """The cost of an access of `size` bytes per lane at these addresses, as the emulator counts it."""
     if size not in SIZES or np.any(where % size):
         raise ArgumentError(
-            "addresses are multiples of the size of an access", expected=f"size one of {SIZES}", got=f"{size} bytes"
+            "an address is not a multiple of the access size", expected=f"size one of {SIZES}", got=f"{size} bytes"
         )
     lanes = np.arange(LANES)
     _, sectors = global_sectors(lanes, where, size)

@@ -1,4 +1,4 @@
-"""What a run of the benchmark is to measure: problems, contenders, protocols, read from what a command line says."""
+"""The plan of a benchmark run: problems, contenders, protocols, from the options of a command line."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ P = TypeVar("P", bound=Work)
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be measured.
+    """The measurements of a run.
 
     Attributes:
         protocols: of `timing.PROTOCOLS`.
         data: of `operands.DATA`.
         seconds: for each contender of a problem, under each protocol.
         launch: "graph" or "stream".
-        rounds: of the protocol "interleaved"; 0: as many as `seconds` are long.
-        device_kernels: whether rows name the kernels that ran on the GPU.
+        rounds: of the protocol "interleaved"; 0: as many as fit in `seconds`.
+        device_kernels: True if rows name the kernels that ran on the GPU.
         also: further entries of every row, such as the seed of a sample.
     """
 
@@ -47,7 +47,7 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """How many steps a run has: a contender's preparation, or a measurement."""
+        """Number of steps in a run: a contender's preparation, or a measurement."""
         measurements = len(self.protocols) if self.suite.method == "products" else 1
         return len(self.problems) * (len(self.contenders) + measurements)
 
@@ -63,9 +63,9 @@ def plan(
     launch: str = "",
     only: str = "",
 ) -> Plan:
-    """A plan of what the command line says. Raises ArgumentError for what does not exist.
+    """The plan for the options of a command line. Raises ArgumentError for unknown names.
 
-    only: which problems are `meant`.
+    only: the problems that are `meant`.
     """
     chosen = find(suite) if isinstance(suite, str) else suite
     wanted = tuple(filter(None, protocols.split(","))) or chosen.protocols
@@ -74,16 +74,16 @@ def plan(
     if data not in DATA:
         raise ArgumentError(f"unknown data {data!r}", expected=", ".join(DATA), got=repr(data), code="unknown-name")
     if launch not in ("", "graph", "stream"):
-        raise ArgumentError("calls are launched by a stream or by graph replays", expected="graph, stream", got=launch)
+        raise ArgumentError("unknown launch method", expected="graph, stream", got=launch)
     if not seconds > 0:
-        raise ArgumentError("each contender needs time", expected="seconds > 0", got=seconds)
+        raise ArgumentError("the time of a contender must be positive", expected="seconds > 0", got=seconds)
     names = [word.strip() for word in against.split(",") if word.strip()] or list(chosen.against)
     others = [] if names == ["none"] else [known.find(name) for name in names if name != "warploom"]
     first = chosen.problems[0]
     of_attention = not isinstance(first, GemmWork)
     if of_attention and data != "normal":
-        raise ArgumentError("problems of attention say by their names what data they have",
-                            expected="normal; --only finds a name", got=repr(data))  # fmt: skip
+        raise ArgumentError("attention problems have their data in their names",
+                                                expected="normal; --only finds a name", got=repr(data))  # fmt: skip
     problems: tuple[Work, ...] = chosen.problems
     if shapes:
         problems = (
@@ -96,7 +96,7 @@ def plan(
 
 
 def meant(problems: Sequence[P], only: str) -> tuple[P, ...]:
-    """Those whose name, type or data has all words of "causal,f16", or all of another such list behind a semicolon."""
+    """Problems whose name, type or data has all words of "causal,f16", or of another list after a semicolon."""
 
     def fits(problem: P, words: str) -> bool:
         name = f" {problem.shape} {problem.dtype} {problem.as_dict().get('data', '')} "
@@ -106,7 +106,7 @@ def meant(problems: Sequence[P], only: str) -> tuple[P, ...]:
 
 
 def named(problems: Sequence[Work], only: str) -> tuple[Work, ...]:
-    """Those that are `meant`. Raises ArgumentError where there is none."""
+    """Problems that are `meant`. Raises ArgumentError if there is none."""
     found = meant(problems, only)
     if not found:
         raise ArgumentError("no problem of the suite has these words in its name",

@@ -1,9 +1,9 @@
-"""How a kernel is built, as data: so that an evidence file's row can be built again and its text compared.
+"""How to build a kernel, as data, so that an evidence file's row can be rebuilt and its text compared.
 
     {"builder": "warploom.kernels.hopper.gemm:build",
      "arguments": [{"class": "warploom.kernels.hopper.description:Product", "a": {"dtype": "bf16"}, …}, …]}
 
-Only what differs from the class's defaults is kept.
+Only fields that differ from the class's defaults are kept.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _MOVED = {
     "warploom.kernels.hopper.decode": "warploom.kernels.hopper.small_m",
     "warploom.kernels.hopper.decode_config": "warploom.kernels.hopper.small_m_config",
 }
-"""Modules that recipes written earlier name by where they were then."""
+"""Former module names in older recipes, and the current ones."""
 
-_RENAMED = {"form": "kernel_schedule", "slots": "epi_stages", "multicast": "multicast", "DecodeConfig": "SmallMConfig"}
-"""Fields of a configuration, and its class, that recipes written earlier call otherwise."""
+_RENAMED = {"DecodeConfig": "SmallMConfig"}
+"""Former class names in older recipes, and the current ones."""
 
 
 def recipe(builder: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-    """The recipe of `builder(*arguments)`. Raises ArgumentError for what cannot be written down."""
+    """The recipe of `builder(*arguments)`. Raises ArgumentError for values that cannot be represented."""
     function = getattr(builder, "__wrapped__", builder)
     return {
         "builder": f"{function.__module__}:{function.__qualname__}",
@@ -39,7 +39,7 @@ def recipe(builder: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
 
 
 def encode(value: Any) -> Any:
-    """A value as JSON has it: frozen dataclasses and element types by name."""
+    """A value for JSON: frozen dataclasses and element types by name."""
     if isinstance(value, DType):
         return {"dtype": value.name}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -57,21 +57,21 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """What `encode` was given; lists come back as tuples."""
+    """The inverse of `encode`; lists come back as tuples."""
     if isinstance(value, Mapping):
         if "class" not in value:
             return getattr(dtypes, value["dtype"])
         kind = _named(value["class"])
-        known = {field.name for field in dataclasses.fields(kind)}
+        former = getattr(kind, "former", {})
         fields = {str(name): decode(item) for name, item in value.items() if name != "class"}
-        return kind(**{name if name in known else _RENAMED.get(name, name): item for name, item in fields.items()})
+        return kind(**{former.get(name, name): item for name, item in fields.items()})
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(decode(item) for item in value)
     return value
 
 
 def rebuild(data: Mapping[str, Any]) -> Any:
-    """The kernel of a recipe. Raises ArgumentError where the package cannot build it any more, saying why."""
+    """The kernel of a recipe. Raises ArgumentError if the package cannot build it any more, saying why."""
     try:
         return _named(data["builder"])(*(decode(argument) for argument in data["arguments"]))
     except (ImportError, AttributeError, TypeError, KeyError) as error:
@@ -79,9 +79,9 @@ def rebuild(data: Mapping[str, Any]) -> Any:
 
 
 def _named(name: str) -> Any:
-    """What "module:name" stands for, within this package only."""
+    """The object named by "module:name", within this package only."""
     module, _, attribute = name.partition(":")
     if module.partition(".")[0] != _PACKAGE:
-        raise ArgumentError("a recipe names something outside of the package", expected=f"{_PACKAGE}.…", got=name)
+        raise ArgumentError("a recipe names something outside the package", expected=f"{_PACKAGE}.…", got=name)
     found = import_module(_MOVED.get(module, module))
     return getattr(found, attribute if hasattr(found, attribute) else _RENAMED.get(attribute, attribute))

@@ -1,11 +1,11 @@
-"""Calculators: how fast a product can be at all, and what its tiles waste. Formulas, no measurements.
+"""Calculators: the speed limits of a product, and the losses of its tiles. Formulas, no measurements.
 
     arithmetic intensity   FLOP for each byte that must cross HBM: 2 M N K / (bytes of A, B and D)
     ridge point            intensity at which both roofs meet: peak / bandwidth
     attainable             min(peak, intensity x bandwidth)          Williams, Waterman, Patterson, CACM 52(4), 2009
-    tile efficiency        M N / (area of all tiles, the parts over the edge too)
+    tile efficiency        M N / (area of all tiles, including the parts beyond the edge)
     wave efficiency        tiles / (waves x tiles at a time)
-    L2 traffic             bytes that a raster order brings from HBM, by a cache that forgets the least recently used
+    L2 traffic             bytes that a raster order fetches from HBM, with a cache that evicts the least recently used
 
 Peaks are FLOP per clock and SM of the tensor core (NVIDIA H100 white paper, table 2; A100 white paper, table 3) times
 SMs and the highest clock.
@@ -27,7 +27,7 @@ FLOP_PER_CLOCK = {
     "sm_100a": {"bf16": 8192, "f16": 8192, "tf32": 4096, "e4m3": 16384, "e5m2": 16384, "s8": 16384, "f32": 256},
     "sm_80": {"bf16": 2048, "f16": 2048, "tf32": 1024, "s8": 4096, "f32": 128},
 }
-"""Multiplications and additions of one SM in one clock, without sparsity; f32 is without tensor cores."""
+"""Multiplications and additions per SM and clock, without sparsity; f32 is without tensor cores."""
 MEMORY_BANDWIDTH = {"B200": 8.0e12, "H200": 4.8e12, "H100": 3.35e12, "A100": 2.039e12}
 """Bytes per second of HBM, data sheets (H100 SXM, A100 80 GB). Nothing was timed on a B200."""
 CLOCK = {"B200": 1.85e9, "H200": 1.98e9, "H100": 1.98e9, "A100": 1.41e9}
@@ -55,7 +55,7 @@ class Roofline:
         """The roofs of a known GPU; clock in Hz, its highest by default. Raises ArgumentError for an unknown one."""
         if machine not in SMS:
             raise ArgumentError(
-                f"nothing is known of a {machine!r}", expected=", ".join(SMS), got=repr(machine), code="unknown-name"
+                f"unknown machine {machine!r}", expected=", ".join(SMS), got=repr(machine), code="unknown-name"
             )
         rates = FLOP_PER_CLOCK[ARCH[machine]]
         if dtype not in rates:
@@ -65,7 +65,7 @@ class Roofline:
 
     @property
     def ridge(self) -> float:
-        """FLOP per byte from which on the tensor cores are the limit."""
+        """FLOP per byte above which the tensor cores are the limit."""
         return self.peak / self.bandwidth
 
     def attainable(self, intensity: float) -> float:
@@ -79,16 +79,16 @@ def intensity(m: int, n: int, k: int, operand_bytes: int = 2, out_bytes: int = 2
 
 
 def activity(tflops: float, clock_hz: float, sms: int, dtype: str = "bf16", arch: str = "sm_90a") -> float:
-    """Share of the tensor cores' time: speed over what they do at this clock. The clock has to be the kernel's own."""
+    """Share of the tensor cores' peak at this clock. The clock must be the kernel's own."""
     return tflops * 1e12 / (sms * FLOP_PER_CLOCK[arch][dtype] * clock_hz)
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """CTAs that fit on one SM, by each limit; the least counts.
+    """CTAs that fit on one SM, by each limit; the smallest counts.
 
     Attributes:
-        registers, shared, warps, ctas: how many CTAs each resource has room for.
+        registers, shared, warps, ctas: number of CTAs for which each resource suffices.
     """
 
     registers: int
@@ -102,14 +102,14 @@ class Occupancy:
 
     @property
     def limit(self) -> str:
-        """What runs out first."""
+        """The resource that runs out first."""
         named = {"registers": self.registers, "shared memory": self.shared, "warps": self.warps, "CTA slots": self.ctas}
         return min(named, key=lambda name: named[name])
 
 
 def occupancy(arch: str, threads: int, registers: int, shared: int) -> Occupancy:
-    """By the CUDA C++ Programming Guide, "Multiprocessor level": registers go to warps as `isa.launch` says, shared
-    memory to CTAs in units of 128 bytes plus what the system keeps. registers: per thread; shared: bytes per CTA."""
+    """By the CUDA C++ Programming Guide, "Multiprocessor level": registers are allocated to warps as in `isa.launch`,
+    shared memory to CTAs in 128-byte units plus the system's share. registers: per thread; shared: bytes per CTA."""
     limits = arches.get(arch)
     warps = -(-threads // 32)
     per_cta = -(-(shared + limits.shared_reserved) // 128) * 128
@@ -124,11 +124,11 @@ def occupancy(arch: str, threads: int, registers: int, shared: int) -> Occupancy
 
 @dataclass(frozen=True)
 class Waves:
-    """How a grid of tiles meets the SMs.
+    """How a grid of tiles maps to the SMs.
 
     Attributes:
         rows, columns: tiles of D.
-        at_a_time: tiles that run at one time.
+        at_a_time: number of tiles that run at the same time.
         tile_efficiency: share of the tiles' area that is in D.
         wave_efficiency: share of the slots of all waves that have a tile.
     """
@@ -145,17 +145,17 @@ class Waves:
 
     @property
     def waves(self) -> float:
-        """Full ones and the part of the last."""
+        """Number of full waves plus the fraction of the last."""
         return self.tiles / self.at_a_time
 
     @property
     def efficiency(self) -> float:
-        """Both together: the most of its peak a kernel reaches with these tiles, all else being perfect."""
+        """The product of both: the share of its peak that a kernel reaches with these tiles if all else is perfect."""
         return self.tile_efficiency * self.wave_efficiency
 
 
 def waves(m: int, n: int, tile_m: int, tile_n: int, at_a_time: int) -> Waves:
-    """Tiles of a product and the waves they make, `at_a_time` being SMs x CTAs on each."""
+    """Tiles of a product and their waves; `at_a_time` is SMs x CTAs per SM."""
     rows, columns = -(-m // tile_m), -(-n // tile_n)
     tiles = rows * columns
     slots = math.ceil(tiles / at_a_time) * at_a_time
@@ -165,7 +165,7 @@ def waves(m: int, n: int, tile_m: int, tile_n: int, at_a_time: int) -> Waves:
 # -- L2 traffic ----------------------------------------------------------------------------------------------------
 
 Order = Callable[[int, int], Iterator[tuple[int, int]]]
-"""(rows, columns) of the grid of tiles -> (row, column) of each, in the order they are computed."""
+"""(rows, columns) of the grid of tiles -> (row, column) of each, in the order of computation."""
 
 
 def along_rows(rows: int, columns: int) -> Iterator[tuple[int, int]]:
@@ -174,7 +174,7 @@ def along_rows(rows: int, columns: int) -> Iterator[tuple[int, int]]:
 
 
 def grouped(height: int) -> Order:
-    """Bands of `height` rows, each walked column by column, every other one backwards."""
+    """Bands of `height` rows, each traversed column by column, every other one backwards."""
 
     def order(rows: int, columns: int) -> Iterator[tuple[int, int]]:
         for number, first in enumerate(range(0, rows, height)):
@@ -187,9 +187,9 @@ def grouped(height: int) -> Order:
 
 
 def hilbert(bits: int) -> Order:
-    """Bands of squares with a side of 2^bits, each along a Hilbert curve; what is not a whole square, by columns.
+    """Bands of squares with a side of 2^bits, each along a Hilbert curve; incomplete squares by columns.
 
-    The order that the threads of `collective` calculate.
+    The order that the threads of `collective` compute.
     """
     side, curve = 1 << bits, [(0, 0)]
     for level in range(bits):
@@ -229,11 +229,11 @@ def l2_traffic(
     operand_bytes: int = 2,
     chunk_k: int = 512,
 ) -> int:
-    """Bytes of A and B that come from HBM, when the tiles of a wave go through k together.
+    """Bytes of A and B that come from HBM if the tiles of a wave advance through k together.
 
-    A model: all tiles of a wave are at the same k; a block of A or B of `chunk_k` columns is fetched where the cache
-    does not have it; the cache holds whole blocks and forgets the one least recently used. Stores of D pass through
-    without taking room. It ranks orders; it does not predict a counter.
+    A model: all tiles of a wave are at the same k; a block of A or B of `chunk_k` columns is fetched if it is not in
+    the cache; the cache holds whole blocks and evicts the least recently used. Stores of D pass through without
+    occupying space. It ranks orders; it does not predict a counter.
     """
     rows, columns = -(-m // tile_m), -(-n // tile_n)
     tiles = list(order(rows, columns))

@@ -1,4 +1,4 @@
-"""One rung on the GPU, in a process of its own: `python -m warploom.lab.rung_on_gpu NUMBER SIZE SECONDS DATA`.
+"""One rung on the GPU, in a separate process: `python -m warploom.lab.rung_on_gpu NUMBER SIZE SECONDS DATA`.
 
 The last line of stdout is the rung's rows as JSON: ours and torch.mm's of the same types, alone and interleaved.
 It is checked on ragged sizes and on the measured one.
@@ -27,11 +27,11 @@ from .work import GemmWork
 RAGGED = ((64, 64, 64), (200, 328, 136), (1000, 1048, 520), (384, 640, 4096))
 CUBLAS = "cublas"
 SLOW_US, SLOW_ROUNDS = 100_000, 3
-"""A rung without tensor cores takes seconds where others take a millisecond; it varies little, so a few rounds do."""
+"""A rung without tensor cores takes seconds where others take a millisecond; it varies little, so few rounds do."""
 
 
 def arrays(rung: Rung, problem: GemmWork, data: str) -> Operands:
-    """Operands as the rung takes them: B (K, N) where its layout is NN."""
+    """Operands in the layout of the rung: B (K, N) if it is NN."""
     (made,) = operands.make(problem, data, 1)
     if rung.layout == "NN":
         made.b = made.b.T.contiguous()
@@ -39,7 +39,7 @@ def arrays(rung: Rung, problem: GemmWork, data: str) -> Operands:
 
 
 def error_of(rung: Rung, problem: GemmWork, o: Operands, kernel: Any) -> float:
-    """Relative error of a call. Ends the process with a sentence where an element is wrong."""
+    """Relative error of a call. Ends the process with a message if an element is wrong."""
     o.out.fill_(float("nan"))
     kernel(o.a, o.b, out=o.out)
     plain = Operands(o.a, o.b if rung.layout == "TN" else o.b.T, o.out)

@@ -1,4 +1,4 @@
-"""The suite `sample`: products that nobody tuned, drawn from a catalogue of public models, and the figures of them."""
+"""The suite `sample`: products that were never tuned, drawn from a catalogue of public models, and their summary."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .work import SCALES, GemmWork, Work
 
 NAME = "sample"
 LOSS = 0.985
-"""A ratio below this is a loss; nearer to 1 is the timing's own spread."""
+"""A ratio below this is a loss; closer to 1 is within the timing's own spread."""
 WORST = 10
 ROWS = ((1, 32), (33, 128), (129, 512), (513, catalogue.MOST_ROWS))
-"""Rows of A by which the ratios are also told."""
+"""Rows of A by which the ratios are also grouped."""
 DTYPES = ("bf16", "f16", "e4m3")
 _AGAINST = {"": "cublas", "tensor": "scaled-mm", "row": "scaled-mm-row", "block128": "scaled-mm-block"}
 
@@ -26,26 +26,26 @@ _AGAINST = {"": "cublas", "tensor": "scaled-mm", "row": "scaled-mm-row", "block1
 def suite(
     seed: int = 0, count: int = 200, dtype: str = "bf16", scales: str = "", layouts: Sequence[str] = ("forward",)
 ) -> Suite:
-    """So many products drawn with a seed.
+    """That many products drawn with a seed.
 
-    scales: of eight-bit operands, "tensor" if nothing is said. Raises ArgumentError for what cannot be drawn.
+    scales: for eight-bit operands, by default "tensor". Raises ArgumentError for anything that cannot be drawn.
     """
     if dtype not in DTYPES:
-        raise ArgumentError(f"no sample is drawn of {dtype!r}", expected=", ".join(DTYPES), got=repr(dtype))
+        raise ArgumentError(f"there is no sample for {dtype!r}", expected=", ".join(DTYPES), got=repr(dtype))
     eight = dtype == "e4m3"
     scales = scales or ("tensor" if eight else "")
     if scales not in SCALES or bool(scales) != eight:
-        raise ArgumentError(f"a sample of {dtype} has no such scales", got=repr(scales),
+        raise ArgumentError(f"a sample of {dtype} does not support these scales", got=repr(scales),
                             expected=", ".join(filter(None, SCALES)) if eight else "none")  # fmt: skip
     if eight and tuple(layouts) != ("forward",):
-        raise ArgumentError("eight-bit operands are contiguous in k", expected="forward", got=", ".join(layouts))
+        raise ArgumentError("eight-bit operands must be contiguous in k", expected="forward", got=", ".join(layouts))
     like = GemmWork(1, 1, 1, dtype=dtype, scales=scales)
     problems = catalogue.draw(seed, count, like=like, layouts=layouts)
     return Suite(NAME, f"sample-{'fp8' if eight else dtype}", problems, (_AGAINST[scales],))
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the ratios of our rows say, against each contender: all of them, by number of rows, and the ten worst."""
+    """Summary of our rows' ratios against each contender: all of them, by number of rows, and the ten worst."""
     mine = [row for row in rows if row["provider"].startswith("warploom")]
     others = dict.fromkeys(other for row in mine for other in row["ratio_to"])
     return [_against(other, [row for row in mine if other in row["ratio_to"]], rows) for other in others]
@@ -71,8 +71,8 @@ def _against(other: str, mine: Sequence[Mapping[str, Any]], rows: Sequence[Mappi
 
 
 def remaining(plan: Plan, seed: int, rows: Sequence[Mapping[str, Any]]) -> Plan:
-    """The plan of a sample, without the problems of which these rows, of runs with the same seed, tell everything:
-    ours under every protocol. What failed before is tried again."""
+    """The plan of a sample without the problems that rows of earlier runs with the same seed cover completely: ours
+    under every protocol. Earlier failures are tried again."""
     told = {(_problem(row), row["provider"]) for row in rows if row.get("seed") == seed}
     ours = [contender.name for contender in plan.contenders if contender.name.startswith("warploom")]
 
@@ -96,7 +96,7 @@ def _figures(ratios: Sequence[float]) -> dict[str, Any]:
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:
-    """One entry of `summary`, for a person."""
+    """One entry of `summary`, as lines of text."""
     told = [_line(f"{found['count']} products", found, found["against"])]
     told += [_line(f"  {rows} rows, {figures['count']}", figures, "") for rows, figures in found["by_rows"].items()]
     told.append("  the worst")

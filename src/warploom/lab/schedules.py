@@ -1,6 +1,6 @@
-"""Three ways to give the work of a product to CTAs, as pictures of time: data parallel, split-K, stream-K.
+"""Three ways to distribute a product's work over CTAs, as timelines: data parallel, split-K, stream-K.
 
-The unit of time is a k-tile of one output tile; loads, epilogues and the adding up of parts take none.
+The unit of time is a k-tile of one output tile; loads, epilogues and reductions of partial sums take none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..errors import ArgumentError
 
 @dataclass(frozen=True)
 class Piece:
-    """K-tiles [first, last) of one output tile, which a CTA works on from `start`."""
+    """K-tiles [first, last) of one output tile, which a CTA processes from `start` on."""
 
     tile: int
     first: int
@@ -26,7 +26,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What each CTA does, in order.
+    """The work of each CTA, in order.
 
     Attributes:
         name; ctas: the pieces of each.
@@ -39,7 +39,7 @@ class Schedule:
 
     @property
     def time(self) -> int:
-        """Until the last CTA is done."""
+        """Time until the last CTA has finished."""
         return max((pieces[-1].end for pieces in self.ctas if pieces), default=0)
 
     @property
@@ -50,12 +50,12 @@ class Schedule:
 
     @property
     def partial(self) -> int:
-        """Pieces that are not a whole tile: what has to be written and added up again."""
+        """Pieces that are not a whole tile, whose partial sums must be written and reduced."""
         return sum(piece.last - piece.first < self.k_tiles for pieces in self.ctas for piece in pieces)
 
 
 def _queued(name: str, pieces: list[tuple[int, int, int]], ctas: int, k_tiles: int) -> Schedule:
-    """Pieces one after the other to the CTA that is free first."""
+    """Assign pieces one after the other to the CTA that is free first."""
     made: list[list[Piece]] = [[] for _ in range(ctas)]
     free = [0] * ctas
     for tile, first, last in pieces:
@@ -72,7 +72,7 @@ def data_parallel(tiles: int, k_tiles: int, ctas: int) -> Schedule:
 
 
 def split_k(tiles: int, k_tiles: int, ctas: int, parts: int) -> Schedule:
-    """Each tile's K in `parts` parts, as `collective.tile.stream_k.SplitKSchedule` cuts it."""
+    """Each tile's K in `parts` splits, cut like `collective.tile.stream_k.SplitKSchedule`."""
     _check(tiles, k_tiles, ctas, parts)
     cut = [(k_tiles * part // parts, k_tiles * (part + 1) // parts) for part in range(parts)]
     pieces = [(tile, first, last) for tile in range(tiles) for first, last in cut if last > first]
@@ -80,7 +80,7 @@ def split_k(tiles: int, k_tiles: int, ctas: int, parts: int) -> Schedule:
 
 
 def stream_k(tiles: int, k_tiles: int, ctas: int) -> Schedule:
-    """All k-tiles in one row, in equal shares, as `collective.tile.stream_k.EqualShares` cuts it."""
+    """All k-tiles in one row, in equal shares, cut like `collective.tile.stream_k.EqualShares`."""
     _check(tiles, k_tiles, ctas)
     total, made = tiles * k_tiles, []
     working = min(ctas, total)

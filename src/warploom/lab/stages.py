@@ -1,4 +1,4 @@
-"""The states of a ring's stages over time, read off a timeline: empty, acquired, filled, read."""
+"""The states of a ring's stages over time, derived from a timeline: empty, acquired, filled, read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = (
     ("filled → read", "consumer_wait", "consumer_wait", "passing full[s]"),
     ("read → empty", "consumer_release", "consumer_release", "an arrival at empty[s]"),
 )
-"""Transition, CUTLASS's name, ours, what makes it happen."""
+"""Transition, CUTLASS's name, ours, and its cause."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Span:
 
 
 def spans(timeline: Timeline, cta: int = 0) -> list[Span]:
-    """The states of every stage of a CTA's ring; none where no copy completes a barrier.
+    """The states of every stage of a CTA's ring; empty if no copy completes a barrier.
 
-    A stage is acquired when the first copy into it is issued, filled when its barrier's phase is complete, read from
-    the first product of the k-tile on (of the products of a consumer, in the order of the fills), and empty when the
-    next barrier of the same stage that only has arrivals completes.
+    A stage is acquired when the first copy into it is issued, filled when its barrier's phase completes, read from the
+    first MMA of the k-tile on (of a consumer's MMAs, in the order of the fills), and empty when the next barrier of the
+    same stage that only has arrivals completes.
     """
     copies: dict[tuple[str, int, int], float] = {}
     for event in timeline.of_kind(COPY):

@@ -1,4 +1,4 @@
-"""The suites of `warploom bench`: which problems, against whom, and by which protocol unless said otherwise."""
+"""The suites of `warploom bench`: their problems, contenders, and default protocols."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Suite:
     """A named set of problems.
 
     Attributes:
-        name: as `--suite` takes it.
+        name: for `--suite`.
         file: stem of its evidence file.
-        problems: what is timed.
-        against: contenders besides warploom, in the order of the table; the first is what ratios are taken to.
-        protocols: unless others are asked for.
-        method: "products" (device time of a call), "launch" (a chain of calls, by several ways to launch it) or
+        problems: the problems to time.
+        against: contenders besides warploom, in the order of the table; ratios are relative to the first.
+        protocols: the default protocols.
+        method: "products" (device time of a call), "launch" (a chain of calls, launched in several ways) or
             "host" (host time of a call).
-        configs: of ours, as `--config` takes them; "" is the library's choice.
+        configs: ours, as for `--config`; "" is the library's choice.
         launch: how calls reach the GPU: "graph" replays or "stream" launches.
     """
 
@@ -60,7 +60,7 @@ def _fp8(shapes: tuple[tuple[int, int, int], ...], scales: str) -> tuple[GemmWor
 
 
 def skewed(experts: int, most: int) -> tuple[int, ...]:
-    """Rows of each expert, 0 to `most`, as routing gives them: some empty, few full."""
+    """Rows of each expert, 0 to `most`, as from routing: some empty, few full."""
     draw = random.Random(0)
     return tuple(round(most * draw.random() ** 2) if draw.random() > 0.1 else 0 for _ in range(experts))
 
@@ -100,7 +100,7 @@ SUITES: dict[str, Suite] = {
 
 
 def find(name: str) -> Suite:
-    """The suite of that name. Raises ArgumentError, with the list of them, for another."""
+    """The suite of that name. Raises ArgumentError, with the list of suites, for an unknown one."""
     if name not in SUITES:
         raise ArgumentError(
             f"unknown suite {name!r}", expected=", ".join((*SUITES, "sample")), got=repr(name), code="unknown-name"

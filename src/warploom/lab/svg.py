@@ -1,4 +1,4 @@
-"""Small pictures as SVG texts, for the pages of `warploom lab`: cells, bars over time, curves."""
+"""Small figures as SVG texts, for the pages of `warploom lab`: cells, bars over time, curves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INK, SOFT = "#334155", "#94a3b8"
 
 
 def picture(width: float, height: float, parts: Sequence[str], title: str) -> str:
-    """The SVG text. title: what a screen reader says about it."""
+    """The SVG text. title: for screen readers."""
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" aria-label="{html.escape(title)}" '
         f'style="max-width:100%;height:auto;font:11px system-ui,sans-serif">{"".join(parts)}</svg>'
@@ -22,7 +22,7 @@ def picture(width: float, height: float, parts: Sequence[str], title: str) -> st
 
 
 def rectangle(x: float, y: float, width: float, height: float, colour: str, said: str = "") -> str:
-    """A filled rectangle; `said` is shown when the pointer is over it."""
+    """A filled rectangle; `said` is its tooltip."""
     title = f"<title>{html.escape(said)}</title>" if said else ""
     return (
         f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(width, 0.5):.2f}" height="{height:.2f}" fill="{colour}" '
@@ -31,7 +31,7 @@ def rectangle(x: float, y: float, width: float, height: float, colour: str, said
 
 
 def label(x: float, y: float, text: object, anchor: str = "middle", colour: str = INK, size: float = 11) -> str:
-    """A line of text, in the middle of its height at y."""
+    """A line of text, vertically centred at y."""
     return (
         f'<text x="{x:.2f}" y="{y:.2f}" text-anchor="{anchor}" dominant-baseline="central" fill="{colour}" '
         f'font-size="{size:g}">{html.escape(str(text))}</text>'
@@ -42,7 +42,7 @@ def cells(
     groups: Sequence[Sequence[int]], texts: Sequence[Sequence[object]], title: str, *, side: float = 26,
     said: Sequence[Sequence[str]] | None = None, rows: Sequence[object] = (), columns: Sequence[object] = (),
 ) -> str:  # fmt: skip
-    """A grid: the colour of a cell by its group (below 0: none), a text in it, more on hovering.
+    """A grid: cells coloured by group (below 0: none), with a text and a tooltip each.
 
     rows, columns: their names; numbers from 0 by default.
     """
@@ -60,7 +60,7 @@ def cells(
 
 
 def key(names: Sequence[str], first: int = 0) -> str:
-    """What the colours mean, from that of group `first` on; one below 0 is the colour of no group."""
+    """A legend of the colours, starting with group `first`; a group below 0 has no colour."""
     parts, x = [], 4.0
     for number, name in enumerate(names, first):
         parts.append(rectangle(x, 4, 12, 12, COLOURS[number % len(COLOURS)] if number >= 0 else "#e2e8f0"))
@@ -73,7 +73,7 @@ def bars(
     rows: Mapping[str, Sequence[tuple[float, float, int, str]]], end: float, title: str, *, unit: str = "",
     width: float = 760, height: float = 18,
 ) -> str:  # fmt: skip
-    """Bars over time, a row for each name: (start, end, group, what is said about it)."""
+    """Bars over time, a row for each name: (start, end, group, tooltip)."""
     left, right = 120.0, 40.0  # half of the last number stands right of its place
     scale = (width - left - right) / max(end, 1e-9)
     parts = []

@@ -1,6 +1,6 @@
 """Our contender as a user calls it: `warploom.matmul` and `linear`, which choose the kernel.
 
-What was chosen is asked of the library, so that an evidence row can name it and build it again.
+The choice is queried from the library, so that an evidence row can name it and rebuild it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def prepare(
     problem: GemmWork, sets: Sequence[Operands], pdl: bool | None = None, constant_weights: bool = False,
     pinned: Config | SmallMConfig | FreeTileConfig | None = None,
 ) -> Prepared:  # fmt: skip
-    """Calls through the library. Raises what the library raises.
+    """Calls through the library. Raises the library's errors.
 
     pinned: a configuration instead of the one that the library chooses.
 
     pdl: dependent launch on or off; constant_weights: promise that B is not written while it is read. Both change the
-    configuration that the library chose, which the calls then name.
+    library's configuration, which the calls then pin.
     """
     if problem.kind == "grouped":
         return grouped_products(problem, sets, pdl, pinned)
@@ -43,7 +43,7 @@ def prepare(
     try:
         config = changed_config(pinned or chosen_config(problem, gpu(sets)), pdl, constant_weights)
         found, program = built(problem, config)
-    except WarploomError:  # it may run, by a path of more than one kernel; then there is no text to name
+    except WarploomError:  # it may use more than one kernel; then there is no single text
         if changed:
             raise
         return Prepared([call_of(problem, o) for o in sets], "matmul")
@@ -69,7 +69,7 @@ def grouped_products(problem: GemmWork, sets: Sequence[Operands], pdl: bool | No
 
 
 def gpu(sets: Sequence[Operands]) -> Gpu:
-    """The GPU that the operands are on; the emulated one if they are in CPU memory."""
+    """The GPU of the operands; the emulated one if they are in CPU memory."""
     return EMULATED if sets[0].a.device.type == "cpu" else gpu_of(sets[0].a.device.index)
 
 
@@ -79,7 +79,7 @@ def chosen_config(problem: GemmWork, where: Gpu) -> Any:
 
 
 def changed_config(config: Any, pdl: bool | None, constant_weights: bool) -> Any:
-    """The configuration with dependent launch as asked, and with the promise where it takes one."""
+    """The configuration with the requested dependent launch, and with the promise if it supports one."""
     small = isinstance(config, SmallMConfig)
     if pdl is not None:
         config = replace(config, trigger="start" if pdl else "off") if small else replace(config, pdl=pdl)
@@ -97,7 +97,7 @@ def built(problem: GemmWork, config: Any) -> tuple[dict[str, Any], Any]:
 
 
 def call_of(problem: GemmWork, o: Operands, config: Any = None) -> Callable[[], object]:
-    """One call of the public function that does this problem; config: instead of what the library chooses."""
+    """One call of the public function for this problem; config: instead of the library's choice."""
     if problem.kind == "gemm":
         b = o.b.T
         if config is not None and not problem.scales:

@@ -1,4 +1,4 @@
-"""A matrix product in Triton, written for the comparison: persistent, TMA loads and stores, software-pipelined.
+"""A matrix product in Triton for comparison: persistent, TMA loads and stores, software-pipelined.
 
 Importing this module imports Triton. `contenders.Triton` times the configurations and keeps the fastest.
 """
@@ -22,7 +22,7 @@ class Config:
     """A tile, its ring, and the height of a raster band in tiles.
 
     `flat`: the loops over tiles and over k are one pipeline. `halves`: D is stored in two halves, through half the
-    shared memory, which leaves room for another stage.
+    shared memory, which leaves space for another stage.
     """
 
     m: int
@@ -84,7 +84,7 @@ def product(
 
 
 def configs(problem: GemmWork) -> tuple[Config, ...]:
-    """What is tried for a problem."""
+    """The configurations that are tried for a problem."""
     return SMALL_CONFIGS if problem.m <= 64 else CONFIGS
 
 

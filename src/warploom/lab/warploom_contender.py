@@ -2,7 +2,7 @@
 
 (nothing)                              what the library chooses
 constant-weights                       the same, promising that B is not written while it is read (small M)
-no-pdl                                 the same, each kernel after the one before it has ended
+no-pdl                                 the same, with each kernel starting after the previous one has ended
 rung:19                                a rung
 small_m:tokens=16,split=2              a configuration by the name that tables show
 kernel_schedule=ping_pong,tile_n=192,stages=5  a large kernel's, by its fields
@@ -38,14 +38,14 @@ def product_of(problem: GemmWork) -> Product:
 
 
 class Warploom(Contender):
-    """Ours. `name` is "warploom", or "warploom:CONFIG" where one is pinned."""
+    """Ours. `name` is "warploom", or "warploom:CONFIG" if one is pinned."""
 
     dtypes = ("bf16", "f16", "f32", "e4m3", "e5m2", "s8")
     scales = ("", "tensor", "row", "block128")
     kinds = ("gemm", "gelu", "swiglu", "grouped")
 
     def __init__(self, config: str = "", pdl: bool | None = None) -> None:
-        """config: see the module. pdl: programmatic dependent launch on or off; None: as the configuration says."""
+        """config: see the module. pdl: programmatic dependent launch on or off; None: as in the configuration."""
         self.config, self.pdl = config, False if config == NO_PDL else pdl
         self.name = f"warploom:{config}" if config else "warploom"
         self._through_library = config in ("", CONSTANT_WEIGHTS, NO_PDL)

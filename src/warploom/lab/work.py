@@ -1,7 +1,7 @@
-"""Work to be timed: what is computed, on which types, and how much that is.
+"""Work to be timed: what is computed, on which types, and the amount of work.
 
-A row of evidence is of one `Work`: a product here, attention in `attention_problem`. What the library is asked then is
-an `operators.Problem`, which `GemmWork.posed` gives. Everything here is data; nothing needs a GPU or a framework.
+A row of evidence is about one `Work`: a product here, attention in `attention_problem`. `GemmWork.posed` gives the
+`operators.Problem` for the library. Everything here is data; nothing needs a GPU or a framework.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..operators.spec.problem import Problem
 KINDS = ("gemm", "gelu", "swiglu", "grouped")
 SCALES = ("", "tensor", "row", "block128")
 LAYOUTS = {"forward": "tn", "input-gradient": "nn", "weight-gradient": "nt"}
-"""The directions of a linear layer, and how its operands are laid out in memory: "tn": A (M, K) and B (N, K),
+"""The directions of a linear layer, and the memory layout of its operands: "tn": A (M, K) and B (N, K),
 contiguous in k; "nn": B contiguous in n; "nt": A contiguous in m and B in n.
 """
 
 
 class Work(Protocol):
-    """What the benchmark needs to know of any problem: a product, or attention."""
+    """What the benchmark needs to know about any problem: a product, or attention."""
 
     @property
     def shape(self) -> str:
@@ -31,44 +31,44 @@ class Work(Protocol):
 
     @property
     def dtype(self) -> str:
-        """Of the operands."""
+        """Type of the operands."""
 
     @property
     def kind(self) -> str:
-        """What is computed; contenders say which kinds they do."""
+        """The kind of computation; contenders declare the kinds they support."""
 
     @property
     def scales(self) -> str:
-        """Of operands of eight bits."""
+        """Scales of eight-bit operands."""
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions that have to be done."""
+        """Number of necessary multiplications and additions."""
 
     @property
     def bytes(self) -> int:
-        """That have to be read and written."""
+        """Number of bytes that must be read and written."""
 
     def as_dict(self) -> dict[str, Any]:
-        """What an evidence row says about it."""
+        """Its entries in an evidence row."""
 
     def rates(self, seconds: float) -> dict[str, Any]:
-        """What else a row says about one that took so long."""
+        """Further entries of a row, for a run that took that many seconds."""
 
 
 @dataclass(frozen=True)
 class GemmWork:
-    """D (M, N) = A (M, K) times B (N, K) transposed, all row-major, and what else is asked of it.
+    """D (M, N) = A (M, K) times B (N, K) transposed, all row-major, with an epilogue.
 
     Attributes:
         m, n, k: sizes; in a grouped product m is the sum over the experts.
         dtype: of A and B.
         out: of D.
         kind: "gemm"; "gelu": gelu(A Bᵀ + bias); "swiglu": silu(A Gᵀ) * (A Uᵀ), two products; "grouped": each group of
-            rows of A has a B of its own.
-        scales: of fp8 operands: "tensor", "row" or "block128"; "" without.
-        rows: of each expert, for a grouped product.
-        layout: of `LAYOUTS`, how A and B are laid out in memory; their shapes are the same.
+            rows of A has its own B.
+        scales: for fp8 operands: "tensor", "row" or "block128"; "" without.
+        rows: rows of each expert, for a grouped product.
+        layout: one of `LAYOUTS`, the memory layout of A and B; their shapes are the same.
     """
 
     m: int
@@ -83,12 +83,12 @@ class GemmWork:
 
     @property
     def products(self) -> int:
-        """How many matrix products of this size there are."""
+        """Number of matrix products of this size."""
         return 2 if self.kind == "swiglu" else 1
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of the products; what is fused into their ends is not counted."""
+        """Multiplications and additions of the products; the epilogue is not counted."""
         return 2 * self.m * self.n * self.k * self.products
 
     @property
@@ -99,7 +99,7 @@ class GemmWork:
 
     @property
     def shape(self) -> str:
-        """ "8192x8192x8192", with what else tells it from others of the same size."""
+        """ "8192x8192x8192", with what else distinguishes it from others of the same size."""
         kind, layout = self.kind if self.kind != "gemm" else "", self.layout if self.layout != "tn" else ""
         extra = [word for word in (kind, self.scales, layout) if word]
         experts = [f"{len(self.rows)} experts" + ("" if len(set(self.rows)) == 1 else ", skewed")] if self.rows else []
@@ -107,7 +107,7 @@ class GemmWork:
 
     @property
     def posed(self) -> Problem:
-        """What `matmul` or `linear` is asked. Raises ArgumentError for a kind that neither computes."""
+        """The problem for `matmul` or `linear`. Raises ArgumentError for a kind that neither computes."""
         if self.kind == "grouped":
             raise ArgumentError("a grouped product is not a problem for matmul", hint="grouped_products")
         fusion = Fusion(scales=self.scales or None)
@@ -118,11 +118,11 @@ class GemmWork:
         return Problem.of(self.m, self.n, self.k, self.dtype, out=self.out, layout=self.layout, fusion=fusion)
 
     def rates(self, seconds: float) -> dict[str, Any]:
-        """None: a row has the FLOP of every problem anyway."""
+        """None: a row has the FLOP of every problem already."""
         return {}
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields as an evidence row has them."""
+        """The fields for an evidence row."""
         values = asdict(self)
         if not self.rows:
             del values["rows"]
@@ -133,7 +133,7 @@ class GemmWork:
 
 
 def parse_shapes(text: str, like: GemmWork) -> tuple[GemmWork, ...]:
-    """The problems of "4096x4096x4096,512x8192x8192", else like `like`. Raises ArgumentError for other texts."""
+    """The problems of "4096x4096x4096,512x8192x8192", otherwise like `like`. Raises ArgumentError for other texts."""
     found = []
     for word in text.split(","):
         sizes = word.strip().lower().split("x")

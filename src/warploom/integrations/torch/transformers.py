@@ -5,9 +5,9 @@
 
 A causal prefill is `attention`; one to sixteen new tokens after a cache are `attention_decode`, which reads the
 sequence lengths on the GPU, so that a CUDA graph of a step with a static cache stays valid. SDPA computes everything
-else as before (padding, dropout, gradients, biases, a tracer, another GPU); with sinks or a softcap, which SDPA does not
-support, `written_out` does. A model whose code tests whether its attention is "sdpa", as those with sparse attention do,
-keeps that name.
+else as before (padding, dropout, gradients, biases, a tracer, another GPU); `written_out` does with sinks or a softcap,
+which SDPA does not support. A model whose code tests whether its attention is "sdpa", as those with sparse attention
+do, keeps that name.
 """
 
 from __future__ import annotations

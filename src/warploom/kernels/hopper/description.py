@@ -9,6 +9,7 @@ All three are frozen and hashable, and together form the key of a built kernel. 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -69,6 +70,7 @@ class Config(Configuration):
     """
 
     family: ClassVar[str] = "hopper_large"
+    former: ClassVar[Mapping[str, str]] = {"form": "kernel_schedule", "slots": "epi_stages", "shared": "multicast"}
     kernel_schedule: str = "cooperative"
     tile_m: int = 128
     tile_n: int = 256
