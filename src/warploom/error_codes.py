@@ -1,7 +1,7 @@
-"""What each error code means, why the error comes about, and what to do: the pages of `warploom rules CODE`.
+"""What each error code means, what causes the error, and what to do: the pages of `warploom rules CODE`.
 
 A code is the default of an error class (`WarploomError.code`) or is passed where the error is raised. Codes of findings
-are the sanitizer's rule ids, with pages of their own (`sanitizer.rules`). Codes are stable: wordings may change.
+are the sanitizer's rule ids, which have their own pages (`sanitizer.rules`). Codes are stable; wordings may change.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Code:
         id: the code.
         error: name of the error class that carries it; "finding" for a finding that no sanitizer rule makes.
         title: one line.
-        why: how it comes about.
+        why: the cause.
         fix: what to do.
         otherwise: what would happen on the GPU; section: of the PTX ISA.
-        example: a few lines that bring it about, in the language of its stage.
+        example: a few lines that cause it, in the language of its stage.
     """
 
     id: str

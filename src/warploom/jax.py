@@ -1,4 +1,4 @@
-"""`import warploom.jax`: the JAX plug, under the name people type. See `warploom.integrations.jax`."""
+"""`import warploom.jax`: the JAX plug-in, under its public name. See `warploom.integrations.jax`."""
 
 from .integrations.jax import linear, matmul
 from .integrations.jax.attention import attention

@@ -1,4 +1,4 @@
-"""Pages that are kept as data: tables of TOML files beside the code that reads them, one record for each id."""
+"""Pages kept as data: tables of TOML files next to the code that reads them, one record for each id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Pages(Mapping[str, T]):
-    """Records by id, in the order of the files. The files are read when somebody first asks for a record."""
+    """Records by id, in the order of the files. The files are read when a record is first needed."""
 
     def __init__(self, files: tuple[Path, ...], make: Callable[[str, dict[str, Any]], T]) -> None:
         self._files, self._make = files, make

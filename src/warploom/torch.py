@@ -1,4 +1,4 @@
-"""`import warploom.torch`: the PyTorch plug, under the name people type. See `warploom.integrations.torch`."""
+"""`import warploom.torch`: the PyTorch plug-in, under its public name. See `warploom.integrations.torch`."""
 
 from .integrations.torch import distributed, linear, matmul
 from .integrations.torch.attention import flex_attention, scaled_dot_product_attention

@@ -1,1 +1,1 @@
-"""Interactive pages, marimo notebooks: `warploom lab`. Each only asks the package's functions and draws the answer."""
+"""Interactive pages, marimo notebooks: `warploom lab`. Each calls only the package's functions and draws the result."""

@@ -1,4 +1,4 @@
-"""Coalescing and bank conflicts of an access pattern that one types in."""
+"""Coalescing and bank conflicts of a typed access pattern."""
 
 import marimo
 
@@ -22,7 +22,7 @@ def _():
 @app.cell
 def _(mo, patterns):
     expression = mo.ui.text(value="lane * 132", label="address of `lane`, bytes", full_width=True)
-    size = mo.ui.dropdown([str(one) for one in patterns.SIZES], value="4", label="bytes of a lane")
+    size = mo.ui.dropdown([str(one) for one in patterns.SIZES], value="4", label="bytes per lane")
     mo.hstack([expression, size], widths=[4, 1])
     return expression, size
 
@@ -43,11 +43,9 @@ def _(ArgumentError, expression, mo, patterns, size, svg):
             [
                 mo.md(
                     f"**Shared memory**: {found.conflicts} extra passes. **Global memory**: {found.sectors} sectors of "
-                    f"32 bytes, of which {found.useful:.0%} were asked for."
+                    f"32 bytes, of which {found.useful:.0%} were requested."
                 ),
-                mo.md(
-                    "Which lanes meet in which bank (columns); lanes that read the same word do not disturb each other."
-                ),
+                mo.md("The lanes that access each bank (columns); lanes that read the same word do not conflict."),
                 mo.Html(svg.cells(rows, texts, "lanes by bank", side=22)),
             ]
         )

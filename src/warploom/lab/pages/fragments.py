@@ -1,4 +1,4 @@
-"""Which thread holds which element of a matrix: the owner maps of every shape."""
+"""The thread that holds each element of a matrix: the owner maps of every shape."""
 
 import marimo
 

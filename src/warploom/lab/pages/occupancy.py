@@ -1,4 +1,4 @@
-"""How many CTAs an SM holds, and what runs out first."""
+"""How many CTAs fit on an SM, and which resource runs out first."""
 
 import marimo
 
@@ -18,9 +18,9 @@ def _():
 @app.cell
 def _(mo, roofline):
     machine = mo.ui.dropdown(list(roofline.SMS), value="H200", label="GPU")
-    threads = mo.ui.slider(32, 1024, value=384, step=32, label="threads of a CTA", show_value=True)
-    registers = mo.ui.slider(16, 255, value=168, label="registers of a thread", show_value=True)
-    shared = mo.ui.slider(0, 227, value=96, label="shared memory of a CTA, KiB", show_value=True)
+    threads = mo.ui.slider(32, 1024, value=384, step=32, label="threads per CTA", show_value=True)
+    registers = mo.ui.slider(16, 255, value=168, label="registers per thread", show_value=True)
+    shared = mo.ui.slider(0, 227, value=96, label="shared memory per CTA, KiB", show_value=True)
     mo.vstack([machine, threads, registers, shared])
     return machine, registers, shared, threads
 

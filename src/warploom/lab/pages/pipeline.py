@@ -1,4 +1,4 @@
-"""What each stage of a ring goes through, in a launch that the emulator's clock has timed."""
+"""The states of each stage of a ring over time, in a launch timed by the emulator's clock."""
 
 import marimo
 

@@ -55,8 +55,9 @@ def _(at_power, cap, dtype, k, m, machine, mo, n, roofline, svg, zeros):
     steps = [2.0**power for power in range(-1, 14)]
     lines = {name: [(x, roof.attainable(x) / 1e12) for x in steps] for name, roof in roofs.items()}
     words = (
-        f"**{attainable / 1e12:.0f} TFLOP/s** at {intensity:.1f} FLOP a byte; the roofs meet at {found.ridge:.0f}: "
-        f"{'the tensor cores decide' if intensity >= found.ridge else 'HBM decides'}, at the highest clock."
+        f"**{attainable / 1e12:.0f} TFLOP/s** at {intensity:.1f} FLOP per byte; the ridge point is at "
+        f"{found.ridge:.0f}: {'limited by the tensor cores' if intensity >= found.ridge else 'limited by HBM'}, at the "
+        "highest clock."
     )
     if limit is not None:
         words += (

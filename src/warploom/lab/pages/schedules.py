@@ -12,8 +12,8 @@ def _():
     from warploom.lab import schedules, svg
 
     mo.md(
-        "# Data parallel, split-K, stream-K\nA bar is k-tiles of one output tile, a colour for each tile. Loads, "
-        "epilogues and adding up take no time here: stream-K and split-K pay for their parts besides."
+        "# Data parallel, split-K, stream-K\nA bar is k-tiles of one output tile, with a colour for each tile. Loads, "
+        "epilogues and reductions take no time here; stream-K and split-K also pay for partial sums."
     )
     return mo, schedules, svg
 
@@ -23,7 +23,7 @@ def _(mo):
     tiles = mo.ui.slider(1, 64, value=10, label="output tiles", show_value=True)
     k_tiles = mo.ui.slider(1, 128, value=32, label="k-tiles of each", show_value=True)
     ctas = mo.ui.slider(1, 24, value=8, label="CTAs at a time", show_value=True)
-    parts = mo.ui.slider(1, 8, value=4, label="parts of split-K", show_value=True)
+    parts = mo.ui.slider(1, 8, value=4, label="splits of split-K", show_value=True)
     mo.hstack([tiles, k_tiles, ctas, parts], justify="start", wrap=True)
     return ctas, k_tiles, parts, tiles
 

@@ -100,7 +100,7 @@ def _(
                     )
                     for half in halves
                 ),
-                mo.md("Address of each element (rows down, k across), less the start; a colour for four banks."),
+                mo.md("Address of each element (rows down, k across), relative to the start; a colour for four banks."),
                 mo.Html(
                     svg.cells(
                         (where % 128 // 16).tolist(),
@@ -135,7 +135,7 @@ def _(address, mo, mode):
     flipped = [str(bit) for bit in range(18) if (moved ^ address.value) >> bit & 1]
     mo.md(
         f"{mode.value} moves byte {address.value} (`{address.value:#x}`) to **{moved}** (`{moved:#x}`) and back: "
-        + (f"of its bits {', '.join(flipped)} flip." if flipped else "all its bits stay.")
+        + (f"its bits {', '.join(flipped)} flip." if flipped else "all its bits stay the same.")
     )
     return (moved,)
 

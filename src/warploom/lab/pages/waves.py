@@ -1,4 +1,4 @@
-"""Tile and wave quantisation, and what an order of tiles brings from HBM."""
+"""Tile and wave quantisation, and the HBM traffic of raster orders."""
 
 import marimo
 
@@ -12,7 +12,7 @@ def _():
     from warploom.lab import roofline, svg
 
     mo.md(
-        "# Tiles, waves and raster orders\nWhat do tiles that hang over the edge and a half-empty last wave cost? "
+        "# Tiles, waves and raster orders\nWhat do tiles beyond the edge and a half-empty last wave cost? "
         "Which order of tiles finds most of its operands in L2?"
     )
     return mo, roofline, svg
@@ -26,7 +26,7 @@ def _(mo, roofline):
         mo.ui.dropdown(["64", "128", "192", "256"], value=one, label=name)
         for name, one in (("tile M", "128"), ("tile N", "256"))
     )
-    resident = mo.ui.slider(1, 4, value=1, label="CTAs of an SM", show_value=True)
+    resident = mo.ui.slider(1, 4, value=1, label="CTAs per SM", show_value=True)
     order = mo.ui.dropdown(list(roofline.ORDERS), value="grouped 8", label="order")
     mo.vstack(
         [mo.hstack([machine, m, n, k], justify="start"), mo.hstack([tile_m, tile_n, resident, order], justify="start")]
@@ -47,8 +47,9 @@ def _(m, machine, mo, n, resident, roofline, svg, tile_m, tile_n):
         [
             mo.md(
                 f"{found.rows} x {found.columns} tiles in {found.waves:.2f} waves of {at_a_time}: "
-                f"**{found.efficiency:.1%}** of the peak at most ({found.tile_efficiency:.1%} by tiles over the edge, "
-                f"{found.wave_efficiency:.1%} by the last wave)."
+                f"**{found.efficiency:.1%}** of the peak at most ({found.tile_efficiency:.1%} from tiles beyond the "
+                "edge, "
+                f"{found.wave_efficiency:.1%} from the last wave)."
             ),
             mo.Html(
                 svg.curves(
@@ -80,7 +81,7 @@ def _(at_a_time, found, k, m, machine, mo, n, order, roofline, svg, tiles):
         [
             mo.md(
                 "## Bytes from HBM by order\nA model: all tiles of a wave are at the same k, and half of L2 keeps "
-                "what was used last."
+                "the most recently used data."
             ),
             mo.ui.table(
                 [

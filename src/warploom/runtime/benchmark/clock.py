@@ -1,9 +1,9 @@
-"""The SM clock as a kernel counts it: its own cycles over its own nanoseconds.
+"""The SM clock as a kernel measures it: its own cycles over its own nanoseconds.
 
-NVML's clock is not the one that a tensor-heavy kernel runs at, so a share of the peak is taken with the clock read
-inside the kernel. `instrumented` adds to a text, at its beginning and at each of its ends, one read of %clock64 and
-%globaltimer by thread 0 of every CTA (PTX ISA, special registers) and adds the differences up in a variable of the
-module: no register is held in between, no branch is added, and no parameter.
+NVML's clock is not the clock at which a tensor-heavy kernel runs, so a share of the peak uses the clock read inside
+the kernel. `instrumented` adds a read of %clock64 and %globaltimer by thread 0 of every CTA to the start and to each
+end of a text (PTX ISA, special registers), and sums the differences in a module variable: it holds no register in
+between and adds neither a branch nor a parameter.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 SUMS, STARTS = "warploom_clock_sums", "warploom_clock_starts"
 SLOTS = 65536
-"""CTAs whose beginnings are kept; those of higher numbers share the slots of earlier ones that have ended."""
+"""Number of CTAs whose start is kept; higher-numbered ones share the slots of earlier ones that have ended."""
 _END = re.compile(r"^(?P<space>[ \t]*)(?:@(?P<guard>!?%?\w+)[ \t]+)?(?P<what>ret|exit)[ \t]*;", re.MULTILINE)
 _PREFIX = "%wlc"
 
 
 def instrumented(text: str, entry: str) -> str:
-    """The text with the clock read in it. Raises ArgumentError where it has no such entry."""
+    """The text with clock reads added. Raises ArgumentError if it has no such entry."""
     found = re.search(rf"\.entry\s+{re.escape(entry)}\b", text)
     if found is None:
         raise ArgumentError(f"the text has no entry `{entry}`")
@@ -53,11 +53,11 @@ def _closing(text: str, opening: int) -> int:
         depth += {"{": 1, "}": -1}.get(text[at], 0)
         if not depth:
             return at
-    raise ArgumentError("the text ends inside of a kernel")
+    raise ArgumentError("the text ends inside a kernel")
 
 
 def _where() -> str:
-    """Address of the CTA's slot in %wlcd2, whether this is thread 0 in %wlcp0."""
+    """Computes the address of the CTA's slot in %wlcd2, and whether this is thread 0 in %wlcp0."""
     return f"""
     mov.u32 {_PREFIX}r0, %tid.x;
     mov.u32 {_PREFIX}r1, %tid.y;
@@ -101,7 +101,7 @@ def _finish(guard: str | None) -> str:
 
 @dataclass(frozen=True)
 class ClockReading:
-    """What a kernel counted.
+    """The counts of a kernel.
 
     Attributes:
         cycles, nanoseconds: sums over its CTAs.
@@ -116,23 +116,23 @@ class ClockReading:
 
 
 class Probe:
-    """A program with the clock read in it, ready to be launched."""
+    """A program with clock reads, ready to be launched."""
 
     def __init__(self, program: Program) -> None:
         from ..caller import Caller
 
-        # A register too many would make it another kernel, so spills are refused. Launched dependently, a CTA could
-        # begin while the one of its number in the launch before still runs, on another SM with another count.
+        # One register too many would make it another kernel, so spills are refused. With dependent launch, a CTA could
+        # start while the CTA with its number in the previous launch still runs, on another SM with another count.
         text = instrumented(program.text, program.entry)
         self.program = replace(program, text=text, allow_spills=False, pdl=False)
         self.call = Caller(self.program)
 
     def zero(self) -> None:
-        """Begin to count anew; call after the first launch, with the GPU idle."""
+        """Restart the counts; call it after the first launch, with the GPU idle."""
         self._driver().call("cuMemsetD8", self._address(), 0, 16, doing="clearing the clock's sums")
 
     def read(self) -> ClockReading:
-        """What was counted since `zero`; the GPU must be idle."""
+        """The counts since `zero`; the GPU must be idle."""
         import numpy as np
 
         values = np.zeros(2, np.uint64)

@@ -1,6 +1,6 @@
 """A NumPy array's copy in GPU memory, for timing, demos and tests without a framework.
 
-It speaks `__cuda_array_interface__` and nothing else: no arithmetic, no slicing.
+It supports `__cuda_array_interface__` and nothing else: no arithmetic, no slicing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...driver import library
 
 
 class DeviceArray:
-    """Row-major array on one GPU; its memory is given back by `free` or at the end of a `with`.
+    """Row-major array on one GPU; `free` or the end of a `with` releases its memory.
 
     Attributes:
         shape, dtype: as in NumPy.
@@ -53,7 +53,7 @@ class DeviceArray:
         }
 
     def numpy(self) -> np.ndarray:
-        """The values, copied back after everything on the device has ended."""
+        """The values, copied back after all work on the device has finished."""
         host = np.empty(self.shape, self.dtype)
         with self._driver.activated(self.device_index):
             self._driver.call("cuCtxSynchronize", doing="waiting for the GPU")
@@ -61,7 +61,7 @@ class DeviceArray:
         return host
 
     def free(self) -> None:
-        """Give the memory back; a second call does nothing."""
+        """Free the memory; a second call does nothing."""
         if self.pointer:
             with self._driver.activated(self.device_index):
                 self._driver.call("cuMemFree", self.pointer, doing="freeing an array")

@@ -1,4 +1,4 @@
-"""One GPU as the timing code uses it: events, CUDA graphs, the clock inside a kernel."""
+"""One GPU for the timing code: events, CUDA graphs, the clock inside a kernel."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .clock import ClockReading, Probe
 from .protocols import Call, launches_for
 
 GRAPH_S = 0.003
-"""About how long one graph runs: long compared with the gap between two replays."""
+"""Approximate run time of one graph: long compared with the gap between two replays."""
 MOST_CALLS = 256
 """Launches captured in one graph."""
 LAUNCHES = ("graph", "stream")
 
 
 class Rotation:
-    """Calls one after the other, round and round: one for each set of operands."""
+    """Calls in rotation: one for each set of operands."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._calls = list(calls)
@@ -54,7 +54,7 @@ class EventPair:
         self._driver.call("cuEventRecord", self._events[1], self._driver.cuda.CUstream(stream))
 
     def passed(self) -> bool:
-        """Whether the stream has come past the second event."""
+        """True if the stream has passed the second event."""
         return self._driver.cuda.cuEventQuery(self._events[1])[0] != self._driver.cuda.CUresult.CUDA_ERROR_NOT_READY
 
     def wait(self) -> None:
@@ -66,7 +66,7 @@ class EventPair:
         return float(self._driver.call("cuEventElapsedTime", *self._events)) / 1e3
 
     def close(self) -> None:
-        """Give the events back to the driver."""
+        """Destroy the events."""
         for event in self._events:
             self._driver.call("cuEventDestroy", event)
         self._events = []
@@ -101,9 +101,9 @@ class CudaTimer:
             while not self._events.passed():
                 if self.now() - started > self._limit_s:
                     raise DriverError(
-                        f"a kernel that is timed has not ended after {self._limit_s:g} s",
-                        consequence="it runs on; this process cannot use the GPU until it is ended",
-                        hint="check the kernel with `warploom check`, or allow it more with limit_s=",
+                        f"a timed kernel has not finished after {self._limit_s:g} s",
+                        consequence="it keeps running; this process cannot use the GPU until it is ended",
+                        hint="check the kernel with `warploom check`, or allow more time with limit_s=",
                         code="gpu-hang",
                     )
                 time.sleep(1e-4)
@@ -139,7 +139,7 @@ class Gpu:
     """GPU number `index`. Raises NoGpuError if this machine has none.
 
     Attributes:
-        name, arch, sms, uuid: as the driver tells them.
+        name, arch, sms, uuid: as reported by the driver.
         timer: the CudaTimer of this GPU.
     """
 
@@ -152,7 +152,7 @@ class Gpu:
         self.timer = CudaTimer(index, limit_s)
 
     def ready(self, calls: Sequence[Call], launch: str, count: int = 0) -> tuple[Callable[[], object], int]:
-        """(one call that enqueues `count` of the calls or a few more, how many it enqueues).
+        """(one call that enqueues at least `count` of the calls, the number it enqueues).
 
         launch: "stream" enqueues one at a time, "graph" replays a CUDA graph; 0 calls: as many as take `GRAPH_S`.
         """
@@ -161,7 +161,7 @@ class Gpu:
             return rotation, 1
         torch = torch_with_cuda()
         if torch is None:
-            raise ArgumentError("a CUDA graph is captured by torch, which is missing here", expected='launch="stream"',
+            raise ArgumentError("capturing a CUDA graph needs torch, which is missing", expected='launch="stream"',
                                 got='launch="graph"')  # fmt: skip
         if not count:
             self.timer.timed(rotation, len(calls))
@@ -179,7 +179,7 @@ class Gpu:
     def clock(
         self, program: Program, arguments: Sequence[tuple[Sequence[Any], Any]], seconds: float
     ) -> tuple[ClockReading, float]:
-        """The clock that a kernel counts while it runs for `seconds`, and seconds of one launch meanwhile.
+        """The clock that a kernel measures while it runs for `seconds`, and the seconds of one launch meanwhile.
 
         arguments: (inputs and scalars, outputs) of each set. The GPU settles on a clock in the first half of the time.
         """

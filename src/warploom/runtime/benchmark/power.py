@@ -1,6 +1,6 @@
-"""SM clock and power of a GPU while something runs, read from NVML every 50 ms and labelled by who ran.
+"""SM clock and power of a GPU while something runs, read from NVML every 50 ms and labelled by what ran.
 
-NVML's clock reads 8 to 9 % above what a kernel full of tensor work counts itself (docs/measured-facts.md); `clock`
+NVML's clock reads 8 to 9 % above what a kernel full of tensor work measures itself (docs/measured-facts.md); `clock`
 reads it inside a kernel. NVML comes from the package nvidia-ml-py; without it, or without a GPU, nothing is read.
 """
 
@@ -92,7 +92,7 @@ class PowerMeter:
 
 
 def watts_of(nvml: Any, gpu: Any) -> float:
-    """Power at this moment; drivers without that field give the mean over a second."""
+    """Current power; drivers without that field report the mean over a second."""
     (field_value,) = nvml.nvmlDeviceGetFieldValues(gpu, [nvml.NVML_FI_DEV_POWER_INSTANT])
     milliwatts = field_value.value.uiVal if field_value.nvmlReturn == nvml.NVML_SUCCESS else 0
     return (milliwatts or nvml.nvmlDeviceGetPowerUsage(gpu)) / 1e3

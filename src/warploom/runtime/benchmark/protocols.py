@@ -1,12 +1,12 @@
-"""The three protocols for timing on a GPU. Every figure names the one it was taken by.
+"""The three protocols for timing on a GPU. Every figure names its protocol.
 
     alone        blocks of at least `block_s` seconds of one kernel, A B A B; the first 0.25 s of each block is dropped.
                  A kernel that takes longer than a block counts from its second launch.
     interleaved  random order in each of `rounds` rounds, slices of about `slice_ms`
     burst        8 launches after a pause, so the clock is high
 
-A call is a function without arguments that enqueues one launch, or several, on the current stream. All figures are
-seconds of device time. `Timer` stands for the machine, so that the protocols can be tested without a GPU.
+A call is a function without arguments that enqueues one or more launches on the current stream. All figures are
+seconds of device time. `Timer` represents the machine, so that the protocols can be tested without a GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...errors import ArgumentError
 
 Call: TypeAlias = "Callable[[], object]"
 Watch: TypeAlias = "Callable[[str, bool], None]"
-"""Told which call runs next, and whether its samples count."""
+"""Receives the name of the call that runs next, and whether its samples count."""
 DROPPED_S = 0.25
 BURST_LAUNCHES = 8
 BURST_PAUSE_S = 0.25
@@ -54,7 +54,7 @@ class Spread:
 
 
 class Timer(Protocol):
-    """What the protocols need of a machine."""
+    """What the protocols need from a machine."""
 
     def timed(self, call: Call, launches: int) -> float:
         """Seconds of device time per launch, over that many launches."""
@@ -63,7 +63,7 @@ class Timer(Protocol):
         """Seconds on a clock of the host."""
 
     def idle(self, seconds: float) -> None:
-        """Wait until the device has nothing to do, then so long."""
+        """Wait until the device is idle, then for that time."""
 
 
 def check_protocol(name: str) -> None:
@@ -90,9 +90,9 @@ def sample(
     """Time the calls by a protocol; seconds of device time of one launch each.
 
     Args:
-        seconds: for each call, in all.
-        per_call: how many launches one call enqueues; 1 by default.
-        rounds: of "interleaved" and "burst"; 0: as many as `seconds` allow.
+        seconds: total time for each call.
+        per_call: number of launches that one call enqueues; 1 by default.
+        rounds: for "interleaved" and "burst"; 0: as many as `seconds` allow.
 
     Raises ArgumentError for an unknown protocol.
     """
@@ -112,7 +112,7 @@ def sample(
 
 
 def launches_for(timer: Timer, call: Call, seconds: float) -> int:
-    """How many launches take about so long; one if the first takes ten times as long as that."""
+    """The number of launches that take about that long; one if the first takes ten times as long as that."""
     if timer.timed(call, 1) > 10 * seconds:
         return 1
     return max(1, int(seconds / max(timer.timed(call, 3), 1e-6)))
@@ -121,7 +121,7 @@ def launches_for(timer: Timer, call: Call, seconds: float) -> int:
 def alone(
     calls: Mapping[str, Call], timer: Timer, block_s: float = 1.0, passes: int = 2, watch: Watch = _nothing
 ) -> dict[str, Spread]:
-    """Blocks of one call after another, `passes` times over."""
+    """Blocks of one call after another, repeated `passes` times."""
     results = {name: Spread() for name in calls}
     for _ in range(passes):
         for name, call in calls.items():
@@ -163,7 +163,7 @@ def interleaved(
 def burst(
     calls: Mapping[str, Call], timer: Timer, rounds: int = 5, watch: Watch = _nothing, per_call: int = 1
 ) -> dict[str, Spread]:
-    """A few launches after a pause, `rounds` times. per_call: how many launches one call enqueues."""
+    """A few launches after a pause, `rounds` times. per_call: number of launches that one call enqueues."""
     results = {name: Spread() for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():

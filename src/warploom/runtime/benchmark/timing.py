@@ -1,4 +1,4 @@
-"""`Kernel.time`: how long a kernel takes on the GPU, by a named protocol, next to callables of the user's own."""
+"""`Kernel.time`: how long a kernel takes on the GPU, by a named protocol, next to the user's own callables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Against: TypeAlias = "Callable[..., object] | Mapping[str, Callable[..., object]] | None"
 ROTATED_BYTES = 260_000_000
-"""Copies of the arrays are made until they are this large together: four times the L2 of an H200."""
+"""Copies of the arrays are made until their total reaches this size: four times the L2 of an H200."""
 MOST_SETS = 64
 CLOCK_S = 0.5
 HANG_S = 60.0
@@ -30,15 +30,15 @@ HANG_S = 60.0
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured.
+    """The result of a timing.
 
     Attributes:
         kernel, gpu, protocol, launch: what ran, where, and how it was timed and launched.
-        sets: copies of the arrays that the launches rotate through; 1: the arrays may stay in the L2 cache.
-        seconds: device time of one launch, by name: the kernel first, then the callables it is held against.
+        sets: number of array copies that the launches rotate through; 1: the arrays may stay in the L2 cache.
+        seconds: device time of one launch, by name: the kernel first, then the callables for comparison.
         ratio_to: how many times as fast the kernel is as each of them.
         watts: median power while each ran, by NVML; only under "alone", and only if nvidia-ml-py is installed.
-        clock_mhz: SM clock that the kernel counted itself; None if it could not be read.
+        clock_mhz: SM clock that the kernel measured itself; None if it could not be read.
         notes: what could not be read, and why.
     """
 
@@ -59,7 +59,7 @@ class Timing:
         return self.seconds[self.kernel].median * 1e6
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON takes them; times in microseconds."""
+        """Plain values for JSON; times in microseconds."""
         return {
             "kernel": self.kernel,
             "gpu": self.gpu,
@@ -86,7 +86,7 @@ class Timing:
             line += f"  {self.ratio_to[name]:.3f} times its time" if name in self.ratio_to else ""
             lines.append(line)
         if self.clock_mhz:
-            lines.append(f"  the kernel counted {self.clock_mhz:.0f} MHz")
+            lines.append(f"  the kernel measured {self.clock_mhz:.0f} MHz")
         return "\n".join([*lines, *(f"  note  {note}" for note in self.notes)])
 
 
@@ -107,10 +107,10 @@ def time_kernel(
     check_protocol(protocol)
     if launch not in ("", *LAUNCHES):
         raise ArgumentError(
-            "unknown way to launch", expected=", ".join(LAUNCHES), got=repr(launch), code="unknown-name"
+            "unknown launch method", expected=", ".join(LAUNCHES), got=repr(launch), code="unknown-name"
         )
     if not seconds > 0:
-        raise ArgumentError("a timing takes time", expected="seconds > 0", got=seconds)
+        raise ArgumentError("the time for a measurement must be positive", expected="seconds > 0", got=seconds)
     others = _named(against)
     call = sort_out(program, args, out, scalars or {})
     gpu = gpu or _gpu(call)
@@ -139,7 +139,7 @@ def time_kernel(
         )
     notes, clock = [], None
     if len(sets) == 1:
-        notes.append("the arrays were not copied, so that small ones stay in the L2 cache")
+        notes.append("the arrays were not copied, so small ones stay in the L2 cache")
     try:
         reading, _ = gpu.clock(program, [((*one.inputs, *one.scalars.values()), one.outputs) for one in sets], CLOCK_S)
         clock = round(reading.megahertz, 1)
@@ -168,7 +168,7 @@ def _named(against: Against) -> dict[str, Callable[..., object]]:
     for name, function in named.items():
         if not callable(function):
             raise ArgumentTypeError(
-                "`against` takes what can be called with the kernel's inputs",
+                "`against` takes callables that accept the kernel's inputs",
                 expected="a callable, or a dict of them by name",
                 got=f"{name}: {function!r}",
             )
@@ -190,20 +190,20 @@ class _Set:
 
 
 def _gpu(call: Call) -> Gpu:
-    """The GPU that the arrays are on, else the first. Raises NoGpuError if this machine has none."""
+    """The GPU of the arrays, otherwise the first. Raises NoGpuError if this machine has none."""
     views = [view(value) for value in call.given if value is not None]
     try:
         return Gpu(next((each.index for each in views if each.device == "cuda"), 0), HANG_S)
     except NoGpuError as error:
         raise NoGpuError(
-            f"timing {call.program.title} needs a GPU, and there is none here",
+            f"timing {call.program.title} needs a GPU, but there is none here",
             got=error.what,
             hint="`emulate` counts instructions, bytes and conflicts without one",
         ) from None
 
 
 def _on_gpu(call: Call, index: int) -> _Set:
-    """The arguments of a call, arrays in CPU memory copied to the GPU."""
+    """The arguments of a call, with arrays in CPU memory copied to the GPU."""
     if not call.program.arrays:
         raise ArgumentTypeError(
             "only a kernel with declared arrays can be timed",
@@ -219,7 +219,7 @@ def _on_gpu(call: Call, index: int) -> _Set:
 
 
 def _moved(value: Any, index: int) -> Any:
-    """An array on GPU `index`: itself if it is on a GPU, else a copy, by torch if that is installed."""
+    """An array on GPU `index`: itself if it is on a GPU, otherwise a copy, by torch if that is installed."""
     if value is None or view(value).device == "cuda":
         return value
     torch = torch_with_cuda()

@@ -1,8 +1,8 @@
-"""Ends a process whose GPU does not answer any more: a thread that wants to hear from us every so often.
+"""Ends a process whose GPU no longer responds: a thread that expects a beat at regular intervals.
 
-A kernel that hangs cannot be stopped from inside its process. So a launcher calls `beat("who")` before each
-launch or wait; where nothing is heard for `limit_s`, the thread tells who it was, keeps what there is, and ends the
-process at once with exit code 3.
+A kernel that hangs cannot be stopped from inside its process. So a launcher calls `beat("who")` before each launch or
+wait. If no beat comes for `limit_s`, the thread reports who it was, saves the results, and ends the process at once
+with exit code 3.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class Watchdog:
         end: Callable[[int], object] = os._exit,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """on_hang: called with who hung, before the end. end, now: for tests."""
+        """on_hang: called with the hung task's name, before the end. end, now: for tests."""
         self._on_hang, self._limit, self._end, self._now = on_hang, limit_s, end, now
         self._who, self._until = "the start", now() + limit_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def beat(self, who: str, seconds: float | None = None) -> None:
-        """Still here. seconds: how long to wait for the next beat where it takes longer than usual (compiling)."""
+        """Report progress. seconds: time until the next beat if it takes longer than usual (compiling)."""
         self._who, self._until = who, self._now() + (seconds or self._limit)
 
     def late(self) -> bool:
-        """Whether the next beat is overdue."""
+        """True if the next beat is overdue."""
         return self._now() > self._until
 
     def _watch(self) -> None:

@@ -33,4 +33,4 @@ CHECKERS = (
     ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags, GlobalMemory, LostUpdates, MatrixRegisters,
     TensorCells, TensorUnits, TensorCollectors, TensorShapes, Groups, Exits, RegisterPool, Performance,
 )  # fmt: skip
-"""Causes before consequences; those of lanes before the checker that owns the shadows, `Layouts` after it."""
+"""Causes come before consequences; lane checkers before the checker that owns the shadows, `Layouts` after it."""

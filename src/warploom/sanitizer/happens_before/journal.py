@@ -1,4 +1,4 @@
-"""What the lanes of each warp did to shared memory since all of them last met, lane by lane."""
+"""The shared memory accesses of each warp since all its lanes last synchronised, lane by lane."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
 
 KEPT = 256
-"""Entries of a journal; what is older is forgotten."""
+"""Maximum number of entries of a journal; older ones are dropped."""
 WARP = 32
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """What lanes of a warp did to memory: granules, (parts, lanes) or (lanes,), and the lane of each; together: as one.
+    """Accesses by lanes of a warp: granules, (parts, lanes) or (lanes,), and the lane of each; together: as one.
 
-    `first`: the component of the frame's first warp, of which `lanes` are counted; `epochs`: of the frame's warps.
+    `first`: the component of the frame's first warp, from which `lanes` count; `epochs`: of the frame's warps.
     """
 
     shadow: Shadow
@@ -43,9 +43,9 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Landed:
-    """Lanes of a warp (a mask) have waited for their parts of a copy: each sees what it brought itself.
+    """Lanes of a warp (a mask) have waited for their parts of a copy: each sees what it copied itself.
 
-    `me`: the warp's component; `epoch`: in which it waited; `at`: its number in the frame of the copy.
+    `me`: the warp's component; `epoch`: of the wait; `at`: its index in the frame of the copy.
     """
 
     shadow: Shadow
@@ -67,7 +67,7 @@ class Landed:
         return (self.epoch,)
 
     def of(self, me: int) -> tuple[np.ndarray, np.ndarray]:
-        """As of an `Entry`."""
+        """Like `Entry.of`."""
         lanes = self.place.lanes & 31
         mine = (self.place.lanes >> 5 == self.at) & ((self.lanes >> lanes & 1) != 0)
         granules = self.shadow.elements(self.place.index[mine], self.place.size, 1)
@@ -76,8 +76,8 @@ class Landed:
 
 @dataclass(frozen=True, eq=False)
 class Passed:
-    """Lanes that told others (`arrives`) or learned from them (`waits`) by one thing; `in_turn`: one after the other,
-    in lane order, by an atomic; `reach`: the epoch up to which those who learned know all that the warp did."""
+    """Lanes that signalled (`arrives`) or waited (`waits`) through one object; `in_turn`: one after the other, in lane
+    order, by an atomic; `reach`: the epoch up to which the waiting lanes know all that the warp did."""
 
     by: object
     lanes: int
@@ -89,7 +89,7 @@ class Passed:
 
 @dataclass(eq=False)
 class Journal:
-    """What one warp did since the epoch `floor`, in which all its lanes met."""
+    """The accesses of one warp since the epoch `floor`, in which all its lanes synchronised."""
 
     floor: int = 0
     entries: list[Entry | Landed | Passed] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Journal:
 
 @dataclass(eq=False)
 class Journals:
-    """Of a cluster, by the component of the warp."""
+    """The journals of a cluster, by the warp's component."""
 
     warps: dict[int, Journal] = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ class Journals:
         return journal.entries
 
     def writers(self, me: int, since: int, shadow: Shadow, granules: np.ndarray) -> int:
-        """The lanes of a warp that wrote granules last, as a mask; 0 where a writer since that epoch is forgotten."""
+        """The lanes of a warp that wrote granules last, as a mask; 0 if a writer since that epoch was dropped."""
         journal = self.warps.get(me)
         if journal is None or journal.floor > since:
             return 0

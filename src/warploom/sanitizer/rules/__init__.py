@@ -1,8 +1,8 @@
 """All rules, by id: data for findings, for `warploom rules` and for the tests. A TOML file for each kind of rule.
 
-`kernel` is the body of a small kernel with both examples in it, as a diff: a line that begins with `-` is only in the
-one that breaks the rule, a line with `+` only in the one that keeps it. `threads`, `cluster` … are fields of `Example`;
-`good.threads` is that of the good one alone.
+`kernel` is the body of a small kernel with both examples in it, as a diff: a line with `-` belongs only to the example
+that violates the rule, a line with `+` only to the one that follows it. `threads`, `cluster` … are fields of `Example`;
+`good.threads` applies to the good one alone.
 """
 
 from __future__ import annotations

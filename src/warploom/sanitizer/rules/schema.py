@@ -1,4 +1,5 @@
-"""What a rule is: an id, what it forbids and why, and two small kernels, one that breaks it and one that does not."""
+"""The fields of a rule: an id, what it forbids and why, and two small kernels, one that violates it and one that does
+not."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ DATA_BYTES = 8192
 class Example:
     """The body of a small kernel; `grid` in CTAs, 0 for one cluster.
 
-    As it begins, %data holds the address of a buffer of DATA_BYTES bytes, %tid holds %tid.x, %first is true in thread
+    On entry, %data holds the address of a buffer of DATA_BYTES bytes, %tid holds %tid.x, %first is true in thread
     0, %rank is the CTA's rank in its cluster, and `tile` (4 KiB) and `bar` (two mbarriers) are in shared memory.
-    With several `devices`, which share the buffer, %gpu is the number of the kernel's own; `calls`: launches of each.
+    With several `devices`, which share the buffer, %gpu is the kernel's own GPU index; `calls`: launches on each.
     """
 
     body: str
@@ -39,16 +40,16 @@ class Rule:
     """One rule.
 
     Attributes:
-        id: what findings carry.
-        numbers: where it stands in the project's list of misuses.
+        id: the id in findings.
+        numbers: its numbers in the project's list of misuses.
         severity: ERROR is undefined behaviour or a wrong result, WARNING is fragile, PERFORMANCE is slow.
         title: one line.
         why: a few sentences; section: of the PTX ISA.
         fix: what to do.
-        missing: what stands between two accesses not where this rule is broken (`report.explain`); clause: in words.
-        entails: rules whose findings about the same instruction only follow from an error of this one.
-        stops: whether the machine ends with an error that says the same.
-        first: whether its findings stand before all others, and those it entails are left out wherever they are.
+        missing: the edge missing between two accesses that violate this rule (`report.explain`); clause: in words.
+        entails: rules whose findings about the same instruction are mere consequences of an error of this rule.
+        stops: True if the machine also ends with an error that says the same.
+        first: True if its findings precede all others, and the findings it entails are omitted everywhere.
     """
 
     id: str
