@@ -92,7 +92,7 @@ def test_the_ladder_as_json_as_a_file_and_as_a_picture(no_gpu: None, tmp_path: P
     "arguments, says",
     [
         (("--rungs", "99"), "no rung '99'"),
-        (("--size", "-1"), "is positive"),
+        (("--size", "-1"), "must be positive"),
         (("--rungs", "8", "--size", "100"), "N in multiples of 8"),
         (("--data", "ones"), "unknown data 'ones'"),
     ],
@@ -185,7 +185,7 @@ def test_bench_prints_a_table_and_writes_evidence(monkeypatch: pytest.MonkeyPatc
     result = run(*arguments, "--protocol", "alone,burst", "--seconds", 0.1)
     assert result.exit_code == 0, result.output
     assert "square-bf16 on Pretended GPU, alone" in result.stdout and "r08_tma_wgmma" not in result.stderr
-    assert "quack takes no part: quack is not installed" in result.stderr
+    assert "quack does not take part: quack is not installed" in result.stderr
     written = json.loads(out.read_text())
     assert {"suite", "gpu", "driver", "source_sha256", "date", "command", "versions", "sm_clock_mhz", "power_w"} <= set(
         written
@@ -214,7 +214,7 @@ def test_bench_of_attention_prints_a_table_draws_it_and_writes_evidence(
     result = run(*arguments, "--protocol", "alone,interleaved", "--against", "cudnn,flash,cublas")
     assert result.exit_code == 0, result.output
     assert f"{file} on Pretended GPU, alone" in result.stdout and ours in result.stdout
-    assert "cublas takes no part: it has no attention" in result.stderr
+    assert "cublas does not take part: it has no attention" in result.stderr
     written = json.loads(out.read_text())
     assert (written["suite"], written["failed"]) == (file, [])
     row = written["rows"][0]

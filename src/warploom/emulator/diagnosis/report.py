@@ -44,8 +44,8 @@ class Interleavings:
         runs = f"{self.states} states, {self.runs} run{'s' if self.runs != 1 else ''}"
         if not self.complete:
             return (
-                f"the search is incomplete: no bad interleaving in {self.runs} runs, but it reached the bound of "
-                f"{self.bound} with others untried (use a larger bound, or a smaller grid and fewer steps)"
+                f"the search is incomplete: no bad interleaving in {self.runs} runs, but the bound of {self.bound} was "
+                "reached with others untried (use a larger bound, or a smaller grid and fewer steps)"
             )
         number = f"all {self.count:,} interleavings pass" if self.count != 1 else "the only interleaving passes"
         return f"{number} ({runs})" if self.count is not None else f"all interleavings pass ({runs})"
