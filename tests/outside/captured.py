@@ -5,8 +5,8 @@
 Build the program with `nvcc -cudart shared -gencode arch=compute_90a,code=compute_90a --keep …`, which leaves its PTX
 texts beside it, and link cuTensorMapEncodeTiled, if it is called by name, to `--runtime`'s file with -lcuda. Launches
 of kernels whose mangled names match `--only` run with all checks under five schedules and go on with the memory of the
-first; the others run once without. The report is a line for each schedule and what the program printed at last.
-`--runtime FOLDER` only builds the runtime there.
+first, each kernel up to `--most` times; the others run once without. The report is a line for each schedule and what
+the program printed at last. `--runtime FOLDER` only builds the runtime there.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def signatures(text: str) -> str:
 
 def run(
     program: Path, texts: Sequence[Path], arguments: Sequence[str] = (), *, runtime: Path, folder: Path, only: str = "",
-    sms: int = 4, schedules: str = FIVE,
+    sms: int = 4, schedules: str = FIVE, most: int = 1_000_000,
 ) -> Captured:  # fmt: skip
     """Run a program on the runtime that `build` has made; `folder` gets its launches."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -95,6 +95,7 @@ def run(
     environment = {
         **os.environ, "LD_LIBRARY_PATH": str(runtime), "CAPTURED_FOLDER": str(folder), "CAPTURED_SMS": str(sms),
         "CAPTURED_SIGNATURES": str(folder / "signatures"), "CAPTURED_SCHEDULES": schedules, "CAPTURED_ONLY": only,
+        "CAPTURED_MOST": str(most),
         "CAPTURED_TEXTS": ":".join(str(text.resolve()) for text in texts),
         "CAPTURED_RUN": f"'{sys.executable}' -m tests.outside.captured_launch",
         "PYTHONPATH": ":".join([str(ROOT / "src"), str(ROOT)]),
@@ -117,6 +118,7 @@ def told(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", default="")
     parser.add_argument("--sms", type=int, default=4)
     parser.add_argument("--schedules", default=FIVE)
+    parser.add_argument("--most", type=int, default=1_000_000)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--runtime", type=Path)
     given = parser.parse_args(words[:at])
@@ -132,7 +134,7 @@ def main() -> None:
             return
         found = run(
             given.program, given.ptx, given.arguments, runtime=runtime, only=given.only, sms=given.sms,
-            folder=given.keep or Path(temporary, "launches"), schedules=given.schedules,
+            folder=given.keep or Path(temporary, "launches"), schedules=given.schedules, most=given.most,
         )  # fmt: skip
     for row in found.rows:
         if row["checked"] or row["stopped"]:

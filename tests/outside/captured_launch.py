@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,23 +42,32 @@ MARKS = (b"FAKEMAP1", b"FAKEMAP2")
 """What the pretended runtime writes into both halves of a tensor map; its number follows the second."""
 ELEMENT = {code: name for name, (_, code, _) in reversed(ELEMENTS.items())}
 SWIZZLE = {swizzle.driver_code: swizzle.value for swizzle in Swizzle}
+KNOWN = "variables"
+"""The file beside the folders with the names of a program's variables whose values stand in its memory by now."""
 FIVE = "lazy:0 eager:0 random:1 starve:2 pct:3"
 
 
 @dataclass
 class Launch:
-    """What the folder says. buffers: address and bytes of each allocation; maps: the tensor maps by number."""
+    """What the folder says. buffers: address and bytes of each allocation; maps: the tensor maps by number.
+
+    variables: of modules, by address, with whether the memory has the value, not the text; used: by this kernel.
+    """
 
     entry: str
     shape: dict[str, Any]
     parameters: list[bytes]
     buffers: list[tuple[int, np.ndarray]]
     maps: dict[int, BoundMap]
+    variables: dict[int, tuple[str, bool]]
+    used: set[str] = field(default_factory=set)
 
     @classmethod
     def read(cls, folder: Path) -> Launch:
         shape: dict[str, Any] = {}
-        entry, parameters, places, maps = "", [], [], {}
+        entry, parameters, places, maps, variables = "", [], [], {}, {}
+        known = folder.with_name(KNOWN)
+        before = set(known.read_text().split()) if known.is_file() else set()
         for line in (folder / "launch.txt").read_text().splitlines():
             word, *rest = line.split()
             if word == "entry":
@@ -73,6 +82,8 @@ class Launch:
                 parameters.append(bytes.fromhex("".join(rest)))
             elif word == "buffer":
                 places.append((int(rest[0]), int(rest[1])))
+            elif word == "variable":
+                variables[int(rest[0])] = rest[2], rest[1] == "1" or rest[2] in before
             else:
                 number, bound = _map([int(value) for value in rest])
                 maps[number] = bound
@@ -80,7 +91,7 @@ class Launch:
         for address, size in places:
             buffers.append((address, memory[at : at + size]))
             at += size
-        return cls(entry, shape, parameters, buffers, maps)
+        return cls(entry, shape, parameters, buffers, maps, variables)
 
     def with_maps(self, raw: bytes, used: list[object]) -> bytes:
         """The bytes with the emulator's tensor maps in place of marked ones; `used` gets those."""
@@ -110,11 +121,22 @@ def _map(values: list[int]) -> tuple[int, BoundMap]:
 def bind(self: Binder, arguments: list[Any], device: int) -> Region:
     """In place of `Binder.bind`: the program's own parameter bytes, and its memory where the program has it."""
     launch, copies = arguments[0]
+    own = {allocation.region.name: allocation for allocation in self.memory.allocations}
     for (address, _), bytes_ in zip(launch.buffers, copies, strict=True):
+        name, written = launch.variables.get(address, ("", False))
+        if name in own:
+            placed = own[name]
+            self.memory.give_back(placed)
+            if not written:
+                bytes_[...] = placed.region.data
+            placed.base, placed.region = address, Region(bytes_, name)
+            launch.used.add(name)
+        else:
+            placed = Allocation(address, Region(bytes_, name or f"buffer {address:#x}"))
         bytes_[...] = np.frombuffer(launch.with_maps(bytes_.tobytes(), self.maps), np.uint8)
         at = bisect.bisect(self.memory._bases, address)
         self.memory._bases.insert(at, address)
-        self.memory.allocations.insert(at, Allocation(address, Region(bytes_, f"buffer {address:#x}")))
+        self.memory.allocations.insert(at, placed)
         self.arrays.append(bytes_)
     bound = Region(np.zeros(max(self.code.parameter_bytes, 1), np.uint8), "the parameters")
     for parameter, raw in zip(self.code.parameters, launch.parameters, strict=True):
@@ -172,11 +194,19 @@ def runs(launch: Launch, text: str, checked: bool) -> Callable[[str, int], Repor
     return judged
 
 
+def done(folder: Path, entry: str) -> bool:
+    """Whether as many launches of the kernel as wanted have been checked."""
+    rows = folder / "rows.jsonl"
+    read = [json.loads(line) for line in rows.read_text().splitlines()] if rows.is_file() else []
+    checked = {row["launch"] for row in read if row["entry"] == entry and row["checked"]}
+    return len(checked) >= int(os.environ["CAPTURED_MOST"])
+
+
 def main() -> int:
     folder = Path(sys.argv[1])
     launch = Launch.read(folder)
     text = text_of(launch.entry, [Path(path) for path in os.environ["CAPTURED_TEXTS"].split(":")])
-    checked = bool(re.search(os.environ["CAPTURED_ONLY"], launch.entry))
+    checked = bool(re.search(os.environ["CAPTURED_ONLY"], launch.entry)) and not done(folder.parent, launch.entry)
     run = runs(launch, text, checked)
     first: bytes | None = None
     for pair in (os.environ["CAPTURED_SCHEDULES"] if checked else "eager:0").split():
@@ -193,6 +223,8 @@ def main() -> int:
         if first is None and not stopped:
             first = after
             (folder / "after.bin").write_bytes(after)
+            with folder.with_name(KNOWN).open("a") as known:
+                print(*launch.used, file=known)
         errors = {finding.rule for finding in findings if finding.severity == "error"}
         row = {
             "launch": folder.name, "entry": launch.entry, "schedule": f"{schedule} {seed}", "checked": checked,

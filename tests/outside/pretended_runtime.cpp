@@ -2,7 +2,8 @@
 //
 // Device memory is host memory at addresses of its own. A launch writes its shape, its parameters, the tensor maps
 // encoded so far and all device memory to a folder, runs the command in CAPTURED_RUN on that folder, and reads the
-// memory back. captured.py builds this file and sets the environment.
+// memory back. Variables of modules are device memory as well; what they hold at first is in the text. captured.py builds
+// this file and sets the environment.
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -20,14 +21,23 @@
 
 namespace {
 
+struct Variable {
+  std::string name;
+  char *address;
+  size_t size;
+  bool written; // by the host
+};
+
 constexpr size_t kArena = 8ull << 30, kAlign = 512, kGuard = 65536;
 char *const kBase = reinterpret_cast<char *>(0x600000000000ull);
 
 char *next_free = nullptr;
 std::map<char *, size_t> live;             // device memory: address and bytes
 std::map<const void *, std::string> names; // of kernels, by their host functions
+std::map<const void *, Variable> variables; // by their host variables
 std::string encoded;                       // a line for each tensor map
 int maps = 0, launches = 0;
+cudaError_t last = cudaSuccess;            // of a launch
 
 struct Shape {
   dim3 grid, block;
@@ -67,6 +77,7 @@ std::vector<size_t> sizes_of(const std::string &kernel) {
 cudaError_t launch(const void *function, dim3 grid, dim3 block, dim3 cluster, size_t shared, void **arguments, bool dependent) {
   if (!names.count(function)) fail("a launch of a function that no module has registered");
   const std::string kernel = names[function];
+  if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z) return last = cudaErrorInvalidConfiguration;
   char number[16];
   snprintf(number, sizeof number, "/L%03d", launches++);
   const std::string folder = environment("CAPTURED_FOLDER") + std::string(number);
@@ -90,6 +101,9 @@ cudaError_t launch(const void *function, dim3 grid, dim3 block, dim3 cluster, si
       out << "buffer " << reinterpret_cast<unsigned long long>(address) << ' ' << size << '\n';
       memory.write(address, static_cast<std::streamsize>(size));
     }
+    for (const auto &[host, variable] : variables)
+      out << "variable " << reinterpret_cast<unsigned long long>(variable.address) << ' ' << variable.written << ' '
+          << variable.name << '\n';
     out << encoded;
   }
   fflush(nullptr);
@@ -189,12 +203,30 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *found, const void *p
   return cudaSuccess;
 }
 
+char *at_symbol(const void *symbol, size_t offset, bool write) {
+  const auto found = variables.find(symbol);
+  if (found == variables.end()) fail("a variable that no module has registered");
+  found->second.written |= write;
+  return found->second.address + offset;
+}
+cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t size, size_t offset, cudaMemcpyKind) { return memmove(at_symbol(symbol, offset, true), from, size), cudaSuccess; }
+cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *from, size_t size, size_t offset, cudaMemcpyKind kind, cudaStream_t) { return cudaMemcpyToSymbol(symbol, from, size, offset, kind); }
+cudaError_t cudaMemcpyFromSymbol(void *to, const void *symbol, size_t size, size_t offset, cudaMemcpyKind) { return memmove(to, at_symbol(symbol, offset, false), size), cudaSuccess; }
+cudaError_t cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t size, size_t offset, cudaMemcpyKind kind, cudaStream_t) { return cudaMemcpyFromSymbol(to, symbol, size, offset, kind); }
+cudaError_t cudaGetSymbolAddress(void **address, const void *symbol) { return *address = at_symbol(symbol, 0, false), cudaSuccess; }
+
 // -- what always works, at once ---------------------------------------------------------------------------------------
 
-DONE(cudaGetLastError)
-DONE(cudaPeekAtLastError)
+cudaError_t cudaPeekAtLastError() { return last; }
+cudaError_t cudaGetLastError() {
+  const cudaError_t found = last;
+  return last = cudaSuccess, found;
+}
 DONE(cudaDeviceSynchronize)
+DONE(cudaDeviceReset)
 DONE(cudaSetDevice, int)
+DONE(cudaMemPrefetchAsync, const void *, size_t, cudaMemLocation, unsigned, cudaStream_t)
+DONE(cudaMemAdvise, const void *, size_t, cudaMemoryAdvise, cudaMemLocation)
 DONE(cudaStreamSynchronize, cudaStream_t)
 DONE(cudaStreamDestroy, cudaStream_t)
 DONE(cudaStreamWaitEvent, cudaStream_t, cudaEvent_t, unsigned)
@@ -205,6 +237,7 @@ DONE(cudaFuncSetAttribute, const void *, cudaFuncAttribute, int)
 DONE(cudaFuncSetCacheConfig, const void *, cudaFuncCache)
 ANY_HANDLE(cudaStreamCreate, cudaStream_t)
 ANY_HANDLE(cudaStreamCreateWithFlags, cudaStream_t, unsigned)
+ANY_HANDLE(cudaStreamCreateWithPriority, cudaStream_t, unsigned, int)
 ANY_HANDLE(cudaEventCreate, cudaEvent_t)
 ANY_HANDLE(cudaEventCreateWithFlags, cudaEvent_t, unsigned)
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus *status) { return *status = cudaStreamCaptureStatusNone, cudaSuccess; }
@@ -241,6 +274,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *found, int) {
   found->sharedMemPerBlock = 49152;
   found->sharedMemPerBlockOptin = 232448;
   found->sharedMemPerMultiprocessor = 233472;
+  for (const int at : {0, 1, 2}) found->maxGridSize[at] = at ? 65535 : 2147483647, found->maxThreadsDim[at] = at < 2 ? 1024 : 64;
+  found->cooperativeLaunch = found->managedMemory = found->concurrentManagedAccess = 1;
   found->regsPerBlock = found->regsPerMultiprocessor = 65536;
   found->totalGlobalMem = kArena;
   found->l2CacheSize = 50 << 20;
@@ -262,7 +297,11 @@ void **__cudaRegisterFatBinary(void *) {
 }
 void __cudaRegisterFatBinaryEnd(void **) {}
 void __cudaUnregisterFatBinary(void **) {}
-void __cudaRegisterVar(void **, char *, char *, const char *, int, size_t, int, int) {}
+void __cudaRegisterVar(void **, char *host, char *, const char *name, int, size_t size, int, int) {
+  void *address;
+  cudaMalloc(&address, size);
+  variables[host] = {name, static_cast<char *>(memset(address, 0, size)), size, false};
+}
 char __cudaInitModule(void **) { return 1; }
 void __cudaRegisterFunction(void **, const char *function, char *, const char *name, int, uint3 *, uint3 *, dim3 *, dim3 *, int *) { names[function] = name; }
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, CUstream_st *stream) { return pushed.push_back({grid, block, shared, stream}), 0; }

@@ -1,4 +1,4 @@
-"""Shared memory that nothing has written: reading it is an error where something that is stored depends on it."""
+"""Memory that nothing has written, lanes that are not there: errors where something that is stored depends on them."""
 
 from __future__ import annotations
 
@@ -61,3 +61,29 @@ def test_the_arrays_are_those_of_the_first_run() -> None:
     rules, out = found(OF_THE_ROW_ALONE, "lazy")
     assert not rules
     np.testing.assert_array_equal(out, np.where(np.arange(32) < 20, np.arange(32) + 1, 0))
+
+
+SHUFFLE = """
+  setp.lt.u32 %p1, %r1, COUNT;
+  @!%p1 exit;
+  shfl.sync.down.b32 %r4, %r1, BY, 31, MASK;
+  add.u32 %r5, %r1, %r4;
+  setp.eq.u32 %p1, %r1, 0;
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "by", "mask", "rules"),
+    [
+        (32, 16, "-1", set()),
+        (16, 8, "0xffff", set()),  # lanes 8 to 15 get what nobody has, and do not store it
+        (8, 8, "-1", {"shuffle-from-absent-lane"}),  # a tree for whole warps in a CTA of eight threads
+    ],
+)
+def test_a_shuffle_from_a_lane_that_is_not_there_is_found_where_it_matters(
+    count: int, by: int, mask: str, rules: set[str]
+) -> None:
+    text = SHUFFLE.replace("COUNT", str(count)).replace("BY", str(by)).replace("MASK", mask)
+    head, tail = TEXT.split("  setp.lt")[0], "  @%p1 st.global.u32 [%rd1], %r5;\n  ret;\n}\n"
+    report = emulate(head + text + tail, np.zeros(32, np.int32), grid=1, block=32)
+    assert {finding.rule for finding in report.findings} == rules

@@ -1,8 +1,8 @@
-"""Reads of shared memory that nothing has written, if nothing that the kernel stores depends on them.
+"""Reads of values that nothing has written, if nothing that the kernel stores depends on them.
 
-Kernels read whole tiles whose last rows were never loaded, and never store the results of those rows. The values
-cannot show this while the kernel runs, so it runs again with other bytes in that memory. If the arrays are the same
-afterwards, they do not depend on those bytes.
+Kernels read whole tiles whose last rows were never loaded, and never store the results of those rows; the upper lanes of
+a reduction get values of inactive lanes. The values cannot show this while the kernel runs, so it runs again with other
+bytes in their place. If the arrays are the same afterwards, they do not depend on those bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..errors import EmulationError
 if TYPE_CHECKING:
     from ..emulator.diagnosis.report import Report
 
-RULES = ("uninitialised-operand", "uninitialised-shared-read")
+RULES = ("uninitialised-operand", "uninitialised-shared-read", "shuffle-from-absent-lane")
 OTHER_BYTES = bytes.fromhex("3c3c3c3cbcbcbcbc")
 """Finite in every format, of both signs; by default all bits are set, which is NaN in every format."""
 

@@ -83,6 +83,9 @@ class Observer:
         when a wait ends, but for a warpgroup instruction each time that some of its warps arrive.
         """
 
+    def shuffled(self, frame: Frame, absent: np.ndarray) -> None:
+        """shfl.sync gives the lanes in `absent`, (lanes of the frame,), what a lane has that does not execute it."""
+
     # -- memory --------------------------------------------------------------------------------------------------
 
     def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:

@@ -14,6 +14,7 @@ class Events:
     """
 
     executed: Listeners
+    shuffled: Listeners
     accessed: Listeners
     copied: Listeners
     issued: Listeners

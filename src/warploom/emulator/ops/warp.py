@@ -72,6 +72,11 @@ def source_lanes(mode: str, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, n
     return np.where(in_range, source, _LANE), in_range
 
 
+def absent_value(frame: Frame) -> np.uint32:
+    """What a lane that is not here gives, as memory that nobody has written does."""
+    return np.uint32(int.from_bytes((frame.machine.unwritten * 4)[:4], "little"))
+
+
 @HANDLERS.add("shfl.sync")
 def _shuffle(d: Decode) -> Step:
     mode = d.modifier("mode")
@@ -91,8 +96,12 @@ def _shuffle(d: Decode) -> Step:
             by, to = (np.broadcast_to(frame.values[slot], (frame.lanes,)).astype(np.int64) for slot in (b, c))
             source, in_range = source_lanes(mode, by.reshape(shape), to.reshape(shape))
         moved = np.take_along_axis(value, source, axis=1)
-        readable = (bits.reshape(shape) >> source.astype(np.uint32)) & np.uint32(1)
-        moved = np.where(readable != 0, moved, POISON)  # an inactive lane: unpredictable on hardware
+        absent = (bits.reshape(shape) >> source.astype(np.uint32)) & np.uint32(1) == 0
+        if absent.any():  # the value of an inactive lane is undefined
+            moved = np.where(absent, absent_value(frame), moved)
+            told = absent.reshape(-1) & frame.active
+            for hear in frame.machine.events.shuffled if told.any() else ():
+                hear(frame, told)
         frame.write(out, moved.reshape(-1))
         frame.write(predicate, in_range.reshape(-1))
 

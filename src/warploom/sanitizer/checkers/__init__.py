@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .absent_lanes import AbsentLanes
 from .array_bounds import ArrayBounds
 from .clusters import Clusters
 from .exits import Exits
@@ -29,8 +30,8 @@ from .undefined_registers import UndefinedRegisters
 from .unwaited_lanes import UnwaitedLanes
 
 CHECKERS = (
-    Text, UndefinedRegisters, Clusters, MBarriers, NamedBarriers, GridOrder, TensorMaps, InsideWarp, UnwaitedLanes,
-    ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags, GlobalMemory, LostUpdates, MatrixRegisters,
-    TensorCells, TensorUnits, TensorCollectors, TensorShapes, Groups, Exits, RegisterPool, Performance,
+    Text, UndefinedRegisters, AbsentLanes, Clusters, MBarriers, NamedBarriers, GridOrder, TensorMaps, InsideWarp,
+    UnwaitedLanes, ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags, GlobalMemory, LostUpdates,
+    MatrixRegisters, TensorCells, TensorUnits, TensorCollectors, TensorShapes, Groups, Exits, RegisterPool, Performance,
 )  # fmt: skip
 """Causes come before consequences; lane checkers before the checker that owns the shadows, `Layouts` after it."""
