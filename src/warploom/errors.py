@@ -27,7 +27,13 @@ class SourceLocation:
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}"
         place = f"{place}:{self.column}" if self.column else place
-        return f"{place} (inlined {', '.join(self.inlined)})" if self.inlined else place
+        return f"{place} (inlined {', '.join(_chain(self.inlined))})" if self.inlined else place
+
+
+def _chain(places: tuple[str, ...]) -> list[str]:
+    """Inlined places without folders; of many the first two and the last."""
+    names = [place.replace("\\", "/").rsplit("/", 1)[-1] for place in places]
+    return names if len(names) <= 4 else [*names[:2], f"{len(names) - 3} more", names[-1]]
 
 
 SHOWN = 1600

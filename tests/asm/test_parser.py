@@ -348,3 +348,9 @@ def test_a_chain_of_inlined_calls_leads_to_the_author_s_line() -> None:
         "kernel.py:7:1", "kernel.py:7:1 (inlined library.py:50:2)",
         "kernel.py:7:1 (inlined library.py:50:2, library.py:90:3)",
     ]  # fmt: skip
+
+
+def test_a_long_chain_of_inlined_calls_is_named_by_its_ends_without_folders() -> None:
+    chain = tuple(f"/usr/include/cccl/file{number}.h:{number}:5" for number in range(1, 8))
+    place = SourceLocation("kernel.cu", 7, 1, chain)
+    assert str(place) == "kernel.cu:7:1 (inlined file1.h:1:5, file2.h:2:5, 4 more, file7.h:7:5)"

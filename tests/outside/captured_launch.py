@@ -37,6 +37,7 @@ from warploom.runtime.loose_reads import unused_reads
 from warploom.runtime.on_cpu import loaded
 from warploom.runtime.unwritten import OTHER_BYTES, settled
 from warploom.sanitizer import SPOILS, Sanitizer, SpoiledReads
+from warploom.sanitizer.report.rendering import as_text, render
 
 MARKS = (b"FAKEMAP1", b"FAKEMAP2")
 """What the pretended runtime writes into both halves of a tensor map; its number follows the second."""
@@ -234,7 +235,7 @@ def main() -> int:
         with (folder.parent / "rows.jsonl").open("a") as out:
             print(json.dumps(row), file=out)
         with (folder / "findings.txt").open("a") as out:
-            print(f"# {schedule} {seed}", *findings, sep="\n\n", file=out)
+            print(f"# {schedule} {seed}", *(as_text(render(one)) for one in findings), sep="\n\n", file=out)
     return first is None
 
 
