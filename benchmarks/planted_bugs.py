@@ -14,7 +14,8 @@ Of each text and rule up to `--each` places are drawn with a fixed seed. What be
     missed        none of these
 
 `--texts` takes folders of texts with launch descriptions next to them; their `[[expect]]` says what is right, and
-`harmless.toml` in the folder may say of changes why they are harmless.
+`harmless.toml` in the folder may say of changes why they are harmless. `--launches` takes folders of launches that
+programs made on the pretended runtime; there, memory has to hold what it holds without the change.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.planted.harmless import known, reason  # noqa: E402 - the root has to be on the path
+from benchmarks.planted.captured import CapturedText, launches_of  # noqa: E402 - the root has to be on the path
+from benchmarks.planted.harmless import known, reason  # noqa: E402
 from benchmarks.planted.rules import RULES, trapped, trapped_at_bound, trapped_at_guard  # noqa: E402
 from benchmarks.planted.slips import SLIPS  # noqa: E402
 from benchmarks.planted.texts import BLACKWELL, Text, texts, texts_of  # noqa: E402
@@ -56,6 +58,7 @@ SETS = {"first": RULES, "slips": SLIPS, "tcgen05": (*RULES, *tcgen05.MUTATIONS)}
 ORDERS_OF = {"first": ORDERS, "slips": {}, "tcgen05": {**ORDERS, **tcgen05.ORDERS}}
 OUTCOMES = ("error", "warned", "explored", "missed", "harmless", "not executed")
 PLANTED = ("error", "warned", "explored", "missed")
+AnyText: TypeAlias = Text | CapturedText
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Bug:
     reason: str = ""
 
 
-def chosen(text: Text, each: int, of: str = "first") -> Iterator[Mutant]:
+def chosen(text: AnyText, each: int, of: str = "first") -> Iterator[Mutant]:
     """Up to `each` mutants of each kind of a set of rules."""
     by_kind: dict[str, list[Mutant]] = {}
     for mutant in mutants(text.module, mutations=SETS[of], orders=ORDERS_OF[of]):
@@ -83,7 +86,7 @@ def chosen(text: Text, each: int, of: str = "first") -> Iterator[Mutant]:
         yield from random.Random(f"{SEED} {text.name} {kind}").sample(some, min(each, len(some)))
 
 
-def judge(text: Text, mutant: Mutant, folder: Path) -> Bug | None:
+def judge(text: AnyText, mutant: Mutant, folder: Path) -> Bug | None:
     """None for what is not a PTX text any more."""
     head = (f"{text.source}/{text.name}", mutant.kind, mutant.site, mutant.variant, mutant.instruction.ptx_line,
             mutant.what)  # fmt: skip
@@ -106,7 +109,7 @@ def judge(text: Text, mutant: Mutant, folder: Path) -> Bug | None:
     return Bug(*head, "missed")
 
 
-def rules(text: Text, module: Module, folder: Path, **options: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def rules(text: AnyText, module: Module, folder: Path, **options: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The rules and codes of all errors that `check` reports of a changed text, and those of its other findings."""
     checked = text.check(folder, module, max_steps=STEPS * own(text)[0], **options)
     found = {finding.rule for finding in checked.errors}
@@ -114,16 +117,16 @@ def rules(text: Text, module: Module, folder: Path, **options: Any) -> tuple[tup
 
 
 @cache
-def own(text: Text) -> tuple[int, tuple[str, ...]]:
+def own(text: AnyText) -> tuple[int, tuple[str, ...]]:
     """Warp instructions of the text itself, which must have no error, and the rules of its warnings."""
     with tempfile.TemporaryDirectory() as folder:
         checked = text.check(Path(folder), text.module)
-    if checked.errors or not checked.counters:
+    if (checked.errors and isinstance(text, Text)) or not checked.counters:
         raise SystemExit(f"{text.name} is not clean before anything is planted: {checked.summary()}")
     return max(5000, int(checked.counters["instructions"])), tuple({finding.rule for finding in checked.findings})
 
 
-def executed(text: Text, mutant: Mutant, folder: Path) -> bool:
+def executed(text: AnyText, mutant: Mutant, folder: Path) -> bool:
     """Whether the run comes to the changed instruction, a bound to its edge and a guard to where it does not hold: it
     stops if there is a trap."""
     trap = {"off-by-one": AT_BOUND, "drop-guard": AT_GUARD}.get(mutant.kind, TRAP)
@@ -131,10 +134,20 @@ def executed(text: Text, mutant: Mutant, folder: Path) -> bool:
     return bool(rules(text, next(same).module, folder)[0])
 
 
+def planted_in(options: argparse.Namespace) -> Iterator[AnyText]:
+    """The texts that the command line names."""
+    if options.launches:
+        return (text for folder in options.launches for text in launches_of(folder))
+    return texts_of(BLACKWELL) if options.set == "tcgen05" else texts(options.texts)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--each", type=int, default=2, help="most bugs of one rule in one text")
     parser.add_argument("--texts", type=Path, nargs="*", default=[], help="folders with more texts")
+    parser.add_argument(
+        "--launches", type=Path, nargs="*", default=[], help="folders of tests/outside/captured.py, instead of texts"
+    )
     parser.add_argument("--only", default="*", help="texts whose name fits the pattern")
     parser.add_argument(
         "--set", choices=SETS, default="first", help="which rules: `planted/rules.py`, `slips.py` or `zoo/tcgen05.py`"
@@ -148,7 +161,7 @@ def main() -> int:
         return explained(options.json, {folder.name: folder for folder in options.texts})
     bugs: list[Bug] = []
     with tempfile.TemporaryDirectory() as folder:
-        for text in texts_of(BLACKWELL) if options.set == "tcgen05" else texts(options.texts):
+        for text in planted_in(options):
             if not fnmatch(text.name, options.only):
                 continue
             started, before = time.perf_counter(), len(bugs)

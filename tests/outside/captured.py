@@ -30,6 +30,8 @@ from tests.outside.captured_launch import FIVE
 SOURCE = Path(__file__).with_name("pretended_runtime.cpp")
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("libcudart.so.13", "libcudart.so", "libcuda.so.1", "libcuda.so")
+TEXTS = "texts"
+"""The file in a folder of launches with the paths of the PTX texts."""
 _BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
 
 
@@ -92,6 +94,7 @@ def run(
     """Run a program on the runtime that `build` has made; `folder` gets its launches."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "signatures").write_text("".join(signatures(text.read_text()) for text in texts))
+    (folder / TEXTS).write_text("".join(f"{text.resolve()}\n" for text in texts))
     environment = {
         **os.environ, "LD_LIBRARY_PATH": str(runtime), "CAPTURED_FOLDER": str(folder), "CAPTURED_SMS": str(sms),
         "CAPTURED_SIGNATURES": str(folder / "signatures"), "CAPTURED_SCHEDULES": schedules, "CAPTURED_ONLY": only,

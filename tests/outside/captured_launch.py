@@ -43,6 +43,7 @@ MARKS = (b"FAKEMAP1", b"FAKEMAP2")
 """What the pretended runtime writes into both halves of a tensor map; its number follows the second."""
 ELEMENT = {code: name for name, (_, code, _) in reversed(ELEMENTS.items())}
 SWIZZLE = {swizzle.driver_code: swizzle.value for swizzle in Swizzle}
+STEPS = 200_000_000
 KNOWN = "variables"
 """The file beside the folders with the names of a program's variables whose values stand in its memory by now."""
 FIVE = "lazy:0 eager:0 random:1 starve:2 pct:3"
@@ -165,7 +166,7 @@ def text_of(entry: str, paths: list[Path]) -> str:
     raise SystemExit(f"no PTX text has the kernel {entry}")
 
 
-def runs(launch: Launch, text: str, checked: bool) -> Callable[[str, int], Report]:
+def runs(launch: Launch, text: str, checked: bool, max_steps: int = STEPS) -> Callable[[str, int], Report]:
     """A function that runs the launch on a copy of its memory, under a schedule."""
     codes = loaded(text, "text.ptx", launch.entry)
     sanitizers: list[Sanitizer] = []
@@ -180,6 +181,7 @@ def runs(launch: Launch, text: str, checked: bool) -> Callable[[str, int], Repor
             return api.run(
                 codes, launch.entry, arguments, **launch.shape, detailed=checked, schedule=schedule, seed=seed,
                 unwritten=unwritten, watch=[each for each in (sanitizer if checked else None, watch) if each],
+                max_steps=max_steps,
             )  # fmt: skip
 
     def judged(schedule: str, seed: int) -> Report:

@@ -458,6 +458,22 @@ def test_lanes_may_store_their_sums_at_one_place_though_they_are_rounded_differe
     assert rules(Example(SUM.replace("LEVELS", levels(*distances)), threads=32)) == found
 
 
+@pytest.mark.parametrize(
+    ("made", "stored", "found"),
+    [
+        ("mul.f32 %f6, %f4, 0f3E000000;\nrsqrt.approx.f32 %f6, %f6;", "f32 [tile], %f6", set()),
+        ("mov.f32 %f6, %f4;", "v2.f32 [tile], {%f4, %f6}", set()),
+        ("cvt.rn.f16x2.f32 %r9, %f4, %f4;", "b32 [tile], %r9", set()),
+        ("mul.f32 %f6, %f4, %f1;", "f32 [tile], %f6", {"lane-race"}),  # of each lane's own number
+        ("mov.f32 %f6, %f1;", "v2.f32 [tile], {%f4, %f6}", {"lane-race"}),
+        ("mov.u32 %r9, %laneid;\ncvt.rn.f32.u32 %f4, %r9;", "f32 [tile], %f4", {"lane-race"}),
+    ],
+)
+def test_what_is_made_of_sums_alone_is_as_good_as_a_sum(made: str, stored: str, found: set[str]):
+    body = SUM.replace("LEVELS", levels(8, 4, 2, 1) + made).replace("f32 [tile], %f4", stored)
+    assert rules(Example(body, threads=32)) == found
+
+
 @pytest.mark.parametrize(("start", "found"), [("%r8", {"same-value-race"}), ("%tid", {"data-race"})])
 def test_warps_with_the_same_numbers_may_store_their_sums_at_one_place(start: str, found: set[str]):
     body = OWN + SUM.replace("LEVELS", levels(8, 4, 2, 1)).replace("f32.u32 %f1, %tid", f"f32.u32 %f1, {start}")

@@ -1,8 +1,8 @@
 """Reads of values that nothing has written, if nothing that the kernel stores depends on them.
 
-Kernels read whole tiles whose last rows were never loaded, and never store the results of those rows; the upper lanes of
-a reduction get values of inactive lanes. The values cannot show this while the kernel runs, so it runs again with other
-bytes in their place. If the arrays are the same afterwards, they do not depend on those bytes.
+Kernels read whole tiles whose last rows were never loaded, and never store the results of those rows. The upper lanes
+of a reduction get values of inactive lanes. The values cannot show this while the kernel runs, so it runs again with
+other bytes in their place. If the arrays are the same afterwards, they do not depend on those bytes.
 """
 
 from __future__ import annotations

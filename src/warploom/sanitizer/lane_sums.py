@@ -7,63 +7,124 @@
 
 If a compiler fuses multiplications with additions, the lanes' sums differ in their last bits. All may be stored to
 one address, and any of them is a valid result. The text shows which lanes hold the same sum: their lane numbers
-differ in bits that a butterfly exchange covered.
+differ in bits that a butterfly exchange covered. Values
+computed from such sums, constants and parameters alone are the same in those lanes, too.
 """
 
 from __future__ import annotations
 
-from ..asm.nodes import Integer, Register
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from ..asm.nodes import Float, Integer, Operand, Register, Vector
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import PLAIN, Operation
 from .undefined_reads import Row, collect, read_and_written
 
+ALL = 31
 REDUCING = ("add", "fma", "mad")
 """Opcodes that add another lane's part to one's own, and may round it differently."""
+CALCULATING = (
+    *REDUCING, "mov", "cvt", "sub", "mul", "div", "neg", "abs", "min", "max", "sqrt", "rsqrt", "rcp", "ex2", "lg2",
+    "tanh",
+)  # fmt: skip
+"""Opcodes whose results depend on their operands alone."""
 
 
 def lane_sums(code: Image) -> dict[int, int]:
     """The indices (pc) of such stores -> the bits of lane numbers over which the value is a sum."""
     if all(operation.instruction.modifiers[0] != "shfl" for operation in code.operations):
         return {}
-    entered = {target for operation in code.operations for target in operation.targets}
+    text = _Text.of(code)
     found = {}
     for operation in code.operations:
         if operation.instruction.modifiers[0] == "st" and operation.kind == PLAIN:
-            bits = _summed_over(code, operation, entered)
+            bits = text.alike(operation.instruction.operands[-1], operation)
             if bits:
                 found[operation.pc] = bits
     return found
 
 
-def _summed_over(code: Image, store: Operation, entered: set[int]) -> int:
-    """Follow the value of a store backwards, over the instructions executed before it, to the shuffles that it comes
-    from."""
-    value = _row(store, store.instruction.operands[-1])
-    if value is None:
-        return 0
-    bits, sums, shuffled = 0, {value}, set[Row]()
-    for pc in range(store.pc - 1, -1, -1):
-        operation = code.operations[pc]
-        if pc + 1 in entered or operation.kind != PLAIN:
-            break
-        read, written = read_and_written(operation)
-        opcode = operation.instruction.modifiers[0]
-        if not sums.isdisjoint(written):
-            sums.difference_update(written)
-            if opcode in REDUCING and operation.guard < 0:
-                shuffled.update(row for row, _ in read)
-        elif not shuffled.isdisjoint(written):
-            shuffled.difference_update(written)
-            offset = _butterfly(operation)
-            if offset:
-                bits |= offset
-                sums.update(row for row, _ in read)
-            elif opcode == "mov":
-                shuffled.update(row for row, _ in read)
-    return bits
+@dataclass
+class _Text:
+    """A kernel's operations, those that write each register, and where straight code is interrupted."""
+
+    operations: list[Operation]
+    writers: dict[Row, list[int]] = field(default_factory=dict)
+    breaks: list[int] = field(default_factory=list)
+    known: dict[int, int] = field(default_factory=dict)
+    """What was found of the results of an operation (pc)."""
+
+    @classmethod
+    def of(cls, code: Image) -> _Text:
+        text = cls(list(code.operations))
+        entered = {target for operation in code.operations for target in operation.targets}
+        for operation in code.operations:
+            for row in read_and_written(operation)[1]:
+                text.writers.setdefault(row, []).append(operation.pc)
+            if operation.kind != PLAIN:
+                text.breaks.append(operation.pc)
+            if operation.pc in entered:
+                text.breaks.append(operation.pc - 1)
+        text.breaks.sort()
+        return text
+
+    def alike(self, operand: Operand, reader: Operation) -> int:
+        """The bits of lane numbers in which lanes with one value of an operand differ, up to rounding."""
+        if isinstance(operand, Vector):
+            bits = ALL
+            for element in operand.elements:
+                bits &= self.alike(element, reader)
+            return bits
+        if isinstance(operand, (Integer, Float)):
+            return ALL
+        written = self._writer(operand, reader)
+        if written is None:
+            return 0
+        if written.pc not in self.known:
+            self.known[written.pc] = 0  # a value that is made of itself
+            self.known[written.pc] = self._made_by(written)
+        return self.known[written.pc]
+
+    def _made_by(self, written: Operation) -> int:
+        """As `alike`, of what an operation writes."""
+        opcode, sources = written.instruction.modifiers[0], written.instruction.operands[1:]
+        if written.guard >= 0:
+            return 0
+        if opcode == "ld":
+            return ALL if "param" in written.instruction.modifiers else 0
+        if opcode in REDUCING:
+            for source in sources:
+                butterfly = self._shuffle(source, written)
+                if butterfly is not None:
+                    return _distance(butterfly) | self.alike(butterfly.instruction.operands[1], butterfly)
+        if opcode not in CALCULATING:
+            return 0
+        bits = ALL
+        for source in sources:
+            bits &= self.alike(source, written)
+        return bits
+
+    def _shuffle(self, operand: Operand, reader: Operation) -> Operation | None:
+        """The exchange that an operand comes from."""
+        written = self._writer(operand, reader)
+        while written is not None and written.instruction.modifiers[0] == "mov" and written.guard < 0:
+            written = self._writer(written.instruction.operands[-1], written)
+        return written if written is not None and _distance(written) else None
+
+    def _writer(self, operand: Operand, reader: Operation) -> Operation | None:
+        """What writes a register that is read, if that is the same for all who come there."""
+        row = _row(reader, operand)
+        writers = self.writers.get(row, []) if row is not None else []
+        before = bisect_left(writers, reader.pc)
+        if len(writers) == 1 and self.operations[writers[0]].instruction.modifiers[0] == "ld":
+            return self.operations[writers[0]]
+        if not before or bisect_left(self.breaks, writers[before - 1]) != bisect_left(self.breaks, reader.pc):
+            return None
+        return self.operations[writers[before - 1]]
 
 
-def _butterfly(operation: Operation) -> int:
+def _distance(operation: Operation) -> int:
     """The distance of an exchange between all lanes of a warp; 0 for anything else."""
     instruction = operation.instruction
     if instruction.modifiers[:3] != ("shfl", "sync", "bfly") or operation.guard >= 0 or len(instruction.operands) != 5:
@@ -71,10 +132,10 @@ def _butterfly(operation: Operation) -> int:
     _, _, distance, clamp, mask = instruction.operands
     if not (isinstance(distance, Integer) and isinstance(clamp, Integer) and isinstance(mask, Integer)):
         return 0
-    return distance.value if clamp.value == 31 and mask.value & 0xFFFFFFFF == 0xFFFFFFFF else 0
+    return distance.value if clamp.value == ALL and mask.value & 0xFFFFFFFF == 0xFFFFFFFF else 0
 
 
-def _row(operation: Operation, operand: object) -> Row | None:
+def _row(operation: Operation, operand: Operand) -> Row | None:
     if not isinstance(operand, Register):
         return None
     named: list[tuple[Row, str]] = []

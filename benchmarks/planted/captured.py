@@ -1,0 +1,91 @@
+"""Bugs planted in launches that a program made on the pretended runtime (`tests/outside/captured.py --keep FOLDER`).
+
+What is right is what the text leaves in memory as it is, under the same schedule; other bytes are a wrong result.
+Errors that the text has of itself do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from tests.outside.captured import TEXTS
+from tests.outside.captured_launch import STEPS, Launch, runs, text_of
+from warploom import asm
+from warploom.asm.nodes import Module
+from warploom.emulator.diagnosis.report import Report
+from warploom.emulator.machine.finding import Finding
+from warploom.errors import EmulationError
+from warploom.sanitizer.explore import EXPLORED
+from warploom.testing import Checked
+from warploom.testing.wrong_result import RULE as WRONG
+
+EXPLORE = "explore"
+
+
+@dataclass(frozen=True)
+class CapturedText:
+    """As `texts.Text`: one launch. path: its folder; source: what its program is called."""
+
+    source: str
+    name: str
+    path: Path
+
+    @cached_property
+    def launch(self) -> Launch:
+        return Launch.read(self.path)
+
+    @cached_property
+    def module(self) -> Module:
+        """The kernel alone."""
+        paths = [Path(line) for line in self.path.with_name(TEXTS).read_text().splitlines()]
+        return asm.parse(text_of(self.launch.entry, paths), name="text.ptx")
+
+    def check(self, folder: Path, module: Module, schedule: str = "lazy", max_steps: int = STEPS) -> Checked:
+        """As `warploom check` does it, of a changed text."""
+        checked = Checked(self.launch.entry, "emulated")
+        for pair in EXPLORED if schedule == EXPLORE else [(schedule, 0)]:
+            report, checked.findings = self._run(module, *pair, max_steps)
+            checked.schedule, checked.seed = pair
+            if report is not None:
+                checked.counters = {"instructions": report.counters.instructions}
+            if module is self.module:
+                break
+            known, right = self._itself(*pair)
+            checked.findings = [one for one in checked.findings if one.severity != "error" or one.rule not in known]
+            if report is not None and right != _memory(report):
+                checked.findings.append(Finding(WRONG, "other bytes in memory than without the change"))
+            if checked.errors:
+                break
+        return checked
+
+    def _run(self, module: Module, schedule: str, seed: int, max_steps: int) -> tuple[Report | None, list[Any]]:
+        try:
+            report = runs(self.launch, module.to_text(), True, max_steps)(schedule, seed)
+        except EmulationError as error:
+            return None, [*error.findings, Finding.of_error(error)]
+        return report, list(report.findings)
+
+    @cache  # noqa: B019 - a few texts, each for a whole run
+    def _itself(self, schedule: str, seed: int) -> tuple[frozenset[str], bytes]:
+        """The rules of the errors of the text as it is, and what it leaves in memory."""
+        report, findings = self._run(self.module, schedule, seed, STEPS)
+        assert report is not None, f"{self.name} does not end by itself"
+        return frozenset(one.rule for one in findings if one.severity == "error"), _memory(report)
+
+
+def launches_of(folder: Path) -> Iterator[CapturedText]:
+    """The launches that a program's folder has, each kernel's first."""
+    seen: set[str] = set()
+    for path in sorted(folder.glob("L[0-9]*")):
+        entry = Launch.read(path).entry
+        if entry not in seen:
+            seen.add(entry)
+            yield CapturedText(folder.parent.name, f"{path.name} {asm.demangle.readable(entry)}"[:90], path)
+
+
+def _memory(report: Report) -> bytes:
+    return b"".join(array.tobytes() for array in report.outputs)
