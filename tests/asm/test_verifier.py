@@ -269,8 +269,26 @@ def test_a_head_that_asks_too_much_is_found(directive, target, part):
     assert part in only(text).what
 
 
+@pytest.mark.parametrize(
+    ("body", "function", "refused"),
+    [
+        ("mov.u32 %r1, a;", "", False),  # as nvcc -rdc=true writes it: the variables of all kernels in front of them
+        ("mov.u32 %r1, a;\nst.shared.u32 [b], %r1;", "", True),
+        ("mov.u32 %r1, a;\ncall f;", "ld.shared.u32 %r1, [b];", True),
+        ("mov.u32 %r1, a;", "ld.shared.u32 %r1, [b];", False),
+    ],
+)
+def test_shared_variables_of_a_module_count_where_they_are_used(body: str, function: str, refused: bool):
+    text = (
+        ".version 8.4\n.target sm_90\n.address_size 64\n.shared .b8 a[40000];\n.weak .shared .b8 b[40000];\n"
+        f".func f()\n{{\n.reg .b32 %r<2>;\n{function}\nret;\n}}\n.entry k()\n{{\n.reg .b32 %r<2>;\n{body}\nret;\n}}\n"
+    )
+    found = [error.what for error in asm.verify(asm.parse(text))]
+    assert found == (["the kernel k declares 80000 bytes of static shared memory"] if refused else [])
+
+
 def test_too_much_static_shared_memory_is_found():
-    assert "50177 bytes" in only(kernel("    .shared .b8 more[49153];")).what
+    assert "49153 bytes" in only(kernel("    .shared .b8 more[49153];")).what
 
 
 def test_unreasonably_many_registers_are_refused_without_listing_them():

@@ -9,7 +9,21 @@ from ..errors import ArgumentError, VerificationError
 from ..isa import arch as isa_arch
 from ..isa import dtypes
 from ..isa.arch import Arch
-from .nodes import Directive, Function, Module, Variable
+from .nodes import (
+    Address,
+    Directive,
+    Function,
+    Group,
+    Instruction,
+    Module,
+    Operand,
+    Register,
+    Symbol,
+    TensorAddress,
+    Variable,
+    Vector,
+    walk,
+)
 
 _CLUSTER_DIRECTIVES = {
     "reqnctapercluster": (7, 8), "explicitcluster": (7, 8), "maxclusterrank": (7, 8), "blocksareclusters": (9, 0),
@@ -99,14 +113,46 @@ def limits(module: Module, function: Function, target: Arch | None) -> Iterator[
             )
     for directive in function.directives:
         yield from _cluster_directive(module, function, directive, target)
-    size = sum(_bytes(item) for item in module.items if isinstance(item, Variable))
-    size += sum(_bytes(item) for item in function.body or () if isinstance(item, Variable))
+    size = sum(_bytes(item) for item in function.body or () if isinstance(item, Variable))
+    shared = {item.name: _bytes(item) for item in module.items if isinstance(item, Variable)}
+    if size + sum(shared.values()) > target.shared_static:
+        used = _reached(module, function)
+        size += sum(count for name, count in shared.items() if name in used)
     if size > target.shared_static:
         yield VerificationError(
             f"the kernel {function.name} declares {size} bytes of static shared memory",
             expected=f"at most {target.shared_static}; more must be dynamic (.extern .shared)",
             code="target-lacks-it",
         )
+
+
+def _reached(module: Module, kernel: Function) -> set[str]:
+    """The names that a kernel uses, and the functions that it calls or takes the address of: other kernels' variables
+    take no room in it."""
+    bodies = {item.name: item for item in module.items if isinstance(item, Function)}
+    used: set[str] = set()
+    waiting = [kernel]
+    while waiting:
+        names = {
+            name
+            for instruction in walk(waiting.pop().body or ())
+            if isinstance(instruction, Instruction)
+            for operand in instruction.operands
+            for name in _names(operand)
+        }
+        waiting += [bodies[name] for name in names - used if name in bodies]
+        used |= names
+    return used
+
+
+def _names(operand: Operand) -> Iterator[str]:
+    if isinstance(operand, (Register, Symbol)):
+        yield operand.name
+    elif isinstance(operand, (Address, TensorAddress)):
+        yield from _names(operand.base)
+    elif isinstance(operand, (Vector, Group)):
+        for element in operand.elements:
+            yield from _names(element)
 
 
 def _cluster_directive(
