@@ -8,7 +8,8 @@ import pytest
 from tests.emulator.ptx_text import emulate
 from tests.errors import refused
 from warploom.emulator.machine.counters import Counters, bank_conflicts, global_sectors
-from warploom.errors import MisalignedError, OutOfBoundsError
+from warploom.errors import MisalignedError, OutOfBoundsError, VerificationError
+from warploom.runtime import emulate as run_text
 
 LANE = "cvt.u64.u32 %rd10, %r0;"
 """%rd10: the lane as a 64-bit number."""
@@ -343,3 +344,36 @@ def test_a_pattern_of_addresses_costs_the_same_wherever_it_begins(seed):
             counters.bank_conflicts = counters.global_sectors = 0
         fresh = bank_conflicts(lanes, pattern + start, size), global_sectors(lanes, pattern + start, size)[1]
         assert found == [(fresh[0], 0), (0, fresh[1])]
+
+
+VOLATILE_LOCAL = """
+.version 9.1
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+  .reg .b32 %r<5>;
+  .reg .b64 %rd<3>;
+  .local .align 16 .b8 own[16];
+  mov.u32 %r0, %tid.x;
+  st.volatile.local.v2.b32 [own+8], {%r0, 7};
+  st.local.volatile.b32 [own+4], %r0;
+  ld.local.volatile.v2.u32 {%r1, %r2}, [own+8];
+  ld.volatile.local.u32 %r3, [own+4];
+  mad.lo.u32 %r4, %r2, %r3, %r1;
+  ld.param.u64 %rd1, [out];
+  mul.wide.u32 %rd2, %r0, 4;
+  add.u64 %rd1, %rd1, %rd2;
+  st.global.u32 [%rd1], %r4;
+  ret;
+}
+"""
+
+
+def test_volatile_local_memory_is_each_thread_s_own():
+    """As nvcc since 13.1 writes a volatile local variable."""
+    out = np.zeros(64, np.uint32)
+    run_text(VOLATILE_LOCAL, out, grid=1, block=64)
+    np.testing.assert_array_equal(out, np.arange(64) * 8)
+    with pytest.raises(VerificationError):
+        run_text(VOLATILE_LOCAL.replace(".version 9.1", ".version 9.0"), out, grid=1, block=64)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from tests.isa import examples
@@ -24,6 +25,21 @@ def find_ptxas() -> str | None:
             if candidate.exists():
                 return str(candidate)
     return shutil.which("ptxas")
+
+
+@cache
+def newest_ptx() -> tuple[int, int]:
+    """The PTX version that ptxas knows at most, as it says of a text for a later one; instructions that are newer
+    have no judge but the verifier."""
+    ptxas = find_ptxas()
+    assert ptxas is not None
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as text:
+        text.write(".version 99.0\n.target sm_90\n")
+        text.flush()
+        done = subprocess.run([ptxas, text.name, "-o", "/dev/null"], capture_output=True, text=True)
+    found = re.search(r"current version is '(\d+)\.(\d+)'", done.stderr)
+    assert found is not None, done.stderr
+    return int(found[1]), int(found[2])
 
 
 def refused(instructions: list[str], target: str, version: tuple[int, int]) -> dict[int, str]:

@@ -182,7 +182,8 @@ SCHEDULING_POINTS = (
     "tcgen05.alloc", "tcgen05.dealloc", "tcgen05.wait_*", "clusterlaunchcontrol.try_cancel",
     "multimem.*_ordered", "multimem.red", "async_store.global*", "ld.wide_ordered*", "ld.wide_volatile",
     "st.wide_ordered*", "st.wide_volatile",
-    "ld.ordered*", "ld.volatile*", "ld.mmio*", "st.ordered*", "st.volatile*", "st.mmio*",
+    "ld.ordered*", "ld.volatile", "ld.volatile_space_first", "ld.mmio*", "st.ordered*", "st.volatile",
+    "st.volatile_space_first", "st.mmio*",
 )  # fmt: skip
 """Rows at which the exhaustive search tries every order, whatever their modifiers."""
 BY_MODIFIER = {

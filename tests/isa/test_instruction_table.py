@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.isa import examples
-from tests.isa.assembling import find_ptxas, refused
+from tests.isa.assembling import find_ptxas, newest_ptx, refused
 from tests.isa.examples import Example, arch_number, first_ptx, needs_of
 from warploom import asm
 from warploom.emulator.ops import HANDLERS, RUN_BY_THE_CORE, unsupported
@@ -29,7 +29,8 @@ TYPES = (
 def accepted_by_ptxas(found: Iterable[Example]) -> dict[str, str]:
     """Instructions ptxas refuses, with its message, each tried on the oldest target and version its row names."""
     messages = {}
-    for (target, version), group in examples.grouped(found).items():
+    known = [example for example in found if example.version <= newest_ptx()]
+    for (target, version), group in examples.grouped(known).items():
         for index, message in refused([example.text for example in group], target, version).items():
             messages[f"{group[index].form.key}: {group[index].text} ({target}, PTX {version})"] = message
     return messages
@@ -102,7 +103,7 @@ def accepted_mutants(mutants: list[tuple[str, str, tuple[int, int]]]) -> list[st
         groups.setdefault((target, version), []).append(text)
     alive = []
     for (target, version), texts in groups.items():
-        for judge in (refused, refused_by_verifier):
+        for judge in (refused, refused_by_verifier) if version <= newest_ptx() else (refused_by_verifier,):
             bad = judge(texts, target, version)
             accepted = [text for index, text in enumerate(texts) if index not in bad]
             alive += [f"{text} ({target}, PTX {version}: {judge.__name__})" for text in accepted]

@@ -19,14 +19,14 @@ from ..program.handlers import Handlers, Step
 HANDLERS = Handlers()
 
 _LOADS = ("ld.weak", "ld.weak_policy", "ld.nc", "ld.nc_policy", "ld.wide", "ld.wide_policy", "ld.wide_nc",
-          "ld.wide_nc_policy", "ldu.uniform")  # fmt: skip
+          "ld.wide_nc_policy", "ldu.uniform", "ld.volatile_local", "ld.volatile_local_space_first")  # fmt: skip
 _POLLING_LOADS = (
     *(f"ld.ordered{order}{policy}" for order in ("", "_space_first", "_scope_first") for policy in ("", "_policy")),
     "ld.volatile", "ld.volatile_space_first", "ld.mmio", "ld.mmio_space_first", "ld.wide_volatile",
     *(f"ld.wide_ordered{order}{policy}" for order in ("", "_space_first") for policy in ("", "_policy")),
 )  # fmt: skip
 _STORES = (
-    "st.weak", "st.weak_policy", "st.wide", "st.wide_policy",
+    "st.weak", "st.weak_policy", "st.wide", "st.wide_policy", "st.volatile_local", "st.volatile_local_space_first",
     *(f"st.ordered{order}{policy}" for order in ("", "_space_first", "_scope_first") for policy in ("", "_policy")),
     "st.volatile", "st.volatile_space_first", "st.mmio", "st.mmio_space_first", "st.wide_volatile",
     *(f"st.wide_ordered{order}{policy}" for order in ("", "_space_first") for policy in ("", "_policy")),

@@ -129,11 +129,14 @@ def _loads() -> list[Form]:
              **{**late, "effects": _reads(_SYSTEM)})
     )  # fmt: skip
     rows += _with_policy("ld.wide_nc", "ld.space.nc" + wide_tail, to, wide, at, **late)
-    volatile = {**slots, "space": ORDERED_SPACES}
+    volatile, own = {**slots, "space": ORDERED_SPACES}, {**slots, "space": "local"}
     system: dict[str, Any] = {"ptx": (1, 1), "effects": _reads(_SYSTEM), **common}
+    private: dict[str, Any] = {"ptx": (9, 1), "effects": _reads(), **common}
     rows += [
         Form("ld.volatile", "ld.volatile{.space}{.prefetch}{.vec}.type", to, volatile, **system),
         Form("ld.volatile_space_first", "ld.space.volatile{.prefetch}{.vec}.type", to, volatile, **system),
+        Form("ld.volatile_local", "ld.volatile.space{.prefetch}{.vec}.type", to, own, **private),
+        Form("ld.volatile_local_space_first", "ld.space.volatile{.prefetch}{.vec}.type", to, own, **private),
         Form("ld.mmio", "ld.mmio.relaxed.sys{.global}.type", ">d:type, [a]", {"type": TYPES}, arch="sm_70",
              ptx=(8, 2), needs=_MMIO, section="9.7.9.8", effects=_reads(_SYSTEM, "global")),
         Form("ld.mmio_space_first", "ld.global.mmio.relaxed.sys.type", ">d:type, [a@global]", {"type": TYPES},
@@ -173,10 +176,14 @@ def _stores() -> list[Form]:
     rows.append(
         Form("st.wide_volatile", "st.volatile{.space}{.level2}.vec.type", frm, wide, effects=_writes(_SYSTEM), **late)
     )
+    own = {**slots, "space": "local"}
+    private: dict[str, Any] = {"ptx": (9, 1), "effects": _writes(), **common}
     system: dict[str, Any] = {"ptx": (1, 1), "effects": _writes(_SYSTEM), **common}
     rows += [
         Form("st.volatile", "st.volatile{.space}{.vec}.type", frm, volatile, **system),
         Form("st.volatile_space_first", "st.space.volatile{.vec}.type", frm, volatile, **system),
+        Form("st.volatile_local", "st.volatile.space{.vec}.type", frm, own, **private),
+        Form("st.volatile_local_space_first", "st.space.volatile{.vec}.type", frm, own, **private),
         Form("st.mmio", "st.mmio.relaxed.sys{.global}.type", "[a], b:type", {"type": TYPES}, arch="sm_70",
              ptx=(8, 2), needs=_MMIO, section="9.7.9.11", effects=_writes(_SYSTEM, "global")),
         Form("st.mmio_space_first", "st.global.mmio.relaxed.sys.type", "[a@global], b:type", {"type": TYPES},
