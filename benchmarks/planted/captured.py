@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.outside.captured import TEXTS
-from tests.outside.captured_launch import STEPS, Launch, runs, text_of
+from tests.outside.captured_launch import STEPS, Launch, after_front, runs, text_of
 from warploom import asm
 from warploom.asm.nodes import Module
 from warploom.emulator.diagnosis.report import Report
@@ -36,13 +36,16 @@ class CapturedText:
 
     @cached_property
     def launch(self) -> Launch:
-        return Launch.read(self.path)
+        return after_front(Launch.read(self.path), self.path, self._paths)
+
+    @cached_property
+    def _paths(self) -> list[Path]:
+        return [Path(line) for line in self.path.with_name(TEXTS).read_text().splitlines()]
 
     @cached_property
     def module(self) -> Module:
         """The kernel alone."""
-        paths = [Path(line) for line in self.path.with_name(TEXTS).read_text().splitlines()]
-        return asm.parse(text_of(self.launch.entry, paths), name="text.ptx")
+        return asm.parse(text_of(self.launch.entry, self._paths), name="text.ptx")
 
     def check(self, folder: Path, module: Module, schedule: str = "lazy", max_steps: int = STEPS) -> Checked:
         """As `warploom check` does it, of a changed text."""

@@ -54,6 +54,7 @@ class Launch:
     """What the folder says. buffers: address and bytes of each allocation; maps: the tensor maps by number.
 
     variables: of modules, by address, with whether the memory has the value, not the text; used: by this kernel.
+    written: names of the buffers that the launch in front may still be writing.
     """
 
     entry: str
@@ -63,6 +64,7 @@ class Launch:
     maps: dict[int, BoundMap]
     variables: dict[int, tuple[str, bool]]
     used: set[str] = field(default_factory=set)
+    written: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, folder: Path) -> Launch:
@@ -181,7 +183,7 @@ def runs(launch: Launch, text: str, checked: bool, max_steps: int = STEPS) -> Ca
             return api.run(
                 codes, launch.entry, arguments, **launch.shape, detailed=checked, schedule=schedule, seed=seed,
                 unwritten=unwritten, watch=[each for each in (sanitizer if checked else None, watch) if each],
-                max_steps=max_steps,
+                max_steps=max_steps, written_in_front=launch.written,
             )  # fmt: skip
 
     def judged(schedule: str, seed: int) -> Report:
@@ -205,10 +207,27 @@ def done(folder: Path, entry: str) -> bool:
     return len(checked) >= int(os.environ["CAPTURED_MOST"])
 
 
+def after_front(launch: Launch, folder: Path, paths: list[Path]) -> Launch:
+    """The launch, dependent on the one in front only if that lets it start early (PTX ISA 9.7.13.13): what that one wrote
+    is then told from the memory that it found and left."""
+    front = folder.with_name(f"L{int(folder.name[1:]) - 1:03d}")
+    early = launch.shape.get("dependent") and front.is_dir()
+    if not early or "griddepcontrol.launch_dependents" not in text_of(Launch.read(front).entry, paths):
+        launch.shape["dependent"] = False
+        return launch
+    after, at = np.fromfile(front / "after.bin", np.uint8), 0
+    for address, before in Launch.read(front).buffers:
+        if (after[at : at + before.size] != before).any():
+            launch.written.append(launch.variables.get(address, (f"buffer {address:#x}", False))[0])
+        at += before.size
+    return launch
+
+
 def main() -> int:
     folder = Path(sys.argv[1])
-    launch = Launch.read(folder)
-    text = text_of(launch.entry, [Path(path) for path in os.environ["CAPTURED_TEXTS"].split(":")])
+    paths = [Path(path) for path in os.environ["CAPTURED_TEXTS"].split(":")]
+    launch = after_front(Launch.read(folder), folder, paths)
+    text = text_of(launch.entry, paths)
     checked = bool(re.search(os.environ["CAPTURED_ONLY"], launch.entry)) and not done(folder.parent, launch.entry)
     run = runs(launch, text, checked)
     first: bytes | None = None

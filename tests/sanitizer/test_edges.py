@@ -325,6 +325,13 @@ def test_a_warp_may_write_its_own_rows_of_a_without_meeting_the_others(shift: in
     assert [finding.rule for finding in report.findings if finding.severity == "error"] == found
 
 
+def test_b_needs_a_meeting_of_the_warps_beside_each_thread_s_fence():
+    """FlashMLA clears the rows of V behind the last key, fences, and multiplies."""
+    text = OWN_ROWS.replace("SHIFT", "0").replace("bar.sync 0;", "fence.proxy.async.shared::cta;")
+    (found,) = (one for one in emulate(text, grid=1, block=128).findings if one.severity == "error")
+    assert found.rule == "data-race" and "since warp 0 wrote" in found.missing
+
+
 @pytest.mark.parametrize(("schedule", "seed"), [("lazy", 0), ("random", 0), ("starve", 2)])
 def test_bytes_in_flight_at_the_exit_are_one_finding(schedule: str, seed: int):
     """The wait is missing; that the bytes have not come is its consequence."""

@@ -67,3 +67,13 @@ def test_severity(body: str, dependent: bool, severity: str | None) -> None:
 )
 def test_what_the_grid_in_front_writes(body: str, in_front: str, severity: str | None) -> None:
     assert severities(body, True, (in_front,)) == ({severity} if severity else set())
+
+
+def test_a_buffer_is_told_once_for_reads_and_once_for_writes() -> None:
+    """A loop over tiles, unrolled, has dozens of copies in front of the wait."""
+    report = api.run(
+        asm.parse(Example(READ * 3 + WRITE * 2 + WAIT).text(), name="k.ptx"), "k", [np.zeros(2048, np.uint32)],
+        grid=(1, 1, 1), block=(128, 1, 1), watch=[Sanitizer], dependent=True,
+    )  # fmt: skip
+    found = [finding for finding in report.findings if finding.rule == "before-grid-wait"]
+    assert sorted((finding.severity, finding.count) for finding in found) == [("error", 8), ("warning", 12)]

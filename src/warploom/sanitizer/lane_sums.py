@@ -7,8 +7,8 @@
 
 If a compiler fuses multiplications with additions, the lanes' sums differ in their last bits. All may be stored to
 one address, and any of them is a valid result. The text shows which lanes hold the same sum: their lane numbers
-differ in bits that a butterfly exchange covered. Values
-computed from such sums, constants and parameters alone are the same in those lanes, too.
+differ in bits that a butterfly exchange covered. Values computed from such sums, constants and parameters alone are
+the same in those lanes, too.
 """
 
 from __future__ import annotations

@@ -49,6 +49,8 @@ class GridOrder(Observer):
         machine = context.machine
         self._early: dict[tuple[Operation, WarpClock], ClusterState] = {}
         """Reads before the wait, under a launch that declares overlap with the preceding grid, and their warps."""
+        self._first: dict[tuple[str, bool], Operation] = {}
+        """The first instruction that touches a buffer, by reading or writing: only this one is reported."""
         self._awaits = machine.dependent or machine.code.fact("waits for the grid", self._waits)
 
     def _waits(self) -> bool:
@@ -98,6 +100,7 @@ class GridOrder(Observer):
         in_front = name in machine.written_in_front
         if machine.written_in_front and not in_front and not writes:
             return  # the preceding grid does not write it
+        code = self._first.setdefault((name, writes), code)
         if machine.dependent and not writes:
             self._early[code, clock] = state
         if machine.dependent and (writes or in_front):

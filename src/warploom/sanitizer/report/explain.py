@@ -79,7 +79,21 @@ def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str
     generic = load.proxy == write.proxy == GENERIC
     if write.writes and not load.writes and generic and context.guessed(load.code, write.code):
         return GUESS.id, None, GUESS.clause
+    if _within_warpgroup(earlier, now):
+        return (
+            "data-race",
+            None,
+            f"the warps that take part in the product have not met since warp {earlier.warp} wrote, and a proxy fence is "
+            "for the thread that executes it alone",
+        )
     return "data-race", None, "nothing orders the two: no barrier, no wait, no release that the other acquires"
+
+
+def _within_warpgroup(earlier: Access, now: Access) -> bool:
+    """Whether one warp of a warpgroup wrote what a product of the warpgroup reads."""
+    flight = now.flight
+    together = flight is not None and flight.starts.parts == "warpgroup" and not now.writes
+    return together and earlier.flight is None and earlier.cta is now.cta and earlier.warp // 4 == now.warp // 4
 
 
 def _handed_over(earlier: Access, now: Access) -> bool:
