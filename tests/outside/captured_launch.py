@@ -208,8 +208,8 @@ def done(folder: Path, entry: str) -> bool:
 
 
 def after_front(launch: Launch, folder: Path, paths: list[Path]) -> Launch:
-    """The launch, dependent on the one in front only if that lets it start early (PTX ISA 9.7.13.13): what that one wrote
-    is then told from the memory that it found and left."""
+    """The launch, dependent on the one in front only if that lets it start early (PTX ISA 9.7.13.13); what that one
+    wrote is then told from the memory that it found and left."""
     front = folder.with_name(f"L{int(folder.name[1:]) - 1:03d}")
     early = launch.shape.get("dependent") and front.is_dir()
     if not early or "griddepcontrol.launch_dependents" not in text_of(Launch.read(front).entry, paths):
