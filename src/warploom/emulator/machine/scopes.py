@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ...asm.nodes import Function, Register, Variable, Vector
 from ...isa import dtypes
@@ -80,16 +80,42 @@ class Scope:
         return None
 
 
-def declared_types(scope: Scope) -> Mapping[str, str]:
-    """Register name -> declared type for everything visible in a scope."""
-    types: dict[str, str] = {}
-    current: Scope | None = scope
-    while current is not None:
-        for name, found in current.names.items():
+class DeclaredTypes(Mapping[str, str]):
+    """Register name -> declared type for everything visible in a scope. Names are looked up, not copied: large kernels
+    have tens of thousands of registers and hundreds of blocks of inline assembly."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    def __getitem__(self, name: str) -> str:
+        found = self.get(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def get(self, name: str, default: Any = None) -> Any:
+        scope: Scope | None = self.scope
+        while scope is not None:
+            found = scope.names.get(name)
             if isinstance(found, DeclaredRegister):
-                types.setdefault(name, found.type)
-        current = current.parent
-    return types
+                return found.type
+            scope = scope.parent
+        return default
+
+    def __contains__(self, name: object) -> bool:
+        return self.get(str(name)) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        seen: set[str] = set()
+        scope: Scope | None = self.scope
+        while scope is not None:
+            mine = {name for name, found in scope.names.items() if isinstance(found, DeclaredRegister)} - seen
+            yield from mine
+            seen |= mine
+            scope = scope.parent
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def rows_named(scope: Scope, operand: object) -> frozenset[tuple[int, int]]:

@@ -19,7 +19,7 @@ from ..machine import initialiser
 from ..machine.frame import Frame
 from ..machine.image import Image, SharedVariable
 from ..machine.operation import BRANCH, EXIT, INDEXED_BRANCH, MANY, PLAIN, WARP, WARPGROUP, WHOLE, Operation
-from ..machine.scopes import DeclaredRegister, DeclaredVariable, JumpTarget, Scope, declared_types, rows_named
+from ..machine.scopes import DeclaredRegister, DeclaredTypes, DeclaredVariable, JumpTarget, Scope, rows_named
 from ..machine.special_values import RESERVED_END, RESERVED_PARTS
 from .decode import Decode
 from .external import external_call
@@ -150,7 +150,7 @@ class Code(Image):
         instruction, scope = operation.instruction, operation.scope
         types = self._types.get(scope.number)
         if types is None:
-            types = self._types[scope.number] = declared_types(scope)
+            types = self._types[scope.number] = DeclaredTypes(scope)
         bound = self._forms.bind(instruction, types)
         handler = self.handlers.get(bound.match.form.key)
         if handler is None:
