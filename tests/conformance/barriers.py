@@ -20,6 +20,7 @@ from .warp import rows
 
 def cases() -> Iterator[Case]:
     yield from _named_barriers()
+    yield _one_by_one()
     yield from _mbarriers()
     yield _waiting()
     yield from _copies()
@@ -74,6 +75,23 @@ def _named_barriers() -> Iterator[Case]:
           for what in ("sync", "arrive", "red_popc", "red_popc_count", "red", "red_count")]  # fmt: skip
     for part in range(0, len(lines), 24):
         yield rows(f"barriers/bar/{part // 24}", of, lines[part : part + 24], start=start)
+
+
+def _one_by_one() -> Case:
+    """Threads of a warp come to a barrier without .aligned at different instructions, by guards and by branches."""
+    start = (
+        ".shared .b32 shared_words[128];\nmov.u32 %r8, shared_words;\nmad.lo.u32 %r9, %t, 4, %r8;\n"
+        "xor.b32 %r10, %t, 97;\nmad.lo.u32 %r10, %r10, 4, %r8;\nand.b32 %r11, %t, 3;\nsetp.eq.u32 %p1, %r11, 1;"
+    )
+    lines = []
+    for number, one in enumerate(("barrier.sync 0", "barrier.cta.sync 1, 128", "barrier.red.or.pred %p2, 2, %p1")):
+        for way, text in (
+            ("guard", f"@%p1 {one};\n@!%p1 {one};"),
+            ("branch", f"@%p1 bra APART{number};\n{one};\nbra BOTH{number};\nAPART{number}:\n{one};\nBOTH{number}:"),
+        ):
+            lines.append((f"{one} by {way}", f"add.u32 %r12, %r1, {len(lines)};\nst.shared.b32 [%r9], %r12;\n{text}\n"
+                                             "ld.shared.b32 %r20, [%r10];\nbarrier.sync 15;"))  # fmt: skip
+    return rows("barriers/one-by-one", ("barrier.sync", "barrier.red"), lines, start=start)
 
 
 # -- mbarrier ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 from tests.emulator.async_kernels import SCHEDULES, emulate
 from tests.errors import refused
 from warploom.errors import DeadlockError
+from warploom.sanitizer import Sanitizer
 
 EXCHANGE = """
     shl.b32 %r1, %tid, 2;
@@ -132,6 +133,63 @@ def test_a_divided_warp_may_arrive_in_parts_at_an_unaligned_barrier():
     """
     emulate(body, out)
     assert out.all()
+
+
+ONE_BY_ONE = """
+    and.b32 %r9, %tid, 1;
+    setp.eq.u32 %p1, %r9, 0;
+    @%p1 barrier{of} 0{count};
+    @!%p1 barrier{of} 0{count};
+"""
+
+
+@pytest.mark.parametrize("schedule, seed", SCHEDULES)
+@pytest.mark.parametrize("of, count", [(".sync", ""), (".cta.sync", ", 128"), (".red.or.pred %p2,", ", %p1")])
+def test_threads_that_a_guard_keeps_from_a_barrier_come_to_the_next_one(of, count, schedule, seed):
+    """Odd threads go on to the second barrier while even ones wait at the first: together they are their warp."""
+    out = np.zeros(128, np.uint32)
+    barrier = ONE_BY_ONE.format(of=of, count=count)
+    report = emulate(EXCHANGE.format(barrier=barrier, last=127), out, threads=128, schedule=schedule, seed=seed,
+                     watch=[Sanitizer])  # fmt: skip
+    assert np.array_equal(out, np.arange(128)[::-1])
+    assert not report.findings
+
+
+def test_threads_that_meet_at_the_barrier_of_a_cluster_may_come_one_by_one():
+    out = np.zeros(64, np.uint32)
+    body = "setp.lt.u32 %p1, %tid, 7;\n" + "".join(
+        f"{guard} barrier.cluster.{part};\n" for guard in ("@%p1", "@!%p1") for part in ("arrive", "wait")
+    )
+    emulate(EXCHANGE.format(barrier=body, last=63), out, threads=64)
+    assert np.array_equal(out, np.arange(64)[::-1])
+
+
+def test_half_of_two_warps_is_not_one_warp():
+    """A warp arrives when its last thread does, whatever the count: here none does."""
+    body = """
+        setp.lt.u32 %p1, %tid, 16;
+        setp.ge.u32 %p2, %tid, 48;
+        @%p1 barrier.sync 1, 32;
+        @%p2 barrier.sync 1, 32;
+        barrier.sync 2, 64;
+    """
+    with pytest.raises(DeadlockError):
+        emulate(body, threads=64)
+
+
+PARTED = "setp.lt.u32 %p1, %tid, 7;\n@%p1 bra low;\n{0}\nbra end;\nlow:\n{0}\nend:"
+
+
+@pytest.mark.parametrize("aligned", ["bar.sync 0;", "barrier.sync.aligned 0;", "barrier.cluster.arrive.aligned;"])
+def test_an_aligned_barrier_takes_the_threads_of_a_warp_together(aligned):
+    with pytest.raises(DeadlockError, match="the rest of its warp"):
+        emulate(PARTED.format(aligned))
+
+
+@pytest.mark.parametrize("aligned", ["bar.sync", "barrier.sync.aligned", "barrier.cta.sync.aligned"])
+def test_the_guard_of_an_aligned_barrier_is_the_same_for_all_threads_of_a_warp(aligned):
+    with refused("named-barrier", "25 of them left out"):
+        emulate(f"setp.lt.u32 %p1, %tid, 7;\n@%p1 {aligned} 0;", threads=64)
 
 
 SPLIT = "setp.ge.u32 %p1, %tid, 32;\n@%p1 bra other;\n{}\nbra end;\nother:\n{}\nend:"

@@ -87,4 +87,4 @@ class Operation:
     @property
     def converged(self) -> bool:
         """True if threads of a warp execute it together."""
-        return self.bound is not None and bool(self.bound.match.form.converged)
+        return self.bound is not None and bool(self.bound.match.converged)

@@ -1,7 +1,8 @@
 """`bar` and `barrier`: the sixteen named barriers of a CTA. PTX ISA 9.7.13.1.
 
-A barrier counts threads. A warp whose live threads have all arrived counts as a whole warp, so threads that exited
-or never existed do not hold it up; without a thread count, exited warps are not waited for.
+A barrier counts whole warps: a warp has arrived when all of its threads that have not exited have. They may arrive one
+by one; at `bar` and at `.aligned` forms they must arrive together. Without a thread count, exited warps are not waited
+for.
 """
 
 from __future__ import annotations
@@ -55,12 +56,14 @@ class Round:
     kind = "cta"
 
     def reached(self, cta: Cta) -> int:
-        """Number of threads that count as arrived."""
-        total = 0
-        for arrived in (self.arrived, self.again):
-            for warp, lanes in arrived.items():
-                total += WARP if lanes | ~cta.warps[warp].alive & FULL == FULL else lanes.bit_count()
-        return total
+        """Number of threads that count as arrived: those of complete warps."""
+        arrivals = (*self.arrived.items(), *self.again.items())
+        return WARP * sum(not cta.warps[warp].alive & ~lanes for warp, lanes in arrivals)
+
+    def there(self, cta: Cta) -> int:
+        """Number of threads that have arrived, for the deadlock report."""
+        arrivals = (*self.arrived.items(), *self.again.items())
+        return sum(WARP if not cta.warps[warp].alive & ~lanes else lanes.bit_count() for warp, lanes in arrivals)
 
     def needed(self, cta: Cta) -> int:
         if self.count is not None:
@@ -129,6 +132,8 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
         )
     lanes = FULL if frame.mask is True else mask_of(frame.active)
     for warp in range(frame.first_warp, frame.first_warp + frame.warps):
+        if frame.operation.converged and cta.warps[warp].alive & ~lanes:
+            _refuse_part(frame, cta.warps[warp].alive & ~lanes)
         before = current.arrived.get(warp, 0)
         twice = before & lanes
         if twice and (not waits or twice & current.again.get(warp, 0)):
@@ -161,6 +166,20 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
     return current
 
 
+def _refuse_part(frame: Frame, absent: int) -> None:
+    """An aligned barrier whose guard keeps threads of the warp from it."""
+    frame.error(
+        InvalidOperandError,
+        f"`{frame.instruction.opcode}` must be executed by all threads of its warp",
+        (absent & -absent).bit_length() - 1,
+        code="named-barrier",
+        expected="a guard that is the same for all threads",
+        got=f"{absent.bit_count()} of them left out",
+        consequence="its result is undefined (.aligned)",
+        hint="`barrier` without .aligned lets the threads of a warp arrive one by one",
+    )
+
+
 def _settle(cta: Cta, current: Round) -> bool:
     """Complete a round if all its threads have arrived. True if it is complete."""
     if not current.complete and current.reached(cta) >= current.needed(cta):
@@ -178,8 +197,8 @@ def _wait(frame: Frame, current: Round, resume: Callable[[Frame], None] | None =
     def describe() -> str:
         absent = [warp.index for warp in cta.warps if warp.alive & ~current.arrived.get(warp.index, 0)]
         return (
-            f"barrier {current.number}: {current.reached(cta)} of {current.needed(cta)} threads have arrived, "
-            f"{current.needed(cta) - current.reached(cta)} missing; not there: {cta.describe_warps(absent)}"
+            f"barrier {current.number}: {current.there(cta)} of {current.needed(cta)} threads have arrived, "
+            f"{current.needed(cta) - current.there(cta)} missing; not there: {cta.describe_warps(absent)}"
         )
 
     frame.machine.counters.barrier_waits += frame.warps
@@ -241,8 +260,6 @@ def _together(d: Decode) -> Callable[[Frame], list[int]]:
     return counts
 
 
-# `barrier` without .aligned may be run by part of a warp; `bar` needs the whole warp together. A diverged warp that
-# reaches a `barrier` simply arrives in parts.
 @HANDLERS.add("bar.sync")
 @HANDLERS.add("barrier.sync")
 def sync(d: Decode) -> Step:

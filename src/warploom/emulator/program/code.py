@@ -164,11 +164,11 @@ class Code(Image):
         operation.bound = bound
         decode = Decode(self, operation, bound)
         operation.step = handler.decode(decode)
-        if asks_for_whole_warps(bound.match.form.converged, bound.match.effects):
+        if asks_for_whole_warps(bound.match.converged, bound.match.effects):
             operation.step = by_whole_warps(operation.step)
         operation.by = executed_by(bound, handler)
         operation.blocks = may_block(bound.match.effects)
-        kind, _, operand = bound.match.form.converged.partition(":")
+        kind, _, operand = bound.match.converged.partition(":")
         if kind == "members":
             operation.members = decode.source(operand, dtypes.b32)
             operation.meets_anywhere = any(isinstance(one, Meets) and one.orders for one in bound.match.effects)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...isa.effects import Meets
 from ..diagnosis.livelock import LoopWatch
 from ..diagnosis.step_limit import report_step_limit
 from ..machine.frame import Frame, frame_of
@@ -19,7 +20,7 @@ from ..machine.registers import WARP as WARP_SIZE
 from ..machine.registers import Mask
 from ..machine.wait import Wait
 from .convergence import who_executes
-from .fragments import Group, divide, merge
+from .fragments import Group, divide, leave_behind, merge
 from .policy import Policy
 from .polling import loop_wait, poll_wait, polls_again
 
@@ -181,6 +182,8 @@ class Runner:
                 fragment.pc += 1
             return True
         assert wait.spins or operation.blocks, f"the row of {operation.text} does not say that it may block"
+        if any(isinstance(one, Meets) for one in operation.effects):
+            leave_behind(warp, fragments[0], frame)
         for fragment in fragments:
             self._block(fragment, wait, frame.mask)
         return False

@@ -72,6 +72,17 @@ def _index_branch(warp: Warp, frame: Frame, operation: Operation, taken: int, at
         )
 
 
+def leave_behind(warp: Warp, fragment: Fragment, frame: Frame) -> None:
+    """Threads meet others at an instruction and wait there; those that its guard keeps from it go on without them."""
+    if frame.mask is True:
+        return
+    meeting = mask_of(frame.active)
+    others = fragment.lanes & ~meeting
+    if others:
+        fragment.lanes = meeting
+        warp.fragments.append(Fragment(fragment.pc + 1, others))
+
+
 def merge(machine: Machine, warp: Warp) -> None:
     """Join fragments that are at the same instruction and have not executed it."""
     if len(warp.fragments) < 2:

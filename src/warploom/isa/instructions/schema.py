@@ -266,6 +266,11 @@ class Match:
         return resolved(self.form.effects, self.modifiers)
 
     @property
+    def converged(self) -> str:
+        """Which threads execute it together: as its row says, and those of a warp where `.aligned` is chosen."""
+        return self.form.converged or ("warp" if self.modifiers.get("aligned") else "")
+
+    @property
     def access_bytes(self) -> int:
         """Bytes that each lane of a load, store or atomic moves: its type times its vector length."""
         vector = self.modifiers.get("vec")

@@ -83,8 +83,8 @@ def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str
         return (
             "data-race",
             None,
-            f"the warps that take part in the product have not met since warp {earlier.warp} wrote, and a proxy fence "
-            "is for the thread that executes it alone",
+            f"the warps that take part in the product have not met since warp {earlier.warp} wrote, and a proxy "
+            "fence is for the thread that executes it alone",
         )
     return "data-race", None, "nothing orders the two: no barrier, no wait, no release that the other acquires"
 
