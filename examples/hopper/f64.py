@@ -31,7 +31,7 @@ from warploom.collective.pipeline.swizzling import swizzled
 from warploom.errors import ArgumentError
 from warploom.isa.dtypes import f64, u32, u64
 from warploom.isa.swizzle import CHUNK_BYTES, Swizzle
-from warploom.kernels.hopper.fields import check_fields
+from warploom.kernels.fields import check_fields
 from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
 from warploom.lang.arrays import RegisterArray
 from warploom.lang.operand_tile import TileSlice

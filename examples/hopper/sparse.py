@@ -47,8 +47,8 @@ from warploom.collective.tile.sizes import fits, persistent_grid
 from warploom.errors import ArgumentError
 from warploom.isa.dtypes import DType, bf16, f32, u32
 from warploom.isa.instructions.wgmma import FLOAT_N
+from warploom.kernels.fields import check_fields
 from warploom.kernels.gemm_mainloop import k_tiles, operand_loads
-from warploom.kernels.hopper.fields import check_fields
 from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem
 from warploom.lang.arrays import RegisterArray
 from warploom.lang.shared import BarrierAddress

@@ -46,8 +46,8 @@ from warploom.errors import ArgumentError
 from warploom.isa.dtypes import bf16, f32, u32
 from warploom.isa.instructions.wgmma import FLOAT_N
 from warploom.kernels.fallback_hint import other_rungs
+from warploom.kernels.fields import check_fields
 from warploom.kernels.gemm_mainloop import ConsumerLoop, k_tiles
-from warploom.kernels.hopper.fields import check_fields
 from warploom.lang import Kernel, Tile, kernel, ptx, smem
 from warploom.lang.tile import ArrayHandle
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
-from ...errors import ArgumentError, ArgumentTypeError
+from ..errors import ArgumentError, ArgumentTypeError
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

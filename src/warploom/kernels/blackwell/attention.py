@@ -37,9 +37,9 @@ from ...isa.dtypes import f32, s32, u32
 from ...lang import Kernel, Scalar, Tile, ptx, reg, smem, tmem
 from ...lang.predicate import Predicate
 from ...lang.tensor_address import TensorAddress
+from ..fields import check_kinds
 from ..hopper.attention_config import PANEL, Attention, OnePerSm
 from ..hopper.attention_tiles import Block, Blocks
-from ..hopper.fields import check_kinds
 from .attention_config import COLUMNS, LAUNCH_REGISTERS, REGISTERS, ROWS, STRANDS, Config
 from .attention_rows import Correction, Softmax
 from .operands import blackwell_kernel

@@ -31,7 +31,7 @@ from ...isa.dtypes import DType, e4m3, u8, u64
 from ...isa.instruction_descriptor import InstructionDescriptor
 from ...lang import Kernel, Tile, ptx, smem, tmem
 from ...lang.umma_operands import Scales
-from ..hopper.fields import check_fields, check_kinds
+from ..fields import check_fields, check_kinds
 from .operands import blackwell_kernel, result
 from .specialised import BAND, store
 

@@ -11,7 +11,7 @@ from ...collective.tile.sizes import EPILOGUE_WARPS, ROLE_THREADS
 from ...errors import ArgumentError
 from ...isa import arch
 from ...isa.dtypes import s8
-from ..hopper.fields import Configuration, check_fields, check_kinds
+from ..fields import Configuration, check_fields, check_kinds
 
 TARGET = "sm_100a"
 ROWS = 128

@@ -31,8 +31,8 @@ from ...collective.pipeline.umma import UmmaPipeline
 from ...collective.tile.raster import grouped
 from ...collective.tile.warp_roles import LOAD, MULTIPLY, REGISTERS, SCHEDULE, THREADS, epilogue, one_thread
 from ...lang import Kernel, Tile, ptx, tmem
+from ..fields import check_kinds, kept
 from ..gemm_mainloop import k_tiles
-from ..hopper.fields import check_kinds, kept
 from .description import ROWS, Config
 from .minimal import tmem_columns
 from .operands import blackwell_kernel, product_operands, ring_tile

@@ -30,8 +30,8 @@ from ...collective.tile.warp_roles import LOAD, MULTIPLY, THREADS, epilogue, one
 from ...errors import ArgumentError
 from ...isa.dtypes import s32, u32
 from ...lang import Kernel, Tile, ptx, tmem
+from ..fields import check_kinds, kept
 from ..gemm_mainloop import k_tiles
-from ..hopper.fields import check_kinds, kept
 from ..hopper.grouped import LIMITS, rows_of
 from .description import GROUPED, ROWS, Config
 from .gemm import registers

@@ -19,8 +19,8 @@ from ...collective.epilogue.tensor_store import store_rows
 from ...collective.pipeline.tma import State
 from ...isa.dtypes import DType, bf16, u32
 from ...lang import Kernel, ptx, reg, smem, tmem
+from ..fields import check_kinds
 from ..gemm_mainloop import k_tiles
-from ..hopper.fields import check_kinds
 from .operands import blackwell_kernel, operands, result, tiles_of
 
 THREADS = 128

@@ -33,8 +33,8 @@ from ...collective.tile import cluster
 from ...collective.tile.warp_roles import LOAD, MULTIPLY, THREADS, epilogue, one_thread
 from ...isa.dtypes import u64
 from ...lang import Kernel, Tile, ptx, reg, tmem
+from ..fields import check_kinds, kept
 from ..gemm_mainloop import k_tiles
-from ..hopper.fields import check_kinds, kept
 from .description import ROWS, SmallMConfig
 from .gemm import FUSED_REGISTERS
 from .minimal import tmem_columns

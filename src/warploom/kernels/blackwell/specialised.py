@@ -29,8 +29,8 @@ from ...collective.tile.sizes import persistent_grid
 from ...collective.tile.warp_roles import LOAD, MULTIPLY, REGISTERS, THREADS, epilogue, one_thread
 from ...isa.dtypes import DType, bf16
 from ...lang import Kernel, ptx, smem, tmem
+from ..fields import check_kinds
 from ..gemm_mainloop import k_tiles
-from ..hopper.fields import check_kinds
 from .minimal import tmem_columns
 from .operands import blackwell_kernel, operands, result
 

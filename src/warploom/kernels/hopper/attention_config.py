@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3
+from ..fields import Configuration, check_fields
 from .description import SHARED_BYTES
-from .fields import Configuration, check_fields
 
 QUERY_ROWS = 64
 """Queries of a consumer warpgroup."""

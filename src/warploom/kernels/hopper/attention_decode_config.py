@@ -16,9 +16,9 @@ from ...errors import ArgumentError
 from ...isa.arch import get
 from ...isa.dtypes import DType, bf16, e4m3, f16
 from ...isa.launch import registers_for
+from ..fields import Configuration, check_fields
 from .attention_config import RESERVE_BYTES, Padded
 from .description import SHARED_BYTES
-from .fields import Configuration, check_fields
 
 ROWS = 16
 """Rows of a warp: the m of mma.sync."""

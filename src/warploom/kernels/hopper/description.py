@@ -18,7 +18,7 @@ from ...collective.tile.sizes import cluster_tile, fits
 from ...errors import ArgumentError
 from ...isa import arch
 from ...isa.instructions.wgmma import FLOAT_N
-from .fields import Configuration, check_fields
+from ..fields import Configuration, check_fields
 
 SHARED_BYTES = arch.get("sm_90a").shared_per_cta
 """Shared memory limit of a CTA, in bytes."""

@@ -18,8 +18,8 @@ import re
 from typing import Any
 
 from ...errors import ArgumentError
+from ..fields import from_words
 from .description import BOX, SHARED_BYTES, Config, Product
-from .fields import from_words
 from .free_tile_config import NAME, FreeTileConfig, named
 from .small_m_config import SPLITS, TRIGGERS, SmallMConfig
 

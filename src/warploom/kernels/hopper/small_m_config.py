@@ -15,8 +15,8 @@ from ...collective.tile.sizes import TRANSPOSED_BYTES, exchange_width, owned
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
 from ...isa.instructions.wgmma import FLOAT_N
+from ..fields import Configuration, check_fields
 from .description import SHARED_BYTES, TILE_K_BYTES, Fusion, Product
-from .fields import Configuration, check_fields
 
 OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
 OUTPUTS: tuple[DType, ...] = (bf16, f16, f32)

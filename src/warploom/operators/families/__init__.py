@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Any
 
 from ...errors import ArgumentError, ArgumentTypeError
+from ...kernels.fields import from_words, to_words
 from ...kernels.hopper.attention_config import Config as AttentionConfig
 from ...kernels.hopper.attention_decode_config import DecodeConfig
-from ...kernels.hopper.fields import from_words, to_words
 from ...kernels.hopper.names import any_config
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from ...errors import ArgumentError
 from ...isa import arch as arches
 from ...isa.dtypes import bf16, f32
-from ...kernels.hopper.fields import Configuration, check_fields
+from ...kernels.fields import Configuration, check_fields
 from ..spec.gpu import HOPPER, Gpu
 from ..spec.problem import Problem
 from .estimate import Estimate
