@@ -16,7 +16,6 @@ Limits     rows a multiple of 16 bytes long, at most `MOST_CHUNKS` x 256 x 8 ele
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 from ..collective.mma.fragment import pack, unpack
 from ..isa.dtypes import DType, b32, bf16, f32, u64
@@ -24,6 +23,7 @@ from ..lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem, tiles
 from ..lang.arrays import RegisterArray
 from ..lang.predicate import Predicate
 from ..lang.values import Register
+from .fields import builder
 
 WARP, WARPS = 32, 8
 PIECE = 8
@@ -41,7 +41,7 @@ def shape_of(columns: int) -> tuple[int, int]:
     raise AssertionError
 
 
-@lru_cache(maxsize=64)
+@builder(keep=64)
 def build(
     dtype: DType = bf16, warps: int = 8, chunks: int = 2, rounded: bool = True, centred: bool = False,
     unit_offset: bool = False,

@@ -19,6 +19,7 @@ from __future__ import annotations
 from ..errors import ArgumentError
 from ..isa.dtypes import b32, bf16, f32, u32
 from ..lang import Kernel, Tile, kernel, ptx, reg, smem
+from .fields import builder
 
 BM = BN = 64
 """Rows and columns of a CTA's tile: one wgmma."""
@@ -32,6 +33,7 @@ COLUMNS = 8
 """Columns over which a wgmma spreads a row of its result at a time: two in each of four lanes."""
 
 
+@builder()
 def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
     """Build C = A @ B with A (M, K) bf16, B (K, N) bf16, C (M, N) f32, all row-major.
 

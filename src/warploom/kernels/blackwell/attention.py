@@ -37,7 +37,7 @@ from ...isa.dtypes import f32, s32, u32
 from ...lang import Kernel, Scalar, Tile, ptx, reg, smem, tmem
 from ...lang.predicate import Predicate
 from ...lang.tensor_address import TensorAddress
-from ..fields import check_kinds
+from ..fields import builder
 from ..hopper.attention_config import PANEL, Attention, OnePerSm
 from ..hopper.attention_tiles import Block, Blocks
 from .attention_config import COLUMNS, LAUNCH_REGISTERS, REGISTERS, ROWS, STRANDS, Config
@@ -95,6 +95,7 @@ class Cta:
         return TensorAddress(place.base, place.column + self.config.keys // 2, self.of.dtype)
 
 
+@builder()
 def build(of: Attention, config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """Build the kernel: O (B, S, H, D) and LSE (B, H, S) of Q (B, S, H, D), K and V (B, T, G, D), H divisible by G.
 
@@ -102,7 +103,6 @@ def build(of: Attention, config: Config = Config()) -> Kernel:  # noqa: B008 - f
     diagonal: query i sees keys up to i + last. `section`: heads whose blocks are computed next to each other.
     Raises ArgumentError for head sizes other than 64 and 128, and for anything but full or causal attention.
     """
-    check_kinds(of=(of, Attention), config=(config, Config))
     config.check(of)
     wide, stages = of.head_dim, config.shared_stages(of)
     of_queries = Tile.operand("B", "S", "H", wide, of.dtype, along=1, tile=(ROWS, wide))

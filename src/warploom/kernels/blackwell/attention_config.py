@@ -51,10 +51,13 @@ class Config:
             (of.dtype.bits != 16, "bf16 or f16", of.dtype),
             (_beside(of), "full or causal attention", ", ".join(_beside(of))),
             (self.keys not in (64, 128), "64 or 128 keys in a tile", self.keys),
-            (self.shared_stages(of) < 2, "room for a tile of keys and one of values", self.shared_stages(of)),
         ):  # fmt: skip
             if wrong:
                 raise ArgumentError("the Blackwell attention kernel does not compute this", expected=expected, got=got)
+        if self.stages < 0 or self.shared_stages(of) < 2:
+            raise ArgumentError("the Blackwell attention kernel does not compute this",
+                                expected="2 stages or more, a tile of keys and one of values; 0: as many as fit",
+                                got=self.stages)  # fmt: skip
 
 
 def _beside(of: Attention) -> list[str]:

@@ -31,7 +31,7 @@ from ...isa.dtypes import DType, e4m3, u8, u64
 from ...isa.instruction_descriptor import InstructionDescriptor
 from ...lang import Kernel, Tile, ptx, smem, tmem
 from ...lang.umma_operands import Scales
-from ..fields import check_fields, check_kinds
+from ..fields import builder, check_fields
 from .operands import blackwell_kernel, result
 from .specialised import BAND, store
 
@@ -88,7 +88,6 @@ class Config:
 
     def check(self) -> None:
         """Raise ArgumentError if no kernel can be built from this; the build itself checks that memory suffices."""
-        check_kinds(format=(self.format, Format))
         check_fields(self, {"tile_m": ATOM_ROWS, "tile_n": ATOM_ROWS, "stages": 1, "buffers": 1}, (), {})
         for wrong, expected, got in (
             (self.tile_m != ATOM_ROWS, f"tile_m {ATOM_ROWS}", self.tile_m),
@@ -117,12 +116,12 @@ def check_atoms(dims: Mapping[str, int], atoms: int) -> None:
             )  # fmt: skip
 
 
+@builder()
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = (A scaled) @ (B scaled)ᵀ: A (M, bytes of K), B (N, bytes of K), atoms of both, C (M, N) bf16.
 
     A call raises ArgumentError if the atoms do not match the matrices.
     """
-    check_kinds(config=(config, Config))
     config.check()
     tile, row_bytes, stages = (config.tile_m, config.tile_n), ROW_BYTES, config.stages
     atoms = config.format.atoms

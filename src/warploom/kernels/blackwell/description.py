@@ -11,7 +11,7 @@ from ...collective.tile.sizes import EPILOGUE_WARPS, ROLE_THREADS
 from ...errors import ArgumentError
 from ...isa import arch
 from ...isa.dtypes import s8
-from ..fields import Configuration, check_fields, check_kinds
+from ..fields import Configuration, check_fields
 
 TARGET = "sm_100a"
 ROWS = 128
@@ -76,7 +76,6 @@ class Config(Configuration):
 
     def check(self, product: Product, fusion: Fusion = Fusion()) -> None:  # noqa: B008 - frozen
         """Raise ArgumentError if no kernel can be built from this configuration."""
-        check_kinds(product=(product, Product), fusion=(fusion, Fusion))
         product.check()
         check_fields(self, {"tile_m": ROWS, "tile_n": 16, "stages": 1, "buffers": 1}, (), {})
         step = 16 * self.group if product.a is s8 else 16
@@ -144,7 +143,6 @@ class SmallMConfig(Configuration):
 
     def check(self, product: Product, fusion: Fusion = Fusion()) -> None:  # noqa: B008 - frozen
         """Raise ArgumentError if no kernel can be built from this configuration."""
-        check_kinds(product=(product, Product), fusion=(fusion, Fusion))
         product.check()
         check_fields(self, {"tokens": 16, "split_k": 1, "stages": 2}, (), {})
         limit, panel = arch.get(TARGET).shared_per_cta, 64 // product.a.bytes

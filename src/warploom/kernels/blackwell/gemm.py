@@ -31,7 +31,7 @@ from ...collective.pipeline.umma import UmmaPipeline
 from ...collective.tile.raster import grouped
 from ...collective.tile.warp_roles import LOAD, MULTIPLY, REGISTERS, SCHEDULE, THREADS, epilogue, one_thread
 from ...lang import Kernel, Tile, ptx, tmem
-from ..fields import check_kinds, kept
+from ..fields import builder
 from ..gemm_mainloop import k_tiles
 from .description import ROWS, Config
 from .minimal import tmem_columns
@@ -43,7 +43,7 @@ FUSED_REGISTERS = 232
 """Registers per thread if the epilogue does more than round."""
 
 
-@kept(64)
+@builder(keep=64)
 def build(
     config: Config = Config(),  # noqa: B008 - frozen
     product: Product = Product(),  # noqa: B008
@@ -57,7 +57,6 @@ def build(
     Between b and d come the arguments that `epilogue_arguments` names: arrays, then numbers. whole: rows of d are
     multiples of 16 bytes; otherwise N is arbitrary. Raises ArgumentError if the configuration does not fit.
     """
-    check_kinds(config=(config, Config))
     config.check(product, fusion)
     tile, group, stages = (config.tile_m, config.tile_n), config.group, config.stages
     matrix = Tile("M", "N", product.out, order="rows")

@@ -30,7 +30,7 @@ from ...collective.tile.warp_roles import LOAD, MULTIPLY, THREADS, epilogue, one
 from ...errors import ArgumentError
 from ...isa.dtypes import s32, u32
 from ...lang import Kernel, Tile, ptx, tmem
-from ..fields import check_kinds, kept
+from ..fields import builder
 from ..gemm_mainloop import k_tiles
 from ..hopper.grouped import LIMITS, rows_of
 from .description import GROUPED, ROWS, Config
@@ -39,7 +39,7 @@ from .minimal import tmem_columns
 from .operands import blackwell_kernel, ring_tile
 
 
-@kept(32)
+@builder(keep=32)
 def build(
     product: Product = Product(),  # noqa: B008 - frozen
     config: Config = GROUPED,
@@ -122,7 +122,6 @@ def store(accumulators, work, D, end):
 
 def check(product: Product, config: Config, fusion: Fusion, limits: str) -> None:
     """Raise ArgumentError if no such kernel can be built."""
-    check_kinds(config=(config, Config))
     config.check(product, fusion)
     fusion.check(product.out)
     if config.group != 1 or "MN" in (product.a_major, product.b_major):

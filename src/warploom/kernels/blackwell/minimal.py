@@ -19,7 +19,7 @@ from ...collective.epilogue.tensor_store import store_rows
 from ...collective.pipeline.tma import State
 from ...isa.dtypes import DType, bf16, u32
 from ...lang import Kernel, ptx, reg, smem, tmem
-from ..fields import check_kinds
+from ..fields import builder
 from ..gemm_mainloop import k_tiles
 from .operands import blackwell_kernel, operands, result, tiles_of
 
@@ -36,9 +36,9 @@ class Config:
     dtype: DType = bf16
 
 
+@builder()
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K), B (N, K) of 16 or 8 bits and C (M, N) bf16, all row-major."""
-    check_kinds(config=(config, Config))
     tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
 
     @blackwell_kernel(

@@ -33,7 +33,7 @@ from ...collective.tile import cluster
 from ...collective.tile.warp_roles import LOAD, MULTIPLY, THREADS, epilogue, one_thread
 from ...isa.dtypes import u64
 from ...lang import Kernel, Tile, ptx, reg, tmem
-from ..fields import check_kinds, kept
+from ..fields import builder
 from ..gemm_mainloop import k_tiles
 from .description import ROWS, SmallMConfig
 from .gemm import FUSED_REGISTERS
@@ -55,7 +55,7 @@ class ClusterPerPart:
         return (-(-dims["N"] // ROWS) * self.split, -(-dims["M"] // self.tokens), 1)
 
 
-@kept(64)
+@builder(keep=64)
 def build(
     config: SmallMConfig = SmallMConfig(),  # noqa: B008 - frozen
     product: Product = Product(),  # noqa: B008
@@ -65,7 +65,6 @@ def build(
 
     Raises ArgumentError if the configuration does not fit.
     """
-    check_kinds(config=(config, SmallMConfig))
     config.check(product, fusion)
     tokens, split, stages = config.tokens, config.split_k, config.stages
     of_tokens, of_columns = product_operands(product, tokens, ROWS)

@@ -29,7 +29,7 @@ from ...collective.tile.sizes import persistent_grid
 from ...collective.tile.warp_roles import LOAD, MULTIPLY, REGISTERS, THREADS, epilogue, one_thread
 from ...isa.dtypes import DType, bf16
 from ...lang import Kernel, ptx, smem, tmem
-from ..fields import check_kinds
+from ..fields import builder
 from ..gemm_mainloop import k_tiles
 from .minimal import tmem_columns
 from .operands import blackwell_kernel, operands, result
@@ -50,9 +50,9 @@ class Config:
     dtype: DType = bf16
 
 
+@builder()
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K), B (N, K) of 16 or 8 bits and C (M, N) bf16, all row-major."""
-    check_kinds(config=(config, Config))
     tile_m, tile_n, tile_k, stages = config.tile_m, config.tile_n, config.tile_k, config.stages
 
     @blackwell_kernel(

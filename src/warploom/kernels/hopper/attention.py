@@ -34,6 +34,7 @@ from ...collective.tile.sizes import OnAll
 from ...isa.dtypes import f32, s32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, smem
 from ...lang.values import Register
+from ..fields import builder
 from .attention_config import PANEL, QUERY_ROWS, REGISTERS, TURNERS, Attention, Config, OnePerSm, default
 from .attention_consumer import Arguments, Consumer, Shared, function_arrays
 from .attention_tiles import Blocks, Walk
@@ -42,6 +43,7 @@ from .attention_turn import Turner, turner
 ARCH = "sm_90a"
 
 
+@builder()
 def build(of: Attention, config: Config | None = None) -> Kernel:
     """The kernel: O (B, S, H, value_dim) and LSE (B, H, S) of Q (B, S, H, D), K and V (B, T, G, ...), H divisible by G.
 
@@ -54,6 +56,7 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
     `of.scaled`; else V for one times the number `v_factor`.
     """
     config = config or default(of)
+    config.check(of)
     given, columns = of, of.query_columns
     few, many, at_launch = REGISTERS[config.consumers]
     stored, major = (PANEL, 1, QUERY_ROWS, 1), "K" if of.narrow else "MN"

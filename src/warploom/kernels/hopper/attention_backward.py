@@ -26,6 +26,7 @@ from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
+from ..fields import builder
 from .attention_config import MOST_SEQUENCES, PANEL, QUERY_ROWS, Attention
 from .attention_consumer import function_arrays
 from .description import SHARED_BYTES
@@ -186,6 +187,7 @@ def stored(of: Attention, length: str, heads: str, width: int) -> Tile:
     return Tile("B", length, heads, width, of.dtype, box=(PANEL, 1, QUERY_ROWS, 1), swizzle="128B", order="rows")
 
 
+@builder()
 def build_rows(
     dtype: DType, value_dim: int, heads_first: bool, varlen: bool = False, logarithms: bool = False,
     folded: bool = False,

@@ -37,6 +37,7 @@ from ...lang.arrays import RegisterArray
 from ...lang.operand_tile import TileSlice
 from ...lang.smem import SharedArray
 from ...lang.values import Register
+from ..fields import builder
 from .attention_backward import (
     BackwardConfig,
     BlocksOf,
@@ -54,6 +55,7 @@ from .attention_rows import Rows, store_part
 from .attention_tiles import Sequence, Sequences
 
 
+@builder()
 def build(of: Attention, config: BackwardConfig | None = None, parts: str = "both") -> Kernel:
     """dK (B, T, G, D) and dV (B, T, G, E) of Q, K, V, dO and of lse2 and delta (B, H, P); as the kernel for dQ.
 

@@ -27,6 +27,7 @@ from ...isa.dtypes import f32, s32, u32, u64
 from ...lang import Kernel, kernel, ptx, reg, smem
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
+from ..fields import builder
 from .attention_backward import (
     BackwardConfig,
     BlocksOf,
@@ -44,6 +45,7 @@ from .attention_rows import Rows, from_, store_part
 from .attention_tiles import Block, Blocks
 
 
+@builder()
 def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
     """dQ (B, S, H, D) of Q, K, V, dO and of lse2 and delta (B, H, P).
 

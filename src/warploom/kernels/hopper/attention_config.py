@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3
 from ..fields import Configuration, check_fields
+from .attention_functions import Function
 from .description import SHARED_BYTES
 
 QUERY_ROWS = 64
@@ -117,8 +118,8 @@ class Attention(Padded):
     softcap: bool = False
     sinks: bool = False
     varlen: bool = False
-    score_mod: Any = None
-    mask_mod: Any = None
+    score_mod: Function | None = None
+    mask_mod: Function | None = None
     lists: bool = False
     scaled: bool = False
 

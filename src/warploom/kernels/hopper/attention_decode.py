@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from ...collective.pipeline.cache_policy import read_once
@@ -34,13 +33,14 @@ from ...lang.protocol import Role
 from ...lang.tile import ArrayHandle
 from ...lang.trace import Trace
 from ...lang.values import Register
+from ..fields import builder
 from .attention_decode_combine import Combine
 from .attention_decode_config import Decode, DecodeConfig
 from .attention_decode_warp import DecodeWarp, RowPlaces
 from .attention_decode_work import Segment, Work
 
 
-@lru_cache(maxsize=64)
+@builder(keep=64)
 def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa: B008 - frozen
     """The kernel: O (B, R, H, value_dim) and LSE (B, H, R) of Q (B, R, H, D) and of K and V.
 
@@ -50,6 +50,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
     Numbers: `scale`, `inner` as `attention.build` has them; `causal` 1 if a query sees a key less than the next one,
     else 0; `left`: keys that a query sees before its own.
     """
+    config.check(of=of)
 
     def decode(**call: Any) -> None:
         Q, K, V = (call[name] for name in "QKV")

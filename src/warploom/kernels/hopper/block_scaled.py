@@ -22,8 +22,6 @@ Limits     any M; rows of D a multiple of 16 bytes; K a multiple of 128; tile_n 
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from ...collective.epilogue.tma_store import TmaStore
 from ...collective.mma.block_scales import SCALE_BLOCK, BlockScales, promote
 from ...collective.mma.wgmma import WGMMA_ROWS, set_zero, wgmma_accumulators, wgmma_block
@@ -37,6 +35,7 @@ from ...isa.dtypes import e4m3, f32
 from ...lang import Kernel, Tile, kernel, ptx
 from ...lang.arrays import RegisterArray
 from ...lang.values import Register
+from ..fields import builder
 from ..gemm_mainloop import k_tiles
 from . import gemm
 from .description import Config, Product
@@ -48,7 +47,7 @@ LARGE_ROWS = Config(tile_m=256, tile_n=128, stages=4, epi_stages=2, ctas=1)
 """Two consumers of 128 rows, whose blocks share a temporary: fewer bytes to load, fewer waves."""
 
 
-@lru_cache(maxsize=64)
+@builder(keep=64)
 def build(
     product: Product = Product(e4m3, e4m3),  # noqa: B008 - frozen
     config: Config = CONFIG,

@@ -38,7 +38,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from ...collective.epilogue.peer_rows import STAGED_BYTES, PeerRows
@@ -57,6 +56,7 @@ from ...lang.arrays import RegisterArray
 from ...lang.peers import PeerArrays
 from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
+from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
 from .description import RING_BARRIERS, SHARED_BYTES, TILE_K_BYTES, Config, Fusion, Product
@@ -103,7 +103,7 @@ def memory(tokens: int, topk: int, experts: int, ranks: int, config: Config = CO
     return Memory((ranks, experts), rows, (rows, 2), entries, 2 * ranks + 1 + local + experts, entries)
 
 
-@lru_cache(maxsize=64)
+@builder(keep=64)
 def build(
     ranks: int,
     topk: int,

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from ...collective import TmaPipeline, each_consumer, warpgroup_index
@@ -54,6 +53,7 @@ from ...lang.arrays import RegisterArray
 from ...lang.smem import SharedAddress
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
+from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import TILE_K_BYTES, Fusion, Product
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block, staged_pitch
@@ -67,7 +67,7 @@ ALL_CONSUMERS = 8
 """The named barrier of all consumers."""
 
 
-@lru_cache(maxsize=256)
+@builder(keep=256)
 def build(
     product: Product = Product(),  # noqa: B008 - frozen
     config: FreeTileConfig = FreeTileConfig(),  # noqa: B008

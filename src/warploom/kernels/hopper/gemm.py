@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from ...collective.epilogue.apply import Epilogue
 from ...collective.epilogue.arguments import epilogue_arguments, result_tile
@@ -51,6 +50,7 @@ from ...lang.arrays import RegisterArray
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from ..fallback_hint import other_rungs
+from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles, operand_loads
 from .description import Config, Fusion, Product
 from .staggered import MIN_K_TILES, Staggered
@@ -74,7 +74,7 @@ PRODUCERS = {1: ("ab",), 2: ("a", "b")}
 """The operands that each producer thread loads, by the number of producers."""
 
 
-@lru_cache(maxsize=256)
+@builder(keep=256)
 def build(
     product: Product = Product(),  # noqa: B008 - frozen
     config: Config = Config(),  # noqa: B008

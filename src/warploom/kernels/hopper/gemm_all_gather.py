@@ -39,8 +39,6 @@ Limits     rows of A contiguous, K a multiple of 16 bytes' worth; A K-major; eve
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from ...collective.epilogue.arguments import epilogue_arguments
 from ...collective.epilogue.tma_store import TmaStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
@@ -58,6 +56,7 @@ from ...lang.pointers import TensorMap
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
+from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop
 from . import gemm
 from .description import Config, Fusion, Product
@@ -77,7 +76,7 @@ def counters(rows: int, ranks: int, config: Config = CONFIG) -> int:
     return ranks + ranks * -(-rows // config.tile_m) * CHUNKS
 
 
-@lru_cache(maxsize=64)
+@builder(keep=64)
 def build(
     ranks: int,
     product: Product = Product(),  # noqa: B008 - frozen

@@ -27,6 +27,7 @@ from ...errors import ArgumentError
 from ...isa.dtypes import u32
 from ...lang import Kernel, Tile
 from ...lang.tile import Scalar
+from ..fields import builder
 from .description import Fusion, Product
 from .free_tile import ALL_CONSUMERS, Parts, run
 from .free_tile_choice import outside, ranked, waves_of
@@ -100,7 +101,7 @@ def choose(
     return found[0]
 
 
-@lru_cache(maxsize=64)
+@builder(keep=64)
 def build(
     ranks: int,
     product: Product = Product(),  # noqa: B008 - frozen

@@ -29,7 +29,6 @@ Limits     M a multiple of the ranks; N a multiple of 16 bytes' worth; 16-bit D;
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from ...collective.epilogue.arguments import BOX_ROWS, BOX_SWIZZLE, box_columns, epilogue_arguments
 from ...collective.epilogue.tma_store import TmaStore
@@ -49,6 +48,7 @@ from ...lang.peers import PeerArrays
 from ...lang.pointers import TensorMap
 from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
+from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
 from .description import Config, Fusion, Product
@@ -72,7 +72,7 @@ def counters(rows: int, columns: int, ranks: int, config: Config = CONFIG) -> in
     return ranks + -(-rows // config.tile_m) * -(-columns // config.tile_n)
 
 
-@lru_cache(maxsize=64)
+@builder(keep=64)
 def build(
     ranks: int,
     product: Product = Product(),  # noqa: B008 - frozen

@@ -20,7 +20,6 @@ Limits     1024 groups; N and K multiples of 16 bytes' worth; columns beyond N b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 
 from ...collective.epilogue.apply import Epilogue
 from ...collective.epilogue.arguments import epilogue_arguments
@@ -35,6 +34,7 @@ from ...errors import ArgumentError
 from ...isa.dtypes import s32
 from ...lang import Kernel, Tile, kernel, ptx
 from ...lang.tile import ArrayHandle
+from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
 from .description import Config, Fusion, Product
@@ -45,7 +45,7 @@ __all__ = ["CONFIG", "MEDIUM_GROUPS", "SMALL_GROUPS", "build"]
 LIMITS = ("bounds", "offsets", "sizes")
 
 
-@lru_cache(maxsize=64)
+@builder(keep=64)
 def build(
     product: Product = Product(),  # noqa: B008 - frozen
     config: Config = CONFIG,

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from ...collective.epilogue.apply import Epilogue
@@ -47,6 +46,7 @@ from ...isa.dtypes import f32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
+from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import Fusion, Product
 from .small_m_config import GROUP_ROWS, SmallMConfig, SmallMGrid, choose
@@ -55,7 +55,7 @@ from .small_m_epilogue import SmallMEpilogue
 __all__ = ["SmallMConfig", "arguments", "build", "choose"]
 
 
-@lru_cache(maxsize=256)
+@builder(keep=256)
 def build(
     product: Product = Product(),  # noqa: B008 - frozen
     config: SmallMConfig = SmallMConfig(),  # noqa: B008
