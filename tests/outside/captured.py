@@ -2,11 +2,12 @@
 
     python -m tests.outside.captured PROGRAM --ptx FILE.ptx … [--only KERNEL] [--sms 4] [--keep FOLDER] [-- ARGUMENT …]
 
-Build the program with `nvcc -cudart shared -gencode arch=compute_90a,code=compute_90a --keep …`, which leaves its PTX
-texts beside it, and link cuTensorMapEncodeTiled, if it is called by name, to `--runtime`'s file with -lcuda. Launches
-of kernels whose mangled names match `--only` run with all checks under five schedules and go on with the memory of the
-first, each kernel up to `--most` times; the others run once without. The report is a line for each schedule and what
-the program printed at last. `--runtime FOLDER` only builds the runtime there.
+Build the program with `nvcc -cudart shared -gencode arch=compute_90a,code=compute_90a --keep …` (or 100a), which leaves
+its PTX texts beside it, and link cuTensorMapEncodeTiled, if it is called by name, to `--runtime`'s file with -lcuda.
+The program finds a GPU of the texts' target. Launches of kernels whose mangled names match `--only` run with all checks
+under five schedules and go on with the memory of the first, each kernel up to `--most` times; the others run once
+without. The report is a line for each schedule and what the program printed at last. `--runtime FOLDER` only builds the
+runtime there.
 """
 
 from __future__ import annotations
@@ -87,6 +88,11 @@ def signatures(text: str) -> str:
     return "".join(lines)
 
 
+def capability(texts: Sequence[str]) -> str:
+    """Of the GPU that the texts are for: "100" for sm_100a, of the latest target."""
+    return str(max(int(target) for text in texts for target in re.findall(r"(?m)^\.target sm_(\d+)", text)))
+
+
 def run(
     program: Path, texts: Sequence[Path], arguments: Sequence[str] = (), *, runtime: Path, folder: Path, only: str = "",
     sms: int = 4, schedules: str = FIVE, most: int = 1_000_000,
@@ -99,6 +105,7 @@ def run(
         **os.environ, "LD_LIBRARY_PATH": str(runtime), "CAPTURED_FOLDER": str(folder), "CAPTURED_SMS": str(sms),
         "CAPTURED_SIGNATURES": str(folder / "signatures"), "CAPTURED_SCHEDULES": schedules, "CAPTURED_ONLY": only,
         "CAPTURED_MOST": str(most),
+        "CAPTURED_CAPABILITY": capability([text.read_text() for text in texts]),
         "CAPTURED_TEXTS": ":".join(str(text.resolve()) for text in texts),
         "CAPTURED_RUN": f"'{sys.executable}' -m tests.outside.captured_launch",
         "PYTHONPATH": ":".join([str(ROOT / "src"), str(ROOT)]),

@@ -29,7 +29,9 @@ from warploom.emulator.engines.tma import BoundMap, encode
 from warploom.emulator.machine.finding import Finding
 from warploom.emulator.machine.machine import POISON
 from warploom.emulator.machine.memory import Allocation, Region
+from warploom.emulator.machine.model import Model
 from warploom.errors import EmulationError, WarploomError
+from warploom.isa.im2col import PixelBox
 from warploom.isa.swizzle import Swizzle
 from warploom.isa.tensor_elements import ELEMENTS, element_of
 from warploom.isa.tensor_map import INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, OOB_FILLS, TensorMapSpec
@@ -89,7 +91,7 @@ class Launch:
             elif word == "variable":
                 variables[int(rest[0])] = rest[2], rest[1] == "1" or rest[2] in before
             else:
-                number, bound = _map([int(value) for value in rest])
+                number, bound = _map(word == "im2col", [int(value) for value in rest])
                 maps[number] = bound
         memory, at, buffers = np.fromfile(folder / "memory.bin", np.uint8), 0, []
         for address, size in places:
@@ -110,13 +112,17 @@ class Launch:
         return raw
 
 
-def _map(values: list[int]) -> tuple[int, BoundMap]:
+def _map(im2col: bool, values: list[int]) -> tuple[int, BoundMap]:
     number, kind, rank, address, interleave, swizzle, promotion, fill, *rest = values
-    extents, strides = rest[:rank], rest[rank : 2 * rank - 1]
-    box, steps = rest[2 * rank - 1 : 3 * rank - 1], rest[3 * rank - 1 :]
+    extents, strides, steps = rest[:rank], rest[rank : 2 * rank - 1], rest[2 * rank - 1 : 3 * rank - 1]
+    box = rest[3 * rank - 1 :]
+    pixels = None
+    if im2col:
+        box, corners = box[:2], box[2:]
+        pixels = PixelBox(tuple(corners[: rank - 2]), tuple(corners[rank - 2 :]))
     spec = TensorMapSpec(
         element_of(ELEMENT[kind]), tuple(extents), tuple(strides), tuple(box), tuple(steps), SWIZZLE[swizzle],
-        INTERLEAVES[interleave], OOB_FILLS[fill], L2_PROMOTIONS[promotion],
+        INTERLEAVES[interleave], OOB_FILLS[fill], L2_PROMOTIONS[promotion], pixels=pixels,
     )  # fmt: skip
     spec.validate()
     return number, BoundMap(spec, address)
@@ -170,7 +176,7 @@ def text_of(entry: str, paths: list[Path]) -> str:
 
 def runs(launch: Launch, text: str, checked: bool, max_steps: int = STEPS) -> Callable[[str, int], Report]:
     """A function that runs the launch on a copy of its memory, under a schedule."""
-    codes = loaded(text, "text.ptx", launch.entry)
+    codes, model = loaded(text, "text.ptx", launch.entry), Model(sms=int(os.environ["CAPTURED_SMS"]))
     sanitizers: list[Sanitizer] = []
 
     def sanitizer(machine: Any) -> Sanitizer:
@@ -182,7 +188,8 @@ def runs(launch: Launch, text: str, checked: bool, max_steps: int = STEPS) -> Ca
         with patch.object(Binder, "bind", bind), patch.object(Binder, "place_own", lambda *_: None):
             return api.run(
                 codes, launch.entry, arguments, **launch.shape, detailed=checked, schedule=schedule, seed=seed,
-                unwritten=unwritten, watch=[each for each in (sanitizer if checked else None, watch) if each],
+                model=model, unwritten=unwritten,
+                watch=[each for each in (sanitizer if checked else None, watch) if each],
                 max_steps=max_steps, written_in_front=launch.written,
             )  # fmt: skip
 

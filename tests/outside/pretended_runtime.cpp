@@ -58,6 +58,7 @@ const char *environment(const char *name) {
 }
 
 int multiprocessors() { return atoi(environment("CAPTURED_SMS")); }
+int capability() { return atoi(environment("CAPTURED_CAPABILITY")); } // 100: sm_100
 
 /// Bytes of each parameter of a kernel: a line "NAME SIZE SIZE …" of the file CAPTURED_SIGNATURES.
 std::vector<size_t> sizes_of(const std::string &kernel) {
@@ -115,16 +116,17 @@ cudaError_t launch(const void *function, dim3 grid, dim3 block, dim3 cluster, si
   return cudaSuccess;
 }
 
-CUresult encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *extents,
-                const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *steps, CUtensorMapInterleave interleave,
-                CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+/// Notes a tensor map and marks it. box: of a map in an im2col mode, channels and pixels, then its corners.
+CUresult note(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *extents,
+              const cuuint64_t *strides, const std::vector<int> &box, const cuuint32_t *steps, CUtensorMapInterleave interleave,
+              CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill, bool im2col) {
   std::ostringstream line;
-  line << "map " << maps << ' ' << type << ' ' << rank << ' ' << reinterpret_cast<unsigned long long>(address) << ' '
+  line << (im2col ? "im2col " : "map ") << maps << ' ' << type << ' ' << rank << ' ' << reinterpret_cast<unsigned long long>(address) << ' '
        << interleave << ' ' << swizzle << ' ' << promotion << ' ' << fill;
   for (cuuint32_t at = 0; at < rank; at++) line << ' ' << extents[at];
   for (cuuint32_t at = 0; at + 1 < rank; at++) line << ' ' << strides[at];
-  for (cuuint32_t at = 0; at < rank; at++) line << ' ' << box[at];
   for (cuuint32_t at = 0; at < rank; at++) line << ' ' << steps[at];
+  for (const int size : box) line << ' ' << size;
   encoded += line.str() + "\n";
   // Both halves are marked: what copies leave on a stack is often half a map. CUTLASS clears a bit of the second word.
   memset(map, 0, sizeof *map);
@@ -134,6 +136,22 @@ CUresult encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, voi
   memcpy(bytes + 72, &maps, sizeof maps);
   maps++;
   return CUDA_SUCCESS;
+}
+
+CUresult encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *extents,
+                const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *steps, CUtensorMapInterleave interleave,
+                CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+  return note(map, type, rank, address, extents, strides, {box, box + rank}, steps, interleave, swizzle, promotion, fill, false);
+}
+
+CUresult encode_im2col(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *extents,
+                       const cuuint64_t *strides, const int *lower, const int *upper, cuuint32_t channels, cuuint32_t pixels,
+                       const cuuint32_t *steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                       CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+  std::vector<int> box = {static_cast<int>(channels), static_cast<int>(pixels)};
+  box.insert(box.end(), lower, lower + rank - 2);
+  box.insert(box.end(), upper, upper + rank - 2);
+  return note(map, type, rank, address, extents, strides, box, steps, interleave, swizzle, promotion, fill, true);
 }
 
 CUresult error_text(CUresult, const char **text) {
@@ -151,6 +169,7 @@ CUresult unknown_entry() { fail("a driver function that is not pretended"); }
 cudaError_t entry_point(const char *name, void **function, cudaDriverEntryPointQueryResult *result) {
   const std::string wanted = name;
   *function = wanted == "cuTensorMapEncodeTiled"                           ? reinterpret_cast<void *>(encode)
+              : wanted == "cuTensorMapEncodeIm2col"                        ? reinterpret_cast<void *>(encode_im2col)
               : wanted == "cuGetErrorString" || wanted == "cuGetErrorName" ? reinterpret_cast<void *>(error_text)
               : wanted == "cuDriverGetVersion"                             ? reinterpret_cast<void *>(driver_version)
                                                                            : reinterpret_cast<void *>(unknown_entry);
@@ -253,8 +272,8 @@ const char *cudaGetErrorString(cudaError_t) { return "an error of the pretended 
 const char *cudaGetErrorName(cudaError_t) { return "pretended"; }
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
-  static const std::map<int, int> known = {
-      {cudaDevAttrComputeCapabilityMajor, 9}, {cudaDevAttrComputeCapabilityMinor, 0},
+  const std::map<int, int> known = {
+      {cudaDevAttrComputeCapabilityMajor, capability() / 10}, {cudaDevAttrComputeCapabilityMinor, capability() % 10},
       {cudaDevAttrMaxSharedMemoryPerBlock, 49152}, {cudaDevAttrMaxSharedMemoryPerBlockOptin, 232448},
       {cudaDevAttrMaxSharedMemoryPerMultiprocessor, 233472}, {cudaDevAttrMaxThreadsPerBlock, 1024},
       {cudaDevAttrMaxThreadsPerMultiProcessor, 2048}, {cudaDevAttrWarpSize, 32}, {cudaDevAttrCooperativeLaunch, 1},
@@ -266,7 +285,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *found, int) {
   *found = {};
   strcpy(found->name, "pretended");
-  found->major = 9;
+  found->major = capability() / 10;
+  found->minor = capability() % 10;
   found->multiProcessorCount = multiprocessors();
   found->warpSize = 32;
   found->maxThreadsPerBlock = 1024;
@@ -285,7 +305,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *found, const void *) {
   *found = {};
   found->maxThreadsPerBlock = 1024;
   found->numRegs = 128;
-  found->ptxVersion = found->binaryVersion = 90;
+  found->ptxVersion = found->binaryVersion = capability();
   return cudaSuccess;
 }
 
@@ -333,6 +353,9 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, 
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *extents, const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
   return encode(map, type, rank, address, extents, strides, box, steps, interleave, swizzle, promotion, fill);
+}
+CUresult cuTensorMapEncodeIm2col(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *extents, const cuuint64_t *strides, const int *lower, const int *upper, cuuint32_t channels, cuuint32_t pixels, const cuuint32_t *steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+  return encode_im2col(map, type, rank, address, extents, strides, lower, upper, channels, pixels, steps, interleave, swizzle, promotion, fill);
 }
 CUresult cuGetErrorString(CUresult error, const char **text) { return error_text(error, text); }
 CUresult cuGetErrorName(CUresult error, const char **text) { return error_text(error, text); }

@@ -57,6 +57,10 @@ def test_sizes_of_parameters() -> None:
     assert captured.signatures(text) == "a 8 896 4\nb\n"
 
 
+def test_the_gpu_is_that_of_the_latest_target() -> None:
+    assert captured.capability([".version 8.7\n.target sm_90a\n", ".version 8.7\n.target sm_100a, debug\n"]) == "100"
+
+
 def test_what_follows_two_dashes_is_the_programs() -> None:
     given = captured.told(["prog", "--ptx", "a.ptx", "b.ptx", "--sms", "8", "--", "--m=256", "--sms", "9"])
     assert given.program == Path("prog") and given.ptx == [Path("a.ptx"), Path("b.ptx")] and given.sms == 8
