@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.foreign import cuda_texts
-from tests.sanitizer.pieces import FILL, INIT, PEER, READ, STORE, STORED, load, wait
+from tests.sanitizer.pieces import CLUSTER_SYNC, FILL, INIT, PEER, READ, STORE, STORED, load, wait
 from tests.sanitizer.running import rules
 from warploom import TensorMap, asm, emulate
 from warploom.emulator import api
@@ -140,6 +140,28 @@ def test_a_relaxed_cluster_barrier_needs_a_fence_behind_the_initialisation(fence
     @%first mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];
     """ + wait(scope=".acquire.cluster")
     assert ("mbarrier-init-not-visible" in rules(Example(body, cluster=2))) is not clean
+
+
+@pytest.mark.parametrize(("fence", "arrive", "found"), [
+    ("", ".relaxed", "data-race"), ("fence.acq_rel.cta;", ".relaxed", "data-race"),
+    ("fence.acq_rel.cluster;", ".relaxed", None), ("", "", None),
+])  # fmt: skip
+def test_a_relaxed_cluster_barrier_carries_what_a_fence_covered(fence: str, arrive: str, found: str | None):
+    """From warp to warp of a CTA, and from CTA to CTA: the example of 9.7.13.3 has the fence."""
+    body = f"""
+    @%first st.shared.u32 [tile], %tid;
+    {fence}
+    barrier.cluster.arrive{arrive}.aligned;
+    barrier.cluster.wait.aligned;
+    setp.ge.u32 %p2, %tid, 32;
+    @%p2 ld.shared.u32 %r7, [tile];
+    @%p2 st.global.u32 [%data], %r7;
+    """
+    assert rules(Example(body, threads=64)) == ({found} if found else set())
+    peer = body.replace("setp.ge", PEER + "\nmov.u32 %r6, tile;\nmapa.shared::cluster.u32 %r6, %r6, %r4;\nsetp.ge")
+    peer = peer.replace("ld.shared.u32 %r7, [tile]", "ld.shared::cluster.u32 %r7, [%r6]") + CLUSTER_SYNC
+    across = rules(Example(peer, threads=64, cluster=2)) - {"same-value-race", "global-data-race"}
+    assert across == ({"hand-off-scope"} if found else set())
 
 
 HANDED = (

@@ -1,7 +1,7 @@
 """Moves the clocks: the edges between accesses of different threads, and of the operations that they start.
 
     fence.proxy.async                    carries what the thread knows to the async proxy
-    bar, barrier.cluster                 release at the arrival, acquire after the wait
+    bar, barrier.cluster                 release at the arrival (.relaxed: of what a fence covered), acquire at the wait
     mbarrier arrive -> wait              release into the phase, acquire of the complete phase
     copy that completes bytes -> wait    only that operation is known, not what its thread did before (8.9.1.1)
     wait for a group                     its operations are known to be complete, or to have read their sources
@@ -270,9 +270,9 @@ class Order(Observer):
         for clock, mask in state.active(frame):
             for record in state.unfenced.get(clock.me, ()) if of_cluster else ():
                 record.met = clock.epoch if record.met is None else record.met
-            released = clock.release(mask, frame.operation.pc)
             if relaxed:
-                released = released.only_operations()
+                state.relaxed[clock.me] = clock.epoch
+            released = signalled(clock, mask, frame.operation, of_cluster)
             if on.mark is None:
                 on.mark = released.copy()
             else:

@@ -135,6 +135,7 @@ class ClusterState:
         waits: (CTA, offset of a barrier, warp) -> its latest wait.
         glances: warp -> the last wait it executed whose result nothing uses.
         unfenced: barriers that a warp has initialised since its last fence.mbarrier_init.
+        relaxed: warp -> its epoch at its last relaxed arrival at the cluster barrier.
         places: what was released at an address of shared memory.
         waited_for_grid: warps that passed griddepcontrol.wait -> their epoch after it.
         issued: (family, warp, lane or None) -> the bits of all its operations that a commit of the family covers.
@@ -157,6 +158,7 @@ class ClusterState:
         self.exits: dict[int, Released] = {}
         self.waited_for_grid: dict[int, int] = {}
         self.unfenced: dict[int, list[BarrierRecord]] = {}
+        self.relaxed: dict[int, int] = {}
         self.places: dict[tuple[Region, int], Released] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._bits = 0

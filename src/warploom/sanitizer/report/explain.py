@@ -69,6 +69,14 @@ def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str
                 "the two CTAs synchronise in between, but not by a release and an acquire at .cluster scope, "
                 "so the barrier does not order memory accesses between them",
             )
+        lanes = any(one.epoch >= earlier.epoch for one in conflict.parts)
+        if not lanes and conflict.state.relaxed.get(earlier.me, 0) >= earlier.epoch:
+            return (
+                "data-race",
+                None if earlier.writes else WARNING,  # what was read has been read
+                "all that orders the two is a relaxed arrival at the barrier of the cluster, which carries no memory "
+                "accesses but those in front of a fence.acq_rel.cluster",
+            )
         return (
             "warp-synchronous",
             ERROR if _handed_over(earlier, now) or by_one else None,
