@@ -115,8 +115,12 @@ def test_slices_add_their_offset():
         for i in (-1, 8, 1.0):
             with refused("trace", expected="0 to 7"):
                 tile[0].k(i)
-        with pytest.raises(ArgumentError):
-            tile[0].rows(100, 64)
+        for start, count in ((100, 64), (-8, 64), (0, 0), (0, -8), (reg.scalar(u32, init=0), 136)):
+            with refused("trace", expected="0 to 127"):
+                tile[0].rows(start, count)
+        for width in (0, 3, 1.5):
+            with refused("trace", expected="width 1 or 2"):
+                tile[0].k(0, width)
 
     make(body).ptx()
 

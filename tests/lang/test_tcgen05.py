@@ -429,3 +429,65 @@ def test_layouts_follow_from_rows_group_and_variant():
         assert tensor_memory.data_path(m, group, **dict.fromkeys(options, True)).name == name
     with pytest.raises(ArgumentError):
         tensor_memory.data_path(32)
+
+
+# -- arguments of another kind ---------------------------------------------------------------------------------------
+
+WRONG = ("pair", 1.5, [1], {"a": 1})
+CALLS = {
+    "m of accumulator": lambda it, v: it.memory.accumulator(v, 64),
+    "n of accumulator": lambda it, v: it.memory.accumulator(128, v),
+    "ws of accumulator": lambda it, v: it.memory.accumulator(128, 64, ws=v),
+    "columns of tile": lambda it, v: it.memory.tile(v),
+    "k of matrix_a": lambda it, v: it.memory.matrix_a(v, bf16),
+    "dtype of matrix_a": lambda it, v: it.memory.matrix_a(64, v),
+    "rows of scales": lambda it, v: it.memory.scales(v),
+    "blocks of scales": lambda it, v: it.memory.scales(128, blocks=v),
+    "warp of dealloc": lambda it, v: it.memory.dealloc(warp=v),
+    "columns of alloc": lambda it, v: tmem.alloc(v),
+    "relinquish of alloc": lambda it, v: tmem.alloc(32, relinquish=v),
+    "start of load": lambda it, v: it.acc[0].load(v),
+    "count of load": lambda it, v: it.acc[0].load(0, v),
+    "values of store": lambda it, v: it.acc[0].store(v),
+    "address of ld": lambda it, v: ptx.tcgen05.ld(v, 8),
+    "count of ld": lambda it, v: ptx.tcgen05.ld(it.acc[0], v),
+    "address of st": lambda it, v: ptx.tcgen05.st(v, it.acc[0].load(0, 8).registers),
+    "multicast of cp": lambda it, v: ptx.tcgen05.cp(it.acc[0], it.a[0], multicast=v),
+    "accumulate of mma": lambda it, v: ptx.tcgen05.multiply(it.acc[0], it.a, it.b, accumulate=v),
+    "multicast of commit": lambda it, v: ptx.tcgen05.commit(it.bar[0], multicast=v),
+    "response": lambda it, v: ptx.clusterlaunchcontrol.is_canceled(v),
+    "shape of umma_tile": lambda it, v: smem.umma_tile(bf16, v),
+    "dtype of umma_tile": lambda it, v: smem.umma_tile(v, (128, 64)),
+    "columns further": lambda it, v: it.acc[0] + v,
+}
+
+
+class Things:
+    """What calls work on."""
+
+    def __init__(self) -> None:
+        self.a, self.b = operands(128, 64)
+        self.memory = tmem.alloc(256, relinquish=False)
+        self.acc = self.memory.accumulator(128, 64)
+        self.bar = smem.mbarrier(1)
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_an_argument_of_another_kind_is_refused_at_its_line(what):
+    for wrong in (*WRONG, object()):
+        if isinstance(wrong, (str, list)) and what in ("multicast of cp", "values of store", "shape of umma_tile"):
+            continue  # of the right kind, and refused for what it says
+        refusal(lambda wrong=wrong: CALLS[what](Things(), wrong), WarploomError)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda it: tmem.alloc(32, warp=4), lambda it: tmem.alloc(32, warp=-1), lambda it: it.memory.dealloc(warp=4),
+        lambda it: ptx.tcgen05.commit(it.bar[0], multicast=0), lambda it: ptx.tcgen05.commit(it.bar[0], multicast=2),
+        lambda it: it.memory.accumulator(128, 64, None), lambda it: smem.umma_tile(None, (128, 64)),
+    ],
+)  # fmt: skip
+def test_what_the_launch_does_not_have_is_refused_while_it_is_traced(body):
+    """Warps beyond the block, CTAs beyond the cluster, no type at all: the kernel would wait for ever, or read f64."""
+    refusal(lambda: body(Things()), WarploomError)

@@ -159,8 +159,8 @@ def of(value: object) -> DType:
     if name in _FRAMEWORK_NAMES:
         return _FRAMEWORK_NAMES[name]
     try:
-        name = np.dtype(value).name  # type: ignore[call-overload]
-    except TypeError:
+        name = "" if value is None else np.dtype(value).name  # type: ignore[call-overload]
+    except (TypeError, ValueError):
         name = ""
     if name in _FRAMEWORK_NAMES:
         return _FRAMEWORK_NAMES[name]

@@ -6,9 +6,9 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
-from types import UnionType
-from typing import Any, ClassVar, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, ParamSpec, TypeVar, get_type_hints
 
+from ..annotated import allows, in_words, shown
 from ..errors import ArgumentError, ArgumentTypeError
 
 _P = ParamSpec("_P")
@@ -49,9 +49,9 @@ def check_fields(
 def check_kinds(**given: tuple[object, Any]) -> None:
     """Raise ArgumentTypeError for the first argument that is not of its kind. given: (what, a class or a union)."""
     for name, (value, kind) in given.items():
-        if not _is_of(value, kind):
-            raise ArgumentTypeError(f"`{name}` of a kernel is of another type", expected=_called(kind),
-                                    got=_shown(value))  # fmt: skip
+        if not allows(kind, value):
+            raise ArgumentTypeError(f"`{name}` of a kernel is of another type", expected=in_words(kind),
+                                    got=shown(value))  # fmt: skip
         if dataclasses.is_dataclass(value):
             _check_parts(value)
 
@@ -61,9 +61,9 @@ def _check_parts(of: Any) -> None:
     kind: Any = type(of)
     for name, allowed in _kinds_of(kind).items():
         value = getattr(of, name)
-        if not _is_of(value, allowed):
+        if not allows(allowed, value):
             raise ArgumentError(f"this {kind.__name__} cannot be built: `{name}` is of another type",
-                                expected=_called(allowed), got=_shown(value), code="configuration")  # fmt: skip
+                                expected=in_words(allowed), got=shown(value), code="configuration")  # fmt: skip
 
 
 @lru_cache(maxsize=128)
@@ -71,33 +71,6 @@ def _kinds_of(kind: type[Any]) -> dict[str, Any]:
     """What the fields of a dataclass may be."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
-
-
-def _parts(kind: Any) -> tuple[Any, ...]:
-    """The members of a union, with generics as their classes."""
-    if isinstance(kind, UnionType) or get_origin(kind) is Union:
-        return tuple(part for member in get_args(kind) for part in _parts(member))
-    return (get_origin(kind) or kind,)
-
-
-def _is_of(value: object, kind: Any) -> bool:
-    """A yes or no is no number here, and a number is a fraction, too."""
-    for one in _parts(kind):
-        if one is Any or (type(value) is one if one in (int, bool) else isinstance(value, one)):
-            return True
-        if one is float and type(value) is int:
-            return True
-    return False
-
-
-def _called(kind: Any) -> str:
-    known = {int: "a whole number", float: "a number", bool: "True or False", str: "a word", type(None): "None"}
-    return " or ".join(known.get(one) or f"a {one.__module__}.{one.__qualname__}" for one in _parts(kind))
-
-
-def _shown(value: object) -> str:
-    words = repr(value)
-    return words if len(words) <= 80 else f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def builder(keep: int = 0) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:

@@ -17,6 +17,7 @@ from .special import special
 from .tcgen05_copies import load, store
 from .tensor_address import TensorAddress, TensorTile
 from .tensor_lanes import own_lane
+from .typed import typed
 from .values import Register
 
 
@@ -77,6 +78,7 @@ class AccumulatorBuffer(TensorAddress):
         path = self.of.path
         return path.columns(self.of.n) // (2 if path.spread else 1)
 
+    @typed
     def load(self, start: int = 0, count: int | None = None) -> TensorFragment:
         """tcgen05.ld of `count` of the thread's columns, beginning at column `start`, into new registers.
 
@@ -89,6 +91,7 @@ class AccumulatorBuffer(TensorAddress):
         registers = load(self.mine() + start, count // (2 if packed else 1), dtype, packed=packed, split=self._split)
         return self._fragment(registers, start)
 
+    @typed
     def store(self, values: RegisterArray | Sequence[Register], start: int = 0) -> None:
         """tcgen05.st of registers to the thread's columns, beginning at column `start`; the inverse of `load`."""
         packed = self.of.element is dtypes.f16

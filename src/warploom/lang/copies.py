@@ -26,6 +26,10 @@ def multicast_mask(trace: Trace, mask: int | Register) -> Register:
     """The CTA mask of a multicast, in the 16-bit register that the instruction takes."""
     if isinstance(mask, Register):
         return mask if mask.dtype.bits == 16 else mask.to(dtypes.u16)
+    ctas = math.prod(trace.protocol.cluster)
+    if type(mask) is not int or not 0 < mask < 1 << ctas:
+        raise trace.error("a multicast goes to CTAs of the cluster", expected=f"a mask from 1 to {(1 << ctas) - 1}",
+                          got=repr(mask), consequence="a CTA that is not there would be waited for")  # fmt: skip
     return new(trace, dtypes.u16, mask)
 
 

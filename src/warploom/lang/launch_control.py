@@ -17,6 +17,7 @@ from .emit import issue
 from .predicate import Predicate
 from .shared import BarrierAddress, SharedAddress
 from .trace import Trace
+from .typed import typed
 from .values import Register
 
 RESPONSE_BYTES = 16
@@ -29,6 +30,7 @@ class ClusterLaunchControl:
 
     bytes = RESPONSE_BYTES
 
+    @typed
     def try_cancel(
         self, to: SharedAddress, bar: BarrierAddress, *, multicast: bool = False, pred: Predicate | None = None
     ) -> None:
@@ -43,6 +45,7 @@ class ClusterLaunchControl:
         words = f"{_PREFIX}.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes{everywhere}.b128"
         issue(words, to, bar, pred=pred, trace=trace)
 
+    @typed
     def response(self, place: SharedAddress) -> Register:
         """ld.shared.b128: read the response, once its bytes have arrived."""
         trace = Trace.current()
@@ -50,6 +53,7 @@ class ClusterLaunchControl:
         issue("ld.shared.b128", result, place, trace=trace)
         return result
 
+    @typed
     def is_canceled(self, response: Register) -> Predicate:
         """query_cancel.is_canceled: true if this cluster takes over the requested one."""
         trace = Trace.current()
@@ -57,6 +61,7 @@ class ClusterLaunchControl:
         issue(f"{_PREFIX}.query_cancel.is_canceled.pred.b128", result, response, trace=trace)
         return result
 
+    @typed
     def first_ctaid(self, response: Register) -> tuple[Register, Register, Register]:
         """query_cancel.get_first_ctaid: x, y and z of the first CTA of the cancelled cluster."""
         trace = Trace.current()

@@ -19,6 +19,7 @@ from .emit import issue
 from .protocol import Buffer
 from .shared import Index, SharedAddress, allocate, base_register, indexed, unsigned
 from .trace import Trace
+from .typed import typed
 from .values import Register
 
 
@@ -59,11 +60,14 @@ class TileSlice(SharedAddress):
 
     def k(self, i: int, width: int = 1) -> TileSlice:
         """The i-th slice, one instruction deep (32 bytes of k); `width` 2: the B of a sparse A, 64 bytes."""
+        if width not in (1, 2):
+            raise self.trace.error("a slice is one or two instructions deep", expected="width 1 or 2", got=width)
         depth = self.layout.instruction_k * width
         if not isinstance(i, int) or not 0 <= i < self.k_slices // width:
             raise self.trace.error("no such k-slice", expected=f"0 to {self.k_slices // width - 1}", got=repr(i))
         return TileSlice(self.tile, self._origin, self._row, self.rows_count, self._k_start + i * depth, depth)
 
+    @typed
     def first_k(self, k: int) -> TileSlice:
         """The first `k` elements of k, if a tile is deeper than its contents because its swizzle is wider."""
         if not 0 < k <= self.k_size or k % self.layout.instruction_k:
@@ -77,12 +81,17 @@ class TileSlice(SharedAddress):
         """The depth of the slice, in instructions."""
         return self.k_size // self.layout.instruction_k
 
+    @typed
     def rows(self, start: Index, count: int) -> TileSlice:
         """`count` rows (of m or n), beginning at row `start` of this slice.
 
         For K-major tiles, `start` may be a register, which must be a multiple of 8 at run time (mad.lo.u32 for the
         address, mad.wide.u32 for the descriptor).
         """
+        last = self.rows_count - count
+        if count < 1 or last < 0 or (not isinstance(start, Register) and not 0 <= start <= last):
+            raise self.trace.error("this part of a tile has no such rows", expected=f"0 to {self.rows_count - 1}",
+                                   got=f"{count} from {start}")  # fmt: skip
         if not isinstance(start, Register):
             return TileSlice(self.tile, self._origin, self._row + start, count, self._k_start, self.k_size)
         if self.layout.major != "K":
@@ -193,6 +202,7 @@ class OperandTile:
         return OperandTile(self.trace, self.buffer, turned, self.stages)
 
 
+@typed
 def tile(
     dtype: DType, shape: tuple[int, int], major: str = "K", stages: int = 1, swizzle: str | None = None,
     name: str = "", unit: str = "warpgroup",

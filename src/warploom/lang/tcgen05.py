@@ -22,6 +22,7 @@ from .predicate import Predicate
 from .shared import SharedAddress
 from .tensor_address import TensorAddress
 from .trace import Trace
+from .typed import typed
 from .umma_operands import Scales, describe, shared_descriptor, stage_of
 from .values import Register
 
@@ -33,20 +34,24 @@ class Tcgen05:
 
     # -- allocation ------------------------------------------------------------------------------------------------
 
+    @typed
     def alloc(self, slot: SharedAddress, columns: int | Register, *, group: int = 1) -> None:
         """tcgen05.alloc, by one warp: wait for free columns and write their address (u32) to shared memory."""
         issue(f"tcgen05.alloc.{_group(group)}.sync.aligned.shared::cta.b32", slot, columns)
 
+    @typed
     def dealloc(self, address: Any, columns: int | Register, *, group: int = 1) -> None:
         """tcgen05.dealloc, by one warp: free columns."""
         issue(f"tcgen05.dealloc.{_group(group)}.sync.aligned.b32", address, columns)
 
+    @typed
     def relinquish_alloc_permit(self, *, group: int = 1) -> None:
         """tcgen05.relinquish_alloc_permit, by one warp: the CTA makes no further allocations."""
         issue(f"tcgen05.relinquish_alloc_permit.{_group(group)}.sync.aligned")
 
     # -- registers ---------------------------------------------------------------------------------------------------
 
+    @typed
     def ld(
         self, address: TensorAddress, count: int, *, shape: str = "32x32b", dtype: DType = dtypes.b32,
         pack: bool = False, split: int | None = None,
@@ -65,6 +70,7 @@ class Tcgen05:
         """
         return tcgen05_copies.load(address, count, dtypes.of(dtype), shape=shape, packed=pack, split=split)
 
+    @typed
     def st(
         self, address: TensorAddress, values: RegisterArray | Sequence[Register], *, shape: str = "32x32b",
         unpack: bool = False, split: int | None = None,
@@ -113,6 +119,9 @@ class Tcgen05:
             trace, d, a, b, kind=kind, scales=scales, ws=ws, sparse=metadata is not None, selector=selector,
             negate=negate, given=idesc,
         )  # fmt: skip
+        if not isinstance(accumulate, bool | Predicate):
+            raise trace.error("whether a product adds to D is a yes or no, or a predicate",
+                              expected="True, False or a comparison of registers", got=repr(accumulate))  # fmt: skip
         if scale_d and found.kind not in SCALED_D:
             raise trace.error(
                 f"D of .kind::{found.kind} cannot be divided", expected=f"scale_d=0, or .kind::{' or '.join(SCALED_D)}",
@@ -128,7 +137,7 @@ class Tcgen05:
             operands += [scales.a, scales.b]
         if lanes is not None:
             operands.append(list(lanes))
-        operands.append(accumulate if isinstance(accumulate, Predicate) else int(bool(accumulate)))
+        operands.append(accumulate if isinstance(accumulate, Predicate) else int(accumulate))
         if scale_d:
             operands.append(scale_d)
         issue(words, *operands, pred=pred, trace=trace)
@@ -167,6 +176,7 @@ class Tcgen05:
 
     # -- copies into tensor memory -----------------------------------------------------------------------------------
 
+    @typed
     def cp(
         self, to: TensorAddress, source: Any, *, shape: str = "32x128b", multicast: str = "", formats: str = "",
         group: int = 1,
@@ -185,12 +195,14 @@ class Tcgen05:
         words = ".".join(word for word in (f"tcgen05.cp.{_group(group)}.{shape}", multicast, formats) if word)
         issue(words, to, shared_descriptor(Trace.current(), "the source", source))
 
+    @typed
     def shift(self, address: TensorAddress, *, group: int = 1) -> None:
         """tcgen05.shift.down: move rows of 32 bytes down by one lane."""
         issue(f"tcgen05.shift.{_group(group)}.down", address)
 
     # -- completion and order ----------------------------------------------------------------------------------------
 
+    @typed
     def commit(self, bar: Any, *, group: int = 1, multicast: Any = None, pred: Predicate | None = None) -> None:
         """tcgen05.commit: arrive on `bar` when all MMAs and copies of this thread so far are complete.
 

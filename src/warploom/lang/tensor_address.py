@@ -11,6 +11,7 @@ from .emit import Operand, issue
 from .shared import unsigned
 from .tensor_lanes import quarter
 from .trace import Trace
+from .typed import typed
 from .values import Register
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class TensorAddress(Operand):
         """The address as a b32 register (add.u32 if it has a constant part)."""
         return moved(self.base, self.column) if self.column else self.base
 
+    @typed
     def shift(self, columns: int | Register) -> TensorAddress:
         """The address `columns` columns further."""
         if isinstance(columns, Register):

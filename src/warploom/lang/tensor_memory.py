@@ -12,9 +12,12 @@ Columns are assigned while the kernel is traced, one tile after the other; `kern
 
 from __future__ import annotations
 
+import math
+
 from ..errors import ArgumentError
 from ..isa import dtypes
 from ..isa.dtypes import DType
+from ..isa.launch import WARP
 from ..isa.tensor_memory import COLUMNS, QUARTER, SIZES, data_path
 from . import barriers
 from .accumulator import Accumulator
@@ -25,6 +28,7 @@ from .shared import SharedArray, array, assigned_to
 from .special import special
 from .tensor_address import TensorTile
 from .trace import Trace
+from .typed import typed
 from .values import Register
 
 
@@ -44,6 +48,7 @@ class TensorMemory:
 
     # -- allocation and release ----------------------------------------------------------------------------------
 
+    @typed
     def alloc(self, *, relinquish: bool = True) -> None:
         """tcgen05.alloc by one warp: wait until the SM has the columns, and write their address to shared memory.
 
@@ -79,6 +84,7 @@ class TensorMemory:
         issue("ld.shared.b32", base, self.slot[0], trace=self.trace)
         self._base = base
 
+    @typed
     def dealloc(self, *, warp: int | None = 0) -> None:
         """Free the columns when all threads of the CTA (of the pair, for group 2) have arrived here.
 
@@ -92,7 +98,7 @@ class TensorMemory:
             self._held = False
             return
         _meet(self.group)
-        with if_(special.tid.x() >> 5 == warp):
+        with if_(special.tid.x() >> 5 == _of_block(self.trace, warp)):
             self.dealloc(warp=None)
 
     @property
@@ -108,6 +114,7 @@ class TensorMemory:
 
     # -- tiles -----------------------------------------------------------------------------------------------------
 
+    @typed
     def accumulator(
         self, m: int, n: int, dtype: DType = dtypes.f32, *, buffers: int = 1, ws: bool = False, sparse: bool = False,
         name: str = "",
@@ -136,10 +143,12 @@ class TensorMemory:
         start = self._take(path.columns(n), buffers, name or "accumulator", detail)
         return Accumulator(self, start, path, n, dtypes.of(dtype), buffers)
 
+    @typed
     def tile(self, columns: int, *, buffers: int = 1, name: str = "", detail: str = "") -> TensorTile:
         """`columns` columns of all lanes, for any content: A, scale factors, metadata."""
         return TensorTile(self, self._take(columns, buffers, name or "tile", detail or "cells"), columns, buffers)
 
+    @typed
     def matrix_a(self, k: int, dtype: DType, *, buffers: int = 1, name: str = "") -> TensorTile:
         """Columns for an A of depth `k`, K-major: row m in lane m, the elements of a row one after the other."""
         dtype = dtypes.of(dtype)
@@ -147,6 +156,7 @@ class TensorMemory:
         start = self._take(columns, buffers, name or "A", f"{dtype} {k} deep, K-major")
         return TensorTile(self, start, columns, buffers, dtype)
 
+    @typed
     def scales(self, rows: int, *, blocks: int = 1, buffers: int = 1, name: str = "") -> TensorTile:
         """Columns for the scale factors of `rows` rows of A or B, `blocks` times four factors each.
 
@@ -177,6 +187,15 @@ class TensorMemory:
         return start
 
 
+def _of_block(trace: Trace, warp: int) -> int:
+    """A warp that the CTA has: another would never come to allocate or to free."""
+    warps = -(-math.prod(trace.protocol.block) // WARP)
+    if not 0 <= warp < warps:
+        raise trace.error("no such warp in this block", expected=f"0 to {warps - 1}", got=warp,
+                          consequence="nobody would allocate, or free, the columns")  # fmt: skip
+    return warp
+
+
 def _meet(group: int) -> None:
     """Synchronise all threads of the CTA, or of the pair's cluster."""
     if group == 2:
@@ -185,6 +204,7 @@ def _meet(group: int) -> None:
         barriers.bar.sync()
 
 
+@typed
 def reserve(columns: int, *, group: int = 1, name: str = "") -> TensorMemory:
     """An allocation of `columns` columns (32, 64, 128, 256 or 512), to be made later.
 
@@ -215,6 +235,7 @@ def reserve(columns: int, *, group: int = 1, name: str = "") -> TensorMemory:
     return TensorMemory(trace, columns, group, slot, name)
 
 
+@typed
 def alloc(columns: int, *, group: int = 1, warp: int = 0, relinquish: bool = True, name: str = "") -> TensorMemory:
     """Allocate `columns` columns; every thread of the CTA calls this, warp number `warp` allocates.
 
@@ -225,7 +246,7 @@ def alloc(columns: int, *, group: int = 1, warp: int = 0, relinquish: bool = Tru
     memory = reserve(columns, group=group, name=name)
     if group == 2:
         barriers.cluster.sync()
-    with if_(special.tid.x() >> 5 == warp):
+    with if_(special.tid.x() >> 5 == _of_block(memory.trace, warp)):
         memory.alloc(relinquish=relinquish)
     issue("tcgen05.fence::before_thread_sync")
     _meet(group)

@@ -1,0 +1,40 @@
+"""Whether a value is what an annotation allows, and what it allows in words."""
+
+from __future__ import annotations
+
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number", float: "a number", bool: "True or False", str: "a word", type(None): "None",
+}  # fmt: skip
+_LONGEST = 80
+
+
+def allows(annotation: Any, value: object) -> bool:
+    """Of a generic its class counts. A yes or no is no number here, and a number is a fraction, too."""
+    for one in _members(annotation):
+        if one is Any or (type(value) is one if one in (int, bool) else isinstance(value, one)):
+            return True
+        if one is float and type(value) is int:
+            return True
+    return False
+
+
+def in_words(annotation: Any) -> str:
+    """What it allows: "a whole number or None"."""
+    named = (_WORDS.get(one) or f"a {one.__module__}.{one.__qualname__}" for one in _members(annotation))
+    return " or ".join(named)
+
+
+def shown(value: object) -> str:
+    """The value as a message shows it: where that is long, its class."""
+    words = repr(value)
+    return words if len(words) <= _LONGEST else f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """Of a union all its members, with generics as their classes."""
+    if isinstance(annotation, UnionType) or get_origin(annotation) is Union:
+        return tuple(part for member in get_args(annotation) for part in _members(member))
+    return (get_origin(annotation) or annotation,)
