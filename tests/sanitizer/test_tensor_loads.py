@@ -95,6 +95,33 @@ def test_what_has_been_read_but_not_waited_for_may_be_overwritten_on_chips_only(
     assert severities(Blackwell(PRODUCT + LOAD + between + AGAIN + USE + WAIT_LOAD + FREE)) == expected
 
 
+ONE_LANE = """
+st.shared.u32 [spare], %tid;
+and.b32 %r0, %tid, 31;
+setp.eq.u32 %p1, %r0, 0;
+@%p1 mbarrier.arrive.shared::cta.b64 _, [told];
+""" + wait(0, "t", "told")
+TOLD = (
+    ".shared .align 8 .b64 told;\n.shared .b32 spare;\n@%first mbarrier.init.shared::cta.b64 [told], 4;\nbar.sync 0;\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "severity"),
+    [(USE + WAIT_LOAD, "", None), (USE, "", "warning"), ("", "", "error"), ("", USE, "error")],
+    ids=["waited for", "read", "neither", "read too late"],
+)
+def test_one_lane_tells_for_its_warp_that_a_load_of_the_whole_warp_has_been_read(
+    before: str, after: str, severity: str | None
+) -> None:
+    """CuTe DSL's blockwise product of pairs: an elected lane releases the accumulator. Its warp loaded together."""
+    told = ONE_LANE + after
+    found = severities(
+        Blackwell(TOLD + PRODUCT + LOAD + before + told + multiply() + COMMIT + wait(1, "2") + WAIT_LOAD + FREE)
+    )
+    assert found.get("tensor-memory-overwritten") == severity
+
+
 def test_in_strict_mode_what_has_only_been_read_may_not_be_overwritten() -> None:
     example = Blackwell(PRODUCT + LOAD + USE + AGAIN + WAIT_LOAD + FREE)
     report = api.run(

@@ -97,8 +97,9 @@ class TensorMemory:
             self.trace.protocol.held -= self.columns * self._held
             self._held = False
             return
+        _check_warp(self.trace, warp)
         _meet(self.group)
-        with if_(special.tid.x() >> 5 == _of_block(self.trace, warp)):
+        with if_(special.tid.x() >> 5 == warp):
             self.dealloc(warp=None)
 
     @property
@@ -187,13 +188,12 @@ class TensorMemory:
         return start
 
 
-def _of_block(trace: Trace, warp: int) -> int:
-    """A warp that the CTA has: another would never come to allocate or to free."""
+def _check_warp(trace: Trace, warp: int) -> None:
+    """Raise TraceError for a warp that the CTA does not have: it would never come to allocate or to free."""
     warps = -(-math.prod(trace.protocol.block) // WARP)
     if not 0 <= warp < warps:
         raise trace.error("no such warp in this block", expected=f"0 to {warps - 1}", got=warp,
                           consequence="nobody would allocate, or free, the columns")  # fmt: skip
-    return warp
 
 
 def _meet(group: int) -> None:
@@ -244,9 +244,10 @@ def alloc(columns: int, *, group: int = 1, warp: int = 0, relinquish: bool = Tru
     one precedes the allocation, because the peer CTA must be running.
     """
     memory = reserve(columns, group=group, name=name)
+    _check_warp(memory.trace, warp)
     if group == 2:
         barriers.cluster.sync()
-    with if_(special.tid.x() >> 5 == _of_block(memory.trace, warp)):
+    with if_(special.tid.x() >> 5 == warp):
         memory.alloc(relinquish=relinquish)
     issue("tcgen05.fence::before_thread_sync")
     _meet(group)

@@ -91,7 +91,7 @@ class Clusters(Observer):
         first = target.rank * state.per_cta
         if clock.weak[first : first + state.per_cta].any():
             return
-        if self.context.findings.seen("cta-may-not-have-started", (code,)):
+        if self.context.findings.seen("cta-may-not-have-started", (code,), severity):
             return
         warp = clock.me % state.per_cta
         self.context.findings.add(

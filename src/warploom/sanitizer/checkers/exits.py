@@ -71,7 +71,7 @@ class Exits(Observer):
                 self._unfinished(flight, cta, UNDONE, "no thread in it has waited for it", severity)
 
     def _unfinished(self, flight: Flight, cta: Cta, what: str, why: str, severity: str | None = None) -> None:
-        if self.context.findings.seen("exit-with-pending-work", (flight.code,)):
+        if self.context.findings.seen("exit-with-pending-work", (flight.code,), severity):
             return
         self.context.findings.add(
             "exit-with-pending-work",

@@ -366,7 +366,8 @@ class GlobalMemory(Observer):
             kernels = max(earlier.pc, code.pc) < len(self.context.machine.code.operations)
             unordered = missing == NO_ORDER and kernels
             self.context.loose.note(self.context.indices, state, earlier, now, writes, unordered)
-        if self.context.findings.seen(rule, (code, before)):
+        severity = ERROR if missing == APART and (earlier.writes and not writes or self._alone(earlier)) else None
+        if self.context.findings.seen(rule, (code, before), severity):
             return
         cluster, me = divmod(earlier.actor - 1, state.count)
         other = self._warp_words(state, cluster, me)
@@ -382,7 +383,6 @@ class GlobalMemory(Observer):
             Side(actor(cta, warp), f"{does} {place}", code.text, code.instruction.location),
             Side(other, f"{did} {place}", before.text, before.instruction.location),
         )
-        severity = ERROR if missing == APART and (earlier.writes and not writes or self._alone(earlier)) else None
         self.context.findings.add(rule, message, (code, before), cta, warp, severity, sides, place, clause)
 
     def _alone(self, deed: Deed) -> bool:

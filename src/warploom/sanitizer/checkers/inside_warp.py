@@ -323,16 +323,16 @@ class InsideWarp(Observer):
         granule: int, lane: int, owner: int,
     ) -> None:  # fmt: skip
         codes = (now.code, entry.code)
-        if self.context.findings.seen("lane-race", codes):
+        held = None if entry.writes else self._held_together(entry.code, now.code)
+        severity = WARNING if held and not self.context.strict else None
+        if self.context.findings.seen("lane-race", codes, severity):
             return
         place = self.context.name(state, now.shadow.region, granule * now.shadow.granule)
         who = "the warp" if now.together else f"lane {lane}"
         whose = "the warp" if entry.together else f"lane {owner}"
         clause = "there is no bar.warp.sync or other barrier in between that both passed"
-        severity = None
-        if not entry.writes and (held := self._held_together(entry.code, now.code)):
+        if held:
             clause = f"{at(held)} keeps the lanes together in between, but does not order memory"
-            severity = None if self.context.strict else WARNING
         self._add(
             frame, clock.me % state.per_cta, codes,
             f"{'writes' if now.writes else 'reads'} {place} from {who} with {at(now.code)}, and {whose} "

@@ -135,7 +135,7 @@ class Layouts(Observer):
         (row, column), words = found
         access = self.context.state(frame.cta).accesses[int(shadow.last[int(chunks[row, column]) * shadow.per_chunk])]
         codes = (frame.operation, access.code)
-        if not self.context.findings.seen("layout-mismatch", codes):
+        if not self.context.findings.seen("layout-mismatch", codes, severity):
             self.context.findings.add(
                 "layout-mismatch",
                 f"operand {place.name} of {at(frame.operation)} reads a tile that {at(access.code)} wrote in a "

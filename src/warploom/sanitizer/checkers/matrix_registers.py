@@ -143,7 +143,8 @@ class MatrixRegisters(Observer):
     def _loaded_early(self, frame: Frame, codes: tuple[Operation, Operation], warp: int, flight: Flight) -> None:
         """Once one register of the load has been read, chips have loaded all; the ISA still requires the wait."""
         used = flight.used >= 0
-        if not self.findings.seen("tensor-load-not-waited", codes):
+        severity = WARNING if used and not self.context.strict else None
+        if not self.findings.seen("tensor-load-not-waited", codes, severity):
             self.findings.add(
                 "tensor-load-not-waited",
                 f"{actor(frame.cta, warp)} writes with {at(codes[0])} a register that {at(codes[1])} loads, without a "
@@ -152,7 +153,7 @@ class MatrixRegisters(Observer):
                 codes,
                 frame.cta,
                 warp,
-                WARNING if used and not self.context.strict else None,
+                severity,
             )
 
     # -- events ----------------------------------------------------------------------------------------------------

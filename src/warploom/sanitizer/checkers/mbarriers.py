@@ -132,7 +132,8 @@ class MBarriers(Observer):
         init = state.accesses[record.access]
         late = [clock for clock, _ in state.clocks_of(by) if not record.visible_to(clock, init)]
         codes = (by.operation, init.code)
-        if late and not self.findings.seen("mbarrier-init-not-visible", codes):
+        severity = WARNING if all(record.met_long_ago(clock, init) for clock in late) else None
+        if late and not self.findings.seen("mbarrier-init-not-visible", codes, severity):
             warp = late[0].me % state.per_cta
             self.findings.add(
                 "mbarrier-init-not-visible",
@@ -142,7 +143,7 @@ class MBarriers(Observer):
                 codes,
                 by.frame.cta,
                 warp,
-                WARNING if all(record.met_long_ago(clock, init) for clock in late) else None,
+                severity,
             )
 
     def _check_phase_seen(self, barrier: MBarrier, by: Issuer) -> None:

@@ -387,7 +387,7 @@ class SharedMemory(Observer):
         conflict = Conflict(state, shadow.region, earlier, now, missing, view.parts.get(earlier.me, ()))
         rule, severity, clause = classify(conflict, self.context)
         codes = (now.code, earlier.code)
-        if self.context.findings.seen(rule, codes):
+        if self.context.findings.seen(rule, codes, severity):
             return
         place = self.context.name(state, shadow.region, self._offset(shadow, granules, hits))
         same = " the same bytes" if who(earlier) != who(now) or earlier.code is not now.code else ""

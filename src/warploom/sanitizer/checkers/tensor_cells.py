@@ -172,9 +172,9 @@ class TensorCells(Observer):
         assert first is not None and second is not None
         by, then = first.operation.issuer, second.operation.issuer
         same = first.me == second.me and by.lane_of_warp == then.lane_of_warp
-        if not same and view.c[first.me] < state.notes(Notes).issued[first]:
+        if not same and _told(first, view) < state.notes(Notes).issued[first]:
             return UNORDERED
-        if not earlier.writes and 0 <= first.used <= view.c[first.me]:
+        if not earlier.writes and 0 <= first.used <= _told(first, view):
             return USED
         pair = (kind_of(first), kind_of(second))
         one_chain = first.operation.pipeline == second.operation.pipeline and earlier.writes == now.writes
@@ -205,12 +205,13 @@ class TensorCells(Observer):
         if how == UNLISTED:
             rule = "tensor-memory-order"
         codes = (now.code, earlier.code)
-        if self.context.findings.seen(rule, codes):
+        works = how == UNLISTED or (how == USED and not self.context.strict)
+        severity = WARNING if works else ERROR
+        if self.context.findings.seen(rule, codes, severity):
             return
         assert earlier.flight is not None
         place = _place(cells, hits)
         missing = _missing(earlier.flight)
-        works = how == UNLISTED or (how == USED and not self.context.strict)
         if how == UNLISTED:
             missing = "the ISA does not list the two as ordered; today's chips keep the order"
         elif how == USED:
@@ -218,7 +219,7 @@ class TensorCells(Observer):
         self.context.findings.add(
             rule, f"{deed(now)} {place}, and {deed(earlier)} the same cells before; {missing}", codes, now.cta,
             now.warp,
-            WARNING if works else ERROR, (side(now, place), side(earlier, place, before=True)), place,
+            severity, (side(now, place), side(earlier, place, before=True)), place,
             missing,
         )  # fmt: skip
 
@@ -291,16 +292,25 @@ class TensorCells(Observer):
         for number in numbers:
             access = state.accesses[number]
             codes = (by.operation, access.code)
-            if access.bit & clock.known or self.context.findings.seen("freed-columns-in-use", codes):
-                continue
             assert access.flight is not None
-            read = 0 <= access.flight.used <= view.c[access.flight.me]
+            read = 0 <= access.flight.used <= _told(access.flight, view)
+            severity = WARNING if read and not self.context.strict else None
+            if access.bit & clock.known or self.context.findings.seen("freed-columns-in-use", codes, severity):
+                continue
             self.context.findings.add(
                 "freed-columns-in-use",
                 f"{actor(what.cta, warp)} frees {what.count} columns from {what.start} with "
                 f" {at(by.operation)}, and {deed(access)} some of them; {_missing(access.flight)}",
-                codes, what.cta, warp, WARNING if read and not self.context.strict else None,
+                codes, what.cta, warp, severity,
             )  # fmt: skip
+
+
+def _told(flight: Flight, view: View) -> int:
+    """The epoch of the issuing warp up to which this is told of an operation: by any of its lanes where all of them
+    issued it together, and so have gone on behind it."""
+    if flight.starts.parts != "warp":
+        return view.c[flight.me]
+    return max([view.c[flight.me], *(part.epoch for part in view.parts.get(flight.me, ()))])
 
 
 def _place(cells: Cells, hits: np.ndarray) -> str:

@@ -49,9 +49,9 @@ class Findings:
         advice, if the rule's own advice covers another case.
         """
         key = self.key(rule, codes)
-        if key in self._found:
+        if self._as_bad(key, severity or RULES[rule].severity):
             self._again[key] += 1
-        elif len(self._found) < LIMIT:
+        elif key in self._found or len(self._found) < LIMIT:
             self._found[key] = Finding(
                 rule, message, severity or RULES[rule].severity, locations=tuple(dict.fromkeys(map(place, codes))),
                 cta=cta.index if cta else None, warp=warp, sides=sides or sides_of(codes, cta, warp), address=address,
@@ -60,12 +60,19 @@ class Findings:
             if self.heard is not None:
                 self.heard(rule, message, cta, warp)
 
-    def seen(self, rule: str, codes: tuple[Operation, ...]) -> bool:
-        """True if the finding is known already, and counts it. This avoids building its message."""
+    def seen(self, rule: str, codes: tuple[Operation, ...], severity: str | None = None) -> bool:
+        """True if the finding is known already, and counts it. This avoids building its message.
+
+        `severity`: if it is not the rule's own. The finding may be known as a warning and be an error this time.
+        """
         key = self.key(rule, codes)
-        known = key in self._found
+        known = self._as_bad(key, severity or RULES[rule].severity)
         self._again[key] += known
         return known
+
+    def _as_bad(self, key: tuple[str, object, object], severity: str) -> bool:
+        found = self._found.get(key)
+        return found is not None and (found.severity == "error" or severity != "error")
 
     def raise_to_error(self, rule: str, codes: tuple[Operation, ...], more: str = "") -> None:
         """Turn a warning into an error, and extend its message."""
