@@ -10,7 +10,11 @@ jnp = jax.numpy
 
 import warploom  # noqa: E402
 import warploom.jax as wj  # noqa: E402
+from tests.errors import refused  # noqa: E402
 from warploom.errors import ArgumentError  # noqa: E402
+from warploom.integrations.jax import calls  # noqa: E402
+from warploom.integrations.xla_ffi import Call  # noqa: E402
+from warploom.isa import dtypes  # noqa: E402
 
 pytestmark = pytest.mark.full
 
@@ -78,6 +82,55 @@ def test_logarithms_have_a_gradient():
     for mine, other in zip(*(jax.grad(each, (0, 1))(q, sinks) for each in (ours, exact)), strict=True):
         mine, other = np.asarray(mine, np.float32), np.asarray(other, np.float32)
         assert np.linalg.norm(mine - other) <= 0.015 * np.linalg.norm(other)
+
+
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="this JAX has no jax.shard_map")
+@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_under_shard_map_results_and_gradients_vary_as_the_arrays_do(shared: bool):
+    """Of one device, which has all rules of types that several have. shared: every device has the same keys."""
+    q, k, v, _ = given()
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("x",))
+    each, same = jax.sharding.PartitionSpec(None, "x"), jax.sharding.PartitionSpec()
+    specs = (each, same, same) if shared else (each,) * 3
+    mapped = jax.shard_map(lambda *x: wj.attention(*x, causal=True), mesh=mesh, in_specs=specs, out_specs=each)
+    loss = lambda call: lambda *arrays: (call(*arrays).astype(jnp.float32) ** 2).sum()  # noqa: E731
+    plain = lambda *arrays: wj.attention(*arrays, causal=True)  # noqa: E731
+    found, wanted = (jax.grad(loss(call), range(3))(q, k, v) for call in (mapped, plain))
+    for mine, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_numbers_of_numpy_are_numbers_and_eight_bits_have_no_gradient():
+    q, k, v, _ = given()
+    wanted = wj.attention(q, k, v, causal=True, scale=float(np.float32(0.3)), window=(5, 0), softcap=2.0)
+    found = wj.attention(q, k, v, causal=np.bool_(True), scale=np.float32(0.3), window=(np.int64(5), np.int32(0)),
+                         softcap=np.float64(2.0))  # fmt: skip
+    np.testing.assert_array_equal(found, wanted)
+    eight = [x.astype(jnp.float8_e4m3fn) for x in (q, k, v)]
+    assert wj.attention(*eight).dtype == jnp.bfloat16
+    with refused("argument-type"):
+        jax.grad(lambda q: wj.attention(q, *eight[1:]).astype(jnp.float32).sum())(eight[0])
+
+
+def test_what_only_arrays_with_memory_have_is_refused_while_tracing():
+    q, k, v, _ = given()
+    lengths = np.array([20], np.int32)
+    with refused("argument-type"):
+        jax.jit(lambda q: warploom.attention_decode(q[:, :, :1], k, v, lengths))(q)
+    with refused("argument"):
+        warploom.attention(q, k, v, score_mod=lambda s, b, h, i, j: s)
+
+
+def test_a_launch_of_another_type_is_not_taken_for_one_that_came_before(monkeypatch):
+    """On a GPU calls of a kind that came before only move; bf16 and f16 of one shape are two kinds."""
+    handlers, kinds = object.__new__(calls.Handlers), []
+    handlers._ready = {}
+    monkeypatch.setattr(calls, "_device", lambda pointers: 0)
+    monkeypatch.setattr(handlers, "_made", lambda call, kind, *rest: kinds.append(kind))
+    for dtype in (dtypes.bf16, dtypes.f16, dtypes.bf16):
+        memory = (calls.Memory(1 << 20, (1, 2, 40, 64), dtype),)
+        handlers.on_gpu(Call(memory, memory, {"call": "the same"}, lambda: 0))
+    assert kinds[0] == kinds[2] != kinds[1]
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ object is recognised by the module of its class, and its own methods are called.
 from __future__ import annotations
 
 import ctypes
+import sys
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -236,6 +237,12 @@ def _torch_to_numpy(tensor: Any, dtype: DType) -> np.ndarray:
 
 def _jax_view(array: Any, name: str) -> ArrayView:
     """A JAX array. It is immutable by contract, so it may be read but not be an explicit output."""
+    if isinstance(array, sys.modules["jax"].core.Tracer):
+        raise ArgumentTypeError(
+            f"argument `{name}` is a JAX array that is being traced, which has no memory yet",
+            expected="an array outside of jit, grad and vmap", got=str(array),
+            hint="warploom.jax.matmul, linear and attention are for traced arrays",
+        )  # fmt: skip
     devices = list(array.devices()) if hasattr(array, "devices") else []
     if len(devices) != 1:
         raise _wrong_device(

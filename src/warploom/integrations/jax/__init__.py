@@ -33,7 +33,7 @@ from ...runtime.arrays import ArrayView, view
 from ...runtime.launch_template import Launched
 from ..xla_ffi import Call, Memory
 from .attention import attend as attend  # `operators` looks it up here
-from .calls import ALIGNED, Handlers, seen
+from .calls import ALIGNED, Handlers, seen, varying
 
 __all__ = ["linear", "matmul"]
 
@@ -71,7 +71,7 @@ def matmul(a: Any, b: Any, **options: Any) -> Any:
     request = checked(arrays, options)
     if "residual" in arrays:
         arrays["c"] = arrays.pop("residual")
-    arrays = {name: arrays[name] for name in ("a", "b", *ARRAYS) if name in arrays}
+    arrays = varying({name: arrays[name] for name in ("a", "b", *ARRAYS) if name in arrays})
     wanted = options.get("out_dtype")
     out = None if wanted is None else dtypes.of(wanted).name
     accumulate = options.get("accumulate", DEFAULTS["accumulate"])
@@ -217,6 +217,7 @@ def _call(static: tuple[Any, ...], arrays: dict[str, Any]) -> Any:
     shape = jax.ShapeDtypeStruct((*batch, a.shape[-2], n + wide), jnp.dtype(dtypes.torch_name(out)))
     options = json.dumps({"names": names, "transposed": by_rows, "options": options_of(static)})
     result = jax.ffi.ffi_call(TARGET, shape, vmap_method="sequential")(*given.values(), call=options)
+    result = varying(result, given)
     return result[..., :n] if wide else result
 
 

@@ -20,11 +20,11 @@ from ...isa import dtypes
 from ...kernels.hopper.attention_backward import PADDED
 from ...operators.attention.calls import outputs, run
 from ...operators.attention.gradients import check_differentiable, gradients
-from ...operators.attention.request import read
+from ...operators.attention.request import WIDE, check_types, read, window_of
 from ...runtime.arrays import ArrayView
 from ...runtime.launch_template import Launched
 from ..xla_ffi import Call, Memory
-from .calls import Handlers, seen
+from .calls import Handlers, seen, varying
 
 FORWARD, BACKWARD = "warploom_attention", "warploom_attention_backward"
 OPTIONS = ("causal", "scale", "window", "softcap", "layout")
@@ -42,17 +42,24 @@ def attention(
     `out=`, and functions of scores and masks are not taken.
     """
     arrays = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks})
-    window = tuple(window) if isinstance(window, list) else window
-    static = (causal, scale, window, softcap, layout)
-    checked(arrays, static)
-    out, lse = _attention(static, return_lse, arrays)
+    checked(arrays, (causal, scale, window, softcap, layout))
+    numbers = [None if each is None else float(each) for each in (scale, softcap)]
+    edges = None if window is None else tuple(-1 if edge is None else edge for edge in window_of(window, bool(causal)))
+    static = (causal if isinstance(causal, str) else bool(causal), numbers[0], edges, numbers[1], layout)
+    out, lse = _attention(static, return_lse, varying(arrays))
     return (out, lse) if return_lse else out
 
 
 def attend(
-    q: Any, k: Any, v: Any, *, out: Any = None, lse: Any = None, config: Any = None, **options: Any
+    q: Any, k: Any, v: Any, *, out: Any = None, lse: Any = None, config: Any = None, score_mod: Any = None,
+    mask_mod: Any = None, block_mask: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
     """A call of `warploom.attention` with JAX arrays."""
+    if any(each is not None for each in (score_mod, mask_mod, block_mask)):
+        raise ArgumentError(
+            "functions of scores and masks are not taken with JAX arrays", expected="causal=, window= and softcap=",
+            hint="warploom.attention of NumPy arrays or torch tensors takes them",
+        )  # fmt: skip
     if out is not None or lse is not None or config is not None:
         raise ArgumentError(
             "attention of JAX arrays makes its own results", expected="no out=, lse= and config=",
@@ -77,17 +84,20 @@ def _attention(static: tuple[Any, ...], logarithms: bool, arrays: dict[str, Any]
     if "sinks" in given:
         given["sinks"] = given["sinks"].astype(jnp.float32)
     shapes = (
-        jax.ShapeDtypeStruct(request.shape, arrays["q"].dtype),
+        jax.ShapeDtypeStruct(request.shape, jnp.dtype(dtypes.torch_name(request.of.result))),
         jax.ShapeDtypeStruct(request.lse_shape, jnp.float32), jax.ShapeDtypeStruct((1,), jnp.uint32),
     )  # fmt: skip
     call = jax.ffi.ffi_call(
         FORWARD, shapes, vmap_method="sequential", input_output_aliases={len(given): len(shapes) - 1}
     )  # fmt: skip
     out, lse, _ = call(*given.values(), jnp.zeros((1,), jnp.uint32), call=_text(static, (*given, "counter")))
-    return out, lse
+    result: tuple[Any, Any] = varying((out, lse), arrays)
+    return result
 
 
 def _forward(static: tuple[Any, ...], logarithms: bool, arrays: dict[str, Any]) -> tuple[Any, Any]:
+    views = {name: seen(Memory(0, jnp.shape(arrays[name]), dtypes.of(arrays[name].dtype)), name) for name in "qkv"}
+    check_types(views, WIDE)
     check_differentiable("cuda" if jax.default_backend() == "gpu" else "cpu", 0)
     out, lse = _attention(static, logarithms, arrays)
     return (out, lse), (arrays, out, lse)
@@ -103,7 +113,7 @@ def _backward(
     rows = jax.ShapeDtypeStruct((batch, heads, -(-queries // PADDED) * PADDED), jnp.float32)
     shapes = (*(jax.ShapeDtypeStruct(given[name].shape, out.dtype) for name in ("q", "k", "v")), rows, rows)
     call = jax.ffi.ffi_call(BACKWARD, shapes, vmap_method="sequential")
-    dq, dk, dv, _, delta = call(*given.values(), call=_text(static, tuple(given)))
+    dq, dk, dv, _, delta = varying(call(*given.values(), call=_text(static, tuple(given))), given)
     found = {"q": dq, "k": dk, "v": dv}
     if "sinks" in arrays:
         sinks = arrays["sinks"].astype(jnp.float32)

@@ -30,6 +30,29 @@ def seen(
     )  # fmt: skip
 
 
+def varying(values: Any, like: Any = None) -> Any:
+    """The arrays of a tree, said to differ along every axis of a `shard_map` along which any of them does.
+
+    like: arrays whose axes count, too: a call of XLA's does not say of its results what its arguments vary along.
+    """
+    axes = frozenset[str]().union(*(_axes(each) for each in jax.tree.leaves((values, like))))
+    return jax.tree.map(lambda each: _cast(each, axes - _axes(each)), values) if axes else values
+
+
+def _axes(array: Any) -> frozenset[str]:
+    kind = jax.typeof(array) if hasattr(jax, "typeof") else None  # of versions without it nothing varies
+    found = getattr(kind, "manual_axis_type", None)
+    axes: frozenset[str] = getattr(kind, "vma", frozenset()) if found is None else found.varying
+    return axes
+
+
+def _cast(array: Any, axes: frozenset[str]) -> Any:
+    if not axes:
+        return array
+    pcast = getattr(jax.lax, "pcast", None)
+    return jax.lax.pvary(array, tuple(axes)) if pcast is None else pcast(array, tuple(axes), to="varying")
+
+
 def _host(memory: Memory) -> np.ndarray:
     size = int(np.prod(memory.shape)) * memory.dtype.bytes
     if not size:
@@ -72,7 +95,7 @@ class Handlers:
         stream = call.stream()
         memories = (*call.arguments, *call.results)
         pointers = tuple(memory.pointer for memory in memories)
-        kind = call.text["call"], tuple((memory.shape, memory.pointer % ALIGNED) for memory in memories)
+        kind = call.text["call"], tuple((each.dtype.name, each.shape, each.pointer % ALIGNED) for each in memories)
         device = _device(pointers)
         ready = self._ready.get((kind, device, pointers))
         if ready is None:
