@@ -122,6 +122,23 @@ def test_tensors_that_want_gradients_are_refused_in_the_same_words(function: Any
     assert isinstance(found.value, (ArgumentError, ArgumentTypeError))
 
 
+GIVEN = {"out": array(1, 2, 8, 64), "lse": np.zeros((1, 2, 8), np.float32), "grad": array(1, 2, 8, 64)}
+ROWS = {"out": array(8, 2, 64), "lse": np.zeros((1, 2, 8), np.float32), "grad": array(8, 2, 64)}
+
+
+@pytest.mark.parametrize("change", each(
+    *NUMBERS, *({name: wrong} for name in GIVEN for wrong in (None, "x", [1.0], array(1, 2, 7, 64))),
+    {"lse_grad": "x"}, {"lse_grad": array(1, 2, 8)}, {"lse": np.zeros((1, 2, 8))}, {"grad": np.zeros((1, 2, 8, 64))},
+))  # fmt: skip
+@pytest.mark.parametrize("varlen", [False, True])
+def test_gradients_refuse(varlen: bool, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warploom.operators.attention.gradients.launch", calls.launch)
+    function = warploom.attention_varlen_backward if varlen else warploom.attention_backward
+    with pytest.raises((ArgumentError, ArgumentTypeError)) as found:
+        function(**((VARLEN | ROWS if varlen else FORWARD | GIVEN) | change))
+    assert found.value.code
+
+
 def test_empty_batches_launch_nothing_and_give_what_they_should() -> None:
     for name, shape in (("q", (0, 2, 8, 64)), ("q", (1, 0, 8, 64)), ("q", (1, 2, 0, 64))):
         batch = {"k": array(0, 1, 8, 64), "v": array(0, 1, 8, 64)} if not shape[0] else {}
