@@ -77,7 +77,7 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
             with producer(warpgroup, few):
                 load(chosen, call, fixed, ring, block)
             for me in each_consumer(warpgroup, chosen.consumers, many):
-                consume(of, chosen, call, fixed, ring, block, me, sums)
+                Consumer(of, chosen, call, fixed, ring, block, me, sums).run()
 
         here = Here(grid, call["Q"], ends=call.get("q_ends"))
         if not of.varlen:
@@ -118,82 +118,125 @@ def load(config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring:
         start -= config.tile
 
 
-def consume(
-    of: Attention, config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline, block: Block,
-    me: int, sums: Register | None = None,
-) -> None:  # fmt: skip
-    """A consumer. sums: where the block's sequence begins in lse2 and delta."""
-    leader, state = ring.leader(), ring.consumer_state()
-    (scores,), (gradients,) = (wgmma_accumulators(QUERY_ROWS, config.tile) for _ in range(2))
-    (out,) = wgmma_accumulators(QUERY_ROWS, of.depth)
-    s, result, store = Fragment(scores), Fragment(out), WholeStore(call["dQ"], 1 + me)
-    turned = ring.tiles["k"].transposed()
-    first = block.row + QUERY_ROWS * me
-    rows = [row.view(s32) + first for row in s.rows]
-    line = (block.batch * call["Q"].shape[2] + block.head).to(u64) * call["delta"].shape[2]
-    line = line if sums is None else line + sums
-    lse2, delta = (
-        [ptx.load(f32, ptx.addr(call[name].pointer() + (line + row.view(u32)) * 4)) for row in rows]
-        for name in ("lse2", "delta")
-    )
-    functions = Modified(of, call, block.batch.view(s32)) if modified(of) else None
-    accumulate = reg.predicate(False)
-    held = fixed.consumer_wait(fixed.consumer_state())
-    q, o = (held.tiles[name].rows(QUERY_ROWS * me, QUERY_ROWS) for name in ("q", "o"))
+class Consumer:
+    """A consumer: dQ of 64 queries of a block.
 
-    def step(start: Register, masked: bool) -> None:
-        stage = ring.consumer_wait(state)
-        ptx.wgmma.fence()
-        wgmma_block(scores, q.first_k(of.depth), stage.k.first_k(of.depth), accumulate=False)
-        ptx.wgmma.commit_group()
-        wgmma_block(gradients, o.first_k(of.columns), stage.v.first_k(of.columns), accumulate=False)
-        ptx.wgmma.commit_group()
-        ptx.wgmma.wait_group(0 if functions else 1)
-        if functions is not None:
-            functions.apply(
-                scores, gradients, block.head.view(s32),
-                lambda index: At(rows[index // 2 % 2], s.column_of(index).view(s32) + start),
-                lambda index: delta[index // 2 % 2],
-            )  # fmt: skip
+    Args:
+        sums: where the block's sequence begins in lse2 and delta; None where each has its own batch.
+    """
+
+    def __init__(
+        self, of: Attention, config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline,
+        block: Block, me: int, sums: Register | None,
+    ) -> None:  # fmt: skip
+        self.of, self.config, self.call, self.ring, self.block = of, config, call, ring, block
+        self.leader, self.state = ring.leader(), ring.consumer_state()
+        (self.scores,), (self.gradients,) = (wgmma_accumulators(QUERY_ROWS, config.tile) for _ in range(2))
+        (self.out,) = wgmma_accumulators(QUERY_ROWS, of.depth)
+        self.s, self.result, self.store = Fragment(self.scores), Fragment(self.out), WholeStore(call["dQ"], 1 + me)
+        self.turned = ring.tiles["k"].transposed()
+        self.first = block.row + QUERY_ROWS * me
+        self.rows = [row.view(s32) + self.first for row in self.s.rows]
+        self.lse2, self.delta = self.load_sums(sums)
+        self.functions = Modified(of, call, block.batch.view(s32)) if modified(of) else None
+        self.accumulate = reg.predicate(False)
+        held = fixed.consumer_wait(fixed.consumer_state())
+        self.q, self.o = (held.tiles[name].rows(QUERY_ROWS * me, QUERY_ROWS) for name in ("q", "o"))
+
+    def load_sums(self, sums: Register | None) -> tuple[list[Register], ...]:
+        """lse2 and delta of this thread's two rows."""
+        block, call = self.block, self.call
+        line = (block.batch * call["Q"].shape[2] + block.head).to(u64) * call["delta"].shape[2]
+        line = line if sums is None else line + sums
+        return tuple(
+            [ptx.load(f32, ptx.addr(call[name].pointer() + (line + row.view(u32)) * 4)) for row in self.rows]
+            for name in ("lse2", "delta")
+        )
+
+    def run(self) -> None:
+        """All tiles of keys that the block sees."""
+        block = self.block
+        start = block.start.copy()
+        for count, masked in ((block.above + 1, True), (block.full, False), (block.low, True)):
+            if count is block.low and not self.of.below:
+                continue
+            for _ in ptx.range(count):
+                self.step(start, masked)
+                start -= self.config.tile
+        self.finish()
+
+    def step(self, start: Register, masked: bool) -> None:
+        """A tile of keys, from `start` on."""
+        stage = self.ring.consumer_wait(self.state)
+        self.multiply(stage)
+        ptx.wgmma.wait_group(0 if self.functions else 1)
+        if self.functions is not None:
+            self.apply_functions(self.functions, start)
         if masked:
-            stop = [block.keys] * 2
-            if block.last is not None:
-                stop = [ptx.math.min(block.keys, row + block.last + 1) for row in rows]
-            begin = None if block.first is None else [row + block.first - start for row in rows]
-            s.keep_columns([bound - start for bound in stop], begin)
-        for index, score in enumerate(scores):
-            score.set(weight(score, call["scale"], lse2[index // 2 % 2]))
+            self.hide(start)
+        for index, score in enumerate(self.scores):
+            score.set(weight(score, self.call["scale"], self.lse2[index // 2 % 2]))
         ptx.wgmma.wait_group(0)
-        for index, (score, gradient) in enumerate(zip(scores, gradients, strict=True)):
-            if functions is not None:
+        self.differentiate()
+        self.add_keys()
+        self.ring.consumer_release(self.state, leader=self.leader)
+        self.ring.advance(self.state, branch=False)
+        self.accumulate.set(True)
+
+    def multiply(self, stage: Any) -> None:
+        """S = Q Kᵀ and dP = dO Vᵀ, a group of wgmmas each."""
+        ptx.wgmma.fence()
+        wgmma_block(self.scores, self.q.first_k(self.of.depth), stage.k.first_k(self.of.depth), accumulate=False)
+        ptx.wgmma.commit_group()
+        wgmma_block(self.gradients, self.o.first_k(self.of.columns), stage.v.first_k(self.of.columns), accumulate=False)
+        ptx.wgmma.commit_group()
+
+    def apply_functions(self, functions: Modified, start: Register) -> None:
+        """The caller's functions, of S and of what it gets."""
+        functions.apply(
+            self.scores, self.gradients, self.block.head.view(s32),
+            lambda index: At(self.rows[index // 2 % 2], self.s.column_of(index).view(s32) + start),
+            lambda index: self.delta[index // 2 % 2],
+        )  # fmt: skip
+
+    def hide(self, start: Register) -> None:
+        """-inf where a query does not see a key."""
+        block = self.block
+        stop = [block.keys] * 2
+        if block.last is not None:
+            stop = [ptx.math.min(block.keys, row + block.last + 1) for row in self.rows]
+        begin = None if block.first is None else [row + block.first - start for row in self.rows]
+        self.s.keep_columns([bound - start for bound in stop], begin)
+
+    def differentiate(self) -> None:
+        """dS = P (dP - delta), in the place of P."""
+        for index, (score, gradient) in enumerate(zip(self.scores, self.gradients, strict=True)):
+            if self.functions is not None:
                 score.set(weighted(score, gradient))
             else:
-                score.set(score * (gradient - delta[index // 2 % 2]))
-        weights = s.as_a(of.dtype)
+                score.set(score * (gradient - self.delta[index // 2 % 2]))
+
+    def add_keys(self) -> None:
+        """dQ += dS K; the product is complete."""
+        weights = self.s.as_a(self.of.dtype)
         ptx.wgmma.fence()
-        wgmma_block(out, weights, turned[state.index].rows(0, of.depth), accumulate=accumulate)
+        keys = self.turned[self.state.index].rows(0, self.of.depth)
+        wgmma_block(self.out, weights, keys, accumulate=self.accumulate)
         ptx.wgmma.commit_group()
         ptx.wgmma.wait_group(0)
-        ring.consumer_release(state, leader=leader)
-        ring.advance(state, branch=False)
-        accumulate.set(True)
 
-    start = block.start.copy()
-    for count, masked in ((block.above + 1, True), (block.full, False), (block.low, True)):
-        if count is block.low and not of.below:
-            continue
-        for _ in ptx.range(count):
-            step(start, masked)
-            start -= config.tile
-    result.scale_rows([call["factor"]] * 2)
-    row = from_(block.query_begin, first)
+    def finish(self) -> None:
+        """dQ to memory, through that of its queries."""
+        block, result = self.block, self.result
+        result.scale_rows([self.call["factor"]] * 2)
+        row = from_(block.query_begin, self.first)
 
-    def whole() -> None:
-        store.store(out, q, lambda column: (column, block.head, row, block.batch))
+        def whole() -> None:
+            self.store.store(self.out, self.q, lambda column: (column, block.head, row, block.batch))
 
-    if not of.varlen:
-        whole()
-    else:
-        rows_of = Rows(first, block.query_begin, block.queries, block.head, call["Q"].shape[2])
-        store_part(whole, call["dQ"], result, rows_of, of.head_dim)
-    store.finish()
+        if not self.of.varlen:
+            whole()
+        else:
+            rows = Rows(self.first, block.query_begin, block.queries, block.head, self.call["Q"].shape[2])
+            store_part(whole, self.call["dQ"], result, rows, self.of.head_dim)
+        self.store.finish()
