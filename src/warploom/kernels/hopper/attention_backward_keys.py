@@ -84,7 +84,7 @@ def build(of: Attention, config: BackwardConfig | None = None, parts: str = "bot
             with producer(warpgroup, few):
                 load(chosen, call, fixed, ring, vectors, place)
             for me in each_consumer(warpgroup, chosen.consumers, many):
-                consume(of, chosen, call, fixed, ring, vectors, place, me, parts, own)
+                Consumer(of, chosen, call, fixed, ring, vectors, place, me, parts, own).run()
 
         here = Here(grid, call["K"], ends=call.get("k_ends"))
         if not of.varlen:
@@ -234,107 +234,138 @@ def by_column(vector: SharedArray, state: State, fragment: Fragment) -> Iterator
             yield atom + index, pair[index % 2]
 
 
-def consume(
-    of: Attention, config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline,
-    vectors: dict[str, SharedArray], place: Place, me: int, parts: str,
-    own: Callable[[], Own] | None = None,
-) -> None:  # fmt: skip
-    """A consumer. own: finds its sequence anew, at the end: registers are for sums meanwhile."""
-    with_dk, with_dv = parts != "dV", parts != "dK"
-    leader, state = ring.leader(), ring.consumer_state()
-    (scores,) = wgmma_accumulators(QUERY_ROWS, config.tile)
-    (gradients,) = wgmma_accumulators(QUERY_ROWS, config.tile)
-    (dv,) = wgmma_accumulators(QUERY_ROWS, of.columns, zero=True)
-    (dk,) = wgmma_accumulators(QUERY_ROWS, of.depth, zero=True)
-    s, ds = Fragment(scores), Fragment(gradients)
-    turned = {name: ring.tiles[name].transposed() for name in ("q", "o")}
-    held = fixed.consumer_wait(fixed.consumer_state())
-    k, v = (held.tiles[name].rows(QUERY_ROWS * me, QUERY_ROWS) for name in ("k", "v"))
-    key = place.row + QUERY_ROWS * me
-    keys = [row.view(s32) + key for row in s.rows]
+class Consumer:
+    """A consumer: dK and dV of 64 keys of a block.
 
-    functions = Modified(of, call, place.batch.view(s32)) if modified(of) else None
+    Args:
+        parts: which of the two: "both", "dK" or "dV".
+        own: finds its sequence anew, at the end: registers are for sums meanwhile.
+    """
 
-    def step(query: Register, masked: bool, head: Register | None = None) -> None:
-        stage = ring.consumer_wait(state)
-        ptx.wgmma.fence()
-        wgmma_block(scores, k.first_k(of.depth), stage.q.first_k(of.depth), accumulate=False)
-        ptx.wgmma.commit_group()
-        if with_dk:
-            wgmma_block(gradients, v.first_k(of.columns), stage.o.first_k(of.columns), accumulate=False)
-            ptx.wgmma.commit_group()
-        ptx.wgmma.wait_group(1 if with_dk and functions is None else 0)
-        if functions is not None:
+    def __init__(
+        self, of: Attention, config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline,
+        vectors: dict[str, SharedArray], place: Place, me: int, parts: str, own: Callable[[], Own] | None,
+    ) -> None:  # fmt: skip
+        self.of, self.config, self.call, self.ring, self.vectors = of, config, call, ring, vectors
+        self.place, self.me, self.own = place, me, own
+        self.with_dk, self.with_dv = parts != "dV", parts != "dK"
+        self.leader, self.state = ring.leader(), ring.consumer_state()
+        (self.scores,) = wgmma_accumulators(QUERY_ROWS, config.tile)
+        (self.gradients,) = wgmma_accumulators(QUERY_ROWS, config.tile)
+        (self.dv,) = wgmma_accumulators(QUERY_ROWS, of.columns, zero=True)
+        (self.dk,) = wgmma_accumulators(QUERY_ROWS, of.depth, zero=True)
+        self.s, self.ds = Fragment(self.scores), Fragment(self.gradients)
+        self.turned = {name: ring.tiles[name].transposed() for name in ("q", "o")}
+        held = fixed.consumer_wait(fixed.consumer_state())
+        self.k, self.v = (held.tiles[name].rows(QUERY_ROWS * me, QUERY_ROWS) for name in ("k", "v"))
+        self.key = place.row + QUERY_ROWS * me
+        self.keys = [row.view(s32) + self.key for row in self.s.rows]
+        self.functions = Modified(of, call, place.batch.view(s32)) if modified(of) else None
+
+    def run(self) -> None:
+        """All tiles of queries that see the block, of one query head after the other."""
+        place, phases = self.place, self.phases()
+        for member in ptx.range(place.group):
+            head = (place.kv_head * place.group + member).view(s32) if self.functions is not None else None
+            for begin, end, masked in phases:
+                for number in ptx.range(begin, end):
+                    self.step(number * self.config.tile, masked, head)
+        if self.with_dk:
+            Fragment(self.dk).scale_rows([self.call["factor"]] * 2)
+        for name, acc, memory, wanted in (
+            ("dV", self.dv, self.v, self.with_dv), ("dK", self.dk, self.k, self.with_dk)
+        ):  # fmt: skip
+            if wanted:
+                self.store(name, acc, memory)
+
+    def phases(self) -> list[tuple[Register, Register, bool]]:
+        """Tiles of queries from and to, and whether they are masked."""
+        place, of = self.place, self.of
+        if self.own is not None and (of.above or of.below):  # no register for where they begin
+            return [(place.begin, place.end, True)]
+        return [*([(place.begin, place.clear, True)] if of.above else []), (place.clear, place.low, False),
+                *([(place.low, place.end, True)] if of.below else [])]  # fmt: skip
+
+    def step(self, query: Register, masked: bool, head: Register | None) -> None:
+        """A tile of queries, from `query` on."""
+        self.multiply(self.ring.consumer_wait(self.state))
+        ptx.wgmma.wait_group(1 if self.with_dk and self.functions is None else 0)
+        if self.functions is not None:
             assert head is not None
-            deltas = dict(by_column(vectors["delta"], state, ds)) if with_dk else {}
-            functions.apply(
-                scores, gradients, head, lambda index: At(s.column_of(index).view(s32) + query, keys[index // 2 % 2]),
-                deltas.__getitem__ if with_dk else None,
-            )  # fmt: skip
-        if masked:  # rows are keys here: query i sees key j where i >= j - last, and i <= j - first
-            last, first = place.last, place.first
-            stop = [reg.scalar(s32, init=config.tile)] * 2
-            if first is not None:
-                stop = [row - first + 1 - query for row in keys]
-            s.keep_columns(stop, [row - last - query for row in keys] if last is not None else None)
-        for at, lse2 in by_column(vectors["lse2"], state, s):
-            scores[at].set(weight(scores[at], call["scale"], lse2))
-        p = s.as_a(of.dtype) if with_dv else []
+            self.apply_functions(self.functions, query, head)
+        if masked:
+            self.hide(query)
+        for at, lse2 in by_column(self.vectors["lse2"], self.state, self.s):
+            self.scores[at].set(weight(self.scores[at], self.call["scale"], lse2))
+        p = self.s.as_a(self.of.dtype) if self.with_dv else []
         ptx.wgmma.wait_group(0)
-        if with_dv:
-            ptx.wgmma.fence()
-            wgmma_block(dv, p, turned["o"][state.index].rows(0, of.columns))
-            ptx.wgmma.commit_group()
-        if with_dk:
-            if functions is not None:
-                for score, gradient in zip(scores, gradients, strict=True):
-                    gradient.set(weighted(score, gradient))
-            else:
-                for at, delta in by_column(vectors["delta"], state, ds):
-                    gradients[at].set(scores[at] * (gradients[at] - delta))
-            weights = ds.as_a(of.dtype)
-            ptx.wgmma.fence()
-            wgmma_block(dk, weights, turned["q"][state.index].rows(0, of.depth))
-            ptx.wgmma.commit_group()
+        if self.with_dv:
+            self.add(self.dv, p, "o", self.of.columns)
+        if self.with_dk:
+            self.differentiate()
+            self.add(self.dk, self.ds.as_a(self.of.dtype), "q", self.of.depth)
         ptx.wgmma.wait_group(0)
         ptx.fence.proxy_async_shared_cta()  # lse2 and delta were read by every thread; one of them tells the producer
-        ptx.bar.sync(1 + me, WARPGROUP)
-        ring.consumer_release(state, leader=leader)
-        ring.advance(state, branch=False)
+        ptx.bar.sync(1 + self.me, WARPGROUP)
+        self.ring.consumer_release(self.state, leader=self.leader)
+        self.ring.advance(self.state, branch=False)
 
-    phases = [(place.clear, place.low, False)]
-    if own is not None and (of.above or of.below):  # no register for where they begin
-        phases = [(place.begin, place.end, True)]
-    else:
-        phases = [*([(place.begin, place.clear, True)] if of.above else []), *phases,
-                  *([(place.low, place.end, True)] if of.below else [])]  # fmt: skip
-    for member in ptx.range(place.group):
-        head = (place.kv_head * place.group + member).view(s32) if functions is not None else None
-        for begin, end, masked in phases:
-            for number in ptx.range(begin, end):
-                step(number * config.tile, masked, head)
-    if with_dk:
-        Fragment(dk).scale_rows([call["factor"]] * 2)
-    for name, acc, memory, wanted in (("dV", dv, v, with_dv), ("dK", dk, k, with_dk)):
-        if wanted:
-            store_keys(call, name, acc, memory, place, key, me, own)
+    def multiply(self, stage: Any) -> None:
+        """Sᵀ = K Qᵀ and dPᵀ = V dOᵀ, a group of wgmmas each."""
+        ptx.wgmma.fence()
+        wgmma_block(self.scores, self.k.first_k(self.of.depth), stage.q.first_k(self.of.depth), accumulate=False)
+        ptx.wgmma.commit_group()
+        if self.with_dk:
+            columns = self.of.columns
+            wgmma_block(self.gradients, self.v.first_k(columns), stage.o.first_k(columns), accumulate=False)
+            ptx.wgmma.commit_group()
 
+    def apply_functions(self, functions: Modified, query: Register, head: Register) -> None:
+        """The caller's functions, of Sᵀ and of what it gets."""
+        deltas = dict(by_column(self.vectors["delta"], self.state, self.ds)) if self.with_dk else {}
+        functions.apply(
+            self.scores, self.gradients, head,
+            lambda index: At(self.s.column_of(index).view(s32) + query, self.keys[index // 2 % 2]),
+            deltas.__getitem__ if self.with_dk else None,
+        )  # fmt: skip
 
-def store_keys(
-    call: dict[str, Any], name: str, acc: RegisterArray, memory: TileSlice, place: Place, key: Register, me: int,
-    find: Callable[[], Own] | None,
-) -> None:  # fmt: skip
-    """A consumer's 64 rows of dK or dV, from `key` on."""
-    store, heads = WholeStore(call[name], 1 + me), call["K"].shape[2]
-    if find is None:
-        store.store(acc, memory, lambda column: (column, place.kv_head, key, place.batch))
-    else:
-        own = find()
-        rows = Rows(own.row + QUERY_ROWS * me, own.key_begin, own.keys, own.here.head(), heads)
-        row, batch = rows.first + own.key_begin, reg.scalar(u32, init=0)
+    def hide(self, query: Register) -> None:
+        """-inf where a query does not see a key. Rows are keys here: query i sees key j where i >= j - last, and
+        i <= j - first."""
+        last, first = self.place.last, self.place.first
+        stop = [reg.scalar(s32, init=self.config.tile)] * 2
+        if first is not None:
+            stop = [row - first + 1 - query for row in self.keys]
+        self.s.keep_columns(stop, [row - last - query for row in self.keys] if last is not None else None)
 
-        def whole() -> None:
-            store.store(acc, memory, lambda column: (column, rows.head, row, batch))
+    def differentiate(self) -> None:
+        """dSᵀ = Pᵀ (dPᵀ - delta), in the place of dPᵀ."""
+        if self.functions is not None:
+            for score, gradient in zip(self.scores, self.gradients, strict=True):
+                gradient.set(weighted(score, gradient))
+        else:
+            for at, delta in by_column(self.vectors["delta"], self.state, self.ds):
+                self.gradients[at].set(self.scores[at] * (self.gradients[at] - delta))
 
-        store_part(whole, call[name], Fragment(acc), rows, call[name].shape[3])
-    store.finish()
+    def add(self, sums: RegisterArray, parts: list[Any], ring: str, columns: int) -> None:
+        """dV += Pᵀ dO, or dK += dSᵀ Q: a group of wgmmas."""
+        ptx.wgmma.fence()
+        wgmma_block(sums, parts, self.turned[ring][self.state.index].rows(0, columns))
+        ptx.wgmma.commit_group()
+
+    def store(self, name: str, acc: RegisterArray, memory: TileSlice) -> None:
+        """64 rows of dK or dV, through the memory of their keys or values."""
+        call, place = self.call, self.place
+        store, heads = WholeStore(call[name], 1 + self.me), call["K"].shape[2]
+        if self.own is None:
+            store.store(acc, memory, lambda column: (column, place.kv_head, self.key, place.batch))
+        else:
+            own = self.own()
+            rows = Rows(own.row + QUERY_ROWS * self.me, own.key_begin, own.keys, own.here.head(), heads)
+            row, batch = rows.first + own.key_begin, reg.scalar(u32, init=0)
+
+            def whole() -> None:
+                store.store(acc, memory, lambda column: (column, rows.head, row, batch))
+
+            store_part(whole, call[name], Fragment(acc), rows, call[name].shape[3])
+        store.finish()
