@@ -39,6 +39,7 @@ from benchmarks import tensor_parallel_cases as contenders
 from benchmarks import tensor_parallel_more
 from benchmarks.tensor_parallel_cases import TOLERANCE, Contest
 from benchmarks.tensor_parallel_machine import Call, Case, Gpus, Processes, build_ahead
+from warploom.collective.reduce.peers import FORMS as SUMS
 from warploom.settings import GATHERS, SCATTERS
 
 ROUNDS, CALLS = 9, 10
@@ -51,7 +52,7 @@ FEW = [(m, n, k) for n, k in ((8192, 28672), (8192, 8192), (4096, 14336)) for m 
 """Products of few rows."""
 SMALL = [(16, 32, 64)]
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", *tensor_parallel_more.KINDS)
-FORMS = tuple(dict.fromkeys((*GATHERS, *SCATTERS)))
+FORMS = (*GATHERS, *SCATTERS, *SUMS)
 PATIENCE_S = "20"
 """How long a kernel waits for another GPU here."""
 HUNG_S = 60

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.tensor_parallel_machine import Call, Gpus
+from warploom.collective.reduce.peers import FORMS
 from warploom.settings import GATHERS, SCATTERS
 
 TOLERANCE = 0.02
@@ -158,6 +159,9 @@ def all_reduce(machine: Gpus, m: int, n: int, k: int, forms: Sequence[str]) -> C
 
         calls["torch one-shot"] = lambda: of_symmetric(torch.ops.symm_mem.one_shot_all_reduce)
         calls["torch two-shot"] = lambda: of_symmetric(torch.ops.symm_mem.two_shot_all_reduce_)
+    for form in FORMS:
+        if form in forms:
+            calls[f"warploom {form}"] = lambda form=form: ours.matmul_all_reduce(a, b, out=outs["warploom"], by=form)  # type: ignore[misc]
     expected = a.float() @ b.float()
     dist.all_reduce(expected)
     config = gemm_all_reduce.choose(m, n, k // world, machine.sms())

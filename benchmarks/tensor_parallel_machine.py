@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from typing import Any
 
+from warploom.collective.reduce.peers import FORMS
 from warploom.kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter, ranked_tile
 from warploom.kernels.hopper.description import Fusion, Product
 from warploom.settings import GATHERS, SCATTERS
@@ -157,8 +158,7 @@ def kernels(case: Case, world: int, sms: int) -> list[tuple[str, dict[str, Any]]
             made.append(("scatter", {**of_all, "own_last": "last" in by}))
     elif kind == "all-reduce":
         tile = gemm_all_reduce.choose(m, n, k // world, sms, product, None)
-        form = gemm_all_reduce.form_of(m, n, world, tile)
-        made.append(("sum", {"ranks": world, "product": product, "config": tile, "form": form}))
+        made = [("sum", {"ranks": world, "product": product, "config": tile, "form": form}) for form in FORMS]
     return made
 
 

@@ -57,19 +57,19 @@ class Rank:
         parts = [x.float() @ w.float().mT for x, w in zip(a, b, strict=True)]
         return sum(part * (1 if scales is None else scales[at]) for at, part in enumerate(parts))
 
-    def gathered(self, dtype=BF16, rows=M):
+    def gathered(self, dtype=BF16, rows=M, by=None):
         a, b = self.operands(dtype, rows)
-        found = distributed.all_gather_matmul(a[self.rank], b[self.rank].mT)
+        found = distributed.all_gather_matmul(a[self.rank], b[self.rank].mT, by=by)
         return far(found, torch.cat(a).float() @ b[self.rank].float().mT)
 
-    def scattered(self, dtype=BF16, rows=M):
+    def scattered(self, dtype=BF16, rows=M, by=None):
         a, b = self.operands(dtype, rows)
-        found = distributed.matmul_reduce_scatter(a[self.rank], b[self.rank].mT)
+        found = distributed.matmul_reduce_scatter(a[self.rank], b[self.rank].mT, by=by)
         return far(found, self.total(a, b).chunk(self.world)[self.rank])
 
-    def summed(self, dtype=BF16, rows=5, group=None, others=None):
+    def summed(self, dtype=BF16, rows=5, group=None, others=None, by=None):
         a, b = self.operands(dtype, rows)
-        found = distributed.matmul_all_reduce(a[self.rank], b[self.rank].mT, group)
+        found = distributed.matmul_all_reduce(a[self.rank], b[self.rank].mT, group, by=by)
         others = range(self.world) if others is None else others
         return far(found, self.total([a[each] for each in others], [b[each] for each in others]))
 
@@ -221,7 +221,8 @@ def values(here: Rank) -> dict[str, float]:
         "many rows": partial(here.gathered, rows=300), "one row": partial(here.gathered, rows=1),
         **{f"scaled {what} {rows}": partial(here.scaled, what, rows)
            for what in ("gather", "scatter", "sum") for rows in (False, True)},
-        "on its way": here.on_its_way,
+        "gathered by copies": partial(here.gathered, by="copy"), "scattered staged": partial(here.scattered, by="staged"),
+        "summed in two shots": partial(here.summed, by="two_shots"), "on its way": here.on_its_way,
         "experts": partial(here.experts, False), "experts silu": partial(here.experts, False, "silu"),
         "experts of eight bits": partial(here.experts, True),
         **{f"plan {sequence} {autocast}": partial(here.plan, sequence, autocast)
@@ -263,7 +264,7 @@ def test_products_of_the_cpu_are_those_of_the_kernels_and_faults_are_named(world
     for rank, lines in enumerate(spawn(worker, world, tmp_path)):
         said = {kind: [line.partition(" ")[2] for line in lines if line.startswith(kind)]
                 for kind in ("value", "refused", "fault")}  # fmt: skip
-        assert len(said["value"]) == {1: 22, 2: 23, 4: 25}[world]
+        assert len(said["value"]) == {1: 25, 2: 26, 4: 28}[world]
         for line in said["value"]:
             name, away = line.split("|")
             assert float(away) < TOLERANCE, name

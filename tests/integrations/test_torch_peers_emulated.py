@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 
 from tests.integrations.test_torch_distributed import Alone  # noqa: E402
 from warploom import H200  # noqa: E402
+from warploom.collective.reduce.peers import FORMS  # noqa: E402
 from warploom.collective.tile import watch  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError, PeerError  # noqa: E402
 from warploom.integrations.torch import distributed, experts, peer_experts, peer_launch, symm_mem, symmetric  # noqa: E402
@@ -296,9 +297,18 @@ def test_tiles_are_sent_as_the_call_says_and_sums_have_the_same_bits(group, by):
     assert near(torch.cat(found), sum(parts))
 
 
-def test_a_form_that_nobody_knows_is_refused(group):
+@pytest.mark.parametrize("by", FORMS)
+def test_sums_travel_as_the_call_says_and_have_the_same_bits(group, by):
+    a, b = each(lambda seed: normal(8, 128, seed=seed)), each(lambda seed: normal(64, 128, seed=9 + seed).mT)
+    found = group.call(lambda x, w: distributed.matmul_all_reduce(x, w, by=by), a, b)
+    parts = [(x.float() @ w.float()).to(BF16).float() for x, w in zip(a, b, strict=True)]
+    assert torch.equal(*found) and near(found[0], sum(parts))
+
+
+@pytest.mark.parametrize("what", peer_launch.LAUNCHES)
+def test_a_form_that_nobody_knows_is_refused(group, what):
     with pytest.raises(ArgumentError) as caught:
-        distributed.all_gather_matmul(normal(16, 64), normal(64, 64).mT, by="pigeons")
+        getattr(distributed, what)(normal(16, 64), normal(64, 64).mT, by="pigeons")
     assert caught.value.code == "unknown-name"
 
 

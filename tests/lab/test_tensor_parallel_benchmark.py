@@ -84,7 +84,7 @@ def test_kernels_that_are_built_ahead_are_those_of_the_forms():
     assert {options["config"] for _, options in scatter} == {
         ranked_tile.choose(512, 8192, 4, 132), ranked_tile.choose(512, 8192, 4, 132, staged=True)
     }  # fmt: skip
-    assert len(tensor_parallel_machine.kernels(("all-reduce", 16, 8192, 28672), 4, 132)) == 1
+    assert len(tensor_parallel_machine.kernels(("all-reduce", 16, 8192, 28672), 4, 132)) == 3
 
 
 @pytest.mark.slow

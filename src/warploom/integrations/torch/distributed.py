@@ -91,8 +91,9 @@ def matmul_reduce_scatter(
 
 
 def matmul_all_reduce(
-    a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None, config: FreeTileConfig | None = None
-) -> Tensor:
+    a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None, config: FreeTileConfig | None = None,
+    by: str | None = None,
+) -> Tensor:  # fmt: skip
     """The sum over all ranks of A B, on every rank, for few rows of A; for many, scatter and gather.
 
     The parts are rounded to the type of the result and added in f32 in the order of the ranks: the same bits on all
@@ -104,10 +105,12 @@ def matmul_all_reduce(
         group: the process group, the default one by default.
         out: (M, N), contiguous.
         config: a tile in place of the one that is chosen, the same on all ranks.
+        by: how sums travel: "flagged", words with flags; "one_shot", everything to all; or "two_shots", tiles to an
+            owner and back. By default what suits the sizes.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
-    return _call("matmul_all_reduce", a, b, group, out, config=config)
+    return _call("matmul_all_reduce", a, b, group, out, config=config, by=by)
 
 
 def scaled_matmul_all_reduce(
@@ -233,20 +236,18 @@ def _register() -> Any:
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
 
     def of(what: str) -> None:
-        formed = what != "matmul_all_reduce"
-
         def run(a: Tensor, b: Tensor, group: str, by: str | None = None) -> Tensor:
-            return LAUNCHES[what](group_of(group), a, b, **({"by": by} if formed else {}))
+            return LAUNCHES[what](group_of(group), a, b, by=by)
 
         def fake(a: Tensor, b: Tensor, group: str, by: str | None = None) -> Tensor:
             return a.new_empty((_rows(what, a.shape[0], group_of(group).ranks), b.shape[1]))
 
         def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
             grads = _GRADIENTS[what](*ctx.saved_tensors, grad.contiguous(), ctx.group, ctx.needs_input_grad[:2])
-            return *grads, None, *((None,) if formed else ())
+            return *grads, None, None
 
-        more = ", str? by=None" if formed else ""
-        define(library, f"{what}(Tensor a, Tensor b, str group{more}) -> Tensor", run, fake, backward, _setup)
+        schema = f"{what}(Tensor a, Tensor b, str group, str? by=None) -> Tensor"
+        define(library, schema, run, fake, backward, _setup)
 
     for each in LAUNCHES:
         of(each)

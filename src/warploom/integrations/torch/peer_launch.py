@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from ...collective.reduce.peers import FORMS
 from ...collective.tile import watch
 from ...collective.tile.rounds import STATE_WORDS
 from ...errors import ArgumentError, ArgumentTypeError
@@ -149,10 +150,13 @@ def matmul_reduce_scatter(
 
 def matmul_all_reduce(
     known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, config: FreeTileConfig | None = None,
-    end: End = PLAIN,
+    end: End = PLAIN, by: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The sum over all ranks of A B, on every rank. `end`: scales, if any; no bias."""
-    form, tensors = ("matmul_all_reduce", config, end.out_dtype), (a, b, *end.tensors())
+    """The sum over all ranks of A B, on every rank. `end`: scales, if any; no bias. by: one of `FORMS`, or the one that
+    suits the sizes."""
+    if by is not None:
+        chosen("by", by, by, FORMS)
+    form, tensors = ("matmul_all_reduce", config, by, end.out_dtype), (a, b, *end.tensors())
     found, out = peer_again.again(known, form, tensors, out)
     if found is not None:
         return found
@@ -168,7 +172,7 @@ def matmul_all_reduce(
         collectives.meet(known, ("matmul_all_reduce", rows, depth, columns, str((a.dtype, b.dtype)), *end.name()))
         return collectives.matmul_all_reduce(known, a, b, end, result)
     config = config or gemm_all_reduce.choose(rows, columns, depth, sms_of(a.device), product, fusion.scales)
-    shape = gemm_all_reduce.form_of(rows, columns, ranks, config)
+    shape = by or gemm_all_reduce.form_of(rows, columns, ranks, config)
 
     def wanted() -> Wanted:
         memory = gemm_all_reduce.memory(rows, columns, ranks, config, shape)
@@ -176,7 +180,7 @@ def matmul_all_reduce(
             (memory.slots,), torch.int32, memory.signals, memory.launches, memory.record, lambda index: index % ranks
         )
 
-    call = ("matmul_all_reduce", rows, depth, columns, str((a.dtype, b.dtype)), config.name(), *end.name())
+    call = ("matmul_all_reduce", rows, depth, columns, str((a.dtype, b.dtype)), config.name(), shape, *end.name())
     exchange = known.exchange(call, a.device, wanted)
     kernel = gemm_all_reduce.build(ranks, product, config, form=shape, scales=fusion.scales)
     given = (a.detach(), weight.detach(), *exchange.arguments(), *end.arguments((-1,)), known.rank)
