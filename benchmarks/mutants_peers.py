@@ -33,6 +33,7 @@ from benchmarks.zoo.mutate import Mutant
 from benchmarks.zoo.mutations import MUTATIONS, ORDERS, Facts, Mutation, Rewrite
 from tests.kernels import test_all_reduce as all_reduce
 from tests.kernels import test_expert_parallel as experts
+from tests.kernels import test_tensor_parallel as plain
 from tests.kernels import test_tensor_parallel_scaled as scaled
 from warploom import asm
 from warploom.asm.nodes import Instruction, Register, Statement
@@ -59,14 +60,18 @@ OWN_RESULT = "the last stores are to this GPU's own result, complete when the ke
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *(
         (name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA)
-        for name in ("expert parallel", "all-gather", "reduce-scatter", ONE_SHOT, TWO_SHOTS, FLAGGED)
+        for name in ("expert parallel", "all-gather", plain.COPIED, "reduce-scatter", ONE_SHOT, TWO_SHOTS, FLAGGED)
     ),
     *((ONE_SHOT, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (3, 8)),
     *((TWO_SHOTS, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (5, 12)),
     ("expert parallel", "drop-barrier", "bar.warp.sync#3", NEXT),
     ("expert parallel", "signal-of-own-gpu", f"{POLL}#4", OWN),
     ("expert parallel", "signal-of-own-gpu", "red.release.sys.global.add.u32#2", OWN),
-    *(("all-gather", "wait-for-reads-only", f"cp.async.bulk.wait_group#{at}", OWN_RESULT) for at in (0, 1)),
+    *(
+        (name, "wait-for-reads-only", f"cp.async.bulk.wait_group#{at}", OWN_RESULT)
+        for name in ("all-gather", plain.COPIED)
+        for at in (0, 1)
+    ),
     *(("reduce-scatter", "drop-proxy-fence", f"fence.proxy.async#{at}", IMPLICIT) for at in range(4)),
     *(
         ("reduce-scatter", kind, f"cp.async.bulk.wait_group.read#{at}", WAITED)
@@ -147,6 +152,9 @@ def subjects() -> dict[str, Peers]:
 
         return run
 
+    def copied(text: str | None = None, **options: Any) -> tuple[Any, list[np.ndarray]]:
+        return plain.run_copied(2, 80, 96, DEEP, text, calls=2, **options)[1], []
+
     def scatter(**options: Any) -> tuple[Any, list[np.ndarray]]:
         return scaled.scatter(2, 80, 96, DEEP, scaled.ROW, calls=2, **options)[0], []
 
@@ -174,6 +182,7 @@ def subjects() -> dict[str, Peers]:
     return {
         "expert parallel": Peers(_module(experts.built(2, 2)), routings),
         "all-gather": Peers(_module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True)), gathers),
+        plain.COPIED: Peers(_module(plain.built(plain.COPIED, 2)), (copied,)),
         "reduce-scatter": Peers(_module(scaled.built("reduce-scatter", 2, scaled.ROW, mean=False)), (scatter,)),
         **{
             name: Peers(_module(all_reduce.built(SUMMED, 2, form)), (summed(form),))

@@ -221,7 +221,8 @@ def values(here: Rank) -> dict[str, float]:
         "many rows": partial(here.gathered, rows=300), "one row": partial(here.gathered, rows=1),
         **{f"scaled {what} {rows}": partial(here.scaled, what, rows)
            for what in ("gather", "scatter", "sum") for rows in (False, True)},
-        "gathered by copies": partial(here.gathered, by="copy"), "scattered staged": partial(here.scattered, by="staged"),
+        "gathered by copies": partial(here.gathered, by="copy"),
+        "scattered staged": partial(here.scattered, by="staged"),
         "summed in two shots": partial(here.summed, by="two_shots"), "on its way": here.on_its_way,
         "experts": partial(here.experts, False), "experts silu": partial(here.experts, False, "silu"),
         "experts of eight bits": partial(here.experts, True),
