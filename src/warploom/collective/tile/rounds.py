@@ -73,31 +73,33 @@ class Rounds:
     def finish(self) -> None:
         """Finish the launch, in one thread of each CTA, after all of the CTA's work. The last CTA increments the launch
         number and adds to counter `rank` of every GPU: this GPU has read what was sent to it."""
-        with ptx.if_(self._is_last()):
-            self._count_up()
+        last, launch = self._is_last()
+        with ptx.if_(last):
+            self._count_up(launch)
 
     def finish_together(self, flags: Register | int, count: Register) -> None:
         """`finish`, on all GPUs together. The last CTA first resets `count` flags from counter `flags` on to 0, and at
         the end waits for all GPUs. So no GPU still reads what the next launch's copies write."""
-        ranks = len(self.counters)
-        with ptx.if_(self._is_last()):
+        last, launch = self._is_last()
+        with ptx.if_(last):
             own = self.counters.pointer(self.rank)
             for index in ptx.range(count, unroll=False):
                 ptx.store(ptx.addr(own + (index + flags) * u32.bytes), reg.scalar(u32, init=0))
-            launch = self.launch()
-            self._count_up()
-            for owner in range(ranks):
+            self._count_up(launch)
+            for owner in range(len(self.counters)):
                 self._wait(reg.scalar(u32, init=owner), launch + 1)
 
-    def _is_last(self) -> Predicate:
-        """True for the last CTA of the grid that calls this; it then sees what the other CTAs did."""
+    def _is_last(self) -> tuple[Predicate, Register]:
+        """True for the last CTA of the grid that calls this, which then sees what the other CTAs did; and the launch
+        number."""
         ctas = ptx.special.nctaid.x()
-        done = ptx.atomic.inc(ptx.addr(self.state.pointer() + u32.bytes), ctas - 1, order="acq_rel")
-        return done == ctas - 1
+        state, launch = self.state.pointer(), self.launch()
+        done = ptx.atomic.inc(ptx.addr(state + u32.bytes), ctas - 1, order="acq_rel")
+        return done == ctas - 1, launch
 
-    def _count_up(self) -> None:
+    def _count_up(self, launch: Register) -> None:
         """Increment the launch number, and tell all GPUs that this GPU has read what was sent to it."""
-        ptx.store(ptx.addr(self.state.pointer()), self.launch() + 1)
+        ptx.store(ptx.addr(self.state.pointer()), launch + 1)
         for owner in range(len(self.counters)):
             target = ptx.addr(self.counters.pointer(owner) + self.rank * u32.bytes)
             ptx.inst("red.release.sys.global.add.u32", target, 1)
