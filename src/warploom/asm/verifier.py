@@ -72,7 +72,7 @@ class _Verifier:
         self.by_constants: set[tuple[Any, ...]] = set()  # forms whose validity depends on their constants
         self.target: Arch | None = None
         self.scope = module_scope(module)
-        self.near: SourceLocation | None = None  # of the last instruction: labels and declarations have none
+        self.near: SourceLocation | None = None  # of the last instruction; labels and declarations have none
 
     def run(self) -> list[VerificationError]:
         self.target, wrong = target_of(self.module, self.machine)
@@ -134,7 +134,7 @@ class _Verifier:
         for name in dict.fromkeys(scope.duplicates):
             meaning, where = scope.names[name], near
             again = [at for at, item in enumerate(statements) if isinstance(item, Label) and item.name == name][1:]
-            if again:  # a label stands in front of an instruction
+            if again:  # a label precedes an instruction
                 behind = (item.location for item in statements[again[0] :] if isinstance(item, Instruction))
                 where = next(behind, near)
             self._note(f"the {meaning.kind} {name!r} is declared twice in one block of {function}", where=where)

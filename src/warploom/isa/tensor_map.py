@@ -37,6 +37,7 @@ class TensorMapSpec:
     """A tensor map without its base address. `validate` checks it; nothing is checked before.
 
     Attributes:
+        dtype: type of one element.
         dims: extents in elements, innermost first; 1 to 5 entries.
         strides: bytes from one index to the next of dimensions 1, 2, …; one entry fewer than `dims`.
         box: extents of the box that one copy moves, in elements, innermost first.

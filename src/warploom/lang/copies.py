@@ -72,8 +72,9 @@ class Bulk:
             coord: coordinates of the box's first element, innermost dimension first.
             mbar: barrier that counts the bytes of the whole box, including parts outside the array (filled with zeros).
             multicast: mask of the CTAs of the cluster that receive the box, at the same offset, each on its own
-            barrier. cache_hint: an L2 policy (64-bit register or number). group: 2 allows a barrier in the other CTA of
-            the pair (.cta_group::2, sm_100).
+                barrier.
+            cache_hint: an L2 policy (64-bit register or number).
+            group: 2 allows a barrier in the other CTA of the pair (.cta_group::2, sm_100).
 
         `tensor_1d` to `tensor_5d` are the same for arrays of that many dimensions.
         """

@@ -1,4 +1,4 @@
-"""`ptx.special`: special registers, read where the call is written.
+"""`ptx.special`: special registers, read at the call.
 
 `ptx.special.tid.x()` is one mov from %tid.x into a new register (PTX ISA 10).
 """

@@ -106,10 +106,13 @@ class Tcgen05:
                 and b and from `scales`.
             scales: the scale factors of a and b, `tcgen05.Scales`.
             collector: use of A in the collector buffer: "fill", "use", "lastuse", "discard"; with `ws`, of B:
-            "b0::fill" … lanes: 32-bit registers that disable lanes of D: 4 (8 in a pair). scale_d: d is divided by two
-            to this power before the addition. ws: .ws: allows M = 32, and columns that are taken as zero. metadata: for
-            a sparse A: a holds half of its elements, b is twice as deep (`tile[stage].k(i, 2)`). selector: 1 if the
-            metadata of 16- and 32-bit types is in the column after `metadata`. negate: whether to negate a, and b.
+                "b0::fill" …
+            lanes: 32-bit registers that disable lanes of D: 4 (8 in a pair).
+            scale_d: d is divided by two to this power before the addition.
+            ws: .ws: allows M = 32, and columns that are taken as zero.
+            metadata: for a sparse A: a holds half of its elements, b is twice as deep (`tile[stage].k(i, 2)`).
+            selector: 1 if the metadata of 16- and 32-bit types is in the column after `metadata`.
+            negate: whether to negate a, and b.
             idesc: the instruction descriptor, instead of the derived one.
 
         Asynchronous: `commit` before any thread reads d or overwrites a and b. PTX ISA 9.7.16.10.9.

@@ -44,17 +44,19 @@ class Wgmma:
         """wgmma.mma_async.sync.aligned: d = scale_a * a @ scale_b * b + (d if scale_d else 0), by four warps together.
 
         Args:
-            shape: (64, n, k); n a multiple of 8, at most 256; k of one instruction (32 bytes' worth, 64 with
-            `metadata`). dtype_d, dtype_a, dtype_b: types of accumulator and operands. d: the thread's accumulators: n/2
-            registers of f32 or s32, n/4 of packed f16. a: a tile or slice of 64 rows and depth k, a b64 descriptor, or
-            a RegisterArray of 4 registers. b: a tile or slice of n rows and depth k, or a b64 descriptor. scale_d: a
-            Python bool or a predicate. scale_a, scale_b: 1 or -1. trans_a, trans_b: 1 for MN-major operands in shared
-            memory (16-bit types only). Tiles imply them; a contradicting
-                value is an error.
+            shape: (64, n, k); n a multiple of 8, at most 256; k of one instruction (32 bytes' worth, 64 with metadata).
+            dtype_d, dtype_a, dtype_b: types of accumulator and operands.
+            d: the thread's accumulators: n/2 registers of f32 or s32, n/4 of packed f16.
+            a: a tile or slice of 64 rows and depth k, a b64 descriptor, or a RegisterArray of 4 registers.
+            b: a tile or slice of n rows and depth k, or a b64 descriptor.
+            scale_d: a Python bool or a predicate.
+            scale_a, scale_b: 1 or -1.
+            trans_a, trans_b: 1 for MN-major operands in shared memory (16-bit types only). Tiles imply them; a
+                contradicting value is an error.
             metadata: for wgmma.mma_async.sp: a is 2:4 sparse, its tile has depth k / 2, and this b32 register of each
                 thread names the stored elements (PTX ISA 9.7.15.6.1, `isa.fragments.warpgroup_metadata`).
             selector: which two of four adjacent threads provide the metadata, 0 or 1; for bytes all four do, and it is
-            0.
+                0.
 
         Asynchronous: before a wait_group, do not access `d`, `metadata` or `a`'s registers, and do not overwrite the
         tiles.

@@ -87,7 +87,7 @@ class LaunchQueue:
         granted = ptx.clusterlaunchcontrol.is_canceled(response)
         first, _, _ = ptx.clusterlaunchcontrol.first_ctaid(response)
         number.set(first // self.ctas if self.ctas > 1 else first)
-        ptx.fence.proxy_async()  # the next answer overwrites what was read here
+        ptx.fence.proxy_async()  # the next response overwrites this one
         speaks = None
         if whole_warp:
             ptx.inst.bar.warp.sync(-1)

@@ -111,7 +111,7 @@ _FLOAT = (
         _AMPERE,
         needs=_FINITE,
     ),
-    # ptxas also rounds up and down and flushes, where neither .relu nor .satfinite stands.
+    # ptxas also accepts rounding up and down and flushing, without .relu and .satfinite.
     _form("directed.bf16.f32", ".rnd{.ftz}.bf16.f32", ">d:bf16, a:f32", {"rnd": "rm rp"}, _AMPERE),
     _form("ftz.bf16.f32", ".rnd.ftz.bf16.f32", ">d:bf16, a:f32", {"rnd": "rn rz"}, _AMPERE),
     # to a wider format, exactly

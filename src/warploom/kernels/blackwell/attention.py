@@ -68,7 +68,7 @@ class Barriers:
 
 @dataclass
 class Cta:
-    """What the roles share."""
+    """The data that the roles share."""
 
     of: Attention
     config: Config

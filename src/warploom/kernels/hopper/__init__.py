@@ -1,1 +1,1 @@
-"""The finished Hopper kernels, each built from a description: what is multiplied, what is fused, which tiles."""
+"""The finished Hopper kernels, each built from a description of its product, its fusion and its tiles."""

@@ -35,7 +35,7 @@ MOST_OF_FUSED = {
 }  # fmt: skip
 """Accumulators per thread, at most, with a fused epilogue, by kernel schedule and split tail (whose code has the
 epilogue twice). First number: a light epilogue. Second: two vectors along the columns, a gate, C or the maximum (160
-then for an eight-bit D). A staggered consumer with a gate or C spills at any size, because its stores stand between
+then for an eight-bit D). A staggered consumer with a gate or C spills at any size, because its stores are between
 wgmmas in flight; so does a split tail with a gate, C or the maximum. Tried with ptxas 13.0:
 `tests/operators/test_fits.py`."""
 MOST_OF_THREE = 96
@@ -101,12 +101,12 @@ class Config(Configuration):
 
     @property
     def output_tile(self) -> tuple[int, int]:
-        """Rows and columns of D that a CTA computes at one time."""
+        """Rows and columns of D that a CTA computes at a time."""
         return self.tile_m, self.tile_n
 
     @property
     def cluster_tile(self) -> tuple[int, int]:
-        """Rows and columns that the CTAs of a cluster compute at one time."""
+        """Rows and columns that the CTAs of a cluster compute at a time."""
         return cluster_tile((self.tile_m, self.tile_n), self.ctas, self.multicast)
 
     def shared_bytes(self, product: Product, fusion: Fusion = _PLAIN) -> int:

@@ -28,7 +28,7 @@ RESERVED = 1 << 10
 MOST_STAGES = 24
 MOST_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64), 4: (48, 48)}
 """Accumulators per thread, at most, by consumers: not persistent, persistent. This is what ptxas 13.0 fits into the
-registers of so many threads without a spill."""
+registers of that many threads without a spill."""
 MOST_MOVED = {2: 144, 3: 96}
 """Accumulators per thread, at most, if registers move from a producer warpgroup to the consumers (setmaxnreg)."""
 MOVED_REGISTERS = {2: (24, 240), 3: (32, 160)}

@@ -1,4 +1,4 @@
-"""What a free tile's kernel is launched with: A, W and D as the kernel sees them, its grid and its resources."""
+"""The launch of a free tile's kernel: its arguments A, W and D, its grid and its resources."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Rung 19: stmatrix; a warp writes 16 x 16 of its result in one instruction.
 
 Idea       A thread holds pairs of columns of C, 4 bytes in bf16, so rung 17 takes one store per pair and row: 64 for a
-           tile of 64 x 256. stmatrix is the inverse of ldmatrix: each lane gives the address of one row of 16 bytes,
+           tile of 64 x 256. stmatrix is the inverse of ldmatrix: each lane passes the address of one row of 16 bytes,
            and the hardware moves every lane's pairs there, in 16 instructions.
 Reuses     CONSUMERS of rung 12, CTAS and produce of rung 15, the registers of rung 16, Config, declare and consume of
            rung 17, BITS of rung 18

@@ -1,4 +1,4 @@
-"""Rung 21: tiles of 256 x 192; the fewest bytes into shared memory for each product.
+"""Rung 21: tiles of 256 x 192; the fewest bytes into shared memory per product.
 
 Idea       A large product on an H200 is limited by power, and after the multiplications, the transfer from L2 to shared
            memory takes the most. A tile of 128 x 256 fills 384 rows of k for 32768 products, one of 256 x 192 fills 448
