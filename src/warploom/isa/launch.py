@@ -48,8 +48,8 @@ def broken_limit(
 
 
 def registers_for(target: Arch, threads: int, ctas: int = 1) -> int:
-    """Registers that each thread may have if `ctas` CTAs of `threads` threads must fit on an SM: a multiple of 8, at most
-    the target's limit per thread."""
+    """Registers that each thread may have if `ctas` CTAs of `threads` must fit on an SM: a multiple of 8, at most the
+    target's limit per thread."""
     warps = -(-threads // WARP) * ctas
     each = target.registers_per_cta // PARTITIONS // -(-warps // PARTITIONS)
     return min(target.registers_per_thread, each // REGISTER_UNIT * REGISTER_UNIT // WARP)
