@@ -20,7 +20,7 @@ _TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class Message:
-    """One message. level: "error", "fatal", "warning" or "info"; line: 0 where none is named; code: "C7510" or ""."""
+    """One message. level: "error", "fatal", "warning" or "info"; line: 0 if none is named; code: "C7510" or ""."""
 
     line: int
     level: str

@@ -25,7 +25,7 @@ from .recipe import recipe
 from .work import Work
 
 BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION"}
-"""Of torch.nn.attention.SDPBackend."""
+"""Name of each backend in torch.nn.attention.SDPBackend."""
 OWN_BF16 = "own-bf16"
 
 

@@ -53,7 +53,7 @@ class AttentionOperands:
 
 
 def make(problem: AttentionWork, sets: int = 0, device: str = "cuda", seed: int = 0) -> list[AttentionOperands]:
-    """That many sets; 0: more than any L2 cache holds."""
+    """Make `sets` sets of operands; 0: more than any L2 cache holds."""
     seeds = range(seed, seed + (sets or sets_of(problem)))
     if isinstance(problem, ForwardProblem):
         return [forward(problem, device, each) for each in seeds]

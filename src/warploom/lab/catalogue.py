@@ -189,7 +189,7 @@ def draw(
     seed: int, count: int, models: Sequence[Model] | None = None, *, like: GemmWork | None = None,
     layouts: Sequence[str] = ("forward",), least: int = 1, most: int = MOST_ROWS,
 ) -> tuple[GemmWork, ...]:  # fmt: skip
-    """That many distinct products, the same for the same seed.
+    """Draw `count` distinct products, the same ones for the same seed.
 
     Args:
         models: to draw from; the catalogue's by default.

@@ -61,7 +61,7 @@ class Contender:
 
 
 def installed(package: str) -> bool:
-    """Whether a package can be imported."""
+    """Return whether a package can be imported."""
     try:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):

@@ -111,7 +111,7 @@ class GpuStage(Gpu):
         return spread
 
     def device_kernels(self, prepared: Prepared) -> list[str]:
-        """By torch's profiler, of one call."""
+        """Return the names of the kernels that one call launches, from torch's profiler."""
         profiler = self._torch.profiler
         try:
             with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as profile:

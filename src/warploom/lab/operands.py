@@ -57,7 +57,7 @@ def sets_of(problem: Work) -> int:
 
 
 def make(problem: GemmWork, data: str = "normal", sets: int = 1, device: str = "cuda", seed: int = 0) -> list[Operands]:
-    """That many sets of operands. data: "normal", "zeros" or "small-int" (-2 to 2, whose sums are exact)."""
+    """Make `sets` sets of operands. data: "normal", "zeros" or "small-int" (-2 to 2, whose sums are exact)."""
     import torch
 
     generator = torch.Generator(device=device).manual_seed(seed)

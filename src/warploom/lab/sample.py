@@ -26,7 +26,7 @@ _AGAINST = {"": "cublas", "tensor": "scaled-mm", "row": "scaled-mm-row", "block1
 def suite(
     seed: int = 0, count: int = 200, dtype: str = "bf16", scales: str = "", layouts: Sequence[str] = ("forward",)
 ) -> Suite:
-    """That many products drawn with a seed.
+    """Draw `count` products with a seed.
 
     scales: for eight-bit operands, by default "tensor". Raises ArgumentError for anything that cannot be drawn.
     """

@@ -125,7 +125,7 @@ class Parameter:
     Attributes:
         name: as in the text.
         kind: "pointer" (address of an array), "scalar" (by value) or "tensor_map" (128 bytes by value).
-        dtype: of the scalar, or of the array's elements; None where a text does not say.
+        dtype: of the scalar, or of the array's elements; None if the text does not say.
         argument: the source of the value. pointer, tensor_map: the name of an array. scalar: a size ("M"), a
             stride in elements ("A.stride[0]"), otherwise the name of a scalar argument of the call. Empty: `name`.
         map: for a tensor map: (shape, strides in bytes, dtype) -> TensorMapSpec.

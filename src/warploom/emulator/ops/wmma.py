@@ -1,6 +1,6 @@
-"""wmma: matrices between memory and a warp's registers, and their product. PTX ISA 9.7.14.4.
+"""wmma: loads and stores of matrices in a warp's registers, and their product. PTX ISA 9.7.14.4.
 
-Which thread holds which element is not for programs to know; `isa.fragments.wmma` is this machine's choice.
+PTX leaves it unspecified which thread holds which element; `isa.fragments.wmma` is the emulator's choice.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class _Places:
         self.address = d.address("p")
         self.size = fragment.bits // 8
         self.stride = d.source("stride", dtypes.u32) if d.has("stride") else -1
-        # B is seen transposed, so its rows are the columns that memory has.
+        # B is treated as transposed (n x k), so its rows are the columns in memory.
         by_rows = (d.modifier("layout") == "row") != (name == "b")
         self.outer, self.inner = (fragment.rows, fragment.columns) if by_rows else (fragment.columns, fragment.rows)
         self.least = fragment.shape[1] if by_rows else fragment.shape[0]
 
     def of(self, frame: Frame) -> list[np.ndarray]:
-        """(lanes,) addresses for each element of a thread."""
+        """Return the addresses, (lanes,), of each element that a thread holds."""
         base = self.address.compute(frame)
         stride = np.uint64(self.least) if self.stride < 0 else np.asarray(frame.values[self.stride]).astype(np.uint64)
         places = []
@@ -79,7 +79,7 @@ def load(d: Decode) -> Step:
 
 
 def _joined(elements: np.ndarray) -> np.ndarray:
-    """Elements (…, per register) of 8 bits too as registers (…)."""
+    """Pack elements (…, per register), also 8-bit ones, into registers (…)."""
     return elements.view(np.uint32)[..., 0] if elements.dtype.itemsize == 1 else join(elements)
 
 
@@ -109,7 +109,7 @@ def multiply(d: Decode) -> Step:
     else:
         factor = key
         accumulator = addend = {"f64": "f64", "s8": "s32", "u8": "s32"}.get(key, "f32")
-    # An H200 makes two products with k = 4 of wmma's tf32 (tests/golden/conformance.npz), and one of mma's.
+    # An H200 computes wmma's tf32 as two products with k = 4 (tests/golden/conformance.npz), and mma's as one.
     passes = 2 if factor == "tf32" else 1
     kind = Product(factor, factor, accumulator, "mma", bool(d.modifier("satfinite")), c=addend, passes=passes)
     return product_step(

@@ -99,5 +99,5 @@ def of_w(x: Tensor, dz: Tensor, experts: Tensor, group: str, local: int) -> Tens
 
 
 def fake_of_w(x: Tensor, dz: Tensor, experts: Tensor, group: str, local: int) -> Tensor:
-    """Of its shape and type."""
+    """An empty tensor with the shape and type of the weights' gradient, for torch's tracing."""
     return x.new_empty(local, dz.shape[1], x.shape[1])

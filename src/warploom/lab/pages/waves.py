@@ -48,8 +48,7 @@ def _(m, machine, mo, n, resident, roofline, svg, tile_m, tile_n):
             mo.md(
                 f"{found.rows} x {found.columns} tiles in {found.waves:.2f} waves of {at_a_time}: "
                 f"**{found.efficiency:.1%}** of the peak at most ({found.tile_efficiency:.1%} from tiles beyond the "
-                "edge, "
-                f"{found.wave_efficiency:.1%} from the last wave)."
+                f"edge, {found.wave_efficiency:.1%} from the last wave)."
             ),
             mo.Html(
                 svg.curves(

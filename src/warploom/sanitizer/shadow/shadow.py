@@ -1,9 +1,8 @@
 """Shadow memory: for each granule of a CTA's shared memory, the last write and the reads since.
 
 A granule is 4 bytes, or fewer if the kernel makes narrower accesses. Accesses are numbered in a cluster's list; the
-shadow
-holds these numbers. Reads by asynchronous operations are sets of operations, numbered likewise, because several may
-read a stage at once; reads by warps are epochs, one row for each warp that ever read.
+shadow holds these numbers. Reads by asynchronous operations are sets of operations, numbered likewise, because several
+may read a stage at once; reads by warps are epochs, one row for each warp that ever read.
 """
 
 from __future__ import annotations
