@@ -352,3 +352,16 @@ def test_rows_of_the_result_may_lie_apart(name: str):
         wide[:, 8:80].astype(np.float32), rounded(a.astype(np.float32) @ w.T.astype(np.float32))
     )
     assert (wide[:, :8] == 7).all() and (wide[:, 80:] == 7).all()
+
+
+@pytest.mark.parametrize("old, new", [
+    ("free_tile:swapped=true,tile_m=64,split=2,whole=0", "free_tile:swap_ab=true,tile_m=64,split_k=2,vector_store=0"),
+    ("free_tile:neighbours=2,shared=weights,band=3,persistent=1,cleared=1",
+     "free_tile:cluster=2,multicast=weights,group=3,persistent=1,zero_fill=1"),
+    ("free_tile:moved=true", "free_tile:setmaxnreg=true"),
+    ("small_m:split=4,wide=1", "small_m:split_k=4,vector_store=1"),
+    ("hopper_large:form=ping_pong,slots=1,shared=a", "hopper_large:kernel_schedule=ping_pong,epi_stages=1,multicast=a"),
+])  # fmt: skip
+def test_names_of_earlier_versions_are_read(old: str, new: str):
+    assert any_config(old) == any_config(new)
+    assert any_config(any_config(old).name()) == any_config(new)
