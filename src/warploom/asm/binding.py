@@ -120,7 +120,7 @@ def _refuse_opcode(instruction: Instruction) -> NoReturn:
     base, *modifiers = instruction.modifiers
     rows = table.rows_of(base)
     suggestion = suggest(instruction.opcode)
-    hint = 'if PTX has it, CONTRIBUTING.md says it under "How to add an instruction"'
+    hint = 'if PTX has it, see "How to add an instruction" in CONTRIBUTING.md'
     if suggestion:
         hint = f"the nearest known spelling is `{suggestion}`; {hint}"
     slots = [slot for row in rows for slot in row.modifier_slots]
@@ -212,7 +212,7 @@ class _Binder:
             self._tensor_address(spec, operand)
         elif kind == "sink":
             if not isinstance(operand, Sink):
-                self._fail(f"{self._place(spec)} must be `_`: nothing comes back", "`_`", operand)
+                self._fail(f"{self._place(spec)} must be `_`: there is no result", "`_`", operand)
         elif kind == "label" or kind == "symbol":
             named = isinstance(operand, Register) and not operand.negated and operand.name[0] != "%"
             if not (named or isinstance(operand, Symbol)):
@@ -273,7 +273,7 @@ class _Binder:
             if isinstance(operand, Vector):
                 self._fail(f"{self._place(spec)} is not a vector", "one operand without braces", operand)
             if isinstance(operand, Sink) and not in_pair and self.base not in TAKES_SINK:
-                self._fail(f"the result of `{self.instruction.opcode}` cannot be thrown away", "a register", operand)
+                self._fail(f"the result of `{self.instruction.opcode}` cannot be discarded", "a register", operand)
             if spec.exact or spec.integral or not self._fits(operand, type_name):
                 self._value(spec, operand, type_name, spec.access, register_only=spec.kind == "register")
             return
@@ -309,7 +309,7 @@ class _Binder:
         elif isinstance(operand, Sink):
             skips = self.match.form.key.startswith("st.wide")  # 9.7.9.11: an element that is not written
             if (access != "write" and not skips) or self.base in NO_SINK:
-                self._fail(f"{self._place(spec)} is read, `_` stands for results only", "a register", operand)
+                self._fail(f"{self._place(spec)} is read; `_` is for results only", "a register", operand)
         elif isinstance(operand, (Integer, Float)):
             if access != "read" or register_only:
                 self._fail(f"{self._place(spec)} is a constant", f"a .{type_name} register", operand)

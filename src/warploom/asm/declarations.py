@@ -162,7 +162,7 @@ class DeclarationParser(OperandParser):
         while True:
             text = self.texts[self.at]
             if self.kinds[self.at] == END or (text == ";" and depth):
-                self.fail("an initializer does not end", "`}`" if depth else "`;`")
+                self.fail("an initializer is not terminated", "`}`" if depth else "`;`")
             if depth == 0 and text in (",", ";"):
                 break
             depth += (text in ("{", "(")) - (text in ("}", ")"))

@@ -107,7 +107,7 @@ def limits(module: Module, function: Function, target: Arch | None) -> Iterator[
         sizes = function.directive(name)
         if sizes and math.prod(sizes) > target.threads_per_cta:
             yield VerificationError(
-                f"the kernel {function.name} asks for {math.prod(sizes)} threads in .{name}",
+                f"the kernel {function.name} requests {math.prod(sizes)} threads in .{name}",
                 expected=f"at most {target.threads_per_cta}",
                 code="target-lacks-it",
             )
@@ -175,7 +175,7 @@ def _cluster_directive(
         sizes = function.directive(directive.name) or ()
         if math.prod(sizes) > target.cluster_limit:
             yield VerificationError(
-                f"the kernel {function.name} asks for clusters of {math.prod(sizes)} CTAs",
+                f"the kernel {function.name} requests clusters of {math.prod(sizes)} CTAs",
                 expected=f"at most {target.cluster_limit} on {target}",
                 code="target-lacks-it",
             )

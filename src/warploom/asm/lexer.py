@@ -106,7 +106,7 @@ def _unreadable(source: str, name: str, position: int) -> PtxSyntaxError:
     where = location(source, name, position)
     character = source[position]
     if source.startswith("/*", position):
-        return PtxSyntaxError("a comment does not end", where=where, expected="*/ before the end of the text")
+        return PtxSyntaxError("a comment is not terminated", where=where, expected="*/ before the end of the text")
     if character == '"':
-        return PtxSyntaxError("a string does not end", where=where, expected='a closing " on the same line')
+        return PtxSyntaxError("a string is not terminated", where=where, expected='a closing " on the same line')
     return PtxSyntaxError(f"the character {character!r} has no meaning in PTX here", where=where)

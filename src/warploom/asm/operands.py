@@ -162,7 +162,7 @@ class OperandParser(Cursor):
             self.at += 1  # a negated source of the video instructions, `-%r1.h0`
             inner = self.operand(context)
             if not isinstance(inner, (Register, Raw)):
-                self.fail("only a register or a constant may stand after `-`", index=first)
+                self.fail("only a register or a constant may follow `-`", index=first)
             return Raw(self.tokens.joined(first, self.at))
         return self._constant()
 

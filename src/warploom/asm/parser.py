@@ -113,7 +113,7 @@ class Parser(DeclarationParser):
         directive = None if linkage else self._directive()
         if directive is None:
             self.fail(
-                "this cannot stand outside a function",
+                "this is not allowed outside a function",
                 "`.entry`, `.func` or a variable" if linkage else "`.entry`, `.func`, a variable or a directive",
             )
         return [directive]
@@ -140,7 +140,7 @@ class Parser(DeclarationParser):
         while self.kinds[self.at] == DIRECTIVE:
             directive = self._directive()
             if directive is None:
-                self.fail(f"this cannot stand between the head and the body of {name}", "`{`, `;` or a directive")
+                self.fail(f"this is not allowed between the head and the body of {name}", "`{`, `;` or a directive")
             directives.append(directive)
         body: tuple[Statement, ...] | None = None
         if not self.accept(";"):
@@ -201,7 +201,7 @@ class Parser(DeclarationParser):
         opened = self.at - 1
         while self.texts[self.at] != "}":
             if self.kinds[self.at] == END or self.texts[self.at] == "{":
-                self.fail("a section does not end", f"`}}` for the `{{` of line {self.tokens.line(opened)}")
+                self.fail("a section is not terminated", f"`}}` for the `{{` of line {self.tokens.line(opened)}")
             self.at += 1
         self.at += 1
         starts = self.tokens.starts
@@ -288,7 +288,7 @@ class Parser(DeclarationParser):
         else:
             directive = self._directive()
             if directive is None:
-                self.fail(f"`{text}` cannot stand in a body", "an instruction, a label, a declaration or a directive")
+                self.fail(f"`{text}` is not allowed in a body", "an instruction, a label, a declaration or a directive")
             found.append(directive)
 
     def _guarded(self) -> Instruction:

@@ -145,9 +145,9 @@ def _check_dependency(kernel: Kernel, trace: Trace) -> None:
     waits = (isinstance(s, nodes.Instruction) and s.opcode == "griddepcontrol.wait" for s in statements)
     if kernel.pdl and not any(waits):
         raise TraceError(
-            f"the kernel {kernel.name} is declared with pdl=True and never waits for the kernel before it",
+            f"the kernel {kernel.name} is declared with pdl=True but never waits for the previous kernel",
             where=kernel.location,
-            consequence="it may read memory that the other has not written yet, and write what it still reads",
+            consequence="it may read memory that the previous kernel has not written yet, or overwrite its inputs",
             hint="call ptx.griddepcontrol.wait() before the first access to global memory",
             code="no-dependency-wait",
         )

@@ -122,7 +122,7 @@ def _reopen(trace: Trace, what: str) -> _Branch:
         raise trace.error(
             f"ptx.{what} does not directly follow the block of a ptx.if_",
             code="else-without-if",
-            hint=f"nothing may stand between: with ptx.if_(p): ...  with ptx.{what}(...): ...",
+            hint=f"nothing may come between: with ptx.if_(p): ...  with ptx.{what}(...): ...",
         )
     del statements[len(statements) - len(tail) :]
     trace.branch(branch.end)

@@ -23,7 +23,7 @@ def check_function(function: object) -> None:
     """Refuse anything but a plain function, which has source lines and runs to its end when called."""
     if not inspect.isfunction(function):
         raise misdeclared(
-            "@kernel goes on a Python function",
+            "@kernel decorates a Python function",
             expected="def or lambda",
             got=f"{type(function).__name__} {function!r}"[:80],
         )

@@ -114,7 +114,7 @@ def indexed(trace: Trace, start: int, index: Index, stride: int, count: int, wha
     if isinstance(index, bool) or not isinstance(index, int):
         raise trace.error(f"{what} is indexed by a Python int or a register", got=repr(index))
     if not -count <= index < count:
-        raise trace.error(f"the index is outside of {what}", expected=f"0 to {count - 1}", got=index)
+        raise trace.error(f"the index is outside {what}", expected=f"0 to {count - 1}", got=index)
     return start + index % count * stride, None
 
 
@@ -197,7 +197,7 @@ class BarrierArray:
     def __getitem__(self, index: Index) -> BarrierAddress:
         if isinstance(index, int) and not isinstance(index, bool) and index >= self.buffer.count:
             raise self.trace.error(
-                f"the index is outside of {self.buffer.name}", expected=f"0 to {self.buffer.count - 1}", got=index
+                f"the index is outside {self.buffer.name}", expected=f"0 to {self.buffer.count - 1}", got=index
             )
         offset, base = indexed(self.trace, self.buffer.offset, index, 8, self.buffer.count, self.buffer.name)
         known = (offset - self.buffer.offset) // 8 if base is None else None

@@ -302,4 +302,4 @@ class Trace:
         for scope in reversed(self.scopes):
             if scope.kind == "loop":
                 return scope
-        raise self.error(f"ptx.{what} is outside of every ptx.range and ptx.while_", code="jump-outside-loop")
+        raise self.error(f"ptx.{what} is outside any ptx.range or ptx.while_", code="jump-outside-loop")

@@ -47,7 +47,7 @@ class Product:
                 )  # fmt: skip
         if self.a is not self.b and not (self.a in EIGHT_BIT_FLOATS and self.b in EIGHT_BIT_FLOATS):
             raise ArgumentTypeError(
-                "the types of `a` and `b` do not go together", expected="the same type twice, or two of e4m3 and e5m2",
+                "`a` and `b` have incompatible types", expected="the same type twice, or two of e4m3 and e5m2",
                 got=f"{self.a} and {self.b}", hint="convert one of them",
             )  # fmt: skip
         wanted = (s32,) if self.a is s8 else FLOAT_RESULTS

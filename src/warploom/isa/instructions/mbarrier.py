@@ -34,9 +34,7 @@ _COUNTS = {"count": (range(1, 1 << 64), "1 or more")}
 
 def _together(modifiers: Modifiers) -> str | None:
     if (modifiers.get("sem") is None) != (modifiers.get("scope") is None):
-        return (
-            "the semantics (.release, .relaxed, .acquire) and the scope (.cta, .cluster) go together or stay away both"
-        )
+        return "semantics (.release, .relaxed, .acquire) and scope (.cta, .cluster) are given together or not at all"
     return None
 
 

@@ -96,7 +96,7 @@ def registers(modifiers: Modifiers) -> int:
 def _fits(modifiers: Modifiers) -> str | None:
     each = REGISTERS_OF_X1[str(modifiers["shape"])]
     if registers(modifiers) > MOST_REGISTERS:
-        return f".{modifiers['shape']} goes up to .x{MOST_REGISTERS // each}: a thread gives or gets {each} at .x1"
+        return f".{modifiers['shape']} goes up to .x{MOST_REGISTERS // each}: a thread reads or writes {each} at .x1"
     return None
 
 
