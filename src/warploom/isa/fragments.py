@@ -2,9 +2,9 @@
 
 A `Fragment` gives, for each thread and each element in the order of its registers (low bits first), the element's row
 and column. Every map here follows one pattern: four consecutive threads share a row (A, C, D) or a column (B), each
-with the elements that fit one 32-bit register, and further registers step by 8 rows or by 4 registers' worth of
-columns. PTX ISA 9.7.14.5.1 to .13 (mma.sync), .15 to .17 (ldmatrix), 9.7.15.5.1 (warpgroup). Confirmed on an H200 by
-the zero mismatches of tests/golden.
+with the elements that fit one 32-bit register. Further registers step by 8 rows or by 4 registers' worth of columns.
+PTX ISA 9.7.14.5.1 to .13 (mma.sync), .15 to .17 (ldmatrix), 9.7.15.5.1 (warpgroup). Confirmed on an H200 by the zero
+mismatches of tests/golden.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The author's Python source of a traced block, if it can be read.
 
-A block of `ptx.if_`, `ptx.range` and the like is traced once. Three things that Python allows would go wrong silently:
-a jump out of the block; a name rebound in it and read after it; and the name that a call's result is assigned to is
-unknown. The syntax tree of the file, together with the author's frame, reveals all three.
+A block of `ptx.if_`, `ptx.range` and the like is traced once. Tracing alone cannot see a jump out of the block, a name
+that is rebound in it and read after it, or the name that a call's result is assigned to. The syntax tree of the file,
+together with the author's frame, shows all three.
 """
 
 from __future__ import annotations

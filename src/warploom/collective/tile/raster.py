@@ -82,7 +82,7 @@ def _curve(distance: Register, bits: int) -> tuple[Register, Register]:
     for level in range(bits):
         right = (distance >> (2 * level + 1)) & 1
         upper = ((distance >> (2 * level)) ^ right) & 1
-        # A quadrant on the near side is the curve reflected in the diagonal; at the far end it is also reversed.
+        # A quadrant on the near side is the curve reflected in the diagonal; at the far end, in the other diagonal.
         last = (1 << level) - 1
         turned, around = upper == 0, right == 1
         flipped_x, flipped_y = ptx.select(around, last - x, x), ptx.select(around, last - y, y)

@@ -226,8 +226,8 @@ def worthwhile(persistent: bool, waves: int, lines: float) -> tuple[Way, ...]:
 
 
 def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Way]) -> Iterator[FreeTileConfig]:
-    """The tile in clusters that share in each of these ways, if there are enough tiles, no cluster is larger than the
-    tensor (whole slices load rows outside it), and the number of waves stays the same."""
+    """The tile in clusters that share in each of these ways, if there are as many tiles, none is larger than the tensor
+    (slices would load the rows outside it, too), and the number of waves stays the same."""
     if config.split_k > 1:
         return
     across, down, waves = -(-m // config.tokens), -(-n // config.weights), waves_of(config, m, n, sms)

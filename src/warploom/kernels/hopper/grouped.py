@@ -4,7 +4,7 @@
 
 followed by scales and the parts of `Fusion` that belong to a row or a column. Contiguous groups are described by their
 ends ("offsets"); masked groups, which have a fixed capacity and are partly filled, by their numbers of rows ("sizes").
-Rows between groups are not touched, groups may be empty, and no row has to be moved or padded: a tile that crosses the
+Rows between groups are not touched, groups may be empty, and no row has to be moved or padded. A tile that crosses the
 end of its group reads rows of the next group and does not store them.
 
 Roles      producer   warpgroup 0, one thread: TMA loads of the k-tiles of the CTA's tiles, whatever their group

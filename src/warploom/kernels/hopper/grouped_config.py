@@ -1,7 +1,7 @@
 """Tiles of grouped GEMMs, chosen by the average number of rows of a group.
 
-Measured on an H200 with bf16, N = 4096, K = 7168, next to a loop of cuBLAS calls: the fastest tile is 128 x 256 for
-8 groups of 512 rows, 64 x 128 for 64 groups of 64, 128 x 192 for 64 groups of 0 to 512.
+Measured on an H200 with bf16, N = 4096, K = 7168, next to a loop of cuBLAS calls. The fastest tile is 128 x 256 for 8
+groups of 512 rows, 64 x 128 for 64 groups of 64, 128 x 192 for 64 groups of 0 to 512.
 """
 
 from __future__ import annotations
