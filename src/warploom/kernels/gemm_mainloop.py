@@ -71,8 +71,7 @@ class ConsumerLoop:
         self.ring, self.state = ring, state
 
     def stages(self, num_k_tiles: Register) -> Iterator[tuple[Stage, Predicate]]:
-        """Each stage once its bytes have arrived, and False for the first stage, whose products overwrite the
-        accumulators.
+        """Yield each stage once its bytes have arrived, and whether its products add to the accumulators (False first).
 
         The body issues one group of wgmmas. A stage is released when the group that reads it is complete: one k-tile
         later, since one group stays in flight. `num_k_tiles` is at least 1.

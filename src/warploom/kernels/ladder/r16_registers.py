@@ -1,4 +1,4 @@
-"""Rung 16: registers move to the consumers, zeros are not written, stores bypass the cache.
+"""Rung 16: registers move to the consumers, zeros are not written, stores are evicted first.
 
 Idea       Three small changes that cost nothing.
            1. The producer's 128 threads hold 168 registers each and use few. They release them (setmaxnreg.dec), and
