@@ -332,7 +332,7 @@ for rung in RUNGS[6:]:
     with pytest.raises(errors.ArgumentError) as caught:
         kernel(a, b, out=c)
     text = str(caught.value)
-    for part in (kernel.name, "is for sm_90a, and this GPU is sm_{capability}", {words!r}, "warploom.emulate"):
+    for part in (kernel.name, "is for sm_90a, but this GPU is sm_{capability}", {words!r}, "warploom.emulate"):
         assert part in text, (part, text)
 """,
         FAKE_CUDA_CAPABILITY=capability,
