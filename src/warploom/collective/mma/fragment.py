@@ -39,6 +39,11 @@ def thread_of_warpgroup() -> Register:
     return ptx.special.tid.x() & (WARPGROUP - 1)
 
 
+def half_of(index: int) -> int:
+    """Which of a thread's two rows an accumulator is of: 0, or 1 for the one HALF_ROWS below."""
+    return index // 2 % 2
+
+
 def first_row(thread: Register, row: Register | int, lane: Register | None = None) -> tuple[Register, Register]:
     """The first rows of a warp and of a thread in the block at `row`; `thread` is its index in the warpgroup."""
     warp_row = row + ((thread >> 5) << 4)
@@ -80,7 +85,7 @@ class Fragment:
 
     def row_of(self, index: int) -> Register:
         """The row of register `index`."""
-        return self._rows[index // 2 % 2]
+        return self._rows[half_of(index)]
 
     def column_of(self, index: int) -> Register:
         """The column of register `index`."""
@@ -101,7 +106,7 @@ class Fragment:
         after = [bound - own for bound in stop]
         before = None if start is None else [bound - own for bound in start]
         for index, register in enumerate(self.registers):
-            half, step = index // 2 % 2, index // ACC_REGS * ACC_ATOM_N + index % 2
+            half, step = half_of(index), index // ACC_REGS * ACC_ATOM_N + index % 2
             keep = after[half] > step
             if before is not None:
                 keep = keep & (before[half] <= step)
@@ -124,7 +129,7 @@ class Fragment:
         chains."""
         found = []
         for half in range(2):
-            values = [register for index, register in enumerate(self.registers) if index // 2 % 2 == half]
+            values = [register for index, register in enumerate(self.registers) if half_of(index) == half]
             parts = [values[0] if start is None else combine(start[half], values[0]), values[1]]
             for index, value in enumerate(values[2:]):
                 parts[index % 2] = combine(parts[index % 2], value)
@@ -134,7 +139,7 @@ class Fragment:
     def scale_rows(self, factors: Sequence[Register]) -> None:
         """Multiply each of the thread's two rows by its factor."""
         for index, register in enumerate(self.registers):
-            register.set(register * factors[index // 2 % 2])
+            register.set(register * factors[half_of(index)])
 
     def as_a(self, dtype: DType) -> list[RegisterArray]:
         """The block as the A operand of MMAs with k = n: four registers per 32 bytes of k, rounded to `dtype`.

@@ -231,11 +231,11 @@ def build_rows(
         with ptx.if_(lane == 0):
             sums = reg.scalar(f32, init=-math.inf)
             with ptx.if_(exists):
-                at = (both.to(u64) * queries + query) * 4
+                at = (both.to(u64) * queries + query) * f32.bytes
                 sums.set(ptx.load(f32, ptx.addr(LSE.pointer() + at)))
                 if logarithms:
                     total.set(total - ptx.load(f32, ptx.addr(call["dLSE"].pointer() + at)))
-            place = (both.to(u64) * delta.shape[2] + padded) * 4
+            place = (both.to(u64) * delta.shape[2] + padded) * f32.bytes
             ptx.store(ptx.addr(lse2.pointer() + place), ptx.select(sums == -math.inf, math.inf, sums * LOG2_E))
             ptx.store(ptx.addr(delta.pointer() + place), total)
 

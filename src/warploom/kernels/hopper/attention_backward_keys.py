@@ -25,7 +25,7 @@ from typing import Any
 
 from ...collective import TmaPipeline, each_consumer, producer, warpgroup_index
 from ...collective.epilogue.whole_store import WholeStore
-from ...collective.mma.fragment import ACC_REGS, Fragment
+from ...collective.mma.fragment import ACC_REGS, Fragment, half_of
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from ...collective.pipeline.tma import State
 from ...collective.tile.groups import Offsets
@@ -106,7 +106,7 @@ def build(of: Attention, config: BackwardConfig | None = None, parts: str = "bot
             **({"dK": stored(of, "T", "G", of.head_dim)} if parts != "dV" else {}),
             **({"dV": stored(of, "T", "G", of.value_dim)} if parts != "dK" else {}),
         },
-        grid=grid, block=128 * (1 + config.consumers), arch="sm_90a",
+        grid=grid, block=WARPGROUP * (1 + config.consumers), arch="sm_90a",
         registers=at_launch, name="attention_keys",
     )(attention_keys)  # fmt: skip
 
@@ -325,7 +325,7 @@ class Consumer:
         deltas = dict(by_column(self.vectors["delta"], self.state, self.ds)) if self.with_dk else {}
         functions.apply(
             self.scores, self.gradients, head,
-            lambda index: At(self.s.column_of(index).view(s32) + query, self.keys[index // 2 % 2]),
+            lambda index: At(self.s.column_of(index).view(s32) + query, self.keys[half_of(index)]),
             deltas.__getitem__ if self.with_dk else None,
         )  # fmt: skip
 

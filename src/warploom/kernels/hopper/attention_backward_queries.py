@@ -21,8 +21,9 @@ from typing import Any
 
 from ...collective import TmaPipeline, each_consumer, producer, warpgroup_index
 from ...collective.epilogue.whole_store import WholeStore
-from ...collective.mma.fragment import Fragment
+from ...collective.mma.fragment import Fragment, half_of
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
+from ...collective.tile.roles import WARPGROUP
 from ...isa.dtypes import f32, s32, u32, u64
 from ...lang import Kernel, kernel, ptx, reg, smem
 from ...lang.tile import ArrayHandle
@@ -98,7 +99,7 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
     return kernel(
         in_specs=arguments(of, config.rows, config.tile),
         out_specs={"dQ": stored(of, "S", "H", of.head_dim)},
-        grid=grid, block=128 * (1 + config.consumers), arch="sm_90a",
+        grid=grid, block=WARPGROUP * (1 + config.consumers), arch="sm_90a",
         registers=at_launch, name="attention_queries",
     )(attention_queries)  # fmt: skip
 
@@ -149,7 +150,7 @@ class Consumer:
         line = (block.batch * call["Q"].shape[2] + block.head).to(u64) * call["delta"].shape[2]
         line = line if sums is None else line + sums
         return tuple(
-            [ptx.load(f32, ptx.addr(call[name].pointer() + (line + row.view(u32)) * 4)) for row in self.rows]
+            [ptx.load(f32, ptx.addr(call[name].pointer() + (line + row.view(u32)) * f32.bytes)) for row in self.rows]
             for name in ("lse2", "delta")
         )
 
@@ -175,7 +176,7 @@ class Consumer:
         if masked:
             self.hide(start)
         for index, score in enumerate(self.scores):
-            score.set(weight(score, self.call["scale"], self.lse2[index // 2 % 2]))
+            score.set(weight(score, self.call["scale"], self.lse2[half_of(index)]))
         ptx.wgmma.wait_group(0)
         self.differentiate()
         self.add_keys()
@@ -195,8 +196,8 @@ class Consumer:
         """The caller's functions, of S and of what it gets."""
         functions.apply(
             self.scores, self.gradients, self.block.head.view(s32),
-            lambda index: At(self.rows[index // 2 % 2], self.s.column_of(index).view(s32) + start),
-            lambda index: self.delta[index // 2 % 2],
+            lambda index: At(self.rows[half_of(index)], self.s.column_of(index).view(s32) + start),
+            lambda index: self.delta[half_of(index)],
         )  # fmt: skip
 
     def hide(self, start: Register) -> None:
@@ -214,7 +215,7 @@ class Consumer:
             if self.functions is not None:
                 score.set(weighted(score, gradient))
             else:
-                score.set(score * (gradient - self.delta[index // 2 % 2]))
+                score.set(score * (gradient - self.delta[half_of(index)]))
 
     def add_keys(self) -> None:
         """dQ += dS K; the product is complete."""

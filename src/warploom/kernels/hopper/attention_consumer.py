@@ -11,7 +11,7 @@ from typing import Any
 
 from ...collective import OrderedBarrier, TileQueue, TmaPipeline
 from ...collective.epilogue.whole_store import WholeStore
-from ...collective.mma.fragment import Fragment
+from ...collective.mma.fragment import Fragment, half_of
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from ...collective.pipeline.tma import State
 from ...collective.tile.roles import WARPGROUP
@@ -282,7 +282,7 @@ class Consumer:
         rows = [ptx.math.min(row.view(s32) + first, block.queries - 1) for row in self.out_rows.rows]
         keys = self.blocks.keys.view(s32) if self.of.lists else block.keys
         for index, score in enumerate(self.scores):
-            row = rows[index // 2 % 2]
+            row = rows[half_of(index)]
             key = ptx.math.min(self.softmax.scores.column_of(index).view(s32) + start, keys - 1)
             if score_mod is not None:
                 assert self.inner is not None
@@ -295,7 +295,7 @@ class Consumer:
         """O over the sums of P, and the logarithms of the sums, to memory; the queries' slot is free then."""
         sink = None
         if self.call.sinks is not None:
-            place = self.call.sinks.pointer() + block.head.to(u64) * 4
+            place = self.call.sinks.pointer() + block.head.to(u64) * f32.bytes
             sink = ptx.load(f32, ptx.addr(place))
         factors, logarithms = self.softmax.finish(sink)
         if self.v_factor is not None:
@@ -344,7 +344,7 @@ class Consumer:
         line = (block.batch * self.blocks.heads + block.head).to(u64) * self.blocks.queries
         for row, value in zip(self.out_rows.rows, logarithms, strict=True):
             here = row.view(s32) + first
-            place = self.call.LSE.pointer() + (line + (here + block.query_begin).view(u32)) * 4
+            place = self.call.LSE.pointer() + (line + (here + block.query_begin).view(u32)) * f32.bytes
             ptx.store(ptx.addr(place), value, pred=one & (here < block.queries))
 
     def store_some(self, block: Block, first: Register) -> None:

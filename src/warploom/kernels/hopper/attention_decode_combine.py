@@ -15,8 +15,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...collective.mma.fragment import ACC_REGS, pack
+from ...collective.mma.fragment import ACC_REGS, HALF_ROWS, pack
 from ...collective.mma.warp import BLOCK_N
+from ...collective.tile.roles import WARP
 from ...isa.dtypes import f32, u32, u64
 from ...lang import ptx, reg, smem
 from ...lang.arrays import RegisterArray
@@ -68,7 +69,7 @@ class Combine:
         self.sums = smem.array(f32, (config.warps, ROWS, config.exchanged + of.padding), name="sums")
         self.logarithms = smem.array(f32, (config.slices, config.rows), name="logarithms")
         self.arrived = smem.array(u32, 1, name="arrived")
-        self.threads = 32 * config.warps
+        self.threads = WARP * config.warps
 
     def meet(self) -> None:
         """All warps that multiply."""
@@ -116,26 +117,26 @@ class Combine:
 
     def _write(self, warp: DecodeWarp, first: int, columns: int) -> None:
         """A round's columns of a warp's O."""
-        number = ptx.special.tid.x() // 32
+        number = ptx.special.tid.x() // WARP
         if self.of.narrow:
             self._write_narrow(warp, number, first, columns)
             return
         column = (warp.lane & 3) << 1
         for half in range(2):
-            place = self.sums[number, (warp.lane >> 2) + 8 * half, column].register()
+            place = self.sums[number, (warp.lane >> 2) + HALF_ROWS * half, column].register()
             for atom in range(columns // BLOCK_N):
                 at = (first // BLOCK_N + atom) * ACC_REGS + 2 * half
-                ptx.store(ptx.addr(place, atom * BLOCK_N * 4), warp.out[at : at + 2], space="shared")
+                ptx.store(ptx.addr(place, atom * BLOCK_N * f32.bytes), warp.out[at : at + 2], space="shared")
 
     def _write_narrow(self, warp: DecodeWarp, number: Register, first: int, columns: int) -> None:
         """The same where two atoms hold the even and the odd of 16 columns: a lane has four next to each other."""
         for half in range(2):
-            place = self.sums[number, (warp.lane >> 2) + 8 * half, (warp.lane & 3) << 2].register()
-            for chunk in range(columns // 16):
+            place = self.sums[number, (warp.lane >> 2) + HALF_ROWS * half, (warp.lane & 3) << 2].register()
+            for chunk in range(columns // (2 * BLOCK_N)):
                 even = (first // BLOCK_N + 2 * chunk) * ACC_REGS + 2 * half
                 odd = even + ACC_REGS
                 four = [warp.out[at] for at in (even, odd, even + 1, odd + 1)]
-                ptx.store(ptx.addr(place, chunk * 16 * 4), RegisterArray(four), space="shared")
+                ptx.store(ptx.addr(place, 2 * chunk * BLOCK_N * f32.bytes), RegisterArray(four), space="shared")
 
     def _logarithm(self, row: Register) -> tuple[Register, list[Register]]:
         """The logarithm of a row's sums of all warps, and what each warp's O weighs."""
