@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from ...errors import ArgumentError
 from ...isa import dtypes
-from ...kernels.hopper.attention_backward import PADDED
+from ...kernels.hopper.attention_backward import padded_rows
 from ...operators.attention.calls import outputs, run
 from ...operators.attention.gradients import check_differentiable, gradients
 from ...operators.attention.request import WIDE, check_types, read, window_of
@@ -110,7 +110,7 @@ def _backward(
     given = {name: arrays[name] for name in ("q", "k", "v")} | {"out": out, "lse": lse, "grad": grads[0]}
     given |= {"lse_grad": grads[1]} if logarithms else {}
     batch, heads, queries = lse.shape
-    rows = jax.ShapeDtypeStruct((batch, heads, -(-queries // PADDED) * PADDED), jnp.float32)
+    rows = jax.ShapeDtypeStruct((batch, heads, padded_rows(queries)), jnp.float32)
     shapes = (*(jax.ShapeDtypeStruct(given[name].shape, out.dtype) for name in ("q", "k", "v")), rows, rows)
     call = jax.ffi.ffi_call(BACKWARD, shapes, vmap_method="sequential")
     dq, dk, dv, _, delta = varying(call(*given.values(), call=_text(static, tuple(given))), given)
