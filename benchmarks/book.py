@@ -107,7 +107,7 @@ LABELS = {
     "global_per_kfma": "bytes over L2 for 1000 multiply-adds",
     "shared_per_kfma": "bytes in and out of shared memory for 1000",
     "bank_conflicts": "bank conflicts",
-    "barriers_per_k_tile": "waits and arrivals for each k-tile",
+    "barriers_per_k_tile": "waits and arrivals per k-tile",
     "tensor_instructions": "tensor instructions",
     "instructions_per_kfma": "instructions for 1000 multiply-adds",
 }
@@ -140,7 +140,7 @@ def power() -> list[str]:
             told = [f"{step.tflops:.4g}", row["power_w"], row["pj_per_flop"], f"{clock:.0f}" if clock else "", share]
             rows.append([f"{step.number} {step.name}", *told])
     rows = rows or [["not in the file yet", *[""] * 5]]
-    return table(["rung", "TFLOP/s", "W", "pJ for each FLOP", "clock of the kernel, MHz", "of the peak at it"], rows)
+    return table(["rung", "TFLOP/s", "W", "pJ per FLOP", "clock of the kernel, MHz", "of the peak at it"], rows)
 
 
 # -- calculated ----------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def roofs() -> list[str]:
         limit = "the tensor cores" if flop_per_byte > roof.ridge else "HBM"
         most = roof.attainable(flop_per_byte) / 1e12
         rows.append([f"{m} x {n} x {k}", f"{flop_per_byte:.0f}", f"{most:.0f}", limit])
-    return table(["M x N x K, bf16", "FLOP for each byte", "TFLOP/s at most", "limited by"], rows)
+    return table(["M x N x K, bf16", "FLOP per byte", "TFLOP/s, at most", "limited by"], rows)
 
 
 TILES = ((64, 64), (128, 128), (128, 192), (128, 256), (256, 192))
@@ -169,7 +169,7 @@ def tiles() -> list[str]:
         rows.append(
             [f"{m} x {n}", f"{m * n / (m + n):.0f}", f"{stage / 1024:.0f}", f"{clocks:.0f}", f"{stage / clocks:.0f}"]
         )
-    return table(["tile", "multiply-adds for each element", "KiB for 64 of k", "clocks to multiply them",
+    return table(["tile", "multiply-adds per element", "KiB for 64 of k", "clocks to multiply them",
                   "bytes each clock, to keep up"], rows)  # fmt: skip
 
 
@@ -181,7 +181,7 @@ def multicast() -> list[str]:
         saved = f"{1 - together / alone:.0%}"
         rows.append([f"two of {m} x {n}, {shared.upper()} shared", f"{alone * 128 // 1024} KiB",
                      f"{together * 128 // 1024} KiB", saved])  # fmt: skip
-    return table(["cluster", "fetched alone, for each k-tile", "fetched with multicast", "saved"], rows)
+    return table(["cluster", "fetched without multicast, per k-tile", "fetched with multicast", "saved"], rows)
 
 
 def occupancy() -> list[str]:
@@ -233,7 +233,7 @@ def clocks() -> list[str]:
     for megahertz in (1980, 1755, 1500, 1400):
         peak = roofline.Roofline.of("H200", "bf16", megahertz * 1e6).peak / 1e12
         rows.append([megahertz, f"{peak:.0f}", f"{700 / peak:.3f}"])
-    return table(["clock, MHz", "peak, TFLOP/s", "pJ for each FLOP that 700 W allow at that speed"], rows)
+    return table(["clock, MHz", "peak, TFLOP/s", "pJ per FLOP that 700 W allow at that speed"], rows)
 
 
 def tails() -> list[str]:
@@ -256,7 +256,7 @@ def machines() -> list[str]:
             f"{roof.bandwidth / 1e12:.1f}", f"{roof.ridge:.0f}", roofline.L2_BYTES[name] >> 20,
             found.shared_per_sm >> 10,
         ])  # fmt: skip
-    return table(["GPU", "target", "SMs", "clock, GHz", "bf16, TFLOP/s", "HBM, TB/s", "ridge, FLOP for each byte",
+    return table(["GPU", "target", "SMs", "clock, GHz", "bf16, TFLOP/s", "HBM, TB/s", "ridge, FLOP per byte",
                   "L2, MiB", "shared memory of an SM, KiB"], rows)  # fmt: skip
 
 

@@ -177,7 +177,7 @@ def down(table: Table) -> list[str]:
         name, speeds = mine["kernel"].partition("_")[2], [f"{row['tflops']['median']:.0f}" for row in (mine, free)]
         busy = f"{free['tensor_activity']:.0%}"
         cells.append([f"{rung} {name}", speeds[0], mine["power_w"], mine["pj_per_flop"], speeds[1], busy])
-    return table(["rung", "TFLOP/s, random data", "W", "pJ for each FLOP", "TFLOP/s, zeros", "busy, zeros"],
+    return table(["rung", "TFLOP/s, random data", "W", "pJ per FLOP", "TFLOP/s, zeros", "busy, zeros"],
                  cells)  # fmt: skip
 
 
@@ -214,7 +214,7 @@ def chains(table: Table) -> list[str]:
     latency = found["latency.ffma"]["clocks"]
     cells = [[chains, f"{latency / chains:.2f}" if latency / chains > 1 else "1", f"{min(1.0, chains / latency):.0%}"]
              for chains in (1, 2, 3, 4, 8)]  # fmt: skip
-    return table(["independent chains in a quarter", "clocks for each fma of a warp", "of the peak"], cells)
+    return table(["independent chains in a quarter", "clocks per fma of a warp", "of the peak"], cells)
 
 
 def eight_bit(table: Table) -> list[str]:

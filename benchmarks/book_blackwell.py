@@ -51,7 +51,7 @@ def machines(table: Table) -> list[str]:
         "bf16, FLOP in a clock on an SM": lambda gpu: f"{roofline.FLOP_PER_CLOCK[roofline.ARCH[gpu]]['bf16']:,}",
         "bf16, TFLOP/s": lambda gpu: f"{roofline.Roofline.of(gpu).peak / 1e12:,.0f}",
         "HBM, TB/s": lambda gpu: f"{roofline.MEMORY_BANDWIDTH[gpu] / 1e12:.1f}",
-        "ridge, FLOP for each byte": lambda gpu: f"{roofline.Roofline.of(gpu).ridge:.0f}",
+        "ridge, FLOP per byte": lambda gpu: f"{roofline.Roofline.of(gpu).ridge:.0f}",
         "L2, MiB": lambda gpu: roofline.L2_BYTES[gpu] >> 20,
     }
     for name, fact in facts.items():

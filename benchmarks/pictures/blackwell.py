@@ -196,7 +196,7 @@ def scale_factors() -> str:
     bare(left, "an atom in shared memory: row.factor")
     left.set_yticks([at + 0.5 for at in range(len(lines))], [f"line {line}" for line in lines], fontsize=7)
     left.tick_params(axis="y", length=0)
-    left.set_xlabel("512 bytes in 32 lines of 16; a colour for each 32 rows", fontsize=7)
+    left.set_xlabel("512 bytes in 32 lines of 16; one colour per 32 rows", fontsize=7)
     shown = (0, 1, 31, 32, 33, 63, 64, 96, 127)
     held = [["" for _ in range(4)] for _ in shown]
     for row in range(place.shape[0]):

@@ -97,7 +97,7 @@ def owners() -> str:
     rows, columns = np.nonzero(threads == mark)
     each.plot(columns + 0.5, rows + 0.5, "s", color=ACCENT, markersize=3)
     bare(each, "D of wgmma\n64 x 16, f32")
-    each.set_xlabel(f"a colour for each warp;\nred: thread {mark}", fontsize=7)
+    each.set_xlabel(f"one colour per warp;\nred: thread {mark}", fontsize=7)
     return svg(drawn)
 
 

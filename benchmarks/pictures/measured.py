@@ -101,8 +101,8 @@ def reach(results: Path) -> str:
     whole.set_ylim(0.15, 2000)
     corner.set_xlim(15, 105)
     corner.set_ylim(200, 780)
-    plain(whole, "All rungs: ochre fp32, green bf16", "FLOP for each byte between L2 and the SMs", "TFLOP/s (measured)")
-    plain(corner, "The green ones, on plain axes", "FLOP for each byte between L2 and the SMs (emulated)", "")
+    plain(whole, "All rungs: ochre fp32, green bf16", "FLOP per byte between L2 and the SMs", "TFLOP/s (measured)")
+    plain(corner, "The green ones, on plain axes", "FLOP per byte between L2 and the SMs (emulated)", "")
     return svg(drawn)
 
 
@@ -138,7 +138,7 @@ def roofs(machine: str = "H200") -> str:
     axes.set_yscale("log")
     bandwidth = MEMORY_BANDWIDTH[machine] / 1e12
     axes.set_ylim(top=3500)
-    plain(axes, f"The roofs of an {machine}", f"FLOP for each byte of HBM ({bandwidth:.1f} TB/s)", "TFLOP/s at most")
+    plain(axes, f"The roofs of an {machine}", f"FLOP per byte of HBM ({bandwidth:.1f} TB/s)", "TFLOP/s, at most")
     return svg(drawn)
 
 

@@ -101,6 +101,10 @@ class Context:
         assert isinstance(self.machine.streams, CopyStreams)
         return self.machine.streams.operations[pc - len(code)]
 
+    def of_stream(self, *places: int) -> bool:
+        """Whether one of these (pc) is that of a copy beside the kernel."""
+        return max(places) >= len(self.machine.code.operations)
+
     def guessed(self, load: Operation, write: Operation) -> bool:
         """True if the only fault of a load and a write is that the load is a plain one: see `first_guesses`."""
         atomic = write.instruction.modifiers[0] in ("atom", "red") and write.order.strong

@@ -6,14 +6,14 @@ diverges; fragments that reach the same instruction reconverge.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from .beside import Engine, Streams
 from .counters import Counters
 from .image import Image
 from .links import Links
@@ -230,37 +230,6 @@ class Cluster:
     @property
     def exited(self) -> bool:
         return all(cta.exited for cta in self.ctas)
-
-
-class Engine(Protocol):
-    """The interface of `engines.engine`, which performs asynchronous operations, for the machine's parts.
-
-    `signalling`: the operation that is signalling; `policy`: the schedule; `random`: from its seed.
-    """
-
-    signalling: Any
-    policy: str
-    random: random.Random
-
-    @property
-    def in_flight(self) -> int: ...
-
-    def submit(self, operation: Any) -> Any: ...
-    def pending(self) -> Iterator[Any]: ...
-    def advance(self) -> bool: ...
-    def take_effect(self, operation: Any) -> None: ...
-    def finish(self, operation: Any) -> None: ...
-    def drain(self) -> None: ...
-    def drain_cluster(self, cluster: Cluster) -> None: ...
-    def warp_exited(self, warp: Warp) -> None: ...
-    def describe_pending(self) -> tuple[str, ...]: ...
-
-
-class Streams(Protocol):
-    """Copies beside the kernel (`copy_streams`), as the machine's parts use them."""
-
-    def over(self, device: Device) -> bool: ...
-    def advance(self, idle: bool) -> bool: ...
 
 
 class Machine:

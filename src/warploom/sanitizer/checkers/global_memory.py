@@ -190,11 +190,9 @@ class GlobalMemory(Observer):
     def _untold(self, state: ClusterState, frame: Frame, clock: WarpClock, deed: Deed, lanes: int) -> None:
         """These lanes access what another cluster did: check that they have acquired the flag that covers it."""
         cluster, me = divmod(deed.actor - 1, state.count)
-        if cluster == state.number or deed.asynchronous:
+        if cluster == state.number or deed.asynchronous or self.context.of_stream(deed.pc):
             return
         behind, code = state.notes(LanesBehind), self.context.machine.code
-        if deed.pc >= len(code.operations):
-            return
         found = behind.untold_far(clock.me, lanes, cluster, me, deed.epoch)
         if found is not None and not held_between(code, found.code.pc, frame.operation.pc):
             did, earlier = "wrote" if deed.writes else "read", code.operations[deed.pc]
@@ -363,8 +361,7 @@ class GlobalMemory(Observer):
         before = self.context.operation(earlier.pc)
         rule, clause = verdict(self.context, state, earlier, now, missing, writes)
         if rule == "global-data-race":
-            kernels = max(earlier.pc, code.pc) < len(self.context.machine.code.operations)
-            unordered = missing == NO_ORDER and kernels
+            unordered = missing == NO_ORDER and not self.context.of_stream(earlier.pc, code.pc)
             self.context.loose.note(self.context.indices, state, earlier, now, writes, unordered)
         severity = ERROR if missing == APART and (earlier.writes and not writes or self._alone(earlier)) else None
         if self.context.findings.seen(rule, (code, before), severity):
