@@ -115,9 +115,13 @@ def test_rows_of_a_matrix_are_copied_as_they_lie():
     assert (target[:, 4:8] == source[:, 2:6]).all() and target.sum() == source[:, 2:6].sum()
 
 
+def halves(array):
+    return array.view(np.uint16)
+
+
 REFUSED = {
     "blocks of two sizes": lambda case: [[[Copied(case.sent[0][:8], case.inbox[1][:9])]], []],
-    "halves of words": lambda case: [[[Copied(case.sent[0].view(np.uint16)[:3], case.inbox[1].view(np.uint16)[:3])]], []],
+    "halves of words": lambda case: [[[Copied(halves(case.sent[0])[:3], halves(case.inbox[1])[:3])]], []],
     "a flag of two words": lambda case: [[[Copied(case.sent[0][:2], case.inbox[1][:2], flag=True)]], []],
     "columns apart": lambda case: [[[Copied(case.sent[0][::2], case.inbox[1][::2])]], []],
     "a list too few": lambda case: [[case.stream(0)]],
