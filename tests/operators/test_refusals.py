@@ -139,3 +139,10 @@ def test_linear_warns_of_a_copy_of_its_weight_by_that_name():
     with pytest.warns(CopyWarning, match=r"linear copies `weight`: .* got .*bf16.*\(21, 35\)") as caught:
         warploom.linear(np.zeros((8, 40), BF16)[:, :35], np.zeros((21, 35), BF16))
     assert len(caught) == 1
+
+
+@pytest.mark.parametrize("activation", ["swish", 3, ["relu"], np.zeros(3), np.zeros((8, 8), np.float32)], ids=repr)
+def test_an_activation_is_a_name(activation):
+    a = np.ones((8, 8), ml_dtypes.bfloat16)
+    with pytest.raises(ArgumentError, match="unknown activation"):
+        warploom.matmul(a, a, activation=activation)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ...annotated import shown
 from ...collective.epilogue.spec import ACTIVATIONS, EIGHT_BIT_FLOATS, Fusion, Product
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import s8
@@ -14,9 +15,11 @@ from .scales import SCALES, check_blocks
 
 def check_activation(activation: object) -> None:
     """Raise ArgumentError for anything but the name of an activation, or None."""
-    if activation is not None and activation not in ACTIVATIONS:
+    if activation is not None and not (isinstance(activation, str) and activation in ACTIVATIONS):
         raise ArgumentError(
-            f"unknown activation {activation!r}", expected=", ".join(ACTIVATIONS) + ", or None", got=activation
+            f"unknown activation {shown(activation)}",
+            expected=", ".join(ACTIVATIONS) + ", or None",
+            got=shown(activation),
         )
 
 
