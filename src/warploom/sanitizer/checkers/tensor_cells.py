@@ -172,10 +172,10 @@ class TensorCells(Observer):
         assert first is not None and second is not None
         by, then = first.operation.issuer, second.operation.issuer
         same = first.me == second.me and by.lane_of_warp == then.lane_of_warp
-        if not same and _told(first, view) < state.notes(Notes).issued[first]:
-            return UNORDERED
-        if not earlier.writes and 0 <= first.used <= _told(first, view):
+        if not earlier.writes and _is_used(first, view):
             return USED
+        if not same and view.c[first.me] < state.notes(Notes).issued[first]:
+            return UNORDERED
         pair = (kind_of(first), kind_of(second))
         one_chain = first.operation.pipeline == second.operation.pipeline and earlier.writes == now.writes
         if pair == (MMA, MMA):
@@ -293,8 +293,8 @@ class TensorCells(Observer):
             access = state.accesses[number]
             codes = (by.operation, access.code)
             assert access.flight is not None
-            read = 0 <= access.flight.used <= _told(access.flight, view)
-            severity = WARNING if read and not self.context.strict else None
+            works = _is_used(access.flight, view) and not self.context.strict
+            severity = WARNING if works else None
             if access.bit & clock.known or self.context.findings.seen("freed-columns-in-use", codes, severity):
                 continue
             self.context.findings.add(
@@ -305,12 +305,10 @@ class TensorCells(Observer):
             )  # fmt: skip
 
 
-def _told(flight: Flight, view: View) -> int:
-    """The epoch of the issuing warp up to which this is told of an operation: by any of its lanes where all of them
-    issued it together, and so have gone on behind it."""
-    if flight.starts.parts != "warp":
-        return view.c[flight.me]
-    return max([view.c[flight.me], *(part.epoch for part in view.parts.get(flight.me, ()))])
+def _is_used(flight: Flight, view: View) -> bool:
+    """Whether registers that it loads have been read before some signal that has come here, of any lane and scope: a
+    load that is over is over for everybody."""
+    return 0 <= flight.used <= view.weak[flight.me]
 
 
 def _place(cells: Cells, hits: np.ndarray) -> str:
