@@ -9,6 +9,7 @@ import pytest
 
 from tests.errors import refused
 from warploom.runtime import launch_file
+from warploom.testing.expected import expectation
 
 TEXT = """.version 8.7
 .target sm_90a
@@ -74,3 +75,24 @@ def test_a_launch_says_which_gpu_is_emulated(tmp_path: Path) -> None:
 def test_a_gpu_that_there_is_not_is_refused(tmp_path: Path, head: str) -> None:
     with refused("launch-description"):
         described(tmp_path, head)
+
+
+@pytest.mark.parametrize("first", ["as = 3", "as = []", "kind = []", "kind = {a = 1}", "name = 1"])
+def test_what_is_no_name_is_refused(tmp_path: Path, first: str) -> None:
+    with refused("launch-description"):
+        arguments(tmp_path, f'{first}\ndtype = "s32"\nvalues = [1]')
+
+
+@pytest.mark.parametrize("said", [
+    'value = "0"\nrtol = "much"', 'value = "0"\nrtol = true', 'value = "0"\natol = [1]', 'value = "0"\natol = nan',
+    'value = "0"\natol = -1', "file = 1", "kernel = []", 'value = ["a"]', "value = {a = 1}",
+])  # fmt: skip
+def test_what_cannot_be_expected_is_refused(tmp_path: Path, said: str) -> None:
+    path = tmp_path / "k.launch.toml"
+    path.write_text(
+        'grid = 1\nblock = 32\n[[parameter]]\nas = "x"\ndtype = "s32"\nvalues = [1]\n'
+        f'[[parameter]]\nkind = "bytes"\n[[expect]]\nname = "x"\n{said}\n'
+    )
+    with refused("launch-description"):
+        description = launch_file.read(path)
+        expectation(description, description.made(description.program(TEXT)).arrays, {})

@@ -252,6 +252,9 @@ def read(path: Path) -> LaunchFile:
         _only(one, launch_shared.KEYS, "[[shared]]", path)
     for one in expect:
         _only(one, _EXPECT, "[[expect]]", path)
+        _strings(one, ("name", "file", "kernel"), "[[expect]]", path)
+        for key in ("rtol", "atol"):
+            _tolerance(one.get(key, 0), key, path)
         if "name" not in one or sum(key in one for key in ("value", "file", "kernel")) != 1:
             raise misdescribed(
                 "[[expect]] names an array and says what it must hold", where=str(path),
@@ -313,6 +316,7 @@ def programs(text: Path, entry: str = "") -> dict[Path, Program]:
 
 def _known(described: Mapping[str, Any], what: str, path: Path) -> None:
     """Raise ArgumentError for an unknown kind or key of a parameter, or of a part of one."""
+    _strings(described, ("name", "as", "kind"), what, path)
     kind = described.get("kind", "buffer")
     if kind not in _KEYS:
         raise misdescribed(f"{what} has an unknown kind", where=str(path), expected=", ".join(_KEYS), got=kind)
@@ -327,6 +331,19 @@ def _known(described: Mapping[str, Any], what: str, path: Path) -> None:
 def _only(table: Mapping[str, Any], known: tuple[str, ...], what: str, path: Path) -> None:
     if unknown := [key for key in table if key not in known]:
         raise misdescribed(f"{what} has an unknown key", where=str(path), expected=", ".join(known), got=unknown[0])
+
+
+def _strings(table: Mapping[str, Any], keys: tuple[str, ...], what: str, path: Path) -> None:
+    for key in keys:
+        if not isinstance(table.get(key, ""), str):
+            raise misdescribed(f"`{key}` of {what} is not a name", where=str(path), expected=f'{key} = "..."',
+                               got=repr(table[key]))  # fmt: skip
+
+
+def _tolerance(value: object, name: str, path: Path) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise misdescribed(f"{name} of [[expect]] is not a tolerance", where=str(path), expected="a number from 0 on",
+                           got=repr(value))  # fmt: skip
 
 
 def _sizes(document: Mapping[str, Any], name: str, path: Path) -> tuple[int, ...]:

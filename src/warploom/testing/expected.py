@@ -74,7 +74,7 @@ def _wanted(
     if "file" in one:
         loaded = np.load(description.path.parent / one["file"], allow_pickle=False)
         return _plain(loaded.view(_whole(before[name]).dtype) if loaded.dtype.kind == "V" else loaded)
-    return _plain(_computed(description, str(one["value"]), before))
+    return _computed(description, str(one["value"]), before)
 
 
 def _by_kernel(
@@ -95,14 +95,14 @@ def _by_kernel(
     return _whole(made.arrays[one["name"]])
 
 
-def _computed(description: LaunchFile, text: str, before: Mapping[str, Given]) -> Any:
+def _computed(description: LaunchFile, text: str, before: Mapping[str, Given]) -> np.ndarray:
     try:
         tree = ast.parse(text, mode="eval")
         for node in ast.walk(tree):
             _allowed(node, before)
         values = {name: _plain(_whole(array)) for name, array in before.items()}
         with np.errstate(all="ignore"):
-            return eval(compile(tree, "[[expect]]", "eval"), {"np": np}, values)
+            return _plain(eval(compile(tree, "[[expect]]", "eval"), {"np": np}, values))
     except ArgumentError:
         raise
     except Exception as error:
