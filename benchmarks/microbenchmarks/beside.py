@@ -1,7 +1,9 @@
 """Products of two warpgroups while two others execute ordinary instructions: what the one costs the other.
 
 Each repetition is a group of wgmmas and `count` instructions of each of the other warps; `operations` are the wgmmas.
-With 0 instructions the row is the products' own rate; with many it is the instructions'.
+With 0 instructions the row is the products' own rate; with many it is the instructions'. Eight chains of two warps fill
+every slot of a scheduler, so that it is also the warps that issue the products who find none; one chain each leaves
+half of the slots, and tells whether it is the slots or the units that are shared.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ from warploom.isa.dtypes import bf16, f32, u32
 from warploom.lang import Kernel, Tile, ptx, reg, smem
 from warploom.lang.wgmma import accumulators
 
-from .arithmetic import INSTRUCTIONS, values
+from .arithmetic import CHAINS, INSTRUCTIONS, values
 from .harness import Measurement, loop
 
 N, STAGES, REPETITIONS, M = 128, 4, 64, 64
 
 
-def beside(name: str, kind: str, count: int, in_registers: bool) -> Kernel:
-    """Warpgroups 0 and 1 multiply, 2 and 3 execute `count` instructions in eight chains."""
+def beside(name: str, kind: str, count: int, in_registers: bool, number: int = CHAINS) -> Kernel:
+    """Warpgroups 0 and 1 multiply, 2 and 3 execute `count` instructions in `number` chains."""
     dtype, each, emit = INSTRUCTIONS[kind]
 
     def prepare(data):
@@ -32,7 +34,8 @@ def beside(name: str, kind: str, count: int, in_registers: bool) -> Kernel:
         for at in range(4):
             fragment[at] = ptx.special.tid.x() * 0x01230123 + at
         left = [a[stage].rows(((group & 1) << 6).copy(), M) for stage in range(STAGES)]
-        return group, acc, left, [b[stage] for stage in range(STAGES)], fragment, values(dtype, 8), values(dtype, 2)
+        right = [b[stage] for stage in range(STAGES)]
+        return group, acc, left, right, fragment, values(dtype, number), values(dtype, 2)
 
     def body(state):
         group, acc, left, right, fragment, chains, others = state
@@ -60,14 +63,21 @@ def beside(name: str, kind: str, count: int, in_registers: bool) -> Kernel:
     )  # fmt: skip
 
 
+def measurement(source: str, kind: str, count: int, number: int = CHAINS) -> Measurement:
+    """source: of A, "ss" or "rs"."""
+    paced = "" if number == CHAINS else f".chains{number}"
+    name = f"rate.beside.{source}.{kind}.{count}{paced}"
+    return Measurement(
+        name, lambda: beside(name, kind, count, source == "rs", number), operations=4 * STAGES, repetitions=REPETITIONS,
+        of=f"wgmma m64n{N} of two warpgroups ({source}) beside {count} instructions ({kind}) of 8 warps",
+        elements=(1024, 64), data="normal:bf16", facts={"n": N, "count": count, "kind": kind, "chains": number},
+    )  # fmt: skip
+
+
 def measurements() -> Iterator[Measurement]:
     for source in ("ss", "rs"):
         for kind, counts in (("ffma", (0, 384, 768)), ("fmax", (384, 768)), ("mufu", (96, 192)), ("convert", (192,))):
             for count in counts:
-                name = f"rate.beside.{source}.{kind}.{count}"
-                yield Measurement(
-                    name, lambda n=name, k=kind, c=count, r=source == "rs": beside(n, k, c, r),  # type: ignore[misc]
-                    operations=4 * STAGES, repetitions=REPETITIONS,
-                    of=f"wgmma m64n{N} of two warpgroups ({source}) beside {count} instructions ({kind}) of 8 warps",
-                    elements=(1024, 64), data="normal:bf16", facts={"n": N, "count": count, "kind": kind},
-                )  # fmt: skip
+                yield measurement(source, kind, count)
+        for number in (1, 2):
+            yield measurement(source, "ffma", 384, number)

@@ -146,6 +146,39 @@ def pushes(name: str, warps: int, cluster: int, ctas: int) -> Measurement:
     )  # fmt: skip
 
 
+def pulls(warps: int, cluster: int, ctas: int) -> Measurement:
+    """Each warp loads 128 bytes at a time from the next CTA of its cluster, eight on their way."""
+    count, name = 8, f"rate.lds_remote.w{warps}.cluster{cluster}.ctas{ctas}"
+
+    def prepare(data):
+        cells = smem.array(u32, (count * 32 * warps,), align=128, name="cells")
+        thread, rank = ptx.special.tid.x(), ptx.special.cluster_ctarank()
+        for at in range(count):
+            ptx.store(cells[thread + at * 32 * warps], thread)
+        ptx.cluster.sync()
+        return ptx.cluster.map_shared(cells[thread], (rank + 1) & (cluster - 1)), reg.scalar(u32, init=0)
+
+    def body(state):
+        address, total = state
+        loaded = [reg.scalar(u32) for _ in range(count)]
+        for at, value in enumerate(loaded):
+            ptx.inst("ld.volatile.shared::cluster.u32", value, ptx.addr(address, at * 128 * warps))
+        for value in loaded:
+            total += value
+
+    def finish(state):
+        ptx.cluster.sync()
+        return [state[1]]
+
+    return Measurement(
+        name, lambda: loop(name, body, repetitions=64, warps=warps, ctas=ctas, cluster=cluster, prepare=prepare,
+                           finish=finish),
+        operations=count * warps, repetitions=64, bytes=count * warps * 128, ctas=ctas,
+        of=f"ld.shared::cluster of 128 bytes from the next of {cluster} CTAs, {count} of each of {warps} warps",
+        facts={"warps": warps, "cluster": cluster},
+    )  # fmt: skip
+
+
 def measurements() -> Iterator[Measurement]:
     yield _simple(
         "latency.mbarrier.arrive_wait", _arrive_and_wait, "arrive, then wait, by one warp", prepare=_own_barrier
@@ -164,6 +197,9 @@ def measurements() -> Iterator[Measurement]:
         yield _simple(f"latency.bar_sync.w{warps}", lambda _: ptx.bar.sync(0), "bar.sync", warps=warps)
     yield _simple("latency.cluster_barrier", lambda _: ptx.cluster.sync(), "barrier.cluster arrive and wait", warps=4,
                   ctas=2, cluster=2)  # fmt: skip
+    for ctas in (4, 132, 1056):
+        yield _simple(f"latency.cluster_barrier.w8.ctas{ctas}", lambda _: ptx.cluster.sync(),
+                      "barrier.cluster of four CTAs", warps=8, ctas=ctas, cluster=4)  # fmt: skip
     yield _simple("latency.fence.proxy_async", lambda _: ptx.fence.proxy_async_shared_cta(),
                   "fence.proxy.async of shared memory",
                   warps=4)  # fmt: skip
@@ -172,5 +208,7 @@ def measurements() -> Iterator[Measurement]:
     yield _simple("latency.fence.cta", lambda _: ptx.fence.acq_rel("cta"), "fence.acq_rel.cta", warps=4)
     for warps, cluster, ctas in ((4, 2, 2), (8, 2, 2), (8, 2, 132), (8, 4, 132), (1, 2, 2)):
         yield pushes(f"rate.st_async.w{warps}.cluster{cluster}.ctas{ctas}", warps, cluster, ctas)
+    for warps, cluster, ctas in ((8, 2, 2), (8, 2, 132), (8, 4, 132), (8, 4, 1056)):
+        yield pulls(warps, cluster, ctas)
     yield _simple("latency.lds_remote", _remote_load, "a dependent load from the other CTA's shared memory", ctas=2,
                   cluster=2, prepare=_remote_chain)  # fmt: skip
