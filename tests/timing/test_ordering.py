@@ -128,3 +128,15 @@ def test_loads_that_ptxas_keeps_apart_cost_their_latencies_one_by_one():
         recording, _ = record(build(chain), np.zeros(1024, np.float32), out=np.zeros(32, np.float32))
         pieces[chain] = len(recording.steps[0, 0])
     assert pieces == {False: 2, True: 5}
+
+
+def test_what_follows_a_slow_pipe_in_the_machines_order_starts_when_it_is_free():
+    """Exponentials behind maxima begin after them, each when MUFU has taken the one before; without the order known,
+    both pipes work side by side."""
+    pcs = [_fact(0, "max", "alu", {1}, {2}), _fact(1, "ex2", "mufu", {3}, {4}, "mufu")]
+    order = (0,) * 16 + (1,) * 8
+    none = (None,) * len(order)
+    known = tuple((frozenset[int](), frozenset[int]()) for _ in order)
+    unordered, ordered = (cost_of(Run(order, none, registers), pcs, H200).chain for registers in ((), known))
+    assert ordered == pytest.approx(15 * H200.rate["alu"].value + 1 + 7 * H200.rate["mufu"].value + 17.0)
+    assert unordered == pytest.approx(17.0)

@@ -94,6 +94,19 @@ def test_a_copy_by_lanes_comes_no_sooner_than_dram_has_it():
     assert far == pytest.approx(H200["dram_latency"], rel=0.05)
 
 
+def test_a_box_waits_for_a_busy_dram_but_not_while_it_waits_for_its_turn():
+    """One after the other each takes what the first does; of many at once the last has waited in the queue already."""
+    chip = Chip(H200, 1.98, 132, dram_share=1.0)
+    box = Operation("tma", 0, 0, 0, bytes=4096, fetched=4096.0, rows=32)
+    first = Sm(H200).begin(box, 0.0, chip, None)[2]
+    takes = 4096 / chip.dram
+    spread, burst = Sm(H200), Sm(H200)
+    slow = [spread.begin(box, at * 2 * takes, chip, None)[2] - at * 2 * takes for at in range(400)]
+    assert slow[-1] - first == pytest.approx(H200["dram_latency"] * H200["dram_crowding"] * 0.5 / 0.5, rel=0.1)
+    together = [burst.begin(box, 0.0, chip, None)[2] for _ in range(40)]
+    assert together[-1] == pytest.approx(first + 39 * 4096 / chip.fetch, rel=0.02)
+
+
 def _scaled(rows):
     @kernel(
         in_specs=(Tile("M", 256, f32), Tile(256, f32)), out_specs=(Tile("M", 256, f32),), grid=(tiles("M", 1),),

@@ -68,6 +68,8 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
     serial = 0.0
     dram = hardware["dram_latency"] - latency["ldg"]
     pipes: dict[str, float] = {}
+    free: dict[str, float] = {}
+    """When a warp that has a quarter for itself finds a pipe free."""
     now = 0.0
     """When the next instruction of a warp that issues in order may start."""
     issue = slow = lsu = chain = missed = distant = stored = count = flops = doubles = shared = lines = remote = 0.0
@@ -92,8 +94,11 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
             takes = 0.0
         slots = facts.machine if facts.machine is not None else ((facts.pipe, facts.count),)
         if run.registers and slots:
-            start = max(start, now)
+            start = max(start, now, *(free.get(pipe, 0.0) for pipe, _ in slots))
             now = start + sum(many for _, many in slots)
+            for pipe, many in slots:
+                if pipe != EITHER:
+                    free[pipe] = start + many * rate.get(pipe, 0.0)
         unhindered = facts.latency == "ffma" and len(facts.reads) < REGISTERS
         for pipe, many in slots:
             count += many

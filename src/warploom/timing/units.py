@@ -75,7 +75,9 @@ class Chip:
         self.lines = hardware["written_lines_per_ns"] / self.active / clock
         """Lines in a clock that they may store to, be it a word of each."""
         waiting = self.dram_share if self.waiting is None else self.waiting
-        self.latency = (hardware["tma_latency_ns"] + hardware["tma_dram_ns"] * min(1.0, waiting)) * clock
+        self.late = min(1.0, waiting)
+        """Share of the copies that wait for DRAM."""
+        self.latency = (hardware["tma_latency_ns"] + hardware["tma_dram_ns"] * self.late) * clock
         """Clocks from a TMA copy's issue to its first bytes."""
         near = hardware.latency["ldg"].value
         self.copy_latency = near + (hardware["dram_latency"] - near) * min(1.0, waiting)
@@ -243,6 +245,10 @@ class Sm:
         if operation.fetched or operation.outside:
             rows = inside * hardware["tma_row_clocks"] + operation.outside * hardware["tma_outside_row_clocks"]
             self.tma = begin + rows
-        received = max(self.fill, begin) + max(operation.bytes / chip.fill, operation.fetched / chip.fetch)
+        waits = max(0.0, self.fill - begin)
+        received = begin + waits + max(operation.bytes / chip.fill, operation.fetched / chip.fetch)
         self.fill = received
-        return begin, received, max(received, self.tma) + chip.latency
+        crowd = 0.0
+        if operation.fetched and chip.dram_share:  # what it waits for its turn, it does not wait for DRAM again
+            crowd = self._crowded(begin, operation.fetched * chip.dram_share / chip.dram) * chip.late
+        return begin, received, max(received, self.tma) + chip.latency + max(0.0, crowd - waits)
