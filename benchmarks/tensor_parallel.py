@@ -12,11 +12,12 @@ What matters most comes first, each row is written when it is measured, and no r
 `--seconds`; a program that hangs is ended soon after. Kernels are built ahead by all cores. A form that fails or is
 wrong is left out of its row, which says so, and the group's memory is made anew.
 
-Products of few rows with an all-reduce are replayed from a CUDA graph of `CALLS` calls, as decoding does; "torch fused"
-is torch.mm and the better of PyTorch's one-shot and two-shot all-reduce of symmetric memory there. Contenders take
-turns, ROUNDS rounds in random order, the same on all ranks; a round is `CALLS` calls between two CUDA events, and the
-time is that of the slowest rank. The figure is the median of the rounds. "bound" is the longer of product and
-collective, each by itself. Results are compared with a product in f32 before anything is timed.
+Products of few rows with an all-reduce, and one all-gather at the end, are replayed from a CUDA graph of `CALLS` calls,
+as decoding does; "torch fused" is torch.mm and the better of PyTorch's one-shot and two-shot all-reduce of symmetric
+memory there. Contenders take turns, ROUNDS rounds in random order, the same on all ranks; a round is `CALLS` calls
+between two CUDA events, and the time is that of the slowest rank. The figure is the median of the rounds. "bound" is
+the longer of product and collective, each by itself. Results are compared with a product in f32 before anything is
+timed.
 
 `--pretend` tries the program with small products on the CPU, under gloo; its times mean nothing.
 """
@@ -48,10 +49,12 @@ SHAPES = [
     (2048, 8192, 28672), (4096, 8192, 28672), (8192, 8192, 28672), (2048, 28672, 8192), (8192, 28672, 8192),
     (16384, 5120, 25600),
 ]  # fmt: skip
-FEW = [(m, n, k) for n, k in ((8192, 28672), (8192, 8192), (4096, 14336)) for m in (16, 64, 128, 1)]
+FEW = [(m, n, k) for n, k in ((8192, 28672), (8192, 8192), (4096, 14336)) for m in (1, 16, 64, 128)]
 """Products of few rows."""
 SMALL = [(16, 32, 64)]
-KINDS = ("all-gather", "reduce-scatter", "all-reduce", *tensor_parallel_more.KINDS)
+GRAPH = "-graph"
+"""Behind a kind: from a CUDA graph."""
+KINDS = ("all-gather", "reduce-scatter", "all-reduce", *tensor_parallel_more.KINDS, f"all-gather{GRAPH}")
 FORMS = (*GATHERS, *SCATTERS, *SUMS)
 PATIENCE_S = "20"
 """How long a kernel waits for another GPU here."""
@@ -66,6 +69,7 @@ def cases_of(options: argparse.Namespace) -> list[Case]:
     cases += [("all-reduce", *shape) for shape in (SMALL if options.pretend else FEW)]
     if (options.more or options.only in tensor_parallel_more.KINDS) and not options.pretend:
         cases += tensor_parallel_more.cases(shapes)
+    cases.append((KINDS[-1], *shapes[0]))
     return [case for case in cases if options.only in ("", case[0])]
 
 
@@ -127,12 +131,14 @@ def measured(case: Case, machine: Gpus, options: argparse.Namespace) -> dict[str
         place = machine.rank, machine.world, machine.device
         contest = Contest(*tensor_parallel_more.calls(kind, tuple(sizes), *place, forms))
     else:
-        contest = getattr(contenders, kind.replace("-", "_"))(machine, *sizes[:3], forms)
+        contest = getattr(contenders, kind.removesuffix(GRAPH).replace("-", "_"))(machine, *sizes[:3], forms)
+    if kind.endswith(GRAPH):
+        contest.calls.pop("torch fused", None)  # it is not made for it
     tolerance = tensor_parallel_more.TOLERANCE if kind in tensor_parallel_more.KINDS else TOLERANCE
     errors, failed = surviving(contest, machine, tolerance)
     named: dict[str, Any] = dict(zip(("m", "n", "k", "experts", "topk"), sizes, strict=False))
     row = {"kind": kind, **named, "relative_error": errors, "failed": failed, **contest.more}
-    if kind != "all-reduce":
+    if kind != "all-reduce" and not kind.endswith(GRAPH):
         return {**row, **timed(contest.calls, machine)}
     eager = timed(contest.calls, machine)
     host = {name: machine.most(machine.on_host(call)) for name, call in contest.calls.items()}
