@@ -367,6 +367,15 @@ def test_a_gpu_that_ends_at_once_is_named_by_the_other_and_the_group_is_made_ane
         known.check()
 
 
+def test_a_gpu_that_ends_at_once_is_named_though_its_copies_have_come(group):
+    group.dead = 1
+    with settings.override(peer_gather="copy"):
+        group.call(*calls_of("all_gather_matmul"))
+    with pytest.raises(PeerError) as caught:
+        group.ranks[0].check()
+    assert caught.value.code == "peer-timeout" and "rank 1" in str(caught.value).splitlines()[0]
+
+
 @pytest.mark.parametrize("rows, columns", [(0, 64), (16, 0)])
 @pytest.mark.parametrize("what", peer_launch.LAUNCHES)
 def test_products_without_rows_or_columns_are_empty_and_launch_nothing(group, what, rows, columns):
