@@ -96,6 +96,8 @@ def test_a_word_may_stand_where_ptxas_takes_it(base: str) -> None:
     if assembling.find_ptxas() is None:
         pytest.skip("needs ptxas")
     for (target, version), group in _by_target(moved_words(base, 24)).items():
+        if version > assembling.newest_ptx():
+            continue
         texts = [one.text.replace(one.text.split()[0].rstrip(";"), opcode, 1) for one, opcode in group]
         refused = assembling.refused(texts, target, version)
         for at, (one, opcode) in enumerate(group):
