@@ -83,8 +83,9 @@ def formula(q: Any, k: Any, v: Any) -> tuple[Any, Any]:
     """In float64, as torch has it; the last query sees all keys."""
     q, k, v = (x.astype(np.float64)[0, 0] for x in (q, k, v))
     with np.errstate(invalid="ignore"):
-        scores = np.broadcast_to(k[:, 0], (ROWS, KEYS)).copy()
-        scores[np.arange(KEYS) > np.arange(ROWS)[:, None] + KEYS - ROWS] = -np.inf
+        keys = len(k)
+        scores = np.broadcast_to(k[:, 0], (ROWS, keys)).copy()
+        scores[np.arange(keys) > np.arange(ROWS)[:, None] + keys - ROWS] = -np.inf
         top = scores.max(1, keepdims=True)
         base = np.where(np.isneginf(top), 0, top)
         p = np.exp(scores - base)
@@ -146,3 +147,17 @@ def test_gradients_of_scores_that_jump_are_finite_and_right(trap: str) -> None:
         assert np.linalg.norm((found - right)[here]) <= 0.02 * np.linalg.norm(right[here])
     if here.all():  # keys as large as 98 times dS, whose sum is 0
         assert np.linalg.norm(dq - ds @ keys) <= 0.02 * np.linalg.norm(np.abs(ds) @ np.abs(keys))
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_scores_are_capped_beside_a_mask(first: int) -> None:
+    """Of keys before `first` nothing is seen."""
+    q, k, v = given({0: 3.0, 40: -2.0, 90: 7.0})
+    cap = 2.0
+    out, lse = (np.asarray(x, np.float64)[0, 0] for x in dense(q, k, v, softcap=cap,
+                mask_mod=lambda b, h, i, j: j >= first))  # fmt: skip
+    capped = k.astype(np.float64)
+    capped[..., 0] = cap * np.tanh(capped[..., 0] / cap)
+    wanted, sums = formula(q, capped[:, :, first:], v[:, :, first:])
+    np.testing.assert_allclose(lse, sums, atol=4e-3)
+    assert np.linalg.norm(out - wanted) <= 0.01 * np.linalg.norm(wanted)
