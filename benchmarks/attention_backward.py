@@ -36,7 +36,8 @@ def ours(case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor) -> C
     out, lse = warploom.attention(**tensors, causal=case.causal, return_lse=True)
 
     def call() -> tuple[torch.Tensor, ...]:
-        found = gradients(tensors, out, lse, grad, causal=case.causal, scale=None, window=None, layout="bhsd")
+        options = {"causal": case.causal, "scale": None, "softcap": None, "window": None}
+        found = gradients(tensors, out, lse, grad, layout="bhsd", **options)
         return found.dq, found.dk, found.dv
 
     return call

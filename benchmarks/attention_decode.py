@@ -20,7 +20,7 @@ from multiprocessing import get_context
 import torch
 
 from benchmarks.attention_session import Row, Session, Suite, Variant, fits
-from warploom.errors import CompilationError, TraceError
+from warploom.errors import ArgumentError, CompilationError, TraceError
 from warploom.kernels.hopper import attention_decode as kernels
 from warploom.kernels.hopper.attention_decode_config import DecodeConfig
 from warploom.lab.attention_contenders import TorchAttention, choice, decode_subject
@@ -101,7 +101,7 @@ def builds(case: DecodeProblem, config: DecodeConfig) -> bool:
     """Whether ptxas makes a kernel without spills of it; it is in the cache then."""
     try:
         kernels.build(decode_subject(case), config).resources()
-    except (CompilationError, TraceError):  # spills, or no room
+    except (ArgumentError, CompilationError, TraceError):  # no such configuration, spills, or no space
         return False
     return True
 

@@ -38,7 +38,7 @@ def of_scores(case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor)
     out, lse = warploom.attention(**tensors, return_lse=True, **given)
 
     def call() -> tuple[torch.Tensor, ...]:
-        found = gradients(tensors, out, lse, grad, scale=None, window=None, layout="bhsd", **given)
+        found = gradients(tensors, out, lse, grad, scale=None, softcap=None, window=None, layout="bhsd", **given)
         return found.dq, found.dk, found.dv
 
     return call
@@ -58,7 +58,7 @@ def of_sequences(case: ForwardProblem, made: AttentionOperands, grad: torch.Tens
     of_rows = rows(grad)
 
     def call() -> tuple[torch.Tensor, ...]:
-        found = varlen_gradients(tensors, out, lse, of_rows, causal=case.causal, scale=None, window=None)
+        found = varlen_gradients(tensors, out, lse, of_rows, causal=case.causal, scale=None, softcap=None, window=None)
         each = (found.dq, found.dk, found.dv)
         return tuple(x.view(batch, length, *x.shape[1:]).transpose(1, 2) for x in each)
 

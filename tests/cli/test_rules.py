@@ -35,7 +35,7 @@ def test_every_rule_says_why_with_the_section_and_what_to_do(name: str) -> None:
 
 def test_the_line_that_makes_the_difference_is_marked() -> None:
     said = run("rules", "generic-write-before-async-read").stdout
-    good = said.split("a kernel that keeps it")[1]
+    good = said.split("a kernel that follows it")[1]
     assert "    + fence.proxy.async;" in good.splitlines()
     assert sum(line.startswith("    +") for line in good.splitlines()) == 1
 
@@ -63,7 +63,7 @@ def test_json_has_the_whole_texts_of_both_kernels() -> None:
 def test_an_unknown_rule_is_a_sentence_with_the_nearest_one() -> None:
     result = run("rules", "data-rase")
     assert result.exit_code == 2
-    assert "unknown rule 'data-rase'" in result.stderr and "do you mean data-race?" in result.stderr
+    assert "unknown rule 'data-rase'" in result.stderr and "did you mean data-race?" in result.stderr
 
 
 def test_an_error_that_ended_a_check_is_explained_too() -> None:

@@ -21,6 +21,8 @@ import numpy as np
 from warploom.isa.tensor_map import TensorMapSpec
 
 PTX_VERSION = "8.7"
+NEWEST = (9, 0)
+"""The last PTX version that ptxas 13.0 knows: no case of a later row can be recorded."""
 UNTOUCHED = 0xCD
 """The byte that outputs consist of before a launch."""
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}

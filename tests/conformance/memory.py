@@ -17,7 +17,7 @@ from warploom.isa.instructions import memory as rows
 from warploom.isa.instructions.schema import Form
 
 from . import values
-from .case import Argument, Array, Block, Case, output
+from .case import NEWEST, Argument, Array, Block, Case, output
 from .spellings import spread
 from .values import Source
 
@@ -33,7 +33,7 @@ _FULL = {"ld.weak": ("space", "vec", "type"), "st.weak": ("space", "vec", "type"
 def cases() -> Iterator[Case]:
     for form in rows.FORMS:
         kind = form.key.split(".")[0]
-        if form.arch == "sm_100" or kind not in ("ld", "st", "ldu"):
+        if form.arch == "sm_100" or form.ptx > NEWEST or kind not in ("ld", "st", "ldu"):
             continue
         without = (*_NOT_IN_A_KERNEL, *(("param",) if kind == "st" else ()))
         found = list(spread(form, _FULL.get(form.key, ("vec", "type")), without))

@@ -9,7 +9,7 @@ from warploom.isa import arch
 from warploom.isa.instructions import table
 
 from . import barriers, bulk, clusters, im2col, memory, mma, scalars, tma, warp, wgmma, wmma
-from .case import Case
+from .case import NEWEST, Case
 
 MODULES = (scalars, memory, warp, barriers, bulk, tma, im2col, clusters, mma, wmma, wgmma)
 
@@ -38,6 +38,7 @@ WITHOUT: dict[str, str] = {
     "brkpt": "it needs a debugger",
     **{form.key: "it needs a multicast object" for form in table.FORMS if form.key.startswith("multimem.")},
     "createpolicy.convert": "its operand comes from CUDA's own access properties",
+    **{form.key: "ptxas 13.0 does not know it" for form in table.FORMS if form.ptx > NEWEST},
     **{
         form.key: "only sm_100 and later have it"
         for form in table.FORMS

@@ -131,7 +131,7 @@ ENDS = np.array([4, 9], np.int32)
             {"offsets": ENDS, "bias": np.zeros(16, BF16)},
             ("wrong-shape", "numpy array of bf16, shape (16,), on the CPU"),
         ),
-        ({"offsets": ENDS, "activation": "tanh"}, ("argument", "tanh")),
+        ({"offsets": ENDS, "activation": "tanh"}, ("argument", "'tanh'")),
         ({"offsets": ENDS, "out_dtype": "e4m3"}, ("argument-type", "e4m3")),
         (
             {"offsets": np.zeros(1025, np.int32), "b": np.zeros((1025, 32, 16), BF16)},

@@ -149,6 +149,7 @@ def test_an_interrupted_warm_ends_at_once_and_goes_on_later(tmp_path, to_all):
     begun = subprocess.Popen(
         [sys.executable, "-m", "warploom", "warm", sizes, "--workers", "2"], stderr=subprocess.PIPE, text=True,
         env={**os.environ, "WARPLOOM_CACHE_DIR": str(tmp_path)}, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )  # fmt: skip
 
     def kept():

@@ -324,7 +324,7 @@ A, B = np.zeros((16, 32), BF16), np.zeros((32, 24), BF16)
             {"residual": np.zeros((16, 24), np.float32)},
             ("argument-type", "numpy array of f32, shape (16, 24), on the CPU"),
         ),
-        ({"activation": "tanh"}, ("argument", "tanh")),
+        ({"activation": "tanh"}, ("argument", "'tanh'")),
         ({"alpha": "2"}, ("argument-type", "str")),
         ({"accumulate": "exact"}, ("argument", "'exact'")),
         ({"scale_a": np.ones(1, np.float32)}, ("argument", "scale_b=None")),

@@ -216,7 +216,7 @@ def _names_there(error: Exception) -> str | None:
     known = [name for name in dir(error.obj) if not name.startswith("_")]
     near = [name for name in known if name.startswith(error.name) or error.name.startswith(name)]
     near += [name for name in difflib.get_close_matches(error.name, known, 3) if name not in near]
-    return f"do you mean {' or '.join(near)}?" if near else f"it has {', '.join(known[:12])}" if known else None
+    return f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known[:12])}" if known else None
 
 
 def _own_line(place: str, error: Exception) -> SourceLocation | None:
