@@ -277,7 +277,9 @@ NEWS = (
 
 def instructions() -> list[str]:
     arch_of = {form.key: form.arch for form in FORMS}
-    return table(["since", "instruction", "news"], [[arch_of[key], f"`{name}`", news] for key, name, news in NEWS])
+    return table(
+        ["since", "instruction", "what is new"], [[arch_of[key], f"`{name}`", news] for key, name, news in NEWS]
+    )
 
 
 TABLES = {

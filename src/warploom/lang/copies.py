@@ -217,7 +217,10 @@ class Tma:
         trace = Trace.current()
         if not isinstance(dst, TileSlice):
             raise trace.error(
-                "ptx.tma.load fills one stage of an operand tile", got=repr(dst), hint="index it: tile[stage]"
+                "ptx.tma.load fills one stage of an operand tile",
+                expected="a stage of smem.wgmma_tile: tile[stage]",
+                got=repr(dst),
+                hint="ptx.cp.async_.bulk.tensor_2d copies into any shared memory",
             )
         layout = dst.layout
         mapped = src.array.spec.layout

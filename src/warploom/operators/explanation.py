@@ -60,7 +60,7 @@ class Explanation:
             "shipped": "timed by the package's authors on this model of GPU",
             "model": f"the first of {self.candidates} candidates; `warploom tune` times them",
         }[choice.source]
-        order = "the fastest by the model first"
+        order = "in the model's order, forms that its sweeps found slow last"
         if problem.m <= FIRST_ROWS:
             order = f"kernels made for few rows (up to {FIRST_ROWS}) first, then the others, {order}"
         lines = [

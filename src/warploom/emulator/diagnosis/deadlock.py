@@ -93,7 +93,7 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
     blocked = [_blocked(key, line) for key, line in lines.items()]
     blocked.sort(key=lambda one: not (one.came and one.missing))  # a partly satisfied wait is nearest to the cause
     not_started = machine.clusters_in_all - sum(device.started for device in machine.devices)
-    extra = f"; {not_started} cluster(s) of the grid have not started, for lack of resources" if not_started > 0 else ""
+    extra = f"; {not_started} more of the grid's clusters had not started" if not_started > 0 else ""
     first = blocked[0] if blocked else None
     error = DeadlockError(
         ("the kernel polls for ever" if spinning and not only_barriers else DEADLOCK) + extra,

@@ -233,7 +233,7 @@ def _outside_global(frame: Accessor, lanes: np.ndarray, address: np.ndarray, at:
     else:
         have = (
             f"the nearest buffer is {near.region.name} with {near.region.size} bytes, "
-            f"and this is byte {where - near.base} of it"
+            f"and the access begins at its byte {where - near.base}"
         )
     frame.error(
         OutOfBoundsError,
