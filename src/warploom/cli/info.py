@@ -80,7 +80,7 @@ def tool(name: str) -> str:
         return f"{found.version} ({found.origin})"
     if name == "ptxas":
         return "not found: no cubins, no resources; pip install 'nvidia-cuda-nvcc>=13.0,<13.1' (Linux, Windows)"
-    return "not found: `inspect sass`, `trace` and `time --predict` use it or cuobjdump: nvidia-cuda-nvdisasm"
+    return "not found: `inspect sass`, `trace`, `time --predict` use one of the two; pip install nvidia-cuda-nvdisasm"
 
 
 def versions() -> dict[str, str]:

@@ -218,7 +218,7 @@ class Tma:
         if not isinstance(dst, TileSlice):
             raise trace.error(
                 "ptx.tma.load fills one stage of an operand tile",
-                expected="a stage of smem.wgmma_tile: tile[stage]",
+                expected="a stage of a tile of smem: tile[stage]",
                 got=repr(dst),
                 hint="ptx.cp.async_.bulk.tensor_2d copies into any shared memory",
             )
