@@ -1,4 +1,4 @@
-"""Whether a value is what an annotation allows, and what it allows in words."""
+"""Checks of values against annotations, and annotations in words, for messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST = 80
 
 
 def allows(annotation: Any, value: object) -> bool:
-    """Of a generic its class counts. A yes or no is no number here, and a number is a fraction, too."""
+    """True if the value has an annotated type. Generics count as their classes; a bool is no int, an int is a float."""
     for one in _members(annotation):
         if one is Any or (type(value) is one if one in (int, bool) else isinstance(value, one)):
             return True
@@ -22,19 +22,19 @@ def allows(annotation: Any, value: object) -> bool:
 
 
 def in_words(annotation: Any) -> str:
-    """What it allows: "a whole number or None"."""
+    """The annotation in words: "a whole number or None"."""
     named = (_WORDS.get(one) or f"a {one.__module__}.{one.__qualname__}" for one in _members(annotation))
     return " or ".join(named)
 
 
 def shown(value: object) -> str:
-    """The value as a message shows it: where that is long, its class."""
+    """The value as a message shows it: its repr, or its class if the repr is long."""
     words = repr(value)
     return words if len(words) <= _LONGEST else f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """Of a union all its members, with generics as their classes."""
+    """All members of a union, with generics as their classes."""
     if isinstance(annotation, UnionType) or get_origin(annotation) is Union:
         return tuple(part for member in get_args(annotation) for part in _members(member))
     return (get_origin(annotation) or annotation,)

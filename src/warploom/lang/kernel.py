@@ -282,8 +282,7 @@ class Kernel:
     def trace(self, *args: Any, **options: Any) -> Traced:
         """The timeline of a launch on an H200, as modelled: `kernel.trace(a, b).to_html("trace.html")`.
 
-        args, options: as for `warploom.trace`. Raises the errors of `predict`; a kernel that hangs is traced until it
-        hangs.
+        args, options: as for `warploom.trace`. Raises the errors of `predict`; a hanging kernel is traced up to that.
         """
         folders = (Path(self.function.__code__.co_filename).parent, *options.pop("folders", ()))
         try:

@@ -15,8 +15,8 @@ from ..isa.arch import Arch
 LAUNCH_CONTROL = ("schedule", "grant", "decline", "random")
 H200_SMS = 132
 H200_CLUSTERS = {3: 39, 4: 30, 8: 14}
-"""Clusters of that many CTAs that an H200 holds at one time; that of eight is a guess. A GPC of a chip has 16 or 18
-multiprocessors, so some stay empty. Measured in benchmarks/results/nvidia-h200/sweep-free-tile.json."""
+"""Clusters of that many CTAs that an H200 holds at one time: that of three is in docs/measured-facts.md, that of eight
+is a guess. A cluster stays within a GPC, whose SMs it need not divide, so some SMs stay empty."""
 
 
 def clusters_at_once(ctas: int, sms: int) -> int:

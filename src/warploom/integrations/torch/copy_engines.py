@@ -16,7 +16,7 @@ from ...kernels.hopper.copied_rows import Part, Plan
 from .symmetric import Exchange
 
 STREAMS = 2
-"""Of copies that take turns: while one begins, the other one moves."""
+"""Streams that alternate: while a copy starts in one, another moves data in the other."""
 _WORD = 4
 
 

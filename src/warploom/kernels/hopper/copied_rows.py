@@ -18,7 +18,7 @@ from .description import TILE_K_BYTES, Config
 __all__ = ["Part", "Plan", "choose"]
 
 LEAST_BYTES = 4 << 20
-"""Of a copy: ten microseconds of a link."""
+"""Least bytes of a copy, about ten microseconds of an NVLink."""
 MOST_CHUNKS = 8
 LEAST_K_TILES = 8
 
@@ -53,25 +53,25 @@ class Plan:
 
     @property
     def blocks(self) -> int:
-        """Of the rows of a GPU."""
+        """Blocks of the rows of one GPU."""
         return -(-self.rows // (self.tile_m * self.tiles_of_block))
 
     @property
     def chunks(self) -> int:
-        """Of K."""
+        """Chunks of K."""
         return -(-self.row_bytes // (TILE_K_BYTES * self.k_tiles_of_chunk))
 
     @property
     def counters(self) -> int:
-        """How many counters and flags each GPU needs."""
+        """Counters and flags that each GPU needs."""
         return self.ranks * (1 + self.blocks * self.chunks)
 
     def raised_by(self, index: int) -> int:
-        """Which GPU raises a counter or a flag."""
+        """The GPU that raises a counter or a flag."""
         return index if index < self.ranks else (index - self.ranks) // (self.blocks * self.chunks)
 
     def parts(self, rank: int) -> Iterator[Part]:
-        """The copies of a GPU, in their order."""
+        """The copies of a GPU, in order."""
         height, width = self.tile_m * self.tiles_of_block, TILE_K_BYTES * self.k_tiles_of_chunk
         for distance in range(self.ranks - 1, 0, -1):
             for block in range(self.blocks):

@@ -248,7 +248,7 @@ def banded(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> FreeTileCo
     across, down = -(-m // config.tokens), -(-n // config.weights)
     if not config.persistent or not config.takes_bands or waves_of(config, m, n, sms) == 1:
         return config
-    tokens, weights, places = config.tokens, config.weights, sms // config.cluster
+    tokens, weights, places = config.tokens, config.weights, clusters_at_once(config.cluster, sms)
     across, tokens = -(-across // config.along_tokens), tokens * config.along_tokens
     down, weights = -(-down // config.along_weights), weights * config.along_weights
 

@@ -45,7 +45,7 @@ from ..report.global_verdict import (
     SCOPE,
     SIZES,
     verdict,
-)
+)  # fmt: skip
 from ..report.unwaited import lanes_in, report_untold
 from ..report.words import actor
 from ..rules import ERROR
@@ -373,8 +373,7 @@ class GlobalMemory(Observer):
         how = "issued" if earlier.asynchronous else "executed"
         message = (
             f"{actor(cta, warp)} {does} {place} with {at(code)}, and {other} {did} it before with {at(before)}, which "
-            f"it "
-            f"{how}; {clause}"
+            f"it {how}; {clause}"
         )
         sides = (
             Side(actor(cta, warp), f"{does} {place}", code.text, code.instruction.location),
