@@ -36,6 +36,27 @@ def exact(q, k, v, sinks):
     return torch.softmax(scores, -1)[..., :-1] @ v.repeat_interleave(2, 1)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_infinite_key_makes_what_it_makes_in_float64(causal: bool, sign: int):
+    """Its scores are inf, or -inf, in all rows but row 30. Keys that row 30 does not see are left out: the two ways to
+    do this in float64 differ there."""
+    found = []
+    for dtype in (torch.bfloat16, torch.float64):
+        torch.manual_seed(0)
+        q, k, v = (torch.rand(1, 1, 80, 64).bfloat16() + 0.125 for _ in range(3))
+        q[..., 5] *= sign
+        q[0, 0, 30, 5] *= -1
+        k[0, 0, 20, 5] = torch.inf
+        q, k, v = (x.to(dtype).requires_grad_() for x in (q, k, v))
+        attend = warploom.attention if dtype == torch.bfloat16 else torch.nn.functional.scaled_dot_product_attention
+        o = attend(q, k, v, **{"causal" if dtype == torch.bfloat16 else "is_causal": causal})
+        o.backward(torch.ones_like(o))
+        found.append([x.isnan() for x in (o, q.grad, k.grad[..., :31, :], v.grad[..., :31, :])])
+    for ours, wanted in zip(*found, strict=True):
+        torch.testing.assert_close(ours, wanted)
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_gradients_reach_queries_keys_values_and_sinks(compiled: bool):
     ours, theirs = given(), [tensor.detach().double().requires_grad_() for tensor in given()]
