@@ -196,3 +196,46 @@ barrier.cluster.wait.acquire.aligned;
 def test_one_lane_tells_another_cta_for_its_warp(between: str, sem: str, found: set[tuple[str, str]]) -> None:
     body = ACROSS.replace("BETWEEN", between).replace("SEM", sem)
     assert {(one.rule, one.severity) for one in findings(Example(body, threads=32, cluster=2))} == found
+
+
+LEAVES = "and.b32 %r3, %tid, 16;\nsetp.ne.u32 %p1, %r3, 0;\n@%p1 exit;\n"
+"""The upper half of each warp ends."""
+MINE = """
+shl.b32 %r0, %tid, 2;
+mov.u32 %r1, tile;
+add.u32 %r1, %r1, %r0;
+st.shared.u32 [%r1], %tid;
+"""
+
+
+def other(distance: int) -> str:
+    """Each thread reads what one so many threads away has written, and stores it."""
+    return f"""
+    xor.b32 %r4, %r0, {4 * distance};
+    mov.u32 %r1, tile;
+    add.u32 %r1, %r1, %r4;
+    ld.shared.u32 %r2, [%r1];
+    cvt.u64.u32 %d0, %r0;
+    add.u64 %d0, %d0, %data;
+    st.global.u32 [%d0], %r2;
+    """
+
+
+@pytest.mark.parametrize("barrier", ["bar.sync 0;", "barrier.sync 0;", "bar.sync 1, 128;"])
+@pytest.mark.parametrize(("distance", "rule"), [(16, "lane-race"), (48, "warp-synchronous")])
+def test_a_barrier_does_not_order_what_threads_did_that_exited_in_front_of_it(barrier: str, distance: int, rule: str):
+    """PTX ISA 9.7.12.7, 9.7.13.1: it does not wait for them, and speaks only for those that pass it."""
+    assert rules(Example(MINE + LEAVES + barrier + other(distance))) == {rule}
+    assert rules(Example(MINE + barrier + LEAVES + barrier + other(distance))) == set()
+
+
+def test_threads_may_exit_in_front_of_a_barrier_that_the_others_pass():
+    """A barrier that part of a warp skips on its way out is no finding in itself: the ISA releases it."""
+    assert rules(Example(LEAVES + MINE + "bar.sync 0;\n" + other(4))) == set()
+    assert rules(Example(LEAVES + MINE + other(4))) == {"lane-race"}
+
+
+@pytest.mark.parametrize("distance", [4, 36])
+def test_the_threads_that_stay_are_ordered_by_later_barriers(distance: int):
+    body = MINE + LEAVES + "bar.sync 0;\n" + MINE + "bar.sync 0;\n" + other(distance)
+    assert rules(Example(body)) == set()

@@ -256,8 +256,7 @@ class Order(Observer):
                     clock.meet_some(mask)
                     state.notes(LanesBehind).met(clock, mask)
                 else:
-                    clock.meet()
-                    state.notes(LanesBehind).met(clock)
+                    _all_meet(state, clock, mask)
 
     def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
         if isinstance(on, MBarrier):
@@ -286,8 +285,7 @@ class Order(Observer):
                 clock.acquire(meeting.mark)
             state.notes(LanesBehind).heard(clock, mask)  # of all that arrived, also lanes of its own warp
             if not frame.cta.warps[frame.first_warp + number].alive & ~mask:
-                clock.meet()
-                state.notes(LanesBehind).met(clock)
+                _all_meet(state, clock, mask)
 
     # -- mbarriers -------------------------------------------------------------------------------------------------
 
@@ -351,3 +349,13 @@ class Order(Observer):
 
 def _commit_of(code: Operation) -> effects.Commits | None:
     return next((one for one in code.effects if isinstance(one, effects.Commits)), None)
+
+
+def _all_meet(state: ClusterState, clock: WarpClock, lanes: int) -> None:
+    """All lanes of a warp that have not exited synchronise. Those that have left without it are not waited for, and
+    nothing orders what they did since the last time: `exit` is no release (PTX ISA 9.7.12.7)."""
+    if clock.lanes & ~lanes:
+        clock.meet_some(lanes)
+    else:
+        clock.meet()
+    state.notes(LanesBehind).met(clock)
