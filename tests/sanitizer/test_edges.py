@@ -7,7 +7,7 @@ import pytest
 
 from tests.foreign import cuda_texts
 from tests.sanitizer.pieces import CLUSTER_SYNC, FILL, INIT, PEER, READ, STORE, STORED, load, wait
-from tests.sanitizer.running import rules
+from tests.sanitizer.running import findings, rules
 from warploom import TensorMap, asm, emulate
 from warploom.emulator import api
 from warploom.sanitizer import Sanitizer
@@ -45,7 +45,8 @@ def test_a_fence_for_global_memory_does_not_help_shared_memory():
 
 def test_a_relaxed_wait_makes_nothing_visible():
     body = INIT + load(512) + wait(scope=".relaxed.cluster") + READ
-    assert "copy-not-waited" in rules(Example(body))
+    told = [line for one in findings(Example(body)) if one.rule == "copy-not-waited" for line in one.history]
+    assert any("it is relaxed and makes nothing visible" in line for line in told)
 
 
 def test_a_copy_does_not_publish_what_its_thread_wrote_before():

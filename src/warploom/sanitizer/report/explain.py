@@ -196,7 +196,8 @@ def history_of(conflict: Conflict) -> tuple[str, ...]:
     if waits:
         _, cta, offset, wait = max(waits, key=lambda item: item[0])
         which = f"phase {wait.phase} complete" if wait.phase >= 0 else "no phase complete: the barrier was new"
-        lines = [f"{who(now)} last waited for {shared.name(cta, offset)} and saw {which}, with {at(wait.code)}"]
+        seen = "" if wait.code.order.acquires else ": it is relaxed and makes nothing visible"
+        lines = [f"{who(now)} last waited for {shared.name(cta, offset)} and saw {which}, with {at(wait.code)}{seen}"]
         keys.append((cta, offset))
     else:
         lines = [f"{who(now)} has not waited for any mbarrier so far"] if keys else []
