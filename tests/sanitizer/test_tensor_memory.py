@@ -100,10 +100,27 @@ barrier.cluster.wait.aligned;
 """
 
 
-@pytest.mark.parametrize(("between", "severity"), [("", "error"), (EXCHANGE, "warning")])
-def test_a_barrier_without_a_fence_is_a_warning_for_who_has_heard_of_its_maker_since(between: str, severity: str):
+FENCE = "@%first fence.mbarrier_init.release.cluster;\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "between", "strict", "severity"),
+    [
+        (MET, "", False, "warning"), (MET, "", True, "error"), (MET, EXCHANGE, True, "warning"),
+        (MET.replace(FENCE, ""), "", False, "error"), (FENCE + MET.replace(FENCE, ""), "", False, "error"),
+        (MET.replace("barrier.cluster.wait.aligned;", ""), "", False, "error"),
+    ],
+    ids=["behind", "strict", "heard since", "no fence", "fence ahead of all", "not met"],
+)  # fmt: skip
+def test_a_barrier_behind_the_fence_is_a_warning_if_the_fence_published_others_and_the_cluster_met(
+    begin: str, between: str, strict: bool, severity: str
+):
     """CUTLASS initialises a barrier behind the last fence, and uses it when the kernel ends."""
-    found = run(Blackwell(MET + between + SECOND, cluster=2, threads=32)).findings
+    body = begin + between + SECOND
+    if "barrier.cluster.wait" not in begin:
+        end = "barrier.cluster.arrive.aligned;"
+        body = body.replace(end, f"barrier.cluster.wait.aligned;\n{end}")
+    found = run(Blackwell(body, cluster=2, threads=32), watch=partial(Sanitizer, strict=strict)).findings
     assert {one.severity for one in found if one.rule == "mbarrier-init-not-visible"} == {severity}
 
 

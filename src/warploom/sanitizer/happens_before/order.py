@@ -241,6 +241,7 @@ class Order(Observer):
                 elif effect.kind == "mbarrier_init":
                     for barrier in state.unfenced.pop(clock.me, []):
                         barrier.fenced = True
+                        state.publishing.add(frame.cta)
                 elif effect.kind == "proxy:async" and effect.direction != "acquire":
                     clock.carry(mask, effect.spaces)  # an acquire carries nothing that a release has not
 

@@ -106,6 +106,10 @@ class BarrierRecord:
         """True if the warp knows of accesses of the initialising warp after the cluster's barrier, at any scope."""
         return self.met is not None and clock.weak[init.me] > self.met
 
+    def met_relaxed(self, clock: WarpClock, init: Access) -> bool:
+        """True if the warp has passed the cluster's relaxed barrier that the initialising warp arrived at, unfenced."""
+        return self.met is not None and clock.weak[init.me] >= init.epoch
+
     def visible_to(self, clock: WarpClock, init: Access) -> bool:
         """True if a warp knows that the barrier is initialised."""
         return clock.c[init.me] >= init.epoch or self.fenced and clock.weak[init.me] >= init.epoch
@@ -135,6 +139,7 @@ class ClusterState:
         waits: (CTA, offset of a barrier, warp) -> its latest wait.
         glances: warp -> the last wait it executed whose result nothing uses.
         unfenced: barriers that a warp has initialised since its last fence.mbarrier_init.
+        publishing: CTAs in which fence.mbarrier_init has published a barrier.
         relaxed: warp -> its epoch at its last relaxed arrival at the cluster barrier.
         places: what was released at an address of shared memory.
         waited_for_grid: warps that passed griddepcontrol.wait -> their epoch after it.
@@ -158,6 +163,7 @@ class ClusterState:
         self.exits: dict[int, Released] = {}
         self.waited_for_grid: dict[int, int] = {}
         self.unfenced: dict[int, list[BarrierRecord]] = {}
+        self.publishing: set[Cta] = set()
         self.relaxed: dict[int, int] = {}
         self.places: dict[tuple[Region, int], Released] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
