@@ -1,7 +1,7 @@
-"""What loads and stores ask of the memory pipe, the first-level cache and L2: passes, lines, sectors, misses.
+"""The cost of loads and stores in the memory pipe, the L1 cache and L2: passes, lines, sectors, misses.
 
-Addresses are those of the run. What the first-level cache keeps is a CTA's own; what L2 has is not known here, only
-which sectors a cluster touches for the first time.
+Addresses are those of the run. Each CTA has its own share of L1. The contents of L2 are not modelled here, only which
+sectors a cluster touches for the first time.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ SECTOR, LINE = 32, 128
 FROM_DRAM = 64
 """DRAM is read in pairs of sectors."""
 PAST_L1 = {"cg", "cv", "volatile", "relaxed", "acquire", "mmio"}
-"""Words of a load that the first-level cache does not serve."""
+"""Modifiers of loads that bypass L1."""
 COMMON_BYTES = 128 << 10
-"""Of an array that a first-level cache keeps whole beside what CTAs read for themselves: half of it, at most."""
+"""The largest array that L1 keeps whole next to the CTAs' own data: half of L1."""
 WHOLE = 0.9
-"""An array of which one cluster reads so much is one that all clusters read."""
+"""If one cluster reads this share of an array, all clusters are taken to read it."""
 
 
 class Accesses:
-    """Of one machine; fills the sums of a recording and keeps each kind of access once, in `known`."""
+    """The accesses of one machine: adds to the totals of a recording and keeps each kind of access once, in `known`."""
 
     def __init__(self, machine: Machine, recording: Recording) -> None:
         self._machine, self._recording = machine, recording
@@ -51,13 +51,13 @@ class Accesses:
         self._pairs: set[int] = set()
         self._regions: dict[Any, int] = {}
         self._asked: dict[int, tuple[float, ...]] = {}
-        """By small region: bytes asked of L2, of DRAM for the first time, and of what L2 may have lost."""
+        """By small region: bytes requested from L2, first requested from DRAM, and possibly evicted from L2."""
         self._written: set[int] = set()
         self._updated: dict[int, dict[int, int]] = {}
-        """By region, a word of each line that was updated."""
+        """By region, one word of each updated line."""
 
     def made(self, frame: Frame, how: str, place: Lanes) -> int:
-        """The index of what each warp of a frame asks; how: "reads", "writes" or "updates"."""
+        """Return the index of the access that each warp of a frame makes; how: "reads", "writes" or "updates"."""
         size = place.size * place.count
         address = place.index.astype(np.int64) * place.size
         share = len(np.unique(place.lanes >> 5))
@@ -83,10 +83,10 @@ class Accesses:
         return index
 
     def _wavefronts(self, lanes: np.ndarray, address: np.ndarray, size: int, reads: bool) -> tuple[float, bool]:
-        """Passes of a shared-memory request, and whether it is paired: as many passes as its bytes and conflicts need.
+        """Return the passes of a shared-memory request, as its bytes and conflicts need, and whether it is paired.
 
-        A load fills a register of all lanes in a pass, or two where lanes are paired: so NVIDIA's engineers say (forum
-        of developers, "Unexpected shared memory bank conflict"), for cc 7.x.
+        Per pass, a load fills one register of all lanes, or two if lanes are paired (NVIDIA developer forum,
+        "Unexpected shared memory bank conflict", for cc 7.x).
         """
         key = (size, reads, (address - (int(address[0]) & -LINE)).tobytes(), lanes.tobytes())
         found = self._shared.get(key)
@@ -100,7 +100,7 @@ class Accesses:
         return found
 
     def _requests(self, lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[float, float]:
-        """(lines of 128 bytes that the warps' requests touch, sectors)."""
+        """Return (128-byte lines, sectors) that the warps' requests touch."""
         key = (size, (address - (int(address[0]) & -LINE)).tobytes(), lanes.tobytes())
         found = self._patterns.get(key)
         if found is None:
@@ -112,8 +112,10 @@ class Accesses:
     def _missed(
         self, frame: Frame, place: Lanes, address: np.ndarray, size: int, how: str
     ) -> tuple[float, float, float]:
-        """Sectors that are not in the first-level cache; those of them that the cluster touches for the first time, and
-        those that it has read, but that its share of L2 has lost since."""
+        """Return the number of sectors that miss L1, and how many of them are new to the cluster or evicted.
+
+        Evicted sectors were read before, but are no longer in the cluster's share of L2.
+        """
         recording = self._recording
         number = self._number(place)
         sectors = set((np.unique(address >> 5) + (number << 40)).tolist())
@@ -162,14 +164,14 @@ class Accesses:
         return self._regions.setdefault(place.region, len(self._regions) + 1)
 
     def _small(self, frame: Frame, place: Lanes, how: str) -> int:
-        """The number of a small array that is read by way of the first-level cache; 0 for others."""
+        """Return the number of a small array that is read through L1, or 0."""
         small = how == "reads" and place.space == "global" and place.region.size <= COMMON_BYTES
         return self._number(place) if small and not _past_first_level(frame) else 0
 
     def share_common(self, runs: Sequence[Run]) -> None:
-        """Let the CTAs that an SM runs one after the other find small arrays that they all read in its first level.
+        """Let later CTAs of an SM hit L1 for small arrays that all CTAs read.
 
-        Those that it runs first, side by side, wait for it together.
+        The first CTAs, which run side by side, wait for these arrays together.
         """
         machine = self._machine
         turns = -(-math.prod(machine.grid) // machine.model.sms)
@@ -190,7 +192,7 @@ class Accesses:
                 )
 
     def _common(self) -> set[int]:
-        """Small arrays of which one cluster reads all, and that nobody writes."""
+        """Small arrays that one cluster reads whole and no thread writes."""
         read: Counter[int] = Counter(one >> 40 for one in self.touched if isinstance(one, int))
         sizes = {number: region.size for region, number in self._regions.items()}
         return {
@@ -199,9 +201,9 @@ class Accesses:
         }  # fmt: skip
 
     def copied(self, lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[int, float, float]:
-        """Of a copy that lanes start: lines of 128 bytes, bytes of its sectors, and bytes that DRAM is read for.
+        """Return the 128-byte lines, sector bytes and DRAM bytes of a copy that lanes start.
 
-        address: in global memory, of lanes that read.
+        address: global addresses that the lanes read.
         """
         lines = np.unique(np.stack([lanes.astype(np.int64) >> 5, address >> 7]), axis=1).shape[1]
         sectors = {("copied", one) for one in np.unique(address >> 5).tolist()}
@@ -210,7 +212,7 @@ class Accesses:
         return lines, float(max(SECTOR * len(sectors), size * lanes.size)), self._from_dram({one for _, one in new})
 
     def _from_dram(self, sectors: set[int]) -> float:
-        """Bytes that DRAM is read for, so that new sectors are there."""
+        """Bytes that DRAM reads to supply new sectors."""
         pairs = {one >> 1 for one in sectors} - self._pairs
         self._pairs |= pairs
         return float(FROM_DRAM * len(pairs))
@@ -222,7 +224,7 @@ class Accesses:
         return found
 
     def _second_sectors(self) -> int:
-        """Sectors of L2 that the recorded clusters have, while CTAs run on all SMs."""
+        """The recorded clusters' share of L2 while CTAs run on all SMs, in sectors."""
         machine = self._machine
         grid = math.prod(machine.grid)
         together = min(grid, machine.model.sms * self._residents())
@@ -235,13 +237,13 @@ class Accesses:
         return max(1, min(self._machine.model.warps_per_sm // warps, (224 << 10) // max(shared, 1)))
 
     def _cache_sectors(self) -> int:
-        """Sectors of the first-level cache that a CTA has: what shared memory leaves, divided among residents."""
+        """A CTA's share of L1 in sectors: what shared memory leaves, divided among resident CTAs."""
         shared, residents = self._machine.code.shared_size, self._residents()
         return max(1, ((256 << 10) - residents * shared) // residents // SECTOR)
 
 
 def _paired(lanes: np.ndarray, address: np.ndarray) -> bool:
-    """Whether each lane asks for what its neighbour asks for, or each for what the one after its neighbour does."""
+    """True if each lane reads the same address as the lane at XOR distance 1, or each as the lane at distance 2."""
     asked = np.full((int(lanes.max()) | 31) + 1, -1, np.int64)
     asked[lanes] = address
     for distance in (1, 2):

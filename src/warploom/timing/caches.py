@@ -1,13 +1,13 @@
-"""A first-level cache, as a set of sectors: what was touched lately is there.
+"""An L1 cache as a set of recently touched sectors.
 
-Two generations stand for least-recently-used: when the younger has grown to half of the capacity, it becomes the older.
+Two generations approximate LRU: when the younger has grown to half of the capacity, it becomes the older.
 """
 
 from __future__ import annotations
 
 
 class Cache:
-    """`capacity` in sectors."""
+    """A cache of `capacity` sectors."""
 
     def __init__(self, capacity: int) -> None:
         self._half = max(1, capacity // 2)
@@ -15,7 +15,7 @@ class Cache:
         self._old: set[int] = set()
 
     def missed(self, sectors: set[int]) -> int:
-        """How many of these sectors are not there; they are now."""
+        """Add these sectors to the cache and return how many were missing."""
         found = len(sectors - self._young - self._old)
         self._young |= sectors
         if len(self._young) > self._half:

@@ -1,7 +1,7 @@
-"""The hardware as the model knows it: numbers, and the measurement that each comes from.
+"""The hardware constants of the model, each with its source.
 
-A constant names its source: "microbenchmarks.json: rate.lds32.w8 clocks", "published: …", "derived: …" or "fitted: …".
-A test reads the measurements again, and holds the fitted ones to a few.
+A source is "microbenchmarks.json: rate.lds32.w8 clocks", "published: …", "derived: …" or "fitted: …".
+A test recomputes them from the measurements and limits the number of fitted ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 
 @dataclass(frozen=True)
 class Constant:
-    """A value in the unit of its name, and where it comes from."""
+    """A value in the unit that its name says, with its source."""
 
     value: float
     source: str
@@ -23,9 +23,9 @@ class Hardware:
     """One GPU.
 
     Attributes:
-        name, sms: multiprocessors; the others: limits of each.
+        name, sms: number of SMs; the other integers: limits per SM.
         latency: clocks until a dependent instruction may start, by name.
-        rate: clocks for which one warp instruction occupies its pipe of a quarter, by pipe.
+        rate: clocks for which one warp instruction occupies its pipe in an SM quarter, by pipe.
         wgmma: clocks of the tensor core by bytes-of-k-32 product: see `tensor.mma_clocks`.
         values: all other constants, by name.
     """
@@ -44,7 +44,7 @@ class Hardware:
         return self.values[name].value
 
     def constants(self) -> dict[str, Constant]:
-        """All of them, by their whole names."""
+        """All constants, by qualified name."""
         found = {}
         for group in (one.name for one in fields(self) if one.name in ("latency", "rate", "values")):
             found.update({f"{group}.{name}": constant for name, constant in getattr(self, group).items()})

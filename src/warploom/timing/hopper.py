@@ -1,8 +1,8 @@
 """The H200's constants, each with the measurement it comes from.
 
 A source is an expression over `m(name, field)`, a row of benchmarks/results/nvidia-h200/microbenchmarks.json, and over
-`c.name`, another constant; the test computes it again. What no microbenchmark gives is "published" or "fitted", and a
-test keeps the fitted ones few.
+`c.name`, another constant; a test recomputes it. A constant without a microbenchmark is "published" or "fitted", and a
+test limits the number of fitted ones.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ RATE: Mapping[str, Constant] = {
     "tensor": _clocks(6.0, "rate.mma_sync.w8", " / 2"),
     "control": _c(1.0, "published: a branch a clock, CUDA programming guide"),
 }
-"""Clocks of a quarter's pipe for one warp instruction; a measured loop of 32 has three more, one of the ALU's."""
+"""Clocks of a quarter's pipe per warp instruction; a measured loop of 32 has three extra instructions, one on the
+ALU."""
 
 MEMORY: Mapping[str, Constant] = {
     "shared_load_clocks": _clocks(1.014, "rate.lds32.w8", " / 4"),
@@ -124,16 +125,17 @@ MEMORY: Mapping[str, Constant] = {
                                ' * (c.dram_bytes_per_ns / (132 * m("rate.dram.read.one_cta", "bytes_per_ns")) - 1)'),
     "store_queue_bytes": _c(16384.0, "published: none; the stores of a warp that wait in the memory pipe"),
 }  # fmt: skip
-"""Memory: clocks of the SM's pipe for a wavefront (of loads and stores), latencies, rates.
+"""Memory: clocks of the SM's memory pipe per wavefront (of loads and stores), latencies, rates.
 
-Of a microbenchmark's loads from shared memory ptxas kept half: eight warps, four passes.
+In one microbenchmark of shared-memory loads ptxas kept half of the loads: eight warps, four passes.
 
-`missed_sector_clocks` is what a load takes more for each sector that it asks of L2. Neither by load nor by line: the
-1024 loads of rate.ldg.pending.again4.w32, of which one in four misses a sector of its own line, take 1.23 clocks each;
-and not where another warp has asked before: those of rate.ldg.pending.w32.ctas264, two CTAs on an SM, take 1.86.
+`missed_sector_clocks` is the extra time of a load per sector requested from L2. The cost is not per load or per line:
+the 1024 loads of rate.ldg.pending.again4.w32, of which one in four misses a sector of its own line, take 1.23 clocks
+each. There is no cost if another warp has requested the sector before: the loads of rate.ldg.pending.w32.ctas264, two
+CTAs per SM, take 1.86.
 
-`update_few32_ns` is what a warp's request takes a line of 32 whose words are updated in mixed order: the lanes of a
-warp ask for 23.86 lines there, and for as many of 128. Updates of one word of a line take `update_line_ns`."""
+`update_few32_ns` is the time of a warp's request per line, for 32 lines whose words are updated in mixed order: the
+lanes of a warp touch 23.86 lines there, and as many of 128. Updates of one word of a line take `update_line_ns`."""
 
 TENSOR: Mapping[str, Constant] = {
     "mma_clocks_per_column": _clocks(0.5, "rate.wgmma.bf16.n256.ss.g2", " / 512"),

@@ -1,7 +1,7 @@
-"""What the model has to know of each instruction: its pipe, how many it becomes, its latency, its registers.
+"""Static facts about each instruction: its pipe, machine instruction count, latency and registers.
 
 PTX is not machine code: a 64-bit addition is two instructions, a mov between registers is usually none. The weights
-here are those that ptxas 13 shows for such instructions alone; what it reorders, hoists or unrolls is not modelled.
+here are those of ptxas 13 for each instruction in isolation; reordering, hoisting and unrolling are not modelled.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..isa.effects import Access, Meets, Starts
 FMA, ALU, EITHER, HALF, MUFU, CONVERT, LSU, TENSOR, FP64, CONTROL, NONE = (
     "fma", "alu", "either", "half", "mufu", "convert", "lsu", "tensor", "fp64", "control", "none",
 )  # fmt: skip
-"""Pipes of a quarter of an SM; the LSU serves all four. Integer sums run in either of the first two (IADD3, IMAD),
-conversions in MUFU's."""
+"""Pipes of an SM quarter; the LSU serves all four quarters. Integer additions run in either of the first two (IADD3,
+IMAD), conversions in the MUFU pipe."""
 _FREE = {"mov", "cvta", "nop", "pragma"}
 _TRANSCENDENTAL = {
     "ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh", "div", "rem", "popc", "clz", "bfind", "brev",
@@ -34,13 +34,14 @@ class Facts:
     """One instruction of the kernel.
 
     Attributes:
-        pipe: which it uses; count: machine instructions that it becomes.
-        latency: name of the constant that says how long its result takes: "ffma", "alu", "lds"…
-        reads, writes: registers, by numbers of their own.
-        collective: by a whole warpgroup; backward: a branch to before it; starts: an operation of an engine.
-        meets: threads wait for each other at it.
-        flops: of a warp's matrix product; double: it is one of f64.
-        machine: (pipe, machine instructions) that the build has of it, where one was looked at (`machine_code`).
+        pipe: the pipe it uses; count: the number of machine instructions it becomes.
+        latency: name of the constant with the latency of its result: "ffma", "alu", "lds"…
+        reads, writes: registers, by unique number.
+        collective: executed by a whole warpgroup; backward: a backward branch; starts: starts an operation of an
+        engine.
+        meets: threads synchronise at it.
+        flops: FLOP of a warp's matrix product; double: the product is in f64.
+        machine: (pipe, machine instructions) in the build, if the build was examined (`machine_code`).
     """
 
     pc: int
@@ -63,7 +64,7 @@ class Facts:
 
 
 def facts_of(operation: Operation) -> Facts:
-    """What is known of an instruction before it runs."""
+    """Return the facts about an instruction that do not depend on the run."""
     instruction = operation.instruction
     words = instruction.opcode.split(".")
     reads, writes = _registers(operation)
@@ -80,12 +81,12 @@ def facts_of(operation: Operation) -> Facts:
 
 
 def _cost(operation: Operation, words: list[str]) -> tuple[str, float, str]:
-    """Pipe, count and latency."""
+    """Return (pipe, machine instruction count, name of the latency)."""
     base, last = words[0], words[-1]
     wide = last in ("u64", "s64", "b64")
     if operation.kind in (BRANCH, EXIT, INDEXED_BRANCH):
         jump = operation.kind == BRANCH and operation.instruction.guard is None
-        return CONTROL, 0.0 if jump else 1.0, "alu"  # blocks are laid out so that one falls into the next
+        return CONTROL, 0.0 if jump else 1.0, "alu"  # ptxas lays out blocks to fall through
     if base in _FREE or (base == "ld" and len(words) > 1 and words[1].startswith("param")):
         return NONE, 0.0, "none"
     if base in ("mma", "wmma"):
@@ -112,11 +113,11 @@ def _cost(operation: Operation, words: list[str]) -> tuple[str, float, str]:
 
 
 SERIAL = ("divide", "root", "reciprocal", "divide64")
-"""Latencies of what becomes code with a branch, so that a warp does one after the other."""
+"""Latencies of instructions that become code with a branch, which a warp executes one after the other."""
 
 
 def _division(words: list[str]) -> str:
-    """The latency of a quotient, a root or a function of MUFU."""
+    """Return the name of the latency of a division, a root or a MUFU function."""
     base, last = words[0], words[-1]
     if base in ("div", "rem") and last[0] in "us":
         return "quotient"
@@ -128,7 +129,7 @@ def _division(words: list[str]) -> str:
 
 
 def _conversion(words: list[str]) -> tuple[str, float, str]:
-    """cvt: between integers and floats in the slow pipe; between integers, or to a pair of halves, in the fast one."""
+    """Return the cost of cvt: int/float conversions use the slow pipe; int/int and packed half ones the fast pipe."""
     floats = [word for word in words[1:] if word[0] in "fbte" and word not in ("ftz",)]
     integers = [word for word in words[1:] if word in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")]
     if floats and integers:
@@ -162,7 +163,7 @@ def _flops(operation: Operation, words: list[str]) -> int:
 
 
 def _registers(operation: Operation) -> tuple[frozenset[int], frozenset[int]]:
-    """The registers that an instruction reads and writes, each by a number of its own."""
+    """Return the registers that an instruction reads and writes, by unique number."""
     reads: set[int] = set()
     writes: set[int] = set()
     guard = operation.instruction.guard
@@ -188,7 +189,7 @@ def _registers(operation: Operation) -> tuple[frozenset[int], frozenset[int]]:
 
 
 def _numbers(operation: Operation, names: list[str]) -> set[int]:
-    """Registers by the place of their row; what is not a register of the kernel's own (%tid) has none."""
+    """Return the numbers of declared registers; special registers (%tid) have none."""
     found = (operation.scope.find(name) for name in names)
     return {hash(one.row) for one in found if isinstance(one, DeclaredRegister)}
 

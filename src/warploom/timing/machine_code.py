@@ -1,9 +1,9 @@
-"""How many machine instructions each PTX instruction is, told by the build that would run.
+"""The number of machine instructions of each PTX instruction, taken from the actual build.
 
-ptxas fuses, hoists, unrolls and adds. So each machine instruction is looked up with the PTX line that it was made from,
-and counted in the loop where it stands: of a loop that was unrolled four times, a PTX instruction has a fourth of the
-instructions that carry its line there. What stands in a loop and carries no line of it (addresses made again, moves)
-is its branch's.
+ptxas fuses, hoists, unrolls and adds instructions. So each machine instruction is mapped to the PTX line that it was
+made from, and counted in its loop. If a loop was unrolled four times, a PTX instruction gets a fourth of the machine
+instructions that carry its line. Instructions in a loop that carry no line of it (recomputed addresses, moves) are
+counted for its branch.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Slots = tuple[tuple[str, float], ...]
 """(pipe, machine instructions) of one execution of a PTX instruction."""
 IMAD = "imad"
 WIDE: Mapping[str, int] = {"LDS.64": 2, "LDS.128": 4}
-"""Loads from shared memory that are told apart from their pipe's others, with the registers that they fill: ptxas makes
-them of loads of one register, too."""
+"""Shared-memory loads that are counted apart, with the registers that they fill: ptxas also merges loads of one
+register into them."""
 OUTSIDE = -1
-"""The loop of what is in none."""
+"""The loop number of instructions outside all loops."""
 _GUARD = re.compile(r"^@!?U?P\w+\s+")
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
 _PIPES = {
@@ -46,12 +46,12 @@ _PIPES = {
 }  # fmt: skip
 PIPE = {word: pipe for pipe, words in _PIPES.items() for word in words.split()}
 SINGLE = (LSU, TENSOR, MUFU, CONVERT)
-"""Pipes whose instructions ptxas copies where it unrolls, and neither splits nor fuses."""
+"""Pipes whose instructions ptxas duplicates when it unrolls, but never splits or fuses."""
 
 
 @dataclass(frozen=True)
 class _Machine:
-    """An instruction: pipe, PTX line (0: not known), innermost loop."""
+    """A machine instruction: pipe, PTX line (0: unknown), innermost loop."""
 
     pipe: str
     line: int
@@ -60,12 +60,12 @@ class _Machine:
 
 @dataclass(frozen=True)
 class Reading:
-    """A build's machine code, beside the PTX it came from.
+    """A build's machine code, matched with its PTX.
 
     Attributes:
-        pcs: the PTX's instructions; loops: its loops; home: the one in which each instruction stands.
-        regions: of each loop the one that it became, and how many turns of it are one there.
-        copies, where: the pipes and places of what an instruction became, by the loop where these stand.
+        pcs: the PTX instructions; loops: the PTX loops; home: the loop of each instruction.
+        regions: for each loop, its machine loop and the unroll factor.
+        copies, where: pipes and positions of the machine instructions of a PTX instruction, by machine loop.
     """
 
     pcs: Sequence[Facts]
@@ -77,8 +77,10 @@ class Reading:
 
     @classmethod
     def of(cls, code: Sequence[tuple[str, int]], pcs: Sequence[Facts], ends: Mapping[int, int]) -> Reading:
-        """code: machine code, each text with its PTX line, labels among them. ends: backward branches with their
-        targets."""
+        """Match machine code with PTX.
+
+        code: machine instructions and labels, each with its PTX line. ends: backward branches with their targets.
+        """
         loops = _loops(ends)
         home = {pc: _innermost(loops, pc) for pc in range(len(pcs))}
         of_line: dict[int, int] = {}
@@ -94,7 +96,7 @@ class Reading:
         return cls(pcs, loops, home, regions, copies, where)
 
     def slots(self) -> dict[int, Slots]:
-        """By program counter, the slots of an instruction."""
+        """The slots of each instruction, by program counter."""
         home, regions, copies = self.home, self.regions, self.copies
         found: dict[int, Slots] = {}
         for pc in range(len(self.pcs)):
@@ -112,9 +114,9 @@ class Reading:
         return found
 
     def places(self) -> dict[int, Place]:
-        """By program counter, where an instruction stands in the machine code.
+        """The position of each instruction in the machine code, by program counter.
 
-        Of several machine instructions the first counts, and of a load the one that loads.
+        If there are several machine instructions, the first counts; for a load, the one that loads.
         """
         found = {}
         for pc, facts in enumerate(self.pcs):
@@ -129,7 +131,7 @@ class Reading:
 
 
 def _foreign(pc: int, home: Mapping[int, int], loop: int, regions: Mapping[int, tuple[int, float]]) -> bool:
-    """Whether what an instruction became in this loop's region is counted nowhere else."""
+    """True if an instruction's machine instructions in this loop's region are not counted elsewhere."""
     return pc == OUTSIDE or regions[home[pc]][0] != regions[loop][0]
 
 
@@ -162,7 +164,7 @@ def _read(code: Sequence[tuple[str, int]]) -> list[_Machine]:
 
 
 def _loops(ends: Mapping[int, int]) -> list[tuple[int, int]]:
-    """(first, last) program counters of each loop of the PTX, by its first."""
+    """Return the (first, last) program counters of each PTX loop, sorted by the first."""
     spans: dict[int, int] = {}
     for last, first in ends.items():
         spans[first] = max(spans.get(first, 0), last)
@@ -177,7 +179,7 @@ def _innermost(loops: Sequence[tuple[int, int]], pc: int) -> int:
 def _region(
     loop: int, home: Mapping[int, int], copies: Mapping[int, Mapping[int, list[str]]], pcs: Sequence[Facts]
 ) -> tuple[int, float]:
-    """(the loop of the machine code that a loop of the PTX became, how many of its turns are one there)."""
+    """Return (the machine loop of a PTX loop, the unroll factor)."""
     if loop == OUTSIDE:
         return OUTSIDE, 1.0
     mine = [pc for pc in home if home[pc] == loop]
@@ -199,5 +201,5 @@ def _region(
 
 
 def _pipe_of(kind: str) -> str:
-    """The pipe that a kind of machine instruction uses."""
+    """Return the pipe of a kind of machine instruction."""
     return LSU if kind in WIDE else kind

@@ -1,4 +1,4 @@
-"""How many CTAs of a kernel an SM holds, and how many clusters of a grid each place gets in turn."""
+"""Occupancy: how many CTAs an SM holds, and how many waves of clusters a grid takes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from .constants import Hardware
 
 REGISTER_UNIT = 256
-"""Registers are given out to warps in units of this many (CUDA occupancy calculator, compute capability 9.0)."""
+"""Allocation unit of a warp's registers (CUDA occupancy calculator, compute capability 9.0)."""
 L2_BYTES = 30e6
-"""What of L2 serves as a cache for all SMs: each of its two partitions keeps what its SMs read."""
+"""Effective L2 capacity for all SMs: each of its two partitions caches what its own SMs read."""
 SHARED_RESERVED = 1024
-"""Bytes of shared memory of each CTA that the system keeps."""
+"""Bytes of shared memory per CTA that the system reserves."""
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Attributes: residents: CTAs of an SM at a time; places: groups of SMs that a cluster occupies; turns: clusters
-    that a place runs, all in all, at most."""
+    """The occupancy of a launch.
+
+    Attributes:
+        residents: resident CTAs per SM; places: groups of SMs that hold one cluster; turns: most clusters per group.
+    """
 
     residents: int
     places: int
@@ -28,7 +31,7 @@ class Occupancy:
 def occupancy(
     hardware: Hardware, *, threads: int, registers: int, shared: int, ctas: int, cluster: int, sms: int = 0
 ) -> Occupancy:
-    """Of a launch. registers: of a thread, from ptxas; 0 where not known. shared: bytes of a CTA."""
+    """Compute the occupancy of a launch. registers: per thread, from ptxas, 0 if unknown. shared: bytes per CTA."""
     warps = -(-threads // 32)
     limits = [hardware.ctas_per_sm, hardware.warps_per_sm // warps]
     if registers:

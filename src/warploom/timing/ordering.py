@@ -1,8 +1,8 @@
-"""The order in which the machine issues what a warp does, told by the build that would run.
+"""The machine's issue order of a warp's instructions, taken from the actual build.
 
-A warp issues in order: where an instruction needs what a load has not brought yet, all that stand behind it wait, loads
-too. ptxas moves loads up as far as its registers go, so how many are on their way together is to be read in its code.
-Each instruction of a run takes its place there, and a run ends where the machine would wait for memory.
+A warp issues in order: if an instruction needs the result of a pending load, all later instructions wait, loads
+included. ptxas hoists loads as far as registers allow, so the number of loads in flight is read from its code. The
+instructions of a run are sorted into machine order, and a run ends where the machine would wait for memory.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from .instructions import LSU, Facts
 from .recording import RUN, Access, Recording, Registers, Run, Step
 
 MOST_ASKED = 16
-"""Requests to the memory pipe in a row, before others get their turn."""
+"""Consecutive requests to the memory pipe before other warps are served."""
 _Item = tuple[int, Access | None, Registers]
 Key = tuple[int, int]
-"""(part of the run that has an order of its own, place in the machine code)."""
+"""(part of the run with its own order, position in the machine code)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an instruction stands.
+    """The position of an instruction in the machine code.
 
     Attributes:
-        region: a loop of the machine code; turns: how many turns of the PTX's loop are one there.
-        at: its place, for each of these turns; empty where it became part of others.
+        region: a machine loop; turns: how many PTX iterations one machine iteration covers.
+        at: its position for each of these iterations; empty if it was merged into others.
     """
 
     region: int
@@ -35,7 +35,7 @@ class Place:
 
 
 def arrange(recording: Recording, places: Mapping[int, Place]) -> None:
-    """Put the runs of a recording into the machine's order, and end them where it waits for loads."""
+    """Sort the runs of a recording into machine order, and split them where the machine waits for loads."""
     known: dict[tuple[_Item, ...], int] = {}
     runs: list[Run] = []
     parts: list[list[int]] = []
@@ -58,10 +58,10 @@ def _several(step: Step, parts: Sequence[Sequence[int]], runs: Sequence[Run]) ->
 
 
 def _sorted(run: Run, pcs: Sequence[Facts], places: Mapping[int, Place]) -> list[_Item]:
-    """The instructions of a run in the machine's order.
+    """Return the instructions of a run in machine order.
 
-    What the machine code does not show stands where its operands are there, and nothing stands before these. Turns of a
-    loop have registers of their own there: what is written again later gets another name.
+    An instruction without a position in the machine code comes after its operands. Unrolled iterations have their own
+    registers: a register that is written again later is renamed.
     """
     keys: list[Key] = []
     wrote: dict[int, Key] = {}
@@ -92,7 +92,8 @@ def _sorted(run: Run, pcs: Sequence[Facts], places: Mapping[int, Place]) -> list
 
 
 def _cut(sequence: Sequence[_Item], pcs: Sequence[Facts]) -> list[tuple[_Item, ...]]:
-    """Pieces, each of which begins where a register is read that a load of the piece before fills."""
+    """Split a sequence before each read of a register that a load in the piece fills, and after `MOST_ASKED`
+    requests."""
     pieces: list[list[_Item]] = [[]]
     coming: set[int] = set()
     asked = 0
