@@ -1,8 +1,8 @@
 """How long a kernel takes: an observer of the CPU machine that gives each event a time.
 
-`recorder` writes down what the warps of a few clusters do (`recording`), `replay` lets a model of the hardware
-(`hopper`) do it again against the clock, and `timeline` is what comes out: each copy, wait, arrival and matrix product
-with its start, its end and its cause. `prediction` makes a whole launch of it, at the clock that `power` allows.
+`recorder` records the warps of a few clusters (`recording`). `replay` runs the recording on a model of the hardware
+(`hopper`) and gives a `timeline`: each copy, wait, arrival and matrix product with its start, end and cause.
+`prediction` extrapolates to the whole launch, at the clock that `power` allows.
 """
 
 from .constants import Hardware

@@ -1,7 +1,7 @@
 """A traced launch in Chrome's trace format, which ui.perfetto.dev opens.
 
-Warps are threads of a process for each CTA; what overlaps (copies, stores, products, phases) are asynchronous slices,
-and a flow leads from what ended a wait to the wait. Times are microseconds.
+Each CTA is a process and its warps are threads. Overlapping events (copies, stores, products, phases) are asynchronous
+slices, and a flow leads from the event that ended a wait to the wait. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ENGINES = {COPY: "copies in flight", STORE: "stores in flight", MATRIX: "product
 
 
 def document(traced: Traced) -> dict[str, Any]:
-    """The whole file."""
+    """Return the whole file as plain values."""
     return {
         "displayTimeUnit": "ns",
         "otherData": {"kernel": traced.kernel, "clock_mhz": traced.timeline.clock_mhz, "error": traced.error},

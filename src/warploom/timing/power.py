@@ -1,8 +1,8 @@
-"""The clock that power allows: the SM slows down until what its units draw fits under the cap.
+"""The clock that power allows: the SM clock drops until the power of its units fits under the cap.
 
-Power is a base and the energy of what is done, over the time it takes. What runs on the SM's voltage costs less energy
-at a lower clock, by an exponent; L2 and DRAM have a clock of their own. Two ceilings hold without the cap: the nominal
-clock, and a lower one as soon as the tensor core works.
+Power is a base plus the energy of the work over its time. The energy of units on the SM's voltage falls with the clock,
+by an exponent; L2 and DRAM have their own clocks. Two ceilings hold without the cap: the nominal clock, and a lower one
+while the tensor core works.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ STEPS = 24
 
 @dataclass(frozen=True)
 class Work:
-    """What a launch does, all SMs together.
+    """The work of a launch, summed over all SMs.
 
     Attributes:
-        warpgroup_flops, narrow_flops: of warpgroups, in 16-bit and wider types, and in 8-bit ones; mma_flops: of warps,
-            f64_flops: and those of them in f64 apart.
-        instructions: of warps; transcendental: those of them that MUFU takes; shared: bytes that loads and stores move
+        warpgroup_flops, narrow_flops: FLOP of warpgroup products, in 16-bit and wider types and in 8-bit types;
+            mma_flops, f64_flops: FLOP of single warps' products, and separately in f64.
+        instructions: warp instructions; transcendental: of these, MUFU's; shared: bytes that loads and stores move
             in shared memory; filled: bytes that SMs receive; dram: bytes from DRAM; stored: bytes to DRAM.
         from_registers: share of the warpgroups' products whose A comes from registers.
         sparse: share of the warpgroups' products whose A is sparse.
@@ -46,7 +46,7 @@ class Work:
 
 
 def joules(work: Work, hardware: Hardware, ghz: float) -> float:
-    """Energy of the work at a clock, without the base."""
+    """Return the energy of the work at a clock, without base power."""
     scale = (ghz / hardware["tensor_ghz"]) ** hardware["voltage_exponent"]
     toggles = hardware["mma_zeros_pj_per_flop"] if work.zeros else hardware["mma_pj_per_flop"]
     tensor = toggles * (work.warpgroup_flops + hardware["narrow_energy_ratio"] * work.narrow_flops)
@@ -62,14 +62,14 @@ def joules(work: Work, hardware: Hardware, ghz: float) -> float:
 
 
 def watts(work: Work, hardware: Hardware, ghz: float, seconds: float) -> float:
-    """Power while the work takes that long."""
+    """Return the mean power in watts if the work takes `seconds`."""
     return hardware["base_watts"] + joules(work, hardware, ghz) / seconds
 
 
 def ceiling(work: Work, hardware: Hardware, activity: float) -> float:
-    """The highest clock without the cap; activity: share of the time that the tensor cores of the chip work.
+    """Return the highest clock without the cap; activity: share of the time that the chip's tensor cores are busy.
 
-    Products of f64 leave it at the nominal one (power.mma_f64).
+    f64 products leave it at the nominal clock (power.mma_f64).
     """
     if not work.warpgroup_flops + work.narrow_flops + work.mma_flops:
         return hardware["nominal_ghz"]
@@ -80,7 +80,7 @@ def ceiling(work: Work, hardware: Hardware, activity: float) -> float:
 def settle(
     work: Work, hardware: Hardware, seconds: Callable[[float], float], activity: float = 0.0, cap: float = 0.0
 ) -> tuple[float, float]:
-    """(clock in GHz, watts): the highest clock whose power fits under the cap. seconds: of the work, by clock."""
+    """Return (clock in GHz, watts) for the highest clock under the cap. seconds: time of the work at a clock in GHz."""
 
     def drawn(ghz: float) -> float:
         return watts(work, hardware, ghz, seconds(ghz))
@@ -90,7 +90,7 @@ def settle(
 
 
 def highest_under(drawn: Callable[[float], float], high: float, most: float) -> float:
-    """The highest clock up to `high`, in GHz, at which no more than `most` watts are drawn."""
+    """Return the highest clock up to `high`, in GHz, that draws at most `most` watts."""
     if drawn(high) <= most:
         return high
     low = LOWEST_GHZ

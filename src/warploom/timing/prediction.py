@@ -1,8 +1,7 @@
 """How long a launch takes: its clusters replayed on one SM (or one cluster's SMs), the clock from power, the roofs.
 
-Recorded clusters stand for all of the grid. A place (the SMs of one cluster) runs its share of them one after the
-other, as many at a time as registers and shared memory allow; where that is a long row, the replay runs the first and
-goes on at their pace.
+The recorded clusters represent the whole grid. A place (the SMs of one cluster) runs its share of the clusters in turn,
+as many at a time as registers and shared memory allow. If there are many, the replay runs the first and extrapolates.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ from .trace import Trace
 from .units import Chip, between
 
 LEAST_SHARE = 0.55
-"""A mean cluster does at least so much of what the first one does: one tile of two, and a little."""
+"""Least work of a mean cluster relative to the first: one tile of two, and a little."""
 STEP_BUDGET = 300_000
-"""Steps of one replay, about; a long row of clusters is replayed in part."""
+"""Approximate number of steps of one replay; longer sequences of clusters are replayed in part."""
 FEW = (1, 8, 32, 128)
-"""Lines on which atomics were measured."""
+"""Numbers of lines for which atomics were measured."""
 CLOCKS_GHZ = (1.2, 1.8)
-"""Clocks at which a launch is replayed; in between its time is a line over 1 / clock."""
+"""Clocks at which a launch is replayed; in between, its time is linear in 1 / clock."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What a prediction needs besides the recording.
+    """The inputs of a prediction besides the recording.
 
     Attributes:
-        registers: of a thread, from ptxas; 0 where not known.
-        input_bytes, output_bytes: of the arrays that it reads, and of those that it writes; 0 where not known.
-        writable_bytes: of all arrays that it may write; 0 where not known.
-        warm: L2 has what it reads, as of a launch that is repeated on small arrays.
+        registers: registers per thread, from ptxas; 0 if unknown.
+        input_bytes, output_bytes: sizes of the arrays that it reads and of those that it writes; 0 if unknown.
+        writable_bytes: size of all arrays that it may write; 0 if unknown.
+        warm: its inputs are in L2, as in repeated launches on small arrays.
         zeros: its data are zeros.
-        cap_watts: of power; 0: the hardware's.
-        clock_mhz: a clock that is given, instead of the one that power allows; 0: power's.
+        cap_watts: power cap; 0 for the hardware's.
+        clock_mhz: a fixed clock; 0 for the one that power allows.
     """
 
     registers: int = 0
@@ -57,7 +56,7 @@ class Launch:
 
 
 class Predictor:
-    """One launch on one GPU: the recording, and what follows from it."""
+    """The prediction of one launch on one GPU from its recording."""
 
     def __init__(self, recording: Recording, hardware: Hardware, launch: Launch) -> None:
         self.recording, self.hardware, self.launch = recording, hardware, launch
@@ -73,31 +72,32 @@ class Predictor:
         turns = max(1, self.room.turns)
         in_one_wave = turns <= self.room.residents
         self.active = min(hardware.sms, -(-self.ctas // turns) if in_one_wave else self.ctas)
-        """SMs among which L2 and DRAM are shared; in a single wave, by what the fullest of them gets."""
+        """SMs that share L2 and DRAM; in a single wave, as many as would be needed if all were as full as the
+        fullest."""
         self.early = recording.pdl and any(map(self._loads_early, recording.steps.values()))
-        """Whether it begins to load while the launch in front still runs."""
+        """True if it starts to load while the previous launch still runs."""
         self.l2_bytes = recording.fetched * self.scale
         self.stored = min(recording.dirty * self.scale, launch.writable_bytes or math.inf)
-        """Bytes that DRAM gets: L2 keeps what is written again and again."""
+        """Bytes written to DRAM: L2 absorbs repeated writes."""
         self.far = not launch.warm and launch.input_bytes + launch.output_bytes > L2_BYTES
-        """Whether what is read again late is in DRAM again."""
+        """True if data read again late have been evicted from L2 to DRAM."""
         self.dram_bytes = self._dram()
         self.unequal = self._unequal()
         self._replays: dict[float, tuple[float, Replay]] = {}
 
     def _loads_early(self, steps: list[Step]) -> bool:
-        """Whether a warp issues a copy in front of its wait for the grid before."""
+        """True if a warp issues a copy before its wait for the previous grid."""
         waits = next((at for at, (kind, _, _) in enumerate(steps) if kind == GRID), 0)
         operations = self.recording.operations
         issued = (operations[what] for kind, _, what in steps[:waits] if kind == ISSUE)
         return any(not one.stores and one.fetched for one in issued)
 
     def _share(self) -> float:
-        """Work of a mean cluster, of what the recorded ones do: where tiles do not divide, the first have one more.
+        """Work of a mean cluster relative to the recorded ones: if tiles do not divide evenly, the first have one more.
 
-        Told by what is written: an output that is written once is all that the clusters write. Kernels that write more
-        (partial sums) say nothing, and count in full. With fewer tiles than clusters, of which the rest do nothing, a
-        mean one may do far less: where it multiplies matrices and has nothing to write but the output.
+        The share is inferred from the bytes written, if the output is written once and nothing else is. Kernels that
+        write more (partial sums) give no information and count in full. If there are fewer tiles than clusters, a mean
+        cluster may do far less; this is assumed only of matrix products that write nothing but the output.
         """
         written = self.recording.written * self.ctas / max(1, self.recording.ctas)
         share = self.launch.output_bytes / written if written else 1.0
@@ -105,7 +105,7 @@ class Predictor:
         return share if (0.0 if alone else LEAST_SHARE) < share < 1.0 else 1.0
 
     def _unequal(self) -> tuple[int, int] | None:
-        """Where all clusters run at once and some have a tile more: (tiles of the first, SMs that have that many).
+        """If all clusters run at once and some have a tile more: (tiles of the first, SMs with that many); else None.
 
         The others are done then, so that the last tile has L2 and DRAM for itself.
         """
@@ -118,9 +118,8 @@ class Predictor:
     def _dram(self) -> float:
         """Bytes read from DRAM.
 
-        All that is read comes once. What does not fit into L2 comes again: the CTAs that run at a time share what they
-        read with those of their row and of their column. A grid with rows begins row by row; one without is taken for
-        a square.
+        All data are read once. Data that do not fit in L2 are read again: concurrent CTAs share reads with the CTAs in
+        their row and column. A grid with rows starts row by row; a one-dimensional grid is treated as a square.
         """
         if self.launch.warm:
             return 0.0
@@ -132,20 +131,20 @@ class Predictor:
         return once + again * max(0.0, 1.0 - L2_BYTES / max(once, 1.0))
 
     def _alone(self) -> float:
-        """Share of what CTAs that run at a time ask of L2 that none of the others asks for, too."""
+        """Share of the L2 requests of concurrent CTAs that no other CTA of the wave makes, too."""
         wide, together = self._wave()
         return float((1 / wide + wide / together) / 2)
 
     def _wave(self) -> tuple[float, int]:
-        """CTAs side by side in a wave, and all of it: a grid begins row by row; one without is taken for a square."""
+        """Width and size of a wave in CTAs: a grid starts row by row; a one-dimensional grid is treated as a square."""
         together = min(self.ctas, self.hardware.sms * self.room.residents)
         columns, rows = self.recording.grid[0], self.recording.grid[1]
         return float(min(columns, together) if rows > 1 else together**0.5), together
 
     def chip(self, ghz: float, active: int = 0) -> Chip:
-        """What an SM sees of L2 and DRAM; active: SMs that work at a time, by default all that the grid fills.
+        """Return an SM's view of L2 and DRAM; active: SMs that work at a time, by default all that the grid fills.
 
-        CTAs in step wait for DRAM together, also those that do not ask first.
+        CTAs in step wait for DRAM together, also those that are not the first to request a line.
         """
         share = self.dram_bytes / self.l2_bytes if self.l2_bytes else 0.0
         waiting = min(1.0, share / self._alone())
@@ -167,7 +166,7 @@ class Predictor:
         )
 
     def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:
-        """(clocks of the whole launch on the SMs of one place, the replay)."""
+        """Return (clocks of the whole launch on the SMs of one place, the replay)."""
         found = self._replays.get(ghz)
         if found is not None and trace is None:
             return found
@@ -204,7 +203,7 @@ class Predictor:
         return replay.run(), replay
 
     def seconds(self, ghz: float) -> float:
-        """Of one launch among many: a line over 1 / clock through two replays, or DRAM, where that is slower."""
+        """Time of one launch among many: linear in 1 / clock through two replays, or DRAM's time if that is longer."""
         low, high = CLOCKS_GHZ
         slow, fast = (self._work(one) for one in (low, high))
         slope = (slow - fast) / (1 / low - 1 / high)
@@ -213,14 +212,14 @@ class Predictor:
         return max(fast + slope * (1 / ghz - 1 / high), dram, self.update_seconds) + gap
 
     def _idle(self, ghz: float) -> float:
-        """Seconds that DRAM waits for the first CTAs' first requests, where none came while the grid in front ran."""
+        """Seconds until DRAM gets the first requests, if none were made while the previous grid ran."""
         if self.early or not self.dram_bytes:
             return 0.0
         return (self.hardware["cta_start"] + self.hardware["dram_latency"]) / ghz * 1e-9
 
     @property
     def update_seconds(self) -> float:
-        """That the atomics on the same lines take: one warp's after the other's, on lines that are hit evenly."""
+        """Time of atomics on the same lines: warps are served one after the other, and lines are hit evenly."""
         recording, hardware = self.recording, self.hardware
         lines = max(1.0, recording.updated_bytes / 128)
         each = hardware["update_line_ns"]
@@ -230,19 +229,19 @@ class Predictor:
 
     @property
     def dram_seconds(self) -> float:
-        """That DRAM is busy: it loses time where it turns from reading to writing."""
+        """Time that DRAM is busy, including the loss when it turns from reading to writing."""
         moved = (self.dram_bytes + self.stored) / self.hardware["dram_bytes_per_ns"]
         return (moved + min(self.dram_bytes, self.stored) * self.hardware["dram_turn_ns_per_byte"]) * 1e-9
 
     def _work(self, ghz: float) -> float:
-        """Seconds of the SMs, without the gap to the launch before."""
+        """Seconds that the SMs are busy, without the gap after the previous launch."""
         clocks, _ = self.replayed(ghz)
-        if self.early:  # the grid in front hides its first latency
+        if self.early:  # the previous grid hides its first latency
             clocks -= min(clocks / 2, self.chip(ghz).latency)
         return clocks * self.pace / ghz * 1e-9
 
     def timeline(self, trace: Trace, ghz: float) -> Timeline:
-        """What a trace holds when the replay is over."""
+        """Return the timeline of a trace whose replay has ended."""
         recording = self.recording
         return Timeline(
             recording.kernel, ghz * 1e3, trace.finish(), recording.grid, recording.block, recording.cluster,
@@ -251,7 +250,7 @@ class Predictor:
         )  # fmt: skip
 
     def work(self, replay: Replay) -> Work:
-        """What the launch does, for its power."""
+        """Return the launch's work, from which its power follows."""
         per_cta = replay.instructions * self.pace / max(1, replay.started * self.cluster)
         wide = sum(done_flops(one) for one in self.recording.operations if one.dtype not in NARROW)
         narrow = sum(done_flops(one) for one in self.recording.operations if one.dtype in NARROW)
@@ -273,7 +272,7 @@ NARROW = ("e4m3", "e5m2", "s8", "u8")
 
 
 def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Trace | None = None) -> Prediction:
-    """The time, the clock and the power of a launch, and what bounds it."""
+    """Predict the time, clock, power and bound of a launch."""
     one = Predictor(recording, hardware, launch)
     clocks, replay = one.replayed(CLOCKS_GHZ[1])
     work = one.work(replay)
@@ -312,7 +311,7 @@ def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Tra
 
 
 def replay_stopped(recording: Recording, hardware: Hardware, trace: Trace) -> Timeline:
-    """The timeline of a launch that never ends, of its recorded clusters, at the highest clock."""
+    """Return the timeline of a hanging launch's recorded clusters, at the highest clock."""
     one, ghz = Predictor(recording, hardware, Launch()), CLOCKS_GHZ[1]
     count = len(recording.clusters)
     Replay(recording, hardware, one.chip(ghz), residents=count, instances=count, trace=trace).run()

@@ -1,9 +1,9 @@
-"""Counters from which CTAs take numbers: what the CTAs that nobody records would have taken.
+"""Work queues: accounts for the tiles that unrecorded CTAs would have taken.
 
-A queue of tiles is a counter in global memory. With few clusters recorded it would give them all of the grid's work.
-So the second time that a CTA updates the same counter, the CTAs that are not there have updated it as often: those of
-a grid take turns, and the recording keeps where each turn begins. A counter that each CTA updates once (arrivals at the
-end of a split sum) stays as it is.
+A tile queue is a counter in global memory. With few recorded clusters, these would get all of the grid's work. So from
+the second time that a CTA updates the same counter, the unrecorded CTAs are assumed to have updated it as often: the
+CTAs of a grid take tiles in rounds, and the recording keeps where each round begins. A counter that each CTA updates
+once (arrivals at the end of a split-K sum) is left as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NUMBER = np.dtype(np.uint32)
 
 
 class Queues:
-    """Of one machine, which runs the first clusters of its grid."""
+    """The queues of one machine, which runs the first clusters of its grid."""
 
     def __init__(self, machine: Machine, recording: Recording) -> None:
         self._machine = machine
@@ -33,7 +33,7 @@ class Queues:
         self._kept: list[Any] = []
 
     def updates(self, cta: int, place: Lanes) -> None:
-        """A CTA is about to update an integer in global memory atomically."""
+        """Called before a CTA updates an integer in global memory atomically."""
         if place.lanes.size != 1 or place.count != 1 or place.size != NUMBER.itemsize:
             return
         values, at = place.region.as_type(NUMBER), int(place.index[0])
@@ -50,7 +50,7 @@ class Queues:
         self._last[key] = now
 
     def _absent(self) -> int:
-        """CTAs of the grid that are not recorded, for each one that is."""
+        """Number of unrecorded CTAs per recorded CTA."""
         machine = self._machine
         every = math.prod(machine.grid)
         recorded = min(every, (machine.most_clusters or every) * math.prod(machine.cluster_shape))

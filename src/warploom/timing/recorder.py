@@ -1,6 +1,6 @@
-"""The observer that writes a `Recording`: it hears the machine's events and keeps each warp's steps in program order.
+"""The observer that makes a `Recording`: it receives the machine's events and keeps each warp's steps in program order.
 
-Any schedule of the machine gives the same record, as long as what a warp does does not depend on who came first.
+Any schedule of the machine gives the same recording, if a warp's path does not depend on the order of arrivals.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from ..emulator.machine.mbarrier import Event, MBarrier
 
 UNROLLED, MOST_UNROLLED = 4, 40
-"""ptxas makes one turn of this many of a loop whose body has at most this many instructions and no barrier; a run ends
-there, so that what it loads is on its way together, and a loop's turns become the same run."""
+"""Factor by which ptxas unrolls loops, and the most instructions in the body of such a loop, which has no barrier. A
+run ends there, so that its loads are in flight together, and all iterations of a loop become the same run."""
 INSIDE = (REMOTE.engine, TENSOR_MEMORY.engine, UMMA.engine)
-"""Engines whose bytes L2 does not see."""
+"""Engines whose traffic does not go through L2."""
 ROW_BYTES = 128
 
 
 class Recorder(Observer):
-    """Hears one machine; `recording` is complete when the run is over (`finish`)."""
+    """Observes one machine; `recording` is complete after `finish`."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -55,9 +55,9 @@ class Recorder(Observer):
         self._phases: dict[tuple[int, int], int] = {}
         self._meetings: dict[Any, int] = {}
         self.open_phases: list[tuple[MBarrier, int]] = []
-        """Barriers, each with the index of a phase of it."""
+        """Barriers, each with the index of one of its phases."""
         self._kept: list[Any] = []
-        """Objects known by their identity, which must not be used again meanwhile."""
+        """Objects identified by `id`, kept alive so that no id is reused."""
         self._box: Box | None = None
         self._memory = Accesses(machine, self.recording)
         self._queues = Queues(machine, self.recording)
@@ -66,7 +66,7 @@ class Recorder(Observer):
     # -- warps ---------------------------------------------------------------------------------------------------------
 
     def number(self, cta: Cta) -> int:
-        """Of a CTA in the grid."""
+        """Return the linear index of a CTA in the grid."""
         (x, y, z), (nx, ny, _) = cta.index, self.machine.grid
         return int(x + nx * (y + ny * z))
 
@@ -89,7 +89,7 @@ class Recorder(Observer):
         facts = self.pcs[pc]
         if facts is None:
             facts = self.pcs[pc] = facts_of(frame.operation)
-        if facts.collective:  # heard of once for each warp that comes; its own event tells when it happens
+        if facts.collective:  # reported once per arriving warp; its own event marks when it happens
             return
         lists = self._of_frame.get(frame)
         if lists is None:
@@ -102,7 +102,7 @@ class Recorder(Observer):
                 self.close(frame.cta, frame.first_warp + at)
 
     def _turns_of(self, branch: Any) -> int:
-        """How many turns of the loop that a backward branch closes become one."""
+        """Return the unroll factor of the loop that a backward branch closes."""
         found = self._turns.get(branch.pc)
         if found is None:
             body = [facts_of(one) for one in self.machine.code.operations[branch.targets[0] : branch.pc + 1]]
@@ -111,7 +111,7 @@ class Recorder(Observer):
         return found
 
     def close(self, cta: Cta, warp: int) -> list[kinds.Step]:
-        """End the run of a warp; its steps."""
+        """End the open run of a warp and return its steps."""
         open_run = self._warp(cta, warp)
         steps = self.recording.steps[self.number(cta), warp]
         if open_run:
@@ -125,7 +125,7 @@ class Recorder(Observer):
         return steps
 
     def _run(self, key: tuple[Any, ...]) -> Run:
-        """Program counters, and below 0 the access (-1 - index) of the one in front."""
+        """Make a run from program counters; an item below 0 is the access (-1 - index) of the item before it."""
         pcs: list[int] = []
         accesses: list[Access | None] = []
         for item in key:
@@ -138,7 +138,7 @@ class Recorder(Observer):
         return Run(tuple(pcs), tuple(accesses))
 
     def _step(self, frame: Frame, lane: int | None, kind: int, payload: Any, pc: int | None = None) -> None:
-        """A step of a frame's warps, or of the one that a lane belongs to."""
+        """Append a step to a frame's warps, or to the warp of one lane."""
         at = frame.operation.pc if pc is None else pc
         warps = range(frame.warps) if lane is None else (lane // 32,)
         for warp in warps:
@@ -230,13 +230,13 @@ class Recorder(Observer):
 
     def committed(self, frame: Frame, family: str, operations: Sequence[tuple[AsyncOperation, int]]) -> None:
         indices = [self._operations[one] for one, _ in operations if one in self._operations]
-        for index in indices:  # each warp of a warpgroup tells of it
+        for index in indices:  # each warp of a warpgroup reports it
             self.recording.operations[index].group = min(indices)
 
     # -- order ----------------------------------------------------------------------------------------------------
 
     def phase(self, barrier: MBarrier, number: int, least: int = 0) -> int:
-        """The index of a barrier's phase; `least`: contributions that it has from the beginning."""
+        """Return the index of a barrier's phase; `least`: the contributions it starts with."""
         key = id(barrier), number
         found = self._phases.get(key)
         if found is None:
@@ -304,7 +304,7 @@ class Recorder(Observer):
             self._hold(-what.count, by)
 
     def _hold(self, columns: int, by: Issuer) -> None:
-        """Columns are taken or given back: in front of the run in which the instruction stands."""
+        """Record that columns are allocated or freed, before the run that contains the instruction."""
         warp = by.frame.first_warp + (by.lane or 0) // 32
         self._warp(by.frame.cta, warp)
         self.recording.steps[self.number(by.frame.cta), warp].append((kinds.HOLD, by.operation.pc, columns))
@@ -313,7 +313,7 @@ class Recorder(Observer):
         self._step(frame, None, kinds.RELEASE, None)
 
     def finish(self) -> Recording:
-        """The recording, with the last runs closed."""
+        """Close the last runs and return the recording."""
         for cta, warp in self._open:
             open_run = self._open[cta, warp]
             if open_run:
@@ -333,7 +333,7 @@ class Recorder(Observer):
 
 
 def recording_of(made: list[Recorder]) -> Callable[[Machine], Recorder]:
-    """What `emulator.api.run` takes to watch a machine; the recorder is put into `made`."""
+    """Return an observer factory for `emulator.api.run`; the recorder is appended to `made`."""
 
     def make(machine: Machine) -> Recorder:
         made.append(Recorder(machine))
@@ -343,12 +343,12 @@ def recording_of(made: list[Recorder]) -> Callable[[Machine], Recorder]:
 
 
 def _ring(name: str) -> tuple[str, int]:
-    """An author's "ring.full[2]" as name and stage."""
+    """Split a barrier name like "ring.full[2]" into name and stage, -1 without an index."""
     stem, bracket, rest = name.partition("[")
     number = rest.partition("]")[0]
     return (stem, int(number)) if bracket and number.isdigit() else (name, -1)
 
 
 def _target(opcode: str) -> str:
-    """Which state space a bulk copy writes: the first that its opcode names."""
+    """Return the state space that a bulk copy writes: the first in its opcode."""
     return next((word for word in opcode.split(".") if word.startswith(("global", "shared"))), "")

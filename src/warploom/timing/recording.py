@@ -1,16 +1,16 @@
-"""What the warps of a few clusters did, as a replay needs it: steps in program order, operations, phases, meetings.
+"""A recording of a few clusters for replay: warp steps in program order, operations, phases, meetings.
 
 A warp's steps are tuples, `(kind, pc, payload)`:
 
     RUN          instructions between two other steps; payload: index into `runs`
-    ISSUE        an asynchronous operation begins; payload: index into `operations`
-    ARRIVE       the warp takes part in the completion of a phase; payload: index into `phases`
-    WAIT         for a phase
-    GROUP        for operations; payload: (their indices, whether until their sources are read only)
-    MEET, PASS   the arrival at a meeting and the wait for it; payload: index into `meetings`
+    ISSUE        start of an asynchronous operation; payload: index into `operations`
+    ARRIVE       a contribution to the completion of a phase; payload: index into `phases`
+    WAIT         wait for a phase; payload: index into `phases`
+    GROUP        wait for operations; payload: (their indices, True to wait only until their sources are read)
+    MEET, PASS   arrival at a barrier, and the wait there; payload: index into `meetings`
     FENCE        a fence; payload: its kind
     GRID         griddepcontrol.wait; RELEASE: griddepcontrol.launch_dependents
-    HOLD         columns of tensor memory are taken; payload: how many, below 0 where they are given back
+    HOLD         allocation of tensor memory; payload: the number of columns, below 0 if they are freed
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from ..emulator.machine.units import LOADS
 RUN, ISSUE, ARRIVE, WAIT, GROUP, MEET, PASS, FENCE, GRID, RELEASE, HOLD = range(11)
 Step = tuple[int, int, Any]
 Registers = tuple[frozenset[int], frozenset[int]]
-"""That an instruction reads, and that it writes."""
+"""Registers that an instruction reads, and registers that it writes."""
 REMOTE = "remote"
 """The space of an access to shared memory of another CTA of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What one instruction of one warp asks of the memory pipe.
+    """The memory pipe requests of one instruction of one warp.
 
     Attributes:
-        space: "shared", REMOTE, "global" or "local"; writes: whether it stores (an update does both).
-        updates: whether it does both, by an atomic; wavefronts: passes through the pipe.
-        sectors: 32-byte sectors of global memory that it touches; missed: those not in the first-level cache.
-        distant: sectors that this cluster touches for the first time; evicted: that it read so long ago that others'
-            have taken their place in L2, if all of the launch's do not fit.
+        space: "shared", REMOTE, "global" or "local"; writes: it stores, or updates by an atomic.
+        updates: it is an atomic; wavefronts: passes through the pipe.
+        sectors: 32-byte sectors of global memory that it touches; missed: sectors that miss L1.
+        distant: sectors that this cluster touches for the first time; evicted: sectors read so long ago that others
+            have replaced them in L2, if the launch's data do not fit there.
         common: number of a small array that it reads, which all CTAs may read; 0 for others.
-        chance: how often it misses at all; its sectors are those of a mean one.
-        paired: of a load from shared memory, each lane asks for what its neighbour, or the one after that, asks for.
+        chance: probability that it misses at all; sector counts are means.
+        paired: a shared-memory load in which each lane reads the address of the lane at XOR distance 1, or 2.
     """
 
     space: str
@@ -58,13 +58,13 @@ class Access:
 
     @property
     def is_far(self) -> bool:
-        """Whether it waits, as a rule, for what comes from outside of the SM."""
+        """True if it usually waits for data from outside the SM."""
         if self.space == REMOTE:
             return True
         return self.space == "global" and (self.updates or bool(self.missed) and self.chance > 0.5)
 
     def joined(self, other: Access) -> Access:
-        """Both, as one access of one instruction."""
+        """Return both as one access of one instruction."""
         return Access(
             self.space, self.writes or other.writes, self.wavefronts + other.wavefronts, self.sectors + other.sectors,
             self.missed + other.missed, self.distant + other.distant, self.updates or other.updates,
@@ -73,7 +73,7 @@ class Access:
         )  # fmt: skip
 
     def kept(self, share: float, chance: float) -> Access:
-        """The same access where the first-level cache has all but this share of what it asks for; chance: see above."""
+        """Return the same access with only this share missing L1; chance: see above."""
         return replace(
             self,
             missed=self.missed * share,
@@ -86,9 +86,9 @@ class Access:
 
 @dataclass(slots=True)
 class Run:
-    """Instructions that a warp issues one after the other: program counters, and the accesses of some of them.
+    """Instructions that a warp issues in sequence: program counters, and the accesses of some of them.
 
-    registers: that each reads and writes, where they stand in the machine code's order and not in the PTX's.
+    registers: what each reads and writes, if the run is in machine order and not in PTX order.
     """
 
     pcs: tuple[int, ...]
@@ -101,16 +101,16 @@ class Operation:
     """An asynchronous operation.
 
     Attributes:
-        engine: "warpgroup_mma", "tma", "cp_async", "remote", "umma"…; stores: whether it writes global memory.
-        issuers: warps that issue it together.
-        bytes: that arrive; fetched: that are asked of L2 for it (a multicast asks once); rows: of its box, of at most
-            128 bytes each, or lines of 128 bytes that lanes copy; outside: those of them that are outside of the array.
-        flops; n, k: of a matrix product; source: where A comes from, "shared", "registers" or "tensor"; dtype: of A.
-        after: operations that are carried out before it, in order.
-        phases: to whose completion it contributes.
+        engine: "warpgroup_mma", "tma", "cp_async", "remote", "umma"…; stores: it writes global memory.
+        issuers: number of warps that issue it together.
+        bytes: bytes that arrive; fetched: bytes requested from L2 (once for a multicast); rows: rows of its box, at
+            most 128 bytes each, or 128-byte lines that lanes copy; outside: of these, the ones outside the array.
+        flops, n, k: of a matrix product; source: where A is, "shared", "registers" or "tensor"; dtype: A's.
+        after: operations that must finish before it, in order.
+        phases: the phases to whose completion it contributes.
         distant: bytes that this cluster fetches for the first time.
-        target: what it fills, for people; group: of those that were committed together, the first; -1 for none.
-        conflicts: passes through shared memory beyond those that its bytes need, of a copy by lanes.
+        target: its destination, in words; group: the first operation committed with it, -1 for none.
+        conflicts: extra passes through shared memory due to bank conflicts, for a copy by lanes.
     """
 
     engine: str
@@ -138,13 +138,13 @@ class Operation:
 
     @property
     def is_copy(self) -> bool:
-        """Whether a thread starts a load by TMA; the further receivers of a multicast come with the first."""
+        """True for a TMA load that a thread starts; the other receivers of a multicast are part of the first."""
         return self.engine == LOADS.engine and not self.stores and bool(self.fetched or self.outside)
 
 
 @dataclass(slots=True)
 class Phase:
-    """A phase of an mbarrier: it is complete when `contributions` (arrivals and copies) have been made."""
+    """A phase of an mbarrier, complete after `contributions` arrivals and copies."""
 
     name: str
     number: int
@@ -167,19 +167,19 @@ class Recording:
     """See the module's docstring.
 
     Attributes:
-        steps: by (CTA in the grid, warp).
-        ranks: of each recorded CTA, its cluster.
-        roles: by warp.
-        pcs: what is known of each instruction, by program counter (`instructions.Facts`).
-        flops, fetched, received, stored, written: sums over the recorded CTAs: of matrix products; bytes asked of L2,
-            received by SMs, sent to global memory in whole sectors, and of those what lanes and copies write.
-        evicted: bytes that L2 may have lost when they are read again.
-        dirty: bytes of the sectors that they write, each counted once; updates: lines that warps update by atomics.
-        updated_bytes: of the arrays that they update; mixed: whether several words of a line are updated.
-        turns: of CTAs that take number after number from a queue: how many operations there were before each.
+        steps: steps by (CTA in the grid, warp).
+        ranks: the cluster of each recorded CTA.
+        roles: role of each warp.
+        pcs: facts about each instruction, by program counter (`instructions.Facts`).
+        flops, fetched, received, stored, written: totals of the recorded CTAs: FLOP of matrix products; bytes requested
+            from L2, received by SMs, sent to global memory in whole sectors, and actually written by lanes and copies.
+        evicted: bytes that may have left L2 before they are read again.
+        dirty: bytes of the written sectors, each counted once; updates: lines that warps update by atomics.
+        updated_bytes: size of the arrays updated by atomics; mixed: several words of a line are updated.
+        turns: for CTAs that take tiles from a queue, the number of operations before each tile.
         loops: backward branches, by program counter, with their targets.
-        uncounted: why the machine's instructions are not known, so that those of the PTX are counted; "" if they are.
-        marks: steps whose time somebody wants to know, by CTA and warp.
+        uncounted: why PTX instructions are counted instead of machine instructions; "" if they are not.
+        marks: steps whose time is wanted, by CTA and warp.
     """
 
     kernel: str
@@ -214,15 +214,15 @@ class Recording:
 
     @property
     def ctas(self) -> int:
-        """How many CTAs were recorded."""
+        """Number of recorded CTAs."""
         return sum(len(ctas) for ctas in self.clusters.values())
 
     @property
     def pace(self) -> float:
-        """Work of a mean CTA, of that of the recorded ones, where they take their tiles from a queue.
+        """Work of a mean CTA relative to the recorded ones, if they take their tiles from a queue.
 
-        They have the first tile of each turn. What others get of a turn lies between it and the first of the next one:
-        less, where a queue begins with its longest tiles.
+        The recorded CTAs have the first tile of each round. The others' tiles lie between it and the first tile of the
+        next round: they are smaller if the queue starts with its longest tiles.
         """
         shares = []
         for cta, marks in self.turns.items():
@@ -237,13 +237,13 @@ class Recording:
 
     @property
     def warps(self) -> int:
-        """Warps of a CTA."""
+        """Number of warps per CTA."""
         x, y, z = self.block
         return -(-x * y * z // 32)
 
     @property
     def tiles(self) -> int:
-        """Of the warp with most of them, how often it multiplies matrices and then writes to global memory."""
+        """Output tiles of the busiest warp: how often it multiplies matrices and then writes to global memory."""
         writing = [any(one and one.writes and one.space == "global" for one in run.accesses) for run in self.runs]
         return max((self._tiles_of(steps, writing) for steps in self.steps.values()), default=0)
 
