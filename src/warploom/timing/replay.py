@@ -1,7 +1,7 @@
-"""A discrete-event replay: the recorded warps run again, each step at its time, on units that serve who comes first.
+"""A discrete-event replay of the recorded warps on units that serve requests in order of arrival.
 
-The warp with the least time goes next. A step that has to wait for something whose time is not known yet parks its
-warp there; the machine has run these steps in some order, so the replay never stands still.
+The warp with the earliest time advances next. If a step waits for an event whose time is not known yet, its warp is
+parked. The machine has executed these steps in some order, so the replay cannot deadlock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .units import MATRIX, Chip, Sm
 
 
 class Awaited:
-    """A time that may not be known yet, and the warps that wait for it. `cause` is the event that made it."""
+    """A time that may not be known yet, and the warps that wait for it. `cause` is the event that determined it."""
 
     __slots__ = ("cause", "left", "parked", "time")
 
@@ -30,7 +30,7 @@ class Awaited:
         self.parked: list[Actor] = []
 
     def contribute(self, time: float, cause: int = -1) -> bool:
-        """One of the things that it waits for has its time. Whether it was the last."""
+        """Add one contribution at its time. True if it was the last."""
         self.left -= 1
         if time >= self.time:
             self.time, self.cause = time, cause
@@ -39,7 +39,7 @@ class Awaited:
 
 @dataclass(eq=False)
 class Actor:
-    """A warp in the replay: where it stands, and when registers that loads write will be there."""
+    """A warp in the replay: its position, and when pending loads will have written their registers."""
 
     instance: Instance
     cta: int
@@ -50,13 +50,13 @@ class Actor:
     time: float = 0.0
     late: dict[int, float] = field(default_factory=dict)
     origin: dict[int, int] = field(default_factory=dict)
-    """Events whose loads write registers."""
+    """The event of the load that writes each register."""
     copies: float = 0.0
-    """When it may start its next copy."""
+    """Time at which it may start its next copy."""
 
 
 class Instance:
-    """One cluster in the replay: a copy of a recorded one, with its own phases, meetings and operations."""
+    """One cluster in the replay: a copy of a recorded cluster, with its own phases, meetings and operations."""
 
     def __init__(self, recording: Recording, members: list[int], sms: list[Sm], number: int, start: float) -> None:
         self.recording, self.number, self.start, self.end = recording, number, start, start
@@ -91,7 +91,7 @@ class Instance:
 
 
 class Flying:
-    """An operation in the replay: who has still to issue it, and when its sources are read and it is done."""
+    """An operation in the replay: the issuers still missing, and when its sources are read and it is done."""
 
     __slots__ = ("done", "event", "issued", "issuers", "read")
 
@@ -106,9 +106,9 @@ class Flying:
 class Replay:
     """Runs `instances` copies of the recorded clusters, as many at a time as `residents` allow.
 
-    places: among which the grid's clusters are handed out: this one gets its share, and where they differ, the
-    recorded ones stand for the grid's beginning, which goes on like that.
-    ghz: clock of the SMs; what L2 and DRAM do is in nanoseconds, and so takes fewer clocks where it is low.
+    places: the places among which the grid's clusters are distributed; this replay runs one place's share. If clusters
+    differ, the pattern of the recorded ones is taken to repeat over the grid.
+    ghz: SM clock. L2 and DRAM work in nanoseconds, so they take fewer clocks at a low SM clock.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Replay:
         self.heap: list[tuple[float, int, Actor]] = []
         self.sequence = self.started = 0
         self.dispatched = 0.0
-        """When the SMs may get their next CTAs."""
+        """Time at which the SMs may get their next CTAs."""
         self.ends: list[float] = []
         self.stalls: dict[tuple[str, str], float] = {}
         self.sms: list[Sm] = []
@@ -154,11 +154,11 @@ class Replay:
 
     @property
     def stuck(self) -> list[Actor]:
-        """Warps that wait for what never comes."""
+        """Warps whose wait never ends."""
         return [actor for actor in self.actors if actor.at < len(actor.steps)]
 
     def _leave(self) -> None:
-        """Tell the trace which warps never get on."""
+        """Add the waits that never end to the trace."""
         assert self.trace is not None
         end = self.trace.end * 1.1 + 100.0  # so that the waits that never end can be seen
         for actor in self.stuck:
@@ -167,12 +167,12 @@ class Replay:
 
     @property
     def tensor_busy(self) -> float:
-        """Clocks of an SM's tensor core, of warpgroups' products or of warps'."""
+        """Clocks of the busiest SM's tensor core, for products of warpgroups or of single warps."""
         single = max(pipes.get("tensor", 0.0) for sm in self.sms for pipes in sm.used)
         return max(max(sm.tensor_busy for sm in self.sms), single)
 
     def pipes_busy(self) -> dict[str, float]:
-        """By pipe of a quarter but the tensor core's, clocks of the SM's busiest."""
+        """Clocks of the busiest quarter's pipe, by pipe, without the tensor core."""
         found: dict[str, float] = {}
         for sm in self.sms:
             for used in sm.used:
@@ -202,7 +202,8 @@ class Replay:
             self._push(actor, time + self.hardware["cta_start"])
 
     def _next(self, recorded: int) -> int:
-        """Which of the recorded clusters this place gets next: of the first round the first, then one in the middle."""
+        """Index of the recorded cluster that this place gets next: the first of round one, then the middle of a
+        round."""
         return (self.started * self.places + (self.places // 2 if self.started else 0)) % recorded
 
     def _exit(self, actor: Actor) -> None:
@@ -223,7 +224,7 @@ class Replay:
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _advance(self, actor: Actor) -> None:
-        """Run steps of a warp until one takes time or has to wait."""
+        """Advance a warp until a step takes time or has to wait."""
         steps = actor.steps
         trace = self.trace
         while actor.at < len(steps):
@@ -233,7 +234,7 @@ class Replay:
             if kind == kinds.RUN:
                 cost = self._cost(payload)
                 ready = self._loaded(actor, cost, pc)
-                if ready > actor.time:  # units serve others meanwhile
+                if ready > actor.time:  # units serve other warps until then
                     self._push(actor, ready)
                     return
                 actor.at += 1
@@ -273,7 +274,7 @@ class Replay:
         return cost
 
     def _loaded(self, actor: Actor, cost: Cost, pc: int) -> float:
-        """When the registers that a run needs are there."""
+        """Return the time at which the registers that a run needs are loaded."""
         ready, cause = actor.time, -1
         if actor.late:
             for register in cost.needs & actor.late.keys():
@@ -305,7 +306,7 @@ class Replay:
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     def _wait(self, actor: Actor, kind: int, pc: int, payload: Any) -> bool:
-        """Whether the warp goes on now; otherwise it is parked or has been given a later time."""
+        """True if the warp continues now; otherwise it is parked or rescheduled."""
         instance, hardware = actor.instance, self.hardware
         if kind == kinds.WAIT:
             awaited, takes = [instance.phase(payload)], hardware["mbarrier_wait"]
@@ -377,7 +378,7 @@ class Replay:
         return self.hardware["fence_gpu" if wide and "init" not in opcode else "fence_cta"]
 
     def _issue(self, actor: Actor, index: int) -> None:
-        """One warp comes to an operation; with the last of them it begins, and its times are known."""
+        """A warp issues an operation. With the last issuer it starts, and its times are known."""
         instance, operation = actor.instance, self.recording.operations[index]
         flying = instance.operation(index)
         flying.issued = max(flying.issued, actor.time)

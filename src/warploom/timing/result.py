@@ -1,4 +1,4 @@
-"""What a prediction says of a launch, for programs and for people."""
+"""The result of a prediction, as data and as text."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from .timeline import Timeline
 
 @dataclass
 class Prediction:
-    """What `predict` gives back.
+    """The result of `predict`.
 
     Attributes:
-        kernel; us: of one launch among many, microseconds; clocks: of the SM; clock_mhz; watts; tflops.
-        bound: the roof that is nearest, or "latency" where none is near.
+        kernel; us: microseconds of one launch among many; clocks: SM clocks; clock_mhz; watts; tflops.
+        bound: the nearest roof, or "latency" if none is near.
         roofs: share of the time that each unit is busy: "tensor", "issue", "memory pipe", "L2", "DRAM", "atomics"
-            where they meet on lines, and the
-            pipes "fma", "alu", "half", "mufu", "fp64" of a quarter.
-        waits: by role, share of its time that a warp waits, by what for.
-        residents: CTAs of an SM at a time; turns: clusters that a place runs.
-        counted: whose instructions were counted: "machine code", or "PTX" and why there is no machine code.
-        timeline: the replayed events, where they were asked for.
+            (contended lines), and the pipes "fma", "alu", "half", "mufu", "fp64" of a quarter.
+        waits: by role, the share of a warp's time that it waits, by reason.
+        residents: resident CTAs per SM; turns: clusters that a place runs.
+        counted: which instructions were counted: "machine code", or "PTX" and why there is no machine code.
+        timeline: the replayed events, if requested.
     """
 
     kernel: str
@@ -43,7 +42,7 @@ class Prediction:
     timeline: Timeline | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, object]:
-        """Plain values, without the timeline."""
+        """Return plain values, without the timeline."""
         return {
             "kernel": self.kernel, "us": round(self.us, 3), "clocks": round(self.clocks),
             "clock_mhz": round(self.clock_mhz, 1), "watts": round(self.watts, 1), "tflops": round(self.tflops, 2),
@@ -71,7 +70,7 @@ class Prediction:
         return "\n".join(lines)
 
     def _rate(self) -> str:
-        """Of matrix products, or where there are none, of DRAM."""
+        """The rate of matrix products or, if there are none, of DRAM."""
         return f"{self.tflops:.1f} TFLOP/s" if self.tflops else f"{self.dram_bytes / self.us / 1e6:.2f} TB/s of DRAM"
 
 
@@ -80,7 +79,7 @@ def largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def waits(replay: Replay) -> dict[str, dict[str, float]]:
-    """By role, the share of a warp's time that it waits, by what for."""
+    """Return, by role, the share of a warp's time that it waits, by reason."""
     found: dict[str, dict[str, float]] = {}
     for (role, what), clocks in replay.stalls.items():
         whole = replay.lives.get(role, 0.0)

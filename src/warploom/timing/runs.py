@@ -1,4 +1,4 @@
-"""What a run of instructions costs a warp: issue slots, time in each pipe, and how long its longest chain takes."""
+"""The cost of a run of instructions for a warp: issue slots, time in each pipe, and its longest dependency chain."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from .recording import REMOTE, Access, Run
 WAVEFRONT = 128
 """Bytes of one pass through shared memory."""
 REGISTERS = 3
-"""That an addition or multiplication of f32 reads when it may find two of them in one bank; with fewer it takes the one
-clock of rate.ffma.w16."""
+"""Source registers of an f32 addition or multiplication from which on two may share a register bank; with fewer it
+takes the one clock of rate.ffma.w16."""
 
 
 @dataclass(slots=True)
 class Cost:
-    """Of one run by one warp, in clocks.
+    """The cost of one run of one warp, in clocks.
 
     Attributes:
-        issue: of its scheduler; pipes: by pipe of the quarter; lsu: of the SM's memory pipe.
-        chain: from its first issue to its last result that it waits for itself.
-        missed, distant, stored: bytes that its loads ask of L2, of which from DRAM for the first time; that it stores.
-        lines: of 128 bytes, that its stores write to; one that several stores write to counts for each.
+        issue: clocks of its scheduler; pipes: clocks by pipe of the quarter; lsu: clocks of the SM's memory pipe.
+        chain: from its first issue to the last result that it waits for itself.
+        missed, distant, stored: bytes that its loads request from L2, of these first-time reads from DRAM; bytes
+        stored.
+        lines: 128-byte lines that its stores write to; a line that several stores write to counts for each.
         remote: bytes that it reads or writes in other CTAs' shared memory.
-        late: registers that loads write and nobody here reads yet: (register, clocks after the start, whether they come
-            from outside of the SM).
+        late: registers of loads that the run does not read: (register, clocks after the start, True if from outside the
+            SM).
         needs: registers that it reads before it writes them.
-        instructions, flops, wavefronts: how many it issues; of its matrix products; in shared memory.
-        transcendental: of the instructions, how many MUFU takes; doubles: of the flops, those of f64.
+        instructions, flops, wavefronts: instructions issued; FLOP of its matrix products; passes in shared memory.
+        transcendental: of the instructions, MUFU's; doubles: of the FLOP, those in f64.
     """
 
     issue: float
@@ -52,11 +53,13 @@ class Cost:
 
 
 def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, far: bool = False) -> Cost:
-    """The longest chain is that of the data where the machine's order is not known: ptxas reorders inside a run so that
-    little else stands in its way. In the machine's order, nothing starts before what stands in front of it.
+    """Compute the cost of a run.
 
-    No load passes a store to the same kind of memory, since both may mean the same place, and nothing passes an
-    atomic. cold: what a cluster reads first is in DRAM; far: what it reads again late is there again.
+    In PTX order the longest chain is the data dependency chain, because ptxas reorders a run so that little else delays
+    it. In machine order, no instruction starts before the one in front of it. No load passes a store to the same state
+    space, since they may alias, and nothing passes an atomic.
+
+    cold: first reads of a cluster go to DRAM; far: late repeated reads go there again.
     """
     latency = {name: constant.value for name, constant in hardware.latency.items()}
     rate = {name: constant.value for name, constant in hardware.rate.items()}
@@ -69,9 +72,9 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
     dram = hardware["dram_latency"] - latency["ldg"]
     pipes: dict[str, float] = {}
     free: dict[str, float] = {}
-    """When a warp that has a quarter for itself finds a pipe free."""
+    """Time at which each pipe is free, for a warp alone in its quarter."""
     now = 0.0
-    """When the next instruction of a warp that issues in order may start."""
+    """Earliest start of the next instruction of a warp that issues in order."""
     issue = slow = lsu = chain = missed = distant = stored = count = flops = doubles = shared = lines = remote = 0.0
     for at, (pc, access) in enumerate(zip(run.pcs, run.accesses, strict=True)):
         facts = pcs[pc]
@@ -117,7 +120,7 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
         if facts.pipe == LSU:
             wavefronts = max(1.0, access.wavefronts) if access is not None else 1.0
             loads = sum(many for pipe, many in slots if pipe == LSU or pipe in WIDE)
-            wavefronts *= min(1.0, loads)  # 0: part of a neighbour's
+            wavefronts *= min(1.0, loads)  # 0: merged into another load
             if access is not None and not access.writes:
                 filled = sum(many * WIDE[pipe] for pipe, many in slots if pipe in WIDE)
                 wavefronts = max(wavefronts, filled / (2 if access.paired else 1))
@@ -163,7 +166,7 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
 
 
 def _balance(pipes: dict[str, float]) -> None:
-    """Give what two pipes can do to the one that has less, as ptxas does."""
+    """Move instructions that two pipes can execute to the less busy one, as ptxas does."""
     either = pipes.pop(EITHER, 0.0)
     if either:
         fma, alu = pipes.get(FMA, 0.0), pipes.get(ALU, 0.0)
@@ -172,7 +175,7 @@ def _balance(pipes: dict[str, float]) -> None:
 
 
 def _pass(facts: Facts, access: Access | None) -> str:
-    """The constant with the clocks of one pass through the memory pipe."""
+    """Return the name of the constant with the clocks of one pass through the memory pipe."""
     if access is None:
         return "shuffle_clocks"
     if access.space in ("shared", REMOTE):

@@ -1,7 +1,7 @@
-"""Moments of a run that a recording has to be told of: the waits that never ended, and where a finding was made.
+"""Moments that have to be added to a recording: waits that never ended, and the positions of findings.
 
-A wait is heard of when it has passed. Those that warps stood at when a deadlock was found are added as their last
-steps, on phases that nothing completes.
+The observer reports a wait when it has passed. The waits of a deadlock are added as the warps' last steps, on phases
+that nothing completes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def add_open_waits(recorder: Recorder) -> None:
-    """Give each warp that waits a last step that never ends."""
+    """Append a step that never ends to each waiting warp."""
     for barrier, index in recorder.open_phases:
         phase = recorder.recording.phases[index]
-        if phase.number >= barrier.phase:  # it is not complete: more would have to come than came
+        if phase.number >= barrier.phase:  # it is incomplete: require one more contribution than came
             phase.contributions += 1
     for cluster in recorder.machine.resident:
         for cta in cluster.ctas:
@@ -33,7 +33,7 @@ def add_open_waits(recorder: Recorder) -> None:
 
 
 def _phase(recorder: Recorder, cta: Cta, fragment: Fragment) -> int:
-    """The phase that threads wait for; one of its own for what is not an mbarrier."""
+    """Return the phase that threads wait for; a new one if they do not wait for an mbarrier."""
     wait = fragment.wait
     assert wait is not None
     barriers = [one for one, _ in wait.about() if isinstance(one, MBarrier)] if wait.about is not None else []
@@ -44,7 +44,7 @@ def _phase(recorder: Recorder, cta: Cta, fragment: Fragment) -> int:
 
 
 def mark(recorder: Recorder, cta: Cta, warp: int) -> tuple[int, int, int] | None:
-    """CTA, warp and step that a warp has come to, whose time the replay will tell; None if it is not recorded."""
+    """Mark a warp's current step, so that the replay keeps its time: (CTA, warp, step), or None if not recorded."""
     key = recorder.number(cta), warp
     if key not in recorder.recording.steps:
         return None

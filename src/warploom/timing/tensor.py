@@ -6,26 +6,26 @@ from .constants import Hardware
 from .recording import Operation
 
 LANES, ROW_BITS = 128, 256
-"""Of a tcgen05 product: rows of each CTA, and bits of k."""
+"""Rows per CTA and bits of k of a tcgen05 product."""
 _BITS = {"tf32": 32, "f16": 16, "mxf4": 4, "mxf4nvf4": 4}
-"""Of an element, by kind; 8 of the others."""
+"""Bits of an element by kind; 8 for all other kinds."""
 
 
 def is_sparse(operation: Operation) -> bool:
-    """A product by a sparse A, of which half is stored."""
+    """True for a product with a sparse A, of which half is stored."""
     return ".sp." in operation.text
 
 
 def done_flops(operation: Operation) -> float:
-    """What is multiplied and added: of a sparse product's flops, which count what is not stored too, half."""
+    """Return the FLOP that are executed: half of a sparse product's nominal FLOP, which include the zeros."""
     return operation.flops / 2 if is_sparse(operation) else operation.flops
 
 
 def mma_clocks(operation: Operation, hardware: Hardware) -> float:
-    """Of one m64nNk(32 bytes): its columns, or the bytes that it reads from shared memory, whichever takes longer.
+    """Return the clocks of one m64nNk(32 bytes): those of its columns or of its shared memory reads, if more.
 
-    A from shared memory adds its 64 rows to the N of B: (64 + N) x 32 bytes at the rate of shared memory. With a sparse
-    A the k of B is twice as long, at no more clocks for its columns: rate.wgmma_sp takes what this says, to 1 %.
+    A in shared memory adds its 64 rows to the N of B: (64 + N) x 32 bytes at the rate of shared memory. With a sparse A
+    the k of B is twice as long, but its columns take no more clocks: rate.wgmma_sp agrees to 1 %.
     """
     rows = operation.n * (2 if is_sparse(operation) else 1) + (64 if operation.source == "shared" else 0)
     columns = operation.n * hardware["mma_clocks_per_column"]
@@ -33,7 +33,7 @@ def mma_clocks(operation: Operation, hardware: Hardware) -> float:
 
 
 def umma_clocks(operation: Operation, hardware: Hardware) -> float:
-    """Of one tcgen05 operation: a product's columns in each CTA, or the bytes that a copy brings to tensor memory."""
+    """Return the clocks of one tcgen05 operation: from a product's columns per CTA, or a copy's bytes."""
     if not operation.flops:
         return operation.bytes / hardware["tensor_memory_bytes_per_clock"]
     kind = operation.text.partition("kind::")[2].partition(".")[0]

@@ -1,8 +1,9 @@
-"""The record of a replayed run: what happened when, on which row, and what ended each wait.
+"""The timeline of a replayed run: its events, their rows, and the cause of the end of each wait.
 
-A `Timeline` holds events in the order of their starts. Those of warps follow each other on a row of their own (`cta`,
-`warp`); those of engines (copies, matrix groups, stores) overlap and name the event that issued them. A wait names the
-event that ended it: an arrival, a copy whose bytes came, a matrix group, or the last warp at a barrier. So
+A `Timeline` holds events in the order of their starts. Events of one warp do not overlap and share a row (`cta`,
+`warp`). Events of engines (copies, matrix groups, stores) overlap and name the event that issued them. A wait names the
+event
+that ended it: an arrival, a copy whose bytes arrived, a matrix group, or the last warp at a barrier. So
 `events[events[wait].cause]` is where an arrow to the wait begins.
 """
 
@@ -40,20 +41,20 @@ class Event:
         number: its index in `Timeline.events`.
         kind: one of KINDS.
         start, end: clocks.
-        cta: linear number of the CTA in the grid; warp: in the CTA, -1 for what a CTA's barriers do.
-        role: of the warp: "producer", "consumer 0"; "" where the author named none.
-        what: in words: "TMA load 64 x 128 into ring.a[2]", "wait full[2]".
-        opcode: of the instruction; "" for a run of several.
-        pc: index of the (last) instruction among the kernel's; -1 for none.
-        file, line: where the author wrote it; ptx_line: in the text; 0 where not known.
-        barrier: name of the mbarrier or "bar 1", "cluster"; phase: its number from 0; -1 where there is none.
-        stage: index of the barrier or of the tile in its ring; -1 where there is none.
-        cause: number of the event that ended it; -1 where nothing did (it passed at once).
-        issuer: number of the event in which the issuing instruction stands, for engines' events; else -1.
-        bytes, flops: that it moves or computes; instructions: that a run issues.
-        busy: (start, end) on the tensor pipe, of a matrix event, and of a run with products of single warps; read: when
+        cta: linear index of the CTA in the grid; warp: index in the CTA, -1 for events of a CTA's barriers.
+        role: the warp's role: "producer", "consumer 0"; "" if the author named none.
+        what: a description: "TMA load 64 x 128 into ring.a[2]", "wait full[2]".
+        opcode: the instruction's opcode; "" for a run of several.
+        pc: index of the (last) instruction in the kernel; -1 for none.
+        file, line: position in the author's source; ptx_line: line in the PTX; 0 if unknown.
+        barrier: name of the mbarrier or "bar 1", "cluster"; phase: its number from 0; -1 for none.
+        stage: index of the barrier or of the tile in its ring; -1 for none.
+        cause: number of the event that ended a wait; -1 if it passed at once.
+        issuer: for events of engines, the number of the event that contains the issuing instruction; else -1.
+        bytes, flops: bytes that it moves, FLOP that it computes; instructions: the number that a run issues.
+        busy: (start, end) on the tensor pipe, for a matrix event or a run with products of single warps; read: when
             a store's source was read; -1 otherwise.
-        group: of operations that were committed together; -1 for none.
+        group: operations that were committed together share a group; -1 for none.
     """
 
     number: int
@@ -91,13 +92,13 @@ class Timeline:
     """Events of the CTAs that were replayed, usually those of one SM or one cluster.
 
     Attributes:
-        kernel: its name.
-        clock_mhz: of the SM, that the prediction found: `microseconds(clocks)` uses it.
-        events: in order of their starts.
-        grid, block, cluster: of the launch.
-        sm: by CTA, the SM that it ran on.
-        complete: False where events after `limit` were left out.
-        shared_bytes: of a CTA; residents: CTAs that an SM holds at a time.
+        kernel: the kernel's name.
+        clock_mhz: the predicted SM clock, which `microseconds(clocks)` uses.
+        events: events in order of their starts.
+        grid, block, cluster: dimensions of the launch.
+        sm: the SM of each CTA.
+        complete: False if events after `limit` were left out.
+        shared_bytes: shared memory per CTA; residents: resident CTAs per SM.
     """
 
     kernel: str
@@ -120,7 +121,7 @@ class Timeline:
         return clocks / self.clock_mhz
 
     def rows(self) -> dict[tuple[int, int], list[Event]]:
-        """What each warp does, by (cta, warp): events that follow each other."""
+        """The runs and waits of each warp in order, by (cta, warp)."""
         found: dict[tuple[int, int], list[Event]] = {}
         for event in self.events:
             if event.kind in (RUN, WAIT):
@@ -131,7 +132,7 @@ class Timeline:
         return (event for event in self.events if event.kind in kinds)
 
     def waits(self) -> dict[str, dict[str, float]]:
-        """Clocks that each role waits, by what for: {"consumer 0": {"full": 812.0}}; of all its warps."""
+        """Clocks that all warps of each role wait, by reason: {"consumer 0": {"full": 812.0}}."""
         found: dict[str, dict[str, float]] = {}
         for event in self.of_kind(WAIT):
             causes = found.setdefault(event.role or f"warp {event.warp}", {})
@@ -141,14 +142,14 @@ class Timeline:
     # -- as data -----------------------------------------------------------------------------------------------------
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values: the events as columns, a list for each attribute, which packs well."""
+        """Return plain values, with the events as columns: a list per attribute, which compresses well."""
         names = [one.name for one in fields(Event) if one.name != "number"]
         head = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "events"}
         columns = {name: [getattr(event, name) for event in self.events] for name in names}
         return {"version": VERSION, **head, "count": len(self.events), "columns": columns}
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """The text, written to `path` too where it is given."""
+        """Return the JSON text, and write it to `path` if given."""
         text = json.dumps(self.as_dict())
         if path is not None:
             Path(path).write_text(text)
@@ -156,7 +157,7 @@ class Timeline:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Timeline:
-        """What `as_dict` gave."""
+        """Make a timeline from the values of `as_dict`."""
         columns = dict(data["columns"])
         names = list(columns)
         events = []

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from .runs import Cost
 
 COLUMN_BYTES = 128 * 4
-"""Of one column of tensor memory: 128 lanes of 32 bits."""
+"""Bytes of one column of tensor memory: 128 lanes of 32 bits."""
 
 
 class Trace:
-    """Events in the order in which the replay finds them; `finish` sorts them and renumbers what they refer to.
+    """Events in the order in which the replay produces them; `finish` sorts them and renumbers references.
 
-    limit: events that are kept at most.
+    limit: the most events that are kept.
     """
 
     def __init__(self, recording: Recording, limit: int = 1_000_000) -> None:
@@ -29,7 +29,7 @@ class Trace:
         self.left_out = 0
         self.marks = recording.marks
         self.times: dict[tuple[int, int, int], float] = {}
-        """When warps came to the recording's marks, by CTA, warp and step."""
+        """Times at which warps reached the recording's marks, by CTA, warp and step."""
         self._began: dict[tuple[int, int], float] = {}
         self._latest: dict[tuple[int, int, int], int] = {}
 
@@ -48,7 +48,7 @@ class Trace:
         return number
 
     def _cta(self, instance: Instance, cta: int) -> int:
-        """The CTA that a copy stands for: copies of the recorded cluster count on from it."""
+        """Return the CTA of an instance: instances of the recorded cluster are numbered consecutively."""
         return cta + instance.number * len(instance.sms)
 
     @property
@@ -57,7 +57,7 @@ class Trace:
         return max((event.end for event in self.events), default=0.0)
 
     def reached(self, actor: Actor) -> None:
-        """A warp of the first cluster comes to a step whose time somebody wants to know."""
+        """Record the time if a warp of the first cluster reaches a marked step."""
         steps = self.marks.get((actor.cta, actor.warp))
         if steps and actor.at in steps and actor.instance.number == 0:
             self.times.setdefault((actor.cta, actor.warp, actor.at), actor.time)
@@ -75,7 +75,7 @@ class Trace:
         self, actor: Actor, what: str, start: float, end: float, pc: int, cause: int, kind: int, payload: Any,
         endless: bool = False,
     ) -> None:  # fmt: skip
-        """A warp stands still; `endless`: what it waits for never comes."""
+        """Add a wait of a warp; `endless`: it never ends."""
         cta, barrier, phase, stage = self._cta(actor.instance, actor.cta), "", -1, -1
         if kind == kinds.WAIT:
             of = self.recording.phases[payload]
@@ -123,7 +123,7 @@ class Trace:
         cta = self._cta(actor.instance, operation.cta)
         kind = MATRIX if operation.flops else STORE if operation.stores else COPY
         if operation.engine == REMOTE.engine or (operation.engine == UMMA.engine and not operation.flops):
-            kind = ARRIVE  # a remote arrival, or that of tcgen05.commit
+            kind = ARRIVE  # a remote arrival, or the arrival of tcgen05.commit
         first = self.recording.phases[operation.phases[0]] if operation.phases else None
         return self._add(
             kind, done if kind == ARRIVE else start, done, cta, operation.warp, operation.pc,
@@ -135,7 +135,7 @@ class Trace:
         )  # fmt: skip
 
     def finish(self) -> list[Event]:
-        """The events, by start; `cause` and `issuer` follow."""
+        """Return the events sorted by start, with `cause` and `issuer` renumbered."""
         order = sorted(range(len(self.events)), key=lambda at: (self.events[at].start, at))
         place = {before: after for after, before in enumerate(order)}
         place[-1] = -1

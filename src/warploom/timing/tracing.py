@@ -1,4 +1,4 @@
-"""What a page shows of one launch: its timeline, what was found wrong, who waits for whom, and its code three times."""
+"""The contents of a trace page: a launch's timeline, findings, who waits for whom, and its code in three forms."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FOR_EVER = "for ever"
 
 @dataclass(frozen=True)
 class Pin:
-    """A finding of the sanitizer at its moment.
+    """A finding of the sanitizer, pinned to the timeline.
 
     Attributes:
-        clocks: when; cta, warp: who, -1 where that is not one warp.
-        severity, rule, title: as in the finding; text: all of it, for a person.
-        file, line: the first place that it is about.
+        clocks: its time; cta, warp: where, -1 if that is not one warp.
+        severity, rule, title: as in the finding; text: the whole message.
+        file, line: the first source position that it names.
     """
 
     clocks: float
@@ -39,14 +39,14 @@ class Pin:
 
 @dataclass(frozen=True)
 class Waiter:
-    """Warps of a CTA that never get on.
+    """Warps of a CTA whose wait never ends.
 
     Attributes:
-        event: the wait of the first of them in the timeline.
-        who: role or warps; cta; what: they wait for; file, line.
-        needs: the waiters who would have to arrive; known: whether that is because they did so before. Otherwise
-            nobody has ever arrived there, and `needs` are all who wait for something else.
-        missing: what the barrier lacks, in words; came: what has come.
+        event: the wait of the first of these warps in the timeline.
+        who: role or warps; cta; what: what they wait for; file, line.
+        needs: the waiters that would have to arrive; known: True if they have arrived there before. Otherwise no warp
+            ever arrived there, and `needs` are all that wait for something else.
+        missing: what the barrier lacks, in words; came: what has arrived.
     """
 
     event: int
@@ -66,8 +66,8 @@ class CodeTexts:
     """The code of a kernel, as lines.
 
     Attributes:
-        ptx: the text; python: by file, as the timeline's events name it, the texts that were found.
-        sass: (machine code, its PTX line or 0) for each line; empty where there is no disassembler. `no_sass`: why.
+        ptx: the PTX; python: the source files that were found, by file as the timeline's events name it.
+        sass: (machine code, its PTX line or 0) for each line; empty without a disassembler. `no_sass`: why.
     """
 
     ptx: str = ""
@@ -81,10 +81,10 @@ class Traced:
     """One launch, ready to be shown.
 
     Attributes:
-        timeline: what happened when.
-        prediction: of the whole launch; None where the kernel hangs or breaks off.
-        pins: the sanitizer's findings; waiters: who waits for ever; error: what ended the run, "" if nothing did.
-        code: the kernel's texts. model: which GPU the times are those of, in words.
+        timeline: the replayed events.
+        prediction: prediction of the whole launch; None if the kernel hangs or fails.
+        pins: the sanitizer's findings; waiters: endless waits; error: the error that ended the run, or "".
+        code: the kernel's code. model: the GPU whose times are shown, in words.
     """
 
     timeline: Timeline
@@ -100,7 +100,7 @@ class Traced:
         return self.timeline.kernel
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values: the timeline with its columns, the prediction, findings and waiters; without the code."""
+        """Return plain values: the timeline with its columns, prediction, findings and waiters, but not the code."""
         return {
             "kernel": self.kernel, "model": self.model, "error": self.error,
             "prediction": self.prediction.as_dict() if self.prediction is not None else None,
@@ -109,14 +109,14 @@ class Traced:
         }  # fmt: skip
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """The text of `as_dict`, written to `path` too where it is given."""
+        """Return `as_dict` as JSON text, and write it to `path` if given."""
         text = json.dumps(self.as_dict())
         if path is not None:
             Path(path).write_text(text)
         return text
 
     def to_perfetto(self, path: str | Path | None = None) -> str:
-        """The trace for ui.perfetto.dev (Chrome's JSON), written to `path` too where it is given."""
+        """Return the trace for ui.perfetto.dev (Chrome's JSON), and write it to `path` if given."""
         from .perfetto import document
 
         text = json.dumps(document(self), separators=(",", ":"))
@@ -125,9 +125,9 @@ class Traced:
         return text
 
     def to_html(self, path: str | Path | None = None, *, above: Sequence[Traced] = ()) -> str:
-        """One page that needs nothing else, written to `path` too where it is given.
+        """Return one self-contained HTML page, and write it to `path` if given.
 
-        above: other launches, shown above this one on the same clock.
+        above: other launches, shown above this one on the same time axis.
         """
         from .page.document import document
 
@@ -147,7 +147,7 @@ class Traced:
 
 
 def waiters_of(timeline: Timeline, blocked: Sequence[Any]) -> list[Waiter]:
-    """The circle of those who wait for ever. blocked: `DeadlockError.waits`, for their words."""
+    """Return the cycle of endless waits. blocked: `DeadlockError.waits`, for their wording."""
     first: dict[tuple[Any, ...], Event] = {}
     warps: dict[tuple[Any, ...], list[int]] = {}
     for event in timeline.of_kind(WAIT):
@@ -189,7 +189,7 @@ def _is_about(blocked: Any, event: Event) -> bool:
 
 
 def moment(timeline: Timeline, file: str, line: int) -> tuple[float, int, int]:
-    """(clocks, CTA, warp) of the first event at a line; the end of the timeline where there is none."""
+    """Return (clocks, CTA, warp) of the first event at a line, or the end of the timeline if there is none."""
     for event in timeline.events:
         if event.line == line and event.file == file:
             return event.start, event.cta, event.warp

@@ -1,7 +1,7 @@
-"""Launches that take turns: the power controller sees their mean, so that they share one clock.
+"""Interleaved launches: the power controller sees their mean power, so that they share one clock.
 
-A slice of a benchmark lasts 15 ms, and a cap acts on the mean of many of them: `burst_watts` is what a slice may draw
-before it does. What draws less than the others runs at a lower clock than alone, and what draws more at a higher one.
+A slice of a benchmark lasts 15 ms, and the cap acts on the mean of many slices: `burst_watts` is what a single slice
+may draw before the cap acts. A launch that draws less than the others runs at a lower clock than alone, and vice versa.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .result import Prediction
 
 @dataclass(frozen=True)
 class _One:
-    """A launch among others, and how high its own clock may be."""
+    """One of the interleaved launches, and the highest clock it may have."""
 
     predictor: Predictor
     work: Work
@@ -30,7 +30,7 @@ class _One:
 
 
 def shared_clock(launches: Sequence[_One], hardware: Hardware, cap: float = 0.0) -> float:
-    """The highest clock in GHz at which launches that get equal time draw no more than the cap in the mean."""
+    """Return the highest clock in GHz at which the mean power of launches with equal time stays under the cap."""
 
     def drawn(ghz: float) -> float:
         return sum(one.power(hardware, ghz) for one in launches) / len(launches)
@@ -39,7 +39,7 @@ def shared_clock(launches: Sequence[_One], hardware: Hardware, cap: float = 0.0)
 
 
 def predict_turns(launches: Sequence[tuple[Recording, Launch]], hardware: Hardware) -> list[Prediction]:
-    """Predict launches that take turns in slices of equal time."""
+    """Predict launches that are interleaved in slices of equal time."""
     known = []
     for recording, launch in launches:
         predictor = Predictor(recording, hardware, launch)

@@ -1,7 +1,7 @@
-"""The units of an SM and of the chip: each is busy until some time, and serves who comes first.
+"""The units of an SM and of the chip: each is busy until some time, and serves requests in order of arrival.
 
-Times are clocks of the SM. L2, its network and DRAM keep a clock of their own, so their rates are bytes in a nanosecond
-and are divided by the SM's clock.
+Times are SM clocks. L2, its network and DRAM have their own clocks, so their rates are bytes per nanosecond and are
+divided by the SM's clock.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from .tensor import mma_clocks, umma_clocks
 MATRIX = (WARPGROUP_MMA.engine, UMMA.engine)
 """Engines of the tensor core."""
 MEMORY_WINDOW, MOST_BUSY = 16, 0.9
-"""Over how many latencies of DRAM its load is a mean; what counts as full."""
+"""The window of DRAM's mean load, in DRAM latencies; the load that counts as full."""
 ACROSS = (2, 4, 12, 33, 66, 132)
-"""CTAs side by side in a wave whose rate was measured."""
+"""Wave widths in CTAs whose rate was measured."""
 
 
 @dataclass
 class Chip:
-    """What all SMs share, as one of them sees it.
+    """The resources that all SMs share, as seen by one SM.
 
     Attributes:
-        ghz: clock of the SMs.
+        ghz: SM clock.
         active: SMs that work at the same time.
-        dram_share: of the bytes that an SM asks of L2, how many come from DRAM.
-        asked: bytes that an SM asks of L2 in the whole launch.
-        waiting: share of its requests that wait for DRAM, also for lines another SM asked for; by default `dram_share`.
-        far: what is read again late is in DRAM again.
-        kept: of what its warps store, how much DRAM gets.
-        reading: bytes in a nanosecond that DRAM gives to all while it takes what they write; 0: all that it can.
-        moving: those that it gives and takes, fewer where it turns from one to the other; 0: all that it can.
-        early: the grid begins while the one in front still runs.
-        across: CTAs side by side in a wave of one CTA an SM, which share what belongs to their row.
+        dram_share: share of the bytes that an SM requests from L2 that come from DRAM.
+        asked: bytes that an SM requests from L2 in the whole launch.
+        waiting: share of its requests that wait for DRAM, also for lines that another SM requested; by default
+            `dram_share`.
+        far: data read again late have been evicted to DRAM.
+        kept: share of the bytes its warps store that DRAM gets.
+        reading: bytes per nanosecond that DRAM delivers to all SMs while it also takes writes; 0 for its full rate.
+        moving: bytes per nanosecond read and written, less if DRAM turns between the two; 0 for its full rate.
+        early: the grid starts while the previous one still runs.
+        across: width of a wave of one CTA per SM, in CTAs, which share the operand of their row.
     """
 
     hardware: Hardware
@@ -62,18 +63,18 @@ class Chip:
         sharpness = hardware["queue_sharpness"]
         port, network = hardware["fill_bytes_per_ns"], self.network / self.active
         self.fill = min(port, hardware["received_bytes_per_ns"] / self.active) / clock
-        """Bytes in a clock that an SM receives."""
+        """Bytes per clock that an SM receives."""
         dram = self.of_dram / self.dram_share if self.dram_share else math.inf
         self.fetch = together(sharpness, port, network, dram) / clock
-        """Bytes in a clock that it gets of what it asks for."""
+        """Bytes per clock at which its requests are served."""
         self.dram = (self.moving or hardware["dram_bytes_per_ns"]) / self.active / clock
-        """Bytes in a clock that it has of DRAM, to read and to write."""
+        """Bytes per clock of its share of DRAM, for reads and writes."""
         self.out = min(hardware["store_bytes_per_clock"], hardware["store_bytes_per_ns"] / self.active / clock)
-        """Bytes in a clock that TMA may store."""
+        """Bytes per clock that TMA may store."""
         self.written = min(hardware["store_bytes_per_clock"], hardware["written_bytes_per_ns"] / self.active / clock)
-        """Bytes in a clock that its warps may store."""
+        """Bytes per clock that its warps may store."""
         self.lines = hardware["written_lines_per_ns"] / self.active / clock
-        """Lines in a clock that they may store to, be it a word of each."""
+        """Lines per clock that its warps may store to, even if only a word of each."""
         waiting = self.dram_share if self.waiting is None else self.waiting
         self.late = min(1.0, waiting)
         """Share of the copies that wait for DRAM."""
@@ -81,14 +82,14 @@ class Chip:
         """Clocks from a TMA copy's issue to its first bytes."""
         near = hardware.latency["ldg"].value
         self.copy_latency = near + (hardware["dram_latency"] - near) * min(1.0, waiting)
-        """The same of a copy by lanes."""
+        """Clocks from the issue of a copy by lanes to its first bytes."""
 
     @property
     def of_dram(self) -> float:
-        """Bytes in a nanosecond that an SM gets of DRAM: the one that gets least.
+        """Bytes per nanosecond of DRAM bandwidth for the SM that gets least.
 
-        A grid that begins while those in front still run gets the SMs that they leave. They are not spread over the
-        chip, and stand in each other's way where more than a third or a half of all belong to one grid.
+        A grid that starts while previous grids still run gets the SMs that they leave. These SMs are not spread over
+        the chip, and compete if one grid has more than a third or a half of all SMs.
         """
         hardware = self.hardware
         even = (self.reading or hardware["dram_bytes_per_ns"]) / self.active
@@ -100,10 +101,10 @@ class Chip:
 
     @property
     def network(self) -> float:
-        """Bytes in a nanosecond that L2 and its network give to all SMs, in the mean over the launch.
+        """Bytes per nanosecond that L2 and its network deliver to all SMs, as a mean over the launch.
 
-        SMs that share what they read begin in step, and one reading of a line serves several of them: how many, says
-        the shape of the wave, and how long they are at it. They drift apart, until each reads for itself.
+        SMs that share their reads start in step, so one read of a line serves several of them. How many depends on the
+        shape of the wave and on the elapsed time: they drift apart, until each reads for itself.
         """
         hardware, own = self.hardware, self.hardware["l2_own_bytes_per_ns"]
         short, in_step = (
@@ -120,7 +121,7 @@ class Chip:
 
 
 def between(where: float, measured: Sequence[tuple[float, float]]) -> float:
-    """A line over the logarithm between measured points, and the nearest one outside of them."""
+    """Interpolate between measured points, linearly in the logarithm; outside them, return the nearest."""
     at = min(max(where, measured[0][0]), measured[-1][0])
     for (before, first), (after, second) in itertools.pairwise(measured):
         if at <= after:
@@ -129,10 +130,10 @@ def between(where: float, measured: Sequence[tuple[float, float]]) -> float:
 
 
 def together(sharpness: float, *rates: float) -> float:
-    """The rate of queues that a request passes one after the other.
+    """Return the combined rate of queues in series.
 
-    Requests come in bursts, so that a queue is idle at times while another is full: two that are equally busy give less
-    than each of them, and one that is hardly busy costs nothing.
+    Requests come in bursts, so one queue is sometimes idle while another is full: two equally busy queues are slower
+    together than each alone, and a hardly busy queue costs nothing.
     """
     return float(sum(rate**-sharpness for rate in rates) ** (-1 / sharpness))
 
@@ -147,11 +148,11 @@ class Sm:
         self.pipes: list[dict[str, float]] = [{}, {}, {}, {}]
         self.lsu = self.tensor = self.tma = self.fill = self.store = self.remote = 0.0
         self.lanes = [0.0, 0.0, 0.0, 0.0]
-        """When each quarter's lanes of tensor memory are free."""
+        """Times at which each quarter's lanes of tensor memory are free."""
         self.loaded = 0.0
-        """When the bytes of the latest loads are there."""
+        """Time at which the bytes of the latest loads arrive."""
         self.crowd = 0.0
-        """Clocks that the latest loads from DRAM take longer than when it is idle."""
+        """Extra clocks of the latest loads from DRAM compared with an idle DRAM."""
         self._busy = self._busy_at = 0.0
         self.tensor_busy = self.lsu_used = 0.0
         self.issued = [0.0, 0.0, 0.0, 0.0]
@@ -160,7 +161,7 @@ class Sm:
     # -- instructions ------------------------------------------------------------------------------------------------
 
     def _crowded(self, start: float, takes: float) -> float:
-        """Clocks that DRAM takes longer, the busier it has been of late. takes: clocks that it is busy now."""
+        """Return DRAM's extra latency in clocks from its recent load. takes: clocks that it is busy now."""
         window = MEMORY_WINDOW * self.hardware["dram_latency"]
         if start > self._busy_at:
             self._busy *= math.exp((self._busy_at - start) / window)
@@ -171,7 +172,7 @@ class Sm:
         return self.hardware["dram_latency"] * self.hardware["dram_crowding"] * busy / (1.0 - busy)
 
     def execute(self, quarter: int, start: float, cost: Cost, chip: Chip) -> float:
-        """When a run that may start at `start` has been issued and its own chain is through."""
+        """Issue a run at `start` or later, and return when its issue and its own chain end."""
         issued = self.issue[quarter] = max(self.issue[quarter], start) + cost.issue
         self.issued[quarter] += cost.issue
         self.lsu_used += cost.lsu
@@ -206,7 +207,7 @@ class Sm:
     # -- operations ----------------------------------------------------------------------------------------------------
 
     def begin(self, operation: Operation, start: float, chip: Chip, home: Sm | None) -> tuple[float, float, float]:
-        """When an operation is carried out from, has read its sources, and is done."""
+        """Start an operation: (when it begins, has read its sources, is done)."""
         hardware, engine = self.hardware, operation.engine
         if engine in MATRIX:
             clocks = (umma_clocks if engine == UMMA.engine else mma_clocks)(operation, hardware)
@@ -249,6 +250,6 @@ class Sm:
         received = begin + waits + max(operation.bytes / chip.fill, operation.fetched / chip.fetch)
         self.fill = received
         crowd = 0.0
-        if operation.fetched and chip.dram_share:  # what it waits for its turn, it does not wait for DRAM again
+        if operation.fetched and chip.dram_share:  # queueing time counts towards the wait for DRAM
             crowd = self._crowded(begin, operation.fetched * chip.dram_share / chip.dram) * chip.late
         return begin, received, max(received, self.tma) + chip.latency + max(0.0, crowd - waits)

@@ -1,6 +1,6 @@
-"""The page that shows a traced launch: one HTML file that needs nothing else.
+"""The page of a traced launch: one self-contained HTML file.
 
-`pack` turns a `Traced` into few bytes, `document` puts them, the style and the scripts into one text. In the browser
-`data.js` unpacks, `rows.js` makes rows of events, `draw.js` paints them, `view.js` knows what is looked at, `panel.js`
-shows words and code, and `main.js` listens to the reader.
+`pack` compresses a `Traced`; `document` combines the bytes, the style and the scripts. In the browser `data.js`
+unpacks, `rows.js` makes rows of events, `draw.js` paints them, `view.js` holds the visible range, `panel.js` shows text
+and code, and `main.js` handles input.
 """

@@ -1,8 +1,8 @@
 """A traced launch as few bytes: its events as columns of the smallest integers that hold them, deflated.
 
-The bytes are a 4-byte length, that many bytes of JSON (names, texts, and where each column lies), and the columns, each
-from a multiple of 8. Times are ticks; a start is the distance from the one before; what refers to another event says
-how many events further it is, 0 for none.
+The format is a 4-byte length, that many bytes of JSON (names, texts, and the offset of each column), and the columns,
+each aligned to 8 bytes. Times are ticks. A start is stored as the difference from the previous start, and a reference
+to another event as the distance in events, 0 for none.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..timeline import KINDS, Event
 from ..tracing import Traced
 
 TICKS = 64
-"""Parts of a clock that are told apart, where the whole run is short enough."""
+"""Ticks per clock, if the whole run is short enough."""
 MOST_TICKS = 2**31 - 1
 TYPES = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
 LEVEL = 6
 
 
 class Names:
-    """Texts with numbers, in the order in which they are met."""
+    """Texts numbered in order of first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
@@ -44,7 +44,7 @@ class Names:
 
 
 def packed(traced: Traced) -> bytes:
-    """The bytes of a launch, deflated."""
+    """Return the deflated bytes of a launch."""
     timeline = traced.timeline
     events = timeline.events
     end = timeline.end
@@ -124,7 +124,7 @@ def _columns(
 
 
 def _type(values: np.ndarray) -> type:
-    """The narrowest type that holds them all."""
+    """Return the narrowest type that holds all values."""
     least, most = (int(values.min()), int(values.max())) if values.size else (0, 0)
     for one in TYPES:
         if np.iinfo(one).min <= least and most <= np.iinfo(one).max:
