@@ -1,1 +1,1 @@
-"""Attention: forward, of packed sequences, with a cache, and its gradients."""
+"""Attention: forward, packed sequences, decoding with a KV cache, and gradients."""

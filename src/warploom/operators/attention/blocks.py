@@ -1,9 +1,9 @@
-"""Which tiles of keys a block of queries sees: FlexAttention's block masks as lists of the kernel's own tiles.
+"""FlexAttention block masks as lists of the kernel's own key tiles.
 
-A block mask calls each block of its own size empty, seen in part, or full. A tile of the kernel covers one
-of them, some, or a part of one: it is empty where all that it covers are, full where all are full and it ends before
-the keys do, else seen in part. Where it covers several, `mask_mod` is asked in empty ones, too. The lists are made on
-the device that the mask is on, and nobody waits for them.
+A block mask marks each of its blocks as empty, partial or full. A kernel tile covers one block, several blocks, or part
+of a block. The tile is empty if all blocks it covers are empty, full if all are full and it ends before the keys do,
+otherwise partial. If it covers several blocks, `mask_mod` is evaluated in empty ones, too. The lists are computed on
+the mask's device, without a host synchronisation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...runtime.arrays import ArrayView, view
 from .limits import check_countable
 
 PARTS = ("kv_num_blocks", "kv_indices", "BLOCK_SIZE")
-"""By which a block mask is known: torch.nn.attention.flex_attention.BlockMask."""
+"""Attributes that identify a block mask, torch.nn.attention.flex_attention.BlockMask."""
 PARTIAL, FULL = 1, 2
 
 
@@ -43,13 +43,13 @@ def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str)
 
 
 def function_of(mask: Any) -> Any:
-    """What is seen of a block that is seen in part; None for all of it."""
+    """Return the function to apply in partial blocks, or None if all of a block is visible."""
     found = getattr(mask, "mask_mod", None)
     return None if getattr(found, "__name__", "") == "noop_mask" else found
 
 
 def tile_lists(mask: Any, rows: int, size: int, queries: int, keys: int) -> dict[str, ArrayView]:
-    """`tiles` and `counts` as `kernels.hopper.attention.build` has them, for blocks of `rows` and tiles of `size`."""
+    """Return `tiles` and `counts` for `kernels.hopper.attention.build`, with blocks of `rows` and tiles of `size`."""
     torch = sys.modules["torch"]
     height, width = mask.BLOCK_SIZE
     if function_of(mask) is None and (height % rows or width % size):
@@ -83,7 +83,7 @@ def tile_lists(mask: Any, rows: int, size: int, queries: int, keys: int) -> dict
 
 
 def dense_function(mask: Any) -> Any:
-    """The same mask as a function of places: for kernels that have no lists of tiles."""
+    """Return the same mask as a function of indices, for kernels without tile lists."""
     torch, function = sys.modules["torch"], function_of(mask)
     height, width = mask.BLOCK_SIZE
     with torch.no_grad():
@@ -101,7 +101,7 @@ def dense_function(mask: Any) -> Any:
 
 
 def _kinds(torch: Any, mask: Any) -> Any:
-    """Of each block 0, `PARTIAL` or `FULL`, (…, blocks of queries, blocks of keys)."""
+    """Return 0, `PARTIAL` or `FULL` for each block: (…, blocks of queries, blocks of keys)."""
     kinds = _dense(torch, mask.kv_num_blocks, mask.kv_indices) * PARTIAL
     if mask.full_kv_num_blocks is None:
         return kinds
@@ -109,7 +109,7 @@ def _kinds(torch: Any, mask: Any) -> Any:
 
 
 def _dense(torch: Any, numbers: Any, indices: Any) -> Any:
-    """1 for each block that is listed, (…, blocks of queries, blocks of keys)."""
+    """Return 1 for each listed block, else 0: (…, blocks of queries, blocks of keys)."""
     count = indices.shape[-1]
     listed = torch.arange(count, device=indices.device) < numbers[..., None]
     into = torch.zeros(*indices.shape[:-1], count + 1, dtype=torch.int32, device=indices.device)
@@ -117,8 +117,10 @@ def _dense(torch: Any, numbers: Any, indices: Any) -> Any:
 
 
 def _covered(torch: Any, kinds: Any, axis: int, block: int, tile: int, length: int) -> Any:
-    """Along an axis, of each tile the blocks that it covers, in a new axis behind; the last of them more than once
-    where others cover more."""
+    """Gather the blocks that each tile covers along an axis, in a new axis after it.
+
+    If a tile covers fewer blocks than others, its last block is repeated.
+    """
     begins = torch.arange(0, length, tile)
     first, last = begins // block, (torch.clamp(begins + tile, max=length) - 1) // block
     width = int((last - first).max()) + 1

@@ -1,4 +1,4 @@
-"""`attention`: softmax(scale Q Kᵀ + mask) V in one kernel. What it means is `reference.attention`."""
+"""`attention`: softmax(scale Q Kᵀ + mask) V in one kernel. `reference.attention` defines the result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CACHE = LaunchCache(differentiable=True)
 ARGUMENT_OF = {
     "Q": "q", "K": "k", "V": "v", "O": "out", "LSE": "lse", "q_ends": "cu_seqlens_q", "k_ends": "cu_seqlens_k",
 }  # fmt: skip
-"""The call's argument for the kernel's, where it has another name."""
+"""Maps kernel arguments to the call's arguments, if names differ."""
 
 
 def attention(
@@ -73,42 +73,42 @@ def attention(
     lse: Any = None,
     config: AnyConfig | None = None,
 ) -> Any:
-    """softmax(scale Q Kᵀ + mask) V, in one kernel that keeps no scores in memory.
+    """Compute softmax(scale Q Kᵀ + mask) V in one kernel, without storing the scores in global memory.
 
-    CUDA arrays run on their GPU, on the caller's stream, without waiting; NumPy arrays and CPU tensors in the emulator.
+    CUDA arrays run on their GPU, on the current stream, asynchronously; NumPy arrays and CPU tensors in the emulator.
 
     Args:
         q: (B, H, S, D): B sequences of S queries, H heads. bf16 or f16; D a multiple of 8 up to 256. q, k and v may all
-            be e4m3: D and E are multiples of 16 then, P is e4m3, too, and the result bf16.
+            be e4m3: then D and E are multiples of 16, P is e4m3, too, and the result is bf16.
         k: (B, G, T, D): T keys, G heads; H is a multiple of G, and each key head serves H / G query heads.
-        v: (B, G, T, E); E as D, and may differ from it.
-        causal: True or "bottom-right": the last query sees all keys, the one before it one less, as in flash-attn.
-            "top-left": query i sees keys 0 to i, as in torch's scaled_dot_product_attention. The same where S = T.
-        scale: of the scores, positive; 1 / sqrt(D) by default.
-        window: (left, right): a query sees as many keys before and after its own, which for query i is i + T - S; None
-            or -1: no limit. A number w: (w, w), with `causal` (w, 0).
+        v: (B, G, T, E); E has the same limits as D and may differ from it.
+        causal: True or "bottom-right": the last query sees all keys, each earlier one a key less, as in flash-attn.
+            "top-left": query i sees keys 0 to i, as in torch's scaled_dot_product_attention. Both agree if S = T.
+        scale: factor of the scores, positive; 1 / sqrt(D) by default.
+        window: (left, right): the number of keys that a query sees before and after its own, which for query i is
+            i + T - S; None or -1: no limit. A number w means (w, w), or (w, 0) with `causal`.
         softcap: scores s become softcap * tanh(s / softcap) before they are masked (tanh.approx, 2^-11).
-        sinks: (H,), f32, bf16 or f16: a score of each head that takes part in every sum and has no value.
-        q_scale, k_scale, v_scale: of e4m3: what q, k and v are multiplied by: three numbers, or f32 arrays (B, H),
-            (B, G) and (B, G).
-        score_mod: a function of Python, (score, batch, head, query, key) -> score, as FlexAttention's, which becomes a
-            part of the kernel; `score` is scaled. It may use torch.where, torch.exp and the like, numbers, and arrays
-            that it captures: `lambda s, b, h, i, j: s - slope[h] * (i - j)`. Those arrays get no gradient.
-        mask_mod: a function (batch, head, query, key) -> bool: whether a query sees a key. Every tile is computed that
-            `causal` and `window` leave; use them where they say the same.
-        block_mask: of torch's `create_block_mask`, in the place of `mask_mod`, `causal` and `window`: tiles that it
-            leaves out are not read, and its `mask_mod` is applied where a tile is seen in part. Made for the lengths
-            of q and k; blocks of any size, those of the kernel's tiles are best (`config.rows` x `config.keys`).
+        sinks: (H,), f32, bf16 or f16: an extra score per head that takes part in every sum and has no value.
+        q_scale, k_scale, v_scale: for e4m3, factors of q, k and v: three numbers, or f32 arrays (B, H), (B, G) and
+            (B, G).
+        score_mod: a Python function (score, batch, head, query, key) -> score, as in FlexAttention, traced into the
+            kernel; `score` is already scaled. It may use torch.where, torch.exp and the like, numbers, and captured
+            arrays: `lambda s, b, h, i, j: s - slope[h] * (i - j)`. Captured arrays get no gradient.
+        mask_mod: a function (batch, head, query, key) -> bool: True if the query sees the key. It skips no tiles, so
+            use `causal` and `window` if they express the same mask.
+        block_mask: a mask from torch's `create_block_mask`, instead of `mask_mod`, `causal` and `window`: masked tiles
+            are not read, and its `mask_mod` is applied in partial tiles. It must be made for the lengths of q and k.
+            Blocks may have any size; the size of the kernel's tiles is best (`config.rows` x `config.keys`).
         layout: of q, k, v and the result: "bhsd", torch's, or "bshd", flash-attn's (B, S, H, D).
-        return_lse: also give the logarithms of the sums of exp(score), (B, H, S) f32.
-        out, lse: where the result and the logarithms go.
+        return_lse: also return the log-sum-exp of the scores, (B, H, S) f32.
+        out, lse: arrays for the result and the log-sum-exp.
         config: a configuration instead of the chosen one.
 
-    A query that sees no key gets zeros, and -inf as its logarithm. P is rounded to the inputs' type; sums are f32.
-    NaN and inf in q and k spread to the rows that see them, as in torch. torch tensors that want gradients get a result
-    with one, in the same order of sums in every run, and logarithms with one. The gradients have none.
+    A query that sees no key gets zeros, and -inf as log-sum-exp. P is rounded to the inputs' type; sums are f32.
+    NaN and inf in q and k spread to the rows that see them, as in torch. If torch tensors require gradients, result and
+    log-sum-exp do, too; their sums have the same order in every run. Second derivatives are not available.
 
-    Raises ArgumentError and ArgumentTypeError for what does not fit (nothing was launched then), CostLimitError for an
+    Raises ArgumentError and ArgumentTypeError for invalid arguments (before any launch), CostLimitError for an
     emulation that would take too long, DriverError, CompilationError.
     """
     scales, numbers = arrays_and_numbers(q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
@@ -131,7 +131,7 @@ def attention(
 
 @dataclass(frozen=True)
 class Family:
-    """Kernels that compute attention: their configurations, and one launch of a request of theirs."""
+    """A family of attention kernels: its configurations, and the function that launches a request."""
 
     config: type | tuple[type, ...]
     run: Callable[[Any, ArrayView, ArrayView, Any], Launched | None]
@@ -142,9 +142,9 @@ def compute(
     tensors: dict[str, Any], reading: Callable[[dict[str, Any]], Asked], static: Any, out: Any, lse: Any,
     return_lse: bool, config: Any, family: Family | None = None,
 ) -> Any:  # fmt: skip
-    """A call that may have come before; else it is read, checked and launched.
+    """Repeat a cached launch, or read, check and launch the call.
 
-    static: all of it but the tensors; None for a call that is not remembered.
+    static: the cache key without the tensors; None for a call that is not cached.
     """
     family = family or Family(CONFIGS, run, CALLED)
     if (out is None) != (lse is None) and out is None:
@@ -153,7 +153,7 @@ def compute(
     if static is not None and (outs or out is None):
         try:
             made = CACHE.again(static, tuple(tensors.values()), outs)
-        except TypeError:  # an argument without a hash: the checks will say what is wrong with it
+        except TypeError:  # an unhashable argument: the checks will report it
             made = None
         if made is not None:
             return _given(made[0], made[1], return_lse)
@@ -180,7 +180,7 @@ def _given(out: Any, lse: Any, return_lse: bool) -> Any:
 
 
 def outputs(request: Asked, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:
-    """The result as the kernel sees it, and the logarithms."""
+    """Return views of the result, in the kernel's layout, and of the log-sum-exp."""
     given = replace(view(out, "out"), writable=True)
     if given.shape != request.shape or given.dtype is not request.of.result:
         raise ArgumentError(
@@ -213,9 +213,9 @@ def run(
     request: Request, target: ArrayView, sums: ArrayView, config: AnyConfig | None = None,
     counter: ArrayView | None = None,
 ) -> Launched | None:  # fmt: skip
-    """Compute; what is needed to repeat the launch, on a GPU and where nothing was copied.
+    """Launch, and return what repeats the launch: on a GPU, if nothing was copied, else None.
 
-    counter: the queue's, 0; the library's own by default.
+    counter: the work queue's counter, set to 0; the library's own by default.
     """
     q = request.views["q"]
     if request.of.varlen and 0 in request.views["cu_seqlens_q"].shape:  # no sequences
@@ -242,7 +242,7 @@ def run(
 
 
 def check_machine(request: Asked) -> None:
-    """Raise where there is no kernel for the GPU, or the emulator would take too long."""
+    """Raise if there is no kernel for the GPU, or if the emulator would take too long."""
     q = request.views["q"]
     if q.device == "cpu":
         refuse_long_emulation(request)
@@ -253,9 +253,9 @@ def launch_bound(
     program: Program, request: Asked, outs: dict[str, ArrayView], owned: dict[str, ArrayView],
     machine: Machine | None = None,
 ) -> Launched | None:  # fmt: skip
-    """Launch on the request's arrays, `outs`, and memory of the library; None where the launch does not repeat it.
+    """Launch on the request's arrays, `outs`, and library-owned memory; None if the launch cannot be repeated.
 
-    machine: for the emulator, instead of a small H200.
+    machine: the emulated machine, a small H200 by default.
     """
     arrays = {name: readable(array, name) for name, array in request.views.items()} | outs | owned
     names = tuple(ARGUMENT_OF.get(spec.name, spec.name) for spec in program.arrays)
@@ -269,12 +269,12 @@ def launch_bound(
 
 
 def _counter(model: ArrayView) -> ArrayView:
-    """The queue's counter, 0 between launches: one for each stream."""
+    """Return the stream's work queue counter, which is 0 between launches."""
     return of_stream("attention", (1,), u32, model)
 
 
 def without_keys(request: Asked, target: ArrayView, sums: ArrayView) -> None:
-    """Rows that see no key: zeros, and as logarithm -inf or the sink."""
+    """Fill rows that see no key: zeros, and as log-sum-exp -inf or the sink."""
     fill(target, number=0.0)
     fill(sums, number=float("-inf"))
     if "sinks" in request.views and sums.size:
@@ -301,11 +301,11 @@ VECTORS = {
     "sinks": f32, "cu_seqlens_q": s32, "cu_seqlens_k": s32, "lengths": s32, "table": s32, "q_scale": f32,
     "k_scale": f32, "v_scale": f32,
 }  # fmt: skip
-"""Arguments that the kernel reads element by element, and their types."""
+"""Arguments that the kernel reads element by element, with their types."""
 
 
 def plain(array: ArrayView) -> ArrayView:
-    """Strides of dimensions with one element made what TMA takes."""
+    """Replace the strides of dimensions of size 1 by ones that TMA accepts."""
     width = array.dtype.bytes
     strides = list(array.strides)
     for axis in range(len(strides) - 1):
@@ -317,13 +317,13 @@ def plain(array: ArrayView) -> ArrayView:
 
 
 def addressable(array: ArrayView) -> bool:
-    """Whether TMA reads or writes it where it is (PTX ISA 5.5.2)."""
+    """True if TMA can read or write the array in place (PTX ISA 5.5.2)."""
     outer = all(step > 0 and step % TMA_BYTES == 0 for step in array.strides[:-1])
     return outer and array.strides[-1] == array.dtype.bytes and array.pointer % TMA_BYTES == 0
 
 
 def readable(array: ArrayView, name: str) -> ArrayView:
-    """An operand as the kernel reads it, copied where it cannot."""
+    """Return an operand that the kernel can read, copied if necessary."""
     wanted = VECTORS.get(name, array.dtype)
     if name in VECTORS:
         if array.dtype is wanted and array.contiguous:

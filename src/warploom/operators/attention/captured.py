@@ -1,9 +1,9 @@
-"""What a function of scores or masks captures: numbers become part of the kernel's text, arrays its arguments.
+"""Captured values of score and mask functions: numbers become part of the kernel's text, arrays become arguments.
 
-A function is made anew with a stand-in for each array among its closure, its defaults and the globals that it names,
-and so are the functions that it captures (the `and_masks` of two others) and the object of a method. Of an object only
-the attributes are there whose names stand in the function. `Captured.function.key` says the rest, by value:
-two functions with the same key have the same text in the kernel. What belongs to a library is known by its name.
+A function is rebuilt with a stand-in for each array in its closure, its defaults and the globals that it names. So are
+the functions that it captures (the `and_masks` of two others) and the object of a method. Of an object, only attributes
+whose names occur in the function are kept. `Captured.function.key` holds all other captured values: functions with
+the same key produce the same kernel text. Values from a library are identified by name.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from .limits import ELEMENTS, check_countable
 PARAMETERS = {
     "score_mod": ("score", "batch", "head", "query", "key"), "mask_mod": ("batch", "head", "query", "key"),
 }  # fmt: skip
-"""What the functions are called with."""
+"""The parameters with which the functions are called."""
 TYPES = (f32, bf16, f16, s32, s64, s16, s8, u8, pred)
 LIBRARIES = ("torch", "math", "numpy", "builtins", "operator")
 """Modules whose functions and types are the same in every run."""
 Give = Callable[["Making"], Any]
-"""What a captured value is inside the kernel."""
+"""Makes the in-kernel form of a captured value."""
 
 
 @dataclass
 class Captured:
-    """A function for the kernel, and the arrays that it needs there, contiguous; `given`: as they were captured."""
+    """A function for the kernel and the contiguous arrays that it needs; `given`: the arrays as captured."""
 
     function: Function
     arrays: list[ArrayView]
@@ -47,14 +47,14 @@ class Captured:
 
 @dataclass
 class Making:
-    """One time that a function is made for the kernel: the stand-ins of arrays, and objects that are made already."""
+    """One rebuild of a function for the kernel: the stand-ins of arrays, and objects already rebuilt."""
 
     stand_ins: Sequence[Any]
     objects: dict[int, Any] = field(default_factory=dict)
 
 
 class Stand:
-    """In the place of an object: its attributes that the function names."""
+    """A stand-in for an object, with the attributes that the function names."""
 
     def __init__(self, called: str) -> None:
         self._called = called
@@ -74,7 +74,7 @@ class _Reader:
     reading: list[int] = field(default_factory=list)
 
     def read(self, function: Any) -> Give:
-        """What makes the function for the kernel out of the stand-ins."""
+        """Return a callable that rebuilds the function from the stand-ins."""
         if isinstance(function, functools.partial):
             names = _names(function.func)
             called = self.read(function.func)
@@ -120,7 +120,7 @@ class _Reader:
         return make
 
     def _kept(self, value: Any, names: frozenset[str]) -> Give:
-        """A captured value; `names`: what the function says, of which some may be attributes."""
+        """Read a captured value; `names`: names in the function, some of which may be attributes."""
         if isinstance(value, np.generic):
             value = value.item()
         if value is None or isinstance(value, (bool, int, float, complex, str, bytes)) or _of_library(value):
@@ -144,7 +144,7 @@ class _Reader:
         return self._object(value, names)
 
     def _object(self, value: Any, names: frozenset[str]) -> Give:
-        """Another object: those of its attributes that the function names."""
+        """Read an object: the attributes that the function names."""
         key, called, known = (id(value), names), type(value).__name__, len(self.objects)
         number = self.objects.setdefault(key, len(self.objects))
         attributes: dict[str, Give] = {}
@@ -193,7 +193,7 @@ class _Reader:
 
 
 def _names(function: Any) -> frozenset[str]:
-    """Names that stand in a function and in those that it defines, and its strings, by which attributes are asked."""
+    """Return the names and strings in a function and in its nested functions; strings may name attributes."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     if code is None:
         return frozenset()
@@ -207,7 +207,7 @@ def _names(function: Any) -> frozenset[str]:
 
 
 def _of_library(value: Any) -> bool:
-    """A module, or what belongs to one whose text is known: torch.exp, float, torch.float32."""
+    """True for a module or a member of a known library: torch.exp, float, torch.float32."""
     if isinstance(value, (types.ModuleType, enum.Enum)):
         return True
     if isinstance(value, (type, types.BuiltinFunctionType, types.FunctionType, np.ufunc)):
@@ -227,7 +227,7 @@ def _constants(code: types.CodeType) -> list[Any]:
 
 
 def captured(function: Any, name: str) -> Captured:
-    """A function of scores or masks as the kernel takes it. Raises ArgumentError, ArgumentTypeError."""
+    """Prepare a score or mask function for the kernel. Raises ArgumentError, ArgumentTypeError."""
     reader = _Reader(name)
     make = reader.read(function)
     try:

@@ -1,8 +1,8 @@
-"""Which configuration of its kernel an attention runs: what was timed on this GPU before, else the rule of the kernel.
+"""Choice of an attention kernel's configuration: the one tuned on this GPU, else the kernel's rule.
 
 `tune` times `candidates` and keeps the fastest in the same file as `matmul`'s choices, under `Call.describe`: for one
-set of sizes, one GPU, one driver and one version of the package. Functions of scores, block masks, windows and
-sequences of different lengths go by the rule.
+set of sizes, one GPU, one driver and one version of the package. Score functions, block masks, windows and sequences of
+different lengths use the rule.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from ..tuned import tables
 from .request import Asked
 
 SPARE_REGISTERS = 24
-"""Of a consumer's registers what its accumulators leave for everything else, at least."""
+"""Least number of a consumer's registers beyond its accumulators."""
 STEP = 16
-"""Keys by which the tiles of candidates differ: k of a product of 16 bits; of eight bits twice as many."""
+"""Step in keys between candidate tiles: k of a 16-bit product; twice as many in e4m3."""
 FLAGS = ("above", "below", "softcap", "sinks", "scaled", "paged", "narrow")
-"""What else of a kernel's subject is in its name."""
+"""Flags of a kernel's subject that are part of its name."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """The sizes of an attention, and what its kernel is for.
+    """The sizes of an attention call, and the subject of its kernel.
 
     Attributes:
-        of: `Attention`, or `Decode` of a step of decoding.
-        page: keys of a page, of a cache in pages.
+        of: `Attention`, or `Decode` for a decoding step.
+        page: keys per page of a paged cache.
     """
 
     of: Attention | Decode
@@ -59,7 +59,7 @@ class Call:
 
     @property
     def flops(self) -> int:
-        """Of both products, masked scores left out where the last query sees all keys."""
+        """FLOP of both products, without scores masked by `causal`."""
         n, t = self.queries, self.keys
         causal = isinstance(self.of, Attention) and self.of.above
         seen = sum(max(0, min(t, t - n + i + 1)) for i in range(n)) if causal else n * t
@@ -67,11 +67,11 @@ class Call:
 
     @property
     def rows(self) -> int:
-        """Rows that share a key head, of decoding."""
+        """Rows that share a key head, for decoding."""
         return self.queries * (self.heads // max(1, self.kv_heads))
 
     def describe(self) -> str:
-        """Everything that a choice depends on."""
+        """Return a text with everything that a choice depends on."""
         of = self.of
         name = "attention" if isinstance(of, Attention) else "attention_decode"
         widths = f"{of.head_dim}" if of.head_dim == of.value_dim else f"{of.head_dim}/{of.value_dim}"
@@ -81,7 +81,7 @@ class Call:
         return ", ".join(words + ([f"pages of {self.page}"] if self.page else []))
 
     def rule(self, sms: int = EMULATED.sms) -> Any:
-        """The configuration of the kernel's own rule."""
+        """Return the configuration of the kernel's own rule."""
         if isinstance(self.of, Attention):
             return default(self.of)
         tokens = self.batch * self.kv_heads * self.keys // sms
@@ -90,14 +90,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A configuration, and why: "tuned" or "rule"."""
+    """A configuration and its source: "tuned" or "rule"."""
 
     config: Any
     source: str
 
 
 def chosen(call: Call, gpu: Gpu) -> Chosen:
-    """The configuration for a call on a GPU."""
+    """Return the configuration for a call on a GPU."""
     folder = settings.cache_dir
     return _chosen(call, gpu, str(folder) if folder else "", tables().version)
 
@@ -109,7 +109,7 @@ def _chosen(call: Call, gpu: Gpu, folder: str, version: int) -> Chosen:
 
 
 def fits(config: Any, call: Call) -> bool:
-    """Whether a kernel of this configuration can be built, as far as its memory and registers say."""
+    """True if this configuration fits the kernel's shared memory and registers."""
     of = call.of
     if isinstance(of, Attention):
         if not isinstance(config, Config) or config.consumers not in REGISTERS:
@@ -127,7 +127,7 @@ def fits(config: Any, call: Call) -> bool:
 
 
 def candidates(call: Call) -> list[Any]:
-    """Configurations that are worth timing, the rule's first and those that differ least from it next."""
+    """Return the configurations worth timing: the rule's first, then those that differ least from it."""
     first = call.rule()
     found = _neighbours(first, call.of.dtype) if isinstance(first, Config) else _decoding(first, call.page)
     return [first, *(config for config in dict.fromkeys(found) if config != first and fits(config, call))]
@@ -161,7 +161,7 @@ def _decoding(first: DecodeConfig, page: int) -> list[DecodeConfig]:
 
 
 def call_of(request: Asked, *, page: int = 0, room: int = 0) -> Call:
-    """The call of a request; room: keys that each sequence of a cache has room for."""
+    """Return the call of a request; room: capacity of the cache, in keys per sequence."""
     batch, queries, heads, _ = request.views["q"].shape
     of = request.of
     assert isinstance(of, (Attention, Decode))
@@ -169,5 +169,5 @@ def call_of(request: Asked, *, page: int = 0, room: int = 0) -> Call:
 
 
 def plain(of: Attention) -> bool:
-    """Whether a choice for its sizes can be kept: nothing is in its text that they do not tell."""
+    """True if the sizes determine the kernel's text, so that a choice can be stored for them."""
     return not (of.varlen or of.lists or of.below or of.score_mod is not None or of.mask_mod is not None)

@@ -1,4 +1,4 @@
-"""`attention_decode`: few queries of each sequence, keys and values in a cache, contiguous or in pages."""
+"""`attention_decode`: few queries per sequence, with keys and values in a contiguous or paged cache."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from .request import (
 from .scales import arrays_and_numbers, check_scales, positive
 
 EMULATED_COST = 8
-"""How many times as long as attention's products the emulator takes for these, which are warps' instructions."""
+"""Emulation cost relative to attention's wgmma products: decoding uses warp-level mma.sync."""
 
 
 def attention_decode(
@@ -66,41 +66,41 @@ def attention_decode(
     config: DecodeConfig | None = None,
     constant_lengths: bool = False,
 ) -> Any:
-    """softmax(scale Q Kᵀ + mask) V of the newest few tokens of each sequence, with K and V in a cache.
+    """Compute softmax(scale Q Kᵀ + mask) V for the newest few tokens of each sequence, with K and V in a cache.
 
-    One launch: all tiles of all sequences are shared out equally among the multiprocessors, and the last of them to
-    finish a head adds its parts up, in an order that depends on the lengths alone. Lengths are read by the kernel, so
-    a CUDA graph follows them, and there is nothing to plan. CUDA arrays run on their GPU, on the caller's stream,
-    without waiting; NumPy arrays and CPU tensors in the emulator.
+    One launch distributes the tiles of all sequences evenly over the SMs. The last CTA to finish a head combines its
+    splits, in an order that depends only on the lengths. The kernel reads the lengths, so a CUDA graph follows them and
+    no planning call is needed. CUDA arrays run on their GPU, on the current stream, asynchronously; NumPy arrays and
+    CPU tensors in the emulator.
 
     Args:
         q: (B, H, R, D): B sequences, H heads, the last R tokens, 1 to 16. bf16 or f16; D a multiple of 8 up to 256.
-            (B, H, D) for one token; the result is without that dimension then, too.
-        k: (B, G, T, D): room for T keys of each sequence, G heads; H is a multiple of G. With `table` (N, G, P, D):
+            (B, H, D) for one token; then the result has no token dimension, either.
+        k: (B, G, T, D): capacity of T keys per sequence, G heads; H is a multiple of G. With `table` (N, G, P, D):
             N pages of P keys.
-        v: (B, G, T, E), or (N, G, P, E). k and v may both be e4m3: D and E are multiples of 16 then, and products are
-            f16's, so q is clamped to its range.
-        lengths: (B,) s32: how many keys each sequence has, the R newest among them. On a GPU they are not looked at:
-            more than there is room for is taken as that, less than 0 as 0. At most 1024 sequences.
-        table: (B, W) s32: the pages of each sequence in order, of any size. What is behind a sequence's last page is
-            not read; a page that does not exist is taken as zeros.
-        causal: a token sees a key less than the next one, the last one all; False: all see all.
-        scale: of the scores, positive; 1 / sqrt(D) by default.
+        v: (B, G, T, E), or (N, G, P, E). k and v may both be e4m3: then D and E are multiples of 16, and products are
+            computed in f16, so q is clamped to its range.
+        lengths: (B,) s32: the number of keys of each sequence, including the R newest. On a GPU the values are not
+            checked; the kernel clamps them to 0 and the capacity. At most 1024 sequences.
+        table: (B, W) s32: the pages of each sequence in order; pages may have any size. Entries after a sequence's last
+            page are not read; a page that does not exist reads as zeros.
+        causal: the last token sees all keys, each earlier one a key less; False: all tokens see all keys.
+        scale: factor of the scores, positive; 1 / sqrt(D) by default.
         window: keys before its own that a token sees; or (left, 0) as in `attention`. Needs `causal`.
         softcap, sinks: as in `attention`.
-        k_scale, v_scale: of e4m3: what k and v are multiplied by, two numbers, or two arrays (B, G) f32.
+        k_scale, v_scale: for e4m3, factors of k and v: two numbers, or two arrays (B, G) f32.
         layout: of q, k, v and the result: "bhsd", or "bshd": (B, R, H, D), (B, T, G, D), (N, P, G, D).
-        return_lse: also give the logarithms of the sums of exp(score), (B, H, R) f32.
-        out, lse: where the result and the logarithms go.
+        return_lse: also return the log-sum-exp of the scores, (B, H, R) f32.
+        out, lse: arrays for the result and the log-sum-exp.
         config: a configuration instead of the chosen one.
-        constant_lengths: a promise that no kernel in front in the stream still writes `lengths` or `table`. They are
-            read while it ends then; K, V and Q are read after it. Where the promise does not hold, results are wrong.
+        constant_lengths: a promise that no earlier kernel in the stream is still writing `lengths` or `table`. They are
+            then read while that kernel ends; K, V and Q are read after it. If the promise is broken, results are wrong.
 
-    A token that sees no key gets zeros, and -inf as its logarithm. What is behind a sequence's end in k and v may be
-    anything, NaN too. Calls on one stream share memory for the parts; it is made at the first call, so make one before
-    a graph is captured. No gradients.
+    A token that sees no key gets zeros, and -inf as log-sum-exp. k and v may hold anything past a sequence's end,
+    including NaN. Calls on one stream share the workspace for splits. The first call allocates it, so make one call
+    before capturing a graph. There are no gradients.
 
-    Raises ArgumentError and ArgumentTypeError for what does not fit (nothing was launched then), CostLimitError for an
+    Raises ArgumentError and ArgumentTypeError for invalid arguments (before any launch), CostLimitError for an
     emulation that would take too long, DriverError, CompilationError.
     """
     tensors = {"q": q, "k": k, "v": v, "lengths": lengths}
@@ -128,9 +128,9 @@ class DecodeRequest(Asked):
     """A checked call.
 
     Attributes:
-        one: q came without the dimension of tokens.
-        room: keys that each sequence has room for.
-        constant_lengths: what the caller promised.
+        one: q has no token dimension.
+        room: capacity of the cache, in keys per sequence.
+        constant_lengths: the caller's promise.
     """
 
     of: Decode
@@ -139,7 +139,7 @@ class DecodeRequest(Asked):
     constant_lengths: bool = False
 
     def seen(self, array: ArrayView) -> ArrayView:
-        """An array of the result's shape as the kernel sees it."""
+        """Return an array of the result's shape in the kernel's layout."""
         return permuted(one_token(array, self.layout) if self.one else array, self.layout)
 
     @property
@@ -148,12 +148,12 @@ class DecodeRequest(Asked):
 
     @property
     def group(self) -> int:
-        """Query heads of a key head."""
+        """Query heads per key head."""
         return self.views["q"].shape[2] // max(1, self.views["k"].shape[2])
 
     @property
     def flops(self) -> int:
-        """For the emulator's estimate of its time: operations by the lengths, or by the room where a GPU has them."""
+        """FLOP for the emulator's time estimate, from the lengths or, if they are on a GPU, from the capacity."""
         batch, _, heads, _ = self.views["q"].shape
         told = self.views["lengths"].host
         keys = batch * self.room if told is None else int(np.clip(told, 1, self.room).sum())
@@ -165,7 +165,7 @@ def read(
     tensors: dict[str, Any], *, layout: str, causal: bool, scale: float | None, window: Any, softcap: float | None,
     numbers: dict[str, float], constant_lengths: bool = False,
 ) -> DecodeRequest:  # fmt: skip
-    """Look at the arguments. Raises ArgumentError, ArgumentTypeError."""
+    """Check the arguments. Raises ArgumentError, ArgumentTypeError."""
     check_layout(layout, "attention_decode")
     if not isinstance(constant_lengths, bool):
         raise ArgumentError("`constant_lengths` is unknown", expected="True or False", got=repr(constant_lengths))
@@ -212,7 +212,7 @@ def read(
 def _check_cache(
     seen: dict[str, ArrayView], views: dict[str, ArrayView], narrow: bool, numbers: dict[str, float]
 ) -> None:
-    """Types of q, k and v, and the factors of eight-bit ones."""
+    """Check the types of q, k and v, and the scales of e4m3 arrays."""
     shape = (views["q"].shape[0], views["k"].shape[2])
     check_scales(seen, numbers, {"k_scale": shape, "v_scale": shape}, ("k", "v"))
     if not narrow:
@@ -229,7 +229,7 @@ def _check_cache(
 
 
 def one_token(array: ArrayView, layout: str) -> ArrayView:
-    """(B, H, D) with a dimension for its one token, where the layout has it."""
+    """Insert the token dimension into (B, H, D), at its position in the layout."""
     at = 2 if layout == "bhsd" else 1
     step = array.shape[-1] * array.dtype.bytes
     return restrided(
@@ -250,7 +250,7 @@ def _left(window: Any, causal: bool) -> int | None:
 
 
 def _check_lengths(views: dict[str, ArrayView], batch: int, room: int) -> None:
-    """Lengths and pages; on a GPU they are not looked at, for nobody waits for them."""
+    """Check lengths and pages; values on a GPU are not checked, to avoid a synchronisation."""
     for name, what in (("lengths", "a number of keys"), ("table", "a row of pages")):
         if name not in views:
             continue
@@ -291,7 +291,7 @@ def _check_lengths(views: dict[str, ArrayView], batch: int, room: int) -> None:
 
 
 def run(request: DecodeRequest, target: ArrayView, sums: ArrayView, config: DecodeConfig | None) -> Launched | None:
-    """Compute; what is needed to repeat the launch, on a GPU and where nothing was copied."""
+    """Launch, and return what repeats the launch: on a GPU, if nothing was copied, else None."""
     if 0 in (target.size, request.keys, request.views["k"].size):
         without_keys(request, target, sums)
         return None
@@ -312,7 +312,7 @@ def run(request: DecodeRequest, target: ArrayView, sums: ArrayView, config: Deco
 
 @lru_cache(maxsize=64)
 def _program(of: Decode, config: DecodeConfig, folder: Path | None) -> Program:
-    """The kernel's program; with a folder, from the disk or put there."""
+    """Return the kernel's program; with a folder, cached on disk."""
 
     def trace() -> Program:
         from ...kernels.hopper import attention_decode
@@ -323,7 +323,7 @@ def _program(of: Decode, config: DecodeConfig, folder: Path | None) -> Program:
 
 
 def _memory(request: DecodeRequest, config: DecodeConfig, places: int) -> dict[str, ArrayView]:
-    """Where CTAs leave their parts, and counters, which are 0 between launches: for each stream and graph its own."""
+    """Return the workspace for splits and the counters, 0 between launches; each stream and graph has its own."""
     q, size = request.views["q"], config.block_elements(request.of)
     sms = EMULATED_SMS if q.device == "cpu" else gpu_of(q.index).sms
     return {

@@ -1,4 +1,4 @@
-"""Gradients of `attention`: three launches, or four, on the arrays of a call that came before."""
+"""Gradients of `attention`: three or four launches on the arrays of an earlier forward call."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from .machine import EMULATED_SMS
 from .request import WIDE, Request, check_types, one_batch, permuted, read, read_varlen
 
 ENDS = {"cu_seqlens_q": "q_ends", "cu_seqlens_k": "k_ends"}
-"""Where sequences end, by the call's name; the kernels' names."""
+"""Maps the call's names of sequence offsets to the kernels' names."""
 
 
 @dataclass(frozen=True)
 class Gradients:
-    """What comes back; arrays in the caller's framework and layout. `delta`: (B, H, P), sums of dO O, less dLSE.
+    """The gradients, in the caller's framework and layout. `delta`: (B, H, P), row sums of dO O minus dLSE.
 
-    `launches`: what ran on a GPU, in order; None where they alone do not repeat the call.
+    `launches`: the GPU launches in order; None if they alone do not repeat the call.
     """
 
     dq: Any
@@ -74,15 +74,15 @@ def attention_backward(
     layout: str = "bhsd",
     lse_grad: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """The gradients of q, k and v of `attention`; the same in every run, for every sum has one order.
+    """Compute the gradients of q, k and v of `attention`, bitwise the same in every run.
 
     Args:
-        q, k, v, causal, scale, window, softcap, sinks, layout: as they were given to `attention`.
-        score_mod, mask_mod, block_mask: as well. A function of scores is differentiated with respect to the score while
-            it is traced, and so is a softcap; arrays that functions capture get no gradients. All tiles are computed
-            that `causal` and `window` leave, also those that a block mask leaves out.
-        out, lse: what it gave with return_lse=True.
-        grad: of `out`, shaped and typed as it. lse_grad: of `lse`, likewise; by default it has none.
+        q, k, v, causal, scale, window, softcap, sinks, layout: the arguments of the `attention` call.
+        score_mod, mask_mod, block_mask: the same. A score function is differentiated with respect to the score while
+            it is traced, and so is a softcap; captured arrays get no gradients. Only `causal` and `window` skip tiles;
+            tiles that a block mask leaves out are computed.
+        out, lse: the results of `attention` with return_lse=True.
+        grad: gradient of `out`, with its shape and type. lse_grad: gradient of `lse`, likewise; none by default.
 
     Raises as `attention` does.
     """
@@ -111,15 +111,15 @@ def attention_varlen_backward(
     sinks: Any = None,
     lse_grad: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """The gradients of q, k and v of `attention_varlen`; the same in every run.
+    """Compute the gradients of q, k and v of `attention_varlen`, bitwise the same in every run.
 
     Args:
-        q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, window, softcap, sinks: as they were given to
-            `attention_varlen`.
-        out, lse: what it gave with return_lse=True.
-        grad: of `out`, shaped and typed as it. lse_grad: of `lse`, likewise; by default it has none.
+        q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, window, softcap, sinks: the arguments of the
+            `attention_varlen` call.
+        out, lse: its results with return_lse=True.
+        grad: gradient of `out`, with its shape and type. lse_grad: gradient of `lse`, likewise; none by default.
 
-    Rows behind the last sequence get 0. Raises as `attention_varlen` does.
+    Rows after the last sequence get 0. Raises as `attention_varlen` does.
     """
     tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     tensors |= {} if sinks is None else {"sinks": sinks}
@@ -131,7 +131,7 @@ def attention_varlen_backward(
 def varlen_gradients(
     tensors: dict[str, Any], out: Any, lse: Any, grad: Any, lse_grad: Any = None, **options: Any
 ) -> Gradients:
-    """Check and launch, of sequences one after the other."""
+    """Check and launch the gradients of packed sequences."""
     request = differentiable(read_varlen(tensors, longest=None, **options), options["softcap"])
     return of_request(request, tensors, out, lse, grad, lse_grad=lse_grad)
 
@@ -140,18 +140,18 @@ def gradients(
     tensors: dict[str, Any], out: Any, lse: Any, grad: Any, made: dict[str, ArrayView] | None = None,
     lse_grad: Any = None, **options: Any,
 ) -> Gradients:  # fmt: skip
-    """Check and launch.
+    """Check and launch the gradients.
 
-    made: where the gradients go ("q", "k", "v"), and lse2 and delta, (B, H, P); new arrays by default.
+    made: arrays for the gradients ("q", "k", "v") and for lse2 and delta, (B, H, P); new arrays by default.
     """
     request, mask = read(tensors, **options), options.get("block_mask")
-    if mask is not None:  # it fits
+    if mask is not None:  # `read` has checked it
         request = read(tensors, **options | {"block_mask": None, "mask_mod": dense_function(mask)})
     return of_request(differentiable(request, options["softcap"]), tensors, out, lse, grad, made, lse_grad)
 
 
 def differentiable(request: Request, softcap: float | None) -> Request:
-    """The request with its softcap as a function of scores, whose derivative is traced with it."""
+    """Return the request with its softcap as a score function, which is differentiated while it is traced."""
     if softcap is None:
         return request
     cap = float(softcap)
@@ -164,7 +164,7 @@ def of_request(
     request: Request, tensors: dict[str, Any], out: Any, lse: Any, grad: Any,
     made: dict[str, ArrayView] | None = None, lse_grad: Any = None,
 ) -> Gradients:  # fmt: skip
-    """The gradients of a call that was read, for what it gave and the gradient of that."""
+    """Compute the gradients of a checked call, from its results and their gradients."""
     given = check_results(request, tensors, out, lse, grad, lse_grad)
     result, wanted, *_ = given
     of, model = replace(request.of, sinks=False), request.views["q"]  # sinks are in lse already
@@ -177,7 +177,7 @@ def of_request(
         made |= {name: new_array(model, rows, f32) for name in ("lse2", "delta") if queries}
     seen = {name: _plain_gradient(request, made[name], name) for name in ("q", "k", "v")}
     nothing = 0 in (result.size, request.keys)
-    if nothing or of.varlen:  # rows behind the last sequence are nobody's
+    if nothing or of.varlen:  # no kernel writes rows after the last sequence
         for array in seen.values():
             fill(array, number=0.0)
     if nothing or (ends and 0 in ends["cu_seqlens_q"].shape):
@@ -209,7 +209,7 @@ def of_request(
 
 
 def folds(request: Request, sequences: int) -> bool:
-    """Whether grids have heads and batches along x, for y and z do not hold them. Raises ArgumentError for more."""
+    """True if heads and batches go along the grid's x, as y and z are too small. Raises ArgumentError if x is, too."""
     batch, heads, queries = request.lse_shape
     along_x, *others = GRID_LIMITS
     if max(batch, heads) <= min(others):
@@ -220,13 +220,13 @@ def folds(request: Request, sequences: int) -> bool:
 
 
 def check_differentiable(device: str, index: int | None) -> None:
-    """Raise ArgumentError where the GPU of a device, or the one that the emulator is, has no kernels for gradients."""
+    """Raise ArgumentError if the device's GPU, or the emulated GPU, has no backward kernels."""
     on_gpu = device == "cuda"
     check_gpu(gpu_of(index or 0) if on_gpu else emulated(), "attention's gradient", HOPPER)
 
 
 def _plain_gradient(request: Request, array: Any, name: str) -> ArrayView:
-    """A gradient of an operand as the kernels see it."""
+    """Return the gradient of an operand in the kernels' layout."""
     given = _writable(array, name)
     return plain(one_batch(given) if request.layout == "thd" else permuted(given, request.layout))
 
@@ -234,8 +234,8 @@ def _plain_gradient(request: Request, array: Any, name: str) -> ArrayView:
 def check_results(
     request: Request, tensors: dict[str, Any], out: Any, lse: Any, grad: Any, lse_grad: Any = None
 ) -> tuple[ArrayView, ...]:
-    """out, grad, lse and, if it is given, lse_grad. Raises ArgumentError, ArgumentTypeError where they do not belong to
-    the call."""
+    """Return views of out, grad, lse and, if given, lse_grad. Raises ArgumentError, ArgumentTypeError if they do not
+    match the call."""
     check_types({name: view(tensors[name], name) for name in ("q", "k", "v")}, WIDE)
     dtype = request.of.dtype
     result, wanted = view(out, "out"), view(grad, "grad")
@@ -264,7 +264,7 @@ def _rows(
     request: Request, given: tuple[ArrayView, ...], made: tuple[ArrayView, ArrayView],
     ends: ArrayView | None, folded: bool,
 ) -> Launched | None:  # fmt: skip
-    """lse2 and delta of O, dO, the logarithms and, if it is given, their gradient."""
+    """Launch the kernel that computes lse2 and delta from O, dO, the log-sum-exp and, if given, its gradient."""
     out, grad, *sums = (_contiguous(array) for array in given)
     if request.layout == "thd":
         out, grad = one_batch(out), one_batch(grad)
@@ -289,7 +289,7 @@ def _launch(program: Program, arrays: dict[str, ArrayView], numbers: dict[str, f
 
 @lru_cache(maxsize=64)
 def _program(of: Attention, which: str, folder: Path | None, folded: bool) -> Program:
-    """The program of dQ ("queries"), or of dK and dV ("both", "dK", "dV")."""
+    """Return the program of dQ ("queries"), or of dK and dV ("both", "dK", "dV")."""
 
     def trace() -> Program:
         from ...kernels.hopper import attention_backward_keys, attention_backward_queries
@@ -321,7 +321,7 @@ def _writable(array: Any, name: str) -> ArrayView:
 
 
 def _contiguous(array: ArrayView) -> ArrayView:
-    """The array, or a copy in the order of its indices."""
+    """Return the array, or a contiguous copy."""
     if array.contiguous:
         width, strides = array.dtype.bytes, []
         for length in reversed(array.shape):

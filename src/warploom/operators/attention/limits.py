@@ -1,4 +1,4 @@
-"""Sizes at which the kernels' arithmetic of 32 bits would end: what is refused there, and what is made small enough.
+"""Size limits of the kernels' 32-bit arithmetic: what is refused, and what is clamped.
 
 Rows, keys and edges of windows are s32 in a kernel; a query's row, a tile and an edge are added up before they are
 compared with the end. Blocks of queries and tiles of lists are u32. Addresses are u64 everywhere.
@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from ...errors import ArgumentError
 
 LONGEST = (1 << 29) - 1
-"""Queries, or keys, of a launch: a row, its tile, the difference of both lengths and a window of both fit s32."""
+"""Most queries, or keys, of a launch: the sum of a row, its tile, both lengths' difference and a window fits s32."""
 COUNTABLE = 1 << 32
-"""Numbers of u32."""
+"""Number of u32 values."""
 ELEMENTS = (1 << 31) - 1
-"""Of an array that functions index: their integers are s32."""
+"""Most elements of an array that functions index: their integers are s32."""
 
 
 def check_lengths(lengths: Mapping[str, int]) -> None:
-    """Raise ArgumentError where a kernel could not count an argument's rows."""
+    """Raise ArgumentError if an argument has more rows than a kernel can count."""
     for name, length in lengths.items():
         if length > LONGEST:
             raise ArgumentError(
@@ -30,7 +30,7 @@ def check_lengths(lengths: Mapping[str, int]) -> None:
 
 
 def check_countable(what: str, count: int, hint: str, most: int = COUNTABLE - 1) -> None:
-    """Raise ArgumentError where a kernel could not number so many of something."""
+    """Raise ArgumentError if a kernel cannot number `count` items."""
     if count > most:
         raise ArgumentError(
             f"there are too many {what} for one launch: kernels number them in 32 bits", expected=f"at most {most}",
@@ -39,5 +39,5 @@ def check_countable(what: str, count: int, hint: str, most: int = COUNTABLE - 1)
 
 
 def within(edge: int | None, rows: int) -> int | None:
-    """Keys before or after its own that a query sees, not more than make a difference where there are `rows` in all."""
+    """Clamp a window edge to `rows`, beyond which it makes no difference."""
     return None if edge is None else min(edge, rows)

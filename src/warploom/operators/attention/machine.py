@@ -1,6 +1,7 @@
-"""Which machine runs an attention, and which of its kernels: Hopper's, or on sm_100 Blackwell's.
+"""Choice of the machine and the kernel of an attention call: Hopper's, or on sm_100 Blackwell's.
 
-The latter were not run on hardware by the authors: that is said once, and the first result of each is checked.
+The authors have not run the Blackwell kernels on hardware: a warning says so once, and each one's first result is
+checked.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ AnyConfig = Config | BlackwellConfig
 CONFIGS = (Config, BlackwellConfig)
 CALLED = "kernels.hopper.attention_config.Config, or kernels.blackwell's on sm_100"
 EMULATED_SMS = 4
-"""Multiprocessors that the emulator is given: fewer CTAs begin fewer times."""
+"""SMs of the emulated machine: persistent grids have as few CTAs, so less setup is emulated."""
 
 
 class Unproven:
-    """What is announced."""
+    """The subject of the warning."""
 
     name = "blackwell_attention"
     unproven = "assembled and emulated, not run on hardware by the authors"
 
 
 def machine_for(array: ArrayView, config: Any = None) -> Gpu:
-    """The GPU of an array, or the one that the emulator is: that of a pinned configuration. Raises ArgumentError."""
+    """Return the GPU of an array, or the emulated one: the GPU of a pinned configuration. Raises ArgumentError."""
     arch = {Config: "sm_90a", BlackwellConfig: "sm_100a"}.get(type(config), "")
     gpu = emulated(arch) if array.device == "cpu" else gpu_of(array.index)
     check_gpu(gpu, "attention", newest=BLACKWELL)
@@ -46,7 +47,7 @@ def machine_for(array: ArrayView, config: Any = None) -> Gpu:
 
 
 def configured(request: Request, config: AnyConfig | None, gpu: Gpu) -> AnyConfig:
-    """A configuration that the GPU runs. Raises ArgumentError for what its kernel does not compute."""
+    """Return a configuration for the GPU. Raises ArgumentError if its kernel does not support the request."""
     wanted: type = BlackwellConfig if gpu.number >= BLACKWELL else Config
     if config is not None and not isinstance(config, wanted):
         raise ArgumentError(
@@ -67,7 +68,7 @@ def configured(request: Request, config: AnyConfig | None, gpu: Gpu) -> AnyConfi
 
 @lru_cache(maxsize=64)
 def program_of(of: Attention, config: AnyConfig, folder: Path | None) -> Program:
-    """The kernel's program; with a folder, from the disk or put there."""
+    """Return the kernel's program; with a folder, cached on disk."""
 
     def trace() -> Program:
         if isinstance(config, BlackwellConfig):
@@ -83,7 +84,7 @@ def program_of(of: Attention, config: AnyConfig, folder: Path | None) -> Program
 
 
 def emulating(gpu: Gpu) -> Machine:
-    """The machine that stands for a GPU in the emulator."""
+    """Return the emulated machine for a GPU."""
     return (B200 if gpu.number >= BLACKWELL else H200)(sms=EMULATED_SMS)
 
 
@@ -91,9 +92,9 @@ def emulating(gpu: Gpu) -> Machine:
 
 
 def check_first(request: Request, config: BlackwellConfig, target: ArrayView, sums: ArrayView) -> None:
-    """Compare the first result of a configuration with attention in float64, some queries of every head.
+    """Compare some queries of every head of a configuration's first result with attention in float64.
 
-    Raises WrongResultError where an element is off by more than rounding P and O to their type explains.
+    Raises WrongResultError if an element is off by more than rounding P and O to their type explains.
     """
     of = request.of
     if not due(("attention", config, of), target):
@@ -131,7 +132,7 @@ def _compare(
     config: BlackwellConfig, got: np.ndarray, exact: np.ndarray, allowed: np.ndarray, rows: np.ndarray,
     of: tuple[int, int],
 ) -> None:  # fmt: skip
-    """Raise WrongResultError where an element is off by more than is allowed."""
+    """Raise WrongResultError if an element is off by more than `allowed`."""
     off = ~((np.abs(got - exact) <= allowed) | ~np.isfinite(exact))
     if off.any():
         row, column = (int(at[0]) for at in np.nonzero(off))

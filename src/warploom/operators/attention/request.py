@@ -1,7 +1,7 @@
-"""What `attention` was asked for: its arguments, checked, and as the kernel takes them.
+"""Requests: the checked arguments of an `attention` call, in the form that the kernel takes.
 
-The kernel sees arrays as (batch, length, head, dimension), whatever the caller's layout is: exchanging two dimensions
-is arithmetic on strides.
+The kernel sees arrays as (batch, length, head, dimension), whatever the caller's layout: swapping two dimensions only
+changes strides.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from .limits import check_lengths, within
 from .scales import check_scales, positive
 
 LAYOUTS = {"bhsd": (0, 2, 1, 3), "bshd": (0, 1, 2, 3)}
-"""Where (batch, length, head, dimension) are in a caller's array."""
+"""Axes of (batch, length, head, dimension) in a caller's array."""
 MOST_DIM = 256
 LOG2_E = math.log2(math.e)
 WIDE = (bf16, f16)
-"""Types for which everything is there; e4m3 has no gradients."""
+"""Types with full support; e4m3 has no gradients."""
 RANKS = {"sinks": 1, "q_scale": 2, "k_scale": 2, "v_scale": 2}
-"""Dimensions of arrays besides q, k and v."""
+"""Ranks of arrays other than q, k and v."""
 CAUSAL = ("bottom-right", "top-left")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A checked call of some family of kernels.
+    """A checked call of a family of kernels.
 
     Attributes:
-        of: what is in the kernel's text.
-        views: "q", "k", "v" and what else there is, as the kernel sees them; some may have to be copied.
+        of: the subject, which determines the kernel's text.
+        views: "q", "k", "v" and the other arrays in the kernel's layout; some may have to be copied.
         numbers: the kernel's scalars.
-        layout: the caller's; "thd" where sequences of different lengths follow each other.
-        shape: of the result, in the caller's layout.
+        layout: the caller's layout; "thd" for packed sequences.
+        shape: the result's shape, in the caller's layout.
         lse_shape: (B, H, S).
     """
 
@@ -58,17 +58,17 @@ class Asked:
     lse_shape: tuple[int, ...]
 
     def seen(self, array: ArrayView) -> ArrayView:
-        """An array of the result's shape as the kernel sees it."""
+        """Return an array of the result's shape in the kernel's layout."""
         return one_batch(array) if self.layout == "thd" else permuted(array, self.layout)
 
     @property
     def keys(self) -> int:
-        """Keys that each sequence has, or has room for."""
+        """Keys per sequence, or the cache's capacity."""
         return self.views["k"].shape[1]
 
     @property
     def flops(self) -> int:
-        """Of both products, masked scores included."""
+        """FLOP of both products, including masked scores."""
         batch, queries, heads, _ = self.views["q"].shape
         return 2 * batch * heads * queries * self.keys * (self.of.head_dim + self.of.value_dim)
 
@@ -78,7 +78,7 @@ class Request(Asked):
     """A checked call of `attention` or `attention_varlen`.
 
     Attributes:
-        block_mask: FlexAttention's, or None.
+        block_mask: a FlexAttention block mask, or None.
     """
 
     of: Attention
@@ -90,7 +90,7 @@ def read(
     softcap: float | None, score_mod: Any = None, mask_mod: Any = None, block_mask: Any = None,
     numbers: Mapping[str, float] | None = None,
 ) -> Request:  # fmt: skip
-    """Look at the arguments; `numbers`: scales that are not arrays. Raises ArgumentError, ArgumentTypeError."""
+    """Check the arguments; `numbers`: scales that are not arrays. Raises ArgumentError, ArgumentTypeError."""
     check_options(causal, scale, window, softcap, layout)
     seen = {name: array_of(value, name, RANKS.get(name, 4)) for name, value in tensors.items()}
     given = {name: seen[name].shape for name in ("q", "k", "v")}
@@ -128,9 +128,9 @@ def read_varlen(
     tensors: dict[str, Any], *, longest: int | None, causal: bool | str, scale: float | None, window: Any,
     softcap: float | None, numbers: Mapping[str, float] | None = None,
 ) -> Request:  # fmt: skip
-    """As `read`, of sequences one after the other: q (rows, H, D), k and v (rows, G, D), and where each begins.
+    """Like `read`, for packed sequences: q (rows, H, D), k and v (rows, G, D), and the sequences' offsets.
 
-    longest: keys of a sequence, as far as the caller knows.
+    longest: most keys of a sequence, if the caller knows it.
     """
     check_options(causal, scale, window, softcap)
     check_longest(longest)
@@ -155,7 +155,7 @@ def read_varlen(
 
 
 def check_options(causal: Any, scale: Any, window: Any, softcap: Any, layout: Any = "bhsd") -> None:
-    """Raise ArgumentError for numbers and names that attention does not take."""
+    """Raise ArgumentError for invalid options."""
     check_layout(layout, "attention")
     if not isinstance(causal, (bool, np.bool_, int, str)) or causal not in (False, True, *CAUSAL):
         raise ArgumentError("`causal` is unknown", expected=f"True, False, {', '.join(CAUSAL)}", got=repr(causal))
@@ -166,30 +166,30 @@ def check_options(causal: Any, scale: Any, window: Any, softcap: Any, layout: An
 
 
 def check_layout(layout: Any, called: str) -> None:
-    """Raise ArgumentError for a layout that does not exist."""
+    """Raise ArgumentError for an unknown layout."""
     if not isinstance(layout, str) or layout not in LAYOUTS:
         raise ArgumentError(f"{called} knows no such layout", expected=", ".join(LAYOUTS), got=repr(layout))
 
 
 def check_longest(longest: Any, name: str = "max_seqlen_k") -> None:
-    """Raise ArgumentError for a length that is none."""
+    """Raise ArgumentError unless `longest` is None or a length."""
     if longest is not None and (isinstance(longest, bool) or not isinstance(longest, Integral) or longest < 0):
         raise ArgumentError(f"`{name}` is a number of rows", expected="a whole number, or None", got=repr(longest))
 
 
 def check_from_ends(causal: Any) -> None:
-    """Raise ArgumentError for a mask from the beginnings of sequences of different lengths."""
+    """Raise ArgumentError for a top-left causal mask, which packed sequences do not support."""
     if isinstance(causal, str) and causal == "top-left":
         raise ArgumentError("sequences of different lengths are masked from their ends", got="causal='top-left'")
 
 
 def one_batch(array: ArrayView) -> ArrayView:
-    """(rows, heads, dimension) as an array of one batch."""
+    """View (rows, heads, dimension) as an array with a batch of one."""
     return restrided(array, (1, *array.shape), (max(1, array.shape[0]) * array.strides[0], *array.strides))
 
 
 def _sequences(seen: dict[str, ArrayView], queries: int, keys: int) -> dict[str, ArrayView]:
-    """Where each sequence ends. Raises ArgumentError; lengths on a GPU are not looked at, for nobody waits for it."""
+    """Return the ends of the sequences. Raises ArgumentError; offsets on a GPU are not checked, to avoid a sync."""
     found, counts = {}, set()
     for name, rows in (("cu_seqlens_q", queries), ("cu_seqlens_k", keys)):
         marks = seen[name]
@@ -232,7 +232,7 @@ def _subject(views: dict[str, ArrayView], edges: tuple[int | None, int | None], 
 def numbers_of(
     of: Padded, edges: tuple[int | None, int | None], scale: float | None, softcap: float | None
 ) -> dict[str, float]:
-    """The kernel's scalars by name: `scale` in powers of two, `inner` under a softcap, the edges of a window.
+    """Return the kernel's scalars by name: `scale` for exp2, `inner` inside a softcap, the edges of a window.
 
     Raises ArgumentError for a scale or a softcap that is not a positive number.
     """
@@ -249,7 +249,7 @@ def _scale_shapes(batch: int, heads: int, kv_heads: int) -> dict[str, tuple[int,
 
 
 def _scaled(of: Attention, numbers: dict[str, float], scales: Mapping[str, float]) -> dict[str, float]:
-    """The kernel's numbers with those by which arrays of eight bits are multiplied."""
+    """Return the kernel's scalars with the scales of e4m3 arrays included."""
     if not of.narrow or of.scaled:
         return numbers
     name = "inner" if of.softcap else "scale"
@@ -263,7 +263,7 @@ def _scaled(of: Attention, numbers: dict[str, float], scales: Mapping[str, float
 def _with_functions(
     of: Attention, numbers: dict[str, float], views: dict[str, ArrayView], score_mod: Any, mask_mod: Any
 ) -> tuple[Attention, dict[str, float]]:
-    """The kernel's subject and numbers with functions of scores and masks; what they capture goes to `views`."""
+    """Return the subject and scalars with score and mask functions; captured arrays are added to `views`."""
     for name, function in (("score", score_mod), ("mask", mask_mod)):
         if function is None:
             continue
@@ -289,7 +289,7 @@ def check_sinks(seen: dict[str, ArrayView], heads: int) -> None:
 
 
 def permuted(array: ArrayView, layout: str) -> ArrayView:
-    """As (batch, length, head, dimension); and back, since the layouts are their own inverses."""
+    """Permute to (batch, length, head, dimension), and back: the permutations are their own inverses."""
     return restrided(array, exchanged(array.shape, layout), exchanged(array.strides, layout))
 
 
@@ -298,7 +298,7 @@ def exchanged(values: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def array_of(value: Any, name: str, rank: int) -> ArrayView:
-    """A view of an argument with `rank` dimensions. Raises ArgumentError for others, ArgumentTypeError for no array."""
+    """View an argument with `rank` dimensions. Raises ArgumentError for another rank, ArgumentTypeError if no array."""
     found = view(value, name)
     if len(found.shape) != rank:
         raise ArgumentError(
@@ -332,14 +332,14 @@ def check_types(seen: dict[str, ArrayView], allowed: tuple[DType, ...] = (*WIDE,
 
 
 def fits_head(dim: int, bytes_: int) -> bool:
-    """Whether there are kernels for a head dimension of elements of this size: TMA loads its rows."""
+    """True if kernels support a head dimension with elements of this size: TMA must be able to load its rows."""
     return 0 < dim <= MOST_DIM and dim * bytes_ % TMA_BYTES == 0
 
 
 def check_sizes(
     views: dict[str, ArrayView], given: dict[str, tuple[int, ...]], layout: str, *, paged: bool = False
 ) -> None:
-    """Raise ArgumentError unless the sizes of q, k and v go together. `paged`: k and v have pages, not a batch."""
+    """Raise ArgumentError unless the sizes of q, k and v agree. `paged`: k and v have pages instead of a batch."""
     q, k, v = (views[name].shape for name in ("q", "k", "v"))
     agreeing = (paged or q[0] == k[0]) and k[0] == v[0] and k[1:3] == v[1:3] and q[3] == k[3]
     if not agreeing:
@@ -373,7 +373,7 @@ def check_sizes(
 
 
 def _edges(causal: bool | str, window: Any, queries: int, keys: int, rows: int) -> tuple[int | None, int | None]:
-    """(first, last): query i sees keys i + first to i + last; None where there is no such edge. rows: of q and k."""
+    """Return (first, last): query i sees keys i + first to i + last; None for no edge. rows: total of q and k."""
     offset = 0 if causal == "top-left" else keys - queries
     left, right = (within(edge, rows) for edge in window_of(window, bool(causal)))
     if causal:
@@ -382,7 +382,7 @@ def _edges(causal: bool | str, window: Any, queries: int, keys: int, rows: int) 
 
 
 def window_of(window: Any, causal: bool) -> tuple[int | None, int | None]:
-    """How many keys before and after its own a query sees, None without a limit. Raises ArgumentError."""
+    """Return how many keys before and after its own a query sees, None for no limit. Raises ArgumentError."""
     if window is None:
         return None, None
     pair = (window, 0 if causal else window) if isinstance(window, Integral) else window

@@ -1,4 +1,4 @@
-"""What arrays of eight bits are multiplied by: a number for all of an array, or one for each batch and head."""
+"""Scales of e4m3 arrays: one number per array, or one per batch and head."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ...isa.dtypes import e4m3, f32
 from ...runtime.arrays import ArrayView
 
 SMALLEST, LARGEST = 2.0**-100, 2.0**100
-"""Of numbers that are multiplied by each other and by log2(e) before f32 has to hold them."""
+"""Range of scales, whose products with each other and with log2(e) must fit in f32."""
 
 
 def arrays_and_numbers(**given: Any) -> tuple[dict[str, Any], dict[str, float]]:
-    """The scales that were given, apart."""
+    """Split the given scales into arrays and numbers."""
     scales = {name: value for name, value in given.items() if value is not None}
     numbers = {name: value for name, value in scales.items() if isinstance(value, (int, float))}
     return {name: value for name, value in scales.items() if name not in numbers}, numbers
@@ -25,13 +25,13 @@ def check_scales(
     seen: Mapping[str, ArrayView], numbers: Mapping[str, float], wanted: Mapping[str, tuple[int, ...]],
     narrow: Iterable[str],
 ) -> None:  # fmt: skip
-    """Raise ArgumentError, ArgumentTypeError unless scales and types go together.
+    """Raise ArgumentError, ArgumentTypeError unless scales and types match.
 
     Args:
         seen: all arrays.
         numbers: scales that are numbers.
-        wanted: every scale that there may be, and its shape as an array.
-        narrow: arrays that have eight bits if `k` has; they have the scales.
+        wanted: all possible scales, with their shapes as arrays.
+        narrow: the scaled arrays, which must be e4m3 if `k` is.
     """
     names = list(wanted)
     given = sorted({*numbers, *(name for name in names if name in seen)})
@@ -64,7 +64,7 @@ def check_scales(
 
 
 def positive(value: Any, name: str) -> float:
-    """A number that the kernel multiplies by, as f32. Raises ArgumentError for others, and for what f32 has not."""
+    """Return a positive factor as float. Raises ArgumentError if it is not a positive number in range."""
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not SMALLEST <= value <= LARGEST:
         raise ArgumentError(f"`{name}` is a positive number", expected="2^-100 to 2^100", got=repr(value))

@@ -1,4 +1,4 @@
-"""`attention_varlen`: sequences of different lengths one after the other, without padding."""
+"""`attention_varlen`: packed sequences of different lengths, without padding."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def attention_varlen(
     lse: Any = None,
     config: Config | None = None,
 ) -> Any:
-    """`attention` of sequences one after the other, in one launch; arguments in the order of flash-attn's.
+    """Compute `attention` of packed sequences in one launch, with flash-attn's argument order.
 
     Args:
         q: (rows of all sequences, H, D), bf16, f16 or e4m3.
         k, v: (rows of all sequences, G, D) and (…, G, E).
-        cu_seqlens_q, cu_seqlens_k: (sequences + 1,), s32: 0, and where each sequence ends; ascending. They stay on the
-            GPU: nobody waits for them. At most 512 sequences; any of them may be empty.
-        max_seqlen_q, max_seqlen_k: of the longest sequence; only a hint for the order of the work.
-        causal, window, softcap, sinks, scale, config: as `attention`'s; a sequence's last query sees its last key.
-        q_scale, k_scale, v_scale: of e4m3, as `attention`'s; arrays are (1, H), (1, G) and (1, G).
-        return_lse: also give the logarithms of the sums of exp(score), (1, H, rows) f32.
-        out, lse: where the result, (rows, H, E), and the logarithms go.
+        cu_seqlens_q, cu_seqlens_k: (sequences + 1,), s32: 0 and the end of each sequence, ascending. They stay on the
+            GPU, without a host synchronisation. At most 512 sequences; any of them may be empty.
+        max_seqlen_q, max_seqlen_k: length of the longest sequence; only a hint for the order of the work.
+        causal, window, softcap, sinks, scale, config: as in `attention`; a sequence's last query sees its last key.
+        q_scale, k_scale, v_scale: for e4m3, as in `attention`; arrays are (1, H), (1, G) and (1, G).
+        return_lse: also return the log-sum-exp of the scores, (1, H, rows) f32.
+        out, lse: arrays for the result, (rows, H, E), and the log-sum-exp.
 
-    Rows behind the last sequence are not written; those of k and v may be multiplied by 0, so they must be numbers.
-    torch tensors that want gradients get a result with one, as `attention`'s; `attention_varlen_backward` gives it for
-    other arrays. Raises as `attention` does.
+    Rows after the last sequence are not written; such rows of k and v may be multiplied by 0, so they must be finite.
+    If torch tensors require gradients, the result does, too, as in `attention`; `attention_varlen_backward` computes
+    gradients of other arrays. Raises as `attention` does.
     """
     check_longest(max_seqlen_q, "max_seqlen_q")
     tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}

@@ -1,7 +1,7 @@
-"""`tune_attention(call)`: time configurations of an attention's kernel on this GPU, and remember the fastest.
+"""`tune_attention(call)`: time configurations of an attention kernel on this GPU, and store the fastest.
 
-As `operators.tune` does it for products: random normal arrays, several sets of them so that L2 does not hold them all,
-every candidate in each round and the rounds in random order, medians; kept on disk, and run from then on.
+The method is that of `operators.tune` for products: random normal arrays, in several sets so that they do not all fit
+in L2; every candidate in each round, in random order; medians. The choice is kept on disk and used by later calls.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def tune_attention(
         device: number of the GPU; torch makes the arrays.
         rounds: how often each candidate is timed; the medians count.
         progress: show a bar on stderr.
-        timer: (call, configurations, device, rounds, step) -> times and failures, instead of the GPU's.
-        gpu: instead of asking the driver.
+        timer: (call, configurations, device, rounds, step) -> times and failures, instead of timing on the GPU.
+        gpu: the GPU, instead of querying the driver.
 
-    Raises ArgumentError where there is nothing to time, NoGpuError without a GPU.
+    Raises ArgumentError if there is nothing to time, NoGpuError without a GPU.
     """
     where = gpu or gpu_to_tune(device, "`warploom explain --attention BxHxSxD` shows the rule's choice")
     check_gpu(where, "attention's tuning", HOPPER)
@@ -40,20 +40,20 @@ def tune_attention(
         raise ArgumentError("attention of eight bits is not tuned yet", expected="bf16 or f16", got=call.of.dtype)
     found = Found(call, call.describe(), where, chosen(call, where).config, candidates(call)[: max(1, top)])
     settled_on = fastest(found, device, rounds, progress, timer or time_on_gpu)
-    CACHE.clear()  # launches of the configuration before
+    CACHE.clear()  # it holds launches of the previous configuration
     return settled_on
 
 
 def time_on_gpu(
     call: Call, configs: list[Any], device: int, rounds: int, step: Callable[[], None]
 ) -> tuple[dict[Any, float], dict[str, str]]:
-    """Median microseconds of each configuration, and why the others failed. Needs torch with CUDA."""
+    """Return median microseconds by configuration, and the reasons of failures. Needs torch with CUDA."""
     sets = arrays(call, f"cuda:{device}")
     return timed({config: caller(call, config, sets) for config in configs}, len(sets), device, rounds, step)
 
 
 def arrays(call: Call, device: str, most: int = MOST_SETS) -> list[dict[str, Any]]:
-    """Sets of random arguments, together larger than L2, and at most `most`."""
+    """Return sets of random arguments, together larger than L2, at most `most` sets."""
     import torch
 
     of, kind = call.of, getattr(torch, torch_name(call.of.dtype))
@@ -76,7 +76,7 @@ def arrays(call: Call, device: str, most: int = MOST_SETS) -> list[dict[str, Any
 
 
 def caller(call: Call, config: Any, sets: list[dict[str, Any]]) -> Callable[[int], Any]:
-    """A function that computes the n-th set with a configuration."""
+    """Return a function that computes the n-th set with a configuration."""
     if isinstance(call.of, Attention):
         causal = call.of.above
         return lambda at: attention(**sets[at], causal=causal, config=config)
