@@ -1,12 +1,12 @@
-"""PyTorch: attention with gradients, under `torch.compile` and autocast, and in the place of torch's own.
+"""PyTorch: attention with gradients, under `torch.compile` and autocast, and as a replacement of torch's own.
 
-    y = warploom.attention(q, k, v, causal=True)                                     # tensors that want gradients, too
+    y = warploom.attention(q, k, v, causal=True)                                     # also with requires_grad
     y = warploom.torch.scaled_dot_product_attention(q, k, v, is_causal=True)         # torch's signature
 
-An eager call without a gradient goes straight to `warploom.operators`. Any other is the operator `warploom::attention`,
-which has a fake implementation and a gradient, so that nothing breaks the graph. `out=`, `lse=` and `config=` are for
-calls without gradients. Functions of scores and masks cannot be arguments of an operator:
-with them a call is a function of autograd's, around which a graph is divided (`attention_functions`).
+An eager call without a gradient goes straight to `warploom.operators`. Any other call is the operator
+`warploom::attention`, which has a fake implementation and a gradient, so that there is no graph break. `out=`, `lse=`
+and `config=` are for calls without gradients. Score and mask functions cannot be arguments of an operator: such a call
+is an autograd function, around which the graph breaks (`attention_functions`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def attend(
     block_mask: Any = None, layout: str = "bhsd", return_lse: bool = False, out: Any = None, lse: Any = None,
     config: Any = None,
 ) -> Any:  # fmt: skip
-    """`warploom.attention` of tensors that want a gradient, autocast or a tracer. Raises ArgumentError as it does."""
+    """Run `warploom.attention` with gradients, autocast or tracing. Raises ArgumentError as it does."""
     refuse_outputs(out, lse, config)
     if not torch.compiler.is_compiling():
         check_tensors({"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks}))
@@ -85,8 +85,8 @@ def check_tensors(arrays: Mapping[str, Any]) -> None:
 
 
 def check_gradient(tensors: tuple[Tensor | None, ...]) -> None:
-    """Raise ArgumentError, before anything is launched, where a gradient is wanted on a GPU that has none. A graph that
-    is traced is looked at when its gradient is set up."""
+    """Raise ArgumentError, before any launch, if a gradient is required on a GPU without backward kernels. A traced
+    graph is checked when its gradient is set up."""
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return
     if any(x is not None and x.requires_grad for x in tensors):
@@ -95,7 +95,7 @@ def check_gradient(tensors: tuple[Tensor | None, ...]) -> None:
 
 
 def sixteen_bits(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-    """Under autocast its type instead of f32."""
+    """Convert f32 tensors to autocast's type, if it is enabled."""
     kind = q.device.type
     if kind not in ("cuda", "cpu") or not torch.is_autocast_enabled(kind):
         return q, k, v
@@ -104,7 +104,7 @@ def sixteen_bits(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
 
 
 def window_pair(window: Any, causal: bool) -> tuple[int, int]:
-    """A window as two numbers, which a graph can carry."""
+    """Return a window as two integers, which an operator can take."""
     if window is None:
         return UNLIMITED, UNLIMITED
     pair = window if isinstance(window, (tuple, list)) else (window, 0 if causal else window)
@@ -116,11 +116,10 @@ def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    """torch's `scaled_dot_product_attention`, by this library where it has a kernel, else by torch itself.
+    """torch's `scaled_dot_product_attention`, computed by this library if it has a kernel, else by torch.
 
-    Torch computes calls with a mask or dropout, of other types or ranks than (B, H, S, D), of sizes that are broadcast,
-    of heads whose elements lie apart, of head dimensions that are no multiples of 8 up to 256, and on devices other
-    than Hopper.
+    torch computes calls with a mask or dropout, other types, ranks other than (B, H, S, D), broadcast sizes, strided
+    head dimensions, head dimensions other than multiples of 8 up to 256, and devices other than Hopper.
     """
     own = (
         attn_mask is None and dropout_p == 0.0 and runs_on(query.device) and fit(query, key, value)
@@ -135,7 +134,7 @@ def scaled_dot_product_attention(
 
 
 def fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether a kernel takes them as (B, H, S, D), (B, G, T, D) and (B, G, T, E) where they lie."""
+    """True if a kernel takes them in place as (B, H, S, D), (B, G, T, D) and (B, G, T, E)."""
     three = (query, key, value)
     if any(each.is_nested or each.dim() != 4 or each.stride(3) != 1 for each in three):
         return False
@@ -146,12 +145,12 @@ def fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 def has_kernel(query: Tensor, value: Tensor) -> bool:
-    """Whether there is a kernel for 16-bit tensors of these types and head dimensions."""
+    """True if there is a kernel for 16-bit tensors of these types and head dimensions."""
     return query.dtype in SIXTEEN and all(fits_head(x.shape[-1], query.dtype.itemsize) for x in (query, value))
 
 
 def runs_on(device: torch.device) -> bool:
-    """Whether these kernels run on a device without saying that they are unproven: Hopper."""
+    """True if the device is a Hopper GPU, on which these kernels run without an `UnprovenWarning`."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
 
 
@@ -163,15 +162,15 @@ def flex_attention(
     """torch's `flex_attention`, in one kernel of this library and without torch.compile.
 
     Args:
-        query, key, value: (B, H, S, D), (B, G, T, D), (B, G, T, E); with a block mask of B batches key and value may
-            have one batch for all.
+        query, key, value: (B, H, S, D), (B, G, T, D), (B, G, T, E); with a block mask of B batches, key and value may
+            have a single batch.
         score_mod: (score, batch, head, query, key) -> score; see `warploom.attention`.
-        block_mask: of torch's `create_block_mask`, or a `mask_mod` itself, which is applied to every score.
-        scale, enable_gqa, return_lse: as torch's. kernel_options: for torch's own kernels; looked at by nobody here.
-        return_aux: torch's AuxRequest; of what it may ask for the logarithms are there.
+        block_mask: a mask from torch's `create_block_mask`, or a `mask_mod`, which is applied to every score.
+        scale, enable_gqa, return_lse: as in torch. kernel_options: for torch's own kernels; ignored.
+        return_aux: torch's AuxRequest; only `lse` is supported.
 
-    Tensors that want gradients get them, of the logarithms, too. Raises ArgumentError and ArgumentTypeError as
-    `warploom.attention`.
+    Tensors that require gradients get them, also through the log-sum-exp. Raises ArgumentError and ArgumentTypeError
+    as `warploom.attention` does.
     """
     if not enable_gqa and query.shape[1] != key.shape[1]:
         raise ArgumentError(
@@ -191,7 +190,7 @@ def flex_attention(
     found = calls.attention(query, key, value, score_mod=score_mod, scale=scale, return_lse=wants, **mask)
     if return_aux is None:
         return found
-    from torch.nn.attention.flex_attention import AuxOutput  # where there is none, nobody has asked for it
+    from torch.nn.attention.flex_attention import AuxOutput  # older versions have none, and cannot request it
 
     out, lse = found if wants else (found, None)
     return out, AuxOutput(lse=lse)
@@ -201,7 +200,7 @@ def flex_attention(
 
 
 def unpacked_window(left: int, right: int) -> tuple[int, int] | None:
-    """What `window_pair` was given."""
+    """Return the window from which `window_pair` made these integers."""
     return None if left == right == UNLIMITED else (left, right)
 
 
@@ -250,17 +249,17 @@ def _run_backward(
 
 
 def of_result(grad: Tensor | None, out: Tensor) -> Tensor:
-    """The gradient of a result: zeros where nobody uses it."""
+    """Return the gradient of a result: zeros if it is unused."""
     return torch.zeros_like(out) if grad is None else grad
 
 
 def spread(grad: Any) -> Any:
-    """A gradient, or None, in memory of its own: that of a sum, say, is one number everywhere."""
+    """Return a gradient, or None, without zero strides: the gradient of a sum, for example, is one broadcast number."""
     return grad if grad is None or 0 not in grad.stride() else grad.contiguous()
 
 
 def sunken(sinks: Tensor, lse: Tensor, delta: Any) -> Tensor:
-    """The gradient of sinks. A sink has no value: its score is pushed down by what the others give."""
+    """Return the gradient of sinks. A sink has no value, so only the softmax's denominator depends on it."""
     if delta is None:
         return torch.zeros_like(sinks)
     given = torch.as_tensor(delta, device=sinks.device)[..., : lse.shape[-1]]

@@ -1,7 +1,7 @@
-"""PyTorch: this GPU's rows of A on their way to the others by copy engines, beside the kernel that waits for them.
+"""PyTorch: copy engines send this GPU's rows of A to its peers, next to the kernel that waits for such rows.
 
-begin    enqueue the copies, with their flags, where the current stream is
-end      the current stream waits for them, so that A may be written again
+begin    enqueue the copies and their flags after the work in the current stream
+end      make the current stream wait for them, so that A may be overwritten
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...kernels.hopper.copied_rows import Part, Plan
 from .symmetric import Exchange
 
 STREAMS = 2
-"""Streams that alternate: while a copy starts in one, another moves data in the other."""
+"""Number of alternating streams: while a copy starts in one, another moves data in the other."""
 _WORD = 4
 
 
@@ -24,8 +24,8 @@ class Transfers:
     """The copies of one call; see the module's docstring.
 
     Args:
-        rank: of this GPU; plan: which copies there are; exchange: whose memory they go to.
-        travel: whether the scales of rows go with them, into the first of the further arrays.
+        rank: this GPU's rank; plan: the copies; exchange: the destination memory.
+        travel: True to send the rows' scales, too, into the first of the further arrays.
     """
 
     def __init__(self, rank: int, plan: Plan, exchange: Exchange, device: torch.device, *, travel: bool) -> None:
@@ -38,7 +38,7 @@ class Transfers:
         self.side = SideStreams(self.device, streams)
 
     def _copies(self, rank: int, plan: Plan, exchange: Exchange, part: Part) -> Iterator[CopyOfRows]:
-        """The rows of a part, their scales, and the flag behind them."""
+        """Yield the copies of a part's rows and scales, and its flag after them."""
         begin = part.first * plan.row_bytes + part.start
         target = exchange.data[part.to].data_ptr() + rank * plan.rows * plan.row_bytes + begin
         yield CopyOfRows(target, begin, part.rows, part.bytes, plan.row_bytes, of=0)
@@ -54,12 +54,12 @@ class Transfers:
         self.side.begin(self._stream(), self.addresses(a, scales))
 
     def end(self, a: Tensor, scales: Tensor | None) -> None:
-        """Let the current stream wait for what was begun. Raises DriverError."""
+        """Make the current stream wait for the copies. Raises DriverError."""
         self.side.end(self._stream(), self.addresses(a, scales))
 
     def _stream(self) -> int:
         return int(torch._C._cuda_getCurrentRawStream(self.device))
 
     def addresses(self, a: Tensor, scales: Tensor | None) -> list[int]:
-        """What the copies' sources name."""
+        """Return the source addresses of the copies."""
         return [a.data_ptr(), *([scales.data_ptr()] if self.travel and scales is not None else [])]

@@ -4,14 +4,13 @@
     x_shard = warploom.torch.distributed.matmul_reduce_scatter(y, weight.T, group)    # rows of the weight here
     x = warploom.torch.distributed.matmul_all_reduce(y, weight.T, group)              # the same for few rows
 
-`fused_…` are products with the names and arguments of `torch.ops.symm_mem` (`symm_mem`), with eight-bit operands too;
+`fused_…` are products with the names and arguments of `torch.ops.symm_mem` (`symm_mem`), also with eight-bit operands;
 `experts_matmul` is a mixture of experts (`experts`).
 
-The process group is PyTorch's, and so is the memory that GPUs reach into. All ranks call the same operations in the
-same order with the same sizes. Memory for what is exchanged is made at the first call of a shape, and kept;
-`release(group)` gives it back. The three above and the experts have gradients. Under `torch.compile` all are operators
-(`warploom::…`), whose group is given by name or left out. A rank that does not come is named after
-`config.peer_timeout_s`.
+PyTorch provides the process group and the memory that peers access. All ranks must call the same operations in the same
+order with the same sizes. Exchange memory is allocated at the first call of a shape, and kept; `release(group)` frees
+it. The three products above and the experts have gradients. Under `torch.compile` all are operators (`warploom::…`),
+whose group is given by name or left out. If a rank does not make the call, it is named after `config.peer_timeout_s`.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ __all__ = [
 ]  # fmt: skip
 
 STYLES = ("ColwiseParallel", "RowwiseParallel")
-"""Of `parallel`; looked up when first used."""
+"""Names in `parallel`, which is imported on first use."""
 
 # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -54,15 +53,15 @@ STYLES = ("ColwiseParallel", "RowwiseParallel")
 def all_gather_matmul(
     a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None, by: str | None = None
 ) -> Tensor:
-    """The rows of A of all ranks, in their order, times this rank's B.
+    """Gather the rows of A of all ranks, in rank order, and multiply them by this rank's B.
 
     Args:
         a: (M / ranks, K), this rank's rows, contiguous; bf16 or f16.
         b: (K, N), contiguous, or the transpose of a contiguous weight (N, K).
         group: the process group, the default one by default.
         out: (M, N), contiguous.
-        by: how rows reach the other GPUs: "push", by idle warps; "copy", by the copy engines in streams beside the
-            kernel, in chunks of K; or "copy-rows", the same in blocks of whole rows. `config.peer_gather` by default.
+        by: how rows reach the other GPUs: "push", by idle warps; "copy", by copy engines in separate streams, in chunks
+            of K; or "copy-rows", the same in blocks of whole rows. `config.peer_gather` by default.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
@@ -72,18 +71,18 @@ def all_gather_matmul(
 def matmul_reduce_scatter(
     a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None, by: str | None = None
 ) -> Tensor:
-    """This rank's rows of the sum over all ranks of A B.
+    """Return this rank's rows of the sum of A B over all ranks.
 
-    The parts are rounded to the type of the result and added in f32 in the order of the ranks: the same bits each time.
+    Partial sums are rounded to the result type and added in f32 in rank order: the same bits each time.
 
     Args:
         a: (M, K / ranks), contiguous, M a multiple of the ranks; bf16 or f16.
         b: (K / ranks, N), contiguous, or the transpose of a contiguous weight.
         group: the process group, the default one by default.
         out: (M / ranks, N), contiguous.
-        by: how tiles are sent: "turns", a row of tiles of each rank in turn; "staged", the same from a whole tile's
-            room in shared memory, so that no warp waits for a link, with a stage less for operands; "last", this
-            rank's own tiles behind all others; or "staged-last". `config.peer_scatter` by default.
+        by: how tiles are sent: "turns", a row of tiles of each rank in turn; "staged", the same from a buffer of a
+            whole tile in shared memory, so that no warp waits for a link, at the price of one operand stage; "last",
+            this rank's own tiles after all others; or "staged-last". `config.peer_scatter` by default.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
@@ -94,19 +93,18 @@ def matmul_all_reduce(
     a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None, config: FreeTileConfig | None = None,
     by: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The sum over all ranks of A B, on every rank, for few rows of A; for many, scatter and gather.
+    """Return the sum of A B over all ranks, on every rank, for few rows of A; for many rows, scatter and gather.
 
-    The parts are rounded to the type of the result and added in f32 in the order of the ranks: the same bits on all
-    ranks, each time.
+    Partial sums are rounded to the result type and added in f32 in rank order: the same bits on all ranks, each time.
 
     Args:
         a: (M, K / ranks), contiguous; bf16 or f16.
         b: (K / ranks, N), the transpose of a contiguous weight.
         group: the process group, the default one by default.
         out: (M, N), contiguous.
-        config: a tile in place of the one that is chosen, the same on all ranks.
-        by: how sums travel: "flagged", words with flags; "one_shot", everything to all; or "two_shots", tiles to an
-            owner and back. By default what suits the sizes.
+        config: a tile instead of the chosen one, the same on all ranks.
+        by: how partial sums travel: "flagged", words with flags; "one_shot", everything to all; or "two_shots", tiles
+            to an owner and back. By default chosen by the sizes.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
@@ -116,12 +114,12 @@ def matmul_all_reduce(
 def scaled_matmul_all_reduce(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, group: Any = None, *, out_dtype: torch.dtype | None = None
 ) -> Tensor:
-    """`matmul_all_reduce` of operands of eight bits: the sum over all ranks of scale_a scale_b A B.
+    """`matmul_all_reduce` with eight-bit operands: the sum of scale_a scale_b A B over all ranks.
 
     Args:
-        a: (M, K / ranks), contiguous; e4m3 or e5m2. b: (K / ranks, N), the transpose of a contiguous weight, so too.
-        scale_a, scale_b: f32, of this rank: one number each, or one for each row of A and each column of B.
-        out_dtype: bf16, the default, or f16; parts travel in it.
+        a: (M, K / ranks), contiguous; e4m3 or e5m2. b: (K / ranks, N), the transpose of a contiguous weight, likewise.
+        scale_a, scale_b: f32, this rank's: one number each, or one per row of A and one per column of B.
+        out_dtype: bf16, the default, or f16; partial sums travel in it.
 
     No gradient. Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
@@ -136,7 +134,7 @@ def scaled_matmul_all_reduce(
 def check(group: Any = None) -> None:
     """Wait for this GPU, then raise PeerError if a product of the group gave up waiting for another rank.
 
-    Calls look by themselves, at what has ended by then; this looks at everything.
+    Calls check by themselves, but only launches that have ended by then; this function checks all.
     """
     known = ranks_of(group)
     _synchronize()
@@ -144,20 +142,20 @@ def check(group: Any = None) -> None:
 
 
 def release(group: Any = None) -> None:
-    """Give back the memory that the products of a group have kept, after a barrier of it. By all of its ranks."""
+    """Free the memory kept for a group's products, after a barrier of the group. All ranks must call it."""
     dist.barrier(ranks_of(group).process_group)
     reset(group)
 
 
 def reset(group: Any = None) -> None:
-    """Give the memory back without a barrier, after a PeerError. By all ranks that go on with the group."""
+    """Free the memory without a barrier, after a PeerError. All ranks that keep using the group must call it."""
     known = ranks_of(group)
     _synchronize()
     known.forget()
 
 
 def _synchronize() -> None:
-    """Wait for this process's GPU, where it has one."""
+    """Wait for this process's GPU, if it has one."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -166,7 +164,7 @@ def _synchronize() -> None:
 
 
 def _call(what: str, a: Tensor, b: Tensor, group: Any, out: Tensor | None, **options: Any) -> Tensor:
-    """The launch itself; the operator where somebody traces or wants a gradient."""
+    """Launch, or call the operator if the call is traced or needs a gradient."""
     given = {name: value for name, value in options.items() if value is not None}
     traced = by_operator(a, b, out)
     wanted = torch.is_grad_enabled() and isinstance(a, Tensor) and (a.requires_grad or b.requires_grad)
@@ -177,12 +175,12 @@ def _call(what: str, a: Tensor, b: Tensor, group: Any, out: Tensor | None, **opt
 
 @torch.compiler.assume_constant_result
 def name_of(group: Any) -> str:
-    """The name of a process group, which operators are given."""
+    """Return the name of a process group, as operators take it."""
     return ranks_of(group).name
 
 
 def _rows(what: str, rows: int, ranks: int) -> int:
-    """Of the result."""
+    """Return the number of rows of the result."""
     return {"all_gather_matmul": rows * ranks, "matmul_reduce_scatter": rows // ranks}.get(what, rows)
 
 
@@ -192,14 +190,14 @@ def _gathered(x: Tensor, group: str) -> Tensor:
 
 
 def _gradient_of_b(a: Tensor, b: Tensor, grad: Tensor) -> Tensor:
-    """Aᵀ dD, in the order of B: that of a weight's transpose is made in the weight's own."""
+    """Return Aᵀ dD with B's strides: if B is a weight's transpose, it is computed in the weight's layout."""
     if b.stride(-2) == 1:
         return product(grad.mT, a, out_dtype=b.dtype).mT
     return product(a.mT, grad, out_dtype=b.dtype)
 
 
 def _of_gather(a: Tensor, b: Tensor, grad: Tensor, group: str, needed: tuple[bool, bool]) -> list[Tensor | None]:
-    """A's rows are gathered again: they are not kept."""
+    """Gradients of all-gather and product. A's rows are gathered again, as they are not kept."""
     return [
         torch.ops.warploom.matmul_reduce_scatter(grad, b.mT, group) if needed[0] else None,
         _gradient_of_b(_gathered(a, group), b, grad) if needed[1] else None,
@@ -214,7 +212,7 @@ def _of_scatter(a: Tensor, b: Tensor, grad: Tensor, group: str, needed: tuple[bo
 
 
 def _of_sum(a: Tensor, b: Tensor, grad: Tensor, group: str, needed: tuple[bool, bool]) -> list[Tensor | None]:
-    """The gradient of the whole sum is on every rank already."""
+    """Gradients of product and all-reduce: every rank already has the gradient of the whole sum."""
     return [
         product(grad, b.mT, out_dtype=a.dtype) if needed[0] else None,
         _gradient_of_b(a, b, grad) if needed[1] else None,

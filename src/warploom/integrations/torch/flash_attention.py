@@ -1,11 +1,11 @@
-"""flash-attn's functions under its names and with its arguments, so that its users change one import.
+"""flash-attn's functions, with its names and arguments, so that its users change one import.
 
     from warploom.torch import flash_attn_func      # instead of: from flash_attn import flash_attn_func
 
-Arguments stand in flash-attn 2's order. What no kernel here computes is refused: dropout, rotary embeddings, caches
-with an index or with padding on the left. `deterministic` and `num_splits` are accepted: every sum has one order
-anyway, and work is divided by the kernel. Two things differ: a query that sees no key has -inf as its logarithm (there:
-inf), and where `return_attn_probs` asks for probabilities there are none, None.
+Arguments have flash-attn 2's order. Unsupported features are refused: dropout, rotary embeddings, caches with an index
+or with left padding. `deterministic` and `num_splits` are accepted but have no effect: every sum has a fixed order, and
+the kernel chooses the splits. Two things differ: a query that sees no key has -inf as log-sum-exp (flash-attn: inf),
+and `return_attn_probs` returns None for the probabilities.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def flash_attn_func(
 ) -> Any:  # fmt: skip
     """Attention of q (B, S, H, D), k (B, T, G, D) and v (B, T, G, E).
 
-    Gives (B, S, H, E); with `return_attn_probs` also the logarithms (B, H, S), and None. `alibi_slopes`: (H,) or (B, H)
-    f32: a score is lowered by its head's slope times the distance of the key from the query's own.
+    Returns (B, S, H, E); with `return_attn_probs` also the log-sum-exp (B, H, S), and None. `alibi_slopes`: (H,) or
+    (B, H) f32: the head's slope times the distance between key and query position is subtracted from a score.
     """
     refuse(dropout_p=dropout_p)
     given = options(softmax_scale, causal, window_size, softcap)
@@ -62,9 +62,9 @@ def flash_attn_varlen_func(
     softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
     return_attn_probs: bool = False, block_table: Tensor | None = None,
 ) -> Any:  # fmt: skip
-    """Attention of sequences one after the other: q (rows, H, D), k and v (rows, G, D).
+    """Attention of packed sequences: q (rows, H, D), k and v (rows, G, D).
 
-    With `return_attn_probs` also the logarithms (H, rows), and None.
+    With `return_attn_probs` also returns the log-sum-exp (H, rows), and None.
     """
     refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes, block_table=block_table)
     out, lse = sequences.attention_varlen(
@@ -96,15 +96,15 @@ def flash_attn_with_kvcache(
     rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None, num_splits: int = 0,
     return_softmax_lse: bool = False,
 ) -> Any:  # fmt: skip
-    """Attention of the newest 1 to 16 tokens q (B, R, H, D) to a cache (B, room, G, D), or, with `block_table`, to
+    """Attention of the newest 1 to 16 tokens q (B, R, H, D) to a cache (B, capacity, G, D), or, with `block_table`, to
     pages (N, P, G, D).
 
     Args:
-        k, v: (B, new, G, D): written to the cache behind each sequence's `cache_seqlens` keys first.
-        cache_seqlens: (B,) s32, or a number; by default the whole cache has keys.
+        k, v: (B, new, G, D): first appended to the cache after each sequence's `cache_seqlens` keys.
+        cache_seqlens: (B,) s32, or a number; by default the cache is full.
         window_size: (left, 0) or (left, -1), with `causal`.
 
-    Gives (B, R, H, E); with `return_softmax_lse` also the logarithms (B, H, R).
+    Returns (B, R, H, E); with `return_softmax_lse` also the log-sum-exp (B, H, R).
     """
     refuse(
         rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_batch_idx=cache_batch_idx, cache_leftpad=cache_leftpad,
@@ -131,7 +131,7 @@ def flash_attn_with_kvcache(
 
 
 def refuse(**given: Any) -> None:
-    """Raise ArgumentError for arguments that only flash-attn computes."""
+    """Raise ArgumentError for arguments that only flash-attn supports."""
     for name, value in given.items():
         if value is not None and not (isinstance(value, (int, float)) and value == 0):
             raise ArgumentError(
@@ -141,7 +141,7 @@ def refuse(**given: Any) -> None:
 
 
 def options(softmax_scale: Any, causal: Any, window_size: Any, softcap: Any) -> dict[str, Any]:
-    """The options of `warploom.attention`: -1 and 0 stand for nothing in flash-attn's. Raises ArgumentError."""
+    """Translate to options of `warploom.attention`: flash-attn uses -1 and 0 for "none". Raises ArgumentError."""
     if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
         raise ArgumentError("`window_size` of flash-attn is a pair", expected="(left, right)", got=repr(window_size))
     window = None if tuple(window_size) == NO_WINDOW else tuple(window_size)
@@ -149,7 +149,7 @@ def options(softmax_scale: Any, causal: Any, window_size: Any, softcap: Any) -> 
 
 
 def parts(packed: Tensor, axis: int, count: int, name: str) -> tuple[Tensor, ...]:
-    """The arrays in a packed one, where they lie. Raises ArgumentError for other shapes."""
+    """Return views of the arrays in a packed array. Raises ArgumentError for other shapes."""
     if packed.ndim != axis + 3 or packed.shape[axis] != count:
         shape = ", ".join(["batch"] * (axis - 1) + ["rows", str(count), "heads", "head dimension"])
         raise ArgumentError(f"`{name}` has the wrong shape", expected=f"({shape})", got=tuple(packed.shape),
@@ -158,7 +158,8 @@ def parts(packed: Tensor, axis: int, count: int, name: str) -> tuple[Tensor, ...
 
 
 def alibi(slopes: Tensor, difference: int) -> Any:
-    """A function of scores: query i's own key is i + difference, which is no part of the kernel's text."""
+    """Return ALiBi as a score function. Query i is at key position i + difference, which the kernel reads at run
+    time."""
     offset = torch.full((), difference, dtype=torch.int32, device=slopes.device)
     if slopes.ndim == 1:
         return lambda s, b, h, i, j: s - slopes[h] * (i + offset - j).abs()
@@ -166,7 +167,7 @@ def alibi(slopes: Tensor, difference: int) -> Any:
 
 
 def cache_lengths(q: Tensor, k_cache: Tensor, cache_seqlens: Any, table: Tensor | None) -> Tensor:
-    """How many keys each sequence has, (B,)."""
+    """Return the number of keys of each sequence, (B,)."""
     if isinstance(cache_seqlens, Tensor):
         return cache_seqlens
     room = k_cache.shape[1] * (1 if table is None else table.shape[1])
@@ -174,7 +175,7 @@ def cache_lengths(q: Tensor, k_cache: Tensor, cache_seqlens: Any, table: Tensor 
 
 
 def append(tensors: dict[str, Tensor], k: Tensor, v: Tensor) -> None:
-    """Write new keys and values behind each sequence's; nobody waits for it."""
+    """Append new keys and values to each sequence's, without a host synchronisation."""
     lengths, table = tensors["lengths"], tensors.get("table")
     for name, new in (("k", k), ("v", v)):
         wanted = (lengths.shape[0], k.shape[1], *tensors[name].shape[2:])

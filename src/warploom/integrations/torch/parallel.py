@@ -2,11 +2,11 @@
 
     from warploom.torch import distributed
 
-    plan = {"up": distributed.ColwiseParallel(), "down": distributed.RowwiseParallel()}     # in place of torch's
+    plan = {"up": distributed.ColwiseParallel(), "down": distributed.RowwiseParallel()}     # instead of torch's
     parallelize_module(model, mesh, plan)
 
-The layers keep plain parameters, of which each rank has its part. Activations between two pairs are whole on each rank;
-with `sequence=True` they are split by rows (tokens), as behind a norm with sequence parallelism:
+The layers keep plain parameters, and each rank has its shard. Activations between two pairs are replicated; with
+`sequence=True` they are split by rows (tokens), as after a norm with sequence parallelism:
 
     ColwiseParallel()                  x whole        plain product, gradient of x summed over the ranks
     ColwiseParallel(sequence=True)     x's rows       all-gather and product
@@ -32,13 +32,13 @@ from .symmetric import rows_of_all
 __all__ = ["ColwiseParallel", "RowwiseParallel"]
 
 FEATURES = 8
-"""A rank's part of a layer has multiples of these, in and out: TMA moves whole 16 bytes."""
+"""A rank's shard has a multiple of this many features, in and out: TMA moves multiples of 16 bytes."""
 FEW_ROWS = 256
-"""Rows up to which a product is summed over the ranks in its own launch: then no more is sent than has to travel."""
+"""Up to this many rows the all-reduce is part of the product's launch, and sends no more than necessary."""
 
 
 class ColwiseParallel(ParallelStyle):
-    """Each rank has some of a linear layer's output features. `sequence`: the input is split by rows."""
+    """Split a linear layer's output features over the ranks. `sequence`: the input is split by rows."""
 
     def __init__(self, *, sequence: bool = False) -> None:
         self.sequence = sequence
@@ -48,7 +48,7 @@ class ColwiseParallel(ParallelStyle):
 
 
 class RowwiseParallel(ParallelStyle):
-    """Each rank has some of a linear layer's input features. `sequence`: the output is split by rows."""
+    """Split a linear layer's input features over the ranks. `sequence`: the output is split by rows."""
 
     def __init__(self, *, sequence: bool = False) -> None:
         self.sequence = sequence
@@ -58,7 +58,7 @@ class RowwiseParallel(ParallelStyle):
 
 
 class _Split(Linear):
-    """A linear layer of which this rank has a part."""
+    """A linear layer of which this rank has a shard."""
 
     group: str
     ranks: int
@@ -103,7 +103,7 @@ class RowwiseLinear(_Split):
 
 
 class _Shared(torch.autograd.Function):
-    """Every rank reads the same input; its gradient is the sum of theirs."""
+    """Identity on a replicated input; its gradient is summed over the ranks."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: str) -> Tensor:
@@ -116,7 +116,7 @@ class _Shared(torch.autograd.Function):
 
 
 class _Whole(torch.autograd.Function):
-    """The rows of all ranks; every rank has the gradient of the whole."""
+    """All-gather of rows; in the backward pass every rank has the whole gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: str) -> Tensor:
@@ -129,7 +129,7 @@ class _Whole(torch.autograd.Function):
 
 
 def autocast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the type that autocast asks for, as a linear layer of torch multiplies under it."""
+    """Convert both to autocast's type, if it is enabled, like torch's linear layer."""
     kind = x.device.type
     if not torch.is_autocast_enabled(kind):
         return x, weight
@@ -138,7 +138,7 @@ def autocast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _split(module: nn.Module, mesh: Any, kind: type[_Split], axis: int, sequence: bool) -> nn.Module:
-    """Keep this rank's part of a layer, in place. Raises ArgumentError, ArgumentTypeError."""
+    """Keep this rank's shard of a layer, in place. Raises ArgumentError, ArgumentTypeError."""
     if type(module) not in (nn.Linear, Linear):
         raise ArgumentTypeError("only linear layers are split so", expected="an nn.Linear", got=type(module).__name__)
     assert isinstance(module, nn.Linear)
@@ -173,7 +173,7 @@ def _split(module: nn.Module, mesh: Any, kind: type[_Split], axis: int, sequence
 
 
 def _rows(x: Tensor) -> Tensor:
-    """(1, …, rows, features) as a matrix: with several sequences, rows of all ranks would not follow one another."""
+    """View (1, …, rows, features) as a matrix: with several sequences, gathered rows would not be contiguous."""
     if x.numel() != x.shape[-2] * x.shape[-1]:
         raise ArgumentError(
             "rows of several sequences are not split over ranks", expected="a batch of one sequence",

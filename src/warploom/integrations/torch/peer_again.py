@@ -1,8 +1,8 @@
-"""PyTorch: calls of products that communicate which came before: one guard over their tensors, then the driver's calls.
+"""PyTorch: the cache of repeated calls of communicating products: one guard over the tensors, then the driver's calls.
 
-All that a call's checks depend on is in its key, its tensors' addresses and torch's own guard of them (type, shape,
-strides, dtype, device, gradient). What does change, the group's record of waits and its comparisons, is looked at each
-time. A call is kept when it comes for the second time with the same memory, and forgotten with the group's memory.
+A call's checks depend only on its key, its tensors' addresses and torch's own guard of them (type, shape, strides,
+dtype, device, gradient). What does change, the group's record of waits and its comparisons, is checked each time. A
+call is cached when it is made a second time with the same memory, and dropped with the group's memory.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .copy_engines import Transfers
 from .symmetric import Exchange, Group
 
 MOST = 1024
-"""Calls that a group keeps."""
+"""Most calls that a group caches."""
 Tensors = Sequence[Tensor | None]
 
 
 @dataclass(eq=False)
 class Hit:
-    """A launch to one output; check: the guard of the tensors that are given, the output last."""
+    """A launch with one output; check: the guard of the given tensors, the output last."""
 
     check: Callable[..., bool]
     launch: Any
@@ -39,7 +39,7 @@ class Hit:
 
 @dataclass(eq=False)
 class Known:
-    """A call with certain tensors: what makes its output, and launches by the address of that."""
+    """A call with certain tensors: how to allocate its output, and its launches by output address."""
 
     make: Callable[[], Tensor]
     device: int
@@ -49,8 +49,8 @@ class Known:
 def again(
     group: Group, form: Hashable, tensors: Tensors, out: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
-    """Launch a call that came before: its result, or None where the long way must decide, and the output that it is to
-    write to then. Raises DriverError."""
+    """Launch a cached call and return its result, or None for the slow path, and the output that this must write to.
+    Raises DriverError."""
     try:
         known = group.again.get(_key(form, tensors))
         if known is None:
@@ -79,7 +79,7 @@ def remember(
     group: Group, form: Hashable, tensors: Tensors, result: Tensor, launched: tuple[Kernel, tuple[Any, ...], Tensor],
     exchange: Exchange, transfers: Transfers | None = None, sources: Sequence[int] = (),
 ) -> None:  # fmt: skip
-    """Keep a call whose launch its kernel knows again: kernel, arguments, output."""
+    """Cache a call if its kernel can repeat the launch; launched: kernel, arguments, output."""
     kernel, arguments, into = launched
     given = [each for each in tensors if each is not None]
     launch = kernel.launch_of(*arguments, out=into)

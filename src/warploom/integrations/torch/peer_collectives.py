@@ -1,10 +1,11 @@
-"""PyTorch: products that communicate, without kernels that do: the library's product and the group's own collectives.
+"""PyTorch: communicating products from the library's plain product and the group's own collectives.
 
-For tensors of the CPU, so that a plan runs under gloo as it will on GPUs, and for a group of one rank. The values are
-the kernels': parts rounded to the type of the result, added in f32 in the order of the ranks, rounded once.
+Used for CPU tensors, so that a plan runs under gloo as it will on GPUs, and for a group of one rank. The values are
+those
+of the kernels: partial sums are rounded to the result type, added in f32 in rank order, and rounded once.
 
-Every call is compared with the other ranks' first (`Group.agree`): a rank that does not come is named after
-`config.peer_timeout_s`, where a collective would wait for half an hour.
+Every call is first compared with the other ranks' (`Group.agree`): a missing rank is named after
+`config.peer_timeout_s`, while a collective would wait for half an hour.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .symmetric import Group
 
 
 def meet(known: Group, call: tuple[object, ...]) -> None:
-    """Before a group's collectives. Raises ArgumentError, PeerError."""
+    """Compare a call with the other ranks' before a group's collectives. Raises ArgumentError, PeerError."""
     if known.ranks == 1:
         return
     try:
@@ -64,7 +65,7 @@ def experts_matmul(
     known: Group, x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, capacity: int, activation: str | None,
     scales: Sequence[Tensor], out: Tensor,
 ) -> Tensor:  # fmt: skip
-    """The weighted sums over each token's experts. Every rank makes the rows of its experts for all ranks' tokens."""
+    """Return the weighted sums over each token's experts. Every rank computes its experts' rows for all tokens."""
     tokens, local = x.shape[0], w.shape[0]
     rows = torch.cat(of_ranks(known, _filled(x, capacity, 0)))
     chosen = torch.cat(of_ranks(known, _filled(experts, capacity, -1)))
@@ -86,13 +87,13 @@ def experts_matmul(
 
 
 def _filled(x: Tensor, rows: int, value: int) -> Tensor:
-    """With as many rows on each rank."""
+    """Pad to the same number of rows on each rank."""
     more = torch.full((rows - x.shape[0], x.shape[1]), value, dtype=torch.int32, device=x.device).to(x.dtype)
     return torch.cat([x.detach(), more])
 
 
 def of_ranks(known: Group, x: Tensor) -> list[Tensor]:
-    """The tensors of all ranks, of the same size, in their order. Raises PeerError."""
+    """Gather the tensors of all ranks, which have the same size, in rank order. Raises PeerError."""
     if known.ranks == 1:
         return [x]
     words = x.detach().contiguous().view(torch.uint8)
@@ -109,7 +110,7 @@ def of_ranks(known: Group, x: Tensor) -> list[Tensor]:
 
 
 def _sum(parts: list[Tensor]) -> Tensor:
-    """In f32, in the order of the ranks."""
+    """Add in f32 in rank order."""
     total = parts[0].float()
     for each in parts[1:]:
         total = total + each.float()
@@ -117,7 +118,7 @@ def _sum(parts: list[Tensor]) -> Tensor:
 
 
 def _part(a: Tensor, b: Tensor, end: End) -> Tensor:
-    """One rank's product, with its scales and bias, rounded to the type of the result."""
+    """Return this rank's product with scales and bias, rounded to the result type."""
     given: dict[str, Tensor] = {} if end.bias is None else {"bias": end.bias.detach().reshape(-1)}
     if end.scale_a is not None and end.scale_b is not None:
         single = end.scale_a.numel() == end.scale_b.numel() == 1

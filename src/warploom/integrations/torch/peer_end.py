@@ -1,4 +1,4 @@
-"""PyTorch: what happens to a product that communicates before it is rounded: scales, a bias."""
+"""PyTorch: the epilogue of a communicating product before rounding: scales and a bias."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _BIASES = {torch.float32: dtypes.f32, torch.bfloat16: dtypes.bf16, torch.float16
 
 @dataclass(frozen=True, eq=False)
 class End:
-    """Of a product of rows A and columns B.
+    """The epilogue of a product of A and B.
 
     Attributes:
         scale_a, scale_b: f32, one number each; or (rows, 1) and (1, columns).
-        bias: (columns,), f32 or of 16 bits.
-        out_dtype: of the result; bf16 by default where operands have eight bits, else theirs.
+        bias: (columns,), f32 or 16-bit.
+        out_dtype: type of the result; by default bf16 for eight-bit operands, else the operands' type.
     """
 
     scale_a: Tensor | None = None
@@ -35,19 +35,18 @@ class End:
         return self.out_dtype or (a.dtype if a.element_size() == 2 else torch.bfloat16)
 
     def tensors(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """All there are."""
+        """Return scales and bias, None if missing."""
         return self.scale_a, self.scale_b, self.bias
 
     def name(self) -> tuple[object, ...]:
-        """What ranks compare: not whose scales, but of what kind."""
+        """Return what ranks compare: the shapes of scales and bias, not their addresses."""
         given = (self.scale_a, self.scale_b, self.bias)
         return (*(None if each is None else tuple(each.shape) for each in given), str(self.out_dtype))
 
     def fusion(self, a: Tensor, b: Tensor, rows: int, all_rows: int) -> tuple[Fusion, bool]:
-        """The kernel's end, and whether scale_a has the scales of all ranks' rows. Raises ArgumentError,
-        ArgumentTypeError.
+        """Return the kernel's epilogue, and True if scale_a has the scales of all ranks' rows.
 
-        rows: of A here; all_rows: of the gathered A.
+        rows: rows of A here; all_rows: rows of the gathered A. Raises ArgumentError, ArgumentTypeError.
         """
         columns, kind, replicated = b.shape[1], None, False
         if (self.scale_a is None) != (self.scale_b is None):
@@ -79,7 +78,7 @@ class End:
         return Fusion(scales=kind, **of_bias), replicated  # type: ignore[arg-type]
 
     def arguments(self, rows: Sequence[int]) -> list[Tensor]:
-        """As kernels take them. `rows`: the shape of scale_a where it has more than one number."""
+        """Return the kernel arguments. `rows`: the shape of scale_a if it has more than one number."""
         found = []
         if self.scale_a is not None and self.scale_b is not None:
             of_a = self.scale_a.detach().contiguous()

@@ -1,8 +1,8 @@
-"""PyTorch: how the ranks of a group meet in its store, whatever an earlier group has left there.
+"""PyTorch: the rendezvous of a group's ranks in its store, whatever an earlier group has left there.
 
-A store may outlive its process groups (torchrun's does), and a new group has the names of the old one. So each rank
-says hello with a number that nobody had before, and answers with all the numbers that it has read. Who finds its own in
-every answer knows that all ranks are here now; what they then have in common is in the names of all keys that follow.
+A store may outlive its process groups (torchrun's does), and a new group reuses the old one's names. So each rank
+writes a hello with a fresh random number, and an answer with all numbers that it has read. If a rank finds its own
+number in every answer, all ranks are present now; the common list of numbers becomes part of all later keys.
 
     rank 0   hello 7c   answer 7c -    . . . . . . . . . . .  answer 7c 41   done
     rank 1   . . . . .  (an old hello) hello 41  answer 7c 41 . . . . . . .  done
@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from typing import Any
 
 _SOONEST_S, _LATEST_S = 0.002, 0.1
-"""Between two looks into the store."""
+"""Shortest and longest pause between two polls of the store."""
 _NOBODY = "-"
 
 
 def meet(store: Any, prefix: str, rank: int, ranks: int, patience_s: float) -> tuple[str, list[int]]:
-    """A name that no earlier meeting had, the same on all ranks; and those that did not come, then without a name.
+    """Return a unique name, the same on all ranks, and the missing ranks; the name is empty if any are missing.
 
-    Raises RuntimeError of torch.distributed where the store does not answer.
+    Raises RuntimeError of torch.distributed if the store does not answer.
     """
     mine, said = secrets.token_hex(8), ""
     store.set(f"{prefix}/hello/{rank}", mine)
@@ -42,7 +42,7 @@ def meet(store: Any, prefix: str, rank: int, ranks: int, patience_s: float) -> t
 
 
 def pauses(patience_s: float) -> Iterator[None]:
-    """Turns of looking for something, until patience ends; a last one after that."""
+    """Yield for each poll until patience ends, and once more after that."""
     end, pause = time.monotonic() + patience_s, _SOONEST_S
     while time.monotonic() <= end:
         yield

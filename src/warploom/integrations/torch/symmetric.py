@@ -1,15 +1,15 @@
-"""PyTorch: memory that the GPUs of a group reach into, and what one rank must know of the others.
+"""PyTorch: memory that the GPUs of a group share, and the comparison of calls between ranks.
 
-The memory is `torch.distributed._symmetric_memory`'s, made by all ranks at the first call of a shape, and kept. Before
-that they compare their calls in the group's store: a rank that makes another call, or none, is named and nothing is
-launched. Kernels give up a wait after `config.peer_timeout_s` and write down which counter did not come
-(`collective.tile.bounded_wait`), in memory that the host reads without asking the GPU, and kernels only write: the
-next call says which ranks it waited for.
+The memory is `torch.distributed._symmetric_memory`'s, allocated by all ranks at the first call of a shape, and kept.
+Before that the ranks compare their calls in the group's store: if a rank makes another call, or none, it is named and
+nothing is launched. A kernel gives up a wait after `config.peer_timeout_s` and records which counter did not arrive
+(`collective.tile.bounded_wait`), in page-locked memory that the host reads without a synchronisation and kernels only
+write. The next call reports the ranks that it waited for.
 
     agree      the calls of all ranks, compared through the store   -> ArgumentError, PeerError
     exchange   memory and counters of a call's shape
-    check      what kernels have given up                           -> PeerError
-    forget     everything that is kept for a group
+    check      waits that kernels have given up                     -> PeerError
+    forget     drop everything that is kept for a group
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from . import peer_meeting
 
 _WORD = torch.int32
 _LEFT = "left"
-"""What a rank leaves in place of its call when it has given up waiting for the others."""
+"""Replaces a rank's call in the store when it has given up waiting for the others."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a kernel needs: `data` and `counters` that others reach into, `state` of this GPU, and a `record` of waits.
+    """Sizes of a kernel's memory: `data` and `counters` that peers access, `state` of this GPU, a `record` of waits.
 
     Attributes:
         shape, dtype: of the data.
-        counters, state, record: in words of u32.
-        raised_by: the rank that raises a counter, by its number; None where several do.
-        finished: how many counters, the first ones, count the launches that each rank has ended.
-        more: shapes and types of further arrays that others reach into.
+        counters, state, record: sizes in u32 words.
+        raised_by: returns the rank that raises a counter, by its index; None if several do.
+        finished: the number of leading counters that count the launches each rank has ended.
+        more: shapes and types of further arrays that peers access.
     """
 
     shape: tuple[int, ...]
@@ -57,10 +57,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What the GPUs of a group reach into, by rank; this GPU's own state; and the record of its waits.
+    """The memory that a group's GPUs share, by rank; this GPU's own state; and the record of its waits.
 
-    `host`: where this process reads what waits were given up. `held`: whose memory it is; what a handle gives of a rank
-    does not keep that memory. `more`: the further arrays, each by rank.
+    `host`: where this process reads the waits that were given up. `held`: owners of the memory, since a handle's view
+    of a rank does not keep it alive. `more`: the further arrays, each by rank.
     """
 
     wanted: Wanted
@@ -73,12 +73,12 @@ class Exchange:
     more: tuple[tuple[Tensor, ...], ...] = ()
 
     def arguments(self) -> tuple[Any, ...]:
-        """As the kernels take them."""
+        """Return the kernel arguments."""
         return self.data, self.counters, self.state, self.record
 
 
 class Group:
-    """The ranks of a process group, and all that is kept for them."""
+    """The ranks of a process group, with the memory and calls kept for them."""
 
     def __init__(self, name: str) -> None:
         from torch.distributed.distributed_c10d import _get_process_group_store, _resolve_process_group
@@ -94,7 +94,7 @@ class Group:
         self.meeting, self.agreed = "", 0
 
     def lives(self) -> bool:
-        """Whether the name still means the same process group."""
+        """True if the name still refers to the same process group."""
         from torch.distributed.distributed_c10d import _resolve_process_group
 
         return _resolve_process_group(self.name) is self.process_group
@@ -134,25 +134,25 @@ class Group:
             )  # fmt: skip
 
     def _compare(self, call: str) -> tuple[list[str], list[int]]:
-        """What all ranks call; or those that did not come."""
+        """Return the calls of all ranks, and the missing ranks."""
         keys = self._keys(self.agreed)
         self.agreed += 1
         self.store.set(keys[self.rank], call)
         missing = self._missing(keys)
-        if missing:  # who comes later must not go on alone
+        if missing:  # a later rank must not continue alone
             self.store.set(keys[self.rank], _LEFT)
             return [], missing
         others = [self.store.get(key).decode() for key in keys]
-        if self.agreed > 1:  # all have come here, and read what was before
+        if self.agreed > 1:  # all ranks are here, so they have read the previous comparison
             self.store.delete_key(self._keys(self.agreed - 2)[self.rank])
         return others, []
 
     def _keys(self, number: int) -> list[str]:
-        """Of the ranks in the store, for a comparison."""
+        """Return the ranks' store keys for a comparison."""
         return [f"warploom/{self.name}/{self.meeting}/{number}/{rank}" for rank in range(self.ranks)]
 
     def _meet(self) -> list[int]:
-        """Before the first comparison; the ranks that did not come."""
+        """Meet before the first comparison, and return the missing ranks."""
         if self.meeting:
             return []
         self.meeting, missing = peer_meeting.meet(
@@ -161,7 +161,7 @@ class Group:
         return missing
 
     def _missing(self, keys: Sequence[str]) -> list[int]:
-        """The ranks that have not come when the group's patience ends."""
+        """Return the ranks still missing after the timeout."""
         for _ in peer_meeting.pauses(settings.peer_timeout_s):
             if self.store.check(list(keys)):
                 return []
@@ -170,8 +170,10 @@ class Group:
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def exchange(self, call: tuple[object, ...], device: torch.device, wanted: Callable[[], Wanted]) -> Exchange:
-        """The memory of a call; new to this rank, it is compared with the others' and made. Raises as `agree`, and
-        PeerError where a launch before this one gave up."""
+        """Return the memory of a call. A new call is compared with the other ranks' and its memory allocated.
+
+        Raises as `agree`, and PeerError if an earlier launch gave up.
+        """
         found = self.calls.get((device, call))
         if found is None:
             if _captured():
@@ -189,7 +191,7 @@ class Group:
         return found
 
     def meet(self, call: tuple[object, ...], device: torch.device) -> None:
-        """Compare a call that exchanges nothing, as `exchange` does, and launches nothing. Raises as `agree`."""
+        """Compare a call that exchanges and launches nothing, as `exchange` does. Raises as `agree`."""
         if (device, call) not in self.met or settings.peer_compare:
             self.agree(call)
             self.met.add((device, call))
@@ -211,7 +213,7 @@ class Group:
             )  # fmt: skip
 
     def _waited_for(self, made: Exchange, waits: Sequence[watch.GivenUp]) -> list[int]:
-        """The ranks that did not raise what was waited for, as far as the counters tell."""
+        """Return the ranks that did not raise the awaited counters, as far as the counters tell."""
         known = {rank for each in waits if (rank := made.wanted.raised_by(each.index)) is not None}
         if not known and made.wanted.finished:
             ended = made.counters[self.rank][: made.wanted.finished].view(_WORD).tolist()
@@ -219,7 +221,7 @@ class Group:
         return sorted(known)
 
     def forget(self) -> None:
-        """Give all memory back, and begin anew."""
+        """Free all memory and start afresh."""
         self.calls.clear()
         self.transfers.clear()
         self.again.clear()
@@ -234,7 +236,7 @@ def group_of(name: str) -> Group:
 
 
 def make(group: Group, wanted: Wanted, device: torch.device) -> Exchange:
-    """Memory that all ranks reach into; made by all of them together."""
+    """Allocate memory that all ranks can access; a collective call."""
     import torch.distributed._symmetric_memory as symmetric
 
     held: list[Any] = []
@@ -264,7 +266,7 @@ def make(group: Group, wanted: Wanted, device: torch.device) -> Exchange:
 
 
 def rows_of_all(x: Tensor, group: str, *, autograd: bool = False) -> Tensor:
-    """The rows of all ranks, by the group's own all-gather; with a gradient if asked for. torch 2.13 renamed it."""
+    """All-gather rows by the group's own collective; with a gradient if `autograd`. torch 2.13 renamed it."""
     from torch.distributed import _functional_collectives as collectives
 
     end = "_autograd" if autograd else ""
@@ -278,7 +280,7 @@ def _captured() -> bool:
 
 
 def _words(array: Tensor) -> Tensor:
-    """As kernels see it: words are unsigned."""
+    """View s32 words as u32, as kernels take them."""
     return array.view(torch.uint32) if array.dtype is _WORD else array
 
 
