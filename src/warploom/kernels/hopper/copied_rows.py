@@ -1,11 +1,11 @@
-"""Rows of A that copy engines bring to the other GPUs: in which blocks and chunks, and in which order.
+"""The plan by which copy engines send rows of A to the other GPUs: blocks, chunks and their order.
 
     to rank - 1    [block 0, chunk 0 of K, flag][block 0, chunk 1, flag] ... [block 1, chunk 0, flag] ...
     to rank - 2    [block 0 ...
 
-Rank - 1 needs this GPU's rows first. A block is as many rows of tiles as run at one time: its tiles follow the chunks
-of K as they come, and behind the last chunk only that one is left to multiply. What is small is not divided: a copy
-takes microseconds to begin. Copies of all columns of K are one stretch of memory, others are rows of it.
+Rank - 1 needs this GPU's rows first. A block has as many rows of tiles as run at one time: its tiles follow the chunks
+of K as they arrive, and after the last chunk only that one is left to multiply. Small blocks are not divided: a copy
+takes microseconds to start. Copies of all columns of K are contiguous, others are strided rows.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .description import TILE_K_BYTES, Config
 __all__ = ["Part", "Plan", "choose"]
 
 LEAST_BYTES = 4 << 20
-"""Least bytes of a copy, about ten microseconds of an NVLink."""
+"""Least bytes of a copy, about ten microseconds on an NVLink."""
 MOST_CHUNKS = 8
 LEAST_K_TILES = 8
 
 
 @dataclass(frozen=True)
 class Part:
-    """One copy: of `rows` rows from `first` on, `bytes` of each from byte `start` on; to GPU `to`, whose flag `flag`
-    tells of it; `begins`: whether it is the first of its rows, with which their scales travel."""
+    """One copy of `rows` rows from row `first`, `bytes` of each from byte `start`, to GPU `to`, whose flag `flag`
+    reports it; `begins`: True for the first copy of its rows, with which their scales travel."""
 
     to: int
     first: int
@@ -39,9 +39,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the rows of a GPU are divided, as the kernel's `tiles_of_block` and `k_tiles_of_chunk` say it.
+    """The division of a GPU's rows by the kernel's `tiles_of_block` and `k_tiles_of_chunk`.
 
-    rows, row_bytes: of A on each GPU; tile_m: of a tile.
+    rows, row_bytes: of A on each GPU; tile_m: rows of a tile.
     """
 
     ranks: int
@@ -53,12 +53,12 @@ class Plan:
 
     @property
     def blocks(self) -> int:
-        """Blocks of the rows of one GPU."""
+        """Number of blocks of one GPU's rows."""
         return -(-self.rows // (self.tile_m * self.tiles_of_block))
 
     @property
     def chunks(self) -> int:
-        """Chunks of K."""
+        """Number of chunks of K."""
         return -(-self.row_bytes // (TILE_K_BYTES * self.k_tiles_of_chunk))
 
     @property

@@ -1,21 +1,21 @@
 """D = A B with the rows of A on several GPUs: an all-gather and a product in one launch.
 
-Every GPU has rows of A, (M / ranks, K), and its own B, (N, K). Each pushes its rows to all others while it multiplies
-them itself; tiles of others' rows wait until the rows are there, a chunk of K at a time.
+Every GPU has rows of A, (M / ranks, K), and its own B, (N, K). Each GPU pushes its rows to all peers while it
+multiplies them itself; tiles of a peer's rows wait for the rows, a chunk of K at a time.
 
-Roles      loader     warpgroup 0, thread 0: TMA loads; waits for rows that have to come
-           pusher     warpgroup 0, warps 1 to 3: this GPU's rows to the others, 16 bytes from each lane
+Roles      loader     warpgroup 0, thread 0: TMA loads; waits for rows of peers
+           pusher     warpgroup 0, warps 1 to 3: pushes this GPU's rows to the peers, 16 bytes per lane
            consumer   every other warpgroup: wgmma for its rows of a tile, TMA store
 
                loader     [own rows ...............][rows of rank + 1, as they come ][rows of rank + 2 ...
                pusher     [to rank - 1 ...][to rank - 2 ...][to rank - 3 ...] |
                consumer   [multiply, store ........................................................]
 
-Order      one's own rows first, then those of rank + 1 and so on; rank - 1 needs this GPU's rows first, and gets them
-           first: the first chunk of K of all rows, then the second one (`pushed_rows`). So all tiles of a part follow
-           what comes, and behind the last chunk only that chunk is left to multiply, not a whole tile.
-Scales     of the tensor, or of rows: then this GPU's travel with its rows, or are there already (`replicated`)
-Kept       with `keep` the pushing warps of all CTAs also put the rows of all ranks together, as they come
+Order      this GPU's rows first, then those of rank + 1 and so on. Rank - 1 needs this GPU's rows first, and gets them
+           first: the first chunk of K of all rows, then the second (`pushed_rows`). So all tiles of a peer follow its
+           chunks, and after the last chunk only that chunk is left to multiply, not a whole tile.
+Scales     per tensor, or per row: row scales travel with the rows, or are replicated beforehand (`replicated`)
+Kept       with `keep` the pushing warps of all CTAs also store the gathered rows of all ranks, as they arrive
 Signals    counter r                       GPU r has read what was pushed to it       1 of GPU r for each launch
            counter ranks + (r x down + t) x CHUNKS + c    chunk c of the rows of tile t of GPU r has come, 1 for each
                                            piece of `PIECE_ROWS` rows
@@ -24,17 +24,17 @@ Barriers   full[s], empty[s]               the ring's
            bar 1..                         128 threads of a consumer: its store boxes
            bar 8                           all of the CTA: it is done
 Memory     gathered: on each GPU ranks x its rows x K, of A's type, written by the others
-Copied     with `copied` the copy engines of all GPUs bring the rows, in streams beside this kernel, and no warp pushes:
+Copied     with `copied` the copy engines of all GPUs copy the rows, in other streams, and no warp pushes:
 
                stream     [block of rows to rank - 1, flag][the next block, flag] ... [to rank - 2 ...
                loader     [own rows ...............][rows of rank + 1, behind their flags ][rows of rank + 2 ...
 
-           Counters behind the ranks' are flags then, one for each chunk of K of a block of tiles' rows; the launches
-           of all GPUs end together (`collective.tile.rounds`), so what is copied next overwrites nothing that is read.
-           Whoever launches also enqueues the copies (`copies`), the kernel's `tiles_of_block` and `k_tiles_of_chunk`
-           say in which blocks and chunks.
-Limits     rows of A contiguous, K a multiple of 16 bytes' worth; A K-major; every GPU has as many CTAs
-           resident as the grid, or a wait would not end
+           The counters after the ranks' are then flags, one per chunk of K of a block of tiles' rows. The launches of
+           all GPUs end together (`collective.tile.rounds`), so the next copies overwrite nothing that is being read.
+           The caller of the kernel also enqueues the copies (`copies`); the kernel's `tiles_of_block` and
+           `k_tiles_of_chunk` give the blocks and chunks.
+Limits     rows of A contiguous, K a multiple of 16 bytes; A K-major; the whole grid must be resident on every GPU,
+           or a wait would not end
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _BYTES = 16
 
 
 def counters(rows: int, ranks: int, config: Config = CONFIG) -> int:
-    """How many counters each GPU needs; `rows`: of A on each."""
+    """Return the number of counters that each GPU needs; `rows`: rows of A per GPU."""
     return ranks + ranks * -(-rows // config.tile_m) * CHUNKS
 
 
@@ -98,8 +98,8 @@ def build(
     this GPU's rows (M / ranks,); with `keep` the rows of all ranks (ranks, M / ranks, K).
     fusion: scales, a bias of the column, an activation, alpha, a factor of the output.
     replicated: scale_a (ranks, M / ranks) has all rows' scales, and there is no `came`.
-    copied: others' rows are brought by copy engines; rank, tiles_of_block, k_tiles_of_chunk are the last arguments.
-    Raises ArgumentError where the configuration does not fit.
+    copied: copy engines copy the peers' rows; rank, tiles_of_block, k_tiles_of_chunk are the last arguments.
+    Raises ArgumentError if the configuration does not fit.
     """
     config.check(product, fusion)
     check(product, config, ranks)
@@ -165,7 +165,7 @@ def build(
                     for chunk in ptx.range(chunks.count, unroll=False):
                         with ptx.if_(others):
                             arrivals.wait(here.owner, here.down, chunk)
-                            ptx.fence.proxy_async()  # the others wrote through the generic proxy
+                            ptx.fence.proxy_async()  # peers wrote through the generic proxy
                         for k_tile in chunks.k_tiles(chunk):
                             with ring.produce(produce) as stage:
                                 k = k_tile * product.tile_k
@@ -205,7 +205,7 @@ def build(
 
 
 def result(product: Product, ranks: int) -> Tile:
-    """D (ranks, M / ranks, N), stored in boxes that end with a GPU's rows."""
+    """Return the spec of D (ranks, M / ranks, N), stored in boxes that do not cross a GPU's rows."""
     flat = gemm.result(product)
     return Tile(
         ranks, "R", "N", product.out, multiple=(1, 1, _BYTES // product.out.bytes), box=(*(flat.box or ()), 1),
@@ -231,8 +231,8 @@ def check(product: Product, config: Config, ranks: int) -> None:
 def rows_of(
     A: ArrayHandle, gathered: PeerArrays, rank: Register, here: RankedTile
 ) -> tuple[TensorMap, Register, Predicate]:
-    """The tensor that holds a tile's rows, one's own or what others have pushed; which of its parts they are; and
-    whether they are others'."""
+    """Return the tensor map with a tile's rows, this GPU's own or gathered ones; their part's index; and a predicate
+    that is true for a peer's rows."""
     own, came = A.tma_desc(), gathered.tma_desc(rank)
     others: Predicate = here.owner != rank
     source = TensorMap(ptx.select(others, came.register, own.register), came.array, came.box)
@@ -241,5 +241,5 @@ def rows_of(
 
 
 def load_rows(stage: Stage, source: TensorMap, place: tuple[Register, Register, Register]) -> None:
-    """A tile of A; `place` is (k, row, part)."""
+    """Load a tile of A; `place` is (k, row, part)."""
     ptx.tma.load(stage.a, source, place, stage.full)

@@ -1,15 +1,17 @@
 """D = the sum over GPUs of A B for few rows, on every GPU: a product and an all-reduce in one launch.
 
-Every GPU has a part of K: A (M, K / ranks), W (N, K / ranks). The product is a free tile's (`free_tile`, whose roles,
-barriers and buffers these are); what a consumer would store goes to the other GPUs first (`collective.reduce.peers`).
+Every GPU has a part of K: A (M, K / ranks), W (N, K / ranks). The product is a free tile's, with the roles, barriers
+and buffers of `free_tile`; before the store, the accumulators are exchanged with the other GPUs
+(`collective.reduce.peers`).
 
     producer     [weights to L2] wait [stage 0][stage 1] ...
     consumer     wait . . . . . . . . [multiply 0][multiply 1] ... [sums][send, signal] wait [add up][store]
     other GPUs   . . . . . . . . . . . . . . . . . . . . . . . . . [send, signal] ......
 
-Few rows leave nothing to hide the exchange behind: all CTAs end at one time. So it is one journey, without a round of
-leave to write before it: places are two, for launches in turn. The fewest rows travel with flags, without a signal.
-Limits     as of a free tile; and all CTAs of the grid are resident at one time, or a wait would not end
+With few rows nothing hides the exchange, as all CTAs end at the same time. So it takes one trip, without a prior
+handshake for permission to write: slots are double-buffered between launches. The smallest results carry flags, and
+need no signal.
+Limits     as for a free tile; and the whole grid must be resident, or a wait would not end
 """
 
 from __future__ import annotations
@@ -37,16 +39,15 @@ from .free_tile_launch import operands, traced
 __all__ = ["Memory", "build", "candidates", "choose", "form_of", "memory"]
 
 ONE_SHOT_BYTES = 1 << 20
-"""Of D, up to which more than two GPUs send everything to all: a journey costs more than the bytes then."""
+"""Size of D up to which more than two GPUs send everything to all: a second trip would cost more than the bytes."""
 FLAGGED_BYTES, FLAGGED_WORDS = 1 << 21, 16
-"""What each GPU sends, up to which words travel with flags, twice as many bytes without a fence or a signal; and words
-of a thread, at most."""
+"""Most bytes per GPU, and most words per thread, that travel with flags: twice the bytes, but no fence or signal."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What a call needs on each GPU, in words of u32: `slots` and `signals` that the others reach into, `launches` and
-    the `record` of waits for itself. All but the slots are zeros before the first launch."""
+    """The memory of a call on each GPU, in u32 words: `slots` and `signals`, which peers access, and the private
+    `launches` and `record` of waits. All but the slots must be zero before the first launch."""
 
     slots: int
     signals: int
@@ -55,7 +56,7 @@ class Memory:
 
 
 def memory(m: int, n: int, ranks: int, config: FreeTileConfig, form: str = "one_shot") -> Memory:
-    """Of D (M, N) = (m, n)."""
+    """Return the memory for D (M, N) = (m, n)."""
     tiles = -(-m // config.tokens) * -(-n // config.weights)
     pieces = tiles * (config.tile_m // BLOCK) * config.split_k
     ctas = -(-tiles // config.cluster) * config.ctas
@@ -66,8 +67,8 @@ def memory(m: int, n: int, ranks: int, config: FreeTileConfig, form: str = "one_
 
 
 def form_of(m: int, n: int, ranks: int, config: FreeTileConfig) -> str:
-    """How sums travel: with flags where they are few; else tiles go to an owner first where GPUs are more than two and
-    D is large, and everything to all where it is not."""
+    """Choose how partial sums travel: few with flags; else, with more than two GPUs and a large D, tiles to an owner
+    and back; otherwise everything to all."""
     size = m * n * 2
     if 2 * size * (ranks - 1) <= FLAGGED_BYTES and _accumulators(config) // 2 <= FLAGGED_WORDS:
         return "flagged"
@@ -78,8 +79,8 @@ def form_of(m: int, n: int, ranks: int, config: FreeTileConfig) -> str:
 def candidates(
     m: int, n: int, k: int, sms: int, product: Product = Product(), scales: str | None = None,  # noqa: B008
 ) -> tuple[FreeTileConfig, ...]:  # fmt: skip
-    """The free tiles whose grid is resident at one time, in the order of what the model expects. Those larger than the
-    tensors clear what no box fills: it is multiplied, and the sums travel to the other GPUs."""
+    """Return the free tiles whose whole grid is resident, ranked by the model. Tiles larger than the tensors zero-fill
+    what no box fills, because it is multiplied and the sums travel to the other GPUs."""
     fusion = Fusion(scales=scales)
     return tuple(
         replace(config, zero_fill=outside(config, m, n) > 0) for config, _ in ranked(m, n, k, product, sms)
@@ -91,7 +92,7 @@ def candidates(
 def choose(
     m: int, n: int, k: int, sms: int, product: Product = Product(), scales: str | None = None,  # noqa: B008 - frozen
 ) -> FreeTileConfig:  # fmt: skip
-    """The best of the `candidates`. Raises ArgumentError where there is none."""
+    """Return the best of the `candidates`. Raises ArgumentError if there is none."""
     found = candidates(m, n, k, sms, product, scales)
     if not found:
         raise ArgumentError(
@@ -112,10 +113,10 @@ def build(
 ) -> Kernel:
     """The kernel for a group of `ranks` GPUs; called as
     kernel(a, w, slots, signals, launches, record, rank, out=d), with a (M, K), w (N, K), d (M, N), slots and signals of
-    each GPU, and sizes by `memory`. `scales` of operands, "tensor" or "row": scale_a and scale_b stand behind `record`,
-    f32 and this GPU's own, one number each or (M,) and (N,): its part of the sum is scaled before it is rounded and
-    sent. form: how sums travel, one of `collective.reduce.peers.FORMS`, the same as the sizes are for.
-    Raises ArgumentError where the configuration does not fit.
+    each GPU, and sizes by `memory`. `scales`: "tensor" or "row": then scale_a and scale_b come after `record`, f32 and
+    this GPU's own, one number each or (M,) and (N,). The partial sum is scaled before it is rounded and sent. form: how
+    sums travel, one of `collective.reduce.peers.FORMS`, the same for which `memory` was computed.
+    Raises ArgumentError if the configuration does not fit.
     """
     fusion = Fusion(scales=scales)
     config.check(product, fusion)
@@ -148,7 +149,7 @@ def build(
 
 
 def _accumulators(config: FreeTileConfig) -> int:
-    """Of a thread for its part of a block of 64 rows, at most."""
+    """Return the most accumulators per thread for its part of a block of 64 rows."""
     of_block = config.tile_n // 2
     if config.split_k == 1:
         return of_block
@@ -158,12 +159,12 @@ def _accumulators(config: FreeTileConfig) -> int:
 
 @dataclass(frozen=True)
 class ResidentGrid:
-    """A free tile's grid, refused where a GPU cannot hold all of it at one time."""
+    """A free tile's grid, refused if a GPU cannot hold all of it at once."""
 
     config: FreeTileConfig
 
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
-        """CTAs along x, y, z. Raises ArgumentError for memory that is too small, too."""
+        """Return the CTAs along x, y, z. Also raises ArgumentError if the memory is too small."""
         config, m, n = self.config, dims["M"], dims["N"]
         grid = FreeTileGrid(config)(dims, machine)
         if grid[0] > machine.sms * config.ctas_per_sm:

@@ -3,7 +3,7 @@
 Every GPU has a part of K: A (M, K / ranks), B (N, K / ranks). Rank r keeps rows r M / ranks and on.
 
 Roles      loader     warpgroup 0, thread 0: TMA loads of the k-tiles of the CTA's tiles
-           adder      warpgroup 0, warps 1 to 3: add up the slots of tiles that have come from all GPUs
+           adder      warpgroup 0, warps 1 to 3: add up the slots of tiles that have arrived from all GPUs
            consumer   every other warpgroup: wgmma for its rows of a tile; TMA stores them to the tile's owner, into
                       the slot of this GPU
 
@@ -12,9 +12,9 @@ Roles      loader     warpgroup 0, thread 0: TMA loads of the k-tiles of the CTA
                other GPUs   ..... [send, signal] .......
                adder        wait for a tile ............ [add its slots, store] wait for the next one ...
 
-Order      a row of tiles of each GPU in turn (`collective.tile.ranked`), so that the links are busy all the time, and
-           the sums are made while the rest is multiplied. Slots are added in the order of the ranks: the bits of the
-           result do not depend on who came first.
+Order      a row of tiles of each GPU in turn (`collective.tile.ranked`), so that the links are always busy, and slots
+           are added while the rest is multiplied. Slots are added in rank order: the bits of the result do not depend
+           on the order of arrival.
 Signals    counter r                the slots of GPU r may be written again      1 of GPU r for each launch
            counter ranks + tile     a tile has come                              1 of each consumer of each GPU
            They only grow (`collective.tile.rounds`).
@@ -22,8 +22,8 @@ Barriers   full[s], empty[s]        the ring's
            bar 1..                  128 threads of a consumer: its store boxes
            bar 8                    all of the CTA: it is done
 Memory     slots: on each GPU ranks x its rows x N, of D's type, written by all
-Limits     M a multiple of the ranks; N a multiple of 16 bytes' worth; 16-bit D; A K-major; every GPU has
-           as many CTAs resident as the grid, or a wait would not end
+Limits     M a multiple of the ranks; N a multiple of 16 bytes; 16-bit D; A K-major; the whole grid must be resident
+           on every GPU, or a wait would not end
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ from .ranked_tile import CONFIG
 __all__ = ["CONFIG", "build", "counters"]
 
 WHOLE_CTA = 8
-"""Its named barrier."""
+"""The named barrier of a whole CTA."""
 ADDERS = 3
-"""Warps of a CTA that add."""
+"""Adding warps per CTA."""
 ADDED_ROWS = 16
-"""Of a tile, which a warp adds up at a time."""
+"""Rows of a tile that a warp adds up at a time."""
 _VECTOR = 8
-"""16-bit elements of 16 bytes."""
+"""16-bit elements in 16 bytes."""
 
 
 def counters(rows: int, columns: int, ranks: int, config: Config = CONFIG) -> int:
-    """How many counters each GPU needs; `rows`: that it keeps."""
+    """Return the number of counters that each GPU needs; `rows`: rows of D that it keeps."""
     return ranks + -(-rows // config.tile_m) * -(-columns // config.tile_n)
 
 
@@ -89,10 +89,10 @@ def build(
     zero before the first launch; state: `STATE_WORDS` words of u32 of this GPU, likewise; record: `watch.words(...)`
     of this GPU; d (M / ranks, N).
 
-    more: what `epilogue_arguments` names, scale_a of all rows as (ranks, M / ranks).
-    fusion: what is done to this GPU's part, before it is rounded and sent: scales, a bias of the column, an
-    activation, alpha. mean: the sums are divided by the ranks. own_last: this GPU's tiles come behind the others'.
-    Raises ArgumentError where the configuration does not fit.
+    more: the arguments named by `epilogue_arguments`, with scale_a of all rows as (ranks, M / ranks).
+    fusion: the epilogue of this GPU's partial sum before it is rounded and sent: scales, a column bias, an
+    activation, alpha. mean: divide the sums by the number of ranks. own_last: this GPU's tiles come after the others'.
+    Raises ArgumentError if the configuration does not fit.
     """
     config.check(product, fusion)
     check(product, config, ranks)
@@ -204,8 +204,8 @@ class Target:
 
 @dataclass
 class Sent:
-    """What the storing thread of a consumer has sent: a tile is signalled when the next one is ready, for its stores
-    are complete then and nobody has waited for them."""
+    """Tiles sent by a consumer's storing thread: a tile is signalled when the next one is ready, because its stores are
+    complete by then without a wait."""
 
     rounds: Rounds
     ranks: int
@@ -215,7 +215,7 @@ class Sent:
         self.owner, self.number, self.any = zero.copy(), zero.copy(), zero.copy()
 
     def before(self, here: RankedTile) -> None:
-        """Signal the tile before this one, and wait until the owner of this one takes it."""
+        """Signal the previous tile, and wait until the owner of this one is ready for it."""
         with ptx.if_(thread_of_warpgroup() == 0):
             self._signal()
             self.rounds.wait_for_launch(here.owner)
@@ -239,8 +239,8 @@ def add_slots(
     slots: PeerArrays, D: ArrayHandle, schedule: RankedTiles, tile: tuple[int, int], rounds: Rounds, config: Config,
     mean: bool,
 ) -> None:  # fmt: skip
-    """The sums of this GPU's own rows, over the ranks in their order, tile by tile as they come: `ADDED_ROWS` rows of a
-    tile by a warp, 16 bytes from each of its lanes."""
+    """Add up this GPU's own rows in rank order, tile by tile as they arrive: a warp adds `ADDED_ROWS` rows of a tile at
+    a time, 16 bytes per lane."""
     ranks, thread = len(slots), ptx.special.tid.x()
     lane, warp = thread & (WARP - 1), ptx.special.ctaid.x() * ADDERS + (thread - WARP) // WARP
     rows, columns = D.shape

@@ -1,12 +1,12 @@
-"""Rows of A on their way to other GPUs, piece by piece, and how the others know what has come.
+"""Pushing rows of A to peer GPUs piece by piece, and the counters that report their arrival.
 
-Where copy engines bring them, nothing is pushed here: one flag tells of a chunk of K of the rows of a block of tiles.
+If copy engines copy the rows, no warp pushes: one flag reports a chunk of K of the rows of a block of tiles.
 
-A piece is a few rows of a tile in a chunk of K; one warp copies it, 16 bytes from each lane, and counts it in the
-memory of the GPU that it went to. A tile may be multiplied as far as the chunks of its rows are whole.
+A piece is a few rows of a tile in a chunk of K. One warp copies it, 16 bytes per lane, and increments a counter in the
+destination GPU's memory. A tile is multiplied as far as the chunks of its rows are complete.
 
-    order    to one GPU after the other, each time all rows of a chunk and then the next chunk; where all tiles run at
-             one time (`together`), a chunk to each of the GPUs, and then the next chunk: they wait for all parts then
+    order    to one GPU after the other, each time all rows of a chunk and then the next chunk; if all tiles run at
+             once (`together`), a chunk to each GPU and then the next chunk, as all parts are awaited then
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from .ranked_scales import Scales
 __all__ = ["CHUNKS", "PIECE_ROWS", "Arrivals", "Chunks", "Copied", "Pieces", "copy", "keep_rows", "push"]
 
 PUSHERS = 3
-"""Warps of a CTA that push."""
+"""Pushing warps per CTA."""
 CHUNKS, LEAST_CHUNK = 8, 8
-"""Of K, at most; and k-tiles of one, at least."""
+"""Most chunks of K, and least k-tiles of a chunk."""
 PIECE_ROWS = 4
-"""Rows of a tile that one warp pushes at a time: few, so that few rows of A are enough to keep all warps at it."""
+"""Rows of a tile that one warp pushes at a time: few, so that a short A keeps all warps busy."""
 PUSHING_EIGHTHS = {2: 3}
 MOST_EIGHTHS = 5
-"""Of the CTAs, how many push, to one other GPU and to several: enough to keep up with the products, few enough to leave
-them the memory."""
+"""Eighths of the CTAs that push, to one peer and to several: enough to keep up with the products, but few enough to
+leave them memory bandwidth."""
 _BYTES = 16
 _UNROLL = 4
-"""Vectors of a lane that are on their way at a time."""
+"""Vectors of a lane that are in flight at a time."""
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """Of K: how many there are, k-tiles of all and of each but the last, bytes of a row of A and of its chunk."""
+    """The chunks of K: their number, k-tiles in all and in each but the last, bytes of a row of A and of its chunk."""
 
     count: Register
     num_k_tiles: Register
@@ -53,18 +53,18 @@ class Chunks:
 
     @classmethod
     def of(cls, num_k_tiles: Register, k_tile_bytes: int, row_bytes: Register) -> Chunks:
-        """As few k-tiles in each as make no more than `CHUNKS`."""
+        """Make at most `CHUNKS` chunks, with at least `LEAST_CHUNK` k-tiles each."""
         eighth = (num_k_tiles + (CHUNKS - 1)) // CHUNKS
         of_chunk = ptx.select(eighth > LEAST_CHUNK, eighth, LEAST_CHUNK)
         return cls.by(of_chunk, num_k_tiles, k_tile_bytes, row_bytes)
 
     @classmethod
     def by(cls, of_chunk: Register, num_k_tiles: Register, k_tile_bytes: int, row_bytes: Register) -> Chunks:
-        """With so many k-tiles in each."""
+        """Make chunks of `of_chunk` k-tiles."""
         return cls((num_k_tiles + of_chunk - 1) // of_chunk, num_k_tiles, of_chunk, row_bytes, of_chunk * k_tile_bytes)
 
     def k_tiles(self, chunk: Register) -> Iterator[Register]:
-        """Of a chunk."""
+        """Iterate over the k-tiles of a chunk."""
         first = chunk * self.of_chunk
         end = first + self.of_chunk
         yield from ptx.range(first, ptx.select(end < self.num_k_tiles, end, self.num_k_tiles))
@@ -72,9 +72,9 @@ class Chunks:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What has come from other GPUs: a counter for each chunk of K of the rows of each of their tiles.
+    """Arrivals from other GPUs: a counter for each chunk of K of the rows of each tile.
 
-    pieces: of a tile's rows, each of which one warp sends. Pieces past the last row count, too.
+    pieces: the number of pieces of a tile's rows, each sent by one warp. Pieces past the last row count, too.
     """
 
     rounds: Rounds
@@ -87,7 +87,7 @@ class Arrivals:
         self.rounds.wait(self._counter(owner, tile, chunk), self.pieces)
 
     def add(self, to: Register, owner: Register, tile: Register, chunk: Register) -> None:
-        """By one thread: tell GPU `to` that a piece of GPU `owner` is there."""
+        """By one thread: tell GPU `to` that a piece of GPU `owner` has arrived."""
         self.rounds.add(to, self._counter(owner, tile, chunk))
 
     def _counter(self, owner: Register, tile: Register, chunk: Register) -> Register:
@@ -97,9 +97,9 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Copied:
-    """What copy engines of other GPUs have brought: a flag for each chunk of K of each block of their tiles' rows.
+    """Arrivals by the copy engines of other GPUs: a flag for each chunk of K of each block of tiles' rows.
 
-    tiles_of_block: one below the other. Flags come behind the counters of the ranks.
+    tiles_of_block: tiles of a block along M. Flags come after the counters of the ranks.
     """
 
     rounds: Rounds
@@ -110,7 +110,7 @@ class Copied:
 
     @property
     def count(self) -> Register:
-        """How many flags there are, those of this GPU's own rows among them, which nobody raises."""
+        """The number of flags, including the never raised ones of this GPU's own rows."""
         count: Register = self._blocks * self.chunks.count * self.ranks
         return count
 
@@ -127,8 +127,8 @@ class Copied:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows of a tile in a chunk of K: the first row, how many there are, where they begin, in bytes, and how many
-    bytes of each row there are."""
+    """Some rows of a tile in a chunk of K: the first row, the number of rows, their start in bytes, and the bytes per
+    row."""
 
     tile: Register
     chunk: Register
@@ -140,7 +140,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The rows of one GPU, which each other one gets piece by piece: a chunk of K of all rows, then the next one."""
+    """The pieces of one GPU's rows in the order of sending: a chunk of K of all rows, then the next chunk."""
 
     chunks: Chunks
     tile_m: int
@@ -151,12 +151,12 @@ class Pieces:
 
     @property
     def number(self) -> Register:
-        """How many there are."""
+        """The number of pieces."""
         count: Register = self.chunks.count * self.down * (self.tile_m // PIECE_ROWS)
         return count
 
     def of(self, number: Register) -> Piece:
-        """By its number."""
+        """Return a piece by its index."""
         of_tile = self.tile_m // PIECE_ROWS
         of_chunk = self.down * of_tile
         chunk, inside = number // of_chunk, number % of_chunk
@@ -170,14 +170,15 @@ class Pieces:
         return Piece(inside // of_tile, chunk, first, here, start, size)
 
     def rank_after(self, distance: Register) -> Register:
-        """The GPU that is so far behind this one."""
+        """Return the rank `distance` after this one, wrapped."""
         return wrapped(self.rank + distance, self.ranks)
 
 
 def push(
     A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals, scales: Scales | None, together: Predicate
 ) -> None:
-    """This GPU's rows to all others, each piece by one warp, in the order that `together` says; see the module."""
+    """Push this GPU's rows to all peers, each piece by one warp, in the order that `together` selects; see the
+    module."""
     ranks, rank = pieces.ranks, pieces.rank
     lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - WARP) // WARP
     pushing = (ptx.special.nctaid.x() * PUSHING_EIGHTHS.get(ranks, MOST_EIGHTHS) + 7) // 8
@@ -206,7 +207,7 @@ def push(
 def keep_rows(
     kept: ArrayHandle, A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals | Copied
 ) -> None:
-    """The rows of all ranks into one array of this GPU, its own first, each piece by one warp."""
+    """Store the rows of all ranks in one array of this GPU, its own first, each piece by one warp."""
     rank = pieces.rank
     lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - WARP) // WARP
     start_at = warp * ptx.special.nctaid.x() + ptx.special.ctaid.x()
@@ -222,14 +223,14 @@ def keep_rows(
 
 
 def copy_piece(source: Register, target: Register, piece: Piece, row_bytes: Register, lane: Register) -> None:
-    """A piece from one array to another, by a warp."""
+    """Copy a piece from one array to another, by one warp."""
     for row in ptx.range(piece.rows, unroll=False):
         start = piece.start + row.to(u64) * row_bytes
         copy(source + start, target + start, lane, piece.bytes // _BYTES, WARP)
 
 
 def copy(source: Register, target: Register, thread: Register, count: Register, threads: int) -> None:
-    """`count` vectors of 16 bytes by `threads` threads, several loads of each in front of their stores."""
+    """Copy `count` 16-byte vectors by `threads` threads, each issuing several loads before their stores."""
     whole = count // (threads * _UNROLL) * (threads * _UNROLL)
     for at in ptx.range(thread, whole, threads * _UNROLL, unroll=False):
         here = at.to(u64) * _BYTES
