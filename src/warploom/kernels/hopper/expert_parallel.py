@@ -1,10 +1,10 @@
 """Y = the sum over a token's experts of weight x f(X Wᵀ), tokens and experts on several GPUs: one launch.
 
-Every GPU has tokens X (tokens, K) and, for each, `topk` experts with their weights; and the matrices of its own
-experts, (N, K) below each other. Rows go to the GPUs of their experts, are multiplied there, and come back: what is
-otherwise a dispatch, a grouped product and a combine.
+Every GPU has tokens X (tokens, K), `topk` experts with weights for each token, and the stacked (N, K) matrices of its
+own experts. Rows go to the GPUs of their experts, are multiplied there, and return. This replaces a dispatch, a grouped
+product and a combine.
 
-Roles      all        count the tokens of each expert, tell all GPUs, put them in turn (`collective.tile.routing`)
+Roles      all        count the tokens of each expert, tell all GPUs, sort them (`collective.tile.routing`)
            loader     warpgroup 0, thread 0: TMA loads of the tiles of this GPU's experts; waits for an expert's rows
            mover      warpgroup 0, warps 1 to 3: rows to their experts, one warp for each; then, token by token, the
                       weighted sum of what came back
@@ -15,23 +15,23 @@ Roles      all        count the tokens of each expert, tell all GPUs, put them i
                mover                          [rows out, first experts of all GPUs first ...]...[sums of tokens ......]
                consumer                       ....[multiply][rows back, signal] [multiply][rows back, signal] ...
 
-Order      The result does not depend on who comes first: a row's place is nobody's business but its own, and a token's
-           sums are made in the order of its entries. What comes back is rounded to the type of the result.
+Order      The result does not depend on the order of arrival: a row's slot does not affect its value, and a token's
+           sums are made in the order of its entries. Returned rows are rounded to the type of the result.
 Signals    counter r                 GPU r has ended a launch                        1 of GPU r for each launch
            counter ranks + r         GPU r has told its counts                       1 of GPU r for each launch
            counter 2 ranks           a CTA of this GPU has placed its entries        1 of each CTA for each launch
            arrived + expert          rows of one of this GPU's experts               1 for each row, in this launch
            done + expert             tiles of an expert that has rows of this GPU    1 of each consumer for each tile
-           The last two begin at zero in each launch: CTA 0 clears them before it tells the counts, and nobody adds to
-           them before it has those.
+           The last two start at zero in each launch: CTA 0 clears them before it sends the counts, and no GPU adds to
+           them before it has received the counts.
 Barriers   full[s], empty[s]         the ring's
            bar 0                     all of the CTA: before the roles part, and when it is done
            bar 1..                   128 threads of a consumer: a tile is on its way back
-Memory     see `Memory`. Room for rows is for the worst case, that all tokens go to one GPU
-Scales     sums of products of eight bits come back unscaled, and are multiplied by the scales of their token and expert
-           with their weight: so there is no activation, and bf16, whose range no sum leaves
-Limits     K, N multiples of 16 bytes' worth; `MOST_EXPERTS` experts, a multiple of the ranks; every GPU has as many
-           CTAs resident as the grid, or a wait would not end
+Memory     see `Memory`. Capacity is for the worst case, in which all tokens go to one GPU
+Scales     eight-bit products return unscaled, and are multiplied by the scales of their token and expert together with
+           the weight: so there is no activation, and the type is bf16, whose range no sum exceeds
+Limits     K, N multiples of 16 bytes; `MOST_EXPERTS` experts, a multiple of the ranks; the whole grid must be resident
+           on every GPU, or a wait would not end
 """
 
 from __future__ import annotations
@@ -67,22 +67,22 @@ __all__ = ["CONFIG", "Memory", "build", "memory"]
 CONFIG = Config(tile_m=128, tile_n=256, stages=4, epi_stages=1, ctas=1, pdl=False)
 """A tile of 128 x 256 for two consumers."""
 ROLE_REGS = {1: (56, 232), 2: (56, 224)}
-"""Of a thread of the mover's warpgroup and of a consumer's, by the number of consumers."""
+"""Registers per thread of the mover's warpgroup and of a consumer's, by the number of consumers."""
 MOVERS = 3
-"""Warps of a CTA that move rows."""
+"""Warps per CTA that move rows."""
 _VECTOR = 8
-"""16-bit elements of 16 bytes."""
+"""16-bit elements in 16 bytes."""
 _COUNT_BYTES = 4 * (5 * (MOST_EXPERTS + 1) + MOST_GROUPS + 1)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What a call needs on each GPU; the first five are reached into by the others. Words are u32, all of them zeros
-    before the first launch but the counts, rows, sources and what came back.
+    """The memory of a call on each GPU; peers access the first five. Words are u32. All memory except counts, rows,
+    sources and returned rows must be zero before the first launch.
 
     Attributes:
         counts: words, (ranks, experts).
-        rows: that can be received, of K elements; sources: words, two for each.
+        rows: capacity for received rows of K elements; sources: words, two per row.
         returned: rows of N elements, one for each entry of this GPU's tokens.
         signals: words. order: words of this GPU, one for each entry. state: words of this GPU.
     """
@@ -97,7 +97,7 @@ class Memory:
 
 
 def memory(tokens: int, topk: int, experts: int, ranks: int, config: Config = CONFIG) -> Memory:
-    """For at most `tokens` tokens of each GPU."""
+    """Return the memory for at most `tokens` tokens per GPU."""
     entries, local = tokens * topk, experts // ranks
     rows = ranks * entries + local * (config.tile_m - 1)
     return Memory((ranks, experts), rows, (rows, 2), entries, 2 * ranks + 1 + local + experts, entries)
@@ -114,13 +114,13 @@ def build(
     """The kernel for a group of `ranks` GPUs; called as
     kernel(x, ids, weights, w, counts, rows, sources, returned, signals, order, state, record, rank, tokens, out=y).
 
-    x (capacity, K), ids (capacity, topk) s32, weights (capacity, topk) f32: the first `tokens` rows are filled, which
-    may be another number on each GPU, or none. w (experts / ranks x N, K): this GPU's matrices,
-    below each other. Other ids than experts' add nothing. y (capacity, N): rows from `tokens` on are not written.
-    The others: `memory(...)` of the most tokens that any GPU may have; record: `watch.words(...)` of this GPU.
-    activation: f, of every element of the product; see `Fusion`.
-    Of eight bits, scale_x (capacity,) and scale_w (experts,) of all GPUs' experts follow `record`, both f32.
-    Raises ArgumentError where the configuration does not fit.
+    x (capacity, K), ids (capacity, topk) s32, weights (capacity, topk) f32: the first `tokens` rows are filled; GPUs
+    may differ in `tokens`, and may have none. w (experts / ranks x N, K): this GPU's matrices, stacked. Ids that name
+    no expert add nothing. y (capacity, N): rows from `tokens` on are not written.
+    The others: `memory(...)` for the most tokens that any GPU may have; record: `watch.words(...)` of this GPU.
+    activation: f, applied to every element of the product; see `Fusion`.
+    With eight-bit operands, scale_x (capacity,) and scale_w (experts,) of all GPUs' experts follow `record`, both f32.
+    Raises ArgumentError if the configuration does not fit.
     """
     config.check(product)
     Fusion(activation=activation).check(product.out)
@@ -253,14 +253,14 @@ def check(product: Product, config: Config, ranks: int, topk: int, activation: s
 
 @dataclass(frozen=True)
 class OnAllThatFits:
-    """As many CTAs as multiprocessors; refused where memory is too small or sizes do not belong together."""
+    """A grid of one CTA per SM; refused if memory is too small or sizes do not match."""
 
     ranks: int
     topk: int
     config: Config
 
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
-        """CTAs along x, y, z. Raises ArgumentError."""
+        """Return the CTAs along x, y, z. Raises ArgumentError."""
         experts = dims["Experts"]
         if experts % self.ranks or not 0 < experts <= MOST_EXPERTS or dims["AllN"] != experts // self.ranks * dims["N"]:
             raise ArgumentError(
@@ -279,14 +279,14 @@ class OnAllThatFits:
 
 @dataclass
 class Rows:
-    """What `Groups` asks of a result: how many rows and columns it has."""
+    """The part of a result that `Groups` uses: its number of rows and columns."""
 
     height: Register
     width: Register
 
     @property
     def shape(self) -> tuple[Register, Register]:
-        """Both."""
+        """(rows, columns)."""
         return self.height, self.width
 
 
@@ -294,14 +294,14 @@ class Rows:
 
 
 class Flags:
-    """The counters that begin at zero in each launch."""
+    """The counters that start at zero in each launch."""
 
     def __init__(self, rounds: Rounds, route: Routing, consumers: int) -> None:
         self.rounds, self.route, self.consumers = rounds, route, consumers
         self.first = 2 * route.ranks + 1
 
     def clear(self, threads: int) -> None:
-        """By all threads of a CTA, before the counts are told."""
+        """By all threads of a CTA, before the counts are sent: set the counters to zero."""
         with ptx.if_(ptx.special.ctaid.x() == 0):
             counters = self.rounds.counters.pointer(self.rounds.rank)
             count = self.route.local + self.route.experts
@@ -310,16 +310,16 @@ class Flags:
                 ptx.store(place, reg.scalar(u32, init=0))
 
     def row_arrived(self, owner: Register, expert: Register) -> None:
-        """By one thread: a row of an expert is on its GPU."""
+        """By one thread: signal that a row of an expert has arrived on its GPU."""
         self.rounds.add(owner, expert % self.route.local + self.first)
 
     def wait_for_rows(self, group: Register) -> None:
-        """By one thread: until all rows of one of this GPU's experts are there."""
+        """By one thread: wait until all rows of one of this GPU's experts have arrived."""
         expert = self.rounds.rank * self.route.local + group
         self.rounds.wait_until(group + self.first, self.route.rows(expert))
 
     def tell_sources(self, group: Register) -> None:
-        """By a consumer's threads, behind its rows of a tile: all GPUs that have rows of the expert hear of it."""
+        """By a consumer's threads, after its rows of a tile: signal all GPUs that have rows of the expert."""
         route, source = self.route, thread_of_warpgroup()
         expert = self.rounds.rank * route.local + group
         with ptx.if_(source < route.ranks):
@@ -327,7 +327,7 @@ class Flags:
                 self.rounds.add(source, route.local + expert + self.first)
 
     def wait_for_tiles(self, expert: Register, columns: Register) -> None:
-        """By one thread: until all tiles of an expert have sent their rows back."""
+        """By one thread: wait until all tiles of an expert have sent their rows back."""
         target = self.route.rows_of_tiles(expert) * columns * self.consumers
         self.rounds.wait_until(self.route.local + expert + self.first, target)
 
@@ -336,14 +336,14 @@ class Flags:
 
 
 def _movers() -> tuple[Register, Register, Register]:
-    """This warp's number among all that move rows, how many those are, and this lane."""
+    """Return this warp's index among all moving warps, their number, and this lane."""
     thread = ptx.special.tid.x()
     warp = ptx.special.ctaid.x() * MOVERS + (thread // WARP - 1)
     return warp, ptx.special.nctaid.x() * MOVERS, thread & (WARP - 1)
 
 
 def dispatch(X: ArrayHandle, rows: PeerArrays, sources: PeerArrays, route: Routing, flags: Flags) -> None:
-    """The rows of this GPU's tokens to their experts, each by one warp."""
+    """Send the rows of this GPU's tokens to their experts, each by one warp."""
     warp, warps, lane = _movers()
     row_bytes, room = X.shape[1] * X.dtype.bytes, rows.shape[0]
     for turn in ptx.range(warp, route.sent(), warps, unroll=False):
@@ -366,7 +366,7 @@ def combine(
     Y: ArrayHandle, weights: ArrayHandle, returned: PeerArrays, tokens: Register, route: Routing, flags: Flags,
     columns: Register, scale_x: ArrayHandle | None = None, scale_w: ArrayHandle | None = None,
 ) -> None:  # fmt: skip
-    """The sums of this GPU's tokens, each by one warp, as soon as its experts are done."""
+    """Compute the sums of this GPU's tokens, each by one warp, as soon as its experts are done."""
 
     def number(of: ArrayHandle, at: Register) -> Register:
         return ptx.load(f32, ptx.addr(of.pointer() + at.to(u64) * f32.bytes))

@@ -1,6 +1,7 @@
-"""Scales of rows that belong to several GPUs, for the end of a product that communicates.
+"""Row scales of several GPUs' rows, for the epilogue of a communicating product.
 
-A tile's rows are one GPU's. Their scales are this GPU's own, or came together with the rows, or are all here.
+All rows of a tile belong to one GPU. Their scales are this GPU's own, arrived together with the rows, or are
+replicated.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from .description import Config, Fusion, Product
 __all__ = ["ROLE_REGS", "Scales", "check_end", "end_of"]
 
 ROLE_REGS = (72, 216)
-"""Registers of a thread of the producer's warpgroup, whose other warps copy or add rows, and of one of two consumers:
-as many in all as `gemm.ROLE_REGS`."""
+"""Registers per thread of the producer's warpgroup, whose other warps copy or add rows, and of each of two consumers;
+the total is that of `gemm.ROLE_REGS`."""
 
 
 def check_end(product: Product, fusion: Fusion) -> None:
-    """Raise ArgumentError for an end that products which communicate do not have."""
+    """Raise ArgumentError for an epilogue that communicating products do not support."""
     fusion.check(product.out)
     if fusion.bias == "row" or fusion.gate or fusion.addend or fusion.amax:
         raise ArgumentError(
@@ -37,12 +38,12 @@ def check_end(product: Product, fusion: Fusion) -> None:
 
 @dataclass
 class Scales:
-    """The scales of a tile's rows, as an `Epilogue` takes an array: this GPU's own, or what came with the others' rows.
+    """The scales of a tile's rows as an array for `Epilogue`: this GPU's own, or those that came with peers' rows.
 
     Attributes:
-        own: (R,) of this GPU; or (ranks, R) of all, where nothing travels.
+        own: (R,) of this GPU; or (ranks, R) of all GPUs, if scales do not travel.
         came: (ranks, R) on each GPU, or None.
-        owner: whose rows the tile has; set before each tile.
+        owner: the rank whose rows the tile has; set before each tile.
     """
 
     own: ArrayHandle
@@ -53,11 +54,11 @@ class Scales:
 
     @classmethod
     def of(cls, args: dict[str, Any], rank: Register) -> Scales:
-        """From the kernel's arguments."""
+        """Make the scales from the kernel's arguments."""
         return cls(args["scale_a"], args.get("came"), rank)
 
     def pointer(self) -> Register:
-        """Of the scales of the owner's rows."""
+        """Return the address of the scales of the owner's rows."""
         assert self.owner is not None
         rows = self.own.shape[-1].to(u64) * f32.bytes
         if self.came is None:
@@ -68,7 +69,7 @@ class Scales:
         return chosen
 
     def send(self, owner: Register, first: Register, thread: Register, count: Register) -> None:
-        """`count` of this GPU's scales, no more than there are threads, from row `first` on, to GPU `owner`."""
+        """Send `count` of this GPU's scales, at most one per thread, from row `first`, to GPU `owner`."""
         if self.came is None:
             return
         start = first.to(u64) + thread
@@ -81,7 +82,7 @@ class Scales:
 def end_of(
     fusion: Fusion, config: Config, D: ArrayHandle, args: dict[str, Any], rank: Register
 ) -> tuple[Epilogue | None, Scales | None, tuple[int, int]]:
-    """What a product's end needs: its epilogue, the scales of rows, the registers of its roles."""
+    """Return a product's epilogue, its row scales, and the registers of its roles."""
     registers = ROLE_REGS if config.consumers == 2 else gemm.role_registers(config, not fusion.empty)
     if fusion.empty:
         return None, None, registers

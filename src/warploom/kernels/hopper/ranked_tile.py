@@ -1,4 +1,4 @@
-"""The tile of a product that communicates: 128 rows for two consumers, as many columns as fill the waves best."""
+"""The tile of a communicating product: 128 rows for two consumers, and the number of columns that fills waves best."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ CONFIG = Config(ctas=1, pdl=False)
 """128 x 256."""
 COLUMNS = (256, 224, 208, 192, 176, 160, 144, 128)
 BOX_COLUMNS = 64
-"""Of 16-bit results in a store box."""
+"""Columns of 16-bit results in a store box."""
 END = 24
-"""Columns that could be multiplied while a tile ends and the next one begins."""
+"""Cost of an epilogue and the start of the next tile, in columns that could be multiplied in that time."""
 NEAR = 0.02
-"""Of the time: within it, a wider tile loads less for each product."""
+"""Share of the time within which a wider tile is preferred, because it loads less per product."""
 RING_BYTES = CONFIG.stages * (CONFIG.tile_m + CONFIG.tile_n) * TILE_K_BYTES
 
 
 @lru_cache(maxsize=256)
 def choose(rows: int, columns: int, ranks: int, sms: int, *, staged: bool = False) -> Config:
-    """For a product whose rows are in `ranks` parts of `rows`: the widest tile that is within `NEAR` of the fewest
-    columns of time in all its rounds, with all the stages that fit where CONFIG does.
+    """Choose the tile for a product with `ranks` parts of `rows` rows: the widest one whose time over all waves is
+    within `NEAR` of the shortest, with as many stages as fit in CONFIG's shared memory.
 
-    staged: with room for a whole tile of 16-bit results in shared memory, in place of stages.
+    staged: reserve a buffer for a whole tile of 16-bit results in shared memory, at the cost of stages.
     """
     down = -(-rows // CONFIG.tile_m) * ranks
 
