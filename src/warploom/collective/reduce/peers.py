@@ -1,31 +1,32 @@
-"""Several GPUs, one tile: each has multiplied its part of K, and every one of them gets the whole sums.
+"""All-reduce of one tile over several GPUs: each has multiplied its part of K, and all get the complete sums.
 
-As between CTAs (`split_k`), sums stay in registers as the MMA left them, and a thread finds what the same thread of
-another GPU sent at its own place, 16 bytes at a time. They travel rounded to the type of the result, as NCCL sends
-them, and are added in f32 in the order of the ranks: all GPUs get the same bits, in every run.
+As between CTAs (`split_k`), accumulators keep the MMA's register layout, and a thread reads what the same thread of
+another GPU sent from its own slot, 16 bytes at a time. Partial sums travel rounded to the result type, as with NCCL,
+and
+are added in f32 in rank order: all GPUs get the same bits, in every run.
 
-    one shot    every GPU sends its sums to all others, and adds up all of them.
+    one shot    every GPU sends its partial sums to all others, and adds up all of them.
 
                   GPU 0   [multiply][send to 1, 2, 3][signal] wait [add 0, 1, 2, 3][store]
                   GPU 1   [multiply][send to 2, 3, 0][signal] wait [add 0, 1, 2, 3][store]
 
-    flagged     one shot for few bytes: each word travels with the number of the launch beside it, in one store of 64
-                bits, and every thread polls its own words. No fence, no barrier and no signal is on the way.
+    flagged     one shot for few bytes: each word travels together with the launch number in one 64-bit store, and every
+                thread polls its own words. This needs no fence, barrier or signal.
 
                   GPU 0   [multiply][send to 1, 2, 3] wait [add 0, 1, 2, 3][store]
 
-    two shots   every tile has an owner, who alone adds it up and sends the result back: less to send where GPUs are
-                more than two, and one more journey.
+    two shots   every tile has an owner, which adds it up and sends the result back: fewer bytes with more than two
+                GPUs, but a second trip.
 
                   owner   [multiply] . . . . . . . . . wait [add 0, 1, 2, 3][send back][signal][store]
                   others  [multiply][send to owner][signal] . . . . . . . . . . . . . . . wait [store]
 
-Signals     counter (tile part, GPU)   the sums of that GPU are there: 1 in every launch. They only grow. A thread that
-            signals several GPUs does so behind one fence.
-Memory      of each GPU two places for each part of a tile and each GPU, for launches in turn: a GPU is in launch n + 1
-            only after it had all signals of launch n, each given by a GPU that had ended launch n - 1. So nobody waits
-            before he sends.
-The number of the launch is kept by each CTA for itself; a launch may be replayed by a CUDA graph.
+Signals     counter (tile part, GPU)   the sums of that GPU have arrived: 1 in every launch. They only grow. A thread
+            that signals several GPUs does so after one fence.
+Memory      on each GPU two slots for each part of a tile and each GPU, for alternate launches: a GPU is in launch n + 1
+            only after it received all signals of launch n, each sent by a GPU that had ended launch n - 1. So no GPU
+            waits before it sends.
+Each CTA keeps the launch number itself; a launch may be replayed by a CUDA graph.
 """
 
 from __future__ import annotations
@@ -45,29 +46,29 @@ from ..tile.roles import WARPGROUP
 _WORD, _PAIR = 4, 8
 _VECTOR = 4
 PLACES = 2
-"""For launches in turn."""
+"""Slots, used by alternate launches."""
 FORMS = ("one_shot", "two_shots", "flagged")
 _POLLED = 32
-"""Words of 64 bits that a thread polls at a time, at most: two registers each."""
+"""Most 64-bit words that a thread polls at a time: two registers each."""
 
 
 def slot_words(accumulators: int, form: str = "one_shot") -> int:
-    """32-bit words of one place, for that many accumulators of a thread."""
+    """Return the 32-bit words of one slot for this number of accumulators per thread."""
     return accumulators // 2 * WARPGROUP * (2 if form == "flagged" else 1)
 
 
 class PeerReduce:
-    """See the module's docstring. The same grid on all GPUs, all of it resident at one time.
+    """See the module's docstring. All GPUs run the same grid, and all of it must be resident.
 
     Args:
-        slots: u32, one such array on each GPU: `slot_words` for each part of a tile.
+        slots: u32, an array on each GPU: `slot_words` for each part of a tile.
         signals: u32, likewise: a counter for each part of a tile and each GPU, zero before the first launch.
         launches: u32 of this GPU, a number for each CTA, zero before the first launch.
-        record: of waits that were given up.
-        rank: of this GPU.
-        accumulators: of a thread for one part of a tile, at most.
-        dtype: in which sums travel; of 16 bits.
-        all_consumers: the named barrier and the number of threads of all who call.
+        record: the record of waits that were given up.
+        rank: this GPU's rank.
+        accumulators: most accumulators of a thread for one part of a tile.
+        dtype: the 16-bit type in which sums travel.
+        all_consumers: the named barrier and the number of threads of all callers.
         form: one of `FORMS`; see there.
     """
 
@@ -82,13 +83,13 @@ class PeerReduce:
         self.launch: Register = rank
 
     def begin(self) -> None:
-        """By all threads that will call `combine`, when the kernel in front has ended."""
+        """By all threads that will call `combine`, after the previous kernel has ended."""
         self.launch = ptx.load(u32, ptx.addr(self._launch()))
 
     def combine(self, acc: RegisterArray, complete: range, part: Register, me: int) -> None:
         """Add up the accumulators `complete` over all GPUs; by all threads of consumer `me`.
 
-        part: number of what they are a part of, among all of the grid; the same on all GPUs.
+        part: index of the tile part in the whole grid; the same on all GPUs.
         """
         values = acc[complete.start : complete.stop]
         mine = [pack(values[at : at + 2], self.dtype) for at in range(0, len(values), 2)]
@@ -108,7 +109,7 @@ class PeerReduce:
             register.set(value)
 
     def finish(self, me: int) -> None:
-        """By all threads, behind their last `combine`: the CTA counts its launch."""
+        """By all threads, after their last `combine`: the CTA counts its launch."""
         number, threads = self.all_consumers
         ptx.bar.sync(number, threads)
         if me == 0:
@@ -120,7 +121,7 @@ class PeerReduce:
         return place
 
     def _flagged(self, mine: Sequence[Register], piece: Piece, others: Sequence[Register]) -> list[Register]:
-        """The whole sums; this GPU's own words stay in registers."""
+        """Return the complete sums; this GPU's own words stay in registers."""
         for other in others:
             piece.write_flagged(other, mine)
         at_once = max(1, _POLLED // len(mine))
@@ -137,7 +138,7 @@ class PeerReduce:
         return total
 
     def _by_owner(self, mine: Sequence[Register], piece: Piece, others: Sequence[Register]) -> list[Register]:
-        """Two shots; the whole sums, rounded as they travel, so that the owner has what the others get."""
+        """Return the complete sums by two shots, rounded as they travel, so that the owner has the same values."""
         owner = piece.part % len(self.slots)
         result = [word.copy() for word in mine]
         with ptx.if_(owner == self.rank):
@@ -156,11 +157,11 @@ class PeerReduce:
 
 
 class Piece:
-    """One part of a tile: its places and its counters on all GPUs.
+    """One part of a tile: its slots and its counters on all GPUs.
 
     Args:
-        part: its number.
-        me: the consumer that has it.
+        part: its index.
+        me: the consumer that holds it.
     """
 
     def __init__(self, over: PeerReduce, part: Register, me: int) -> None:
@@ -181,7 +182,7 @@ class Piece:
                 ptx.inst("red.relaxed.sys.global.add.u32", ptx.addr(place), 1)
 
     def write(self, owner: Register, words: Sequence[Register]) -> None:
-        """Put this GPU's words into their place on GPU `owner`."""
+        """Store this GPU's words in their slot on GPU `owner`."""
         target = self.over.slots.pointer(owner) + self._slot(self.over.rank)
         for at, count, offset in _vectors(len(words)):
             address = ptx.addr(target + self.thread * (count * _WORD), offset)
@@ -189,7 +190,7 @@ class Piece:
             ptx.store(address, RegisterArray(some) if count > 1 else some[0])
 
     def write_flagged(self, owner: Register, words: Sequence[Register]) -> None:
-        """Put this GPU's words into their place on GPU `owner`, each beside the number of the launch, from 1."""
+        """Store this GPU's words in their slot on GPU `owner`, each together with the launch number, from 1."""
         target, flag = self.over.slots.pointer(owner) + self._slot(self.over.rank), self.over.launch + 1
         for at, count, offset in _pairs(len(words)):
             pairs = [join(word, flag) for word in words[at : at + count]]
@@ -198,7 +199,7 @@ class Piece:
             ptx.inst(f"st.relaxed.sys.global.{kind}", address, RegisterArray(pairs) if count > 1 else pairs[0])
 
     def read_flagged(self, sources: Sequence[Register], count: int) -> list[list[Register]]:
-        """The words that these GPUs sent here in this launch: by every thread, until its own have come."""
+        """Return the words that these GPUs sent in this launch; every thread polls until its own have arrived."""
         flag = self.over.launch + 1
         start = self.over.slots.pointer(self.over.rank)
         places = [start + self._slot(source) for source in sources]
@@ -221,7 +222,7 @@ class Piece:
         return found
 
     def wait_for(self, *sources: Register) -> None:
-        """Until these GPUs have sent theirs; then all threads of the consumer may read them."""
+        """Wait until these GPUs have sent their words; then all threads of the consumer may read them."""
         with ptx.if_(self.thread == 0):
             for source in sources:
                 counter = self._counter(source)
@@ -230,7 +231,7 @@ class Piece:
         ptx.bar.sync(self.barrier, WARPGROUP)
 
     def read(self, source: Register | int, count: int) -> list[Register]:
-        """The words that GPU `source` sent here."""
+        """Return the words that GPU `source` sent here."""
         found: list[Register] = []
         start = self.over.slots.pointer(self.over.rank) + self._slot(source)
         for _, width, offset in _vectors(count):
@@ -239,7 +240,7 @@ class Piece:
         return found
 
     def sums(self, count: int) -> list[Register]:
-        """What all GPUs sent here, added up in their order."""
+        """Return the sum, in rank order, of what all GPUs sent here."""
         total: list[Register] = []
         for source in range(self.ranks):
             words = self.read(source, count)

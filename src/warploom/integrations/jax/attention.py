@@ -1,8 +1,7 @@
 """JAX: `warploom.jax.attention` under `jit`, with gradients. What XLA calls is `calls`; see `jax`.
 
-All memory is XLA's: the counter of the kernel's queue is an argument of zeros that the kernel leaves as it was, and
-what the gradients' kernels hand on to each other are results that nobody sees. Emulated on the CPU by the same handler,
-not run on a GPU yet.
+XLA owns all memory: the counter of the kernel's queue is an argument of zeros that the kernel resets, and intermediate
+arrays of the backward kernels are hidden results. On the CPU the same handler runs the emulator; not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from .calls import Handlers, seen, varying
 FORWARD, BACKWARD = "warploom_attention", "warploom_attention_backward"
 OPTIONS = ("causal", "scale", "window", "softcap", "layout")
 RESULTS = {"out": "O", "lse": "LSE", "grad": "dO", "lse_grad": "dLSE", "q": "Q", "k": "K", "v": "V"}
-"""What the gradients' kernels call the arguments."""
+"""The backward kernels' names of the arguments."""
 
 
 def attention(
     q: Any, k: Any, v: Any, *, causal: bool | str = False, scale: float | None = None, window: Any = None,
     softcap: float | None = None, sinks: Any = None, layout: str = "bhsd", return_lse: bool = False,
 ) -> Any:  # fmt: skip
-    """As `warploom.attention`, for JAX arrays and inside of `jit`, `grad` and `vmap`. Raises as it does, at trace time.
+    """`warploom.attention` for JAX arrays and inside of `jit`, `grad` and `vmap`. Raises as it does, at trace time.
 
-    Gradients reach q, k, v and sinks, in the same order of sums in every run, those of the logarithms, too. There is no
-    `out=`, and functions of scores and masks are not taken.
+    q, k, v and sinks get gradients, also through the log-sum-exp, with the same order of sums in every run. `out=`, and
+    score and mask functions are not supported.
     """
     arrays = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks})
     checked(arrays, (causal, scale, window, softcap, layout))
