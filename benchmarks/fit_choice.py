@@ -39,7 +39,7 @@ from warploom.operators.spec.gpu import EMULATED, Gpu
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 H200 = ("free-tile", "orders", "pairs", "e4m3-row", "e4m3-tensor")
-H100 = ("forms", "forms-e4m3", "quads")
+H100 = ("forms", "forms-e4m3", "quads", "clusters")
 SWEEPS = (
     *(RESULTS / "nvidia-h200" / f"sweep-{name}.json" for name in H200),
     *(RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in H100),

@@ -300,20 +300,21 @@ def test_everything_that_is_ranked_can_be_built_and_fits_the_machine(shape: tupl
 
 
 def test_neighbours_share_where_it_was_ever_faster():
-    """Pairs where rows of K are astride lines, or in several waves; four CTAs in one wave that has no other places."""
+    """Pairs where rows of K are astride lines, or in several waves; four or eight CTAs in one wave."""
     for shape in SHAPES:
         m, n, k = shape
         for config in (config for config in fitting(*shape) if config.multicast):
-            assert config.weights <= n if config.along_tokens > 1 else config.tokens <= m
-            if config.cluster == 4:
+            assert config.along_tokens == 1 or config.weights <= n
+            assert config.along_weights == 1 or config.tokens <= m
+            if config.cluster >= 4:
                 assert not config.persistent and waves_of(config, m, n) == 1
             else:
                 assert config.cluster == 2 and (config.persistent or k * 2 % 128)
     eight = Product(e4m3, e4m3, bf16)
     alone = [config for config in fitting(809, 1152, 4352, eight) if config.multicast and not config.persistent]
-    assert {config.cluster for config in alone} == {4}
+    assert {config.cluster for config in alone} == {4, 8}
     astride = [config for config in fitting(809, 1152, 4304, eight) if config.multicast and not config.persistent]
-    assert {config.cluster for config in astride} == {2, 4}
+    assert {config.cluster for config in astride} == {2, 4, 8}
 
 
 def test_the_model_counts_rows_of_the_tensor_not_of_the_tile():

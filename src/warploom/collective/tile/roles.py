@@ -22,10 +22,15 @@ WARP = 32
 _WARPGROUP_SHIFT = WARPGROUP.bit_length() - 1
 
 
-def warpgroup_index() -> Register:
-    """Index of this thread's warpgroup in the CTA, as a warp-uniform value (shfl.sync)."""
-    index = reg.scalar(u32)
-    ptx.inst.shfl.sync.idx.b32(index, ptx.special.tid.x() >> _WARPGROUP_SHIFT, 0, 31, -1)
+def warpgroup_index(*, reduced: bool = False) -> Register:
+    """Index of this thread's warpgroup in the CTA, the same in all lanes of a warp: by shfl.sync, or `reduced` by
+    redux.sync. ptxas holds the result of redux.sync in a uniform register. It does not always prove that of shfl.sync
+    uniform, and then keeps the loops of the roles in registers of each lane (docs/measured-facts.md)."""
+    index, own = reg.scalar(u32), ptx.special.tid.x() >> _WARPGROUP_SHIFT
+    if reduced:
+        ptx.inst.redux.sync.max.u32(index, own, -1)
+    else:
+        ptx.inst.shfl.sync.idx.b32(index, own, 0, 31, -1)
     return index
 
 

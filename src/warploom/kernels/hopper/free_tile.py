@@ -159,7 +159,7 @@ class Parts:
 
 def run(parts: Parts, over: PeerReduce | None = None) -> None:
     """Run all roles of a CTA. `over`: the reduction across GPUs, if each GPU holds a part of K."""
-    config, warpgroup = parts.config, warpgroup_index()
+    config, warpgroup = parts.config, warpgroup_index(reduced=parts.config.reduced_index)
     first = ptx.special.tid.x() == 128 * config.consumers
     with ptx.if_(first):
         begin(parts)

@@ -218,11 +218,11 @@ BOTH: tuple[Way, ...] = ((4, "both"), (8, "both"))
 
 def worthwhile(persistent: bool, waves: int, lines: float) -> tuple[Way, ...]:
     """The ways of sharing that were ever faster: pairs where rows of K are `lines` astride, or in several waves; four
-    CTAs in one wave. In benchmarks/results/nvidia-h100/sweep-quads.json a pair takes 1.01 to 1.05 times as long on the
-    median. Four took 12 % less than none at 1136 x 1024 x 4096; in several waves twice as long, but then more clusters
-    were launched than run at one time. `BOTH` has not been timed (`benchmarks/sweep_free_tile.py --clusters`), so it is
-    not chosen."""
-    return PAIRS * (persistent or lines > 0) + FOURS * (waves == 1 and not persistent)
+    and eight CTAs in one wave. In benchmarks/results/nvidia-h100/sweep-quads.json a pair takes 1.01 to 1.05 times as
+    long on the median. In sweep-clusters.json there (173 products), the best cluster of four or eight in one wave takes
+    1.10 times as long on the median, but is faster by more than 3 % for one product in ten; in several waves it almost
+    never is."""
+    return PAIRS * (persistent or lines > 0) + (FOURS + BOTH) * (waves == 1 and not persistent)
 
 
 def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Way]) -> Iterator[FreeTileConfig]:

@@ -147,6 +147,12 @@ class FreeTileConfig(Configuration):
         return MOVED_REGISTERS[self.consumers] if self.setmaxnreg else (None, None)
 
     @property
+    def reduced_index(self) -> bool:
+        """True if the warpgroup's index has to come from redux.sync: with several consumers and one tile, ptxas
+        otherwise moves the descriptors of each product from registers of each lane."""
+        return self.consumers > 1 and not self.persistent and not self.setmaxnreg
+
+    @property
     def most_accumulators(self) -> int:
         """Accumulators per thread up to which ptxas is known not to spill."""
         if self.setmaxnreg:

@@ -38,9 +38,9 @@ FEATURES = (
     # free tiles, and small-M configurations that count as the tiles they are like
     "free", "swapped", "tile_m 128", "tile_m 192", "tile_m 256", "consumers 2", "consumers 3", "consumers 4", "moved",
     "persistent", "split 2", "split more", "neighbours", "shared weights", "shared tokens", "shared by four",
-    "two k-tiles", "evict first", "two CTAs", "two blocks", "small M", "streamed", "element stores", "tile_n", "area",
-    "idle", "waves", "stages", "in flight", "mma", "tma", "hbm", "l2", "end", "tiles of tokens", "k-tiles of a part",
-    "rows outside", "columns outside", "tiles of weights", "places",
+    "shared by eight", "two k-tiles", "evict first", "two CTAs", "two blocks", "small M", "streamed", "element stores",
+    "tile_n", "area", "idle", "waves", "stages", "in flight", "mma", "tma", "hbm", "l2", "end", "tiles of tokens",
+    "k-tiles of a part", "rows outside", "columns outside", "tiles of weights", "places",
     # large tiles
     "large", "ping-pong", "staggered", "pairs", "split tail", "three consumers", "64 rows", "256 rows", "large tile_n",
     "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages",
@@ -101,7 +101,7 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
         "consumers 4": tile.consumers == 4, "moved": tile.setmaxnreg, "persistent": tile.persistent,
         "split 2": tile.split_k == 2, "split more": tile.split_k > 2, "neighbours": tile.cluster > 1,
         "shared weights": tile.along_tokens > 1, "shared tokens": tile.along_weights > 1,
-        "shared by four": bool(tile.multicast) and tile.cluster > 2,
+        "shared by four": bool(tile.multicast) and tile.cluster > 2, "shared by eight": tile.cluster > 4,
         "two k-tiles": tile.k_tiles == 2, "evict first": tile.evict_first, "two CTAs": tile.ctas_per_sm > 1,
         "two blocks": tile.blocks > 1, "small M": small and not streamed, "streamed": streamed,
         "element stores": not tile.vector_store, "tile_n": math.log2(tile.tile_n) - 6,
