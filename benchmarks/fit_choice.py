@@ -40,9 +40,11 @@ from warploom.operators.spec.gpu import EMULATED, Gpu
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 H200 = ("free-tile", "orders", "pairs", "e4m3-row", "e4m3-tensor")
 H100 = ("forms", "forms-e4m3", "quads", "clusters")
+UNIFORM = ("uniform", "uniform-e4m3")
+"""Sweeps since the index of the warpgroup comes from redux.sync. What older ones timed of such tiles is left out."""
 SWEEPS = (
     *(RESULTS / "nvidia-h200" / f"sweep-{name}.json" for name in H200),
-    *(RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in H100),
+    *(RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in (*H100, *UNIFORM)),
 )
 MODEL = RESULTS / "choice-model.json"
 CARDS = {card.name: card for card in (EMULATED, Gpu("NVIDIA H100 80GB HBM3", "sm_90a", 132, memory_gbps=3352))}
@@ -85,9 +87,10 @@ def middle(values: Sequence[float]) -> float:
     return float(np.median(values)) if len(values) else 0.0
 
 
-def groups(points: Sequence[Mapping[str, Any]], gpu: Gpu = EMULATED) -> list[Group]:
+def groups(points: Sequence[Mapping[str, Any]], gpu: Gpu = EMULATED, *, older: bool = False) -> list[Group]:
     """The products of a sweep on a GPU of which two configurations or more were timed, from all its runs. Times of runs
-    are brought together by the median of what both have timed: cuBLAS at least."""
+    are brought together by the median of what both have timed: cuBLAS at least. `older`: the sweep timed other machine
+    code of tiles whose index of the warpgroup now is reduced; they are left out."""
     found: dict[GemmWork, dict[str, float]] = {}
     for point in points:
         problem = GemmWork(point["m"], point["n"], point["k"], dtype=point["dtype"], scales=point.get("scales", ""))
@@ -98,7 +101,7 @@ def groups(points: Sequence[Mapping[str, Any]], gpu: Gpu = EMULATED) -> list[Gro
         shift = math.exp(middle([math.log(known[name] / times[name]) for name in times if name in known]))
         for name, us in times.items():
             known[name] = math.sqrt(known[name] * us * shift) if name in known else us * shift
-    made = [_group(problem, gpu, times, times.pop(CUBLAS)) for problem, times in found.items()]
+    made = [_group(problem, gpu, times, times.pop(CUBLAS), older) for problem, times in found.items()]
     return [group for group in made if sum(group.considered) > 1]
 
 
@@ -119,13 +122,13 @@ def noise(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _group(problem: GemmWork, gpu: Gpu, times: Mapping[str, float], cublas: float) -> Group:
+def _group(problem: GemmWork, gpu: Gpu, times: Mapping[str, float], cublas: float, older: bool) -> Group:
     asked = problem.posed
     names, estimates, rows, thought_of = [], [], [], []
     for name in times:
         try:
             config = any_config(name)
-            if config.constant_weights:
+            if config.constant_weights or (older and getattr(config, "reduced_index", False)):
                 continue
             time, y = numbers(config, asked, gpu, estimate(config, asked, gpu).time_us)
         except ArgumentError:  # of a form that is gone
@@ -199,7 +202,11 @@ def main() -> None:
     options = parser.parse_args()
     sweeps = [evidence.read(path) for path in options.sweeps]
     points = [sweep["rows"] for sweep in sweeps]
-    found = [group for sweep in sweeps for group in groups(sweep["rows"], CARDS[sweep["gpu"]])]
+    found = [
+        group
+        for sweep, path in zip(sweeps, options.sweeps, strict=True)
+        for group in groups(sweep["rows"], CARDS[sweep["gpu"]], older="uniform" not in path.stem)
+    ]
     trees = fitted(found)
     orders = [order for deal in range(DEALS) for order in left_out(found, deal)]
     summary = {
