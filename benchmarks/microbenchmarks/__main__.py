@@ -33,7 +33,9 @@ from . import (
     pending,
     power,
     product,
+    ring,
     shared,
+    softmax,
     synchronisation,
     tensor,
 )
@@ -41,7 +43,9 @@ from .harness import READINGS, Measurement
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "benchmarks/results/nvidia-h200/microbenchmarks.json"
-MODULES = (arithmetic, shared, pending, tensor, beside, synchronisation, copies, product, neighbours, atomics)
+MODULES = (
+    arithmetic, shared, pending, tensor, beside, ring, softmax, synchronisation, copies, product, neighbours, atomics,
+)  # fmt: skip
 FLUSH_BYTES = 256 << 20
 BURSTS = ("power.wgmma.n256.ctas132", "power.wgmma.n256.zeros", "power.wgmma.e4m3.n256", "power.mma_sync")
 BUSY_S = 1.5

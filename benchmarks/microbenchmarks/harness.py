@@ -68,6 +68,17 @@ def clock() -> tuple[Register, Register]:
     return ptx.special.clock64(), ptx.special.globaltimer()
 
 
+def own_readings(out: Any) -> Register:
+    """Where this CTA writes its readings."""
+    (pointer,) = ptx.global_ptrs(out)
+    return (pointer + ptx.special.ctaid.x().to(u64) * (READINGS * u64.bytes)).copy()
+
+
+def write_readings(mine: Register, before: Sequence[Register], after: Sequence[Register]) -> None:
+    for at, value in enumerate((before[0], after[0], before[1], after[1])):
+        ptx.store(ptx.addr(mine, at * u64.bytes), value)
+
+
 def unknown_zero() -> Register:
     """0, which the compiler does not know: it neither unrolls a loop whole nor reads the same place only once."""
     return ptx.special.ntid.x() >> 12
@@ -90,8 +101,7 @@ def loop(
         name=name.replace(".", "_"),
     )  # fmt: skip
     def program(data, out):
-        (pointer,) = ptx.global_ptrs(out)
-        mine = (pointer + ptx.special.ctaid.x().to(u64) * (READINGS * u64.bytes)).copy()
+        mine = own_readings(out)
         state = prepare(data)
         ptx.bar.sync(0)
         before = clock()
@@ -101,8 +111,7 @@ def loop(
         ptx.bar.sync(0)
         after = clock()
         with ptx.if_(ptx.special.tid.x() == 0):
-            for at, value in enumerate((before[0], after[0], before[1], after[1])):
-                ptx.store(ptx.addr(mine, at * u64.bytes), value)
+            write_readings(mine, before, after)
         if kept:
             keep(mine, *kept)
         if cluster > 1:
