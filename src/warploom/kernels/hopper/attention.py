@@ -1,27 +1,27 @@
 """Attention forward: O = softmax(scale Q Kᵀ + mask) V in one kernel, S and P in registers only.
 
-Idea       S of the next tile is multiplied before O of this one: the exponentials of a consumer run while its own
-           P V and the products of the other consumer do. P never leaves the registers: an accumulator of S is an A
-           operand of P V as it is. The softmax (`attention_softmax`) needs no maxima after a row's first tile.
-           Of eight bits V has to be transposed on its way (`attention_turn`), by warps that have nothing else to do.
-Roles      producer    warpgroup 0, one thread   takes a block's number from the queue; TMA of Q, then K, V, K, V ...
-           turners     warps 1 to 3 of it        e4m3 only: columns x keys of keys x columns
+Idea       S of the next tile is issued before P V of this one, so a consumer's exponentials overlap its own P V and
+           the other consumer's products. P never leaves the registers: the accumulator of S already has the layout
+           of an A operand. The guarded softmax (`attention_softmax`) needs no maxima after a row's first tile.
+           In e4m3, wgmma needs V transposed; otherwise idle warps transpose it in shared memory (`attention_turn`).
+Roles      producer    warpgroup 0, one thread   takes block numbers from the queue; TMA of Q, then K, V, K, V ...
+           turners     warps 1 to 3 of it        e4m3 only: transpose keys x columns into columns x keys
            consumer    warpgroups 1, 2 (3)       64 queries each
-Memory     Q   `query_slots` blocks; O leaves through the rows of its queries (e4m3: through memory of its own)
+Memory     Q   `query_slots` blocks; O is stored through the rows of its queries (e4m3: through its own buffer)
            K, V (e4m3: and Vt)    rings of tiles
-Barriers   q.full, q.empty    a block of queries, let go when TMA has read O from its memory
+Barriers   q.full, q.empty    a block of queries, released when TMA has read O from its memory
            k.full, k.empty    a tile of keys
-           v.full, v.empty    a tile of values, which is let go a tile later than its keys
+           v.full, v.empty    a tile of values, released one tile later than its keys
            t.full, t.empty    e4m3: a tile of transposed values, written by the turners
-           queue.full, .empty numbers of blocks, longest first
-           1 to 3 (named)     a consumer's own warps, around its store of O
-           behind those       consumers take turns in issuing their products (`ordered`)
-Timeline   of a consumer, from the second tile of a block on
+           queue.full, .empty block numbers, longest first
+           1 to 3 (named)     the warps of one consumer, around its store of O
+           the next ones      consumers take turns issuing their products (`ordered`)
+Timeline   a consumer, from the second tile of a block
 
            S_j = Q K_j | wait | exponentials of S_j ............ | wait | rescale O if needed
                    O += P_j-1 V_j-1 ............................. |
 
-           and of two blocks, with `query_slots` 2: the next block's first S after this one's last P V, under its end.
+           With `query_slots` 2, the next block's first S follows this block's last P V and overlaps its epilogue.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ ARCH = "sm_90a"
 def build(of: Attention, config: Config | None = None) -> Kernel:
     """The kernel: O (B, S, H, value_dim) and LSE (B, H, S) of Q (B, S, H, D), K and V (B, T, G, ...), H divisible by G.
 
-    Any strides but the innermost; any lengths. Numbers, where `of` has them: `scale` is log2(e) times the scale of the
-    scores (with a softcap: log2(e) cap, and `inner` = scale / cap); `last`, `first`: query i sees keys i + first to
-    i + last. With `of.lists`: `tiles` (1 or B, 1 or H, blocks of `config.rows` queries, tiles of `config.keys` keys)
-    s32, the tiles that each block sees, those seen in part first, and `counts` (…, blocks, 2), how many of either kind.
+    The innermost stride is 1; other strides and all lengths are free. Scalars, if `of` needs them: `scale` is log2(e)
+    times the scale of the scores (with a softcap: log2(e) cap, and `inner` = scale / cap). With `last` and `first`,
+    query i sees keys i + first to i + last. With `of.lists`, `tiles` (1 or B, 1 or H, blocks of `config.rows` queries,
+    tiles of `config.keys` keys) s32 lists the tiles that each block sees, partly visible ones first, and `counts`
+    (…, blocks, 2) holds the numbers of partly and fully visible tiles.
 
-    Of e4m3 O is bf16. Q, K and V stand for arrays times `q_scale` (B, H), `k_scale` and `v_scale` (B, G), f32, where
-    `of.scaled`; else V for one times the number `v_factor`.
+    In e4m3, O is bf16. If `of.scaled`, Q, K and V are multiplied by `q_scale` (B, H), `k_scale` and `v_scale` (B, G),
+    f32; else V is multiplied by the scalar `v_factor`.
     """
     config = config or default(of)
     config.check(of)
@@ -142,7 +143,7 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
 
 
 def load(config: Config, call: Arguments, tiles: Shared, blocks: Blocks, queue: TileQueue) -> None:
-    """The producer: keys are one tile ahead of the values, as their products are."""
+    """The producer: loads keys one tile ahead of values, in the order of their products."""
     at_q, at_k, at_v = (ring.producer_state() for ring in (tiles.queries, tiles.keys, tiles.values))
     at_queue = queue.producer_state()
 
@@ -173,7 +174,7 @@ def load(config: Config, call: Arguments, tiles: Shared, blocks: Blocks, queue: 
                 load_values(values, *of_keys)
             load_values(start, *of_keys)
             number.set(queue.fetch(at_queue))
-        if config.query_slots > 1:  # consumers multiply a block more than there is, rather than branch around it
+        if config.query_slots > 1:  # consumers multiply one block too many, rather than branch around it
             batch, zero = blocks.outside()
             load_keys(zero, zero, batch)
             load_queries(zero, zero, batch)
