@@ -1,15 +1,15 @@
-"""Gradients of attention: what the two kernels for dQ and for dK, dV share, and the one that runs before them.
+"""Gradients of attention: code shared by the kernels for dQ and for dK, dV, and the preprocessing kernel.
 
-    rows       lse2 = log2(e) LSE, delta = sum of dO O - dLSE      of each query; padded with queries that weigh nothing
+    rows       lse2 = log2(e) LSE, delta = sum of dO O - dLSE      for each query; padded with queries of weight 0
     queries    dQ = scale dS K                              a block of queries, one tile of keys after the other
     keys       dV = Pᵀ dO, dK = scale dSᵀ Q                 a block of keys, one tile of queries after the other
 
-with P = 2^(S scale - lse2) and dS = P (dO Vᵀ - delta), computed anew in both: seven products instead of five, and every
-sum in one order, so that results are the same in every run. Nothing is added up in memory.
+Both kernels recompute P = 2^(S scale - lse2) and dS = P (dO Vᵀ - delta): seven products instead of five, but no atomic
+adds in memory. Every sum has a fixed order, so results are bitwise reproducible.
 
-Of sequences of different lengths, one after the other, lse2 and delta have room for whole multiples of 128 queries of
-each: sequence i, which begins at row b, begins at 128 (ceil(b / 128) + i) there, so that what is loaded of them is
-aligned, and queries behind a sequence's end weigh nothing.
+For packed sequences of different lengths, lse2 and delta are padded to a multiple of 128 queries per sequence. The
+entries of sequence i, which begins at row b, begin at 128 (ceil(b / 128) + i). Their loads are therefore aligned, and
+queries after a sequence's end have weight 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .attention_consumer import function_arrays
 from .description import SHARED_BYTES
 
 PADDED = 128
-"""Queries to whole multiples of which lse2 and delta are padded."""
+"""lse2 and delta are padded to a multiple of this number of queries."""
 ROWS_PER_CTA = 8
 LOG2_E = math.log2(math.e)
 _LANE_ELEMENTS = 8
@@ -41,13 +41,13 @@ _BOTH = 128
 
 @dataclass(frozen=True)
 class BackwardConfig:
-    """How one of the kernels is tiled.
+    """The tiling of a backward kernel.
 
     Attributes:
-        tile: keys of a tile for dQ, queries of one for dK and dV.
-        consumers: warpgroups, with 64 rows of the result each.
-        stages: of the ring.
-        folded: heads and batches are along x, too (`BlocksOf`).
+        tile: keys per tile for dQ, queries per tile for dK and dV.
+        consumers: consumer warpgroups, with 64 rows of the result each.
+        stages: stages of the ring.
+        folded: heads and batches are along x as well (`BlocksOf`).
     """
 
     tile: int = 64
@@ -57,34 +57,34 @@ class BackwardConfig:
 
     @property
     def rows(self) -> int:
-        """Rows of the result of a CTA."""
+        """Rows of the result per CTA."""
         return QUERY_ROWS * self.consumers
 
 
 def queries_config(of: Attention) -> BackwardConfig:
-    """For dQ."""
+    """The configuration of the dQ kernel."""
     return _fitting(of, BackwardConfig(tile=64 if of.depth > 128 else 96 if of.depth > 64 else 128))
 
 
 def keys_config(of: Attention) -> BackwardConfig:
-    """For dK and dV."""
+    """The configuration of the dK, dV kernel."""
     return _fitting(of, BackwardConfig(tile=64))
 
 
 def modified(of: Attention) -> bool:
-    """Whether there are functions of scores or masks."""
+    """True if there are functions of scores or masks."""
     return of.score_mod is not None or of.mask_mod is not None
 
 
 def keys_parts(of: Attention) -> tuple[str, ...]:
-    """The kernels that dK and dV take: together where a thread's registers hold both, and what masks them."""
+    """The kernels that compute dK and dV: one if a thread's registers hold both and their masks, else two."""
     more = (of.varlen and of.below) or modified(of)
     room = _BOTH if more else 2 * _BOTH
     return ("both",) if of.depth + of.columns <= room else ("dK", "dV")
 
 
 def _fitting(of: Attention, config: BackwardConfig) -> BackwardConfig:
-    """As many stages as there is room for, at most 4."""
+    """The configuration with as many stages as fit in shared memory, at most 4."""
     width = (of.key_columns + of.value_columns) * of.dtype.bytes
     counted = 4 * (MOST_SEQUENCES + 1) if of.varlen else 0
     room = SHARED_BYTES - 4096 - counted - config.rows * width
@@ -93,13 +93,13 @@ def _fitting(of: Attention, config: BackwardConfig) -> BackwardConfig:
 
 @dataclass(frozen=True)
 class BlocksOf:
-    """The grid rule: a CTA for each block of a dimension, of each head, of each batch.
+    """The grid rule: one CTA for each block of a dimension, each head and each batch.
 
     Attributes:
         dimension, heads: names of sizes.
-        rows: of a block.
-        varlen: sequences one after the other; as many CTAs as there may be blocks, whatever their lengths are.
-        folded: all of them along x, where y and z do not hold the heads or the batches (`isa.launch.GRID_LIMITS`).
+        rows: rows per block.
+        varlen: sequences are packed; the grid has as many CTAs as there can be blocks, regardless of their lengths.
+        folded: all CTAs are along x, for more heads or batches than y and z allow (`isa.launch.GRID_LIMITS`).
     """
 
     dimension: str
@@ -117,12 +117,12 @@ class BlocksOf:
 
 @dataclass(frozen=True)
 class Here:
-    """Which block, head and batch a CTA of `BlocksOf` has; read where it is asked.
+    """The block, head and batch of a CTA in a grid of `BlocksOf`; each method reads the CTA's index anew.
 
     Attributes:
         grid: the rule.
-        array: whose shape has the dimension and the heads at `axes`.
-        ends: of sequences one after the other.
+        array: an array whose shape has the dimension and the heads at `axes`.
+        ends: ends of packed sequences.
     """
 
     grid: BlocksOf
@@ -144,23 +144,23 @@ class Here:
         return ptx.special.ctaid.x() // self._blocks() // self.array.shape[self.axes[1]]
 
     def _blocks(self) -> Register:
-        """Of a head."""
+        """The number of blocks per head."""
         count = (self.array.shape[self.axes[0]] + (self.grid.rows - 1)) // self.grid.rows
         return count if self.ends is None else count + self.ends.shape[0]
 
 
 def padded_rows(queries: int, sequences: int = 0) -> int:
-    """P: queries that lse2 and delta have room for, of one sequence in each batch; or of several in one."""
+    """P, the padded number of queries in lse2 and delta; `sequences`: the number of packed sequences, or 0."""
     return (-(-queries // PADDED) + sequences) * PADDED
 
 
 def padded_begin(begin: Register, number: Register) -> Register:
-    """Where sequence `number`, which begins at row `begin` (s32), begins in lse2 and delta; u32."""
+    """The first index in lse2 and delta of sequence `number`, which begins at row `begin` (s32); u32."""
     return ((begin.view(u32) + (PADDED - 1)) // PADDED + number) * PADDED
 
 
 def arguments(of: Attention, queries: int, keys: int) -> dict[str, Tile | Scalar]:
-    """What both kernels of products take; `queries` and `keys` are those of a tile that TMA loads."""
+    """The arguments of both gradient kernels; `queries` and `keys` give the size of a tile that TMA loads."""
 
     def operand(length: str, heads: str, width: int, tile: tuple[int, int]) -> Tile:
         return Tile.operand("B", length, heads, width, of.dtype, along=1, tile=tile)
@@ -183,7 +183,7 @@ def arguments(of: Attention, queries: int, keys: int) -> dict[str, Tile | Scalar
 
 
 def stored(of: Attention, length: str, heads: str, width: int) -> Tile:
-    """A gradient, as `WholeStore` writes it."""
+    """A gradient array that `WholeStore` writes."""
     return Tile("B", length, heads, width, of.dtype, box=(PANEL, 1, QUERY_ROWS, 1), swizzle="128B", order="rows")
 
 
@@ -194,11 +194,11 @@ def build_rows(
 ) -> Kernel:  # fmt: skip
     """lse2 and delta (B, H, P) of O and dO, (B, H, S, E) or (B, S, H, E), contiguous, and LSE (B, H, S).
 
-    logarithms: the gradient dLSE (B, H, S) of LSE is there, too. P is the gradient of LSE by a score, so that
-    dS = P (dO Vᵀ - delta) with delta = sum of dO O - dLSE.
+    logarithms: the gradient dLSE (B, H, S) of LSE is an argument, too. The derivative of LSE with respect to a score
+    is its probability P, so dS = P (dO Vᵀ - delta) with delta = sum of dO O - dLSE.
 
-    P is S or more; queries behind S, and those that see no key, get lse2 = inf and delta = 0. `varlen`: sequences one
-    after the other in one batch, which end at `ends` (s32). `folded`: see `BlocksOf`.
+    The size P is at least S. Queries beyond S and queries that see no key get lse2 = inf and delta = 0. `varlen`:
+    sequences packed in one batch, which end at `ends` (s32). `folded`: see `BlocksOf`.
     """
     grid = BlocksOf("P", "H", ROWS_PER_CTA, folded=folded)
     shape = ("B", "H", "S") if heads_first else ("B", "S", "H")
@@ -251,8 +251,8 @@ def build_rows(
 
 
 def in_sequence(ends: ArrayHandle, padded: Register, queries: Register) -> tuple[Register, Predicate]:
-    """The query, in its array, that a place of lse2 and delta is for, and whether there is one. Halves the sequences
-    that may have the place, until one is left."""
+    """The query (row of its array) that index `padded` of lse2 and delta is for, and a predicate: true if it exists.
+    Found by binary search over the sequences."""
     limits, low = Offsets(ends), reg.scalar(u32, init=0)
     high = limits.count.copy()
     with ptx.while_(lambda: high - low > 1):
@@ -267,5 +267,5 @@ def in_sequence(ends: ArrayHandle, padded: Register, queries: Register) -> tuple
 
 
 def weight(score: Register, scale: Register, lse2: Register) -> Register:
-    """P of a score."""
+    """P of a score: 2^(score scale - lse2)."""
     return ptx.math.ex2(ptx.math.fma(score, scale, -lse2))
