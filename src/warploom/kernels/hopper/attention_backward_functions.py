@@ -1,8 +1,8 @@
-"""Functions of scores and masks in the kernels for gradients: P of modified scores, and what the scores themselves get.
+"""Functions of scores and masks in the gradient kernels: P of the modified scores, and the gradients of the scores.
 
-With t = score_mod(s) of a score s = scale Q K, P = 2^(log2(e) t - lse2) where a query sees a key and 0 where it does
-not, and s gets dS = P (dP - delta) t'(s). Both are computed score by score, when S and dP have arrived, into the
-registers in which these came.
+For t = score_mod(s) of a score s = scale Q K, P = 2^(log2(e) t - lse2) where a query sees a key, else 0. The gradient
+of s is dS = P (dP - delta) t'(s). Both are computed elementwise when S and dP are complete, and overwrite their
+registers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .attention_config import Attention
 
 @dataclass
 class At:
-    """Where a register of a fragment is: a query and a key, s32, which may be outside of the arrays."""
+    """The query and key of a fragment's register, s32; both may be out of bounds."""
 
     query: Register
     key: Register
@@ -30,9 +30,9 @@ class Modified:
     """The functions of a kernel.
 
     Args:
-        of: what the kernel is for; it has a function of scores, of masks, or both.
+        of: the attention problem; it has a function of scores, of masks, or both.
         call: the kernel's arguments.
-        batch: s32.
+        batch: index of the batch, s32.
     """
 
     def __init__(self, of: Attention, call: dict[str, Any], batch: Register) -> None:
@@ -47,10 +47,10 @@ class Modified:
         at: Callable[[int], At],
         delta: Callable[[int], Register] | None,
     ) -> None:
-        """Scores become t, or -inf where a query does not see a key; gradients (dP - delta) t'(s).
+        """Replace scores by t, or by -inf where a query does not see a key, and gradients by (dP - delta) t'(s).
 
-        head: s32; at, delta: of each register. Without `delta` gradients are not wanted. Places outside of the arrays
-        are moved to their edges for the functions; a query that does not exist sees nothing.
+        head: s32. at, delta: give the indices and delta of each register; without `delta`, no gradients are computed.
+        Indices out of bounds are clamped before the functions see them; a query that does not exist sees no key.
         """
         for index, score in enumerate(scores):
             place = at(index)
@@ -81,5 +81,5 @@ class Modified:
 
 
 def weighted(p: Register, gradient: Register) -> Register:
-    """P times what it is multiplied by: 0 where P is, whatever a function has made of a place that nobody sees."""
+    """P times a gradient; 0 where P is 0, even if a function gave inf or NaN for a masked score."""
     return ptx.select(p == 0.0, 0.0, p * gradient)
