@@ -1,4 +1,4 @@
-"""dK and dV: a block of keys and values stays in shared memory; tiles of queries and dO pass by, of all query heads.
+"""dK and dV: a block of keys and values stays in shared memory; tiles of queries and dO of all query heads stream past.
 
 Roles      producer    warpgroup 0, one thread      TMA of K and V once, then of Q, dO, lse2 and delta, tile by tile
            consumer    warpgroups 1, 2              64 keys each; dK and dV in registers
@@ -7,14 +7,14 @@ Memory     K, V        the CTA's keys, one stage; each consumer's rows become it
 Barriers   k.full           1 arrival + bytes of K and V              producer -> consumers, once
            q.full[s]        1 arrival + bytes of a tile               producer -> consumers
            q.empty[s]       1 arrival of each consumer                consumers -> producer
-           1, 2 (named)     a consumer's own warps: all have read lse2 and delta before one of them lets the stage go
-Timeline   of a consumer, while the other one multiplies
+           1, 2 (named)     the warps of one consumer: all have read lse2 and delta before one releases the stage
+Timeline   a consumer, while the other one multiplies
 
            Sᵀ = K Qᵀ | dPᵀ = V dOᵀ | Pᵀ, dSᵀ in registers | dV += Pᵀ dO | dK += dSᵀ Q
 
 Q and dO are loaded once and read twice: as n x k, and as k x n (`OperandTile.transposed`). lse2 and delta belong to the
-columns of Sᵀ; they come with the tile, and are read from shared memory where they are needed. Query heads that share
-a key head pass by one after the other, so that their sums have an order.
+columns of Sᵀ; they are loaded with the tile and read from shared memory where needed. Query heads that share a key head
+are processed one after the other, so their sums have a fixed order.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ from .attention_tiles import Sequence, Sequences
 
 @builder()
 def build(of: Attention, config: BackwardConfig | None = None, parts: str = "both") -> Kernel:
-    """dK (B, T, G, D) and dV (B, T, G, E) of Q, K, V, dO and of lse2 and delta (B, H, P); as the kernel for dQ.
+    """The kernel of dK (B, T, G, D) and dV (B, T, G, E), with the arguments of the dQ kernel.
 
-    parts: "both", "dK" or "dV": where a thread's registers do not hold both, each has a kernel.
+    parts: "both", "dK" or "dV": if a thread's registers do not hold both, each has its own kernel.
     """
     config = config or keys_config(of)
     chosen = config
@@ -113,8 +113,8 @@ def build(of: Attention, config: BackwardConfig | None = None, parts: str = "bot
 
 @dataclass
 class Own:
-    """Of a sequence that shares its arrays with others: where its keys, its queries and its part of lse2 and delta
-    begin, how many keys it has, the first of this CTA's, and what else is this CTA's."""
+    """A packed sequence: the first index of its keys, its queries and its lse2 and delta, its number of keys, and this
+    CTA's first key (`row`) and grid position."""
 
     key_begin: Register
     query_begin: Register
@@ -125,7 +125,7 @@ class Own:
 
     @classmethod
     def of(cls, sequence: Sequence, here: Here) -> Own:
-        """Of a sequence whose "queries" are keys, for its blocks are blocks of them."""
+        """Bounds of a sequence whose "queries" are keys, because its blocks are blocks of keys."""
         keys = sequence.query_end - sequence.query_begin
         sums = padded_begin(sequence.key_begin, sequence.number)
         return cls(sequence.query_begin, sequence.key_begin, keys, sums, sequence.row, here)
@@ -133,8 +133,8 @@ class Own:
 
 @dataclass
 class Place:
-    """A block of keys, and which tiles of queries see it: masked ones up to `clear`, whole ones up to `low`, masked
-    ones up to `end`. Numbers of tiles, s32. Query i sees keys i + first to i + last."""
+    """A block of keys, and the tiles of queries that see it: from `begin` masked, from `clear` full, from `low` to
+    `end` masked again. Tile indices are s32. Query i sees keys i + first to i + last."""
 
     row: Register
     kv_head: Register
@@ -151,7 +151,7 @@ class Place:
 
     @classmethod
     def here(cls, of: Attention, config: BackwardConfig, call: dict[str, Any], here: Here) -> Place:
-        """This CTA's."""
+        """The block of this CTA."""
         _, queries, heads, _ = call["Q"].shape
         group = heads // call["K"].shape[2]
         row = (here.block() * config.rows).view(s32)
@@ -162,7 +162,7 @@ class Place:
     def of_sequence(
         cls, of: Attention, config: BackwardConfig, call: dict[str, Any], sequence: Sequence, here: Here
     ) -> Place:  # fmt: skip
-        """This CTA's, of a sequence whose "queries" are keys, for its blocks are blocks of them."""
+        """The block of this CTA in a sequence whose "queries" are keys, because its blocks are blocks of keys."""
         group = call["Q"].shape[2] // call["K"].shape[2]
         keys, queries = sequence.query_end - sequence.query_begin, sequence.key_end - sequence.key_begin
         last, first = (call[name] + (keys - queries) if name in call else None for name in ("last", "first"))
@@ -177,7 +177,7 @@ class Place:
         edges: tuple[Register | None, Register | None], head: Callable[[], Register], batch: Callable[[], Register],
         group: Register,
     ) -> Place:  # fmt: skip
-        """Count the tiles of queries that see the keys from `row` on."""
+        """The block whose first key is `row`, with the range of query tiles that see it."""
         rows, tile, (last, first) = config.rows, config.tile, edges
         total = ((queries + (tile - 1)) // tile).view(s32)
         begin = clear = ptx.math.min(total, 0)
@@ -185,7 +185,7 @@ class Place:
         if last is not None:  # query i sees keys up to i + last
             begin = ptx.math.min(total, _tiles(row - last, tile))
             clear = ptx.math.min(total, _tiles(row - last + (rows - 1 + tile - 1), tile))
-        if first is not None:  # and from i + first on
+        if first is not None:  # and no keys before i + first
             end = ptx.math.min(total, _tiles(row - first + (rows - 1 + tile), tile))
             end = ptx.math.max(end, begin)
             clear = ptx.math.min(clear, end)
@@ -194,7 +194,7 @@ class Place:
 
 
 def _tiles(query: Register, size: int) -> Register:
-    """Whole tiles before a query, at least 0."""
+    """The number of full tiles before a query, at least 0."""
     return (ptx.math.max(query, 0).view(u32) // size).view(s32)
 
 
@@ -202,7 +202,7 @@ def load(
     config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline,
     vectors: dict[str, SharedArray], place: Place,
 ) -> None:  # fmt: skip
-    """The producer."""
+    """The producer: loads K and V once, then every tile of queries."""
     with fixed.produce(fixed.producer_state()) as stage:
         for name in ("k", "v"):
             row = place.row if place.own is None else place.row + place.own.key_begin
@@ -225,7 +225,7 @@ def load(
 
 
 def by_column(vector: SharedArray, state: State, fragment: Fragment) -> Iterator[tuple[int, Register]]:
-    """Each register of a fragment, and the element of a stage's vector that belongs to its column."""
+    """Yield each register's index in a fragment, with the element of a stage's vector for the register's column."""
     begin = (vector[state.index, 0] + fragment.column_of(0) * f32.bytes).register()
     for atom in range(0, len(fragment.registers), ACC_REGS):
         place = ptx.addr(begin, atom // ACC_REGS * ACC_ATOM_N * f32.bytes)
@@ -238,8 +238,8 @@ class Consumer:
     """A consumer: dK and dV of 64 keys of a block.
 
     Args:
-        parts: which of the two: "both", "dK" or "dV".
-        own: finds its sequence anew, at the end: registers are for sums meanwhile.
+        parts: gradients to compute: "both", "dK" or "dV".
+        own: finds the sequence again in the epilogue, because accumulators need the registers until then.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class Consumer:
         self.functions = Modified(of, call, place.batch.view(s32)) if modified(of) else None
 
     def run(self) -> None:
-        """All tiles of queries that see the block, of one query head after the other."""
+        """Process all tiles of queries that see the block, one query head after the other."""
         place, phases = self.place, self.phases()
         for member in ptx.range(place.group):
             head = (place.kv_head * place.group + member).view(s32) if self.functions is not None else None
@@ -279,15 +279,15 @@ class Consumer:
                 self.store(name, acc, memory)
 
     def phases(self) -> list[tuple[Register, Register, bool]]:
-        """Tiles of queries from and to, and whether they are masked."""
+        """Ranges of query tiles: first, end, and whether the range is masked."""
         place, of = self.place, self.of
-        if self.own is not None and (of.above or of.below):  # no register for where they begin
+        if self.own is not None and (of.above or of.below):  # no registers left for the ranges' bounds
             return [(place.begin, place.end, True)]
         return [*([(place.begin, place.clear, True)] if of.above else []), (place.clear, place.low, False),
                 *([(place.low, place.end, True)] if of.below else [])]  # fmt: skip
 
     def step(self, query: Register, masked: bool, head: Register | None) -> None:
-        """A tile of queries, from `query` on."""
+        """Process a tile of queries that starts at `query`."""
         self.multiply(self.ring.consumer_wait(self.state))
         ptx.wgmma.wait_group(1 if self.with_dk and self.functions is None else 0)
         if self.functions is not None:
@@ -305,13 +305,13 @@ class Consumer:
             self.differentiate()
             self.add(self.dk, self.ds.as_a(self.of.dtype), "q", self.of.depth)
         ptx.wgmma.wait_group(0)
-        ptx.fence.proxy_async_shared_cta()  # lse2 and delta were read by every thread; one of them tells the producer
+        ptx.fence.proxy_async_shared_cta()  # every thread has read lse2 and delta; one thread arrives for all
         ptx.bar.sync(1 + self.me, WARPGROUP)
         self.ring.consumer_release(self.state, leader=self.leader)
         self.ring.advance(self.state, branch=False)
 
     def multiply(self, stage: Any) -> None:
-        """Sᵀ = K Qᵀ and dPᵀ = V dOᵀ, a group of wgmmas each."""
+        """Issue Sᵀ = K Qᵀ and dPᵀ = V dOᵀ, one group of wgmmas each."""
         ptx.wgmma.fence()
         wgmma_block(self.scores, self.k.first_k(self.of.depth), stage.q.first_k(self.of.depth), accumulate=False)
         ptx.wgmma.commit_group()
@@ -321,7 +321,7 @@ class Consumer:
             ptx.wgmma.commit_group()
 
     def apply_functions(self, functions: Modified, query: Register, head: Register) -> None:
-        """The caller's functions, of Sᵀ and of what it gets."""
+        """Apply the caller's functions to Sᵀ and their derivatives to dPᵀ."""
         deltas = dict(by_column(self.vectors["delta"], self.state, self.ds)) if self.with_dk else {}
         functions.apply(
             self.scores, self.gradients, head,
@@ -330,7 +330,7 @@ class Consumer:
         )  # fmt: skip
 
     def hide(self, query: Register) -> None:
-        """-inf where a query does not see a key. Rows are keys here: query i sees key j where i >= j - last, and
+        """Set -inf where a query does not see a key. Rows are keys here: query i sees key j if i >= j - last and
         i <= j - first."""
         last, first = self.place.last, self.place.first
         stop = [reg.scalar(s32, init=self.config.tile)] * 2
@@ -339,7 +339,7 @@ class Consumer:
         self.s.keep_columns(stop, [row - last - query for row in self.keys] if last is not None else None)
 
     def differentiate(self) -> None:
-        """dSᵀ = Pᵀ (dPᵀ - delta), in the place of dPᵀ."""
+        """Overwrite dPᵀ with dSᵀ = Pᵀ (dPᵀ - delta)."""
         if self.functions is not None:
             for score, gradient in zip(self.scores, self.gradients, strict=True):
                 gradient.set(weighted(score, gradient))
@@ -348,13 +348,13 @@ class Consumer:
                 self.gradients[at].set(self.scores[at] * (self.gradients[at] - delta))
 
     def add(self, sums: RegisterArray, parts: list[Any], ring: str, columns: int) -> None:
-        """dV += Pᵀ dO, or dK += dSᵀ Q: a group of wgmmas."""
+        """Issue dV += Pᵀ dO or dK += dSᵀ Q, one group of wgmmas."""
         ptx.wgmma.fence()
         wgmma_block(sums, parts, self.turned[ring][self.state.index].rows(0, columns))
         ptx.wgmma.commit_group()
 
     def store(self, name: str, acc: RegisterArray, memory: TileSlice) -> None:
-        """64 rows of dK or dV, through the memory of their keys or values."""
+        """Store 64 rows of dK or dV through the shared memory of their keys or values."""
         call, place = self.call, self.place
         store, heads = WholeStore(call[name], 1 + self.me), call["K"].shape[2]
         if self.own is None:
