@@ -1,4 +1,4 @@
-"""dQ: a block of queries and their dO stay in shared memory; tiles of keys and values pass by.
+"""dQ: a block of queries and their dO stay in shared memory; tiles of keys and values stream past.
 
 Roles      producer    warpgroup 0, one thread      TMA of Q and dO once, then of K and V, tile by tile
            consumer    warpgroups 1, 2              64 queries each; dQ, lse2 and delta in registers
@@ -7,10 +7,10 @@ Memory     Q, dO       the CTA's queries, one stage; each consumer's rows of Q b
 Barriers   q.full           1 arrival + bytes of Q and dO             producer -> consumers, once
            k.full[s]        1 arrival + bytes of a tile               producer -> consumers
            k.empty[s]       1 arrival of each consumer                consumers -> producer
-           1, 2 (named)     a consumer's own warps, around its store of dQ
-Timeline   of a consumer, while the other one multiplies
+           1, 2 (named)     the warps of one consumer, around its store of dQ
+Timeline   a consumer, while the other one multiplies
 
-           S = Q Kᵀ | dP = dO Vᵀ | P, dS in registers | dQ += dS K, under the next S
+           S = Q Kᵀ | dP = dO Vᵀ | P, dS in registers | dQ += dS K
 
 K is loaded once and read twice: as n x k for S, and as k x n for dQ (`OperandTile.transposed`).
 """
@@ -48,9 +48,9 @@ from .attention_tiles import Block, Blocks
 
 @builder()
 def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
-    """dQ (B, S, H, D) of Q, K, V, dO and of lse2 and delta (B, H, P).
+    """The kernel of dQ (B, S, H, D) of Q, K, V, dO and of lse2 and delta (B, H, P).
 
-    `scale` is log2(e) times that of the scores, `factor` that of the scores; else as the forward kernel.
+    `factor` is the scale of the scores and `scale` is log2(e) times it; other scalars are those of the forward kernel.
     """
     config = config or queries_config(of)
     chosen = config
@@ -105,7 +105,7 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
 
 
 def load(config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline, block: Block) -> None:
-    """The producer."""
+    """The producer: loads Q and dO once, then every tile of keys and values."""
     with fixed.produce(fixed.producer_state()) as stage:
         for name, array in (("q", "Q"), ("o", "dO")):
             at = (0, block.head, from_(block.query_begin, block.row), block.batch)
@@ -123,7 +123,7 @@ class Consumer:
     """A consumer: dQ of 64 queries of a block.
 
     Args:
-        sums: where the block's sequence begins in lse2 and delta; None where each has its own batch.
+        sums: first index of the block's sequence in lse2 and delta; None if each sequence has its own batch.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Consumer:
         self.q, self.o = (held.tiles[name].rows(QUERY_ROWS * me, QUERY_ROWS) for name in ("q", "o"))
 
     def load_sums(self, sums: Register | None) -> tuple[list[Register], ...]:
-        """lse2 and delta of this thread's two rows."""
+        """Load lse2 and delta of this thread's two rows."""
         block, call = self.block, self.call
         line = (block.batch * call["Q"].shape[2] + block.head).to(u64) * call["delta"].shape[2]
         line = line if sums is None else line + sums
@@ -155,7 +155,7 @@ class Consumer:
         )
 
     def run(self) -> None:
-        """All tiles of keys that the block sees."""
+        """Process all tiles of keys that the block sees."""
         block = self.block
         start = block.start.copy()
         for count, masked in ((block.above + 1, True), (block.full, False), (block.low, True)):
@@ -167,7 +167,7 @@ class Consumer:
         self.finish()
 
     def step(self, start: Register, masked: bool) -> None:
-        """A tile of keys, from `start` on."""
+        """Process a tile of keys that starts at `start`."""
         stage = self.ring.consumer_wait(self.state)
         self.multiply(stage)
         ptx.wgmma.wait_group(0 if self.functions else 1)
@@ -185,7 +185,7 @@ class Consumer:
         self.accumulate.set(True)
 
     def multiply(self, stage: Any) -> None:
-        """S = Q Kᵀ and dP = dO Vᵀ, a group of wgmmas each."""
+        """Issue S = Q Kᵀ and dP = dO Vᵀ, one group of wgmmas each."""
         ptx.wgmma.fence()
         wgmma_block(self.scores, self.q.first_k(self.of.depth), stage.k.first_k(self.of.depth), accumulate=False)
         ptx.wgmma.commit_group()
@@ -193,7 +193,7 @@ class Consumer:
         ptx.wgmma.commit_group()
 
     def apply_functions(self, functions: Modified, start: Register) -> None:
-        """The caller's functions, of S and of what it gets."""
+        """Apply the caller's functions to S and their derivatives to dP."""
         functions.apply(
             self.scores, self.gradients, self.block.head.view(s32),
             lambda index: At(self.rows[half_of(index)], self.s.column_of(index).view(s32) + start),
@@ -201,7 +201,7 @@ class Consumer:
         )  # fmt: skip
 
     def hide(self, start: Register) -> None:
-        """-inf where a query does not see a key."""
+        """Set -inf where a query does not see a key."""
         block = self.block
         stop = [block.keys] * 2
         if block.last is not None:
@@ -210,7 +210,7 @@ class Consumer:
         self.s.keep_columns([bound - start for bound in stop], begin)
 
     def differentiate(self) -> None:
-        """dS = P (dP - delta), in the place of P."""
+        """Overwrite P with dS = P (dP - delta)."""
         for index, (score, gradient) in enumerate(zip(self.scores, self.gradients, strict=True)):
             if self.functions is not None:
                 score.set(weighted(score, gradient))
@@ -218,7 +218,7 @@ class Consumer:
                 score.set(score * (gradient - self.delta[half_of(index)]))
 
     def add_keys(self) -> None:
-        """dQ += dS K; the product is complete."""
+        """Compute dQ += dS K and wait for it."""
         weights = self.s.as_a(self.of.dtype)
         ptx.wgmma.fence()
         keys = self.turned[self.state.index].rows(0, self.of.depth)
@@ -227,7 +227,7 @@ class Consumer:
         ptx.wgmma.wait_group(0)
 
     def finish(self) -> None:
-        """dQ to memory, through that of its queries."""
+        """Store dQ through the shared memory of its queries."""
         block, result = self.block, self.result
         result.scale_rows([self.call["factor"]] * 2)
         row = from_(block.query_begin, self.first)
