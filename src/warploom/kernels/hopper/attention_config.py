@@ -1,11 +1,11 @@
-"""What an attention kernel is for (`Attention`) and how it is tiled (`Config`), by arithmetic alone.
+"""The problem an attention kernel solves (`Attention`) and its tiling (`Config`), with their register and memory use.
 
-A consumer warpgroup holds, of 64 queries: S in keys / 2 registers of a thread, O in value_dim / 2, P twice in keys / 4.
-Shared memory holds the queries (`query_slots` blocks, in which O leaves again), and rings of keys and of values.
+Each thread of a consumer warpgroup (64 queries) holds S in keys / 2 registers, O in value_dim / 2 and P twice in
+keys / 4. Shared memory holds `query_slots` blocks of queries, also used to store O, and rings of keys and of values.
 
-Of eight bits P takes keys / 8 registers, twice, and a product of P and V has `apart` / 2 of its own before O: sums of
-such products keep 13 bits, in which a term is lost among thousands of its size. O, which is wider than the queries,
-has its own shared memory, and so have the values that a wgmma can read: keys next to each other.
+In 8 bits, P takes keys / 8 registers, twice. P V has `apart` / 2 registers of its own before it is added to O: wgmma's
+accumulator keeps 13 bits, in which one term is lost among thousands of its size. O is wider than the queries, so it
+has its own shared memory. So have the transposed values, with keys contiguous as wgmma requires.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from .description import SHARED_BYTES
 QUERY_ROWS = 64
 """Queries of a consumer warpgroup."""
 PANEL_BYTES = 128
-"""Of a row of a panel in shared memory: tiles are padded to whole ones, with zeros by TMA."""
+"""Bytes of a panel's row in shared memory. Tiles are padded to whole panels; TMA fills the padding with zeros."""
 PANEL = PANEL_BYTES // 2
-"""The same in 16-bit elements."""
+"""16-bit elements of a panel's row."""
 STEP_BYTES = 32
-"""Of k of one wgmma: to which the products are padded."""
+"""Bytes along k of one wgmma; products are padded to multiples of this."""
 REGISTERS = {1: (24, 240, 240), 2: (24, 240, 168), 3: (32, 160, 128)}
-"""Registers of a thread by number of consumers: of the producer, of a consumer, at launch."""
+"""Registers per thread by number of consumers: of the producer, of a consumer, at launch."""
 TURNERS = 3
-"""Warps of the producer's warpgroup that transpose values, where they have to be."""
+"""Warps of the producer's warpgroup that transpose values, if needed."""
 L2_BYTES = 32 << 20
-"""Keys and values that a section of heads may have, so that they stay in the L2 cache of an H100 or H200."""
+"""Most bytes of keys and values in a section of heads, so that they stay in the L2 cache of an H100 or H200."""
 MOST_SEQUENCES = 512
-"""Sequences of one launch that have different lengths: their blocks are added up in shared memory."""
+"""Most sequences of different lengths in one launch: their block counts are added up in shared memory."""
 RESERVE_BYTES = 2200
-"""Of it what is left for barriers and for the alignment of tiles."""
+"""Shared memory reserved for barriers and for the alignment of tiles."""
 
 
 def _up(value: int, to: int) -> int:
@@ -45,7 +45,7 @@ def _up(value: int, to: int) -> int:
 
 
 class Padded:
-    """What head dimensions become in shared memory and in products."""
+    """Head dimensions as padded in shared memory and in products."""
 
     dtype: DType
     head_dim: int
@@ -53,12 +53,12 @@ class Padded:
 
     @property
     def cached(self) -> DType:
-        """Of K and V in memory."""
+        """The type of K and V in memory."""
         return self.dtype
 
     @property
     def result(self) -> DType:
-        """Of O."""
+        """The type of O."""
         return self.dtype
 
     @property
@@ -68,7 +68,7 @@ class Padded:
 
     @property
     def step(self) -> int:
-        """Columns of K and V of which products take whole multiples."""
+        """Columns of K and V to whose multiples products are padded."""
         return STEP_BYTES // self.cached.bytes
 
     @property
@@ -94,20 +94,20 @@ class Padded:
 
 @dataclass(frozen=True)
 class Attention(Padded):
-    """What is in the text of a kernel; lengths, strides and numbers are not.
+    """The properties compiled into a kernel; lengths, strides and scalars are run-time arguments.
 
     Attributes:
-        dtype: of Q, K, V and P: bf16, f16 or e4m3.
-        head_dim: of Q and K.
-        value_dim: of V and O.
-        scaled: of e4m3: each head of Q, of K and of V has a factor; else V has one for all.
-        above: keys are masked from a diagonal on: causal, or a window with a right edge.
-        below: keys are masked before a diagonal: a window with a left edge.
+        dtype: type of Q, K, V and P: bf16, f16 or e4m3.
+        head_dim: columns of Q and K.
+        value_dim: columns of V and O.
+        scaled: e4m3 only: each head of Q, of K and of V has a scale factor; else V has one factor for all.
+        above: keys beyond a diagonal are masked: causal, or a window with a right edge.
+        below: keys before a diagonal are masked: a window with a left edge.
         softcap: scores s become cap tanh(s / cap).
-        sinks: a score of each head that takes part in every row's sum and has no value.
-        varlen: sequences of different lengths, one after the other in arrays of one batch.
+        sinks: each head has one more score, which is added to every row's sum and has no value.
+        varlen: sequences of different lengths, packed in arrays of one batch.
         score_mod, mask_mod: functions of scores and of masks (`attention_functions.Function`).
-        lists: which tiles of keys a block of queries sees is told by lists; `mask_mod` is for tiles seen in part.
+        lists: lists say which tiles of keys a block of queries sees; `mask_mod` applies to partly visible tiles.
     """
 
     dtype: DType = bf16
@@ -125,7 +125,7 @@ class Attention(Padded):
 
     @property
     def narrow(self) -> bool:
-        """Whether Q, K, V and P are of eight bits."""
+        """True if Q, K, V and P have 8 bits."""
         return self.dtype is e4m3
 
     @property
@@ -134,30 +134,30 @@ class Attention(Padded):
 
     @property
     def query_columns(self) -> int:
-        """Columns of a block of queries in shared memory, where O of the same type fits, too."""
+        """Columns of a block of queries in shared memory, wide enough for O if it has the same type."""
         return self.key_columns if self.narrow else max(self.key_columns, self.value_columns)
 
     @property
     def out_columns(self) -> int:
-        """Columns of O in shared memory of its own."""
+        """Columns of O in its own shared memory."""
         return _up(self.value_dim, PANEL)
 
 
 @dataclass(frozen=True)
 class Config(Configuration):
-    """How a kernel is tiled.
+    """The tiling of an attention kernel.
 
     Attributes:
-        keys: of a tile.
-        consumers: warpgroups, with 64 queries each.
-        key_stages, value_stages: of the two rings; that of transposed values has as many.
-        query_slots: 2 to begin the next block of queries under the end of the last one.
-        guarded: the softmax that keeps a row's first maximum; else the exact one.
-        ordered: consumers take turns in issuing products.
-        apart: columns of P V that are multiplied into registers of their own and added to O in f32, for eight bits; 0:
-            O itself is the accumulator, and loses what thousands of keys add to it.
-        renewed: a tile that is computed again raises every maximum that it can; else only those that it raises by
-            more than `attention_softmax.growth`, and rows just below that have the next tile computed again, too.
+        keys: keys per tile.
+        consumers: consumer warpgroups, with 64 queries each.
+        key_stages, value_stages: stages of the two rings; the ring of transposed values has `value_stages`.
+        query_slots: 2 to overlap the start of the next block of queries with this block's epilogue.
+        guarded: use the softmax that keeps a row's first maximum; else the exact one.
+        ordered: consumers take turns issuing products.
+        apart: for 8 bits, columns of P V that are accumulated in separate registers and then added to O in f32. 0: O
+            itself is the accumulator, and loses precision over thousands of keys.
+        renewed: a recomputed tile raises every maximum that it exceeds. Else it raises only maxima that it exceeds by
+            more than `attention_softmax.growth`, and rows just below that threshold cause another recomputation.
     """
 
     keys: int = 128
@@ -173,7 +173,7 @@ class Config(Configuration):
     family: ClassVar[str] = "attention"
 
     def check(self, of: Attention) -> None:
-        """Raise ArgumentError where no kernel can be built of it, whatever memory and registers there are."""
+        """Raise ArgumentError if no kernel can be built, regardless of memory and registers."""
         numbers = {
             "keys": 1,
             "consumers": 1,
@@ -194,11 +194,11 @@ class Config(Configuration):
 
     @property
     def rows(self) -> int:
-        """Queries of a CTA."""
+        """Queries per CTA."""
         return QUERY_ROWS * self.consumers
 
     def shared_bytes(self, of: Attention) -> int:
-        """Shared memory of the tiles."""
+        """Bytes of shared memory for the tiles."""
         queries = self.query_slots * self.rows * of.query_columns
         rings = self.key_stages * of.key_columns + self.value_stages * of.value_columns
         counted = 4 * (MOST_SEQUENCES + 1) if of.varlen else 0
@@ -208,18 +208,18 @@ class Config(Configuration):
 
     @property
     def turned_keys(self) -> int:
-        """Keys of a tile of transposed values in shared memory: whole panels, or whole halves of narrower ones."""
+        """Keys per tile of transposed values in shared memory, padded to whole panels of 128 or 64 bytes."""
         half = PANEL_BYTES // 2
         return _up(self.keys, half if self.keys % PANEL_BYTES == half else PANEL_BYTES)
 
     def accumulators(self, of: Attention) -> int:
-        """Registers of a thread for S, O, two P, and products apart from O."""
+        """Registers per thread for S, O, two copies of P, and the separate product (`apart`)."""
         return self.keys // 2 + self.keys * of.dtype.bytes // 4 + (of.columns + self.apart) // 2
 
 
 @dataclass(frozen=True)
 class OnePerSm:
-    """The grid rule: a CTA on each multiprocessor, or fewer where there are fewer blocks of `rows` queries."""
+    """The grid rule: one CTA per multiprocessor, but at most one per block of `rows` queries."""
 
     rows: int
 
@@ -232,7 +232,7 @@ class OnePerSm:
 def default(of: Attention, block: tuple[int, int] | None = None) -> Config:
     """The configuration for a head dimension, with as many stages as fit.
 
-    block: queries and keys of a block of a mask; where they are multiples of 64, tiles are whole parts of it.
+    block: queries and keys of a mask's block; if both are multiples of 64, a block is a whole number of tiles.
     """
     chosen = _widest(of)
     if block is not None and not any(size % QUERY_ROWS for size in block):
@@ -271,10 +271,10 @@ def _narrow(of: Attention) -> Config:
 
 
 def section(of: Attention, causal: bool, length: int, heads: int, kv_heads: int) -> int:
-    """Heads whose blocks are computed next to each other, the longest first.
+    """The number of heads whose blocks are interleaved, longest first.
 
-    Where all blocks are equally long one head after the other is best; else as many as have their keys and values in
-    the L2 cache together.
+    If all blocks are equally long, it is best to compute one head after the other. Otherwise take as many heads as
+    have keys and values that fit the L2 cache together.
     """
     if not causal:
         return 1
