@@ -1,7 +1,7 @@
-"""Numbers that functions of scores and masks make out of a value: `b.new_ones((), dtype=torch.bool)`, torch.zeros_like.
+"""Constants that functions of scores and masks make from a value: `b.new_ones((), dtype=torch.bool)`, torch.zeros_like.
 
-torch's own `and_masks`, `or_masks` and `noop_mask` begin with one. A value is a tensor without dimensions, on no device
-in particular.
+torch's own `and_masks`, `or_masks` and `noop_mask` start from such a constant. A value acts as a tensor without
+dimensions; its device is ignored.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ def _kind(x: Value) -> str:
 
 
 def _like(x: Any, number: Any, *, dtype: Any = None, **_: Any) -> Value:
-    """A number of a value's type, or of `dtype`, as torch's full_like makes it."""
+    """A constant of the value's type, or of `dtype`, like torch.full_like."""
     return converted(Value.of(number), _kind(Value.of(x)) if dtype is None else dtype)
 
 
 def _new(x: Value, size: Any, number: Any, **named: Any) -> Value:
-    """The same as new_full makes it."""
+    """A constant, like torch.Tensor.new_full."""
     if isinstance(size, int) or len(size):
         raise trace_error("a value inside the kernel has no dimensions", "size ()", repr(size))
     return _like(x, number, **named)
