@@ -1,7 +1,7 @@
 """A consumer of the attention kernel: S, its softmax and O of 64 queries, one tile of keys after the other.
 
-In flight at one time are S of a tile and the P V of the tile before. What keeps ptxas from moving the exponentials
-behind a wait stands where it does: the guard's vote, and the loop that waits for the next values.
+S of a tile and P V of the previous tile are in flight at the same time. The guard's vote and the loop that waits for
+the next values are placed so that ptxas cannot sink the exponentials below a wait.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Arguments:
 
 
 def function_arrays(of: Attention) -> dict[str, Tile]:
-    """What the functions of scores and masks capture, by name."""
+    """The arrays that the functions of scores and masks capture, by name."""
     found: dict[str, Tile] = {}
     for name, function in (("score", of.score_mod), ("mask", of.mask_mod)):
         for number, (size, dtype) in enumerate(function.sizes() if function is not None else ()):
@@ -66,7 +66,7 @@ def function_arrays(of: Attention) -> dict[str, Tile]:
 
 @dataclass
 class Shared:
-    """The rings; of eight bits also that of transposed values, and where O leaves."""
+    """The rings; in 8 bits also the ring of transposed values and the buffer through which O is stored."""
 
     queries: TmaPipeline
     keys: TmaPipeline
@@ -94,7 +94,7 @@ class Consumer:
         self.apart = wgmma_accumulators(QUERY_ROWS, config.apart)[0] if config.apart else None
         self.p = [reg.array(b32, config.keys * of.dtype.bytes // 8) for _ in range(2)]
         self.scale, self.inner, self.v_factor = call.scale, call.inner, call.v_factor
-        if of.scaled:  # a block's own
+        if of.scaled:  # changes with each block
             self.v_factor = reg.scalar(f32)
             if call.inner is None:
                 self.scale = reg.scalar(f32)
@@ -108,7 +108,7 @@ class Consumer:
             self.turns = OrderedBarrier(1 + config.consumers, config.consumers)
 
     def run(self) -> None:
-        """All blocks that the queue gives to this CTA."""
+        """Compute all blocks that the queue gives to this CTA."""
         state, early = self.queue.consumer_state(), self.config.query_slots > 1
         if self.turns:
             self.turns.begin(self.me)
@@ -140,13 +140,13 @@ class Consumer:
     # -- products ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Wait for the queries and the first keys of a block, and begin their product."""
+        """Wait for the queries and the first keys of a block, and issue their product."""
         self.queries.wait(self.at_q)
         self.keys.wait(self.at_k)
         self.multiply_keys()
 
     def multiply_keys(self) -> None:
-        """S = Q Kᵀ of the tile of keys that has arrived; a group of wgmmas."""
+        """Issue S = Q Kᵀ for the tile of keys that has arrived, as one group of wgmmas."""
         query = self.queries.stage(self.at_q).q.rows(QUERY_ROWS * self.me, QUERY_ROWS)
         ptx.wgmma.fence()
         keys = self.keys.stage(self.at_k).k
@@ -154,7 +154,7 @@ class Consumer:
         ptx.wgmma.commit_group()
 
     def add_values(self, p: RegisterArray) -> None:
-        """O += P V of the tile of values that has arrived, or the first part of it, apart; a group of wgmmas."""
+        """Issue O += P V for the tile of values that has arrived, or the first columns of `apart`, as one group."""
         ptx.wgmma.fence()
         parts = [p[4 * step : 4 * step + 4] for step in range(len(p) // 4)]
         if self.apart is not None:
@@ -166,7 +166,7 @@ class Consumer:
         ptx.wgmma.commit_group()
 
     def add_up(self, p: RegisterArray, stage: Register, *, last: bool = False) -> None:
-        """O += the product that was multiplied apart and is complete; then its other parts, one after the other."""
+        """Add the complete product in `apart` to O; then compute and add its other columns, a part at a time."""
         if self.apart is None:
             return
         parts = [p[4 * step : 4 * step + 4] for step in range(len(p) // 4)]
@@ -190,7 +190,7 @@ class Consumer:
     # -- a block -----------------------------------------------------------------------------------------------------
 
     def all_but_last_values(self, block: Block) -> None:
-        """All tiles of a block; P of the last one is left in `p[0]`, its values are waited for."""
+        """All of a block but its last P V: P of the last tile is left in `p[0]`, and its values have arrived."""
         if self.of.scaled:
             self.load_scales(block)
         ptx.wgmma.wait_group(0)
@@ -222,7 +222,7 @@ class Consumer:
                 self.single(block, start, masked=True)
 
     def single(self, block: Block, start: Register, *, masked: bool = False) -> None:
-        """A step whose P is in `p[0]` before and after."""
+        """One step, with P in `p[0]` before and after it."""
         self.step(block, start, self.p[0], self.p[1], masked=masked)
         for to, came in zip(self.p[0], self.p[1], strict=True):
             to.set(came)
@@ -230,7 +230,7 @@ class Consumer:
     def step(
         self, block: Block, start: Register, p: RegisterArray, following: RegisterArray, *, masked: bool = False
     ) -> None:
-        """S of the tile at `start`, and the product of the P before; P of this one is left in `following`."""
+        """S of the tile at `start` and P V of the previous tile; this tile's P is left in `following`."""
         some = masked or (self.of.mask_mod is not None and not self.of.lists)  # some scores may be -inf
         if self.turns:
             self.turns.wait(self.me)
@@ -253,7 +253,7 @@ class Consumer:
         self.accumulate.set(True)
 
     def modify(self, block: Block, start: Register, *, masked: bool) -> None:
-        """Scores as they go into the softmax: capped, and -inf where a query does not see a key."""
+        """Modify the scores before the softmax: apply the softcap and set -inf where a query does not see a key."""
         mask_mod = self.of.mask_mod if masked or not self.of.lists else None
         if self.of.softcap and self.inner is not None:
             for score in self.scores:
@@ -272,7 +272,7 @@ class Consumer:
         self.softmax.scores.keep_columns([bound - start for bound in stop], from_)
 
     def apply_functions(self, block: Block, start: Register, mask_mod: Any) -> None:
-        """The caller's functions of each score and its place; places outside of the arrays are moved to their edges."""
+        """Apply the caller's functions to each score; indices outside the arrays are clamped to their edges."""
         score_mod = self.of.score_mod
         handles = self.call.functions
         of_score = [handle for name, handle in handles.items() if name.startswith("score")]
@@ -292,7 +292,7 @@ class Consumer:
                 score.set(ptx.select(seen, score, float("-inf")))
 
     def finish(self, block: Block, slot: State) -> None:
-        """O over the sums of P, and the logarithms of the sums, to memory; the queries' slot is free then."""
+        """Store O divided by the sums of P, and the logarithms of the sums; then release the queries' slot."""
         sink = None
         if self.call.sinks is not None:
             place = self.call.sinks.pointer() + block.head.to(u64) * f32.bytes
@@ -316,7 +316,7 @@ class Consumer:
 
         if not self.of.varlen:
             whole()
-        else:  # rows after the end of a sequence are the next one's
+        else:  # rows after the end of a sequence belong to the next sequence
             with ptx.if_(first + QUERY_ROWS <= block.queries):
                 whole()
             with ptx.else_():
@@ -324,7 +324,7 @@ class Consumer:
         self.queries.consumer_release(slot, leader=self.leader)
 
     def load_scales(self, block: Block) -> None:
-        """The factors of a block's heads: those of Q and K go into the scores' scale, V's into O."""
+        """Load the factors of a block's heads: those of Q and K are multiplied into the scores' scale, V's into O."""
         of_q, of_k, of_v = self.call.q_scale, self.call.k_scale, self.call.v_scale
         assert of_q is not None and of_k is not None and of_v is not None and self.v_factor is not None
         q, k, v = (
@@ -339,7 +339,7 @@ class Consumer:
         self.v_factor.set(v)
 
     def store_logarithms(self, block: Block, first: Register, logarithms: list[Register]) -> None:
-        """By the first lane of each quad, for rows that exist."""
+        """Store the logarithms of existing rows, with the first lane of each quad."""
         one: Predicate = (ptx.special.tid.x() & 3) == 0
         line = (block.batch * self.blocks.heads + block.head).to(u64) * self.blocks.queries
         for row, value in zip(self.out_rows.rows, logarithms, strict=True):
@@ -348,7 +348,7 @@ class Consumer:
             ptx.store(ptx.addr(place), value, pred=one & (here < block.queries))
 
     def store_some(self, block: Block, first: Register) -> None:
-        """The rows of O that are the sequence's own, two columns at a time."""
+        """Store the rows of O that belong to the sequence, two columns at a time."""
         rows = Rows(first, block.query_begin, block.queries, block.head, self.blocks.heads)
         store_rows(self.call.O, self.out_rows, rows, self.of.value_dim)
         ptx.bar.sync(self.store.barrier, WARPGROUP)
