@@ -1,19 +1,19 @@
-"""Decode attention: few queries, long K and V, which are read once, as fast as memory gives them.
+"""Decode attention: few queries and long K and V, which are read once, at the rate of memory.
 
-Idea       Nothing counts but the bytes of K and V. All shared memory is stages on their way, and each CTA has an equal
-           share of all tiles of all sequences (`attention_decode_work`), so that all end together. The rows of a key
-           head, its query heads of all queries, fit the 16 rows of mma.sync: wgmma's 64 would be a quarter full.
-Roles      producer   the last warp: TMA of a tile's keys and values; of pages one lane for each page's part
-           consumer   4 warps, or 8 for 17 to 32 rows: 16 rows with 16 keys of each tile each (`attention_decode_warp`)
+Idea       Time is the bytes of K and V. All shared memory holds stages in flight, and each CTA gets an equal share of
+           all tiles of all sequences (`attention_decode_work`), so all CTAs finish together. The rows of a key head
+           (its query heads, for all queries) fit the 16 rows of mma.sync; they would fill a quarter of wgmma's 64.
+Roles      producer   the last warps: TMA of a tile's keys and values; paged: one lane per part of a page
+           consumer   4 warps, or 8 for 17 to 32 rows: each multiplies 16 rows by 16 keys (`attention_decode_warp`)
 
-               producer   [lengths] wait [tile][tile][tile] ...            always a ring ahead, also into the next head
+               producer   [lengths] wait [tile][tile][tile] ...            up to a ring ahead, also into the next head
                consumer   [lengths] wait [Q][tile][tile] ... [meet, store or share] [Q][tile] ...
 
-           wait: griddepcontrol.wait, until the kernel before has ended and what it wrote can be read.
+           wait: griddepcontrol.wait, until the previous kernel has ended and its writes are visible.
 Barriers   full[s]    1 arrival + bytes of a tile            producer -> consumers
            empty[s]   1 arrival for each consumer warp       consumers -> producer
-           bar 0      all threads: the barriers and the count of tiles are there
-           bar 1      the consumers, around what they exchange (`attention_decode_combine`)
+           bar 0      all threads: the barriers and the count of tiles are ready
+           bar 1      the consumers, around their exchange (`attention_decode_combine`)
 Limits     1 to 16 queries, 1024 sequences, head dimensions in multiples of 8 up to 256; pages of any size
 """
 
@@ -44,10 +44,10 @@ from .attention_decode_work import Segment, Work
 def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa: B008 - frozen
     """The kernel: O (B, R, H, value_dim) and LSE (B, H, R) of Q (B, R, H, D) and of K and V.
 
-    K (N, T, G, D) and V (N, T, G, value_dim), where N is B and T what there is room for; or, paged, N pages of T keys,
-    and `table` (B, W) s32, the pages of each sequence in order. `lengths` (B,) s32: keys of each sequence.
-    With `of.scaled`, `k_scale` and `v_scale` (B, G) f32; with `of.narrow` alone, the number `v_factor`.
-    Numbers: `scale`, `inner` as `attention.build` has them; `causal` 1 if a query sees a key less than the next one,
+    K is (N, T, G, D) and V (N, T, G, value_dim), where N is B and T the capacity. If paged, they are N pages of T keys,
+    and `table` (B, W) s32 lists the pages of each sequence in order. `lengths` (B,) s32: keys of each sequence.
+    With `of.scaled`, `k_scale` and `v_scale` (B, G) f32; with `of.narrow` alone, the scalar `v_factor`.
+    Scalars: `scale`, `inner` as in `attention.build`; `causal` 1 if each query sees one key less than the next query,
     else 0; `left`: keys that a query sees before its own.
     """
     config.check(of=of)
@@ -139,7 +139,7 @@ def load(
     config: DecodeConfig, work: Work, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle, table: ArrayHandle | None,
     me: int = 0,
 ) -> None:  # fmt: skip
-    """A producer's warp, `me` of `config.loaders`: its boxes tile by tile, whatever they belong to."""
+    """Producer warp `me` of `config.loaders`: loads its boxes tile by tile, across heads and sequences."""
     lane, state, policy = ptx.special.tid.x() & (WARP - 1), ring.producer_state(), read_once()
     boxes = [(array, name, box) for array, name in ((K, "k"), (V, "v")) for box in ring.tiles[name].layout.boxes]
     across = min(config.loaders, len(boxes))
@@ -182,7 +182,7 @@ def load(
 def prefetch(
     config: DecodeConfig, work: Work, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle, table: ArrayHandle | None
 ) -> None:  # fmt: skip
-    """Bring the first tiles of a CTA into L2, as many as a ring has: by one lane, before the kernel in front ends."""
+    """Prefetch a CTA's first tiles, at most a ring's worth, into L2 with one lane, before the previous kernel ends."""
     with ptx.if_(ptx.special.tid.x() % WARP == 0):
         for segment in work.segments(only_first=True):
             key, stage = segment.start.copy(), ring.stage(ring.producer_state())
@@ -195,7 +195,7 @@ def prefetch(
 
 @dataclass
 class Copy:
-    """What a lane copies of a tile: its number there, and where it comes from."""
+    """A lane's copy: its number in the tile and its source."""
 
     number: Register
     block: Register
@@ -203,14 +203,14 @@ class Copy:
 
 
 def of_lane(copies: Sequence[Copy], all_: int) -> Iterator[Copy]:
-    """Those that are there, found before."""
+    """Yield the copies whose number is less than `all_`."""
     for copy in copies:
         with ptx.if_(copy.number < all_):
             yield copy
 
 
 def place(K: ArrayHandle, table: ArrayHandle | None, segment: Segment, key: Register) -> tuple[Register, Register]:
-    """Block and row of a key in memory. A page behind a sequence's end is one that does not exist: TMA gives zeros."""
+    """Block and row of a key in memory. Beyond a sequence's end the block is out of bounds: TMA gives zeros."""
     if table is None:
         return segment.sequence, key
     pages, size, _, _ = K.shape
