@@ -1,12 +1,12 @@
-"""Sums of several warps, and of several CTAs, become one: each is O, normalised, and the logarithm of its sum.
+"""Combine partial results of warps and of CTAs: each is a normalised O and the logarithm of its sum (LSE).
 
     O = sum of w O_part, w = exp(LSE_part - LSE), LSE = log sum of exp(LSE_part)          in the order of the parts
 
-warps   meet in shared memory, some columns of O in a round; each thread adds up 4 columns of some rows.
-CTAs    meet in global memory. Each writes its part and counts itself; the last to count reads all of them, several at
-        a time, for their latency is all that this costs. The counter wraps to 0, ready for the next launch.
+warps   exchange parts in shared memory, some columns of O at a time; each thread adds up 4 columns of some rows.
+CTAs    exchange parts in global memory. Each writes its part and increments a counter. The last to arrive reads all
+        parts, several at a time to hide latency, the only cost. The counter wraps to 0, ready for the next launch.
 
-A part whose rows have seen no key has -inf as its logarithm, and weighs nothing.
+A part whose rows have seen no key has LSE -inf and weight 0.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ VECTOR = 4
 
 @dataclass
 class Item:
-    """Four columns of a row that a thread adds up.
+    """Four columns of a row that one thread adds up.
 
     Attributes:
-        row: in the CTA.
-        column: of O.
-        here: whether there is such a row and column.
+        row: index of the row in the CTA.
+        column: first column of O.
+        here: true if the row and the column exist.
     """
 
     row: Register
@@ -52,10 +52,10 @@ class Combine:
     """See the module's docstring.
 
     Args:
-        of, config, work: the kernel's.
+        of, config, work: the kernel's problem, configuration and work.
         workspace: f32, 2 `config.block_elements(of)` for each CTA.
         counters: u32, one for each key head and chunk of rows of each sequence; 0 before and after every launch.
-        out: where rows of O are.
+        out: addresses of the rows of O.
         lse: (B, H, R) f32.
         sinks: (H,) f32, or None.
     """
@@ -72,11 +72,11 @@ class Combine:
         self.threads = WARP * config.warps
 
     def meet(self) -> None:
-        """All warps that multiply."""
+        """Synchronise all consumer warps."""
         ptx.bar.sync(BARRIER, self.threads)
 
     def run(self, warp: DecodeWarp, segment: Segment, logarithms: Sequence[Register]) -> None:
-        """By all threads that multiply: the rows of a segment, to the result or to the CTAs that share it."""
+        """Store the rows of a segment, or share them with its other CTAs. All consumer threads call this."""
         items, values = self._warps(warp, segment, logarithms)
         with ptx.if_(segment.shared):
             self._share(segment, items, values)
@@ -93,14 +93,14 @@ class Combine:
         items: list[Item] = []
         values: list[RegisterArray] = []
         thread = ptx.special.tid.x()
-        self.meet()  # the segment before has been read
+        self.meet()  # the previous segment has been read
         for row, logarithm in zip(warp.rows, logarithms, strict=True):
             place = self.logarithms[warp.slice // ROWS, row]
             ptx.store(place, logarithm, pred=(warp.lane & 3) == 0)
         for first in range(0, self.of.columns, self.config.exchanged):
             columns = min(self.config.exchanged, self.of.columns - first)
             if first:
-                self.meet()  # the round before has been read
+                self.meet()  # the previous columns have been read
             self._write(warp, first, columns)
             self.meet()
             across = columns // VECTOR
@@ -116,7 +116,7 @@ class Combine:
         return items, values
 
     def _write(self, warp: DecodeWarp, first: int, columns: int) -> None:
-        """A round's columns of a warp's O."""
+        """Write `columns` columns of a warp's O to the exchange."""
         number = ptx.special.tid.x() // WARP
         if self.of.narrow:
             self._write_narrow(warp, number, first, columns)
@@ -129,7 +129,7 @@ class Combine:
                 ptx.store(ptx.addr(place, atom * BLOCK_N * f32.bytes), warp.out[at : at + 2], space="shared")
 
     def _write_narrow(self, warp: DecodeWarp, number: Register, first: int, columns: int) -> None:
-        """The same where two atoms hold the even and the odd of 16 columns: a lane has four next to each other."""
+        """`_write` for two atoms that hold the even and the odd of 16 columns: a lane has four adjacent columns."""
         for half in range(2):
             place = self.sums[number, (warp.lane >> 2) + HALF_ROWS * half, (warp.lane & 3) << 2].register()
             for chunk in range(columns // (2 * BLOCK_N)):
@@ -139,7 +139,7 @@ class Combine:
                 ptx.store(ptx.addr(place, 2 * chunk * BLOCK_N * f32.bytes), RegisterArray(four), space="shared")
 
     def _logarithm(self, row: Register) -> tuple[Register, list[Register]]:
-        """The logarithm of a row's sums of all warps, and what each warp's O weighs."""
+        """The logarithm of a row's sum over all warps, and the weight of each warp's O."""
         parts = [ptx.load(f32, self.logarithms[part, row]) for part in range(self.config.slices)]
         top = parts[0]
         for part in parts[1:]:
@@ -177,7 +177,7 @@ class Combine:
                     self._add_parts(segment, item, first, parts)
 
     def _block(self, cta: Register, first: Register) -> Register:
-        """Where a CTA's part is: of what `first` begins each CTA has at most one that it does not begin itself."""
+        """Address of a CTA's part. A CTA has two: one for the item that it begins, one for an earlier CTA's item."""
         number = cta * 2 + ptx.select(cta == first, reg.scalar(u32, init=1), 0)
         return self.workspace.pointer() + number.to(u64) * (self.config.block_elements(self.of) * f32.bytes)
 
@@ -188,7 +188,7 @@ class Combine:
         return block + ((row + self.config.rows * self.of.columns) * f32.bytes).to(u64)
 
     def _is_last(self, segment: Segment, parts: Register) -> Predicate:
-        """Whether all other CTAs have counted; the same for all threads."""
+        """True if all other CTAs have arrived; uniform across the consumer threads."""
         self.meet()
         with ptx.if_(ptx.special.tid.x() == 0):
             place = self.counters.pointer() + (segment.number * u32.bytes).to(u64)
@@ -198,7 +198,7 @@ class Combine:
         return is_last
 
     def _add_parts(self, segment: Segment, item: Item, first: Register, parts: Register) -> None:
-        """All CTAs' sums of an item, several at a time, and the result."""
+        """Combine all CTAs' parts of an item, several at a time, and store the result."""
         top, total = reg.scalar(f32, init=-math.inf), reg.scalar(f32, init=0.0)
         sums = reg.array(f32, VECTOR, init=0.0)
         for begin in ptx.range(0, parts, self.config.together, unroll=False):
@@ -231,7 +231,7 @@ class Combine:
     # -- the result --------------------------------------------------------------------------------------------------
 
     def _store(self, segment: Segment, item: Item, values: RegisterArray, logarithm: Register) -> None:
-        """Four columns of a row that is complete; its logarithm with the first of them."""
+        """Store four columns of a complete row; with column 0, also its logarithm."""
         row = item.row + segment.row
         query = row // self.out.group
         head = segment.head * self.out.group + (row - query * self.out.group)
@@ -252,12 +252,12 @@ class Combine:
 
 
 def finite(value: Register) -> Register:
-    """0 in the place of -inf, from which nothing can be subtracted."""
+    """The value, or 0 for -inf, because -inf - -inf is NaN."""
     return ptx.select(value == -math.inf, 0.0, value)
 
 
 def exp(value: Register) -> Register:
-    """e^value, 2 ulp of the power of 2."""
+    """e^value, with the 2 ulp error of ex2."""
     return ptx.math.ex2(value * LOG2_E)
 
 
