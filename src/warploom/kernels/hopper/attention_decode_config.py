@@ -1,9 +1,9 @@
-"""What a decode kernel is for (`Decode`) and how it is tiled (`DecodeConfig`), by arithmetic alone.
+"""The problem a decode kernel solves (`Decode`) and its tiling (`DecodeConfig`), with their memory use.
 
-Everything counts for bytes in flight: a stage is a tile of keys and its values, and all shared memory is stages on
-their way (100 KiB of them reach the memory's rate: benchmarks/results/nvidia-h200/few-rows.json has the same kernel
-shape for weights). A warp multiplies 16 rows with 16 keys of each tile by mma.sync, so its work is a fraction of the
-time in which a tile arrives, and no warp waits for another before the end.
+The tiling maximises bytes in flight: a stage is a tile of keys and its values, and all shared memory is stages
+(100 KiB of them reach the rate of memory: benchmarks/results/nvidia-h200/few-rows.json has the same kernel shape for
+weights). A warp multiplies 16 rows by 16 keys of each tile with mma.sync, which takes a fraction of the time in which
+a tile arrives. No warp waits for another before the end.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from .attention_config import RESERVE_BYTES, Padded
 from .description import SHARED_BYTES
 
 ROWS = 16
-"""Rows of a warp: the m of mma.sync."""
+"""Rows per warp: m of mma.sync."""
 WARP_KEYS = 16
-"""Keys of a tile that a warp multiplies: the k of the second product."""
+"""Keys of a tile that one warp multiplies: k of the second product."""
 MOST_ROWS = 16
-"""Queries of a sequence in one call."""
+"""Most queries per sequence in one call."""
 EXCHANGE_STEP = 32
-"""Columns between rows of the exchange are in other banks where these are whole."""
+"""Columns are exchanged in multiples of this, so that the padding between rows avoids bank conflicts."""
 MOST_STAGES = 12
 MOST_LOADERS = 4
 FEW_TOKENS = 4096
-"""Keys of a multiprocessor: where it reads no more, ends and beginnings cost more than two stages lose in rate."""
+"""Keys per multiprocessor up to which 2 stages are faster: prologue and epilogue cost more than the lower rate."""
 FEW_PAGED_TOKENS = 512
-"""The same of pages, and of CTAs of two blocks, where no more was timed."""
+"""`FEW_TOKENS` for pages and for CTAs of two blocks, where no larger number was timed."""
 PAGED_BYTES = 96 * 1024
-"""Tiles of pages that are on their way at a time: with more, copies of parts of pages wait for each other."""
+"""Bytes of paged tiles in flight: with more, copies of parts of pages wait for each other."""
 MORE_LOADERS = 8
-"""Where lanes of `MOST_LOADERS` warps would start more than one copy of a tile each."""
+"""Loaders used if lanes of `MOST_LOADERS` warps would start more than one copy of a tile each."""
 
 
 @dataclass(frozen=True)
 class Decode(Padded):
-    """What is in the text of a kernel; lengths, strides and numbers are not.
+    """The properties compiled into a kernel; lengths, strides and scalars are run-time arguments.
 
     Attributes:
-        dtype: of Q, K, V, P and O: bf16 or f16.
-        head_dim: of Q and K.
-        value_dim: of V and O.
-        paged: K and V are pages, and a table says which pages a sequence has.
-        narrow: K and V are e4m3, and are multiplied as f16, as Q and P are.
-        scaled: each sequence and key head has a factor for K and one for V; else V has one for all.
-        below: keys are masked before a window of the newest.
+        dtype: type of Q, K, V, P and O: bf16 or f16.
+        head_dim: columns of Q and K.
+        value_dim: columns of V and O.
+        paged: K and V are pages, and a table lists each sequence's pages.
+        narrow: K and V are e4m3 and are converted to f16 for the products; Q and P are f16.
+        scaled: each sequence and key head has a factor for K and one for V; else V has one factor for all.
+        below: keys before a window of the newest keys are masked.
         softcap: scores s become cap tanh(s / cap).
-        sinks: a score of each head that takes part in every row's sum and has no value.
+        sinks: each head has one more score, which is added to every row's sum and has no value.
     """
 
     dtype: DType = bf16
@@ -72,44 +72,44 @@ class Decode(Padded):
 
     @property
     def multiplied(self) -> DType:
-        """Of all operands of products."""
+        """The type of all operands of the products."""
         return f16 if self.narrow else self.dtype
 
     @property
     def panels(self) -> int:
-        """Of a tile of keys and one of values together: each is a copy of its own."""
+        """Panels of a tile of keys and a tile of values together; each panel is a separate copy."""
         return (self.key_columns + self.value_columns) // self.panel
 
     @property
     def padding(self) -> int:
-        """Columns between rows of the exchange, so that threads of other rows write to other banks: four rows at a
-        time, 8 bytes from each thread, or two rows, 16 bytes."""
+        """Padding columns between rows of the exchange, so that different rows are in different banks: four rows at a
+        time with 8 bytes per thread, or two rows with 16 bytes."""
         return 16 if self.narrow else 8
 
 
 @dataclass(frozen=True)
 class DecodeConfig(Configuration):
-    """How a kernel is tiled.
+    """The tiling of a decode kernel.
 
     Attributes:
-        blocks: of 16 rows of a CTA: 1 or 2. Rows are the queries of all heads that share a key head; where there are
-            more, another CTA reads the same keys.
-        keys: of a tile.
-        copy_rows: keys of one copy by TMA: a page's part, that divides pages and tiles; `keys` without pages.
-        stages: of the ring.
-        value_steps: of 32 bytes of each value that a warp holds in registers at a time.
-        pdl: the kernel starts while the one before it in the stream ends.
-        early: barriers are made and tensor maps fetched before that one has ended.
-        ahead: a page's number is read while the tile before is still on its way.
-        loaders: warps that load. The lanes of one start their copies one after the other. They share out the panels of
-            a tile, and where there are fewer panels than warps, its keys.
-        several: tiles that a CTA should have before another one gets any, where there are few: fewer CTAs meet then.
+        blocks: blocks of 16 rows per CTA: 1 or 2. Rows are the queries of all heads that share a key head. If there are
+            more, other CTAs read the same keys.
+        keys: keys per tile.
+        copy_rows: keys per TMA copy: a part of a page that divides pages and tiles; `keys` without pages.
+        stages: stages of the ring.
+        value_steps: 32-byte steps of each value that a warp holds in registers at a time.
+        pdl: the kernel starts while the previous kernel in the stream finishes.
+        early: barriers are initialised and tensor maps prefetched before the previous kernel has ended.
+        ahead: a page's number is read while the previous tile is still in flight.
+        loaders: producer warps, since the lanes of one warp start their copies one after the other. They divide a
+            tile's panels among them, or its keys if there are fewer panels than warps.
+        several: if there are few tiles, a CTA gets this many before another gets any, so fewer CTAs share a head.
         together: parts of other CTAs that are read at a time.
-        exchanged: columns of O that the warps exchange in one round.
-        residents: CTAs for which a multiprocessor's registers are enough: 2 so that the next kernel's CTA can begin
-            under this one's end, where shared memory lets it.
-        constant_lengths: a promise of the caller: `lengths` and `table` are not written by the kernel in front. Then
-            they are read before it has ended, and the first tiles brought into L2; K, V and Q are read after it.
+        exchanged: columns of O that the warps exchange at a time.
+        residents: CTAs per multiprocessor that the registers must allow: with 2, the next kernel's CTA can start during
+            this one's epilogue, if shared memory allows.
+        constant_lengths: the caller guarantees that the previous kernel does not write `lengths` and `table`. They are
+            then read before it has ended, and the first tiles prefetched into L2; K, V and Q are read after it.
     """
 
     blocks: int = 1
@@ -130,8 +130,8 @@ class DecodeConfig(Configuration):
     family: ClassVar[str] = "attention_decode"
 
     def check(self, page: int | None = None, of: Decode | None = None) -> None:
-        """Raise ArgumentError where no kernel can be built of it, none that reads pages of that many keys, or none
-        whose warps share out the panels of `of`."""
+        """Raise ArgumentError if no kernel can be built, if it cannot read pages of `page` keys, or if its loaders
+        cannot divide the panels of `of` evenly."""
         numbers = {"blocks": 1, "keys": WARP_KEYS, "copy_rows": 1, "stages": 1, "value_steps": 1}
         numbers |= {"loaders": 1, "several": 1, "together": 1, "exchanged": 1, "residents": 1}
         check_fields(self, numbers, ("pdl", "early", "ahead", "constant_lengths"), {})
@@ -146,18 +146,18 @@ class DecodeConfig(Configuration):
         if of is not None and not self.shared_evenly(of):
             panels = of.panels
             raise ArgumentError(
-                "warps that load share out a tile evenly",
+                "loaders must divide a tile evenly",
                 expected=f"up to {panels} loaders, or {panels} times a divisor of {self.copies}", got=self.loaders,
             )  # fmt: skip
 
     def shared_evenly(self, of: Decode) -> bool:
-        """Whether the warps that load have equal shares of a tile: of its panels, or of the keys of one."""
+        """True if the loaders divide a tile evenly: its panels, or the keys of each panel."""
         alone = self.loaders % of.panels == 0 and self.copies * of.panels % self.loaders == 0
         return self.loaders <= of.panels or alone
 
     @property
     def rows(self) -> int:
-        """Rows of a CTA."""
+        """Rows per CTA."""
         return ROWS * self.blocks
 
     @property
@@ -167,59 +167,59 @@ class DecodeConfig(Configuration):
 
     @property
     def warps(self) -> int:
-        """That multiply."""
+        """Consumer warps."""
         return self.slices * self.blocks
 
     @property
     def promised(self) -> bool:
-        """Whether there is something to do before the kernel in front has ended that needs the lengths."""
+        """True if the kernel reads the lengths before the previous kernel has ended."""
         return self.pdl and self.constant_lengths
 
     @property
     def threads(self) -> int:
-        """Of a CTA: those that load are more."""
+        """Threads per CTA: consumers and loaders."""
         return 32 * (self.warps + self.loaders)
 
     @property
     def registers(self) -> int:
-        """Of a thread, at most."""
+        """Most registers per thread."""
         return registers_for(get("sm_90a"), self.threads, self.residents)
 
     @property
     def copies(self) -> int:
-        """Places in memory that a tile of keys comes from."""
+        """Copies per tile of keys, each from its own place in memory."""
         return self.keys // self.copy_rows
 
     def exchange_bytes(self, of: Decode) -> int:
-        """Shared memory in which the warps' sums meet: a round's columns of O, and the logarithms."""
+        """Bytes of shared memory for the exchange between warps: `exchanged` columns of O, and the logarithms."""
         return self.warps * ROWS * (self.exchanged + of.padding + 1) * 4
 
     def tile_bytes(self, of: Decode) -> int:
-        """Of keys and their values."""
+        """Bytes of a tile of keys and its values."""
         return self.keys * (of.key_columns + of.value_columns) * of.cached.bytes
 
     def shared_bytes(self, of: Decode) -> int:
-        """Shared memory of the tiles and of the exchange."""
+        """Bytes of shared memory for the tiles and the exchange."""
         return self.stages * self.tile_bytes(of) + self.exchange_bytes(of)
 
     def block_elements(self, of: Decode) -> int:
-        """f32 of one CTA's sums for others in global memory: O, then the logarithms."""
+        """f32 elements of a CTA's part in global memory: O, then the logarithms."""
         return self.rows * (of.columns + 1)
 
 
 def decode_config(of: Decode, rows: int, page: int | None = None, tokens: int | None = None) -> DecodeConfig:
     """The configuration that was fastest on an H200, with as many stages as fit.
 
-    benchmarks/results/nvidia-h200/attention-decode-candidates.json has the times. What was not timed (head dimensions
-    above 128, two blocks, more of pages) keeps what a simpler rule gave it.
+    benchmarks/results/nvidia-h200/attention-decode-candidates.json has the times. Cases that were not timed (head
+    dimensions above 128, two blocks, more pages) use a simpler rule.
 
-    rows: of a key head. page: keys of a page. tokens: keys that a multiprocessor reads, of all heads and sequences
-    together, so far as the room for them tells; None: many.
+    rows: rows per key head. page: keys per page. tokens: keys that a multiprocessor reads, over all heads and
+    sequences, estimated from their capacity; None: many.
     """
     widest = max(of.depth, of.columns)
     blocks = 1 if rows <= ROWS or widest > 128 else 2
     timed = widest <= 128 and blocks == 1
-    keys = 128 if of.narrow and timed else 64  # eight bits come in half the time: more warps
+    keys = 128 if of.narrow and timed else 64  # 8-bit tiles arrive in half the time: use more warps
     copy_rows = keys if page is None else math.gcd(page, keys)
     chosen = DecodeConfig(
         blocks=blocks, keys=keys, copy_rows=copy_rows, stages=MOST_STAGES, value_steps=8 if widest <= 192 else 2,
@@ -246,4 +246,4 @@ def decode_config(of: Decode, rows: int, page: int | None = None, tokens: int | 
 
 
 DECODE_RESERVE_BYTES = RESERVE_BYTES + 4 * 1025
-"""Shared memory for barriers, alignment, and the tiles before each sequence."""
+"""Bytes of shared memory for barriers, alignment and the prefix sums of tiles per sequence."""
