@@ -1,10 +1,10 @@
-"""A warp of the decode kernel: 16 rows with 16 keys of each tile, by mma.sync; its sums stay its own to the end.
+"""A consumer warp of the decode kernel: 16 rows by 16 keys of each tile with mma.sync; warps combine only at the end.
 
     S = Q Kᵀ    Q in registers for a whole segment; K by ldmatrix
     softmax     exact, with maxima of this warp's keys only
     O += P V    P from the accumulators of S as they are; V by ldmatrix.trans
 
-What no query sees is zeros among V, too: memory behind a sequence's end may hold anything, and 0 times NaN is NaN.
+Values that no query sees are zeroed as well: memory beyond a sequence's end may hold anything, and 0 times NaN is NaN.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from .attention_decode_work import Segment, Work
 from .attention_softmax import Softmax
 
 LARGEST = 65504.0
-"""Of f16: beyond it Q is clamped where keys have eight bits."""
+"""The largest f16. With 8-bit keys, Q is converted to f16 and clamped to it."""
 _SPAN = Swizzle.B128.span
 _STEP_BYTES = BLOCK_K * 2
 _PER_PANEL = _SPAN // _STEP_BYTES
-"""Reads of 32 bytes of each row in a panel of shared memory."""
+"""Reads of 32 bytes per row of a panel in shared memory."""
 
 
 class RowPlaces:
-    """Where rows are in Q and O: row r of a key head is head r % group of query r / group.
+    """Addresses of rows in Q and O: row r of a key head is head r % group of query r / group.
 
     Args:
-        array: (B, R, H, D), any strides but the last.
-        group: query heads of a key head.
+        array: (B, R, H, D); only the last stride must be 1.
+        group: query heads per key head.
     """
 
     def __init__(self, array: ArrayHandle, group: Register) -> None:
@@ -57,7 +57,7 @@ class RowPlaces:
 
 
 class DecodeWarp:
-    """See the module's docstring. Used by all threads of a consumer warp, numbered from 0 in the CTA."""
+    """See the module's docstring. All threads of a consumer warp use it; consumer warps are the CTA's first."""
 
     def __init__(
         self, of: Decode, config: DecodeConfig, work: Work, ring: TmaPipeline, queries: RowPlaces, call: dict[str, Any]
@@ -66,7 +66,7 @@ class DecodeWarp:
         self.left: Register | None = call.get("left")
         self.inner: Register | None = call.get("inner")
         self.scale: Register = call["scale"]
-        if of.scaled:  # the segment's own
+        if of.scaled:  # changes with each segment
             self.scale, self.v_factor = reg.scalar(f32), reg.scalar(f32)
             self.inner = None if self.inner is None else reg.scalar(f32)
         elif of.narrow:
@@ -75,9 +75,9 @@ class DecodeWarp:
         thread = ptx.special.tid.x()
         self.lane, warp = thread & (WARP - 1), thread // WARP
         self.block = warp // config.slices * ROWS
-        """The warp's first row in the CTA's."""
+        """The warp's first row in the CTA."""
         self.slice = warp % config.slices * WARP_KEYS
-        """Its first key in a tile."""
+        """The warp's first key in a tile."""
         self.leader = self.lane == 0
         self.scores, self.out = (
             reg.array(f32, ACC_REGS * columns // BLOCK_N) for columns in (WARP_KEYS, of.columns)
@@ -85,8 +85,8 @@ class DecodeWarp:
         self.columns = Fragment(self.scores)
         self.softmax = Softmax(self.scores, self.scale, of.multiplied, guarded=False)
         self.p = reg.array(b32, ACC_REGS)
-        # K: lanes 0-7 point at 8 keys, 8-15 at their next 8 columns, 16-31 at the next 8 keys. V: lanes 0-15 point at
-        # 16 keys, 16-31 at their next 8 columns.
+        # K: lanes 0-7 address 8 keys, 8-15 their next 8 columns, 16-31 the next 8 keys. V: lanes 0-15 address
+        # 16 keys, 16-31 their next 8 columns.
         lane, half = self.lane, (self.lane >> 3) & 1
         self.of_keys = self._place(((lane >> 4) << 3) + (lane & 7), half)
         self.of_values = self._place(lane & 15, lane >> 4)
@@ -98,7 +98,7 @@ class DecodeWarp:
     # -- a segment ---------------------------------------------------------------------------------------------------
 
     def run(self, segment: Segment) -> list[Register]:
-        """All tiles of a segment: O is complete and normalised then; gives the logarithms of its two rows."""
+        """Process all tiles of a segment and normalise O; return the logarithms of this thread's two rows."""
         fragments = self._load_queries(segment)
         if self.of.scaled:
             self._load_scales(segment)
@@ -121,11 +121,11 @@ class DecodeWarp:
         return logarithms
 
     def _load_queries(self, segment: Segment) -> list[RegisterArray]:
-        """The rows of Q as A operands; zeros where there are none."""
+        """Load the rows of Q as A operands; rows that do not exist are zeros."""
         found = [reg.array(b32, ACC_REGS, init=0) for _ in range(self.of.depth // BLOCK_K)]
         for half, own in enumerate(self.rows):
             row = own + segment.row
-            # of eight-bit keys a lane has four columns next to each other, so it takes the same four of Q
+            # with 8-bit keys, a lane has four adjacent columns of K, so it loads the same four of Q
             own, next_by = (((self.lane & 3) << 3), 2) if self.of.narrow else (((self.lane & 3) << 2), BLOCK_N)
             place = self.queries.of(segment, row) + own.to(u64)
             inside = row < self.work.rows
@@ -142,7 +142,7 @@ class DecodeWarp:
         return found
 
     def _load_scales(self, segment: Segment) -> None:
-        """The factors of a sequence's key head: K's goes into the scores' scale, V's into O."""
+        """Load the factors of a sequence's key head: K's is multiplied into the scores' scale, V's into O."""
         index = segment.sequence * self.work.kv_heads + segment.head
         of_k, of_v = (
             ptx.load(f32, ptx.addr(self.call[name].pointer() + index.to(u64) * f32.bytes))
@@ -191,7 +191,7 @@ class DecodeWarp:
                     self._multiply(self.out[begin : begin + 2 * ACC_REGS], self.p, part)
 
     def _of_values(self, words: RegisterArray) -> list[RegisterArray]:
-        """B operands of 16 columns each. Of eight bits a word has two columns of two keys: the even columns of 16
+        """B operands of 16 columns each. In 8 bits, a word has two columns of two keys: the even columns of 16
         become one atom, the odd ones the next."""
         if not self.of.narrow:
             return [words]
@@ -210,7 +210,7 @@ class DecodeWarp:
         return tile + panel * tile.layout.panel_bytes + moved
 
     def _multiply(self, d: RegisterArray, a: RegisterArray, b: RegisterArray) -> None:
-        """d += a @ b of two instructions, 16 columns."""
+        """d += a @ b for 16 columns, two instructions."""
         for at in range(2):
             ptx.mma_sync(
                 shape=(BLOCK_M, BLOCK_N, BLOCK_K), dtype_d=f32, dtype_a=self.of.multiplied, dtype_b=self.of.multiplied,
@@ -220,7 +220,7 @@ class DecodeWarp:
     # -- edges -------------------------------------------------------------------------------------------------------
 
     def _mask_scores(self, segment: Segment, start: Register) -> None:
-        """-inf where a row does not see a key."""
+        """Set -inf where a row does not see a key."""
         stops, firsts = [], []
         for own in self.rows:
             query = (own + segment.row) // self.queries.group
@@ -231,7 +231,7 @@ class DecodeWarp:
         self.columns.keep_columns(stops, firsts or None)
 
     def _mask_values(self, segment: Segment, start: Register, values: list[RegisterArray]) -> None:
-        """Zeros for keys that no row sees; a register has two of them, next to each other."""
+        """Zero the values of keys that no row sees; a register holds two adjacent keys."""
         own = start + ((self.lane & 3) << 1).view(s32)
         masks = []
         for half in (0, HALF_ROWS):
@@ -247,7 +247,7 @@ class DecodeWarp:
 
 
 def widened(word: Register) -> tuple[Register, Register]:
-    """Four e4m3 as two registers of two f16 (cvt.rn.f16x2.e4m3x2), exactly."""
+    """Convert four e4m3 to two registers of two f16 (cvt.rn.f16x2.e4m3x2), exactly."""
     halves = reg.scalar(b16), reg.scalar(b16)
     ptx.inst.mov.b32(list(halves), word)
     found = []
@@ -259,7 +259,7 @@ def widened(word: Register) -> tuple[Register, Register]:
 
 
 def _bytes(word: Register, selector: int) -> Register:
-    """The bytes of a word in another order (prmt.b32)."""
+    """Permute the bytes of a word (prmt.b32)."""
     result = reg.scalar(b32)
     ptx.inst("prmt.b32", result, word, 0, selector)
     return result
