@@ -1,11 +1,11 @@
-"""Which keys of which sequences a CTA reads: an equal share of all tiles of the launch, whatever the lengths are.
+"""Divide the keys among CTAs: each reads an equal share of all tiles of the launch, regardless of sequence lengths.
 
     tiles    | sequence 0: head 0 | head 1 | sequence 1: head 0 ............ | head 1 ............ | ...
     CTAs     [ 0 ........][ 1 .........][ 2 .........][ 3 .........][ 4 .........][ 5 ...
 
-Lengths are read in every launch, so that a CUDA graph follows them; there is nothing to plan. How many tiles stand
-before each sequence is added up by one warp at the start. A head's tiles on several CTAs are added up by the last of
-them to arrive, in the order of the CTAs. Where rows do not fit a CTA, their chunks follow each other like heads.
+Every launch reads the lengths, so a CUDA graph follows them and no planning step is needed. At the start, one warp
+computes the number of tiles before each sequence. If several CTAs share a head's tiles, the last to arrive combines
+their parts, in the order of the CTAs. Rows that do not fit one CTA are split into chunks, which are treated as heads.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Keys:
     """The keys of one sequence, s32.
 
     Attributes:
-        length: how many there are.
-        least: that all queries see; the last one sees `length`.
-        first: before it no query sees any.
+        length: number of keys.
+        least: number of keys that the first query sees; the last query sees `length`.
+        first: first key that any query sees.
     """
 
     length: Register
@@ -41,16 +41,16 @@ class Keys:
 
 @dataclass
 class Segment:
-    """Tiles of one key head's keys, one after the other.
+    """Consecutive tiles of one key head.
 
     Attributes:
-        sequence, head: whose, u32.
-        row: the first row, u32; rows are numbered query by query, the query heads of each next to each other.
-        keys: of the sequence.
+        sequence, head: indices, u32.
+        row: the first row, u32; rows are numbered query by query, and a query's heads are adjacent.
+        keys: the sequence's keys.
         start: the first key, s32.
-        tiles: how many here.
-        number: of the key head and chunk of rows among those of all sequences.
-        owners: the first and the last CTA that have tiles of it.
+        tiles: number of tiles in the segment.
+        number: index of the key head and chunk of rows among all sequences.
+        owners: the first and the last CTA that have tiles of this head and chunk.
     """
 
     sequence: Register
@@ -64,7 +64,7 @@ class Segment:
 
     @property
     def shared(self) -> Predicate:
-        """Whether other CTAs have tiles of it."""
+        """True if other CTAs have tiles of the same head and chunk."""
         more: Predicate = self.owners[0] != self.owners[1]
         return more
 
@@ -73,12 +73,12 @@ class Work(Groups):
     """All tiles of a launch.
 
     Args:
-        config: the kernel's.
-        lengths: (B,) s32, keys of each sequence; taken to be no more than `most` and no less than 0.
-        most: keys that there is room for.
-        queries, group, kv_heads: of a sequence, query heads of a key head, and key heads.
-        causal: s32, 1 if a query sees a key less than the one after it, 0 if all see all.
-        left: s32, keys before its own that a query sees; None where there is no such limit.
+        config: the kernel's configuration.
+        lengths: (B,) s32, keys of each sequence; clamped to 0 and `most`.
+        most: capacity in keys.
+        queries, group, kv_heads: queries per sequence, query heads per key head, key heads.
+        causal: s32, 1 if each query sees one key less than the next query, 0 if all see all keys.
+        left: s32, keys that a query sees before its own; None if there is no limit.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Work(Groups):
         return Keys(length, least, first)
 
     def _rows(self, group: Register) -> Register:
-        """Tiles of a sequence, at least one, so that somebody writes its rows; 0 after the last sequence."""
+        """Tiles of a sequence, at least one, so that some CTA writes its rows; 0 after the last sequence."""
         tiles = reg.scalar(u32, init=0)
         with ptx.if_(group < self.count):
             keys = self.keys(group)
@@ -112,11 +112,11 @@ class Work(Groups):
         return tiles
 
     def begin(self) -> None:
-        """By all threads, after the CTA has met."""
+        """Compute this CTA's share. All threads call this after the CTA's barrier."""
         self.shares = EqualShares(ptx.load(u32, self.before[self.count]) * self.per_sequence, self.config.several)
 
     def segments(self, *, only_first: bool = False) -> Iterator[Segment]:
-        """This CTA's; a run-time loop."""
+        """Iterate over this CTA's segments with a run-time loop."""
         shares, size = self.shares, self.config.keys
         position = reg.scalar(u32, init=shares.begin)
         with ptx.if_(position < shares.end) if only_first else ptx.while_(lambda: position < shares.end):
