@@ -1,15 +1,15 @@
-"""Functions of scores and masks written in Python, as FlexAttention has them, traced into the kernel.
+"""Functions of scores and masks written in Python, as in FlexAttention, traced into the kernel.
 
     score_mod(score, batch, head, query, key) -> score          score is f32 and scaled, the others are s32
     mask_mod(batch, head, query, key) -> bool
 
-They see `Value`s: registers with torch's arithmetic, in which integers become floats where they meet floats. torch's
-functions accept them (`__torch_function__`): where, abs, exp, tanh, minimum, logical_and and the others of `FUNCTIONS`.
-Arrays that a function captures are `Lookup`s, indexed by values or numbers; negative ones count from the end.
+They receive `Value`s: registers with torch's arithmetic, which converts integers to floats if an operand is a float.
+torch's functions accept them (`__torch_function__`): where, abs, exp, minimum, logical_and and the rest of `FUNCTIONS`.
+Captured arrays become `Lookup`s, indexed by values or numbers; negative indices count from the end.
 
-A value that depends on the score may have a `slope`, its derivative with respect to it, which is a value, too: the
-rules of differentiation are applied while the function is traced (`Function.derive`). Where a function has none, at the
-kink of abs, minimum and the like, slopes are torch's.
+A value that depends on the score may have a `slope`, its derivative with respect to the score, which is also a value.
+Derivatives are computed while the function is traced (`Function.derive`). Where a function has no derivative, at the
+kinks of abs, minimum and similar functions, the slope is torch's.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .attention_values import FUNCTIONS, Value, as_truth, scaled, slope_of, trac
 
 @dataclass(frozen=True)
 class Function:
-    """A function, and what it captures.
+    """A function and the arrays that it captures.
 
     Attributes:
-        key: says all that its text depends on.
+        key: identifies everything that the traced PTX depends on.
         arrays: types and shapes of the captured arrays.
-        call: gets the values, and a Lookup for each array.
+        call: called with the values and a Lookup for each array.
     """
 
     key: str
@@ -43,11 +43,11 @@ class Function:
     call: Callable[[Sequence[Any], Sequence[Any]], Any] = field(compare=False, repr=False)
 
     def apply(self, handles: Sequence[ArrayHandle], *values: Register) -> Value:
-        """Trace it."""
+        """Trace the function."""
         return self._traced(handles, values, None)
 
     def derive(self, handles: Sequence[ArrayHandle], score: Register, *values: Register) -> tuple[Value, Value]:
-        """Trace a function of scores, and its derivative with respect to the score."""
+        """Trace a function of scores and its derivative with respect to the score."""
         found = self._traced(handles, (score, *values), Value(1.0))
         return found, slope_of(found)
 
@@ -59,7 +59,7 @@ class Function:
             return Value.of(self.call(given, [each if each.ndim else each[()] for each in found]))
         except WarploomError:
             raise
-        except Exception as error:  # of the caller's function
+        except Exception as error:  # raised by the caller's function
             raise trace_error(
                 "a function of scores or masks fails while it is traced into the kernel",
                 "arithmetic, comparisons, torch's functions, captured arrays by index",
@@ -67,15 +67,15 @@ class Function:
             ) from error
 
     def sizes(self) -> list[tuple[int, DType]]:
-        """Elements and types of the arrays."""
+        """Element counts and types of the arrays."""
         return [(math.prod(shape), u8 if name == pred.name else ALL[name]) for name, shape in self.arrays]
 
 
 class Lookup:
-    """A captured array inside the kernel, or what is left of it behind the first indices.
+    """A captured array inside the kernel, or the subarray left after its first indices.
 
     Attributes:
-        shape: of what is left.
+        shape: shape of the remaining array.
     """
 
     def __init__(self, array: ArrayHandle, dtype: str, shape: tuple[int, ...], at: Value | None = None) -> None:
@@ -86,11 +86,11 @@ class Lookup:
         return self.shape[0]
 
     def size(self, axis: int | None = None) -> Any:
-        """As torch's."""
+        """The same as torch.Tensor.size."""
         return self.shape if axis is None else self.shape[axis]
 
     def dim(self) -> int:
-        """How many indices are left."""
+        """The number of remaining indices."""
         return self.ndim
 
     def __getitem__(self, index: Any) -> Any:
@@ -111,12 +111,12 @@ class Lookup:
 
 
 def _place(index: Any, length: int) -> Value:
-    """An index from the beginning: negative ones count from the end."""
+    """A nonnegative index: negative indices count from the end."""
     if isinstance(index, slice) or index is None or index is Ellipsis:
         raise trace_error("a captured array is indexed by whole numbers", "one for each dimension", repr(index))
     place = Value.of(index)
     if place.is_truth or place.is_float:
-        raise trace_error("a captured array is indexed by whole numbers", "an integer", "a truth or a float")
+        raise trace_error("a captured array is indexed by whole numbers", "an integer", "a bool or a float")
     if isinstance(place.held, int):
         if not -length <= place.held < length:
             raise trace_error("an index is outside of a captured array", f"{-length} to {length - 1}", place.held)
@@ -127,7 +127,7 @@ def _place(index: Any, length: int) -> Value:
 
 
 Slope = Callable[[Value, Value], Value]
-"""The derivative of a function, of its argument and of its value there."""
+"""Computes the derivative of a function from its argument and its value."""
 
 
 def _unary(operate: Callable[[Register], Register], slope: Slope) -> Callable[[Any], Value]:
@@ -149,7 +149,7 @@ def _approximate(opcode: str, slope: Slope) -> Callable[[Any], Value]:
 
 
 def _extreme(operate: Callable[[Any, Any], Any], sign: int) -> Callable[[Any, Any], Value]:
-    """minimum (sign -1) and maximum (1); of two equal ones each has half of the slope."""
+    """minimum (sign -1) and maximum (1); two equal arguments each get half of the slope."""
 
     def apply(a: Any, b: Any) -> Value:
         left, right = Value.of(a), Value.of(b)
@@ -165,7 +165,7 @@ def _extreme(operate: Callable[[Any, Any], Any], sign: int) -> Callable[[Any, An
 
 def _clamped(x: Any, min: Any = None, max: Any = None) -> Value:  # noqa: A002 - torch's names
     value = Value.of(x)
-    if (slope := value.slope) is not None:  # torch's: that of x between the bounds and on them
+    if (slope := value.slope) is not None:  # as in torch: the slope of x between the bounds and on them
         inside = Value(True)
         for bound, beyond in ((min, lambda a, b: a >= b), (max, lambda a, b: a <= b)):
             inside = inside if bound is None else inside & beyond(value.flat(), Value.of(bound).flat())
