@@ -1,4 +1,4 @@
-"""Rows of a warpgroup's result that are a sequence's own, stored without TMA: those behind them are the next one's."""
+"""Store only the rows that belong to a sequence, without TMA: the rows after them belong to the next sequence."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .attention_config import QUERY_ROWS
 
 @dataclass
 class Rows:
-    """64 rows of a head of an array (1, rows of all sequences, heads, columns).
+    """64 rows of one head of an array (1, rows of all sequences, heads, columns).
 
     Attributes:
-        first: of the 64, in the sequence, s32.
-        begin: where the sequence begins in the array, s32.
+        first: index of the first of the 64 rows in the sequence, s32.
+        begin: the sequence's first row in the array, s32.
         count: rows of the sequence, s32.
-        head, heads: which, and of how many, u32.
+        head, heads: index of the head and number of heads, u32.
     """
 
     first: Register
@@ -32,12 +32,12 @@ class Rows:
 
 
 def from_(begin: Register | int, row: Register) -> Register:
-    """A sequence's row in its array; `begin` is 0 where the sequence has an array of its own."""
+    """The index in the array of a sequence's row; `begin` is 0 if the sequence has its own array."""
     return row if isinstance(begin, int) else row + begin
 
 
 def store_part(whole: Callable[[], None], array: ArrayHandle, fragment: Fragment, rows: Rows, width: int) -> None:
-    """The rows that the sequence has: by `whole`, with TMA, where these are all 64."""
+    """Store the sequence's rows: by `whole`, with TMA, if all 64 belong to the sequence."""
     with ptx.if_(rows.first + QUERY_ROWS <= rows.count):
         whole()
     with ptx.else_():
@@ -45,7 +45,7 @@ def store_part(whole: Callable[[], None], array: ArrayHandle, fragment: Fragment
 
 
 def store_rows(array: ArrayHandle, fragment: Fragment, rows: Rows, width: int) -> None:
-    """The rows that the sequence has, `width` columns of them, two columns at a time, by all threads of a warpgroup."""
+    """Store `width` columns of the sequence's rows, two columns at a time, with all threads of a warpgroup."""
     acc, dtype = fragment.registers, array.dtype
     for half, row in enumerate(fragment.rows):
         here = row.view(s32) + rows.first
