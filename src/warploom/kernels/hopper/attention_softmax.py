@@ -3,19 +3,19 @@
 exact      m = the largest score so far;  P = 2^(s - m);  l, O = 2^(m_before - m) l, O  where m grew by more than 2^8
            (FlashAttention-2's recurrence; the threshold is FlashAttention-4's)
 
-guarded    m = the largest score of the row's FIRST tile, and P = 2^(s - m - head) from then on: no maxima, so that the
-           exponentials begin with the first score, and O is left alone.
-           guard      a thread's sum of P of a tile is at most 2^limit: one vote of the warp for each tile.
-           recompute  if it is not (or is NaN), the warp does the tile again, exactly: S is still in its registers.
-           careful    a warp that had to twice looks at the maxima first, in all tiles that are left.
+guarded    m = the largest score of the row's FIRST tile, and P = 2^(s - m - head) in all its tiles. Without maxima, the
+           exponentials start with the first score, and O is not rescaled.
+           guard      each thread's sum of P over a tile must be at most `limit`: one warp vote per tile.
+           recompute  if it is not (or is NaN), the warp recomputes the tile exactly: S is still in its registers.
+           careful    a warp that has recomputed two tiles takes the maxima first in all its later tiles.
 
-Both give the same rows: P has the exponents of f32 in bf16, from 2^-126 to 2^127, so a reference may be far from the
-maximum. f16 has only 30 of them, so there the guard fires earlier (`head`, `limit`). e4m3 has 18: P lies above 1, near
-which it would lose the small ones, and maxima are taken sooner (`growth`).
+Both give the same rows: in bf16, P has the exponents of f32, from 2^-126 to 2^127, so the reference may be far from the
+maximum. f16 has only 30 exponents, so the guard fires earlier (`head`, `limit`). e4m3 has 18: P lies above 1, so that
+small terms do not underflow, and maxima are taken sooner (`growth`).
 
-A factor 2^(m_before - m) may be below the smallest f32 where factor times l is not, so its root is multiplied twice.
-A row that has seen no key has m = -inf: 0 is subtracted instead while it is computed exactly; the guard's reference is
-+inf for it, so that its first key ends in `recompute`. In the end it is zeros, and -inf as logarithm of its sum.
+A factor 2^(m_before - m) may underflow where the factor times l does not, so its square root is multiplied twice.
+A row that has seen no key has m = -inf. The exact softmax then subtracts 0. The guard's reference is +inf, so the row's
+first key causes `recompute`. If a row never sees a key, O is zeros and the logarithm of its sum is -inf.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from ...lang.values import Register
 
 LOG2_E = math.log2(math.e)
 GROWTH = 8.0
-"""`growth` of 16 bits."""
+"""`growth` for 16-bit types."""
 RECOMPUTED = 2
 """Tiles that a warp recomputes before it becomes careful."""
 _LARGEST = 3e38
 
 
 def head(dtype: DType, guarded: bool) -> float:
-    """log2 of how far below 1 the reference puts a row's first maximum: as much more room above it."""
-    if dtype is e4m3:  # 16, where 1 is 2^10 above the smallest of 4 bits and 2^4.8 below the largest
+    """log2 of how far below 1 the reference scales a row's first maximum: the headroom above it grows by as much."""
+    if dtype is e4m3:  # scaled to 16: 2^10 above the smallest value with 4 bits, 2^4.8 below the largest
         return -4.0
     return 60.0 if guarded and dtype is not f16 else 0.0
 
@@ -59,16 +59,17 @@ class Softmax:
     """See the module's docstring.
 
     Args:
-        scores: a thread's f32 accumulators of S; overwritten by nothing here but `ptx.wgmma` and masks.
-        scale: f32, positive: log2(e) times what the scores are multiplied by.
-        dtype: of P: f16, bf16 or e4m3.
-        guarded: which of the two.
-        renewed: a tile that is computed again raises every maximum that it can, by however little.
+        scores: a thread's f32 accumulators of S; this class does not overwrite them.
+        scale: f32, positive: log2(e) times the scale of the scores.
+        dtype: type of P: f16, bf16 or e4m3.
+        guarded: use the guarded softmax; else the exact one.
+        renewed: a recomputed tile raises every maximum that it exceeds, by however little.
 
     Attributes:
-        largest: of each of the thread's two rows, in units of the scores.
+        largest: the maximum of each of the thread's two rows, in units of the scores.
         total: the sums of this thread's columns.
-        roots, needed: what O is to be multiplied by, twice, once it is complete, and whether any row of the warp is.
+        roots: factors by which complete rows of O must be multiplied, twice.
+        needed: true if any row of the warp must be scaled.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Softmax:
     # -- a tile of scores --------------------------------------------------------------------------------------------
 
     def start(self, into: RegisterArray) -> None:
-        """The first tile of a block of rows: P is written to `into`, as an A operand."""
+        """Process the first tile of a block of rows: P is written to `into` as an A operand."""
         self.recomputed.set(0)
         for largest, found in zip(self.largest, self.scores.row_max(), strict=True):
             largest.set(found)
@@ -94,13 +95,13 @@ class Softmax:
             total.set(part)
 
     def begin(self) -> None:
-        """Before the first tile of a block of rows whose tiles all come by `update`, exactly: no row has seen a key."""
+        """Reset the state, so that `update` can process all tiles of a block of rows exactly."""
         for largest, total in zip(self.largest, self.total, strict=True):
             largest.set(-math.inf)
             total.set(0.0)
 
     def update(self, into: RegisterArray, *, masked: bool = False) -> None:
-        """One tile more. `masked`: some scores are -inf, perhaps a row's first ones, so it is computed exactly."""
+        """Process one more tile. `masked`: some scores are -inf, perhaps a row's first, so it is computed exactly."""
         if masked or not self.guarded:
             self._exactly(into)
         else:
@@ -109,7 +110,7 @@ class Softmax:
     def _exactly(self, into: RegisterArray) -> None:
         grown = self._renew()
         parts = self._exponentials(into, self._finite_offset())
-        # the sums take part in the vote, so that ptxas cannot sink the exponentials after the branch on it
+        # the vote depends on the sums, so that ptxas cannot sink the exponentials below the branch on the vote
         complete = (parts[0] <= _LARGEST) & (parts[1] <= _LARGEST)
         self.needed.set(ptx.warp.any(grown | ~complete))
         self._add(parts)
@@ -123,7 +124,7 @@ class Softmax:
         for part, found in zip(parts, self._exponentials(into, self.offset), strict=True):
             part.set(found)
         bound = limit(self.dtype)
-        passes = ptx.warp.all((parts[0] <= bound) & (parts[1] <= bound))  # not so for NaN
+        passes = ptx.warp.all((parts[0] <= bound) & (parts[1] <= bound))  # false for NaN
         with ptx.if_(~(passes | careful)):
             self.recomputed += 1
             self.needed.set(ptx.warp.any(self._renew(self.recompute_growth)))
@@ -132,9 +133,9 @@ class Softmax:
         self._add(parts)
 
     def _renew(self, least: float | None = None) -> Predicate:
-        """Take the maxima of this tile where they grew enough, and scale l down to them; whether they did.
+        """Raise maxima that this tile exceeds by enough, and rescale l; true if either of the thread's rows changed.
 
-        least: log2 of what is enough, `growth` where it is not said.
+        least: log2 of the factor by which a maximum must grow; None: `growth`.
         """
         grown, enough = [], growth(self.dtype) if least is None else least
         newest = self.scores.row_max(self.largest)
@@ -152,16 +153,16 @@ class Softmax:
         return grown[0] | grown[1]
 
     def _refer(self) -> None:
-        """What is added to every score of a row, after the scale; +inf for a row that has seen no key."""
+        """Set `offset`, which is added to every scaled score of a row; +inf for a row that has seen no key."""
         for offset, largest in zip(self.offset, self.largest, strict=True):
             offset.set(-(largest * self.scale) - self.head if self.head else -(largest * self.scale))
 
     def _finite_offset(self) -> list[Register]:
-        """The same, and finite for a row that has seen no key, all of whose scores are -inf."""
+        """The offset, but 0 for a row that has seen no key, all of whose scores are -inf."""
         return [ptx.select(offset == math.inf, 0.0, offset) for offset in self.offset]
 
     def _exponentials(self, into: RegisterArray, offset: Sequence[Register]) -> list[Register]:
-        """P = 2^(S scale + offset), rounded; S stays. Gives the sums of this thread's columns, before rounding."""
+        """Write P = 2^(S scale + offset), rounded; S is kept. Return the sums of this thread's columns, not rounded."""
         sums: list[list[Register]] = [[], []]
         scores = self.scores.registers
         for word, rounded in enumerate(into):
@@ -182,15 +183,15 @@ class Softmax:
     # -- O -----------------------------------------------------------------------------------------------------------
 
     def rescale(self, out: Fragment) -> None:
-        """Scale O to the maxima that have grown, after the products into it are complete."""
+        """Rescale O to the new maxima, after the products into it are complete."""
         with ptx.if_(self.needed):
             out.scale_rows(self.roots)
             out.scale_rows(self.roots)
 
     def finish(self, sink: Register | None = None) -> tuple[list[Register], list[Register]]:
-        """For each of the two rows: what O is multiplied by, and the logarithm of the sum of exp(score).
+        """For each of the two rows: the factor of O, and the logarithm of the sum of exp(score).
 
-        sink: one score more, f32, not scaled, that takes part in the sums and has no value.
+        sink: one more score, f32, not scaled, which is added to the sums and has no value.
         """
         factors, logarithms = [], []
         for largest, part in zip(self.largest, self.total, strict=True):
@@ -203,7 +204,7 @@ class Softmax:
         return factors, logarithms
 
     def _with(self, sink: Register, largest: Register, total: Register) -> tuple[Register, Register, Register]:
-        """Maximum and sum of a row with one score more, and the root of the factor by which the sum was scaled."""
+        """Maximum and sum of a row with one more score, and the root of the factor by which the sum was scaled."""
         sink = sink * LOG2_E / self.scale
         newest = ptx.math.max(largest, sink)
         root = ptx.math.ex2((largest - _finite(newest)) * self.scale * 0.5)
@@ -211,7 +212,7 @@ class Softmax:
         return newest, ptx.math.fma(total * root, root, own), root
 
     def _log2(self, total: Register) -> Register:
-        """log2(total) + head. lg2.approx is as exact as its result is small, so 2^head is taken into its argument."""
+        """log2(total) + head. lg2.approx is more exact for small results, so 2^head is multiplied into its argument."""
         if not self.head:
             return ptx.math.lg2(total)
         small = total < 1.0
@@ -219,7 +220,7 @@ class Softmax:
 
 
 def _two() -> list[Register]:
-    """A value of each of the thread's two rows."""
+    """One register for each of the thread's two rows."""
     return [reg.scalar(f32) for _ in range(2)]
 
 
