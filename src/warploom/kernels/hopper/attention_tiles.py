@@ -1,11 +1,11 @@
-"""Which block of queries a number stands for, and which tiles of keys it has to look at.
+"""Map a number to its block of queries, and find the tiles of keys that the block sees.
 
     keys    0 ........ begin | low ... | full ......... | above ... first |  ......... T
                                window's                   diagonal's
                                edge                       edge, or the end of the keys
 
-Tiles are read from the last to the first. A tile crossed by an edge is masked; `full` ones are not. Of blocks of
-different lengths the longest come first, so that the last ones to run are short.
+Tiles are read from the last to the first. A tile that an edge crosses is masked; `full` tiles are not. The longest
+blocks come first, so that the last ones to run are short.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from .attention_config import MOST_SEQUENCES, Attention
 
 
 class Tiling(Protocol):
-    """What a kernel's configuration says about its tiles."""
+    """The part of a kernel's configuration that describes its tiles."""
 
     @property
     def rows(self) -> int:
-        """Queries of a block."""
+        """Queries per block."""
 
     @property
     def keys(self) -> int:
-        """Keys of a tile."""
+        """Keys per tile."""
 
 
 @dataclass
 class Block:
-    """A block of queries. Numbers are s32 where they count rows, keys and tiles, u32 where they name something.
+    """A block of queries. Counts of rows, keys and tiles are s32, indices of heads and batches u32.
 
     Attributes:
-        row: its first query in its sequence.
-        head, kv_head, batch: whose.
+        row: index of its first query in its sequence.
+        head, kv_head, batch: indices of its head, its key head and its batch.
         queries, keys: lengths of the sequence.
-        query_begin, key_begin: where the sequence begins in its arrays; 0 where each has its own batch.
-        last, first: its query i sees keys i + first to i + last; None where there is no such edge.
-        start: the first key of its first tile. The following are before it.
-        above: masked tiles after the first.
-        full: tiles that need no mask, after those.
-        low: masked tiles after those.
-        list: the address of the tiles' numbers in the order in which they are read, where they are told.
+        query_begin, key_begin: the sequence's first rows in its arrays; 0 if each sequence has its own batch.
+        last, first: query i of the sequence sees keys i + first to i + last; None if there is no such edge.
+        start: the first key of its first tile. Later tiles have lower keys.
+        above: number of masked tiles after the first.
+        full: number of tiles after those that need no mask.
+        low: number of masked tiles after the full ones.
+        list: address of the tile numbers in reading order, if lists say which tiles are seen.
     """
 
     row: Register
@@ -68,17 +68,17 @@ class Block:
 
     @property
     def after_first(self) -> Register:
-        """Tiles after the first one."""
+        """The number of tiles after the first."""
         return self.above + self.full + self.low
 
 
 class Walk:
-    """The first keys of a block's tiles, one tile after the other.
+    """Steps through a block's tiles, giving the first key of each.
 
     Args:
-        block: whose.
-        start: of its first tile; a register of its own.
-        size: keys of a tile.
+        block: the block.
+        start: a register of its own with the first key of the first tile.
+        size: keys per tile.
     """
 
     def __init__(self, block: Block, start: Register, size: int) -> None:
@@ -86,7 +86,7 @@ class Walk:
         self._at = None if block.list is None else reg.scalar(u64, init=block.list)
 
     def next(self, *, read: bool = True) -> None:
-        """Go on to the next tile. Where it is told by a list, `start` is that tile's only if it is `read`."""
+        """Advance to the next tile. If a list names the tiles, `start` is updated only if `read`."""
         if self._at is None:
             self.start -= self._size
             return
@@ -101,11 +101,11 @@ class Blocks:
     Args:
         of, config: the kernel.
         queries, keys: Q (B, S, H, D), K (B, T, G, D).
-        section: heads whose blocks are computed next to each other; needed by `place`.
-        last, first: s32: query i sees keys i + first to i + last; None where `of` has no such edge. Of sequences of
-            different lengths both count from T - S of each.
-        ends: of such sequences, where each ends in Q and in K, s32.
-        lists: tiles that are seen, and how many of them in part and as a whole; see `attention.build`.
+        section: number of heads whose blocks are interleaved; `place` needs it.
+        last, first: s32: query i sees keys i + first to i + last; None if `of` has no such edge. For sequences of
+            different lengths, T - S of each sequence is added to both.
+        ends: for such sequences, the end of each in Q and in K, s32.
+        lists: the tiles that each block sees, and the numbers of partly and fully visible ones; see `attention.build`.
     """
 
     def __init__(
@@ -129,17 +129,17 @@ class Blocks:
         self.per_head, self.count = per_head, per_head * self.all_heads
 
     def initialise(self) -> None:
-        """By all threads, before the CTA meets: count the blocks of all sequences."""
+        """Count the blocks of all sequences. All threads call this before the CTA's barrier."""
         if self.sequences is not None:
             self.sequences.initialise()
 
     def begin(self) -> None:
-        """By all threads, after the CTA has met; `count` is there then."""
+        """Set `count`. All threads call this after the CTA's barrier."""
         if self.sequences is not None:
             self._set(self.sequences.total())
 
     def place(self, number: Register) -> Block:
-        """The block of a number, in the order in which blocks should begin."""
+        """The block with a number, in the order in which blocks should start."""
         assert self.section is not None
         before = number // (self.per_head * self.section) * self.section
         rest = number - before * self.per_head
@@ -151,12 +151,12 @@ class Blocks:
         return self.of_sequence(self.sequences.find(block), both)
 
     def find(self, block: Register) -> Sequence:
-        """The sequence that has block number `block` of a head."""
+        """The sequence that contains block `block` of a head."""
         assert self.sequences is not None
         return self.sequences.find(block)
 
     def of_sequence(self, sequence: Sequence, head: Register) -> Block:
-        """A block of queries of a sequence."""
+        """The block of queries that `sequence` refers to, in one head."""
         queries, keys = sequence.query_end - sequence.query_begin, sequence.key_end - sequence.key_begin
         offset = keys - queries
         last, first = (None if edge is None else edge + offset for edge in (self.last, self.first))
@@ -164,7 +164,7 @@ class Blocks:
         return self._block(sequence.row, head, reg.scalar(u32, init=0), (queries, keys), begins, last, first)
 
     def block(self, index: Register, head: Register, batch: Register) -> Block:
-        """Block `index` of a head, of sequences of one length."""
+        """Block `index` of a head, for sequences of equal length."""
         row = (index * self.config.rows).view(s32)
         lengths = self.queries.view(s32), self.keys.view(s32)
         if self.lists is not None:
@@ -175,14 +175,14 @@ class Blocks:
         self, row: Register, head: Register, batch: Register, lengths: tuple[Register, Register],
         begins: tuple[Register | int, Register | int], last: Register | None, first: Register | None,
     ) -> Block:  # fmt: skip
-        """Count its tiles; at least one, even if it is all masked."""
+        """A block with its tiles counted: at least one, even if it is fully masked."""
         size, rows = self.config.keys, self.config.rows
         queries, keys = lengths
         stop = keys if last is None else ptx.math.min(keys, row + rows + last)
         if last is not None or self.sequences is not None:
             stop = ptx.math.max(stop, 1)
         newest = _tile(stop - 1, size)
-        # every row has a key in the tiles from here on, or none at all before them
+        # every row sees a key in the tiles from the boundary on, or sees none before it
         boundary = newest
         if last is not None:
             boundary = ptx.math.min(newest, _tile(ptx.math.max(row + last, 0), size))
@@ -201,7 +201,7 @@ class Blocks:
     def _listed(
         self, index: Register, row: Register, head: Register, batch: Register, lengths: tuple[Register, Register]
     ) -> Block:
-        """A block whose tiles are told: those seen in part come first. Without any, one tile is read and masked."""
+        """A block whose tiles are listed, partly visible ones first. If there are none, one tile is read and masked."""
         assert self.lists is not None
         tiles, counts = self.lists
         batches, heads, blocks, most = tiles.shape
@@ -218,18 +218,18 @@ class Blocks:
         )  # fmt: skip
 
     def outside(self) -> tuple[Register, Register]:
-        """A batch and a head that do not exist: TMA fills what is loaded from there with zeros."""
+        """A batch and a head out of bounds: TMA fills what it loads from there with zeros."""
         return self.all_heads // self.heads, reg.scalar(u32, init=0)
 
 
 def _tile(key: Register, size: int) -> Register:
-    """The number of the tile that a key is in, s32."""
+    """The index of the tile that contains a key, s32."""
     return (key.view(u32) // size).view(s32)
 
 
 @dataclass
 class Sequence:
-    """Which sequence a block is of, u32; the block's first row in it, and where it is in its arrays, s32."""
+    """The sequence of a block: its number, u32, the block's first row in it, and its bounds in its arrays, s32."""
 
     number: Register
     row: Register
@@ -240,12 +240,12 @@ class Sequence:
 
 
 class Sequences(Groups):
-    """Sequences one after the other in one array: as groups of rows, in blocks of `rows`.
+    """Sequences packed in one array, as groups of rows divided into blocks of `rows`.
 
     Args:
-        queries, keys: which rows are whose, in Q and in K.
-        query_rows, key_rows: of all sequences together.
-        rows: of a block.
+        queries, keys: bounds of the sequences in Q and in K.
+        query_rows, key_rows: total rows of all sequences.
+        rows: rows per block.
     """
 
     def __init__(self, queries: Limits, keys: Limits, query_rows: Register, key_rows: Register, rows: int) -> None:
@@ -255,11 +255,11 @@ class Sequences(Groups):
         self._keys, self._key_rows = keys, key_rows.view(s32)
 
     def total(self) -> Register:
-        """Blocks of a head of all sequences."""
+        """Blocks of all sequences per head."""
         return ptx.load(u32, self.before[self.count])
 
     def find(self, block: Register) -> Sequence:
-        """Where block number `block` of a head is."""
+        """The sequence and rows of block `block` of a head."""
         low = self.holding(block)
         row = (block - ptx.load(u32, self.before[low])) * self.tile[0]
         query_begin, query_end = self._bounds(low)
