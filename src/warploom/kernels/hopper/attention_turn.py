@@ -1,14 +1,14 @@
-"""Values transposed on their way: what TMA has loaded as keys x columns becomes columns x keys, as wgmma reads 8 bits.
+"""Transpose tiles of 8-bit values in shared memory: TMA loads keys x columns, wgmma reads columns x keys.
 
-A warp takes 32 keys and 16 columns at a time: ldmatrix.trans gives a lane two columns of two keys in a register, prmt
-puts four keys of one column into one, stmatrix writes them as a row's.
+A warp takes 32 keys and 16 columns at a time. ldmatrix.trans gives each lane two columns of two keys per register,
+prmt packs four keys of one column into a register, and stmatrix writes them as part of a row.
 
     ldmatrix   keys 2i, 2i + 1 (register 0) and 8 + 2i, 9 + 2i (1)    of columns 2g, 2g + 1      lane 4g + i
     prmt       keys 2i, 2i + 1, 8 + 2i, 9 + 2i                        of column 2g; of 2g + 1
     stmatrix   4i to 4i + 3 of 16                                     row 2g; row 2g + 1
 
-That is the order in which P's registers count keys (`a_elements`), so neither side moves anything else. Lanes of g > 3
-exchange their two columns: the 8 rows that a matrix is written to are in different banks then.
+P's registers hold keys in the same order (`a_elements`), so no further permutation is needed. Lanes with g > 3 swap
+their two columns, so that the 8 rows of each stored matrix are in different banks.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from .attention_config import PANEL_BYTES, TURNERS, Attention, Config
 from .attention_tiles import Blocks
 
 KEYS, COLUMNS = 32, 16
-"""Of a warp's step."""
+"""The keys and columns that a warp transposes in one step."""
 EVEN, ODD = 0x6420, 0x7531
-"""prmt: the first columns of two registers, and the second ones."""
+"""Selectors of prmt: the first columns of two registers, and the second columns."""
 _PER_PANEL = PANEL_BYTES // COLUMNS
 
 
 @dataclass
 class Places:
-    """Where a lane reads and writes 32 keys, from the start of the tiles."""
+    """Offsets in the tiles at which a lane reads and writes 32 keys."""
 
     read: Register
     written: Register
 
 
 class Turner:
-    """A warp that transposes: `me` of `TURNERS`, the 32 keys me, me + 3, ... of each tile.
+    """A transposing warp: warp `me` of `TURNERS` takes groups me, me + 3, ... of 32 keys in each tile.
 
     Args:
         of, config: the kernel.
-        values, turned: the rings, as they are loaded and as they are multiplied; of as many stages.
-        me: a register, the same for the warp.
+        values, turned: the rings of loaded and of transposed values, with equal numbers of stages.
+        me: a register, uniform across the warp.
     """
 
     def __init__(self, of: Attention, config: Config, values: TmaPipeline, turned: TmaPipeline, me: Register) -> None:
@@ -62,7 +62,7 @@ class Turner:
         self.leader = lane == 0
         far, matrix, row = lane >= WARP // 2, lane >> 3, lane & 7
         self.selectors = [ptx.select(far, reg.scalar(b32, init=a), b) for a, b in ((ODD, EVEN), (EVEN, ODD))]
-        # matrices 0 and 1: the two columns of the first 16 keys; 2 and 3: of the next
+        # matrices 0 and 1 hold the two columns of the first 16 keys, 2 and 3 those of the next 16
         column = (row << 1) + ((row >> 2) ^ (matrix & 1))
         self.places = []
         for first in range(0, self.groups, TURNERS):
@@ -76,7 +76,7 @@ class Turner:
             )
 
     def run(self, blocks: Blocks, queue: TileQueue) -> None:
-        """All tiles of all blocks that the queue gives to this CTA."""
+        """Transpose all tiles of all blocks that the queue gives to this CTA."""
         state = queue.consumer_state()
         number = queue.next(state).copy()
         with ptx.while_(lambda: number < queue.tiles):
@@ -86,7 +86,7 @@ class Turner:
             number.set(queue.next(state))
 
     def tile(self) -> None:
-        """The next tile of values."""
+        """Transpose the next tile of values."""
         values = self.values.consumer_wait(self.at).v
         turned = self.turned.writer_acquire(State(self.at.index, self.at.phase ^ 1)).t
         for number, places in enumerate(self.places):
@@ -96,18 +96,18 @@ class Turner:
             else:
                 with ptx.if_(self.me < self.groups - first):
                     self.keys(values, turned, places)
-        ptx.fence.proxy_async_shared_cta()  # both ways: what was read here is loaded next, what was written multiplied
+        ptx.fence.proxy_async_shared_cta()  # both ways: TMA overwrites what was read here, wgmma reads what was written
         ptx.warp.sync()
         self.values.consumer_release(self.at, leader=self.leader)
         self.turned.writer_commit(self.at, self.leader)
         self.values.advance(self.at, branch=False)
 
     def keys(self, values: TileSlice, turned: TileSlice, places: Places) -> None:
-        """All columns of 32 keys."""
+        """Transpose all columns of 32 keys."""
         read = (values + places.read).register()
         written = (turned + places.written).register()
         steps = range(self.of.columns // COLUMNS)
-        for inside in range(_PER_PANEL):  # one by one: the producer has few registers
+        for inside in range(_PER_PANEL):  # one at a time: the producer's warpgroup has few registers
             source = read ^ (inside * COLUMNS) if inside else read
             for panel, step in enumerate(steps[inside::_PER_PANEL]):
                 words = ptx.ldmatrix(ptx.addr(source, panel * values.layout.panel_bytes), trans=True)
@@ -116,14 +116,14 @@ class Turner:
 
 
 def turner(thread: Register) -> Register:
-    """Which transposing warp of the producer's warpgroup this is; the first warp, which loads, is none."""
+    """The index of this transposing warp, not counting the first warp of the warpgroup, which loads."""
     index = reg.scalar(u32)
     ptx.inst.shfl.sync.idx.b32(index, thread // WARP - 1, 0, 31, -1)
     return index
 
 
 def _bytes(low: Register, high: Register, selector: Register) -> Register:
-    """Four of eight bytes (prmt.b32)."""
+    """Select four of eight bytes (prmt.b32)."""
     result = reg.scalar(b32)
     ptx.inst("prmt.b32", result, low, high, selector)
     return result
