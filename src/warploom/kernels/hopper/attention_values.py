@@ -1,7 +1,7 @@
 """Values inside a function of scores or masks while it is traced: registers with torch's arithmetic.
 
-Truths, integers of 32 bits and f32; integers become floats where they meet floats, truths integers. Bits, quotients and
-rests are as in Python and torch. A value that depends on the score may have a `slope`, see `attention_functions`.
+Values are bools, 32-bit integers and f32. Bools become integers, and integers floats, if the other operand requires it.
+Bit operations, quotients and remainders are as in Python and torch. For `slope`, see `attention_functions`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ...lang.trace import Trace
 from ...lang.values import Register
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""Functions of torch that values go through, by name: `attention_functions` fills it."""
+"""torch's functions that accept values, by name; filled by `attention_functions`."""
 
 
 class Value:
-    """A number or truth inside the kernel: a register of f32 or s32, a predicate, or a Python number.
+    """A number or bool inside the kernel: a register of f32 or s32, a predicate, or a Python number.
 
-    slope: its derivative with respect to the score; None where it does not depend on it, or nobody asks.
-    natural: it is known to be no negative number.
+    slope: the derivative with respect to the score; None if the value is constant in it or no derivative is wanted.
+    natural: the value is known not to be negative.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Value:
 
     @classmethod
     def of(cls, value: Any) -> Value:
-        """A value, or a Python number as one."""
+        """A value unchanged, or a Python number as a value."""
         if isinstance(value, Value):
             return value
         if isinstance(value, (bool, int, float)):
@@ -46,24 +46,24 @@ class Value:
         if item is not None and getattr(value, "ndim", 1) == 0:
             return cls(item())
         raise trace_error(
-            "a function of scores gives something else than a number", "a number or a truth", repr(value)[:80]
+            "a function of scores returns something other than a number", "a number or a bool", repr(value)[:80]
         )
 
     # -- as registers ----------------------------------------------------------------------------------------------
 
     @property
     def is_float(self) -> bool:
-        """Whether it is a floating-point number."""
+        """True for a floating-point number."""
         held = self.held
         return held.dtype.is_float if isinstance(held, Register) else isinstance(held, float)
 
     @property
     def is_truth(self) -> bool:
-        """Whether it is true or false."""
+        """True for a bool."""
         return isinstance(self.held, (Predicate, bool))
 
     def floating(self) -> Register:
-        """As f32."""
+        """The value as f32."""
         held = self.held
         if isinstance(held, Predicate):
             return ptx.select(held, reg.scalar(f32, init=1.0), 0.0)
@@ -72,14 +72,14 @@ class Value:
         return reg.scalar(f32, init=float(held))
 
     def integer(self) -> Register:
-        """As s32; a float is cut off."""
+        """The value as s32; floats are truncated."""
         held = self.held
         if isinstance(held, Predicate):
             return ptx.select(held, reg.scalar(s32, init=1), 0)
         return held.to(s32) if isinstance(held, Register) else reg.scalar(s32, init=int(held))
 
     def truth(self) -> Predicate:
-        """As a predicate: whether it is not 0."""
+        """A predicate: true if the value is not 0."""
         held = self.held
         if isinstance(held, Predicate):
             return held
@@ -103,7 +103,7 @@ class Value:
 
     def __add__(self, other: Any) -> Value:
         right = Value.of(other)
-        if self.is_truth and right.is_truth:  # as torch
+        if self.is_truth and right.is_truth:  # as in torch
             return self | right
         return self._compute(right, lambda a, b: a + b).sloping(total(self.slope, right.slope))
 
@@ -125,12 +125,12 @@ class Value:
         return found.sloping(None if above is None else above.flat() / right.flat())
 
     def sloping(self, slope: Value | None) -> Value:
-        """Itself, with a derivative."""
+        """This value, with a derivative."""
         self.slope = slope
         return self
 
     def flat(self) -> Value:
-        """Itself without its derivative: slopes have none."""
+        """This value without its derivative: slopes have no derivatives of their own."""
         return Value(self.held)
 
     def __floordiv__(self, other: Any) -> Value:
@@ -140,10 +140,10 @@ class Value:
         return self._divided(other)[1]
 
     def _divided(self, other: Any) -> tuple[Value, Value]:
-        """Quotient and rest, rounded down as in Python: the rest has the divisor's sign."""
+        """Floor quotient and remainder, as in Python: the remainder has the divisor's sign."""
         right = Value.of(other)
         if not isinstance(right.held, (Register, Predicate)) and not right.held:
-            raise trace_error("a value is divided by zero", "another divisor", repr(right.held))
+            raise trace_error("a value is divided by zero", "a nonzero divisor", repr(right.held))
         if self.is_float or right.is_float:
             quotient = _rounded_down(self.flat() / right.flat())
             below = scaled(right.slope, -quotient)
@@ -188,7 +188,7 @@ class Value:
 
     def __pow__(self, power: Any) -> Value:
         if not isinstance(power, int) or not 1 <= power <= 8:
-            raise trace_error("a power is a small whole number", "1 to 8", repr(power))
+            raise trace_error("an exponent must be a small whole number", "1 to 8", repr(power))
         result = self
         for _ in range(power - 1):
             result = result * self
@@ -196,19 +196,19 @@ class Value:
 
     def __rpow__(self, base: Any) -> Value:
         if not isinstance(base, (int, float)) or not 0 < base < math.inf:
-            raise trace_error("a power has a positive number as its base", "a positive number", repr(base))
+            raise trace_error("the base of a power must be a positive number", "a positive number", repr(base))
         found: Value = FUNCTIONS["exp2"](self * math.log2(base))
         return found
 
     # -- bits ------------------------------------------------------------------------------------------------------
 
     def _bits(self, other: Any, operate: Callable[[Any, Any], Any]) -> Value:
-        """Of two truths, or of two integers bit by bit."""
+        """A logical operation on two bools, or a bitwise operation on two integers."""
         right = Value.of(other)
         if self.is_truth and right.is_truth:
             return Value(operate(self.truth(), right.truth()))
         if self.is_float or right.is_float:
-            raise trace_error("bits are those of integers and truths", "integers or truths", "floats")
+            raise trace_error("bitwise operations take integers and bools", "integers or bools", "floats")
         return self._compute(right, operate)
 
     def __and__(self, other: Any) -> Value:
@@ -230,7 +230,7 @@ class Value:
     def _shifted(self, other: Any, opcode: str) -> Value:
         right = Value.of(other)
         if self.is_float or right.is_float:
-            raise trace_error("bits are those of integers", "integers", "floats")
+            raise trace_error("shifts take integers", "integers", "floats")
         found = reg.scalar(s32)
         ptx.inst(opcode, found, self.integer(), right.integer().view(u32))
         return Value(found)
@@ -272,7 +272,7 @@ class Value:
     # -- torch's methods and functions -----------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
-        """Functions of torch as methods: `(i - j).abs()`; what a tensor says of itself."""
+        """torch's functions as methods, `(i - j).abs()`, and a tensor's attributes."""
         if name in ATTRIBUTES:
             return ATTRIBUTES[name](self)
         if name.startswith("_") or name not in FUNCTIONS | METHODS:
@@ -283,13 +283,13 @@ class Value:
 
     def __bool__(self) -> bool:
         raise trace_error(
-            "a value inside the kernel has no truth while it is traced", "torch.where, & and |", "if, and, or"
+            "a value inside the kernel has no truth value during tracing", "torch.where, & and |", "if, and, or"
         )
 
     @classmethod
     def __torch_function__(cls, function: Any, _: Any, args: Any = (), named: Any = None) -> Any:
         name = function.__name__
-        if name.strip("_") in OPERATORS:  # a number of torch on the left of a value, or torch.eq
+        if name.strip("_") in OPERATORS:  # a torch scalar to the left of a value, or torch.eq
             return OPERATORS[name.strip("_")](*map(Value.of, args))
         if name not in FUNCTIONS:
             raise trace_error(f"torch.{name} does not exist inside the kernel", ", ".join(sorted(FUNCTIONS)), name)
@@ -297,7 +297,7 @@ class Value:
 
 
 def converted(x: Value, dtype: Any) -> Value:
-    """As another type of torch."""
+    """The value converted to another torch dtype."""
     name = str(dtype).removeprefix("torch.")
     if name not in _CONVERSIONS:
         raise trace_error("a value inside the kernel has no such type", ", ".join(_CONVERSIONS), name)
@@ -315,7 +315,7 @@ def _as_integer(x: Value) -> Value:
 
 
 def as_truth(x: Any) -> Value:
-    """Whether a value is not 0."""
+    """A bool: true if the value is not 0."""
     return Value(Value.of(x).truth())
 
 
@@ -326,9 +326,9 @@ METHODS: dict[str, Callable[..., Any]] = {
     "float": _as_float, "int": _as_integer, "long": _as_integer, "bool": as_truth, "to": converted,
     "where": lambda x, condition, other: where(condition, x, other),
 }  # fmt: skip
-"""Methods of torch's tensors that torch does not have as functions, or that take their arguments in another order."""
+"""Tensor methods that torch lacks as functions, or whose arguments are in another order."""
 ATTRIBUTES: dict[str, Callable[[Value], Any]] = {}
-"""What a value says of itself: `attention_constants` fills it, and adds methods that make constants."""
+"""Tensor attributes of values; `attention_constants` fills this and adds methods that make constants."""
 OPERATORS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "eq", "ne", "lt", "le", "gt", "ge")
 } | {
@@ -346,7 +346,7 @@ def _rounded_down(x: Value) -> Value:
 
 
 def trace_error(what: str, expected: object, got: object) -> TraceError:
-    """What is wrong with the caller's function."""
+    """The error for a fault in the caller's function."""
     return Trace.current().error(what, expected=str(expected), got=str(got))
 
 
@@ -356,7 +356,7 @@ def total(a: Value | None, b: Value | None) -> Value | None:
 
 
 def slope_of(value: Value) -> Value:
-    """0 where it has none."""
+    """The slope of a value, 0 if it has none."""
     return Value(0.0) if value.slope is None else value.slope.flat()
 
 
@@ -369,7 +369,7 @@ def scaled(slope: Value | None, factor: Value | float) -> Value | None:
 
 
 def where(condition: Any, a: Any, b: Any) -> Value:
-    """`a` where the condition holds, else `b`."""
+    """`a` if the condition holds, else `b`."""
     left, right = Value.of(a), Value.of(b)
     if isinstance(left.held, Predicate) and isinstance(right.held, Predicate):
         chosen = Value.of(condition).truth()
