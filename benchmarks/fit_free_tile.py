@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from warploom.kernels.hopper.free_tile_choice import Features, Rates, expected, features, of_decode
+from warploom.kernels.hopper.free_tile_choice import Features, Rates, expected, features, from_small_m
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.hopper.names import any_config
 from warploom.kernels.hopper.small_m_config import SmallMConfig
@@ -95,7 +95,7 @@ def tile_of(name: str) -> FreeTileConfig | None:
         return None
     config = any_config(name)
     if isinstance(config, SmallMConfig):
-        return None if config.shared_workspace else of_decode(config)
+        return None if config.shared_workspace else from_small_m(config)
     return config if isinstance(config, FreeTileConfig) else None
 
 

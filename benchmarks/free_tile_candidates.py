@@ -62,7 +62,7 @@ def clusters(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOS
     return _sharing(problem, sms, most, (*free_tile_choice.BOTH, *free_tile_choice.FOURS))
 
 
-def _sharing(problem: GemmWork, sms: int, most: int, ways: Sequence[free_tile_choice.Way]) -> list[AnyConfig]:
+def _sharing(problem: GemmWork, sms: int, most: int, ways: Sequence[free_tile_choice.Sharing]) -> list[AnyConfig]:
     """The library's own first, and clusters that share in some of these ways: of its first tile, then the model's
     first, half of them in one wave or none."""
     asked = problem.posed

@@ -313,8 +313,8 @@ def test_neighbours_share_where_it_was_ever_faster():
     eight = Product(e4m3, e4m3, bf16)
     alone = [config for config in fitting(809, 1152, 4352, eight) if config.multicast and not config.persistent]
     assert {config.cluster for config in alone} == {4, 8}
-    astride = [config for config in fitting(809, 1152, 4304, eight) if config.multicast and not config.persistent]
-    assert {config.cluster for config in astride} == {2, 4, 8}
+    sharing = [config for config in fitting(809, 1152, 4304, eight) if config.multicast and not config.persistent]
+    assert {config.cluster for config in sharing} == {2, 4, 8}
 
 
 def test_the_model_counts_rows_of_the_tensor_not_of_the_tile():

@@ -12,7 +12,7 @@ from benchmarks.fit_choice import groups
 from warploom.collective.epilogue.spec import Fusion
 from warploom.isa.dtypes import bf16, e4m3
 from warploom.kernels.hopper.description import Config, Product
-from warploom.kernels.hopper.free_tile_choice import of_decode, waves_of
+from warploom.kernels.hopper.free_tile_choice import from_small_m, waves_of
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.hopper.names import any_config
 from warploom.kernels.hopper.small_m_config import SmallMConfig
@@ -90,7 +90,7 @@ def test_an_operand_costs_what_was_read(fused):
         if isinstance(config, Config):
             large.append(us / hopper_large.estimate(config, Problem.of(m, n, k), EMULATED).waves)
             continue
-        tile = of_decode(config) if isinstance(config, SmallMConfig) else config
+        tile = from_small_m(config) if isinstance(config, SmallMConfig) else config
         of = small if isinstance(config, SmallMConfig) else free
         of.append((tile.accumulators / tile.split_k, us / waves_of(tile, m, n, EMULATED.sms)))
     fitted = np.linalg.lstsq(np.array([[1, sums] for sums, _ in free]), np.array([us for _, us in free]), rcond=None)[0]

@@ -18,7 +18,7 @@ from ..mma.fragment import ACC_REGS, pack
 from ..tile.sizes import ACC_ATOM_N
 from .activations import FUNCTIONS
 from .arguments import BOX_ROWS
-from .staged_store import Part, StagedStore
+from .staged_store import Region, StagedStore
 
 STAGED_COLUMNS = 64
 PITCH = 2 * STAGED_COLUMNS + 16
@@ -57,17 +57,17 @@ class PeerRows(StagedStore):
                     values = [FUNCTIONS[self.activation](value) for value in values]
                 words = [pack(values[at : at + 2], self.array.dtype) for at in range(0, len(values), 2)]
                 across = column + first // ACC_REGS * ACC_ATOM_N
-                where = Part(row + index * BOX_ROWS, across, row, across)
+                where = Region(row + index * BOX_ROWS, across, row, across)
                 self.store(words, self.memory[me, 0], 1 + me, where)
                 ptx.warp.sync()
 
     def _copy_piece(
-        self, start: SharedAddress, here: Register, step: int, rows: int, column: Register, part: Part
+        self, start: SharedAddress, here: Register, step: int, rows: int, column: Register, region: Region
     ) -> None:
         places, width = self.array.shape
         size = self.array.dtype.bytes
         for turn in range(-(-rows // step)):
-            row = part.row + here + turn * step
+            row = region.row + here + turn * step
             exists = (row < self.end) & (column < width)
             if (turn + 1) * step > rows:
                 exists = exists & (here < rows - turn * step)

@@ -61,24 +61,24 @@ class DsmemReduce:
     Args:
         accumulators: accumulators per thread.
         consumers: warpgroups of a CTA, each with its own tile.
-        parts: CTAs of the cluster.
+        splits: CTAs of the cluster.
     """
 
-    def __init__(self, accumulators: int, consumers: int, parts: int) -> None:
-        self.parts = parts
-        self.width = exchange_width(accumulators, parts)
+    def __init__(self, accumulators: int, consumers: int, splits: int) -> None:
+        self.splits = splits
+        self.width = exchange_width(accumulators, splits)
         self.pieces = accumulators // self.width
-        if self.pieces < parts or accumulators % self.width:
+        if self.pieces < splits or accumulators % self.width:
             raise Trace.current().error(
-                f"{parts} CTAs cannot share the sums of a tile", expected=f"at most {accumulators}", got=parts
+                f"{splits} CTAs cannot share the sums of a tile", expected=f"at most {accumulators}", got=splits
             )
-        self.most = max(len(self.owned(rank)) for rank in range(parts))
-        self.sums = smem.array(f32, (consumers, parts - 1, self.most, WARPGROUP * self.width), name="sums")
+        self.most = max(len(self.owned(rank)) for rank in range(splits))
+        self.sums = smem.array(f32, (consumers, splits - 1, self.most, WARPGROUP * self.width), name="sums")
         self.received = smem.mbarrier(consumers, name="received")
 
     def owned(self, rank: int) -> range:
         """The pieces that a CTA adds up."""
-        return owned(self.pieces, self.parts, rank)
+        return owned(self.pieces, self.splits, rank)
 
     def initialise(self) -> None:
         """Initialise the barriers. Called by one thread, before `fence.mbarrier_init` and the cluster barrier."""
@@ -97,7 +97,7 @@ class DsmemReduce:
         """
         rank = ptx.special.cluster_ctarank()
         thread = ptx.special.tid.x() & (WARPGROUP - 1)
-        for part in range(self.parts):
+        for part in range(self.splits):
             with ptx.if_(rank == part):
                 self._send(acc, me, part, thread)
                 self._add(acc, me, part, thread)
@@ -108,7 +108,7 @@ class DsmemReduce:
         """Send each other CTA its pieces: one st.async per thread and piece."""
         kind = {1: "", 2: ".v2", 4: ".v4"}[self.width]
         opcode = f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{kind}.f32"
-        for other in range(self.parts):
+        for other in range(self.splits):
             if other == part:
                 continue
             slot = part if part < other else part - 1
@@ -123,13 +123,13 @@ class DsmemReduce:
     def _add(self, acc: RegisterArray, me: int, part: int, thread: Register) -> None:
         """Wait for all bytes, then add the partial sums in the order of the splits."""
         mine = self.owned(part)
-        size = (self.parts - 1) * len(mine) * WARPGROUP * self.width * _F32
+        size = (self.splits - 1) * len(mine) * WARPGROUP * self.width * _F32
         ptx.mbarrier.arrive_expect_tx(self.received[me], size, pred=thread == 0)
         ptx.mbarrier.wait(self.received[me], 0, scope="cluster")
         for index, piece in enumerate(mine):
             received = [
                 _list(ptx.load(f32, self.sums[me, slot, index] + thread * (self.width * _F32), vector=self.width))
-                for slot in range(self.parts - 1)
+                for slot in range(self.splits - 1)
             ]
             own = acc[piece * self.width : (piece + 1) * self.width]
             in_order = [*received[:part], list(own), *received[part:]]
@@ -196,11 +196,11 @@ class SemaphoreReduce(_Counted):
     def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
         """Write and count; in the last split, add up. Otherwise like `DsmemReduce.combine`, with all accumulators or
         none."""
-        thread, parts = ptx.special.tid.x() & (WARPGROUP - 1), self.work.parts
+        thread, parts = ptx.special.tid.x() & (WARPGROUP - 1), self.work.splits
         tile = ptx.special.ctaid.y() * self.work.tiles + segment.tile
         base = self._block(acc, tile * parts, me, thread)
         stride = self.consumers * len(acc) * WARPGROUP * _F32
-        self._write(acc, base + self.work.part.to(u64) * stride)
+        self._write(acc, base + self.work.split.to(u64) * stride)
         with ptx.if_(self._is_last(tile, me, thread, parts)):
             for index in range(0, len(acc), _VECTOR):
                 offset = index * WARPGROUP * _F32

@@ -38,15 +38,15 @@ class Segment:
 
 
 class SplitKSchedule:
-    """One tile and one split of K. `stages`: stages of all of K; `parts`: splits. A split may be empty."""
+    """One tile and one split of K, of a number of `splits`. A split may be empty. stages: stages of all of K."""
 
-    def __init__(self, stages: Register, parts: int) -> None:
+    def __init__(self, stages: Register, splits: int) -> None:
         cta = ptx.special.ctaid.x()
-        self.parts = parts
-        self.tile, self.part = cta // parts, cta % parts
-        self.tiles = ptx.special.nctaid.x() // parts
-        self.first = stages * self.part // parts
-        self.total = stages * (self.part + 1) // parts - self.first
+        self.splits = splits
+        self.tile, self.split = cta // splits, cta % splits
+        self.tiles = ptx.special.nctaid.x() // splits
+        self.first = stages * self.split // splits
+        self.total = stages * (self.split + 1) // splits - self.first
 
     def place(self, number: Register) -> tuple[Register, Register]:
         """Tile and stage of K of the n-th stage of this CTA."""

@@ -36,7 +36,7 @@ from typing import Any
 
 from ...collective import TmaPipeline, each_consumer, warpgroup_index
 from ...collective.epilogue.arguments import epilogue_arguments
-from ...collective.epilogue.staged_store import Part, StagedStore
+from ...collective.epilogue.staged_store import Region, StagedStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.cache_policy import read_once
 from ...collective.pipeline.tma import State
@@ -56,10 +56,10 @@ from ...lang.values import Register
 from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import TILE_K_BYTES, Fusion, Product
-from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block, staged_pitch
-from .free_tile_end import Ahead, End
+from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block_bytes, staged_pitch
+from .free_tile_coordinates import OperandLoads, TileCoordinates, TileSchedule, prefetch_descriptors
+from .free_tile_epilogue import Epilogue, EpilogueVectors
 from .free_tile_launch import operands, result, traced
-from .free_tile_places import Here, Loads, Places, prefetch_descriptors
 
 __all__ = ["FreeTileConfig", "build"]
 
@@ -84,7 +84,7 @@ def build(
 
     def free_tile(*handles: Any) -> None:
         given = dict(zip((*names, "D"), handles, strict=True))
-        run(Parts.make(given, product, config, fusion))
+        run_roles(Cta.make(given, product, config, fusion))
 
     return traced(free_tile, names, product, config, FreeTileGrid(config), over="C" if fusion.addend else "")
 
@@ -93,20 +93,20 @@ def build(
 
 
 @dataclass
-class Parts:
+class Cta:
     """What the roles share: the arrays, the ring, this CTA's stages of K, and the exchange of partial sums."""
 
     config: FreeTileConfig
     fusion: Fusion
     given: Mapping[str, Any]
     ring: TmaPipeline
-    places: Places
+    schedule: TileSchedule
     exchange: NoReduce | DsmemReduce
     staged: SharedAddress
 
     @staticmethod
-    def make(given: Mapping[str, Any], product: Product, config: FreeTileConfig, fusion: Fusion) -> Parts:
-        """Allocate shared memory and set up the ring, the places and the exchange."""
+    def make(given: Mapping[str, Any], product: Product, config: FreeTileConfig, fusion: Fusion) -> Cta:
+        """Allocate shared memory and set up the ring, the schedule and the exchange."""
         A: ArrayHandle = given["A"]
         tile_k = config.k_tiles * product.tile_k
         on_m, on_n = (product.b, product.a) if config.swap_ab else (product.a, product.b)
@@ -127,7 +127,7 @@ class Parts:
         if config.split_k > 1:
             exchange = DsmemReduce(config.tile_n // 2, config.consumers, config.split_k)
         k = SplitKSchedule(k_tiles(A, tile_k), config.split_k)
-        return Parts(config, fusion, given, ring, Places(config, A, given["W"], k, grid), exchange, staged)
+        return Cta(config, fusion, given, ring, TileSchedule(config, A, given["W"], k, grid), exchange, staged)
 
     @property
     def A(self) -> ArrayHandle:  # noqa: N802 - the operands' names
@@ -142,27 +142,27 @@ class Parts:
     @property
     def k(self) -> SplitKSchedule:
         """The stages of K that this CTA multiplies."""
-        return self.places.k
+        return self.schedule.k
 
     @property
     def names(self) -> tuple[str, str]:
         """Names of the ring's tiles: the tokens', then the weights'."""
         return ("b", "a") if self.config.swap_ab else ("a", "b")
 
-    def number(self, tile: Register, block: int) -> Register:
+    def split_index(self, tile: Register, block: int) -> Register:
         """The index of this CTA's split of a block of 64 rows of a tile, over all tiles, blocks and splits."""
-        return (tile * (self.config.tile_m // BLOCK) + block) * self.config.split_k + self.k.part
+        return (tile * (self.config.tile_m // BLOCK) + block) * self.config.split_k + self.k.split
 
 
 # -- roles ---------------------------------------------------------------------------------------------------------
 
 
-def run(parts: Parts, over: PeerReduce | None = None) -> None:
-    """Run all roles of a CTA. `over`: the reduction across GPUs, if each GPU holds a part of K."""
-    config, warpgroup = parts.config, warpgroup_index(reduced=parts.config.reduced_index)
+def run_roles(cta: Cta, peer_reduce: PeerReduce | None = None) -> None:
+    """Run all roles of a CTA. `peer_reduce`: the reduction across GPUs, if each GPU holds a part of K."""
+    config, warpgroup = cta.config, warpgroup_index(reduced=cta.config.reduced_index)
     first = ptx.special.tid.x() == 128 * config.consumers
     with ptx.if_(first):
-        begin(parts)
+        initialise(cta)
     if config.multicast:
         cluster.meet()
     else:
@@ -172,60 +172,60 @@ def run(parts: Parts, over: PeerReduce | None = None) -> None:
     registers = config.role_registers
     with producer_warp(warpgroup, config.consumers, registers[0]):
         with ptx.if_(first):
-            load(parts)
-        parts.exchange.ready()
-        leaves(parts)
+            load(cta)
+        cta.exchange.ready()
+        arrive_for_exit(cta)
     for me in each_consumer(warpgroup, config.consumers, registers[1], first=0):
-        multiply(parts, me, over)
+        multiply(cta, me, peer_reduce)
     if config.multicast:
         ptx.cluster.wait()
 
 
-def leaves(parts: Parts) -> None:
+def arrive_for_exit(cta: Cta) -> None:
     """Tell the cluster that this role has loaded or released its last stage. CTAs that fill each other's stages must
     exit together; the role's remaining work overlaps the wait."""
-    if parts.config.multicast:
+    if cta.config.multicast:
         ptx.cluster.arrive()
 
 
-def begin(parts: Parts) -> None:
+def initialise(cta: Cta) -> None:
     """Run by the producer's thread before any thread waits."""
-    prefetch_descriptors(parts.places)
-    parts.ring.init_barriers()
-    parts.exchange.initialise()
+    prefetch_descriptors(cta.schedule)
+    cta.ring.init_barriers()
+    cta.exchange.initialise()
     ptx.fence.mbarrier_init()
-    if parts.config.pdl:
+    if cta.config.pdl:
         ptx.griddepcontrol.launch_dependents()
 
 
-def load(parts: Parts) -> None:
+def load(cta: Cta) -> None:
     """The producer: the loads that may precede the end of the previous kernel, then stage by stage."""
-    config, ring, total = parts.config, parts.ring, parts.k.total
-    policy, loads = read_once() if config.evict_first else None, Loads(parts.places, ring, parts.names)
-    bytes_of_stage, state = loads.bytes(), ring.producer_state()
+    config, ring, total = cta.config, cta.ring, cta.k.total
+    policy, loads = read_once() if config.evict_first else None, OperandLoads(cta.schedule, ring, cta.names)
+    bytes_of_stage, state = loads.stage_bytes(), ring.producer_state()
     ahead, waits = reg.scalar(u32, init=0), reg.scalar(u32, init=1)
-    for tile in parts.places.tiles():
-        here = parts.places.place(tile)
+    for tile in cta.schedule.tiles():
+        coordinates = cta.schedule.coordinates(tile)
         if not config.persistent:
-            go_ahead(parts, loads, here, state, ahead, bytes_of_stage, policy)
+            load_prologue(cta, loads, coordinates, state, ahead, bytes_of_stage, policy)
         else:
             with ptx.if_(waits == 1):
-                go_ahead(parts, loads, here, state, ahead, bytes_of_stage, policy)
+                load_prologue(cta, loads, coordinates, state, ahead, bytes_of_stage, policy)
             waits.set(0)
         for number in ptx.range(ahead, total, unroll=False):
             ptx.mbarrier.wait(ring.empty[state.index], state.phase)
             stage = ring.stage(state)
             ptx.mbarrier.arrive_expect_tx(stage.full, bytes_of_stage)
-            loads.weights(here, number, stage, policy)
-            loads.tokens(here, number, stage)
+            loads.weights(coordinates, number, stage, policy)
+            loads.tokens(coordinates, number, stage)
             ring.advance(state)
         ahead.set(0)
 
 
-def go_ahead(
-    parts: Parts,
-    loads: Loads,
-    here: Here,
+def load_prologue(
+    cta: Cta,
+    loads: OperandLoads,
+    coordinates: TileCoordinates,
     state: State,
     ahead: Register,
     bytes_of_stage: Register | int,
@@ -233,85 +233,90 @@ def go_ahead(
 ) -> None:
     """Start the first tile before the previous kernel has completed. With constant weights, the weights of all stages
     are loaded before that and the tokens after it (`ahead` stages are then in flight). Otherwise weights go to L2."""
-    ring, config = parts.ring, parts.config
+    ring, config = cta.ring, cta.config
     if not config.constant_weights:
         if config.prefetch and config.pdl:
-            loads.prefetch_weights(here)
-        wait_for_kernel_in_front(config)
+            loads.prefetch_weights(coordinates)
+        wait_for_previous_kernel(config)
         return
-    ahead.set(least(parts.k.total, config.stages))
+    ahead.set(least(cta.k.total, config.stages))
     for number in ptx.range(ahead, unroll=False):
         stage = ring.stage(State(number, number))
         ptx.mbarrier.arrive_expect_tx(stage.full, bytes_of_stage)
-        loads.weights(here, number, stage, policy)
-    wait_for_kernel_in_front(config)
+        loads.weights(coordinates, number, stage, policy)
+    wait_for_previous_kernel(config)
     for number in ptx.range(ahead, unroll=False):
-        loads.tokens(here, number, ring.stage(State(number, number)))
+        loads.tokens(coordinates, number, ring.stage(State(number, number)))
     around = ahead == config.stages
     state.index.set(ptx.select(around, 0, ahead))
     state.phase.set(ptx.select(around, reg.scalar(u32, init=0), 1))
 
 
-def wait_for_kernel_in_front(config: FreeTileConfig) -> None:
+def wait_for_previous_kernel(config: FreeTileConfig) -> None:
     """Wait until the previous kernel has completed and its writes are visible; an ordinary launch starts after that."""
     if config.pdl:
         ptx.griddepcontrol.wait()
 
 
-def multiply(parts: Parts, me: int, over: PeerReduce | None) -> None:
+def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
     """A consumer: multiply its rows of the M axis tile by tile, then complete the partial sums and store them."""
-    config = parts.config
+    config = cta.config
     if config.zero_fill:
-        clear_outside(parts)
-    wait_for_kernel_in_front(config)
-    if over is not None:
-        over.begin()
-    empty_parts = config.split_k > 1
-    acc = wgmma_accumulators(BLOCK * config.blocks, config.tile_n, zero=empty_parts)
-    loop, rows = ConsumerLoop(parts.ring, parts.ring.consumer_state()), BLOCK * config.blocks
-    for tile in parts.places.tiles():
-        ahead = load_ahead(parts, me, tile)
-        for stage, later in loop.stages(parts.k.total):
+        zero_fill_rows(cta)
+    wait_for_previous_kernel(config)
+    if peer_reduce is not None:
+        peer_reduce.begin()
+    empty_split = config.split_k > 1
+    acc = wgmma_accumulators(BLOCK * config.blocks, config.tile_n, zero=empty_split)
+    loop, rows = ConsumerLoop(cta.ring, cta.ring.consumer_state()), BLOCK * config.blocks
+    for tile in cta.schedule.tiles():
+        vectors = load_epilogue_vectors(cta, me, tile)
+        for stage, later in loop.stages(cta.k.total):
             mine = stage.a.rows(me * rows, rows)
-            wgmma_stage(acc, mine, stage.b, accumulate=True if empty_parts else later)
+            wgmma_stage(acc, mine, stage.b, accumulate=True if empty_split else later)
         loop.drain()
         if not config.persistent:
-            leaves(parts)
+            arrive_for_exit(cta)
             ptx.bar.sync(ALL_CONSUMERS, 128 * config.consumers)
-        parts.exchange.ready()
-        store, here = Stores(parts, me, ahead if over is None else ahead.without_scales()), parts.places.place(tile)
+        cta.exchange.ready()
+        store, coordinates = (
+            OutputStore(cta, me, vectors if peer_reduce is None else vectors.without_scales()),
+            cta.schedule.coordinates(tile),
+        )
         for index, block in enumerate(acc):
-            for complete in parts.exchange.combine(block, me, Segment(parts.k.tile, parts.k.total)):
-                if over is not None:
-                    ahead.scale(block, complete, index)
-                    over.combine(block, complete, parts.number(tile, me * config.blocks + index), me)
-                store.block(block, index, complete, here)
+            for complete in cta.exchange.combine(block, me, Segment(cta.k.tile, cta.k.total)):
+                if peer_reduce is not None:
+                    vectors.scale(block, complete, index)
+                    peer_reduce.combine(block, complete, cta.split_index(tile, me * config.blocks + index), me)
+                store.block(block, index, complete, coordinates)
     if config.persistent:
-        leaves(parts)
-    if over is not None:
-        over.finish(me)
+        arrive_for_exit(cta)
+    if peer_reduce is not None:
+        peer_reduce.finish(me)
 
 
-def load_ahead(parts: Parts, me: int, tile: Register) -> Ahead:
+def load_epilogue_vectors(cta: Cta, me: int, tile: Register) -> EpilogueVectors:
     """Load the scales and the bias of this consumer's rows of a tile while it multiplies."""
-    config, fusion, D = parts.config, parts.fusion, parts.given["D"]
+    config, fusion, D = cta.config, cta.fusion, cta.given["D"]
     on_m, on_n, limit_m, limit_n = tile, tile, D.shape[0], D.shape[1]
     if fusion.scales == "row" or fusion.bias is not None:
-        here, first = parts.places.place(tile), me * config.blocks * BLOCK
-        on_m, on_n = (here.weight, here.token) if config.swap_ab else (here.token, here.weight)
+        coordinates, first = cta.schedule.coordinates(tile), me * config.blocks * BLOCK
+        on_m, on_n = (
+            (coordinates.weight, coordinates.token) if config.swap_ab else (coordinates.token, coordinates.weight)
+        )
         on_m, (limit_m, limit_n) = on_m + first, (limit_n, limit_m) if config.swap_ab else (limit_m, limit_n)
-    return Ahead(
-        parts.given, fusion, config.swap_ab, on_m, on_n, limit_m, limit_n, config.blocks, config.tile_n
+    return EpilogueVectors(
+        cta.given, fusion, config.swap_ab, on_m, on_n, limit_m, limit_n, config.blocks, config.tile_n
     )  # fmt: skip
 
 
-def clear_outside(parts: Parts) -> None:
+def zero_fill_rows(cta: Cta) -> None:
     """Zero the rows of a tile past a smaller tensor, once: no TMA box ever writes them."""
-    config, ring = parts.config, parts.ring
-    tokens, weights = parts.names
+    config, ring = cta.config, cta.ring
+    tokens, weights = cta.names
     threads = 128 * config.consumers
     thread = ptx.special.tid.x()
-    extents = [(tokens, parts.A.shape[0], config.tokens), (weights, parts.W.shape[0], config.weights)]
+    extents = [(tokens, cta.A.shape[0], config.tokens), (weights, cta.W.shape[0], config.weights)]
     # boxes of a shared operand are whole and bring the zeros themselves
     extents = [each for each, sharers in zip(extents, (config.along_weights, config.along_tokens), strict=True)
                if sharers == 1]  # fmt: skip
@@ -322,7 +327,7 @@ def clear_outside(parts: Parts) -> None:
         small = small | (extents[1][1] < extents[1][2])
     with ptx.if_(small):
         for name, extent, rows in extents:
-            start = SharedAddress(parts.A.trace, ring.tiles[name].buffer.offset)
+            start = SharedAddress(cta.A.trace, ring.tiles[name].buffer.offset)
             first = inside(extent, rows) * TILE_K_BYTES
             for panel in ptx.range(0, config.stages * config.k_tiles * rows * TILE_K_BYTES, rows * TILE_K_BYTES,
                                    unroll=False):  # fmt: skip
@@ -333,29 +338,35 @@ def clear_outside(parts: Parts) -> None:
         ptx.bar.sync(ALL_CONSUMERS, threads)
 
 
-class Stores:
+class OutputStore:
     """A consumer's stores: where they are staged, and which region of D they cover."""
 
-    def __init__(self, parts: Parts, me: int, ahead: Ahead) -> None:
-        config = parts.config
-        self.parts, self.me, self.ahead, self.config = parts, me, ahead, config
+    def __init__(self, cta: Cta, me: int, vectors: EpilogueVectors) -> None:
+        config = cta.config
+        self.cta, self.me, self.vectors, self.config = cta, me, vectors, config
         columns = config.pass_columns
         self.staged = StagedStore(
-            parts.given["D"], config.swap_ab, staged_pitch(columns, config.swap_ab), config.vector_store
+            cta.given["D"], config.swap_ab, staged_pitch(columns, config.swap_ab), config.vector_store
         )
-        self.block_bytes = staged_block(columns, config.swap_ab)
+        self.block_bytes = staged_block_bytes(columns, config.swap_ab)
 
-    def block(self, acc: RegisterArray, index: int, complete: range, here: Here) -> None:
+    def block(self, acc: RegisterArray, index: int, complete: range, coordinates: TileCoordinates) -> None:
         """Store the accumulators in the range `complete` of the consumer's block `index`."""
         config, step = self.config, self.config.pass_columns // 2
         block = self.me * config.blocks + index
-        on_m, on_n = (here.weight, here.token) if config.swap_ab else (here.token, here.weight)
-        own = (here.own_weight, here.own_token) if config.swap_ab else (here.own_token, here.own_weight)
-        end = End(
-            self.parts.given["D"], self.parts.given, self.parts.fusion, self.ahead, index, config.swap_ab,
+        on_m, on_n = (
+            (coordinates.weight, coordinates.token) if config.swap_ab else (coordinates.token, coordinates.weight)
+        )
+        own = (
+            (coordinates.own_weight, coordinates.own_token)
+            if config.swap_ab
+            else (coordinates.own_token, coordinates.own_weight)
+        )
+        epilogue = Epilogue(
+            self.cta.given["D"], self.cta.given, self.cta.fusion, self.vectors, index, config.swap_ab,
             on_m + block * BLOCK, on_n, own, config.vector_store,
         )  # fmt: skip
-        memory = self.parts.staged + (self.me if config.persistent else block) * self.block_bytes
+        memory = self.cta.staged + (self.me if config.persistent else block) * self.block_bytes
         for first in range(complete.start, complete.stop, step):
             values = acc[first : min(first + step, complete.stop)]
             if config.persistent:
@@ -363,10 +374,12 @@ class Stores:
                     ptx.bar.sync(1 + self.me, 128)
                 else:
                     ptx.inst.bar.warp.sync(-1)
-            part = self.part(block * BLOCK, first * 2, here)
-            self.staged.store(end.words(values, first * 2), memory, 1 + self.me, part)
+            region = self.region(block * BLOCK, first * 2, coordinates)
+            self.staged.store(epilogue.words(values, first * 2), memory, 1 + self.me, region)
 
-    def part(self, on_m: int, on_n: int, here: Here) -> Part:
+    def region(self, on_m: int, on_n: int, coordinates: TileCoordinates) -> Region:
         """The region of D of the accumulators that begin at row `on_m` and column `on_n` of the tile."""
         token, weight = (on_n, on_m) if self.config.swap_ab else (on_m, on_n)
-        return Part(here.token + token, here.weight + weight, here.own_token, here.own_weight)
+        return Region(
+            coordinates.token + token, coordinates.weight + weight, coordinates.own_token, coordinates.own_weight
+        )

@@ -23,19 +23,19 @@ from ...collective.tile.cluster import SLICE_ROWS
 from ...runtime.machine import H200_SMS as SMS
 from ...runtime.machine import clusters_at_once
 from .description import TILE_K_BYTES, Product
-from .free_tile_config import BLOCK, MOST_ACCUMULATORS, MOST_MOVED, FreeTileConfig
+from .free_tile_config import BLOCK, MAX_ACCUMULATORS, MAX_ACCUMULATORS_SETMAXNREG, FreeTileConfig
 from .small_m_config import SmallMConfig
 
 MOST_ROWS = 32768
 """Rows of A up to which this family is meant to be used."""
-FEW = 64
-READ_ONCE = 128
+SMALL_M_ROWS = 64
+EVICT_FIRST_ROWS = 128
 """Rows up to which evict_first makes weights faster, by 2 to 5 % in the sweep; with more rows it does not, on average.
 The sweep: benchmarks/results/nvidia-h200/sweep-free-tile.json."""
 _SHORT_STAGE = 128
 """Rows of a stage below which two k-tiles share a barrier."""
-_LEAST_STAGES = 3
-LESS = 0.1
+_MIN_STAGES = 3
+MIN_BAND_SAVING = 0.1
 """The share of rows that bands must save; see `banded`."""
 
 
@@ -76,8 +76,8 @@ class Features(NamedTuple):
         mma, rows: per SM: clocks of its wgmmas, rows of the boxes that it loads.
         bytes: bytes of A, W and D.
         flying: bytes of all stages of all CTAs.
-        weights, tokens: bytes that all CTAs load of each; the fraction of rows that begin inside a line (`astride`)
-            counts twice.
+        weights, tokens: bytes that all CTAs load of each; the fraction of rows that begin inside a line
+            (`unaligned_fraction`) counts twice.
         end: tiles of 128 x 128 that a CTA stores.
         waves: waves after the first, if CTAs are not persistent.
         split, exchanged: whether K is split; tiles of 128 x 128 that a CTA sends.
@@ -135,41 +135,41 @@ def features(
     width, waves = product.a.bytes, waves_of(config, m, n, sms)
     across, down = -(-m // config.tokens), -(-n // config.weights)
     depth = waves * -(-k * width // (config.k_tiles * TILE_K_BYTES)) * config.k_tiles / config.split_k
-    tile, lines = config.tile_m * config.tile_n / config.split_k / 16384, 1 + astride(k, product)
+    tile, lines = config.tile_m * config.tile_n / config.split_k / 16384, 1 + unaligned_fraction(k, product)
     return Features(
         mma=4 * depth * (config.tile_m // BLOCK) * max(config.tile_n / 2, 16 + config.tile_n / 4),
         rows=depth * (min(config.tokens, m) + min(config.weights, n)),
         bytes=(m + n) * k * width + m * n * product.out.bytes,
         flying=min(across * down * config.split_k, sms * config.ctas_per_sm) * config.stages * config.stage_bytes,
-        weights=lines * across * n * k * width / _fewer(config, "weights", lines == 1),
-        tokens=lines * down * m * k * width / _fewer(config, "tokens", False),
+        weights=lines * across * n * k * width / _load_divisor(config, "weights", lines == 1),
+        tokens=lines * down * m * k * width / _load_divisor(config, "tokens", False),
         end=tile * (waves if config.persistent else 1),
         waves=0 if config.persistent else waves - 1,
         split=config.split_k > 1,
         exchanged=tile * (config.split_k - 1),
         short=config.k_tiles == 1 and config.tile_m + config.tile_n < _SHORT_STAGE,
-        few=m <= FEW and not config.constant_weights,
-        cleared=config.zero_fill * (2 * across * down * config.split_k > sms) * outside(config, m, n),
+        few=m <= SMALL_M_ROWS and not config.constant_weights,
+        cleared=config.zero_fill * (2 * across * down * config.split_k > sms) * unfilled_bytes(config, m, n),
         parts=config.split_k - 1,
         idle=waves * sms * config.ctas_per_sm / (across * down * config.split_k) - 1,
         consumers=config.consumers - 1,
     )
 
 
-def _fewer(config: FreeTileConfig, operand: str, merged: bool) -> int:
+def _load_divisor(config: FreeTileConfig, operand: str, merged: bool) -> int:
     """The divisor of an operand's bytes: CTAs share the operand, or L2 merges their concurrent loads."""
     if config.multicast:
         return config.along_tokens if operand == "weights" else config.along_weights
     return config.cluster if merged else 1
 
 
-def outside(config: FreeTileConfig, m: int, n: int) -> int:
+def unfilled_bytes(config: FreeTileConfig, m: int, n: int) -> int:
     """Bytes of the ring that no box fills."""
     rows = max(0, config.tokens - m) + max(0, config.weights - n)
     return rows * TILE_K_BYTES * config.k_tiles * config.stages
 
 
-def of_decode(config: SmallMConfig) -> FreeTileConfig:
+def from_small_m(config: SmallMConfig) -> FreeTileConfig:
     """The free tile equivalent to a small-M configuration whose splits of K, if any, are the CTAs of a cluster."""
     return FreeTileConfig(
         swap_ab=True, tile_m=config.rows, tile_n=config.tokens, consumers=config.groups, k_tiles=config.k_tiles,
@@ -201,7 +201,7 @@ def terms(
     return expected(features(config, m, n, k, product, sms), rates)
 
 
-def astride(k: int, product: Product) -> float:
+def unaligned_fraction(k: int, product: Product) -> float:
     """The fraction of the rows of A and W that begin inside a line of 128 bytes, so that a box's part of the row spans
     two lines and L2 gets that many more requests. Multicast then pays: 4 to 6 % in
     benchmarks/results/nvidia-h200/sweep-pairs.json, where it costs 1 to 10 % of other products. It pays more if rows
@@ -209,14 +209,14 @@ def astride(k: int, product: Product) -> float:
     return 1 - math.gcd(k * product.a.bytes, TILE_K_BYTES) / TILE_K_BYTES
 
 
-Way = tuple[int, str]
+Sharing = tuple[int, str]
 """How tiles share operands: CTAs per cluster, and the operands that they share."""
-PAIRS: tuple[Way, ...] = ((2, "weights"), (2, "tokens"))
-FOURS: tuple[Way, ...] = ((4, "weights"), (4, "tokens"))
-BOTH: tuple[Way, ...] = ((4, "both"), (8, "both"))
+PAIRS: tuple[Sharing, ...] = ((2, "weights"), (2, "tokens"))
+FOURS: tuple[Sharing, ...] = ((4, "weights"), (4, "tokens"))
+BOTH: tuple[Sharing, ...] = ((4, "both"), (8, "both"))
 
 
-def worthwhile(persistent: bool, waves: int, lines: float) -> tuple[Way, ...]:
+def sharing_worth_trying(persistent: bool, waves: int, lines: float) -> tuple[Sharing, ...]:
     """The ways of sharing that were ever faster: pairs where rows of K are `lines` astride, or in several waves; four
     and eight CTAs in one wave. In benchmarks/results/nvidia-h100/sweep-quads.json a pair takes 1.01 to 1.05 times as
     long on the median. In sweep-clusters.json there (173 products), the best cluster of four or eight in one wave takes
@@ -225,7 +225,7 @@ def worthwhile(persistent: bool, waves: int, lines: float) -> tuple[Way, ...]:
     return PAIRS * (persistent or lines > 0) + (FOURS + BOTH) * (waves == 1 and not persistent)
 
 
-def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Way]) -> Iterator[FreeTileConfig]:
+def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Sharing]) -> Iterator[FreeTileConfig]:
     """The tile in clusters that share in each of these ways, if there are as many tiles, none is larger than the tensor
     (slices would load the rows outside it, too), and the number of waves stays the same."""
     if config.split_k > 1:
@@ -241,29 +241,29 @@ def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Way
 
 
 def banded(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> FreeTileConfig:
-    """The tile with the band height that loads the fewest rows per wave, if it has several waves and saves at least the
-    share `LESS` of the rows. If the band is all tokens, each wave reloads all of a tall A. With a long K, CTAs drift
-    apart and what they no longer share comes from HBM: 8192 x 2048 x 28672 took 1.4 times as long as cuBLAS on an
-    H100."""
+    """The tile with the band height that loads the fewest rows per wave, if it has several waves and saves at least
+    the share `MIN_BAND_SAVING` of the rows. If the band is all tokens, each wave reloads all of a tall A. With a
+    long K, CTAs drift apart and what they no longer share comes from HBM: 8192 x 2048 x 28672 took 1.4 times as
+    long as cuBLAS on an H100."""
     across, down = -(-m // config.tokens), -(-n // config.weights)
-    if not config.persistent or not config.takes_bands or waves_of(config, m, n, sms) == 1:
+    if not config.persistent or not config.supports_group or waves_of(config, m, n, sms) == 1:
         return config
-    tokens, weights, places = config.tokens, config.weights, clusters_at_once(config.cluster, sms)
+    tokens, weights, concurrent = config.tokens, config.weights, clusters_at_once(config.cluster, sms)
     across, tokens = -(-across // config.along_tokens), tokens * config.along_tokens
     down, weights = -(-down // config.along_weights), weights * config.along_weights
 
     def rows(group: int) -> int:
-        columns = min(down, -(-places // group))
-        return min(across, max(group, -(-places // columns))) * tokens + columns * weights
+        columns = min(down, -(-concurrent // group))
+        return min(across, max(group, -(-concurrent // columns))) * tokens + columns * weights
 
     best = min(range(1, across + 1), key=rows)
-    return replace(config, group=best) if rows(best) <= (1 - LESS) * rows(across) else config
+    return replace(config, group=best) if rows(best) <= (1 - MIN_BAND_SAVING) * rows(across) else config
 
 
 def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS) -> Iterator[FreeTileConfig]:  # noqa: B008
     """Every sensible free tile for a product: none much larger than the tensor, each in as few waves as possible."""
     vector_store = n * product.out.bytes % 16 == 0
-    depth, lines = -(-k * product.a.bytes // TILE_K_BYTES), astride(k, product)
+    depth, lines = -(-k * product.a.bytes // TILE_K_BYTES), unaligned_fraction(k, product)
     together = {each: clusters_at_once(each, sms) for each in (1, 2, 3, 4)}
     for swap_ab in (False, True):
         on_m, on_n = (n, m) if swap_ab else (m, n)
@@ -282,9 +282,9 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
                     and -(-on_n // (columns - 8)) == over
                 ):
                     continue  # a tile 8 columns narrower needs no more tiles
-                forms = forms_of(swap_ab, rows, columns, vector_store, m <= READ_ONCE, depth > 1)
+                forms = tile_forms(swap_ab, rows, columns, vector_store, m <= EVICT_FIRST_ROWS, depth > 1)
                 for each in forms.alone if tiles <= 2 * sms else forms.persistent:
-                    ways = worthwhile(each.persistent, waves_of(each, m, n, sms), lines)
+                    ways = sharing_worth_trying(each.persistent, waves_of(each, m, n, sms), lines)
                     yield from sharing(each, m, n, sms, ways)
                 if tiles <= 2 * sms:
                     yield from forms.alone
@@ -303,15 +303,15 @@ def warpgroups(rows: int, columns: int) -> tuple[int, bool]:
     allow: fewer of them wait less for each other."""
     blocks = rows // BLOCK
     for consumers in range(1, 5):
-        if blocks % consumers == 0 and blocks // consumers * columns // 2 <= MOST_ACCUMULATORS[consumers][1]:
+        if blocks % consumers == 0 and blocks // consumers * columns // 2 <= MAX_ACCUMULATORS[consumers][1]:
             return consumers, False
-    for consumers, most in MOST_MOVED.items():
+    for consumers, most in MAX_ACCUMULATORS_SETMAXNREG.items():
         if blocks % consumers == 0 and blocks // consumers * columns // 2 <= most:
             return consumers, True
     return blocks, False
 
 
-class Forms(NamedTuple):
+class TileForms(NamedTuple):
     """The forms of a tile: in one wave (alone, clustered along the tokens, or split in K), and persistent."""
 
     alone: tuple[FreeTileConfig, ...]
@@ -321,7 +321,7 @@ class Forms(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def forms_of(swap_ab: bool, rows: int, columns: int, vector_store: bool, read_once: bool, deep: bool) -> Forms:
+def tile_forms(swap_ab: bool, rows: int, columns: int, vector_store: bool, read_once: bool, deep: bool) -> TileForms:
     """The forms of a tile that fit registers and shared memory, each with as many stages as fit.
 
     deep: K has more than one k-tile, so that two can share a barrier.
@@ -332,22 +332,22 @@ def forms_of(swap_ab: bool, rows: int, columns: int, vector_store: bool, read_on
         vector_store=vector_store, setmaxnreg=setmaxnreg,
         evict_first=read_once, k_tiles=2 if rows + columns < _SHORT_STAGE and deep else 1,
     )  # fmt: skip
-    one = replace(tile, setmaxnreg=setmaxnreg and tile.accumulators > MOST_ACCUMULATORS[consumers][0])
-    apart = replace(tile, consumers=rows // BLOCK, setmaxnreg=False)
-    return Forms(
+    one = replace(tile, setmaxnreg=setmaxnreg and tile.accumulators > MAX_ACCUMULATORS[consumers][0])
+    split = replace(tile, consumers=rows // BLOCK, setmaxnreg=False)
+    return TileForms(
         _filled(one), tuple(found for each in (2, 3) for found in _filled(replace(one, cluster=each))),
-        tuple(found for each in (2, 3, 4) if each <= columns // 8 for found in _filled(replace(apart, split_k=each))),
+        tuple(found for each in (2, 3, 4) if each <= columns // 8 for found in _filled(replace(split, split_k=each))),
         _filled(replace(tile, persistent=True)),
     )  # fmt: skip
 
 
 def _filled(config: FreeTileConfig) -> tuple[FreeTileConfig, ...]:
     """The configuration with as many stages as fit; empty if they are too few or the registers do not suffice."""
-    most = MOST_ACCUMULATORS[config.consumers][1] if config.split_k > 1 else config.most_accumulators
+    most = MAX_ACCUMULATORS[config.consumers][1] if config.split_k > 1 else config.max_accumulators
     if config.accumulators > most:
         return ()
     full = config.filled()
-    return (full,) if full.stages >= _LEAST_STAGES else ()
+    return (full,) if full.stages >= _MIN_STAGES else ()
 
 
 def ranked(

@@ -25,23 +25,24 @@ BLOCK = 64
 SHARED_OF_SM = 228 << 10
 RESERVED = 1 << 10
 """Shared memory of an SM of sm_90 (`SHARED_OF_SM`), and the part of it that each resident CTA reserves."""
-MOST_STAGES = 24
-MOST_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64), 4: (48, 48)}
+MAX_STAGES = 24
+MAX_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64), 4: (48, 48)}
 """Accumulators per thread, at most, by consumers: not persistent, persistent. This is what ptxas 13.0 fits into the
 registers of that many threads without a spill."""
-MOST_MOVED = {2: 144, 3: 96}
+MAX_ACCUMULATORS_SETMAXNREG = {2: 144, 3: 96}
 """Accumulators per thread, at most, if registers move from a producer warpgroup to the consumers (setmaxnreg)."""
-MOVED_REGISTERS = {2: (24, 240), 3: (32, 160)}
+ROLE_REGISTERS = {2: (24, 240), 3: (32, 160)}
 """Registers per thread of a producer and of a consumer in that case."""
 LAUNCH_REGISTERS = {2: 168, 3: 128}
 """Registers of every thread at launch in that case."""
-ROOM_OF_END = {1: 32, 2: 32, 3: 24, 4: 12}
-ROOM_OF_MORE, ROOM_OF_OPERAND = 8, (8, 24)
-"""Accumulators that the epilogue costs. `ROOM_OF_END`, by consumers: the first of a vector along the columns, an
-activation and an operand. `ROOM_OF_MORE`: each further one. `ROOM_OF_OPERAND`: each operand, not swapped and swapped.
+EPILOGUE_ACCUMULATORS = {1: 32, 2: 32, 3: 24, 4: 12}
+MORE_ACCUMULATORS, OPERAND_ACCUMULATORS = 8, (8, 24)
+"""Accumulators that the epilogue costs. `EPILOGUE_ACCUMULATORS`, by consumers: the first of a vector along the columns,
+an activation and an operand. `MORE_ACCUMULATORS`: each further one. `OPERAND_ACCUMULATORS`: each operand, not swapped
+and swapped.
 Tried with ptxas 13.0 (`tests/kernels/test_free_tile.py`)."""
 _PLAIN = Fusion()
-MOST_PASS = 64
+MAX_PASS_COLUMNS = 64
 """Columns of the accumulators (swapped: tokens) that a persistent kernel stages at a time."""
 BARRIER_BYTES = 512
 SHARED = ("", "weights", "tokens", "both")
@@ -144,7 +145,7 @@ class FreeTileConfig(Configuration):
     @property
     def role_registers(self) -> tuple[int | None, int | None]:
         """Registers per thread of a producer and of a consumer, if registers move."""
-        return MOVED_REGISTERS[self.consumers] if self.setmaxnreg else (None, None)
+        return ROLE_REGISTERS[self.consumers] if self.setmaxnreg else (None, None)
 
     @property
     def reduced_index(self) -> bool:
@@ -153,14 +154,14 @@ class FreeTileConfig(Configuration):
         return self.consumers > 1 and not self.persistent and not self.setmaxnreg
 
     @property
-    def most_accumulators(self) -> int:
+    def max_accumulators(self) -> int:
         """Accumulators per thread up to which ptxas is known not to spill."""
         if self.setmaxnreg:
-            return MOST_MOVED.get(self.consumers, 0)
-        return MOST_ACCUMULATORS.get(self.consumers, (0, 0))[self.persistent]
+            return MAX_ACCUMULATORS_SETMAXNREG.get(self.consumers, 0)
+        return MAX_ACCUMULATORS.get(self.consumers, (0, 0))[self.persistent]
 
     @property
-    def takes_bands(self) -> bool:
+    def supports_group(self) -> bool:
         """True if there are registers for `band`: three consumers have none left at their largest tiles."""
         return self.consumers < 3
 
@@ -214,13 +215,13 @@ class FreeTileConfig(Configuration):
     @property
     def pass_columns(self) -> int:
         """Columns of the accumulators staged at a time: all if they use the empty ring, few if persistent."""
-        return min(self.tile_n, MOST_PASS) if self.persistent else self.tile_n
+        return min(self.tile_n, MAX_PASS_COLUMNS) if self.persistent else self.tile_n
 
     @property
     def staged_bytes(self) -> int:
         """Bytes of shared memory in which stores are staged (`collective.staged_store`)."""
         blocks = self.consumers * (1 if self.persistent else self.blocks)
-        return blocks * staged_block(self.pass_columns, self.swap_ab)
+        return blocks * staged_block_bytes(self.pass_columns, self.swap_ab)
 
     @property
     def output_tile(self) -> tuple[int, int]:
@@ -236,9 +237,9 @@ class FreeTileConfig(Configuration):
     def filled(self) -> FreeTileConfig:
         """This configuration with as many stages as fit."""
         one = replace(self, stages=2)
-        free = room(self.ctas_per_sm) - (one.shared_bytes() - 2 * self.stage_bytes if self.persistent else
+        free = shared_capacity(self.ctas_per_sm) - (one.shared_bytes() - 2 * self.stage_bytes if self.persistent else
                                          self.exchange_bytes + BARRIER_BYTES)  # fmt: skip
-        return replace(self, stages=max(2, min(MOST_STAGES, free // self.stage_bytes)))
+        return replace(self, stages=max(2, min(MAX_STAGES, free // self.stage_bytes)))
 
     def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError if no kernel can be built from this configuration."""
@@ -261,26 +262,26 @@ class FreeTileConfig(Configuration):
 
     def fits_registers(self, product: Product, fusion: Fusion = _PLAIN) -> bool:
         """True if ptxas is known not to spill with this epilogue."""
-        most = self.most_accumulators
-        heavy = (fusion.scales == "row") + (fusion.bias is not None) + (fusion.activation is not None)
-        heavy += fusion.gate + fusion.addend
-        if heavy:
-            most -= ROOM_OF_END[self.consumers] + ROOM_OF_MORE * (heavy - 1)
-            most -= ROOM_OF_OPERAND[self.swap_ab] * (fusion.gate + fusion.addend)
+        most = self.max_accumulators
+        operations = (fusion.scales == "row") + (fusion.bias is not None) + (fusion.activation is not None)
+        operations += fusion.gate + fusion.addend
+        if operations:
+            most -= EPILOGUE_ACCUMULATORS[self.consumers] + MORE_ACCUMULATORS * (operations - 1)
+            most -= OPERAND_ACCUMULATORS[self.swap_ab] * (fusion.gate + fusion.addend)
         return self.accumulators <= most
 
     def _problem(self, product: Product, fusion: Fusion = _PLAIN) -> tuple[str, str, object] | None:
-        most = self.most_accumulators
+        most = self.max_accumulators
         checks: list[tuple[bool, str, str, object]] = [
-            (self.consumers in (MOST_MOVED if self.setmaxnreg else MOST_ACCUMULATORS), "the number of consumers",
-             "2 or 3 if registers move" if self.setmaxnreg else "1 to 4", self.consumers),
+            (self.consumers in (MAX_ACCUMULATORS_SETMAXNREG if self.setmaxnreg else MAX_ACCUMULATORS),
+             "the number of consumers", "2 or 3 if registers move" if self.setmaxnreg else "1 to 4", self.consumers),
             (self.tile_m % (BLOCK * self.consumers) == 0 and self.tile_m <= 256, "the tile's rows",
              f"a multiple of {BLOCK * self.consumers} to 256", self.tile_m),
             (self.tile_n in FLOAT_N, "the tile's columns", "a multiple of 8 to 256", self.tile_n),
             (self.accumulators <= most, "the accumulators do not fit the registers", f"at most {most} per thread",
              self.accumulators),
             (self.k_tiles in (1, 2), "k-tiles per stage", "1 or 2", self.k_tiles),
-            (self.stages <= MOST_STAGES, "the stages of the ring", f"at most {MOST_STAGES}", self.stages),
+            (self.stages <= MAX_STAGES, "the stages of the ring", f"at most {MAX_STAGES}", self.stages),
             (self.ctas_per_sm <= 4, "CTAs per SM", "1 to 4", self.ctas_per_sm),
             (self.ctas <= 8, "the cluster size", "at most 8 CTAs", self.ctas),
             (self.split_k == 1 or (self.blocks == 1 and self.split_k <= self.tile_n // 8), "the splits of K",
@@ -289,7 +290,7 @@ class FreeTileConfig(Configuration):
             (self.cluster == 1 or not self.persistent or self.multicast != "", "the cluster size",
              "1 for a persistent kernel that shares nothing", self.cluster),
             (not self.group or self.persistent, "the bands", "0 unless the kernel is persistent", self.group),
-            (not self.group or self.takes_bands, "the bands", "0 with three consumers or more", self.group),
+            (not self.group or self.supports_group, "the bands", "0 with three consumers or more", self.group),
             (not self.multicast or self.cluster > 1, "the cluster size", "at least 2 CTAs to share", self.cluster),
             (not self.multicast or self.split_k == 1, "the splits of K", "1 if an operand is shared", self.split_k),
             (self.multicast != "both" or self.cluster in (4, 8), "the cluster size", "4 or 8 to share both operands",
@@ -302,30 +303,30 @@ class FreeTileConfig(Configuration):
             (product.a == product.b or product.a.bits == product.b.bits == 8, "the operand types",
              "one type, or two of eight bits", (str(product.a), str(product.b))),
             (product.out in OUTPUTS, "the output type", ", ".join(map(str, OUTPUTS)), str(product.out)),
-            (end_fits(fusion), "the fused epilogue",
+            (supports_fusion(fusion), "the fused epilogue",
              "scales of the tensor or of rows, a bias along the columns, an activation, a gate, an addend",
              repr(fusion)),
             ((product.a_major, product.b_major) == ("K", "K"), "the layouts", "both operands K-major",
              (product.a_major, product.b_major)),
-            (self.shared_bytes() <= room(self.ctas_per_sm), "the shared memory",
-             f"at most {room(self.ctas_per_sm)} bytes", self.shared_bytes()),
+            (self.shared_bytes() <= shared_capacity(self.ctas_per_sm), "the shared memory",
+             f"at most {shared_capacity(self.ctas_per_sm)} bytes", self.shared_bytes()),
         ]  # fmt: skip
         return next(((what, expected, got) for right, what, expected, got in checks if not right), None)
 
 
-def end_fits(fusion: Fusion) -> bool:
-    """True if the epilogue of a free tile (`free_tile_end`) supports all of this fusion."""
+def supports_fusion(fusion: Fusion) -> bool:
+    """True if the epilogue of a free tile (`free_tile_epilogue`) supports all of this fusion."""
     plain = not (fusion.amax or fusion.scale_out)
     known = fusion.activation in (None, *ACTIVATIONS) and fusion.bias in (None, "column")
     return plain and known and fusion.scales in (None, "tensor", "row")
 
 
-def room(ctas_per_sm: int) -> int:
+def shared_capacity(ctas_per_sm: int) -> int:
     """Bytes of shared memory per CTA with `ctas_per_sm` CTAs on an SM."""
     return min(SHARED_BYTES, SHARED_OF_SM // ctas_per_sm - RESERVED)
 
 
-def staged_block(columns: int, swap_ab: bool) -> int:
+def staged_block_bytes(columns: int, swap_ab: bool) -> int:
     """Bytes of the buffer that stages 64 x `columns` accumulators of 16-bit results for their store."""
     return columns * staged_pitch(columns, swap_ab) if swap_ab else BLOCK * staged_pitch(columns, swap_ab)
 

@@ -31,8 +31,8 @@ from ...lang import Kernel, Tile
 from ...lang.tile import Scalar
 from ..fields import builder
 from .description import Fusion, Product
-from .free_tile import ALL_CONSUMERS, Parts, run
-from .free_tile_choice import outside, ranked, waves_of
+from .free_tile import ALL_CONSUMERS, Cta, run_roles
+from .free_tile_choice import ranked, unfilled_bytes, waves_of
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid
 from .free_tile_launch import operands, traced
 
@@ -83,7 +83,7 @@ def candidates(
     what no box fills, because it is multiplied and the sums travel to the other GPUs."""
     fusion = Fusion(scales=scales)
     return tuple(
-        replace(config, zero_fill=outside(config, m, n) > 0) for config, _ in ranked(m, n, k, product, sms)
+        replace(config, zero_fill=unfilled_bytes(config, m, n) > 0) for config, _ in ranked(m, n, k, product, sms)
         if config.cluster == 1 and (config.persistent or waves_of(config, m, n, sms) == 1)
         and config.fits_registers(product, fusion)
     )  # fmt: skip
@@ -137,13 +137,13 @@ def build(
 
     def gemm_all_reduce(*handles: Any) -> None:
         given = dict(zip((*names, "D"), handles, strict=True))
-        parts = Parts.make(given, product, config, fusion)
-        over = PeerReduce(
+        cta = Cta.make(given, product, config, fusion)
+        peer_reduce = PeerReduce(
             given["slots"], given["signals"], given["launches"], given["record"], given["rank"],
             accumulators=_accumulators(config), dtype=product.out,
             all_consumers=(ALL_CONSUMERS, 128 * config.consumers), form=form,
         )  # fmt: skip
-        run(parts, over)
+        run_roles(cta, peer_reduce)
 
     return traced(gemm_all_reduce, names, product, config, ResidentGrid(config))
 

@@ -61,8 +61,8 @@ class Blackwell(OfBlackwell):
         """The time of one product: the longest of multiplying, reading shared memory and filling it, on the busiest
         multiprocessor, or the memory time."""
         tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
-        places = max(1, gpu.sms // config.group)
-        rounds, steps = -(-tiles // places), -(-problem.k // problem.product.tile_k)
+        concurrent = max(1, gpu.sms // config.group)
+        rounds, steps = -(-tiles // concurrent), -(-problem.k // problem.product.tile_k)
         tensor = steps * ROWS * config.tile_n * TILE_K_BYTES / 2 / MACS
         fill = steps * config.stage_bytes / FILL_BYTES
         busy = (rounds * max(tensor, fill) + END_CYCLES) / MHZ
@@ -71,7 +71,7 @@ class Blackwell(OfBlackwell):
         useful = problem.m * problem.n * problem.k * problem.product.a.bytes / 2 / MACS / gpu.sms / MHZ
         bound = "memory" if memory > busy else "fill" if fill > tensor else "tensor cores"
         return Estimate(
-            time, float(rounds), tiles / (rounds * places), useful / time,
+            time, float(rounds), tiles / (rounds * concurrent), useful / time,
             rounds * steps * config.stage_bytes / (time * MHZ), END_CYCLES / MHZ / time, MHZ, bound, ASSUMED,
         )  # fmt: skip
 

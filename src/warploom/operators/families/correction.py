@@ -23,7 +23,14 @@ import numpy as np
 
 from ...errors import ArgumentError
 from ...kernels.hopper.description import Config
-from ...kernels.hopper.free_tile_choice import astride, expected, features, of_decode, waves_of, worthwhile
+from ...kernels.hopper.free_tile_choice import (
+    expected,
+    features,
+    from_small_m,
+    sharing_worth_trying,
+    unaligned_fraction,
+    waves_of,
+)
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
@@ -70,7 +77,7 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
     y = np.zeros(len(FEATURES))
     m, n, k = problem.m, problem.n, problem.k * problem.product.a.bytes / 2
     found = {"one": 1.0, "rows": math.log2(m) - 7, "columns": math.log2(n) - 13, "depth": math.log2(k) - 12}
-    found["astride"] = astride(problem.k, problem.product)
+    found["astride"] = unaligned_fraction(problem.k, problem.product)
     found["memory"] = math.log2((gpu.memory_gbps or H200_GBPS) / H200_GBPS)
     if isinstance(config, Config):
         time = estimated_us
@@ -86,7 +93,7 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
 def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple[float, dict[str, float]]:
     small = isinstance(config, SmallMConfig)
     streamed = small and config.shared_workspace
-    tile: FreeTileConfig = of_decode(config) if isinstance(config, SmallMConfig) else config
+    tile: FreeTileConfig = from_small_m(config) if isinstance(config, SmallMConfig) else config
     m, n = problem.m, problem.n
     known = features(tile, m, n, problem.k, problem.product, gpu.sms)
     terms = expected(known)
@@ -151,7 +158,7 @@ def ends_us(config: Any, problem: Problem, gpu: Gpu) -> float:
         each = OPERAND_OF_LARGE_US * operands + SCALES_OF_LARGE_US * (problem.fusion.scales == "row")
         return each * large_estimate(config, problem, gpu).waves
     small = isinstance(config, SmallMConfig)
-    tile: FreeTileConfig = of_decode(config) if isinstance(config, SmallMConfig) else config
+    tile: FreeTileConfig = from_small_m(config) if isinstance(config, SmallMConfig) else config
     sums = tile.accumulators / tile.split_k
     each = OF_ELEMENT_US * sums if small else OPERAND_US + OF_PAIR_US * sums
     return waves_of(tile, problem.m, problem.n, gpu.sms) * operands * each
@@ -161,13 +168,13 @@ def considered(config: Any, problem: Problem, gpu: Gpu) -> bool:
     """True if a configuration was the fastest of such products often enough in the sweep to be considered, if there are
     free tiles. Large tiles for few rows were not, unless they overlap the loads or computation of a fused epilogue; nor
     were small-M kernels with two CTAs per multiprocessor, the fastest of 15 products in 101, by 7 % at most; nor free
-    tiles that share an operand, except those that are `worthwhile`."""
+    tiles that share an operand, except those that are `sharing_worth_trying`."""
     if isinstance(config, Config):
         return problem.m >= LARGE_FROM or not short_end(problem)
     if isinstance(config, FreeTileConfig):
-        waves, lines = waves_of(config, problem.m, problem.n, gpu.sms), astride(problem.k, problem.product)
+        waves, lines = waves_of(config, problem.m, problem.n, gpu.sms), unaligned_fraction(problem.k, problem.product)
         way = config.cluster, config.multicast
-        return not config.multicast or way in worthwhile(config.persistent, waves, lines)
+        return not config.multicast or way in sharing_worth_trying(config.persistent, waves, lines)
     return not (isinstance(config, SmallMConfig) and config.ctas_per_sm > 1)
 
 

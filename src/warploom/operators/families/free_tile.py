@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import ArgumentError
-from ...kernels.hopper.free_tile_choice import FEW, MOST_ROWS, banded, of_decode, ranked, terms, waves_of
+from ...kernels.hopper.free_tile_choice import MOST_ROWS, SMALL_M_ROWS, banded, from_small_m, ranked, terms, waves_of
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
@@ -40,20 +40,20 @@ def computes(problem: Problem) -> bool:
 
 def like_a_tile(config: SmallMConfig, problem: Problem) -> bool:
     """True if a small-M configuration is covered by the free tiles' model: the sweep timed such ones."""
-    return problem.m <= FEW and problem.fusion.empty and not config.shared_workspace
+    return problem.m <= SMALL_M_ROWS and problem.fusion.empty and not config.shared_workspace
 
 
 def estimate(config: FreeTileConfig | SmallMConfig, problem: Problem, gpu: Gpu) -> Estimate:
     """The estimate for one product; for a small-M configuration that of the corresponding tile."""
-    tile = of_decode(config) if isinstance(config, SmallMConfig) else config
+    tile = from_small_m(config) if isinstance(config, SmallMConfig) else config
     found = terms(tile, problem.m, problem.n, problem.k, problem.product, gpu.sms)
     waves = waves_of(tile, problem.m, problem.n, gpu.sms)
-    places = waves * gpu.sms * tile.ctas_per_sm / tile.split_k * tile.tile_m * tile.tile_n
+    covered = waves * gpu.sms * tile.ctas_per_sm / tile.split_k * tile.tile_m * tile.tile_n
     longest = max(found.mma, found.tma, found.hbm, found.l2)
     filled = tile.stage_bytes / tile.k_tiles * -(-problem.k // problem.product.tile_k) * waves / tile.split_k
     bound = "tensor cores" if longest == found.mma else "memory" if longest == found.hbm else "fill"
     return Estimate(
-        found.total, float(waves), problem.m * problem.n / places, found.mma / found.total,
+        found.total, float(waves), problem.m * problem.n / covered, found.mma / found.total,
         filled / (found.total * MOST_MHZ), found.end / found.total, MOST_MHZ, bound,
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...collective.epilogue.spec import Fusion
 from ...kernels.hopper.description import SHARED_BYTES, TILE_K_BYTES, Config, Product
-from ...kernels.hopper.free_tile_choice import FEW
+from ...kernels.hopper.free_tile_choice import SMALL_M_ROWS
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from ..views import round_up
@@ -296,7 +296,7 @@ class HopperLarge(KernelFamily):
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[Config]:
         """All configurations that fit."""
         if computes(problem) and not every:
-            return _best(problem, gpu) if problem.m > FEW else []
+            return _best(problem, gpu) if problem.m > SMALL_M_ROWS else []
         usual = list(hopper(problem, gpu))
         return [*usual, *(each for each in whole_waves(problem, gpu) if each not in usual)]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ArgumentError
 from ...kernels.hopper.description import TILE_K_BYTES
-from ...kernels.hopper.free_tile_choice import FEW
+from ...kernels.hopper.free_tile_choice import SMALL_M_ROWS
 from ...kernels.hopper.small_m_config import GROUP_ROWS, MOST_IN_CLUSTER, SmallMConfig, choose
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
@@ -59,7 +59,7 @@ class SmallM(KernelFamily):
     def _waves(self, problem: Problem, gpu: Gpu) -> Iterator[SmallMConfig]:
         """Tiles of 64 rows of B and all of A, split in K so that one wave is as full as possible, by clusters of up to
         four: with one CTA per multiprocessor, and with two."""
-        if problem.m > FEW or not problem.fusion.empty or problem.product.out.bits != 16:
+        if problem.m > SMALL_M_ROWS or not problem.fusion.empty or problem.product.out.bits != 16:
             return
         tiles, tokens = -(-problem.n // GROUP_ROWS), round_up(problem.m, 8)
         for per_sm in (1, 2):
@@ -72,7 +72,7 @@ class SmallM(KernelFamily):
 
     def _streamed(self, problem: Problem) -> Iterator[SmallMConfig]:
         """Tiles of all of A whose CTAs process K as one stream."""
-        if problem.m <= FEW or problem.k < LONG * problem.n:
+        if problem.m <= SMALL_M_ROWS or problem.k < LONG * problem.n:
             return
         tokens = round_up(problem.m, 8)
         for rows in (GROUP_ROWS, 2 * GROUP_ROWS):
@@ -124,8 +124,8 @@ class SmallM(KernelFamily):
             return free_tile_estimate(config, problem, gpu)
         sms = gpu.sms
         tiles = config.tiles(problem.m, problem.n) * config.split_k
-        places = sms * config.ctas_per_sm
-        waves = -(-tiles // places)
+        concurrent = sms * config.ctas_per_sm
+        waves = -(-tiles // concurrent)
         bytes_ = problem.bytes / problem.count
         whole = config.tiles(problem.m, problem.n) * config.stage_bytes / config.k_tiles
         filled = whole * -(-problem.k // problem.product.tile_k)
@@ -135,13 +135,13 @@ class SmallM(KernelFamily):
         tensor *= narrowness(config.tokens)
         tensor /= min(tiles, sms) * MOST_MHZ
         busy = max(memory, fill, tensor)
-        partial = waves * places / tiles if waves > 1 else 1.0
+        partial = waves * concurrent / tiles if waves > 1 else 1.0
         lost = next(share for tokens, share in TURNOVER if config.tokens <= tokens)
         time = busy * (1 + lost * (partial - 1)) + RAMP_US + (SPLIT_US if config.split_k > 1 else 0)
         bound = "memory" if busy == memory else "fill" if busy == fill else "tensor cores"
         return Estimate(
-            time, float(waves), tiles / (waves * places), tensor / time, filled / (time * MOST_MHZ) / min(tiles, sms),
-            0.0, MOST_MHZ, bound,
+            time, float(waves), tiles / (waves * concurrent), tensor / time,
+            filled / (time * MOST_MHZ) / min(tiles, sms), 0.0, MOST_MHZ, bound,
         )  # fmt: skip
 
     def promised(self, config: SmallMConfig) -> SmallMConfig:

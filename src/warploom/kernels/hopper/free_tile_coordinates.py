@@ -9,7 +9,7 @@ sharing both               along both: pairs along the tokens share weights; pai
 
                  tokens ->                    if the last cluster has a CTA too many, this CTA multiplies the last
     weights   [ 0 | 1 ][ 2 | 2'][             tile again, because its peers need the slice that it loads. It stores
-       |      [ 0 | 1 ][ 2 | 2'][             nothing: its own part begins past the end of the tensor
+       |      [ 0 | 1 ][ 2 | 2'][             nothing: its own region begins past the end of the tensor
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .free_tile_config import FreeTileConfig
 
 
 @dataclass
-class Here:
+class TileCoordinates:
     """A tile: its coordinates on both axes, moved inside the tensor, and the coordinates from which it stores."""
 
     token: Register
@@ -41,8 +41,8 @@ class Here:
 
 
 @dataclass
-class Places:
-    """The places of tiles in A (M, K) and W (N, K); see the module's docstring."""
+class TileSchedule:
+    """The tiles of a CTA and their coordinates in A (M, K) and W (N, K); see the module's docstring."""
 
     config: FreeTileConfig
     A: ArrayHandle
@@ -50,13 +50,13 @@ class Places:
     k: SplitKSchedule
     grid: ClusterGrid | None = None
 
-    def across(self) -> Register:
+    def tiles_along_tokens(self) -> Register:
         """The number of tiles, or of clusters that share weights, along the tokens."""
-        return _covering(self.A.shape[0], self.config.tokens, self.config.along_tokens)
+        return _tile_count(self.A.shape[0], self.config.tokens, self.config.along_tokens)
 
-    def down(self) -> Register:
+    def tiles_along_weights(self) -> Register:
         """The number of tiles, or of clusters that share tokens, along the weights."""
-        return _covering(self.W.shape[0], self.config.weights, self.config.along_weights)
+        return _tile_count(self.W.shape[0], self.config.weights, self.config.along_weights)
 
     def sharers(self, operand: str) -> Sharers | None:
         """The CTAs that share the "tokens" or the "weights" with this one; None if none do."""
@@ -68,7 +68,7 @@ class Places:
         """This CTA's tiles: a run-time loop if it can have several, a branch if it may have none. CTAs that share an
         operand have the same number of tiles and the same tile indices."""
         config = self.config
-        tiles = self.across() * self.down()
+        tiles = self.tiles_along_tokens() * self.tiles_along_weights()
         if config.multicast:
             first = ptx.special.ctaid.x() // config.cluster
             if config.persistent:
@@ -84,14 +84,16 @@ class Places:
         else:
             yield self.k.tile
 
-    def place(self, tile: Register) -> Here:
+    def coordinates(self, tile: Register) -> TileCoordinates:
         """The coordinates of tile `tile`; the last tile is moved to end with the tensor. Each role computes them by
         itself, a consumer after its main loop, because registers are scarce."""
-        config, across = self.config, self.across()
-        token, weight = grouped(config.group)(tile, across, self.down()) if config.group else (None, None)
+        config, across = self.config, self.tiles_along_tokens()
+        token, weight = (
+            grouped(config.group)(tile, across, self.tiles_along_weights()) if config.group else (None, None)
+        )
         own_token = self._of_cluster(tile % across if token is None else token, "weights") * config.tokens
         own_weight = self._of_cluster(tile // across if weight is None else weight, "tokens") * config.weights
-        return Here(
+        return TileCoordinates(
             moved(own_token, self.A.shape[0], config.tokens), moved(own_weight, self.W.shape[0], config.weights),
             own_token, own_weight,
         )  # fmt: skip
@@ -102,37 +104,39 @@ class Places:
         return index if sharers is None else index * sharers.ctas + sharers.index()
 
 
-def _covering(extent: Register, tile: int, cluster: int) -> Register:
+def _tile_count(extent: Register, tile: int, cluster: int) -> Register:
     count = (extent + (tile - 1)) // tile
     return count if cluster == 1 else (count + (cluster - 1)) // cluster
 
 
-class Loads:
+class OperandLoads:
     """A producer's loads of both operands into a stage. names: the ring's tiles of the tokens and of the weights."""
 
-    def __init__(self, places: Places, ring: TmaPipeline, names: tuple[str, str]) -> None:
-        self.places, self.ring, self.names, self.k = places, ring, names, places.k
+    def __init__(self, schedule: TileSchedule, ring: TmaPipeline, names: tuple[str, str]) -> None:
+        self.schedule, self.ring, self.names, self.k = schedule, ring, names, schedule.k
         self.slices = {
             operand: Slices(sharers, array)
-            for operand, array in (("tokens", places.A), ("weights", places.W))
-            if (sharers := places.sharers(operand)) is not None
+            for operand, array in (("tokens", schedule.A), ("weights", schedule.W))
+            if (sharers := schedule.sharers(operand)) is not None
         }
 
-    def bytes(self) -> Register | int:
+    def stage_bytes(self) -> Register | int:
         """The bytes of a stage: rows inside the tensors, or whole slices."""
-        config, A, W = self.places.config, self.places.A, self.places.W  # noqa: N806
+        config, A, W = self.schedule.config, self.schedule.A, self.schedule.W  # noqa: N806
         tokens = config.tokens if "tokens" in self.slices else inside(A.shape[0], config.tokens)
         weights = config.weights if "weights" in self.slices else inside(W.shape[0], config.weights)
         rows = weights + tokens if config.multicast == "tokens" else tokens + weights
         return rows * (config.k_tiles * TILE_K_BYTES)
 
-    def tokens(self, here: Here, number: Register, stage: Stage) -> None:
+    def tokens(self, coordinates: TileCoordinates, number: Register, stage: Stage) -> None:
         """Load the rows of A of this CTA's n-th stage."""
-        self._load("tokens", self.places.A, stage.tiles[self.names[0]], here.token, number, stage.full)
+        self._load("tokens", self.schedule.A, stage.tiles[self.names[0]], coordinates.token, number, stage.full)
 
-    def weights(self, here: Here, number: Register, stage: Stage, policy: Register | None) -> None:
+    def weights(self, coordinates: TileCoordinates, number: Register, stage: Stage, policy: Register | None) -> None:
         """Load the rows of W of this CTA's n-th stage."""
-        self._load("weights", self.places.W, stage.tiles[self.names[1]], here.weight, number, stage.full, policy)
+        self._load(
+            "weights", self.schedule.W, stage.tiles[self.names[1]], coordinates.weight, number, stage.full, policy
+        )
 
     def _load(
         self, operand: str, array: ArrayHandle, tile: TileSlice, row: Register, number: Register, full: BarrierAddress,
@@ -144,21 +148,21 @@ class Loads:
         else:
             ptx.tma.load(tile, array.tma_desc(), place, full, cache_hint=policy)
 
-    def prefetch_weights(self, here: Here) -> None:
+    def prefetch_weights(self, coordinates: TileCoordinates) -> None:
         """Prefetch the first stages' weights into L2. If they are written later, the write updates them there."""
         tile = self.ring.tiles[self.names[1]][0]
-        count = least(self.k.total, self.places.config.prefetch)
+        count = least(self.k.total, self.schedule.config.prefetch)
         for number in ptx.range(count, unroll=False):
-            place = ((self.k.first + number) * tile.layout.k, here.weight)
+            place = ((self.k.first + number) * tile.layout.k, coordinates.weight)
             if "weights" in self.slices:
                 self.slices["weights"].prefetch(tile, place)
             else:
-                ptx.tma.prefetch(tile, self.places.W.tma_desc(), place)
+                ptx.tma.prefetch(tile, self.schedule.W.tma_desc(), place)
 
 
-def prefetch_descriptors(places: Places) -> None:
+def prefetch_descriptors(schedule: TileSchedule) -> None:
     """Prefetch the tensor maps of both operands."""
-    for array, sharers in ((places.W, places.config.along_tokens), (places.A, places.config.along_weights)):
+    for array, sharers in ((schedule.W, schedule.config.along_tokens), (schedule.A, schedule.config.along_weights)):
         boxes: list[tuple[int, int] | None] = [None] if sharers == 1 else [*slice_boxes(sharers, array)]
         for box in boxes:
             ptx.tma.prefetch_descriptor(array.tma_desc(box))

@@ -1,10 +1,10 @@
 """The epilogue of a free tile: scales, bias, activation, gate and addend, applied to complete sums before the store.
 
 A vector along wgmma's M axis is two numbers per thread and block of 64 rows (rows l / 4 and l / 4 + 8 of its warp's
-16). A vector along the N axis is two numbers per 8 columns (2 (l % 4) and the next). `Ahead` loads both before the main
-loop, so that the epilogue does not wait for memory. It loads a vector of the N axis once per warp, one element per
-lane, and the lanes exchange them by shuffles. Elements of a matrix are loaded in the epilogue, by the thread that holds
-the accumulators: in pairs if they are contiguous in D.
+16). A vector along the N axis is two numbers per 8 columns (2 (l % 4) and the next). `EpilogueVectors` loads both
+before the main loop, so that the epilogue does not wait for memory. It loads a vector of the N axis once per warp, one
+element per lane, and the lanes exchange them by shuffles. Elements of a matrix are loaded in the epilogue, by the
+thread that holds the accumulators: in pairs if they are contiguous in D.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .description import Fusion
 from .free_tile_config import BLOCK
 
 _LAST_LANE = 31
-_AT_ONCE = 8
+_GROUPS_IN_FLIGHT = 8
 """Column groups whose operands are loaded together: more would not fit the registers next to the accumulators."""
 
 
-class Operand:
+class EpilogueOperand:
     """A matrix of D's shape, of which a thread reads the elements that match its accumulators.
 
     Args:
         pairs: rows, and tiles along the rows of D, begin at multiples of 16 bytes.
-        swapped: consecutive accumulators are in one column of D.
+        swap_ab: consecutive accumulators are in one column of D.
         on_m, on_n: this thread's first row and column of the tile, on wgmma's axes.
         needed: for each of its two rows on the M axis, whether the thread stores it.
     """
@@ -52,31 +52,31 @@ class Operand:
 
     def pair(self, column: int, half: int, needed: Sequence[Predicate]) -> tuple[Register, Register]:
         """Two elements of row `half` as f32, beginning at column `column` of the tile; undefined where not needed."""
-        size, place, across = self.array.dtype.bytes, self.start, column
+        size, address, across = self.array.dtype.bytes, self.start, column
         if self.swap_ab:
             across = half * HALF_ROWS
         elif half:
-            place = place + self.step * HALF_ROWS
+            address = address + self.step * HALF_ROWS
         if self.pairs:
             word = reg.scalar(b32, init=0)
-            ptx.inst("ld.global.b32", word, ptx.addr(place, across * size), pred=self.needed[half] & needed[0])
+            ptx.inst("ld.global.b32", word, ptx.addr(address, across * size), pred=self.needed[half] & needed[0])
             return unpack(word, self.array.dtype)
-        found = []
+        words = []
         for odd in range(2):
             inside = self.needed[half] & needed[odd]
             if self.swap_ab:
-                found.append(load_as_f32(self.array.dtype, place + self.step * (column + odd), across, inside))
+                words.append(load_as_f32(self.array.dtype, address + self.step * (column + odd), across, inside))
             else:
-                found.append(load_as_f32(self.array.dtype, place, across + odd, inside))
-        return found[0], found[1]
+                words.append(load_as_f32(self.array.dtype, address, across + odd, inside))
+        return words[0], words[1]
 
 
-class Ahead:
+class EpilogueVectors:
     """The scalar factor and the vectors of one consumer's epilogue, loaded before the main loop.
 
     Args:
         given: the call's arrays by name.
-        swapped: the M axis is the weights (columns of D).
+        swap_ab: the M axis is the weights (columns of D).
         on_m, on_n: coordinates in D of the consumer's first row and the tile's first column, on the M and the N axis.
         limit_m, limit_n: extents of D on these axes.
         blocks, columns: the consumer's blocks of 64 rows; the tile's columns.
@@ -101,11 +101,13 @@ class Ahead:
         for index, (along_m, along_n) in enumerate(zip(of_m, of_n, strict=True)):
             if along_m is not None:
                 first = on_m + _row_of_thread()
-                places = [[first + (block * BLOCK + half * HALF_ROWS) for half in range(2)] for block in range(blocks)]
-                self._rows[index] = [[_at(along_m, place, limit_m) for place in pair] for pair in places]
+                rows = [[first + (block * BLOCK + half * HALF_ROWS) for half in range(2)] for block in range(blocks)]
+                self._rows[index] = [[_load_or_zero(along_m, row, limit_m) for row in pair] for pair in rows]
             if along_n is not None:
                 first = on_n + (ptx.special.tid.x() & _LAST_LANE)
-                self._lanes[index] = [_at(along_n, first + at, limit_n) for at in range(0, columns, _LAST_LANE + 1)]
+                self._lanes[index] = [
+                    _load_or_zero(along_n, first + at, limit_n) for at in range(0, columns, _LAST_LANE + 1)
+                ]
 
     def along_m(self, block: int) -> tuple[list[Register] | None, list[Register] | None]:
         """Scales and biases of a thread's two rows of a block."""
@@ -127,9 +129,11 @@ class Ahead:
             scale_n, _ = self.along_n(group // ACC_REGS * ACC_ATOM_N)
             for at in range(ACC_REGS):
                 half, odd = divmod(at, 2)
-                acc[group + at].set(scaled(acc[group + at], self.factor, _of(scale_m, half), _of(scale_n, odd)))
+                acc[group + at].set(
+                    scaled(acc[group + at], self.factor, _element(scale_m, half), _element(scale_n, odd))
+                )
 
-    def without_scales(self) -> Ahead:
+    def without_scales(self) -> EpilogueVectors:
         """A copy without scales, for accumulators that `scale` has multiplied."""
         rest = copy(self)
         rest.factor, rest._rows, rest._lanes = None, [None, self._rows[1]], [None, self._lanes[1]]
@@ -156,94 +160,94 @@ def _row_of_thread() -> Register:
     return (((ptx.special.tid.x() & 127) >> 5) << 4) + ((ptx.special.tid.x() & _LAST_LANE) >> 2)
 
 
-class End:
+class Epilogue:
     """The epilogue of one block of 64 rows on the M axis.
 
     Args:
         given: the call's arrays by name.
-        ahead: the factor and the vectors, loaded early.
+        vectors: the factor and the vectors, loaded before the main loop.
         index: index of the block among the consumer's blocks.
-        swapped: the M axis is the weights (columns of D).
+        swap_ab: the M axis is the weights (columns of D).
         on_m, on_n: coordinates of the block in D, on the M and the N axis.
         own: first coordinates, on both axes, that this tile stores: a last tile that was moved computes more than that.
-        whole: rows of D, of the gate and of the addend begin at multiples of 16 bytes.
+        vector_store: rows of D, of the gate and of the addend begin at multiples of 16 bytes.
     """
 
     def __init__(
-        self, D: ArrayHandle, given: Mapping[str, Any], fusion: Fusion, ahead: Ahead, index: int, swap_ab: bool,
-        on_m: Register, on_n: Register, own: tuple[Register, Register], vector_store: bool,
+        self, D: ArrayHandle, given: Mapping[str, Any], fusion: Fusion, vectors: EpilogueVectors, index: int,
+        swap_ab: bool, on_m: Register, on_n: Register, own: tuple[Register, Register], vector_store: bool,
     ) -> None:  # fmt: skip
-        self.D, self.fusion, self.ahead = D, fusion, ahead
+        self.D, self.fusion, self.vectors = D, fusion, vectors
         lane, warp = ptx.special.tid.x() & 31, (ptx.special.tid.x() & 127) >> 5
         tokens, weights = D.shape[0], D.shape[1]
         self.on_m, self.limit_m = on_m + (warp << 4) + (lane >> 2), weights if swap_ab else tokens
         self.on_n, self.limit_n = on_n + ((lane & 3) << 1), tokens if swap_ab else weights
-        self.scale_m, self.bias_m = ahead.along_m(index)
+        self.scale_m, self.bias_m = vectors.along_m(index)
         self.own_n, self.beta = own[1], given.get("beta")
         self.gate, self.addend = self._operands(given, swap_ab, own[0], vector_store)
 
     def _operands(
         self, given: Mapping[str, Any], swap_ab: bool, own_m: Register, vector_store: bool
-    ) -> tuple[Operand | None, Operand | None]:
+    ) -> tuple[EpilogueOperand | None, EpilogueOperand | None]:
         """Gate and addend. Elements outside D or of another tile are not read, nor is C if beta is 0."""
         gate = addend = None
         if self.fusion.gate or self.fusion.addend:
             rows = [self.on_m + half * HALF_ROWS for half in range(2)]
             needed = [(row >= own_m) & (row < self.limit_m) for row in rows]
         if self.fusion.gate:
-            gate = Operand(given["gate"], vector_store, swap_ab, self.on_m, self.on_n, needed)
+            gate = EpilogueOperand(given["gate"], vector_store, swap_ab, self.on_m, self.on_n, needed)
         if self.beta is not None:
             read = [each & (self.beta != 0.0) for each in needed]
-            addend = Operand(given["C"], vector_store, swap_ab, self.on_m, self.on_n, read)
+            addend = EpilogueOperand(given["C"], vector_store, swap_ab, self.on_m, self.on_n, read)
         return gate, addend
 
-    def _needed(self, column: int) -> list[Predicate]:
+    def _stored(self, column: int) -> list[Predicate]:
         """For two columns of the tile, whether each is stored."""
-        places = [self.on_n + (column + odd) for odd in range(2)]
-        return [(place >= self.own_n) & (place < self.limit_n) for place in places]
+        columns = [self.on_n + (column + odd) for odd in range(2)]
+        return [(each >= self.own_n) & (each < self.limit_n) for each in columns]
 
     def words(self, values: RegisterArray, column: int) -> list[Register]:
         """The accumulators from column `column` of the tile, converted to pairs of elements of D."""
-        found = []
+        words = []
         for group in range(0, len(values), ACC_REGS):
             across = column + group // ACC_REGS * ACC_ATOM_N
-            scale_n, bias_n = self.ahead.along_n(across)
-            needed = self._needed(across) if self.gate or self.addend else []
-            if needed and group and group % (ACC_REGS * _AT_ONCE) == 0:
+            scale_n, bias_n = self.vectors.along_n(across)
+            needed = self._stored(across) if self.gate or self.addend else []
+            if needed and group and group % (ACC_REGS * _GROUPS_IN_FLIGHT) == 0:
                 ptx.inst.bar.warp.sync(-1)
             for half in range(2):
                 gate = None if self.gate is None else self.gate.pair(across, half, needed)
                 addend = None if self.addend is None else self.addend.pair(across, half, needed)
                 pair = [
-                    self._finished(values[group + 2 * half + odd], _of(self.scale_m, half), _of(scale_n, odd),
-                                   _of(self.bias_m, half), _of(bias_n, odd))
+                    self._finished(values[group + 2 * half + odd], _element(self.scale_m, half), _element(scale_n, odd),
+                                   _element(self.bias_m, half), _element(bias_n, odd))
                     for odd in range(2)
                 ]  # fmt: skip
                 if gate is not None:
                     pair = [value * factor for value, factor in zip(pair, gate, strict=True)]
                 if addend is not None and self.beta is not None:
                     pair = [ptx.math.fma(self.beta, more, value) for value, more in zip(pair, addend, strict=True)]
-                found.append(pack(pair, self.D.dtype))
-        return found
+                words.append(pack(pair, self.D.dtype))
+        return words
 
     def _finished(
         self, value: Register, scale_m: Register | None, scale_n: Register | None, *bias: Register | None
     ) -> Register:
-        value = scaled(value, self.ahead.factor, scale_m, scale_n)
+        value = scaled(value, self.vectors.factor, scale_m, scale_n)
         for addend in bias:
             if addend is not None:
                 value = value + addend
         return value if self.fusion.activation is None else FUNCTIONS[self.fusion.activation](value)
 
 
-def _of(values: Sequence[Register] | None, index: int) -> Register | None:
+def _element(values: Sequence[Register] | None, index: int) -> Register | None:
     return None if values is None else values[index]
 
 
-def _at(array: ArrayHandle, index: Register, limit: Register) -> Register:
+def _load_or_zero(array: ArrayHandle, index: Register, limit: Register) -> Register:
     """An element as f32; 0 if it is outside the array."""
     value = reg.scalar(array.dtype, init=0.0)
     kind = array.dtype.name if array.dtype is f32 else f"b{array.dtype.bits}"
-    place = array.pointer() + index.to(u64) * array.dtype.bytes
-    ptx.inst(f"ld.global.{kind}", value, ptx.addr(place), pred=index < limit)
+    address = array.pointer() + index.to(u64) * array.dtype.bytes
+    ptx.inst(f"ld.global.{kind}", value, ptx.addr(address), pred=index < limit)
     return value.to(f32)
