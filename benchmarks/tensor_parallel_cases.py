@@ -12,7 +12,7 @@ from warploom.settings import GATHERS, SCATTERS
 
 TOLERANCE = 0.02
 SAME_BITS = 100
-"""Runs of a product with an all-reduce that must give the same bits on all ranks."""
+"""Runs of a product that must give the same bits."""
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Contest:
     """What takes turns, "mm" and "collective" among it, which have no result; what the others compute.
 
     more: what a row says besides. out: where results are, to be spoiled before a check. bits: runs that must give the
-    same bits on all ranks.
+    same bits, on all ranks if `alike`.
     """
 
     calls: dict[str, Call]
@@ -28,6 +28,7 @@ class Contest:
     more: dict[str, Any] = field(default_factory=dict)
     out: Any = None
     bits: int = 0
+    alike: bool = False
 
     def error_of(self, name: str, machine: Gpus) -> float:
         """Relative error of a contender's result, the largest of all ranks' being looked at by each."""
@@ -43,9 +44,11 @@ class Contest:
         if not self.bits:
             return ""
         torch, first = machine.torch, self.calls[name]().clone()
-        everyone = [torch.empty_like(first) for _ in range(machine.world)]
-        machine.dist.all_gather(everyone, first)
-        same = all(torch.equal(each, first) for each in everyone)
+        same = True
+        if self.alike:
+            everyone = [torch.empty_like(first) for _ in range(machine.world)]
+            machine.dist.all_gather(everyone, first)
+            same = all(torch.equal(each, first) for each in everyone)
         for _ in range(self.bits):
             same = same and torch.equal(self.calls[name](), first)
         return "" if same else "the bits differ"
@@ -66,6 +69,14 @@ def _ours(calls: dict[str, Call], known: Sequence[str], forms: Sequence[str], ca
     for form in known[1:]:
         if form in forms:
             calls[f"warploom {form}"] = lambda form=form: call(by=form)  # type: ignore[misc]
+
+
+def _steady(
+    machine: Gpus, calls: dict[str, Call], expected: Any, out: Any, alike: bool = False, **more: Any
+) -> Contest:
+    """A contest in which every run of ours must give the same bits."""
+    runs = SAME_BITS if machine.fused else 2
+    return Contest(calls, expected, {**more, "same_bits": runs}, out, runs, alike)
 
 
 def _symmetric(machine: Gpus, shape: tuple[int, ...]) -> Any:
@@ -100,7 +111,7 @@ def all_gather(machine: Gpus, m: int, n: int, k: int, forms: Sequence[str]) -> C
         fused = torch.ops.symm_mem.fused_all_gather_matmul
         calls["torch fused"] = lambda: fused(shared, [b], 0, group)[1][0]
     gather()
-    return Contest(calls, whole.float() @ b.float(), out=out)
+    return _steady(machine, calls, whole.float() @ b.float(), out)
 
 
 def reduce_scatter(machine: Gpus, m: int, n: int, k: int, forms: Sequence[str]) -> Contest:
@@ -127,7 +138,7 @@ def reduce_scatter(machine: Gpus, m: int, n: int, k: int, forms: Sequence[str]) 
         calls["torch fused"] = lambda: fused(a, b, "sum", 0, group)
     expected = torch.empty(m // world, n, device=machine.device)
     dist.reduce_scatter_tensor(expected, a.float() @ b.float())
-    return Contest(calls, expected, out=out)
+    return _steady(machine, calls, expected, out)
 
 
 def all_reduce(machine: Gpus, m: int, n: int, k: int, forms: Sequence[str]) -> Contest:
@@ -165,7 +176,4 @@ def all_reduce(machine: Gpus, m: int, n: int, k: int, forms: Sequence[str]) -> C
     expected = a.float() @ b.float()
     dist.all_reduce(expected)
     config = gemm_all_reduce.choose(m, n, k // world, machine.sms())
-    return Contest(
-        calls, expected, {"config": config.name(), "same_bits": SAME_BITS}, outs["warploom"],
-        SAME_BITS if machine.fused else 2,
-    )  # fmt: skip
+    return _steady(machine, calls, expected, outs["warploom"], config=config.name(), alike=True)
