@@ -60,7 +60,7 @@ with load().activated(0):
     side = SideStreams(0, copies)
     with pytest.raises(errors.DriverError) as caught:
         side.begin(0x40, [at(source)])
-assert "cuMemcpyAsync" in str(caught.value) and "copies beside a kernel" in str(caught.value)
+assert "cuMemcpyAsync" in str(caught.value) and "copies next to a kernel" in str(caught.value)
 """,
         FAKE_CUDA_COPY=2,
     )

@@ -1,12 +1,12 @@
-"""Copies in streams of their own beside the caller's: they begin where it is, and it goes on when they are over.
+"""Copies in side streams: they start after the caller's stream has reached a fork, and it waits for them at a join.
 
     caller's stream   ... | fork ............ kernel ............ join | ...
     side stream 0           [copy][copy] ...
     side stream 1           [copy][copy] ...
 
-The copies are the copy engines': no multiprocessor is needed, so they go on while a kernel has all of them. Fork and
-join are events, so that a CUDA graph that is captured from the caller's stream holds the copies, too. Nothing is
-allocated and nothing waits on the host.
+Copy engines do the copies without multiprocessors, so they continue while a kernel occupies all of these. Fork and join
+are events, so a CUDA graph captured from the caller's stream contains the copies. The host does not wait, and nothing
+is allocated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NON_BLOCKING, _NO_TIMING = 1, 2
 _UNIFIED = 4
 """CU_STREAM_NON_BLOCKING, CU_EVENT_DISABLE_TIMING, CU_MEMORYTYPE_UNIFIED."""
 _KEPT = 64
-"""Sets of addresses whose calls are kept."""
+"""Most sets of addresses whose driver calls are cached."""
 Call = Callable[[], int]
 
 
@@ -43,9 +43,9 @@ class Copy2D(ctypes.Structure):
 
 @dataclass(frozen=True)
 class CopyOfRows:
-    """A copy of rows of bytes, `pitch` bytes from one to the next in both places.
+    """A copy of rows of bytes, with `pitch` bytes from row to row in source and target.
 
-    source: an address, or where `of` names one of the addresses that each call gives, bytes from there.
+    source: an address; if `of` is given, an offset in bytes from the address with that index in each call.
     """
 
     target: int
@@ -57,7 +57,7 @@ class CopyOfRows:
 
 
 class SideStreams:
-    """Streams of one GPU with their copies, stream by stream; the caller's thread has a context of that GPU."""
+    """Side streams of one GPU and the copies in each; the calling thread must have a context of that GPU."""
 
     def __init__(self, device: int, copies: Sequence[Sequence[CopyOfRows]], library: Library | None = None) -> None:
         self.device, self.copies = device, [list(each) for each in copies if each]
@@ -69,16 +69,16 @@ class SideStreams:
         self._calls: dict[tuple[int, tuple[int, ...]], tuple[list[Call], list[Call]]] = {}
 
     def begin(self, stream: int, addresses: Sequence[int]) -> None:
-        """Enqueue all copies, to begin where a raw stream is; `addresses`: what their sources name.
+        """Enqueue all copies after the work in a raw stream; `addresses`: the addresses that `CopyOfRows.of` indexes.
 
-        Raises DriverError, as `end` does.
+        Raises DriverError, like `end`.
         """
         for call in self._of(stream, tuple(addresses))[0]:
             if status := call():
                 self._again(call, status)
 
     def end(self, stream: int, addresses: Sequence[int]) -> None:
-        """Let the stream wait for the copies that were begun with it."""
+        """Make the stream wait for the copies of `begin`."""
         for call in self._of(stream, tuple(addresses))[1]:
             if status := call():
                 self._again(call, status)
@@ -94,7 +94,7 @@ class SideStreams:
         return known
 
     def _laid_out(self, stream: int, addresses: tuple[int, ...]) -> tuple[list[Call], list[Call]]:
-        """What `begin` and `end` call, with all arguments as ctypes passes them on."""
+        """The driver calls of `begin` and `end`, with their ctypes arguments."""
         native, main = self.library.native, _handle(stream)
         fork, *joins = map(_handle, self._events)
         begin: list[Call] = [partial(native.cuEventRecord, fork, main)]
@@ -124,12 +124,12 @@ class SideStreams:
         return partial(native.cuMemcpy2DAsync_v2, ctypes.byref(rows), side)
 
     def _again(self, call: Any, status: int) -> None:
-        """A call was refused: where the thread has another GPU's context or none, in the right one."""
+        """Handle a failed call: if the thread has no context or another GPU's, repeat it in the right one."""
         if status in (INVALID_CONTEXT, INVALID_HANDLE) and self.library.current_context()[1] != self.device:
             with self.library.activated(self.device):
                 status = call()
         if status:
-            raise self.library.error(status, call.func.__name__, "copies beside a kernel were not enqueued")
+            raise self.library.error(status, call.func.__name__, "copies next to a kernel were not enqueued")
 
     def _made(self, function: Any, *arguments: int) -> int:
         handle = ctypes.c_void_p()

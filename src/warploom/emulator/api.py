@@ -95,7 +95,7 @@ def run(
             space. owners: the device that holds an array, by the array's id; by default the first one that gets it.
         calls: how often each device launches the grid, one launch after the other in its stream.
         unwritten: initial contents of shared memory, repeated.
-        copies: copies beside the kernel, by device and stream; see `machine.copy_streams`.
+        copies: copies next to the kernel, by device and stream; see `machine.copy_streams`.
 
     Raises ArgumentError and ArgumentTypeError for an invalid launch, EmulationError for errors during it.
     """
@@ -135,7 +135,7 @@ def run(
         if any(streams for streams in copies):
             if choose is not None or len(copies) != len(everyone):
                 raise ArgumentError(
-                    "copies beside a kernel are by rank, and not tried in every order", got=f"of {len(copies)} GPUs",
+                    "copies next to a kernel are given by rank, not in every order", got=f"of {len(copies)} GPUs",
                     expected=f"the streams of {len(everyone)} GPUs, and another schedule than exhaustive",
                 )  # fmt: skip
             made = [[[_copy(binder, *each) for each in one] for one in streams] for streams in copies]

@@ -36,7 +36,7 @@ class Context:
         loose: loads of global memory that race with a store.
         indices: %ctaid of the CTAs of each cluster, by the cluster's number; kept after the cluster has finished.
         devices, calls: the GPU of each cluster and the index of its launch there, likewise.
-        streams: names of the copies beside the kernel, by the number of the cluster that represents them.
+        streams: names of the copy streams next to the kernel, by the number of the cluster that represents them.
     """
 
     def __init__(self, machine: Machine, strict: bool = False) -> None:
@@ -94,7 +94,7 @@ class Context:
         return Place(cluster, rank, self.devices[cluster])
 
     def operation(self, pc: int) -> Operation:
-        """An instruction by its place; behind the kernel's come what copies beside it do."""
+        """An instruction by its index; the accesses of copy streams follow the kernel's instructions."""
         code = self.machine.code.operations
         if pc < len(code):
             return code[pc]

@@ -1,13 +1,13 @@
-"""Two CTAs of a cluster, one tile: each has multiplied half of K, and they exchange halves of their partial sums.
+"""Two CTAs of a cluster each multiply half of K for one tile and exchange halves of their partial sums.
 
-    CTA 0, consumer 0   sums of rows 0 ..   + those of CTA 1's consumer 0   -> stores them
+    CTA 0, consumer 0   adds the sums of CTA 1's consumer 0 to its own, and stores them
     CTA 0, consumer 1   sends its sums to CTA 1
     CTA 1, consumer 0   sends its sums to CTA 0
-    CTA 1, consumer 1   sums of the other rows + those of CTA 0's consumer 1 -> stores them
+    CTA 1, consumer 1   adds the sums of CTA 0's consumer 1 to its own, and stores them
 
 Each CTA receives as much as it sends, and each consumer either sends or stores. Partial sums are sent through
-distributed shared memory into the ring, which is empty by then, because no load follows the tail. A sum of two numbers
-does not depend on their order, so the result is the same in every run.
+distributed shared memory into the ring, which is empty by then, because no load follows the tail. Addition of two
+numbers commutes, so the result is the same in every run.
 
     drained   2 arrivals: the consumers of the other CTA have read its ring         -> may be written to
     received  128 arrivals: the other CTA's sender has written its sums             -> may be read
@@ -31,7 +31,7 @@ class PairExchange:
     """The exchange; see the module's docstring.
 
     Args:
-        ring: the ring whose memory receives the sums; of a cluster of two CTAs, with two consumers each.
+        ring: the ring whose memory receives the sums, in a cluster of two CTAs with two consumers each.
         accumulators: accumulators per thread.
     """
 

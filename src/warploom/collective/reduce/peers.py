@@ -2,8 +2,7 @@
 
 As between CTAs (`split_k`), accumulators keep the MMA's register layout, and a thread reads what the same thread of
 another GPU sent from its own slot, 16 bytes at a time. Partial sums travel rounded to the result type, as with NCCL,
-and
-are added in f32 in rank order: all GPUs get the same bits, in every run.
+and are added in f32 in rank order: all GPUs get the same bits, in every run.
 
     one shot    every GPU sends its partial sums to all others, and adds up all of them.
 

@@ -1,9 +1,8 @@
-"""Several CTAs, one tile: each has multiplied its split of K, and the partial sums are added in the order of the
-splits.
+"""Split-K reduction: several CTAs each multiply a split of K for one tile, and add their partial sums in split order.
 
-Partial sums stay in registers as the MMA left them. Thread t of a consumer has the same elements in every CTA, so what
-is sent is indexed by thread, 16 bytes each, and nothing is reordered. The order of addition does not depend on which
-CTA finishes first, so two runs give the same bits, and so do all kinds of exchange.
+Partial sums stay in registers in the MMA's layout. Thread t of a consumer has the same elements in every CTA, so the
+exchange is indexed by thread, 16 bytes each, and nothing is reordered. The order of addition does not depend on which
+CTA finishes first, so every run and every kind of exchange gives the same bits.
 
     DsmemReduce      in a cluster: each CTA adds up some pieces of the tile. The others' partial sums arrive by st.async
                      in memory allocated for them, and a barrier counts their bytes.
@@ -17,7 +16,7 @@ CTA finishes first, so two runs give the same bits, and so do all kinds of excha
                        part 0   [multiply][write][count: not the last, done]
                        part 1         [multiply][write][count: the last][read and add all][store them]
 
-    StreamKFixup     the same for a stream-K schedule, where a CTA has stages of several tiles, most of them whole.
+    StreamKFixup     the same for a stream-K schedule, in which a CTA has stages of several tiles, most of them whole.
 """
 
 from __future__ import annotations
@@ -194,8 +193,8 @@ class SemaphoreReduce(_Counted):
         self.work = work
 
     def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
-        """Write and count; in the last split, add up. Otherwise like `DsmemReduce.combine`, with all accumulators or
-        none."""
+        """Write the partial sums and count; the last split adds up. Like `DsmemReduce.combine`, but yields all
+        accumulators or none."""
         thread, parts = ptx.special.tid.x() & (WARPGROUP - 1), self.work.splits
         tile = ptx.special.ctaid.y() * self.work.tiles + segment.tile
         base = self._block(acc, tile * parts, me, thread)
@@ -257,7 +256,7 @@ class StreamKFixup(_Counted):
             yield range(len(acc))
 
     def _share(self, acc: RegisterArray, me: int, segment: Segment) -> Predicate:
-        """Write and count; in the last split, add up. True in the CTA that then has the sums."""
+        """Write the partial sums and count; the last split adds up. True in the CTA that then has the sums."""
         work, thread = self.work, ptx.special.tid.x() & (WARPGROUP - 1)
         first, last = work.owners(segment.tile)
         across = ptx.special.ctaid.y()

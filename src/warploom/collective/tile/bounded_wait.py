@@ -1,13 +1,13 @@
-"""Waits for other GPUs with a timeout: a GPU that dies or never arrives must not leave the others spinning for ever.
+"""Waits for other GPUs with a timeout: if a GPU dies or never arrives, the others must not spin forever.
 
-A thread polls a counter. After many polls without success, it reads the clock. Past the group's patience, it records
-what it waited for and continues, and so do all other waiting threads. From then on the results of the launch are
-invalid; the host finds the record and reports it. The polling itself costs no more than without a timeout.
+A thread polls a counter. After many polls without success, it reads the clock. After the group's patience, it records
+what it waited for and continues, and so do all other waiting threads. The results of the launch are then invalid; the
+host finds the record and reports it. The polling itself costs no more than without a timeout.
 
     word 0          1 once a wait was given up
     word 1          the patience, in milliseconds
     words 2 and 3   address of the record that the host reads, laid out like this one; 0: it reads this one
-    4 + 4 w ...     of warp w of the grid: the counter's index, the value seen, the value waited for, 1
+    4 + 4 w ...     for warp w of the grid: the counter's index, the value seen, the value waited for, 1
 
 The record is memory of this GPU; the copy that the host reads while the kernel runs is only written. Reading it here
 would go over PCIe: a hundred waiting CTAs would queue for it, become late themselves, and stall the other GPUs. One

@@ -1,4 +1,4 @@
-"""Ordered turns: consumers do something one after the other, such as multiply while the others store (ping-pong).
+"""Ordered turns: consumers take turns, for example to multiply while the others store (ping-pong).
 
     consumer 0   wait 0 | multiply | pass on -> 1 | store ......... | wait 0 | multiply
     consumer 1                       wait 1 | multiply | pass on -> 0 | store ..........
@@ -18,7 +18,7 @@ _NAMED_BARRIERS = 16
 
 
 class OrderedBarrier:
-    """Turns of some consumers, in the order of their indices.
+    """Turns of several consumers, in the order of their indices.
 
     Args:
         first_barrier: the first of as many named barriers as there are consumers.

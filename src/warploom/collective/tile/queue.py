@@ -7,7 +7,7 @@ Numbers come from a counter in global memory, which every CTA increments until n
 with the last of these increments, ready for the next launch. A number past the last tile goes through the mailbox like
 any other and ends the consumers' loops.
 
-    full[slot]    1 arrival of the producer                    the number is there
+    full[slot]    1 arrival of the producer                    the number has been written
     empty[slot]   all threads of all consumers                 the number has been read
 """
 

@@ -1,7 +1,7 @@
 """Tiles of a result whose rows belong to several GPUs, in an order that overlaps multiplication and transfer.
 
-Part by part, for rows that come from other GPUs: GPU r begins with its own part and goes round, so that the parts it
-waits for are transferred in the meantime.
+Part by part, for rows that come from other GPUs: GPU r begins with its own part and continues in ring order, so that
+the other parts are transferred in the meantime.
 
     GPU 0 of 4     [its own] [rows of 1] [rows of 2] [rows of 3]
     GPU 1          [its own] [rows of 2] [rows of 3] [rows of 0]
@@ -13,7 +13,7 @@ complete soon after the first GPU has multiplied it, because all GPUs are at the
     GPU 0 of 4     [row 0 of 1][row 0 of 2][row 0 of 3][row 0 of its own] [row 1 of 1]...
     GPU 1          [row 0 of 2][row 0 of 3][row 0 of 0][row 0 of its own] [row 1 of 2]...
 
-With the own part last, the others' go in turns and this GPU's own follow: nothing is on the links at the end.
+With `own_last`, only the rows of other GPUs go in turns and this GPU's own rows follow: the links are idle at the end.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A GPU adds to a counter in another GPU's memory, and that GPU waits until the counter has its value for this launch:
 
     add(owner, index)          red.release.sys: a thread that waits for it sees all that this thread has observed
-    wait(index, count)         ld.acquire.sys until `count` additions of this launch, and of each before it, are there
-    wait_for_launch(index)     until the additions of the previous launches are there
+    wait(index, count)         ld.acquire.sys until `count` additions of each launch up to this one have arrived
+    wait_for_launch(index)     until the additions of the previous launches have arrived
     wait_for_flag(index)       ld.acquire.sys until a copy engine has set it to 1 in this launch; `finish_together`,
                                which ends the launches of all GPUs together, resets it to 0
 
@@ -52,11 +52,11 @@ class Rounds:
         ptx.inst("red.release.sys.global.add.u32", target, 1)
 
     def wait(self, index: Register, count: Register | int) -> None:
-        """Wait, in one thread, until `count` additions of this launch to a counter of this GPU are there."""
+        """Wait, in one thread, until `count` additions of this launch to a counter of this GPU have arrived."""
         self._wait(index, (self.launch() + 1) * count)
 
     def wait_for_launch(self, index: Register) -> None:
-        """Wait, in one thread, until the one addition of each previous launch is there."""
+        """Wait, in one thread, until the single addition of each previous launch has arrived."""
         self._wait(index, self.launch())
 
     def wait_until(self, index: Register, target: Register) -> None:
@@ -90,7 +90,7 @@ class Rounds:
                 self._wait(reg.scalar(u32, init=owner), launch + 1)
 
     def _is_last(self) -> tuple[Predicate, Register]:
-        """True for the last CTA of the grid that calls this, which then sees what the other CTAs did; and the launch
+        """True for the last CTA of the grid that calls this, which then sees the other CTAs' writes; and the launch
         number."""
         ctas = ptx.special.nctaid.x()
         state, launch = self.state.pointer(), self.launch()

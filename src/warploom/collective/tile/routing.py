@@ -2,7 +2,7 @@
 
 Expert e belongs to GPU e // (experts / ranks). Every token has `topk` entries, each the number of an expert; any other
 number means none. All GPUs tell each other how many rows they have for each expert. Each GPU then knows where its rows
-begin in the memory of every other GPU, and needs to request no slot:
+begin in the memory of every other GPU, without requesting slots:
 
     rows on GPU r    [expert 0: from GPU 0 | from GPU 1 | ... , up to a whole tile][expert 1: ...
 
@@ -85,7 +85,7 @@ class Routing:
     # -- before the roles diverge ------------------------------------------------------------------------------------
 
     def clear_and_count(self) -> None:
-        """Count the entries of each expert in `mine`. Until it is needed, `tiles` counts those of the CTAs before this
+        """Count the entries of each expert in `mine`. Until `place`, `tiles` counts the entries of the CTAs before this
         one."""
         thread = ptx.special.tid.x()
         for expert in ptx.range(thread, self.experts, self.threads, unroll=False):
@@ -160,7 +160,7 @@ class Routing:
             running_sums(self.tiles, self.experts, self._tiles_of)
         ptx.bar.sync(0, self.threads)
 
-    # -- then, by any thread -----------------------------------------------------------------------------------------
+    # -- after that, any thread ---------------------------------------------------------------------------------------
 
     def expert(self, entry: Register) -> Register:
         """The expert of an entry; no expert if it is not less than `experts`."""
@@ -172,7 +172,7 @@ class Routing:
         return expert % self.local * self.ranks + wrapped(ahead, self.ranks)
 
     def sent(self) -> Register:
-        """The number of rows that this GPU sends, to itself too."""
+        """The number of rows that this GPU sends, including those to itself."""
         return ptx.load(u32, self.begin[self.experts])
 
     def target(self, turn: Register, expert: Register) -> Register:

@@ -107,7 +107,7 @@ class StreamKSchedule(EqualShares):
         return tile, position - tile * self.stages
 
     def segments(self) -> Iterator[Segment]:
-        """One segment per tile that this CTA has stages of; a run-time loop."""
+        """One segment for each tile with stages in this CTA; a run-time loop."""
         position = reg.scalar(u32, init=self.begin)
         with ptx.while_(lambda: position < self.end):
             tile = position // self.stages

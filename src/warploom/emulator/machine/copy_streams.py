@@ -1,18 +1,18 @@
-"""Copies by the copy engines, in streams beside the one that launches the kernel.
+"""Copies by the copy engines, in side streams of the stream that launches the kernel.
 
-    launch 0 begins -------- kernel -------- all over: launch 1 begins
+    launch 0 begins -------- kernel -------- all done: launch 1 begins
       stream 0    copy, flag, copy, flag
       stream 1    copy, flag
 
-A stream begins with its GPU's launch, does its copies one after the other, and the next launch there begins when the
-kernel and all the streams are over: as with events before and behind (CUDA C++ Programming Guide, streams). Two streams
-know nothing of each other, and none of them knows what the kernel does. A copy of one word is a flag: who acquires it
-knows what its stream copied before. Of the bytes of one copy any may come first.
+A stream starts with its GPU's launch and does its copies in order. The GPU's next launch begins when the kernel and all
+streams have finished, as with events before and after (CUDA C++ Programming Guide, streams). Streams are not ordered
+with each other or with the kernel. A copy of one word is a flag: an acquire of it makes the stream's earlier copies
+visible. The bytes of one copy may become visible in any order.
 
-    eager    copies are done as soon as they may be
-    lazy     only when nothing else can go on
-    random   now and then, by the seed, the rows of a copy in random order
-    starve   one stream of all is held back as long as anything else can go on; pct: half of them
+    eager    copies are done as early as possible
+    lazy     copies are done only when nothing else can run
+    random   copies are done at random times, their rows in random order, both from the seed
+    starve   one stream is held back as long as anything else can run; pct: half of the streams
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from .places import Lanes
 
 WORD = 4
 ROWS = 16
-"""Told of at a time: fewer than a warp has lanes, as they are one thread's."""
+"""Accesses reported at a time: fewer than a warp has lanes, because one thread makes them."""
 _TYPES = {"%address": "u64", "%word": "b32"}
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of bytes in a buffer, `pitch` bytes from one to the next."""
+    """Rows of bytes in a buffer, with `pitch` bytes from row to row."""
 
     region: Region
     start: int
@@ -56,7 +56,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Copy:
-    """From one block to another of the same size. flag: of one word, by which others know of the copies before it."""
+    """A copy between blocks of equal size. flag: it is one word that publishes the stream's earlier copies."""
 
     source: Block
     target: Block
@@ -64,7 +64,7 @@ class Copy:
 
 
 class CopyOperation(Operation):
-    """What a copy is to those who watch: an access of memory, without an instruction."""
+    """A copy as observers see it: a memory access without an instruction."""
 
     @property
     def text(self) -> str:
@@ -74,7 +74,7 @@ class CopyOperation(Operation):
 
 
 class StreamCta(Cta):
-    """Stands for a stream where an access is asked who made it."""
+    """Represents a stream in reports of who made an access."""
 
     def describe_warp(self, warp: int) -> str:
         return self.describe()
@@ -85,7 +85,7 @@ class StreamCta(Cta):
 
 
 class Stream(Cluster):
-    """A stream during one launch of its GPU; threads of a CTA of its own are taken to have made its accesses."""
+    """A stream during one launch of its GPU; its accesses are attributed to threads of a CTA of its own."""
 
     cta_type = StreamCta
 
@@ -97,7 +97,7 @@ class Stream(Cluster):
 
 @dataclass(eq=False)
 class Running:
-    """A stream of a GPU: its copies, how many launches it has served, and what is left of this one, last first."""
+    """A stream of a GPU: its copies, the launches it has served, and this launch's remaining copies, last first."""
 
     device: Device
     number: int
@@ -105,11 +105,11 @@ class Running:
     served: int = 0
     stream: Stream | None = None
     left: list[tuple[Copy, int, int]] = field(default_factory=list)
-    """Copies, each with the first of its rows and the one behind the last."""
+    """Copies, each with its first row and the row after its last."""
 
 
 class CopyStreams:
-    """All streams of a machine. `by_rank`: of each GPU, its streams, each a list of copies."""
+    """All streams of a machine. `by_rank`: for each GPU its streams, each a list of copies."""
 
     def __init__(self, machine: Machine, by_rank: Sequence[Sequence[Sequence[Copy]]], policy: str, seed: int) -> None:
         self.machine, self.policy, self.seed = machine, policy, seed
@@ -124,15 +124,15 @@ class CopyStreams:
         self.writes = _operation(machine, first + 1, "st.global.b32", "%address", "%word")
         self.flags = _operation(machine, first + 2, "st.release.sys.global.b32", "%address", "%word")
         self.operations = (self.reads, self.writes, self.flags)
-        """Their places come behind those of the kernel's instructions."""
+        """Their indices follow those of the kernel's instructions."""
 
     def over(self, device: Device) -> bool:
-        """Whether the streams of a GPU have done all that belongs to the launches that began there."""
+        """True if the streams of a GPU have finished the copies of all launches that began there."""
         begun = device.started // self._in_grid
         return all(each.served >= begun for each in self.streams if each.device is device)
 
     def advance(self, idle: bool) -> bool:
-        """Let copies be done, as the schedule has it; `idle`: nothing else can go on. Whether any was."""
+        """Do copies according to the schedule; True if any was done. `idle`: nothing else can run."""
         ready = [each for each in self.streams if self._may_go_on(each)]
         eager = [each for each in ready if not self._held(each)]
         if self.policy == "random" and (idle or self.random.random() < 0.5):
@@ -153,7 +153,7 @@ class CopyStreams:
         return x * y * z
 
     def _may_go_on(self, each: Running) -> bool:
-        """Whether the launch that it serves next has begun: the one before it is over, in all streams of its GPU."""
+        """True if the next launch to serve has begun and all streams of its GPU have finished the previous one."""
         device, call = each.device, each.served
         if each.stream is not None:
             return True
@@ -180,7 +180,7 @@ class CopyStreams:
         self.machine.progress()
 
     def _parts(self, copy: Copy) -> list[tuple[Copy, int, int]]:
-        """The rows of a copy, in the parts in which they are done."""
+        """The parts of a copy, in the order in which they are done."""
         rows = copy.source.rows
         count = self.random.choice((1, 2, 4)) if self.policy == "random" else 1
         edges = sorted({at * rows // count for at in range(count + 1)})
@@ -203,7 +203,7 @@ class CopyStreams:
     def _told(
         self, stream: Stream, operation: CopyOperation, how: str, block: Block, rows: range, source: Block | None = None
     ) -> None:
-        """Tell those who watch of an access: by one thread, which stands for the stream."""
+        """Report an access to observers, as made by the one thread that represents the stream."""
         heard = self.machine.events.copied
         if not heard:
             return
@@ -220,7 +220,7 @@ class CopyStreams:
 
 
 def checked(copy: Copy) -> Copy:
-    """A copy, if it can be made. Raises ArgumentError."""
+    """The copy, if it can be emulated. Raises ArgumentError."""
     source, target = copy.source, copy.target
     numbers = [number for block in (source, target) for number in (block.start, block.row_bytes, block.pitch)]
     if (source.rows, source.row_bytes) != (target.rows, target.row_bytes) or any(number % WORD for number in numbers):
@@ -234,7 +234,7 @@ def checked(copy: Copy) -> Copy:
 
 
 def _operation(machine: Machine, pc: int, opcode: str, *names: str) -> CopyOperation:
-    """The access that a copy makes, as if an instruction made it."""
+    """A copy's access, in the form of an instruction."""
     operands = tuple(Address(Register(name)) if name == "%address" else Register(name) for name in names)
     instruction = Instruction(opcode, operands)
     scope = machine.code.operations[-1].scope

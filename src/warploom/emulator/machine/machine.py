@@ -238,7 +238,7 @@ class Machine:
     Attributes:
         memory: global memory; devices: the GPUs, each with its own parameters; calls: launches of each, in its stream.
         engine: the asynchronous operations in flight; links: data in flight between GPUs;
-            streams: copies beside the kernel.
+            streams: copies next to the kernel.
         unwritten: initial contents of shared memory, repeated.
         events: the listeners.
         cancelled: clusters whose work another cluster has taken over; most_clusters: stop after that many.

@@ -1,4 +1,4 @@
-"""PyTorch: attention with functions of scores and masks, with gradients. A graph is divided around it."""
+"""PyTorch: attention with functions of scores and masks, with gradients. It causes a graph break."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .custom_operator import Once
 
 @torch.compiler.disable
 def modified(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """The result and the logarithms. Raises ArgumentError as `warploom.attention` does, and for functions that capture
-    tensors that require a gradient."""
+    """The result and the logarithms. Raises ArgumentError like `warploom.attention`, and if a function captures a
+    tensor that requires a gradient."""
     for name in ("score_mod", "mask_mod"):
         if options[name] is not None:
             given = captured(options[name], name).given
@@ -26,7 +26,7 @@ def modified(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, options: dic
 
 
 class _Modified(torch.autograd.Function):
-    """Attention with functions, as autograd sees it."""
+    """Attention with functions, for autograd."""
 
     @staticmethod
     def forward(
@@ -50,6 +50,6 @@ class _Modified(torch.autograd.Function):
             found = gradients.gradients(tensors, out, lse, grad, lse_grad=lse_grad, **ctx.options)
             sunk = None if sinks is None else sunken(sinks, lse, found.delta)
         made = [found.dq, found.dk, found.dv, sunk]
-        if torch.is_grad_enabled():  # a graph of the gradient is wanted
+        if torch.is_grad_enabled():  # create_graph=True: the gradient itself must be differentiable
             made = [None if each is None else Once.apply(each, grad, lse_grad, q, k, v) for each in made]
         return *made, None

@@ -1,6 +1,6 @@
 """PyTorch: attention of sequences of different lengths with gradients, and under `torch.compile`.
 
-As `attention`: the operators are `warploom::attention_varlen` and its gradient. Rows behind the last sequence get a
+The operators are `warploom::attention_varlen` and its gradient; see `attention`. Rows after the last sequence get a
 gradient of 0.
 """
 
@@ -46,7 +46,7 @@ def attend_varlen(
     softcap: float | None = None, sinks: Tensor | None = None, return_lse: bool = False, out: Any = None,
     lse: Any = None, config: Any = None,
 ) -> Any:  # fmt: skip
-    """`warploom.attention_varlen` of tensors that want a gradient, autocast or a tracer. Raises ArgumentError as it."""
+    """`warploom.attention_varlen` with gradients, autocast or tracing. Raises ArgumentError like it."""
     refuse_outputs(out, lse, config)
     if not torch.compiler.is_compiling():
         arrays = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
@@ -97,7 +97,7 @@ def _run_backward(
         options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap}
         found = gradients.varlen_gradients(tensors, out, lse, grad, lse_grad, **options)
         sunk = q.new_zeros(0, dtype=torch.float32)
-        if sinks is not None:  # a sink has no value: its score is pushed down by what the others give
+        if sinks is not None:  # a sink has no value (dP = 0), so its gradient is -P delta
             delta = (grad.float() * out.float()).sum(-1) - (0.0 if lse_grad is None else lse_grad[0].T)
             weight = torch.exp(sinks.float()[:, None] - lse[0]).nan_to_num(0.0).T
             exists = torch.arange(len(q), device=q.device) < cu_seqlens_q[-1]

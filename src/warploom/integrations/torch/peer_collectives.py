@@ -1,8 +1,7 @@
 """PyTorch: communicating products from the library's plain product and the group's own collectives.
 
-Used for CPU tensors, so that a plan runs under gloo as it will on GPUs, and for a group of one rank. The values are
-those
-of the kernels: partial sums are rounded to the result type, added in f32 in rank order, and rounded once.
+Used for CPU tensors, so that a plan runs under gloo as it will on GPUs, and for a group of one rank. The results equal
+the kernels': partial sums are rounded to the result type, added in f32 in rank order, and rounded once.
 
 Every call is first compared with the other ranks' (`Group.agree`): a missing rank is named after
 `config.peer_timeout_s`, while a collective would wait for half an hour.
@@ -31,8 +30,8 @@ def meet(known: Group, call: tuple[object, ...]) -> None:
         known.process_group._get_backend(torch.device("cpu"))
     except RuntimeError as error:
         raise ArgumentError(
-            f"the group has no backend for tensors of the CPU, and {call[0]} was given some", code="wrong-device",
-            expected="CUDA tensors of this rank's GPU, or a group of gloo", got=known.process_group.name(),
+            f"{call[0]} was given CPU tensors, but the group has no backend for them", code="wrong-device",
+            expected="CUDA tensors of this rank's GPU, or a gloo group", got=known.process_group.name(),
             hint='init_process_group("gloo"), or "cpu:gloo,cuda:nccl"',
         ) from error  # fmt: skip
     known.agree(call)
@@ -76,7 +75,7 @@ def experts_matmul(
             named = {"activation": activation} if activation else {}
             made[token, slot] = product(rows[token], w[expert].mT, out_dtype=out.dtype, **named)
     mine = slice(known.rank * capacity, known.rank * capacity + tokens)
-    back = _sum([each[mine] for each in of_ranks(known, made)])  # an entry is of one rank's expert: others have zeros
+    back = _sum([each[mine] for each in of_ranks(known, made)])  # other ranks have zeros for an entry
     if scales:
         of_expert = scales[1][experts.long().clamp(0, local * known.ranks - 1)]
         weights = weights * (scales[0][:, None] * of_expert)
@@ -102,9 +101,9 @@ def of_ranks(known: Group, x: Tensor) -> list[Tensor]:
         dist.all_gather(parts, words, group=known.process_group)
     except RuntimeError as error:  # of torch.distributed
         raise PeerError(
-            "the group's all-gather failed: a rank has died, most likely", expected=f"all {known.ranks} ranks to live",
+            "the group's all-gather failed: probably a rank has died", expected=f"all {known.ranks} ranks to live",
             got=str(error).partition("\n")[0], consequence="there is no result",
-            hint="make a new group of the ranks that live",
+            hint="make a new group of the live ranks",
         ) from error  # fmt: skip
     return [each.view(x.dtype) for each in parts]
 

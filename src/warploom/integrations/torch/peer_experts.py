@@ -1,4 +1,4 @@
-"""PyTorch: what launches a product of experts that are on several GPUs; its arguments and its memory."""
+"""PyTorch: launch a product of experts on several GPUs: check its arguments and allocate its memory."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def experts_matmul(
         return collectives.experts_matmul(known, x, experts, weights, w.detach(), capacity, activation, scales, result)
     exchange = known.exchange(call, x.device, wanted)
     given = (x.detach(), experts, weights.detach())
-    if not tokens:  # the others' tokens may need this rank's experts
+    if not tokens:  # the tokens of other ranks may need this rank's experts
         given = tuple(each.new_zeros(1, each.shape[1]) for each in given)
         scales = [each.new_zeros(1) if at == 0 else each for at, each in enumerate(scales)]
     counts, sources, returned = exchange.more
@@ -74,18 +74,18 @@ def experts_matmul(
 
 
 def out_dtype(x: Tensor) -> torch.dtype:
-    """Type of the result."""
+    """The type of the result."""
     return torch.bfloat16 if x.element_size() == 1 else x.dtype
 
 
 def _scales(product: Product, x: Tensor, experts: int, scale_x: Tensor | None, scale_w: Tensor | None) -> list[Tensor]:
-    """As the kernel takes them. Raises ArgumentError, ArgumentTypeError."""
+    """The scales that the kernel takes. Raises ArgumentError, ArgumentTypeError."""
     if product.a.bits == 16 and scale_x is None and scale_w is None:
         return []
     for name, scale, count in (("scale_x", scale_x, x.shape[0]), ("scale_w", scale_w, experts)):
         if product.a.bits == 16 or scale is None:
             raise ArgumentError(
-                "operands of eight bits have scales, others have none", expected="scale_x and scale_w, or 16 bits",
+                "8-bit operands need scales, others take none", expected="scale_x and scale_w, or 16 bits",
                 got=x.dtype,
             )  # fmt: skip
         if scale.dtype is not torch.float32 or scale.numel() != count or scale.device != x.device:
@@ -97,7 +97,7 @@ def _scales(product: Product, x: Tensor, experts: int, scale_x: Tensor | None, s
 
 
 def _check(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor) -> Product:
-    """The product. Raises ArgumentError, ArgumentTypeError."""
+    """Check the tensors and return the product. Raises ArgumentError, ArgumentTypeError."""
     for name, tensor, rank in (("x", x, 2), ("experts", experts, 2), ("weights", weights, 2), ("w", w, 3)):
         if not isinstance(tensor, Tensor) or tensor.ndim != rank:
             raise ArgumentTypeError(
@@ -113,7 +113,7 @@ def _check(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor) -> Product:
     eight = {x.dtype, w.dtype} <= set(EIGHT_BITS) and not x.dtype is w.dtype is torch.float8_e5m2
     if not eight and (x.dtype not in _TYPES or w.dtype is not x.dtype):
         raise ArgumentTypeError(
-            "these types are not multiplied by experts across GPUs",
+            "no kernel multiplies these types by experts across GPUs",
             expected="bf16 or f16, both the same, or e4m3 or e5m2 with scales", got=(x.dtype, w.dtype),
         )  # fmt: skip
     if experts.dtype is not torch.int32 or weights.dtype is not torch.float32:

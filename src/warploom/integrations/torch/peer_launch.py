@@ -1,6 +1,6 @@
-"""PyTorch: what launches a product that communicates; its arguments, its memory and its kernel.
+"""PyTorch: launch a product that communicates: check its arguments, allocate its memory, choose its kernel.
 
-`distributed` has the calls that people make, and the operators of a graph.
+`distributed` has the public functions and the operators of a graph.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
 EIGHT_BITS = {torch.float8_e4m3fn: dtypes.e4m3, torch.float8_e5m2: dtypes.e5m2}
 _VECTOR_BYTES = 16
 _PLAIN = {Tensor, torch.nn.Parameter, type(None)}
-"""Arguments of which no class computes in its own way."""
+"""Argument types without a `__torch_dispatch__` or `__torch_function__` of their own."""
 
 
 def all_gather_matmul(
     known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, *, end: End = PLAIN, kept: Tensor | None = None,
     by: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The rows of A of all ranks times this rank's B. `kept`: (M, K), where all rows go, too; by: one of `GATHERS`."""
+    """The rows of A of all ranks times this rank's B. kept: (M, K), for the gathered rows; by: one of `GATHERS`."""
     by = chosen("by", by, settings.peer_gather, GATHERS)
     form, tensors = ("all_gather_matmul", by, end.out_dtype), (a, b, *end.tensors(), kept)
     found, out = peer_again.again(known, form, tensors, out)
@@ -152,8 +152,8 @@ def matmul_all_reduce(
     known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, config: FreeTileConfig | None = None,
     end: End = PLAIN, by: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The sum over all ranks of A B, on every rank. `end`: scales, if any; no bias. by: one of `FORMS`, or the one that
-    suits the sizes."""
+    """The sum over all ranks of A B, on every rank. end: scales, if any; no bias. by: one of `FORMS`; None: chosen by
+    the sizes."""
     if by is not None:
         chosen("by", by, by, FORMS)
     form, tensors = ("matmul_all_reduce", config, by, end.out_dtype), (a, b, *end.tensors())
@@ -195,7 +195,7 @@ LAUNCHES: dict[str, Callable[..., Tensor]] = {
     "matmul_reduce_scatter": matmul_reduce_scatter,
     "matmul_all_reduce": matmul_all_reduce,
 }
-"""By the name of the operation."""
+"""The launching functions by operation."""
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ LAUNCHES: dict[str, Callable[..., Tensor]] = {
 def ranks_of(group: Any) -> Group:
     """The ranks of a group."""
     process_group = dist.group.WORLD if group is None else group
-    if isinstance(process_group, dist.ProcessGroup):  # the shortest way: it lives, and is the one of its name
+    if isinstance(process_group, dist.ProcessGroup):  # the fast path: the group is alive and registered under its name
         known = group_of(process_group.group_name) if process_group in _members() else None
         if known is not None and known.process_group is process_group:
             return known
@@ -214,14 +214,14 @@ def ranks_of(group: Any) -> Group:
             hint="start the program with torchrun", code="peer-group",
         )  # fmt: skip
     known = group_of(_name_of(dist.group.WORLD if group is None else group))
-    if not known.lives():  # the process group was destroyed, and another one has its name
+    if not known.lives():  # the process group was destroyed, and another one took its name
         group_of.cache_clear()
         return ranks_of(group)
     return known
 
 
 def _name_of(group: Any) -> str:
-    """Of a process group, which is given itself, by its name, or as a mesh of one dimension. Raises ArgumentError."""
+    """The name of a process group given as itself, by name, or as a mesh of one dimension. Raises ArgumentError."""
     if isinstance(group, DeviceMesh) and group.ndim == 1:
         group = group.get_group()
     if isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER:
@@ -251,19 +251,19 @@ def _members() -> Mapping[Any, Any]:
 
 
 def by_collectives(known: Group, a: Tensor) -> bool:
-    """Whether no kernel of this module is launched, and the group's collectives do what it would (`collectives`)."""
+    """True if the group's collectives compute the product (`collectives`) and no kernel is launched."""
     return known.ranks == 1 or a.device.type == "cpu"
 
 
 def said(value: Any) -> str:
-    """Of an argument, for a message: not its elements."""
+    """Describe an argument in a message, without its elements."""
     kind, shape = type(value).__name__, getattr(value, "shape", None)
     return kind if shape is None else f"{kind} of shape {tuple(shape)}"
 
 
 def by_operator(*values: Any) -> bool:
-    """Whether a call is the operator's: somebody traces it, or a tensor's class computes in its own way (it is fake, or
-    still on its way from another rank). Raises ArgumentTypeError for DTensors."""
+    """True if a call must go through the operator: it is traced, or a tensor has a class of its own (fake, or still in
+    flight from another rank). Raises ArgumentTypeError for DTensors."""
     if torch.compiler.is_compiling():
         return True
     if {type(each) for each in values} <= _PLAIN:
@@ -279,7 +279,7 @@ def by_operator(*values: Any) -> bool:
 
 
 def check_device(name: str, tensor: Tensor) -> None:
-    """Raise ArgumentError for a tensor of another device than a GPU or the CPU."""
+    """Raise ArgumentError if a tensor is on neither a GPU nor the CPU."""
     if tensor.device.type not in ("cuda", "cpu"):
         raise ArgumentError(
             f"`{name}` is on another device", expected="a CUDA tensor of this rank's GPU, or one of the CPU",
@@ -288,8 +288,8 @@ def check_device(name: str, tensor: Tensor) -> None:
 
 
 def _operands(a: Tensor, b: Tensor, end: End = PLAIN, *, either: bool = False) -> tuple[Product, Tensor]:
-    """The product, and B as the contiguous (N, K) weight that it is the transpose of; `either`: or as it is, if it is
-    contiguous itself and has 16 bits."""
+    """The product, and B as the contiguous (N, K) weight whose transpose it is; either: B may also be contiguous
+    itself, if it has 16 bits."""
     for name, tensor in (("a", a), ("b", b)):
         if not isinstance(tensor, Tensor) or tensor.ndim != 2:
             raise ArgumentTypeError(
@@ -304,15 +304,13 @@ def _operands(a: Tensor, b: Tensor, end: End = PLAIN, *, either: bool = False) -
     same = a.dtype is b.dtype or (a.dtype in EIGHT_BITS and not a.dtype is b.dtype is torch.float8_e5m2)
     if a.dtype not in known or b.dtype not in known or not same:
         raise ArgumentTypeError(
-            "these types are not multiplied across GPUs",
+            "no kernel multiplies these types across GPUs",
             expected="e4m3 or e5m2 with scales" if end.scale_a is not None else "bf16 or f16, both the same",
             got=(a.dtype, b.dtype),
         )  # fmt: skip
     out = end.out(a)
     if out not in _TYPES:
-        raise ArgumentTypeError(
-            "results of products across GPUs have 16 bits", expected="out_dtype bf16 or f16", got=out
-        )
+        raise ArgumentTypeError("a product across GPUs has a 16-bit result", expected="out_dtype bf16 or f16", got=out)
     if a.shape[1] != b.shape[0]:
         raise ArgumentError(
             "the inner sizes of `a` and `b` differ", expected=f"b of shape ({a.shape[1]}, N)", got=tuple(b.shape),
@@ -356,7 +354,7 @@ def _result(out: Tensor | None, shape: tuple[int, int], like: Tensor, dtype: tor
 
 
 def chosen(name: str, given: str | None, setting: str, known: tuple[str, ...]) -> str:
-    """A form of a product: the one that a call asks for, or that of the settings. Raises ArgumentError."""
+    """The form of a product that the call requests, or else the settings. Raises ArgumentError."""
     form = setting if given is None else given
     if form not in known:
         raise ArgumentError(f"`{name}` is unknown", expected=known, got=form, code="unknown-name")
@@ -364,10 +362,10 @@ def chosen(name: str, given: str | None, setting: str, known: tuple[str, ...]) -
 
 
 def _record(config: Config, device: torch.device) -> int:
-    """Words of the record of a kernel that runs on all multiprocessors."""
+    """The words in the wait record of a kernel that runs on all multiprocessors."""
     return watch.words(sms_of(device) * -(-config.threads // 32))
 
 
 def sms_of(device: torch.device) -> int:
-    """Multiprocessors of a GPU."""
+    """The number of multiprocessors of a GPU."""
     return int(torch.cuda.get_device_properties(device).multi_processor_count)

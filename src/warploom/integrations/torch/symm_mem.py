@@ -3,11 +3,11 @@
     torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, group)               # theirs
     warploom.torch.distributed.fused_all_gather_matmul(a, [b], 0, group)       # ours: the same meaning
 
-Under `torch.compile` they are operators of the same schema (`warploom::…`). Where a gradient is wanted the first two
-are put together from `distributed.all_gather_matmul` and `matmul_reduce_scatter`, which have one; a gathered A that is
-given back, or multiplied again, is then the group's all-gather. Eight-bit products have none, and say so. What there is
-no kernel for is refused: rows that are gathered or scattered along the last dimension, exact sums of eight-bit
-products, scales of results.
+Under `torch.compile` they are operators of the same schema (`warploom::…`). If a gradient is wanted, the first two
+operators use `distributed.all_gather_matmul` and `matmul_reduce_scatter`, which have gradients; an A that is returned
+or multiplied again is then gathered by the group's all-gather. 8-bit products have no gradient and raise an error.
+Cases without a kernel are refused: gathering or scattering along the last dimension, exact sums of 8-bit products, and
+scales of results.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SCHEMAS = {
     " int orig_scatter_dim, int scatter_dim_after_maybe_reshape, str group_name, SymInt[]? output_shape,"
     " Tensor? bias=None, Tensor? result_scale=None, ScalarType? out_dtype=None, bool use_fast_accum=False) -> Tensor",
 }
-"""As PyTorch's operators have them."""
+"""The schemas of PyTorch's operators."""
 Gathered = tuple[Tensor | None, list[Tensor]]
 REDUCTIONS = ("sum", "avg")
 
@@ -57,14 +57,14 @@ def fused_all_gather_matmul(
 ) -> Gathered:
     """A of all ranks, gathered along a dimension, and its product with each of Bs.
 
-    The first product gathers in its launch. With several Bs, or `return_A`, that launch keeps the gathered rows, and
-    each further product is a plain one.
+    The first product's kernel gathers. With several Bs, or `return_A`, it also keeps the gathered rows, and every
+    further product is a plain one.
 
     Args:
-        A: (..., K), bf16 or f16. Copied where A.movedim(gather_dim, 0) is not contiguous.
+        A: (..., K), bf16 or f16. Copied if A.movedim(gather_dim, 0) is not contiguous.
         Bs: (K, N) each, contiguous or the transpose of a contiguous weight.
-        gather_dim: from 0; not the last.
-        group_name: of the process group, or the group.
+        gather_dim: a dimension from 0, not the last.
+        group_name: the process group or its name.
 
     Returns the gathered A, or None, and a list of products. Raises ArgumentError, ArgumentTypeError, PeerError.
     """
@@ -77,7 +77,7 @@ def fused_all_gather_matmul(
 def fused_matmul_reduce_scatter(A: Tensor, B: Tensor, reduce_op: str, scatter_dim: int, group_name: Any) -> Tensor:
     """This rank's part of the sum ("sum") or the mean ("avg") over all ranks of A B, scattered along a dimension.
 
-    Args: as `fused_all_gather_matmul`. Raises ArgumentError, ArgumentTypeError, PeerError.
+    Args: see `fused_all_gather_matmul`. Raises ArgumentError, ArgumentTypeError, PeerError.
     """
     name = _name(group_name)
     if _gradient_wanted(A, B):
@@ -90,20 +90,20 @@ def fused_all_gather_scaled_matmul(
     biases: Sequence[Tensor | None], result_scales: Sequence[Tensor | None],
     out_dtypes: Sequence[torch.dtype | None], use_fast_accum: Sequence[bool],
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-    """As `fused_all_gather_matmul`, with eight-bit operands and scales.
+    """`fused_all_gather_matmul` with 8-bit operands and scales.
 
     Args:
-        A_scale: f32: one number; or one for each row, (..., 1) of this rank's rows, which travel with them, or of all.
-        B_scales: f32: one number each; (1, N) where A has scales of rows.
+        A_scale: f32: one number; or (..., 1), one for each row: of this rank's rows (sent with them) or of all rows.
+        B_scales: f32: one number each; (1, N) if A has one scale per row.
         biases: (N,) or None each. result_scales: None each. out_dtypes: bf16, f16 or None (bf16) each.
-        use_fast_accum: True each: sums are kept as the tensor core keeps them.
+        use_fast_accum: True each: the tensor core accumulates throughout.
 
     Raises ArgumentError, ArgumentTypeError, PeerError.
     """
     for name, some in (("B_scales", B_scales), ("biases", biases), ("result_scales", result_scales),
                        ("out_dtypes", out_dtypes), ("use_fast_accum", use_fast_accum)):  # fmt: skip
         if len(_list(name, some)) != len(_list("Bs", Bs)):
-            raise ArgumentError(f"`{name}` are not as many as `Bs`", expected=len(Bs), got=len(some))
+            raise ArgumentError(f"`{name}` and `Bs` differ in length", expected=len(Bs), got=len(some))
     refuse_gradients({"A": A, "A_scale": A_scale, **{f"B_scales[{at}]": each for at, each in enumerate(B_scales)}})
     return _call(
         "fused_all_gather_scaled_matmul", A, list(Bs), A_scale, list(B_scales), gather_dim, _name(group_name),
@@ -117,13 +117,13 @@ def fused_scaled_matmul_reduce_scatter(
     bias: Tensor | None = None, result_scale: Tensor | None = None, out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> Tensor:  # fmt: skip
-    """As `fused_matmul_reduce_scatter`, with eight-bit operands and scales; the bias is added on every rank.
+    """`fused_matmul_reduce_scatter` with 8-bit operands and scales; the bias is added on every rank.
 
     Args:
-        A_scale, B_scale: as in `fused_all_gather_scaled_matmul`, of all rows of A.
-        orig_scatter_dim: of a result of `output_shape` (..., N), A's leading sizes by default.
-        scatter_dim_after_maybe_reshape: where it is in A; what it says follows from the two others.
-        use_fast_accum: True; the default is refused, as exact sums have no kernel.
+        A_scale, B_scale: as in `fused_all_gather_scaled_matmul`, for all rows of A.
+        orig_scatter_dim: a dimension of `output_shape` (..., N), the result's; by default A's leading sizes and N.
+        scatter_dim_after_maybe_reshape: the same dimension in A; only checked, because the other arguments imply it.
+        use_fast_accum: True; the default is refused because exact sums have no kernel.
 
     Raises ArgumentError, ArgumentTypeError, PeerError.
     """
@@ -135,7 +135,7 @@ def fused_scaled_matmul_reduce_scatter(
     )  # fmt: skip
 
 
-# -- what they do ----------------------------------------------------------------------------------------------------
+# -- implementations -------------------------------------------------------------------------------------------------
 
 
 def _gather(A: Tensor, Bs: list[Tensor], gather_dim: int, group_name: str, *, return_A: bool = True) -> Gathered:
@@ -154,7 +154,7 @@ def _gather_scaled(
     known = group_of(group_name)
     if A_scale.numel() > 1:
         A_scale = _flat(A_scale, gather_dim)
-        if len(Bs) > 1 and A_scale.shape[0] == prod(A.shape[:-1]):  # further products need the others' scales, too
+        if len(Bs) > 1 and A_scale.shape[0] == prod(A.shape[:-1]):  # further products need the scales of all ranks
             A_scale = rows_of_all(A_scale, group_name)
     ends = [End(A_scale, *each) for each in zip(B_scales, biases, out_dtypes, strict=True)]
     whole, found = _gathered(known, A, Bs, ends, gather_dim, True)
@@ -163,7 +163,7 @@ def _gather_scaled(
 
 
 def _gathered(known: Group, A: Tensor, Bs: list[Tensor], ends: list[End], dim: int, keep: bool) -> Gathered:
-    """The rows of all ranks, and their products."""
+    """The gathered rows of all ranks, if kept, and their products."""
     if not Bs:
         raise ArgumentError("there is nothing to multiply by", expected="one B or more", got=0)
     rows = _flat(A, dim)
@@ -194,7 +194,7 @@ def _scatter_scaled(
     leading = list(A.shape[:-1]) if output_shape is None else list(output_shape[:-1])
     if prod(leading) != prod(A.shape[:-1]):
         raise ArgumentError(
-            "`output_shape` has other rows than A", expected=f"{prod(A.shape[:-1])} rows", got=output_shape
+            "`output_shape` and A differ in rows", expected=f"{prod(A.shape[:-1])} rows", got=output_shape
         )
     A = A.reshape(*leading, A.shape[-1])
     _inner_dimension(A, orig_scatter_dim, "scattered")
@@ -219,7 +219,7 @@ def _gradient_wanted(*tensors: Any) -> bool:
 
 
 def _gathered_with_gradient(A: Tensor, Bs: list[Tensor], dim: int, group: str, keep: bool) -> Gathered:
-    """As `_gathered`, of operations that have gradients."""
+    """`_gathered`, composed of operators that have gradients."""
     _inner_dimension(A, dim, "gathered")
     if not Bs:
         raise ArgumentError("there is nothing to multiply by", expected="one B or more", got=0)
@@ -235,7 +235,7 @@ def _gathered_with_gradient(A: Tensor, Bs: list[Tensor], dim: int, group: str, k
 
 
 def _scattered_with_gradient(A: Tensor, B: Tensor, reduce_op: str, dim: int, group: str) -> Tensor:
-    """As `_scattered`, of operations that have gradients."""
+    """`_scattered`, composed of operators that have gradients."""
     _inner_dimension(A, dim, "scattered")
     ranks = group_of(group).ranks
     _check_scatter(A, reduce_op, dim, ranks)
@@ -246,7 +246,7 @@ def _scattered_with_gradient(A: Tensor, B: Tensor, reduce_op: str, dim: int, gro
 
 
 def _check_scatter(A: Tensor, reduce_op: str, dim: int, ranks: int) -> None:
-    """Raise ArgumentError for a reduction, or rows, that cannot be."""
+    """Raise ArgumentError for an unknown reduction or rows that cannot be divided evenly."""
     if reduce_op not in REDUCTIONS:
         raise ArgumentError("this reduction has no kernel", expected=", ".join(REDUCTIONS), got=repr(reduce_op))
     if A.shape[dim] % ranks:
@@ -257,14 +257,14 @@ def _check_scatter(A: Tensor, reduce_op: str, dim: int, ranks: int) -> None:
 
 
 def _flat(x: Tensor, dim: int) -> Tensor:
-    """As a matrix whose rows follow dimension `dim` first."""
+    """`x` as a matrix, with dimension `dim` outermost in the order of its rows."""
     return x.movedim(dim, 0).flatten(0, -2).contiguous()
 
 
 def _inner_dimension(A: Tensor, dim: int, what: str) -> None:
     if A.ndim < 2 or not 0 <= dim < A.ndim - 1:
         raise ArgumentError(
-            f"nothing is {what} along this dimension: there is no kernel for it",
+            f"A cannot be {what} along this dimension: there is no kernel for it",
             expected=f"0 to {A.ndim - 2}, rows of A of shape {tuple(A.shape)}", got=dim, code="wrong-shape",
         )  # fmt: skip
 
@@ -288,7 +288,7 @@ _RUN: dict[str, Callable[..., Any]] = {
 
 
 def _call(what: str, *arguments: Any, **options: Any) -> Any:
-    """The launch itself; the operator where somebody traces."""
+    """Launch, or call the operator during tracing."""
     flat = [each for some in arguments for each in (some if isinstance(some, list) else [some])]
     if by_operator(*flat):
         return getattr(torch.ops.warploom, what)(*arguments, **options)
@@ -301,7 +301,7 @@ def _name(group: Any) -> str:
 
 
 def _list(name: str, some: Any) -> list[Any]:
-    """Of an argument for each B. Raises ArgumentTypeError: a tensor would be taken for its rows."""
+    """The elements of an argument with one entry per B. Raises ArgumentTypeError for a tensor, which would be split."""
     if not isinstance(some, (list, tuple)):
         raise ArgumentTypeError(f"`{name}` is not a list", expected="one for each B", got=type(some).__name__)
     return list(some)
@@ -345,13 +345,13 @@ def _fake_scattered(leading: list[int], A: Tensor, B: Tensor, dim: int, group_na
 
 
 def _laid(like: Tensor, shape: list[int], dim: int, dtype: torch.dtype) -> Tensor:
-    """Of that shape, with dimension `dim` outermost in memory, as results are."""
+    """An empty tensor of this shape, with dimension `dim` outermost in memory, like the results."""
     inner = [size for at, size in enumerate(shape) if at != dim]
     return like.new_empty([shape[dim], *inner], dtype=dtype).movedim(0, dim)
 
 
 def _register() -> Any:
-    """Define the operators; the library object must stay."""
+    """Define the operators; the library object must stay alive."""
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     fakes: tuple[Callable[..., Any], ...] = (_fake_gather, _fake_scatter, _fake_gather_scaled, _fake_scatter_scaled)
     for (name, run), fake in zip(_RUN.items(), fakes, strict=True):
