@@ -15,7 +15,7 @@ Of each text and rule up to `--each` places are drawn with a fixed seed. What be
 
 `--texts` takes folders of texts with launch descriptions next to them; their `[[expect]]` says what is right, and
 `harmless.toml` in the folder may say of changes why they are harmless. `--launches` takes folders of launches that
-programs made on the pretended runtime; there, memory has to hold what it holds without the change.
+programs made on the mock runtime; there, memory has to hold what it holds without the change.
 """
 
 from __future__ import annotations

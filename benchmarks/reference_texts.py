@@ -14,7 +14,7 @@ A text gets its tiles as a list, in the order in which our kernels walk: bands o
 forth. The decode texts read weights before the kernel in front has ended, so ours promise there that weights are
 constant.
 
---pretend: small products in the emulator, on a pretended clock; nothing is written unless --out says where.
+--pretend: small products in the emulator, on a mock clock; nothing is written unless --out says where.
 """
 
 from __future__ import annotations

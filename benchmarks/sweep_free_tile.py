@@ -146,7 +146,7 @@ class Sweep:
     """One run over products.
 
     Attributes:
-        stage: the machine (`lab.gpu_stage`, or a pretended one).
+        stage: the machine (`lab.gpu_stage`, or a mock one).
         beat: tells the watchdog who runs now.
         programs: of the configurations.
         left_out: names of kernels that hung in a run before.

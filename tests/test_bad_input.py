@@ -4,7 +4,7 @@ These are the end-to-end forms: what a person does with a kernel of the package,
 The single rules stand beside the layer that has them:
 
     dtype, rank, shape, tile, strides, alignment, aliasing     tests/runtime/test_arguments.py, test_arrays.py
-    mixed devices and launch limits on a (pretended) GPU       tests/driver/test_pretended_gpu.py
+    mixed devices and launch limits on a mock GPU              tests/driver/test_pretended_gpu.py
     targets, instructions they lack, wgmma n                   tests/asm/test_verifier.py, tests/lang/test_inst.py
     break and continue in traced loops                         tests/lang/test_control.py
     kernels that never write an output                         tests/lang/test_kernel.py

@@ -1,4 +1,4 @@
-"""Bugs planted in launches that a program made on the pretended runtime (`tests/outside/captured.py --keep FOLDER`).
+"""Bugs planted in launches that a program made on the mock runtime (`tests/outside/captured.py --keep FOLDER`).
 
 What is right is what the text leaves in memory as it is, under the same schedule; other bytes are a wrong result, but
 where the text as it is leaves others than under the first schedule: the order of its atomics decides then.

@@ -1,4 +1,4 @@
-"""PTX texts, a fresh cache, and a pretended driver for the tests of the GPU machine."""
+"""PTX texts, a fresh cache, and a mock driver for the tests of the GPU machine."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def needs_ptxas() -> None:
 
 @pytest.fixture(scope="session")
 def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a libcuda.so.1 that pretends (fake_cuda.c)."""
+    """A folder with a mock libcuda.so.1 (fake_cuda.c)."""
     pytest.importorskip("cuda.bindings.driver")
     compiler = shutil.which("gcc") or shutil.which("cc")
     headers = [root / "cu13" / "include" for root in toolchain._package_roots()] + [Path("/usr/local/cuda/include")]
@@ -129,7 +129,7 @@ def fork_servers(fake_driver: Path) -> Iterator[Callable[..., subprocess.Popen[s
 def pretend(
     fork_servers: Callable[..., subprocess.Popen[str]], fake_driver: Path, tmp_path: Path
 ) -> Callable[..., list[str]]:
-    """Run a script in a process whose driver pretends; gives back what the driver was asked to do.
+    """Run a script in a process with a mock driver; gives back what the driver was asked to do.
 
     imported: modules that the script imports and that take long.
     """
@@ -149,7 +149,7 @@ def pretend(
 
 
 def pretended(driver: Path, folder: Path, *, path: tuple[Path, ...] = (), **variables: object) -> dict[str, str]:
-    """The environment of a process whose driver pretends. folder: for its log and its cache."""
+    """The environment of a process with a mock driver. folder: for its log and its cache."""
     return {
         **os.environ, "LD_LIBRARY_PATH": str(driver), "FAKE_CUDA_LOG": str(folder / "log"),
         "PYTHONPATH": os.pathsep.join(map(str, (*path, SOURCE, SOURCE.parent))),

@@ -1,8 +1,8 @@
-/* A driver for machines without a GPU: it owns no device, runs nothing itself, and writes down what it was asked to do.
+/* A mock CUDA driver for machines without a GPU: it has no device, executes nothing itself, and logs every call.
 
    Built by tests/driver/conftest.py as libcuda.so.1. Each call appends a line to the file that FAKE_CUDA_LOG names.
-   "Device memory" is host memory. What a test wants to go wrong is said by environment variables. Who listens
-   (tests/driver/executing.py) is called for each launch, and says what becomes of it. */
+   "Device memory" is host memory. Environment variables inject faults. A listener (tests/driver/executing.py) is called
+   for each launch and returns its status. */
 #include <cuda.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-"""The programs that time attention, on CPU tensors and a pretended clock: rows, and what is said of them."""
+"""The programs that time attention, on CPU tensors and a mock clock: rows, and what is said of them."""
 
 from __future__ import annotations
 

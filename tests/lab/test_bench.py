@@ -1,4 +1,4 @@
-"""The benchmark without a GPU: suites, protocols on a pretended clock, contenders that are missing or wrong, rows."""
+"""The benchmark without a GPU: suites, protocols on a mock clock, contenders that are missing or wrong, rows."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from warploom.runtime.benchmark.protocols import Spread
 from warploom.runtime.benchmark.watchdog import HANG, Watchdog
 
 TIME = [0.0]
-"""The pretended time, in seconds; calls of `taking` move it."""
+"""The mock clock, in seconds; calls of `taking` move it."""
 
 
 class Clock:
-    """A timer on the pretended time."""
+    """A timer on the mock clock."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []

@@ -1,4 +1,4 @@
-"""The sweep of free tiles without a GPU: a pretended clock, and calls that run in the emulator."""
+"""The sweep of free tiles without a GPU: a mock clock, and calls that run in the emulator."""
 
 from __future__ import annotations
 

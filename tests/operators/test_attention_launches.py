@@ -1,4 +1,4 @@
-"""Attention on a pretended GPU: what a step of decoding asks of the driver, while graphs are captured, too."""
+"""Attention on a mock GPU: what a step of decoding asks of the driver, while graphs are captured, too."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`config.autotune = "first-calls"`: the first calls of a product run two candidates in turn; the faster stays.
 
-The pretended driver times a kernel by its grid: a microsecond a CTA (tests/driver/fake_cuda.c).
+The mock driver times a kernel by its grid: a microsecond a CTA (tests/driver/fake_cuda.c).
 """
 
 from __future__ import annotations

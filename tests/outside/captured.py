@@ -1,4 +1,4 @@
-"""Programs in CUDA C++ on a pretended CUDA runtime: launches go to the emulator, and the program judges the results.
+"""Programs in CUDA C++ on a mock CUDA runtime: launches go to the emulator, and the program judges the results.
 
     python -m tests.outside.captured PROGRAM --ptx FILE.ptx … [--only KERNEL] [--sms 4] [--keep FOLDER] [-- ARGUMENT …]
 

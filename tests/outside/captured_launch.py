@@ -42,7 +42,7 @@ from warploom.sanitizer import SPOILS, Sanitizer, SpoiledReads
 from warploom.sanitizer.report.rendering import as_text, render
 
 MARKS = (b"FAKEMAP1", b"FAKEMAP2")
-"""What the pretended runtime writes into both halves of a tensor map; its number follows the second."""
+"""What the mock runtime writes into both halves of a tensor map; its number follows the second."""
 ELEMENT = {code: name for name, (_, code, _) in reversed(ELEMENTS.items())}
 SWIZZLE = {swizzle.driver_code: swizzle.value for swizzle in Swizzle}
 STEPS = 200_000_000

@@ -47,7 +47,7 @@ struct Shape {
 std::vector<Shape> pushed;
 
 [[noreturn]] void fail(const std::string &what) {
-  fprintf(stderr, "pretended CUDA runtime: %s\n", what.c_str());
+  fprintf(stderr, "mock CUDA runtime: %s\n", what.c_str());
   exit(3);
 }
 
@@ -155,7 +155,7 @@ CUresult encode_im2col(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t ra
 }
 
 CUresult error_text(CUresult, const char **text) {
-  *text = "an error of the pretended runtime";
+  *text = "an error of the mock runtime";
   return CUDA_SUCCESS;
 }
 
@@ -164,7 +164,7 @@ CUresult driver_version(int *version) {
   return CUDA_SUCCESS;
 }
 
-CUresult unknown_entry() { fail("a driver function that is not pretended"); }
+CUresult unknown_entry() { fail("a driver function that the mock runtime lacks"); }
 
 cudaError_t entry_point(const char *name, void **function, cudaDriverEntryPointQueryResult *result) {
   const std::string wanted = name;
@@ -268,7 +268,7 @@ NUMBER(cudaDriverGetVersion, int, CUDA_VERSION)
 NUMBER(cudaOccupancyMaxActiveBlocksPerMultiprocessor, int, 1, const void *, int, size_t)
 NUMBER(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, int, 1, const void *, int, size_t, unsigned)
 NUMBER(cudaOccupancyMaxActiveClusters, int, multiprocessors() / 2, const void *, const cudaLaunchConfig_t *)
-const char *cudaGetErrorString(cudaError_t) { return "an error of the pretended runtime"; }
+const char *cudaGetErrorString(cudaError_t) { return "an error of the mock runtime"; }
 const char *cudaGetErrorName(cudaError_t) { return "pretended"; }
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {

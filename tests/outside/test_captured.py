@@ -1,4 +1,4 @@
-"""A CUDA program on the pretended runtime: its launches are judged by the sanitizer, its memory by itself."""
+"""A CUDA program on the mock runtime: its launches are judged by the sanitizer, its memory by itself."""
 
 from __future__ import annotations
 

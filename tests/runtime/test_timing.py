@@ -1,4 +1,4 @@
-"""`Kernel.time` and `warploom time`: what is called, what is said, and the refusals, on a pretended GPU."""
+"""`Kernel.time` and `warploom time`: what is called, what is said, and the refusals, on a mock GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from warploom.types import f32, u64
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "vector_add.py"
 COST_S = {"launch": 100e-6, "mine": 250e-6}
-"""Seconds that a launch of the kernel and a call of `mine` take on the pretended GPU."""
+"""Seconds that a launch of the kernel and a call of `mine` take on the mock GPU."""
 
 
 class PretendedGpu:

@@ -131,7 +131,10 @@ class Reading:
 
 
 def _foreign(pc: int, home: Mapping[int, int], loop: int, regions: Mapping[int, tuple[int, float]]) -> bool:
-    """True if an instruction's machine instructions in this loop's region are not counted elsewhere."""
+    """True if an instruction's machine instructions in this loop's region would otherwise not be counted.
+
+    `slots` counts an instruction in its own loop's region; machine instructions of no PTX line have none.
+    """
     return pc == OUTSIDE or regions[home[pc]][0] != regions[loop][0]
 
 

@@ -95,9 +95,10 @@ class Predictor:
     def _share(self) -> float:
         """Work of a mean cluster relative to the recorded ones: if tiles do not divide evenly, the first have one more.
 
-        The share is inferred from the bytes written, if the output is written once and nothing else is. Kernels that
-        write more (partial sums) give no information and count in full. If there are fewer tiles than clusters, a mean
-        cluster may do far less; this is assumed only of matrix products that write nothing but the output.
+        The share is the size of the output over the bytes written if all clusters wrote as much as the recorded ones.
+        A share below `LEAST_SHARE` usually means that the kernel writes more than the output (partial sums); it then
+        counts as 1. Only for a matrix product that can write nothing but the output is a smaller share believed: it
+        has fewer tiles than clusters.
         """
         written = self.recording.written * self.ctas / max(1, self.recording.ctas)
         share = self.launch.output_bytes / written if written else 1.0

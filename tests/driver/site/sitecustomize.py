@@ -1,4 +1,4 @@
-"""Every Python process that finds this file has the pretended GPU that executes (tests/driver/executing.py)."""
+"""Every Python process that finds this file has the mock GPU that executes (tests/driver/executing.py)."""
 
 import os
 
