@@ -1,11 +1,11 @@
-"""Configurations of the attention kernel beside the library's choice, cuDNN and flash.
+"""Time configurations of the attention kernel next to the library's choice, cuDNN and FlashAttention.
 
     python -m benchmarks.attention [--out FILE] [--only WORDS] [--seconds 0.5] [--variants] [--protocols alone,…]
     python -m benchmarks.attention --candidates --seconds 0.12 --protocols alone --budget 140
 
-The cases, their data, the contenders and what they are held against are those of `warploom bench --suite attention`,
-which times the library's choice alone. With --candidates `SWEPT` is timed, unless --only says what. Here all kernels
-are built before anything is timed, in several processes.
+Cases, data, contenders and the correctness check are those of `warploom bench --suite attention`, which times only the
+library's choice. --candidates times the cases `SWEPT`, unless --only is given. All kernels are built by several
+processes before anything is timed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from warploom.lab.attention_problem import FORWARDS, HEADLINE, ForwardProblem
 from warploom.lang import Kernel
 
 SWEPT = tuple(ForwardProblem(width, 4096, causal, "e4m3") for width in (128, 64, 256) for causal in (False, True))
-"""Cases that tell the candidates apart."""
+"""Cases that distinguish the candidates."""
 
 
 def candidates(case: ForwardProblem) -> dict[str, Config]:
-    """What may become the choice, by name: of e4m3 how much of P V is apart, and the tiles beside that."""
+    """Candidates for the default, by name: in e4m3, the columns of `apart` and the tile sizes that fit with it."""
     chosen = default(subject(case))
     if case.dtype != "e4m3":
         return {}
@@ -52,7 +52,7 @@ def candidates(case: ForwardProblem) -> dict[str, Config]:
 
 
 def configurations(case: ForwardProblem, variants: bool, swept: bool = False) -> dict[str, Config]:
-    """Ours, by the name of the contender; others in place of the variants where candidates are `swept`."""
+    """Our contenders by name; with `swept`, candidates instead of variants."""
     chosen = default(subject(case))
     turns = "unordered" if chosen.ordered else "ordered"
     if not (variants or swept):
@@ -87,7 +87,7 @@ def built(of: Attention, config: Config) -> Kernel:
 
 
 def builds(case: ForwardProblem, config: Config) -> bool:
-    """Whether ptxas makes a kernel without spills of it; it is in the cache then."""
+    """True if ptxas compiles the configuration without spills; its cubin is then in the cache."""
     try:
         built(subject(case), config).resources()
     except (CompilationError, TraceError):  # spills, or no room
@@ -96,7 +96,7 @@ def builds(case: ForwardProblem, config: Config) -> bool:
 
 
 def build(case: ForwardProblem, variants: bool, swept: bool = False) -> None:
-    """Put the kernels of a case into the cache."""
+    """Build the kernels of a case into the cache."""
     for config in configurations(case, variants, swept).values():
         builds(case, config)
     if case.dtype == "e4m3":
@@ -104,7 +104,7 @@ def build(case: ForwardProblem, variants: bool, swept: bool = False) -> None:
 
 
 def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
-    """The rows of one case."""
+    """Measure the rows of one case."""
     ours = [Variant(name, config) for name, config in _asked_for(case, session).items()]
     session.prepare(case, [*ours, TorchAttention("cudnn"), TorchAttention("flash"), OwnBf16()])
     which = session.asked.protocols.split(",")
@@ -117,7 +117,7 @@ def _asked_for(case: ForwardProblem, session: Session) -> dict[str, Config]:
 
 
 def told(rows: Sequence[Row]) -> str:
-    """A line of a case for each protocol."""
+    """A summary line of a case for each protocol."""
     lines = []
     for protocol in dict.fromkeys(row["protocol"] for row in rows):
         some = [row for row in rows if row["protocol"] == protocol]

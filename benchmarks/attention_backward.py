@@ -1,8 +1,8 @@
-"""Gradients of attention beside cuDNN's: our three launches against autograd's of scaled_dot_product_attention.
+"""Time gradients of attention: our three launches next to cuDNN through autograd's scaled_dot_product_attention.
 
     python -m benchmarks.attention_backward [--out FILE] [--only WORDS] [--seconds 0.5] [--budget S]
 
-FLOP are 2.5 times those of the forward pass, however often something is computed anew.
+FLOP are 2.5 times those of the forward pass, regardless of recomputation.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def cudnns(case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor) ->
 
 
 def exact(case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor) -> list[torch.Tensor]:
-    """dQ, dK, dV of the first head, in float64, without autograd's copies."""
+    """dQ, dK, dV of the first head in float64, without autograd's copies."""
     q, k, v, g = (x[0, 0].double() for x in (made.q, made.k, made.v, grad))
     p = q @ k.T / math.sqrt(case.head_dim)
     if case.causal:
@@ -69,7 +69,7 @@ def error(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> floa
 
 
 def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
-    """The rows of one case."""
+    """Measure the rows of one case."""
     (made,) = make(case, 1)
     grad = torch.randn_like(made.q)
     calls: dict[str, Call] = {"warploom": ours(case, made, grad), "cudnn": cudnns(case, made, grad)}
@@ -86,7 +86,7 @@ def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
 
 
 def told(rows: Sequence[Row]) -> str:
-    """A case in a line."""
+    """A summary line of a case."""
     ours, theirs = rows
     speeds = (
         f"ours {ours['tflops']['median']:.0f} ({ours['ratio_to']['cudnn']:.3f}) cudnn {theirs['tflops']['median']:.0f}"
@@ -96,7 +96,7 @@ def told(rows: Sequence[Row]) -> str:
 
 
 def facts(case: ForwardProblem) -> dict[str, Any]:
-    """Of the kernel for dK and dV; the one for dQ is built with the same arguments."""
+    """The configuration of the dK, dV kernel; the dQ kernel is built with the same arguments."""
     of, builder = subject(case), attention_backward_keys.build
     return evidence.facts(builder(of), recipe(builder, of))
 

@@ -1,11 +1,11 @@
-"""Configurations of the decoding kernel beside the library's choice, cuDNN and flash, in graphs.
+"""Time configurations of the decode kernel in CUDA graphs, next to the library's choice, cuDNN and FlashAttention.
 
     python -m benchmarks.attention_decode [--out FILE] [--only WORDS] [--seconds 0.3] [--budget 400] [--variants]
     python -m benchmarks.attention_decode --candidates --seconds 0.15
 
-The cases, their data, the contenders and what they are held against are those of `warploom bench --suite
-attention-decode`, which times the library's choice alone. With --candidates `SWEPT` is timed, unless --only says what.
-Kernels are built before anything is timed, in several processes.
+Cases, data, contenders and the correctness check are those of `warploom bench --suite attention-decode`, which times
+only the library's choice. --candidates times the cases `SWEPT`, unless --only is given. Kernels are built by several
+processes before anything is timed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SWEPT = (
     DecodeProblem(16, 8192, page=1), DecodeProblem(16, 8192, narrow=True),
     DecodeProblem(64, 8192, page=16, narrow=True),
 )  # fmt: skip
-"""Cases that tell the candidates apart."""
+"""Cases that distinguish the candidates."""
 
 
 def candidates(case: DecodeProblem) -> dict[str, DecodeConfig]:
-    """What may become the choice, by name; how many microseconds each should gain is what `EXPECTED` says."""
+    """Candidates for the default, by name; `EXPECTED` has the gain in microseconds that was expected of each."""
     chosen = _chosen(case)
     found = {"constant lengths": replace(chosen, constant_lengths=True)}
     if case.dim > 128:
@@ -72,7 +72,7 @@ EXPECTED = {
     "4 loaders": "none; 8 with pages of 1 gained 127",
     "8 loaders": "100 of 305 with pages of 1, for copies are started one after the other; none with pages of 16",
 }
-"""Microseconds, before a GPU has told."""
+"""Expected gains in microseconds, written before the measurement."""
 
 
 def _chosen(case: DecodeProblem) -> DecodeConfig:
@@ -82,7 +82,7 @@ def _chosen(case: DecodeProblem) -> DecodeConfig:
 
 
 def configurations(case: DecodeProblem, variants: bool, swept: bool = False) -> dict[str, DecodeConfig]:
-    """Ours, by the name of the contender; others in place of the variants where candidates are `swept`."""
+    """Our contenders by name; with `swept`, candidates instead of variants."""
     chosen = _chosen(case)
     if not (variants or swept):
         return {"warploom": chosen}
@@ -98,7 +98,7 @@ def configurations(case: DecodeProblem, variants: bool, swept: bool = False) -> 
 
 @lru_cache(maxsize=512)
 def builds(case: DecodeProblem, config: DecodeConfig) -> bool:
-    """Whether ptxas makes a kernel without spills of it; it is in the cache then."""
+    """True if ptxas compiles the configuration without spills; its cubin is then in the cache."""
     try:
         kernels.build(decode_subject(case), config).resources()
     except (ArgumentError, CompilationError, TraceError):  # no such configuration, spills, or no space
@@ -107,13 +107,13 @@ def builds(case: DecodeProblem, config: DecodeConfig) -> bool:
 
 
 def build(case: DecodeProblem, variants: bool, swept: bool) -> None:
-    """Put the kernels of a case into the cache."""
+    """Build the kernels of a case into the cache."""
     for config in configurations(case, variants, swept).values():
         builds(case, config)
 
 
 def measure(case: DecodeProblem, session: Session) -> Iterator[Row]:
-    """The rows of one case."""
+    """Measure the rows of one case."""
     asked = configurations(case, session.asked.variants, session.asked.candidates)
     ours = [Variant(name, config) for name, config in asked.items()]
     session.prepare(case, [*ours, TorchAttention("cudnn"), TorchAttention("flash")], launch="graph")
@@ -121,7 +121,7 @@ def measure(case: DecodeProblem, session: Session) -> Iterator[Row]:
 
 
 def told(rows: Sequence[Row]) -> str:
-    """A case in a line."""
+    """A summary line of a case."""
     each = ", ".join(f"{row['provider']} {row['us']['median']} us {row['of_ceiling']:.3f}" for row in rows)
     fastest = min(rows, key=lambda row: float(row["us"]["median"]))["provider"]
     return f"{rows[0]['case']:40} {each}  error {rows[0]['relative_error']:.1e}, fastest {fastest}"

@@ -1,9 +1,9 @@
-"""Gradients of sequences one after the other, and of a function of scores, beside those of plain attention: all ours.
+"""Time our gradients of packed sequences and of a function of scores next to our gradients of plain attention.
 
     python -m benchmarks.attention_gradients [--out FILE] [--only WORDS] [--seconds 0.3] [--budget S]
 
-The sequences are the batch of the plain case, so that all three have the same FLOP, counted as `attention_backward`
-counts them. The function takes a number for each key of distance from a score.
+The packed sequences are the batch of the plain case, so all three have the same FLOP, counted as in
+`attention_backward`. The function subtracts a multiple of the distance between query and key from each score.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def of_scores(case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor)
 
 
 def of_sequences(case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor) -> Call:
-    """Gives them as the plain case does."""
+    """Return the gradients in the layout of the plain case."""
     batch, _, length, _ = made.q.shape
 
     def rows(array: torch.Tensor) -> torch.Tensor:
@@ -71,7 +71,7 @@ WAYS: dict[str, Callable[[ForwardProblem, AttentionOperands, torch.Tensor], Call
 
 
 def exact(case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor, slope: float) -> list[torch.Tensor]:
-    """dQ, dK, dV of the first head, in float64."""
+    """dQ, dK, dV of the first head in float64."""
     q, k, v, g = (x[0, 0].double() for x in (made.q, made.k, made.v, grad))
     p = q @ k.T / math.sqrt(case.head_dim)
     at = torch.arange(len(q), device=q.device)
@@ -86,7 +86,7 @@ def exact(case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor, slo
 
 
 def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
-    """The rows of one case."""
+    """Measure the rows of one case."""
     (made,) = make(case, 1)
     grad = torch.randn_like(made.q)
     calls = {name: way(case, made, grad) for name, way in WAYS.items()}
@@ -100,7 +100,7 @@ def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
 
 
 def told(rows: Sequence[Row]) -> str:
-    """A case in a line."""
+    """A summary line of a case."""
     each = [f"{row['provider']} {row['tflops']['median']:.0f} err {row['relative_error']:.1e}" for row in rows]
     return f"{rows[0]['case']:24} {', '.join(each)}"
 

@@ -1,4 +1,4 @@
-"""What the programs that time attention share: arguments, GPU, power, watchdog, rows that are kept after each case."""
+"""Shared code of the attention benchmarks: arguments, GPU, power, watchdog, and rows saved after each case."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ C = TypeVar("C", bound=Work)
 
 
 class Variant(WarploomAttention):
-    """Ours in one configuration."""
+    """Our kernel in one configuration."""
 
     def __init__(self, name: str, config: Config | DecodeConfig) -> None:
         super().__init__()
@@ -58,14 +58,14 @@ class Session:
     meter: PowerMeter
     watchdog: Watchdog
     prepared: dict[str, Prepared] = field(default_factory=dict)
-    """Contenders that are right at the present case."""
+    """Contenders whose results for the current case are correct."""
     ready: dict[str, tuple[Callable[[], object], int]] = field(default_factory=dict)
-    """Of each a call, and how many launches it enqueues."""
+    """For each contender a callable, and the number of launches that it enqueues."""
     watts: dict[str, float] = field(default_factory=dict)
-    """Of each contender in the last sample."""
+    """Power of each contender in its last sample."""
 
     def prepare(self, case: AttentionWork, contenders: Sequence[Contender], launch: str = "stream") -> None:
-        """Make a case's arrays, and hold all who can compute it against the exact result."""
+        """Make a case's arrays and check every available contender against the exact result."""
         sets = attention_operands.make(case)
         exact = attention_operands.reference(case, sets[0])
         self.prepared, self.ready = {}, {}
@@ -80,7 +80,7 @@ class Session:
     def _prepare(
         self, case: AttentionWork, one: Contender, sets: list[Any], exact: AttentionReference, launch: str
     ) -> str | None:
-        """Why it takes no part."""
+        """The reason why a contender is left out."""
         try:
             found = one.prepare(case, sets, self.watchdog.beat)
             error, right = compared(exact, sets, found, torch.cuda.synchronize)
@@ -94,7 +94,7 @@ class Session:
         return None
 
     def rows(self, case: AttentionWork, protocol: str = "alone") -> Iterator[Row]:
-        """Time the contenders that are prepared."""
+        """Time the prepared contenders."""
         calls = {name: call for name, (call, _) in self.ready.items()}
         spreads = self.sample(case, calls, protocol, {name: count for name, (_, count) in self.ready.items()})
         for name, prepared in self.prepared.items():
@@ -106,7 +106,7 @@ class Session:
     def row(
         self, case: Work, name: str, protocol: str, spreads: Mapping[str, Spread], more: Row, times: float = 1
     ) -> Row:
-        """One row of evidence. times: FLOP for each of the case's."""
+        """One row of evidence. times: the factor on each case's FLOP."""
         spread = spreads[name]
         return {
             **case.as_dict(), "provider": name, "protocol": protocol, "us": spread.as_dict(lambda s: s * 1e6, 2),
@@ -118,7 +118,7 @@ class Session:
         self, case: Work, calls: Mapping[str, Callable[[], Any]], protocol: str = "alone",
         per_call: Mapping[str, int] | None = None,
     ) -> dict[str, Spread]:  # fmt: skip
-        """How long the contenders take, by name."""
+        """The times of the contenders, by name."""
 
         def watch(who: str, counting: bool) -> None:
             self.watchdog.beat(f"{case.shape}: {who}")
@@ -132,22 +132,22 @@ class Session:
         return spreads
 
     def power(self, name: str, protocol: str = "alone") -> Row:
-        """What a row says about it; slices of a few milliseconds are too short for the meter."""
+        """Power and clock of a row; slices of a few milliseconds are too short for the meter."""
         return {"power_w": self.watts[name]} if protocol == "alone" and name in self.watts else {}
 
 
 @dataclass
 class Suite(Generic[C]):
-    """A program.
+    """An attention benchmark.
 
     Attributes:
-        name: of the evidence; the program is benchmarks.<name>, with underscores.
-        doc: of the program's module.
-        cases: all that may be measured.
-        fits: whether a case is meant by words of --only, separated by semicolons there.
-        measure: gives a case's rows.
-        told: a case's rows in a few words.
-        seconds: of a block.
+        name: name of the evidence; the program is benchmarks.<name>, with underscores.
+        doc: the program's module docstring.
+        cases: all cases that can be measured.
+        fits: true if a case matches the words of --only, where semicolons separate alternatives.
+        measure: returns a case's rows.
+        told: summarises a case's rows.
+        seconds: length of a block.
     """
 
     name: str
@@ -159,7 +159,7 @@ class Suite(Generic[C]):
     seconds: float = 0.5
 
     def parser(self) -> argparse.ArgumentParser:
-        """The arguments that all programs have."""
+        """Command-line arguments shared by all benchmarks."""
         program = "python -m benchmarks." + self.name.replace("-", "_")
         parser = argparse.ArgumentParser(prog=program, description=(self.doc or "").split("\n")[0])
         parser.add_argument("--out", type=Path, default=None)
@@ -169,7 +169,7 @@ class Suite(Generic[C]):
         return parser
 
     def run(self, asked: argparse.Namespace, prepare: Callable[[Sequence[C]], None] | None = None) -> int:
-        """Measure all cases that are asked for. `prepare`: what to do with them before."""
+        """Measure the selected cases. prepare: called with them first."""
         evidence.check_place(asked.out)
         torch.set_grad_enabled(False)
         gpu = Gpu(0, 20.0)
@@ -202,5 +202,5 @@ class Suite(Generic[C]):
 
 
 def fits(case: Work, words: str) -> bool:
-    """Whether a case's name has all of some words, separated by commas."""
+    """True if a case's name contains all of the comma-separated words."""
     return bool(meant([case], words))

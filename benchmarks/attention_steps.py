@@ -1,8 +1,8 @@
-"""What the clock of the package (`warploom.timing`) predicts for steps towards the attention kernel: the book's table.
+"""Predict the steps towards the attention kernel with the timing model (`warploom.timing`), for the book's table.
 
     python -m benchmarks.attention_steps [--out FILE]
 
-Only the last step was measured (attention.json). The predictions are of an H200, for random data.
+Only the last step was measured (attention.json). The predictions are for an H200 and random data.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ STEPS = {
     "guarded softmax": Config(key_stages=2, query_slots=1),
     "next block early": Config(),
 }
-"""Each is the one before with one thing more."""
+"""Each step adds one change to the previous step."""
 
 
 def operands(of: Attention, heads: int, length: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Q, K, V of zeros with a batch of one, and the numbers."""
+    """Q, K, V of zeros with a batch of one, and the scalars."""
     q = np.zeros((1, length, heads, of.head_dim), ml_dtypes.bfloat16)
     return (q, q, q), {"scale": of.head_dim**-0.5 * LOG2_E, "section": section(of, False, length, heads, heads)}
 

@@ -1,13 +1,12 @@
-"""Kernels beside the ladder: a 2:4 sparse A, f64, and three ways to deal out the rest of the waves.
+"""Measure or predict kernels outside the ladder: 2:4 sparse A, f64, and three ways to divide the last partial wave.
 
     python -m benchmarks.beside --out benchmarks/results/nvidia-h200/beside.json [--only WORDS] [--seconds 0.5]
     python -m benchmarks.beside --predict [--out benchmarks/results/emulator/beside.json]
     python -m benchmarks.beside --adopt MEASURED --kinds sparse,f64 --out benchmarks/results/nvidia-h200/beside.json
 
-The first measures on a GPU, beside cuBLAS, and holds each result against one in f64; `--candidates` adds other
-configurations of the same kernels. The second asks the package's clock (`warploom.timing`), without a GPU. The third
-takes a run's rows of some kinds into a file, in place of those that it has. FLOP of a sparse product count the zeros
-too.
+The first form measures on a GPU next to cuBLAS and checks each result against f64; `--candidates` adds other
+configurations of the same kernels. The second predicts with the timing model (`warploom.timing`), without a GPU. The
+third replaces rows of some kinds in a file by those of another run. FLOP of a sparse product include the zeros.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ from warploom.lang import Kernel
 
 PREDICTED = Path(__file__).resolve().parent / "results" / "emulator" / "beside.json"
 DENSE = 21
-"""The rung that a sparse product of bf16 is compared with: the same rows of a tile, clusters and stores."""
+"""The rung to which a bf16 sparse product is compared: same rows per tile, clusters and stores."""
 REST_MHZ = 1320.0
-"""Clock of the predictions for the rest of the waves, the same for all ways: the model takes a CTA's stores for the
-size of its part of C, and with it its share of the power, and parts of tiles are stored to a workspace."""
+"""Fixed clock of the predictions for the partial wave, the same for all ways. The model derives a CTA's stores, and
+from them its power, from the size of C; here, parts of tiles go to a workspace instead."""
 NARROWER = {128: 6, 192: 4}
-"""Columns of other tiles for the rest of the waves, with the stages that fit. Whole ones are the other way to
-fill a wave, and always asked for."""
+"""Columns of other tiles for the partial wave, with the stages that fit. Whole tiles are the alternative way to fill a
+wave, and always included."""
 F64_CANDIDATES = {
     "f64 128 x 64": lambda: f64.build(f64.Config(tile_n=64, warps=(4, 1))),
     "f64 roles, 3 stages": lambda: f64_roles.build(f64.Config(stages=3)),
 }  # fmt: skip
-"""Two CTAs on each multiprocessor, whose barriers are not each other's; and a shorter ring."""
+"""Two CTAs per multiprocessor with independent barriers, and a shorter ring."""
 BOUNDS = {"bf16": 2.5e-3, "e4m3": 2.5e-3, "f64": 1e-14}
 Row = dict[str, Any]
 
@@ -87,7 +86,7 @@ SUITE = (
 
 
 def kernels(case: Case, candidates: bool = False) -> dict[str, Kernel]:
-    """Ours, by the names in the file."""
+    """Our kernels, by the names in the file."""
     if case.kind == "sparse":
         made = {"sparse": sparse.build(sparse.Config(a=dtypes.ALL[case.dtype]))}
         return made | ({"dense": find(DENSE).build()} if case.dtype == "bf16" else {})
@@ -105,14 +104,14 @@ def kernels(case: Case, candidates: bool = False) -> dict[str, Kernel]:
 
 
 def zeros(case: Case, name: str) -> tuple[np.ndarray, ...]:
-    """The arguments of a kernel; the clock does not look at values."""
+    """The arguments of a kernel; the timing model does not read their values."""
     dtype = dtypes.ALL[case.dtype]
     a, b = (np.zeros((rows, case.k), dtype.numpy) for rows in (case.m, case.n))
     return compress(a, dtype).arguments(b) if name == "sparse" else (a, b)
 
 
 def predicted(case: Case, candidates: bool = False) -> Iterator[Row]:
-    """A row for each kernel."""
+    """Predict a row for each kernel."""
     for name, kernel in kernels(case, candidates).items():
         found = kernel.predict(*zeros(case, name), clock_mhz=REST_MHZ if case.kind == "rest" else 0.0)
         yield {
@@ -124,7 +123,7 @@ def predicted(case: Case, candidates: bool = False) -> Iterator[Row]:
 
 
 def predict(out: Path, words: str, candidates: bool) -> None:
-    """Write the file; rows of cases that are not asked for stay as they are in it."""
+    """Write the file; rows of cases that were not selected stay unchanged."""
     asked = [case for case in SUITE if all(word in f"{case.shape} {case.dtype}" for word in words.split(","))]
     before = json.loads(out.read_text())["rows"] if out.exists() else []
     rows: list[Row] = []
@@ -144,7 +143,7 @@ def predict(out: Path, words: str, candidates: bool) -> None:
 
 
 def on_gpu(array: np.ndarray) -> Any:
-    """A NumPy array as a tensor of the type with the same bits."""
+    """A NumPy array as a tensor of a type with the same bits."""
     import torch
 
     names = {"bfloat16": torch.bfloat16, "float8_e4m3fn": torch.float8_e4m3fn}
@@ -153,7 +152,7 @@ def on_gpu(array: np.ndarray) -> Any:
 
 
 def measure(case: Case, session: Any) -> Iterator[Row]:
-    """The rows of one case: ours, and cuBLAS on the same dense arrays."""
+    """Measure one case: our kernels, and cuBLAS on the same dense arrays."""
     import torch
 
     from warploom.lab import evidence
@@ -188,7 +187,7 @@ def measure(case: Case, session: Any) -> Iterator[Row]:
 
 
 def told(rows: Sequence[Row]) -> str:
-    """A case in a line."""
+    """A summary line of a case."""
     speeds = [f"{row['provider']} {row['us']['median']} us {row['tflops']['median']}" for row in rows]
     return f"{rows[0]['kind']} {rows[0]['m']} {rows[0]['n']} {rows[0]['k']}: " + ", ".join(speeds)
 
@@ -197,7 +196,7 @@ def told(rows: Sequence[Row]) -> str:
 
 
 def adopt(measured: Path, kinds: Sequence[str], out: Path) -> None:
-    """Put a run's rows of some kinds into a file, in place of those; `runs` has each kind's own facts."""
+    """Replace the rows of some kinds in a file by a run's; `runs` keeps each kind's metadata."""
     from warploom.lab import evidence
 
     found = json.loads(measured.read_text())

@@ -1,8 +1,8 @@
-"""What the emulator counts on the kernels for sm_100, of one product: the tables of the book's second part.
+"""Count the emulator's events on the sm_100 kernels for one product: the tables of the book's second part.
 
     python -m benchmarks.blackwell_counters [--out FILE]
 
-Nothing is timed, and nothing was run on hardware. Operands are zeros: no counter depends on them.
+Nothing is timed or run on hardware. Operands are zeros, because no counter depends on them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def cases() -> dict[str, Case]:
 
 
 def row(name: str) -> dict[str, Any]:
-    """One kernel's counters."""
+    """The counters of one kernel."""
     build, operands, (m, n, k) = cases()[name]
     kernel = build()
     out = () if "gemm" not in name and name != "small_m" else (np.zeros((m, n), ml_dtypes.bfloat16),)

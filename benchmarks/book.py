@@ -1,13 +1,13 @@
-"""What docs/ladder takes from elsewhere: code from the kernels, tables from evidence files and from the calculators.
+"""Generated content of docs/ladder: code from the kernels, and tables from evidence files and calculators.
 
-A marker stands in a comment, and what it brings stands right behind it; `benchmarks/render.py` makes it anew:
+A marker is a comment, followed directly by the generated content; `benchmarks/render.py` regenerates it:
 
     <!-- rungs 8 9 -->                                        the seed's and our figures, from the evidence file
-    <!-- counters 8 9: global_per_kfma, tensor_instructions -->   what the emulator counted, from its file
-    <!-- tcgen05 minimal, specialised: products, ctas -->     the same of the kernels for sm_100
+    <!-- counters 8 9: global_per_kfma, tensor_instructions -->   the emulator's counters, from its file
+    <!-- tcgen05 minimal, specialised: products, ctas -->     counters of the kernels for sm_100
     <!-- table tiles -->                                      one of TABLES below, calculated
-    <!-- code PATH "first" to "last" -->                      the lines of a file from the first one that has `first`
-                                                              to the next one that has `last`, as a block of code
+    <!-- code PATH "first" to "last" -->                      a code block: the lines of a file from the first that
+                                                              contains `first` to the next that contains `last`
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def documents() -> list[Path]:
 
 
 def rendered(text: str) -> str:
-    """A chapter with what its markers bring."""
+    """A chapter with the content of its markers."""
     text = CODE.sub(lambda found: f"{found[1]}```python\n{quote(found[2], found[3], found[4])}```\n", text)
     made = {
         "rungs": rungs, "counters": counters, "table": lambda name: TABLES[name](),
@@ -49,7 +49,7 @@ def rendered(text: str) -> str:
 
 
 def quote(path: str, first: str, last: str) -> str:
-    """Lines of a file, moved to the left. Raises SystemExit with a sentence where they are not there."""
+    """Lines of a file, dedented. Raises SystemExit with a message if they are not found."""
     lines = (ROOT / path).read_text().splitlines()
     begins = [number for number, line in enumerate(lines) if first in line]
     if not begins:
@@ -71,7 +71,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
 
 
 def rungs(words: str) -> list[str]:
-    """Figures of some rungs, or of all of them."""
+    """Figures of some rungs, or of all."""
     chosen = list(RUNGS) if words == "all" else [find(word) for word in words.split()]
     if not (RESULTS / LADDER).exists():
         return []
@@ -96,7 +96,7 @@ def rungs(words: str) -> list[str]:
 
 
 def chapter_of(number: int) -> str:
-    """The chapter that a rung's figures stand in."""
+    """The chapter that shows a rung's figures."""
     for path in documents():
         if path.name != "README.md" and re.search(rf"<!-- rungs (?:\d+ )*{number}\b", path.read_text()):
             return path.name
@@ -130,7 +130,7 @@ def counters(words: str) -> list[str]:
 
 
 def power() -> list[str]:
-    """What the evidence file says about power and clock, where it does."""
+    """Power and clock from the evidence file, if it has them."""
     rows = []
     for step in steps(RESULTS):
         row: Any = step.row
@@ -219,7 +219,7 @@ def waves() -> list[str]:
 
 
 def rasters() -> list[str]:
-    """Clusters of 256 x 256 in 8192 cubed, 66 at a time."""
+    """Clusters of 256 x 256 in a product of 8192 cubed, 66 at a time."""
     rows = []
     once = (8192 * 8192 * 2) * 2
     for name, order in roofline.ORDERS.items():
@@ -272,7 +272,7 @@ NEWS = (
     ("wgmma.bf16_desc", "wgmma", "64 x n x 16 by four warps, operands from shared memory"),
     ("cluster.setmaxnreg", "setmaxnreg", "registers move between warpgroups"),
 )
-"""Rows of the instruction table that the ladder climbs by: key, name, what it brought."""
+"""Rows of the instruction table that the ladder introduces: key, name, benefit."""
 
 
 def instructions() -> list[str]:

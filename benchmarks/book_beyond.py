@@ -13,7 +13,7 @@ from warploom.lab import roofline, schedules
 RESULTS = Path(__file__).resolve().parent / "results"
 H200, H100 = RESULTS / "nvidia-h200", RESULTS / "nvidia-h100"
 DOWN = (7, 8, 10, 11, 17, 18)
-"""Rungs that are slower than the one below, and that one."""
+"""Rungs that are slower than the one below, with the lower rung."""
 SAYS = {
     "one kernel": "one kernel, one consumer",
     "two consumers": "two consumers",
@@ -32,7 +32,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def attention_bytes(table: Table, heads: int = 16, length: int = 4096, wide: int = 128) -> list[str]:
-    """Bytes of three products apart, and of one kernel, against the time of the products."""
+    """Bytes of three separate products, and of one kernel, next to the time of the products."""
     roof = roofline.Roofline.of("H200")
     scores, rows = heads * length * length * 2, heads * length * wide * 2
     flop = 4 * heads * length * length * wide
@@ -45,7 +45,7 @@ def attention_bytes(table: Table, heads: int = 16, length: int = 4096, wide: int
 
 
 def attention_steps(table: Table) -> list[str]:
-    """Predictions of five steps; what was measured of the last."""
+    """Predictions of five steps; the measurement of the last."""
     measured = next(row["tflops"]["median"] for row in rows_of(H200 / "attention.json")
                     if (row["case"], row["provider"], row["protocol"])
                     == ("128 4096 full bf16", "warploom", "alone"))  # fmt: skip
@@ -56,7 +56,7 @@ def attention_steps(table: Table) -> list[str]:
 
 
 def attention_measured(table: Table) -> list[str]:
-    """Ours beside cuDNN's, alone."""
+    """Our attention next to cuDNN's, alone."""
     alone = [row for row in rows_of(H200 / "attention.json") if row["protocol"] == "alone"]
     found = {(row["case"], row["provider"]): row for row in alone}
     cells = []
@@ -68,7 +68,7 @@ def attention_measured(table: Table) -> list[str]:
 
 
 def launches(table: Table) -> list[str]:
-    """Microseconds from one kernel's start to the next one's."""
+    """Microseconds from the start of one kernel to the start of the next."""
     found: dict[str, dict[str, float]] = {}
     for row in rows_of(H200 / "launch.json"):
         if row["provider"] == "warploom":
@@ -80,7 +80,7 @@ def launches(table: Table) -> list[str]:
 
 
 def strong(table: Table) -> list[str]:
-    """One product of 4096 cubed on more and more SMs."""
+    """One product of 4096 cubed on a growing number of SMs."""
     cells = []
     for sms in (16, 66, 100, 132, 171, 200, 264, 528):
         found = roofline.waves(4096, 4096, 128, 256, sms)
@@ -90,7 +90,7 @@ def strong(table: Table) -> list[str]:
 
 
 def sizes(table: Table) -> list[str]:
-    """Large products, measured."""
+    """Measurements of large products."""
     found = {(row["m"], row["n"], row["k"]): row for row in rows_of(H200 / "square-bf16.json")
              if (row["provider"], row["protocol"]) == ("warploom", "alone")}  # fmt: skip
     cells = [[" x ".join(map(str, size)), found[size]["us"]["median"], found[size]["tflops"]["median"]]
@@ -99,7 +99,7 @@ def sizes(table: Table) -> list[str]:
 
 
 def ways_to_divide(table: Table) -> list[str]:
-    """Tiles of 256 x 192 of some products on 132 CTAs: k-tiles of the slowest CTA, and pieces to add up."""
+    """Tiles of 256 x 192 of some products on 132 CTAs: k-tiles of the slowest CTA, and parts to add up."""
     cells = []
     for m, n, k in ((8192, 8192, 8192), (4096, 4096, 4096), (1024, 2048, 8192), (256, 4096, 14336)):
         tiles, k_tiles = -(-m // 256) * -(-n // 192), k // 64
@@ -110,12 +110,12 @@ def ways_to_divide(table: Table) -> list[str]:
 
 
 def tensor_parallel(table: Table) -> list[str]:
-    """Two H200s, beside NCCL and torch's fused operators; the bound is the longer of the two parts."""
+    """Two H200s, next to NCCL and torch's fused operators; the bound is the longer of the two phases."""
     return _communicating(table, H200 / "tensor-parallel.json", ("all-gather", "reduce-scatter"))
 
 
 def four_gpus(table: Table) -> list[str]:
-    """The same on four H100s, eight bits and experts, too."""
+    """The same on four H100s, with 8-bit products and experts."""
     kinds = ("all-gather", "reduce-scatter", "all-gather-e4m3", "reduce-scatter-e4m3", "experts")
     return _communicating(table, H100 / "tensor-parallel-4.json", kinds)
 
@@ -159,7 +159,7 @@ def few_rows_of_four_gpus(table: Table) -> list[str]:
 
 
 def llama_on_four_gpus(table: Table) -> list[str]:
-    """Eight layers of a 70B-class Llama, tokens a second."""
+    """Eight layers of a 70B-class Llama, in tokens per second."""
     cells = []
     for row in rows_of(H100 / "tensor-parallel-llama-4.json"):
         plain, ours = (row["tokens_per_second"][name] for name in ("plain", "warploom"))
@@ -169,7 +169,7 @@ def llama_on_four_gpus(table: Table) -> list[str]:
 
 
 def down(table: Table) -> list[str]:
-    """The rungs that fall and those below them, on random data and on zeros."""
+    """Rungs that are slower than the one below them, on random data and on zeros."""
     cells = []
     normal, zeros = (_alone(name) for name in ("ladder.json", "ladder-zeros.json"))
     for rung in DOWN:
@@ -182,13 +182,13 @@ def down(table: Table) -> list[str]:
 
 
 def _alone(name: str) -> dict[int, dict[str, Any]]:
-    """Our rows of a file of the ladder, by rung."""
+    """Our rows of a ladder file, by rung."""
     wanted = ("warploom", "alone")
     return {row["rung"]: row for row in rows_of(H200 / name) if (row["provider"], row["protocol"]) == wanted}
 
 
 def beside(table: Table, kind: str) -> list[str]:
-    """Kernels beside the ladder: what the clock predicts, and what was measured where the file has it."""
+    """Kernels outside the ladder: predictions, and measurements if the file has them."""
     path = H200 / "beside.json"
     found_rows = rows_of(path) if path.exists() else ()
     measured = {(_product(row), row["kernel"]): row for row in found_rows if row["kind"] == kind}
@@ -209,7 +209,7 @@ def _product(row: dict[str, Any]) -> str:
 
 
 def chains(table: Table) -> list[str]:
-    """What a quarter of an SM does with one fma after the other, and with several at once."""
+    """Cycles of a quarter of an SM with one dependent fma after the other, and with several independent ones."""
     found = {row["name"]: row for row in rows_of(H200 / "microbenchmarks.json")}
     latency = found["latency.ffma"]["clocks"]
     cells = [[chains, f"{latency / chains:.2f}" if latency / chains > 1 else "1", f"{min(1.0, chains / latency):.0%}"]
@@ -218,7 +218,7 @@ def chains(table: Table) -> list[str]:
 
 
 def eight_bit(table: Table) -> list[str]:
-    """e4m3 with one scale for each matrix, alone: our kernel beside Triton's and cuBLASLt's."""
+    """e4m3 with one scale per matrix, alone: our kernel next to Triton's and cuBLASLt's."""
     found: dict[tuple[int, int, int], dict[str, dict[str, Any]]] = {}
     for row in rows_of(H200 / "fp8.json"):
         if row["protocol"] == "alone" and row["scales"] == "tensor":
@@ -232,7 +232,7 @@ def eight_bit(table: Table) -> list[str]:
 
 
 def tables(table: Table) -> dict[str, Callable[[], list[str]]]:
-    """All of them, by the name in a chapter's marker."""
+    """All tables, by the name in a chapter's marker."""
     made = {
         "attention-bytes": attention_bytes, "attention-steps": attention_steps, "attention": attention_measured,
         "launches": launches, "strong": strong, "sizes": sizes, "dividing": ways_to_divide,

@@ -1,4 +1,4 @@
-"""Tables of the book's second part: what the emulator counted on the kernels for sm_100, and sums over tiles."""
+"""Tables of the book's second part: emulator counters of the kernels for sm_100, and arithmetic over tiles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LABELS = {
     "ctas": "CTAs that ran",
 }
 STAGE_BYTES = 128
-"""Of a row of A or B in a stage."""
+"""Bytes per row of A or B in a stage."""
 
 Table = Callable[[Iterable[str], Iterable[Iterable[object]]], list[str]]
 
@@ -43,7 +43,7 @@ def counters(words: str, table: Table) -> list[str]:
 
 
 def machines(table: Table) -> list[str]:
-    """An H200 beside a B200, by data sheets."""
+    """An H200 next to a B200, by data sheets."""
     rows = []
     facts = {
         "multiprocessors": lambda gpu: roofline.SMS[gpu],
@@ -60,7 +60,7 @@ def machines(table: Table) -> list[str]:
 
 
 def pairs(table: Table) -> list[str]:
-    """What an SM reads from shared memory for 64 of k, alone and in a pair."""
+    """Bytes that an SM reads from shared memory for 64 of k, alone and in a pair."""
     rows = []
     for tile_m, tile_n in ((128, 128), (128, 256), (256, 128), (256, 256)):
         config = Config(tile_m=tile_m, tile_n=tile_n, stages=4, buffers=512 // tile_n)

@@ -1,10 +1,10 @@
-"""Boosted trees that tell the configurations of one product apart, in NumPy: `operators.families.trees` evaluates them.
+"""Boosted trees that rank the configurations of one product, in NumPy: `operators.families.trees` evaluates them.
 
     grown(features, groups, targets, weights).values(features)
 
-Each tree is fitted to what the trees before it leave of the targets (logarithms of times), centred within each product:
-what is common to all of a product does not matter to a choice. Trees are complete, of DEPTH levels; a split is one of
-EDGES limits of a feature. Every tree sees a part of the features, drawn by a fixed seed.
+Each tree is fitted to the residuals (logarithms of times) of the trees before it, centred within each product, because
+a factor common to all configurations of a product does not affect the choice. Trees are complete, with DEPTH levels; a
+split is one of EDGES limits of a feature. Every tree sees a random subset of the features, drawn with a fixed seed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 from warploom.operators.families.trees import Trees
 
 TREES, DEPTH, EDGES, RATE, SHARE, LEAST, RIDGE = 600, 6, 63, 0.08, 0.3, 3.0, 2.0
-"""How many, how deep, limits of a feature, the step of each tree, the share of the features that one sees, the least
-weight of a leaf, and the weight that draws it to zero."""
+"""Number of trees, depth, limits per feature, learning rate, the share of features that a tree sees, the least weight
+of a leaf, and the weight that shrinks leaves to zero."""
 
 
 def edges(features: np.ndarray, count: int = EDGES) -> np.ndarray:
-    """Limits of each feature (features, count), between values that it has; infinite behind the last."""
+    """Limits of each feature (features, count), between its values; infinite after the last."""
     made = np.full((features.shape[1], count), np.inf)
     for place, column in enumerate(features.T):
         values = np.unique(column)
@@ -31,7 +31,7 @@ def edges(features: np.ndarray, count: int = EDGES) -> np.ndarray:
 
 
 def centred(values: np.ndarray, groups: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Values without the weighted mean of their group."""
+    """Values minus the weighted mean of their group."""
     return values - (np.bincount(groups, weights * values) / np.bincount(groups, weights))[groups]
 
 
@@ -39,7 +39,7 @@ def grown(
     features: np.ndarray, groups: np.ndarray, targets: np.ndarray, weights: np.ndarray, trees: int = TREES,
     seed: int = 0,
 ) -> Trees:  # fmt: skip
-    """Trees fitted to targets. groups: the number of each row's product."""
+    """Fit trees to targets. groups: the product of each row."""
     limits = edges(features, EDGES)
     bins = np.stack([np.searchsorted(limits[f], features[:, f]) for f in range(features.shape[1])])
     random, made = np.random.default_rng(seed), Trees.empty(limits, trees, DEPTH)
@@ -57,7 +57,7 @@ def grown(
 def _split(
     bins: np.ndarray, chosen: np.ndarray, left: np.ndarray, weights: np.ndarray, made: Trees, tree: int
 ) -> np.ndarray:
-    """Find the splits of a tree; the leaf of each row."""
+    """Find the splits of a tree, and the leaf of each row."""
     rows, cells = bins.shape[1], EDGES + 1
     place, pulls = np.zeros(rows, dtype=np.int64), weights * left
     offset = np.arange(len(chosen))[:, None] * cells + bins[chosen]

@@ -1,4 +1,4 @@
-"""How much `make demo`, `make test` and `make test-all` download on this kind of machine, as pip resolves it today.
+"""Measure how much `make demo`, `make test` and `make test-all` download on this machine, as pip resolves it today.
 
     python benchmarks/download_size.py          writes benchmarks/results/download_size.json
 
@@ -21,7 +21,7 @@ RESULT = ROOT / "benchmarks" / "results" / "download_size.json"
 
 
 def wheels(requirements: list[str]) -> dict[str, int]:
-    """File names and bytes of what pip would download."""
+    """File names and sizes in bytes of what pip would download."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-qq", "download", "-d", folder]
         subprocess.run([*command, *requirements], check=True)

@@ -1,12 +1,12 @@
-"""What one eager call costs on the host, in microseconds, beside `torch.mm(out=)`: prints JSON.
+"""Measure the host cost of one eager call in microseconds, next to `torch.mm(out=)`; prints JSON.
 
     python benchmarks/eager_cost.py [--calls 10000] [--sets 64] [--size 256]
 
-"kernel call" is the walkthrough kernel called as a user calls it, `gemm(a, b, out=c)`; the ratio is taken from it.
-The other figures are of a kernel that takes a GEMM's arguments (two tensor maps, a pointer, three sizes) and exits at
-once. Queues are emptied between rounds, untimed, so that they never fill. Every figure is over `calls` calls through
-the public call with full validation, over `sets` rotating sets of buffers, the median of fifteen passes. "miss" is the
-first call with each set: checks, tensor maps, layout. "prepared launch" is the launch alone.
+"kernel call" is the walkthrough kernel called as a user calls it, `gemm(a, b, out=c)`; the ratio uses it. The other
+figures are for a kernel that takes a GEMM's arguments (two tensor maps, a pointer, three sizes) and exits at once.
+Queues are drained between rounds, untimed, so that they never fill. Every figure is the median of fifteen passes of
+`calls` public calls with full validation, over `sets` rotating sets of buffers. "miss" is the first call with each set:
+checks, tensor maps, layout. "prepared launch" is the launch alone.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def program(pdl: bool = False, cluster: int = 1) -> Program:
 
 
 def per_call(call: Callable[..., Any], sets: list[tuple[Any, ...]], calls: int, passes: int = 15) -> dict[str, float]:
-    """Host microseconds per call: median, least and most of the passes."""
+    """Host microseconds per call: median, least and most over the passes."""
     rounds = max(1, calls // len(sets))
     times = []
     for _ in range(passes):

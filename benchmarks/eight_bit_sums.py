@@ -1,10 +1,10 @@
-"""What O of e4m3 loses in the tensor core's 13 bits, by how many keys it adds up there and by the mean of the values.
+"""Measure what O in e4m3 loses to the tensor core's 13 bits, by keys accumulated there and by the mean of the values.
 
     python -m benchmarks.eight_bit_sums [--out FILE] [--keys 1024,4096,16384,65536]
 
-Emulated: `multiply_accumulate` in Hopper's arithmetic, of which tests/golden holds recordings of an H200. P is that of
-the kernel: 16 2^(s - m) with the first 128 scores' maximum m, s normal; values are normal, of deviation 1, around a
-mean. Errors are those of O against float64 of the same eight-bit P and V, relative to its norm.
+Emulated: `multiply_accumulate` in Hopper's arithmetic, of which tests/golden holds recordings of an H200. P is the
+kernel's: 16 2^(s - m) with the maximum m of the first 128 scores, s normal. Values are normal with deviation 1 around a
+mean. Errors are those of O against float64 of the same 8-bit P and V, relative to its norm.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FLUSHED = (128, 512, 1024, 2048, 0)
 
 
 def summed(p: np.ndarray, v: np.ndarray, flushed: int) -> np.ndarray:
-    """P (rows, keys) V (keys, columns), both e4m3, as wgmmas of 32 keys do it; f32."""
+    """P (rows, keys) V (keys, columns), both e4m3, with wgmma's accumulation of 32 keys at a time; f32."""
     shape = (p.shape[0], v.shape[1])
     total, held = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
     for key in range(0, p.shape[1], STEP):
@@ -42,7 +42,7 @@ def summed(p: np.ndarray, v: np.ndarray, flushed: int) -> np.ndarray:
 
 
 def row(mean: float, keys: int) -> dict[str, object]:
-    """Errors of one mean and number of keys."""
+    """Errors for one mean and number of keys."""
     draw = np.random.default_rng(0)
     scores = draw.standard_normal((ROWS, keys))
     p = np.minimum(16 * np.exp(scores - scores[:, :FIRST].max(1, keepdims=True)), LARGEST)

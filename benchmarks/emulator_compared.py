@@ -1,10 +1,10 @@
-"""How much faster the CPU machine is than that of an earlier checkout, in processor time, run by run.
+"""Compare the emulator's processor time with that of an earlier checkout, run by run.
 
     python benchmarks/emulator_compared.py --before FOLDER --commit NAME [--pairs 15]
 
-The text of the kernel in `warp_specialised.py` is traced here, and one process for each checkout emulates it, 512 cubed
-in bf16, with and without the sanitizer, in turns: what else the machine does slows both alike. The ratios are of
-processor time, pair by pair. Writes the table `compared` of benchmarks/results/<machine>/emulator-speed.json.
+The kernel in `warp_specialised.py` is traced here. One process per checkout emulates its text, 512 cubed in bf16, with
+and without the sanitizer, in alternation, so that other load on the machine slows both equally. Ratios are of processor
+time, pair by pair. Writes the table `compared` of benchmarks/results/<machine>/emulator-speed.json.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZE, TILE, THREADS, SHARED = 512, 128, 384, 131136
-"""The launch: M = N = K, the tile's sides, threads, and dynamic shared memory in bytes."""
+"""The launch: M = N = K, the tile's sides, threads, and bytes of dynamic shared memory."""
 
 
 def serve(text: str, check: bool) -> None:
-    """Emulate once for each line of standard input, and print the processor time that it took."""
+    """Emulate once for each line of standard input, and print the processor time."""
     import ml_dtypes
     import numpy as np
 
@@ -51,7 +51,7 @@ def serve(text: str, check: bool) -> None:
 
 
 def measured(folders: list[Path], text: Path, check: bool, pairs: int) -> list[list[float]]:
-    """Seconds of each checkout, run by run; the first run of each, which reads the text, does not count."""
+    """Seconds of each checkout, run by run, without the first run, which parses the text."""
     workers = [
         subprocess.Popen(
             [sys.executable, __file__, "--text", text, "--check" if check else "--no-check"],

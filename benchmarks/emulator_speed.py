@@ -1,11 +1,10 @@
-"""How fast the package starts, traces, assembles and emulates on a CPU: the figures of docs/measured-facts.md.
+"""Measure how fast the package starts, traces, assembles and emulates on a CPU: figures of docs/measured-facts.md.
 
     python benchmarks/emulator_speed.py [--quick] [--only PATTERN]
 
-Each row is measured in a process of its own (so that peak memory is its own) and repeated; the median counts.
-Emulations run with `check=False`, except where a row says "checked": those run the kernel with and without the
-sanitizer in turns, and `ratio` is the shortest time with it over the shortest without. Writes
-benchmarks/results/<machine>/emulator-speed.json.
+Each row runs in its own process (for its own peak memory), several times; the median counts. Emulations run with
+`check=False`, except in rows marked "checked": those alternate runs with and without the sanitizer, and `ratio` is the
+shortest time with it over the shortest without. Writes benchmarks/results/<machine>/emulator-speed.json.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ def walkthrough() -> Any:
 
 
 def swiglu() -> Any:
-    """What SwiGLU runs in the suite `fused`: silu and a gate behind each product, more text than any rung."""
+    """The kernel of SwiGLU in the suite `fused`: silu and a gate after each product, more text than any rung."""
     from warploom.kernels.hopper.description import Config, Fusion, Product
     from warploom.kernels.hopper.gemm import build
 
@@ -124,7 +123,7 @@ def swiglu() -> Any:
 
 
 def longest() -> Any:
-    """What the suite `fp8` runs for 8192 x 8192 x 8192 with row scales: no measured kernel has more text."""
+    """The kernel of the suite `fp8` for 8192 x 8192 x 8192 with row scales: no measured kernel has more text."""
     from warploom.isa.dtypes import e4m3
     from warploom.kernels.hopper.description import Config, Fusion, Product
     from warploom.kernels.hopper.gemm import build
@@ -134,7 +133,7 @@ def longest() -> Any:
 
 
 def trace(make: Callable[[], Any], again: bool = True) -> dict[str, float]:
-    """`again`: the kernel was traced once before in the same process; else it is the process's first."""
+    """`again`: the kernel has been traced once before in the same process; else it is the first."""
     if again:
         make().ptx()
     kernel = make().bind()  # not traced yet, though a rung is built once
@@ -164,7 +163,7 @@ def last_rung() -> Any:
 
 
 def cubin_from_cache() -> dict[str, float]:
-    """From disk to bytes and resources in a process that is up; loading into the driver is the GPU benchmark's."""
+    """From disk to bytes and resources in a running process; the GPU benchmark measures loading into the driver."""
     from warploom import config
     from warploom.driver import cache
     from warploom.kernels.walkthrough import build_gemm_m64n64
@@ -223,7 +222,7 @@ def warp_specialised_512() -> dict[str, float]:
 
 
 def with_and_without_checks(kernel: Any, a: Any, b: Any, runs: int = 3) -> dict[str, float]:
-    """The shortest checked emulation of several, and how much longer it is than the shortest unchecked one."""
+    """The shortest checked emulation of several, and its ratio to the shortest unchecked one."""
     shortest: dict[bool, float] = {}
     kernel.ptx()
     for _ in range(runs):

@@ -1,9 +1,9 @@
-"""What the first product of a new process costs, torch imported before: program and cubin from the cache on disk.
+"""Measure the first product of a new process, with torch imported and program and cubin in the disk cache.
 
     python benchmarks/first_call.py [--processes 7] [--out benchmarks/results/nvidia-h200/first-call.json]
 
-Each process imports torch, makes its tensors, multiplies once by torch (so that the context and cuBLAS are there),
-and then imports warploom and multiplies once. The first process fills the cache and is not counted. Milliseconds.
+Each process imports torch, makes its tensors, multiplies once with torch (to create the context and cuBLAS), then
+imports warploom and multiplies once. The first process fills the cache and is not counted. Milliseconds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ print(json.dumps({"import": (imported - start) * 1e3, "call": (end - imported) *
 
 
 def one(shape: tuple[int, int, int]) -> dict[str, float]:
-    """A process of its own."""
+    """Run one process."""
     done = subprocess.run([sys.executable, "-c", ONE, json.dumps(shape)], capture_output=True, text=True, timeout=120)
     if done.returncode:
         raise SystemExit(done.stderr)

@@ -1,11 +1,11 @@
-"""First light on a GPU: the tests, the walkthrough kernel at 4096³ against cuBLAS, and what a call costs.
+"""First run on a GPU: the tests, the walkthrough kernel at 4096³ next to cuBLAS, and the cost of a call.
 
     python benchmarks/first_light.py [--size 4096] [--out benchmarks/results/nvidia-h200/first-light.json]
 
-Runs `pytest -m gpu` and keeps its closing line; times the walkthrough kernel and the warp-specialised one beside
-torch.mm under the protocols alone, interleaved and burst, on random normal data, each product checked against a
-float64-accumulated reference in the same run; measures the eager host cost (`eager_cost.py`) and how long a cached
-cubin takes to a loaded module. Writes one evidence file.
+Runs `pytest -m gpu` and keeps its last line. Times the walkthrough kernel and the warp-specialised one next to torch.mm
+under the protocols alone, interleaved and burst, on random normal data; each product is checked against a reference
+accumulated in float64 in the same run. Also measures the eager host cost (`eager_cost.py`) and the time from a cached
+cubin to a loaded module. Writes one evidence file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def relative_error(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, rows: int 
 
 
 def products(size: int) -> tuple[list[dict[str, Any]], PowerMeter]:
-    """The rows of all contenders under all protocols, and the clock and power meanwhile."""
+    """The rows of all contenders under all protocols, with clock and power during them."""
     generator = torch.Generator(device="cuda").manual_seed(0)
     a = torch.randn(size, size, device="cuda", generator=generator).bfloat16()
     b = torch.randn(size, size, device="cuda", generator=generator).bfloat16()
@@ -93,7 +93,7 @@ def products(size: int) -> tuple[list[dict[str, Any]], PowerMeter]:
 
 
 def load_from_cache() -> dict[str, float]:
-    """Milliseconds from a cubin in the disk cache to a loaded module, process already up: five loads."""
+    """Milliseconds from a cubin in the disk cache to a loaded module in a running process: five loads."""
     program = build_gemm_m64n64(2048, 2048, 2048).program()
     device, stream = torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream
     spread = protocols.Spread()

@@ -1,15 +1,15 @@
-"""Fit the correction of the families' estimates to sweeps, and say how well it chooses for layers left out of the fit.
+"""Fit the correction of the families' cost estimates to sweeps, and evaluate its choices on held-out layers.
 
     python benchmarks/fit_choice.py [SWEEP.json ...] [--out FILE.json]
         [--weights src/warploom/operators/tables/choice-sm_90.json]
 
-The regret of a choice is how much longer it takes than the best that was timed for its product. Layers (N, K) are dealt
-into folds, several times; a fold's products are judged by trees fitted to the others. The trees (`boosted`) are fitted
-to how a configuration's time, by the logarithm, departs from its estimate more or less than that of the others of its
-product; those near the best weigh most.
+The regret of a choice is its time over the best time measured for its product, minus 1. Layers (N, K) are dealt into
+folds, several times; a fold's products are judged by trees fitted to the others. The trees (`boosted`) are fitted to
+the logarithm of a configuration's time over its estimate, relative to the other configurations of the product; the
+fastest configurations have the largest weights.
 
-What noise alone makes of regrets is said beside it ("noise"): of who was the fastest of a product's best in the sweep's
-short slices, timed again in longer ones, in which only the best were timed.
+"noise" is the regret that noise alone causes: the fastest configuration in the sweep's short slices, judged by the
+longer slices in which only the best were timed again.
 """
 
 from __future__ import annotations
@@ -51,14 +51,13 @@ CARDS = {card.name: card for card in (EMULATED, Gpu("NVIDIA H100 80GB HBM3", "sm
 """The GPUs of the sweeps."""
 FOLDS, DEALS, NEAR = 8, 3, 0.25
 LONGER = 0.75
-"""The share of a longer timing in what is kept of a configuration that was timed twice: it was timed three times as
-long."""
+"""Weight of the longer timing for a configuration that was timed twice: it took three times as long."""
 ROWS = ((1, 32), (33, 128), (129, 512), (513, 16384))
 
 
 @dataclass
 class Group:
-    """What was timed of one product on a GPU: names, estimates, features, times, which the library considers, and
+    """Timings of one product on a GPU: names, estimates, features, times, whether the library considers each, and
     cuBLAS's time."""
 
     problem: GemmWork
@@ -72,8 +71,8 @@ class Group:
 
 
 def timed(point: Mapping[str, Any]) -> dict[str, float]:
-    """Microseconds of each contender of one run: the best were timed twice, the second time at another clock maybe,
-    and for longer. Both are brought together by the median of those that have both."""
+    """Microseconds of each contender in one run. The best were timed twice, the second time for longer and perhaps at
+    another clock. The two timings are scaled to each other by the median over the contenders that have both."""
     first, second = point["us"], point["final_us"]
     shift = middle([math.log(second[name] / first[name]) for name in second if name in first])
     found = dict(first)
@@ -83,14 +82,14 @@ def timed(point: Mapping[str, Any]) -> dict[str, float]:
 
 
 def middle(values: Sequence[float]) -> float:
-    """The median; 0 of nothing."""
+    """The median; 0 for an empty sequence."""
     return float(np.median(values)) if len(values) else 0.0
 
 
 def groups(points: Sequence[Mapping[str, Any]], gpu: Gpu = EMULATED, *, older: bool = False) -> list[Group]:
-    """The products of a sweep on a GPU of which two configurations or more were timed, from all its runs. Times of runs
-    are brought together by the median of what both have timed: cuBLAS at least. `older`: the sweep timed other machine
-    code of tiles whose index of the warpgroup now is reduced; they are left out."""
+    """The products of a sweep on a GPU with at least two timed configurations, from all its runs. Times of different
+    runs are scaled by the median over the contenders that both have timed, at least cuBLAS. `older`: the sweep timed
+    tiles whose warpgroup index is now reduced before it was; they are left out."""
     found: dict[GemmWork, dict[str, float]] = {}
     for point in points:
         problem = GemmWork(point["m"], point["n"], point["k"], dtype=point["dtype"], scales=point.get("scales", ""))
@@ -106,7 +105,7 @@ def groups(points: Sequence[Mapping[str, Any]], gpu: Gpu = EMULATED, *, older: b
 
 
 def noise(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """What is left of regrets if the choice is as good as a timing: of the best in the short slices, by the long."""
+    """The regret of a choice that is as good as a timing: the best by the short slices, judged by the long ones."""
     found, away = [], []
     for point in points:
         first, second = point["us"], point["final_us"]
@@ -142,7 +141,7 @@ def _group(problem: GemmWork, gpu: Gpu, times: Mapping[str, float], cublas: floa
 
 
 def fitted(chosen: Sequence[Group]) -> Trees:
-    """The trees."""
+    """Fit the trees."""
     features = np.concatenate([group.features for group in chosen])
     which = np.repeat(np.arange(len(chosen)), [len(group.names) for group in chosen])
     targets = np.concatenate([np.log(group.times / group.estimates) for group in chosen])
@@ -154,19 +153,19 @@ def fitted(chosen: Sequence[Group]) -> Trees:
 
 
 def order_of(group: Group, trees: Trees | None) -> np.ndarray:
-    """Places of the configurations, the one expected to be fastest first, those not considered last; without trees by
-    their estimates alone."""
+    """Ranks of the configurations, fastest expected first, those not considered last; without trees, by their
+    estimates."""
     correction = 0.0 if trees is None else np.clip(trees.values(group.features), -MOST, MOST)
     return np.argsort(np.where(group.considered, np.log(group.estimates) + correction, np.inf))
 
 
 def regret(group: Group, order: np.ndarray, first: int = 1) -> float:
-    """Of the best of an order's first so many."""
+    """Regret of the best among the first entries of an order."""
     return float(group.times[order[:first]].min() / group.times.min() - 1)
 
 
 def judged(chosen: Sequence[Group], orders: Sequence[np.ndarray]) -> dict[str, Any]:
-    """How well orders choose, one of each product."""
+    """Summary of the regrets of orders, one per product."""
     one, two = ([regret(g, order, first) for g, order in zip(chosen, orders, strict=True)] for first in (1, 2))
     ratios = [group.cublas / group.times[order[0]] for group, order in zip(chosen, orders, strict=True)]
     return {
@@ -180,7 +179,7 @@ def judged(chosen: Sequence[Group], orders: Sequence[np.ndarray]) -> dict[str, A
 
 
 def folds(found: Sequence[Group], deal: int = 0, count: int = FOLDS) -> list[int]:
-    """The fold of each product, dealt by layer, so that no layer is in two of them."""
+    """The fold of each product, dealt by layer, so that no layer is in two folds."""
     layers = sorted({(group.problem.n, group.problem.k) for group in found})
     random.Random(deal).shuffle(layers)
     where = {layer: index % count for index, layer in enumerate(layers)}
@@ -188,7 +187,7 @@ def folds(found: Sequence[Group], deal: int = 0, count: int = FOLDS) -> list[int
 
 
 def left_out(found: Sequence[Group], deal: int = 0) -> list[np.ndarray]:
-    """For each product the order by a fit without its layer."""
+    """For each product, the order by a fit without its layer."""
     dealt = folds(found, deal)
     own = {fold: fitted([group for group, at in zip(found, dealt, strict=True) if at != fold]) for fold in set(dealt)}
     return [order_of(group, own[fold]) for group, fold in zip(found, dealt, strict=True)]

@@ -1,9 +1,9 @@
-"""Fit the cost model of free tiles to a sweep, and say how well it chooses for layers that were not in the fit.
+"""Fit the cost model of free tiles to a sweep, and evaluate its choices on held-out layers.
 
     python benchmarks/fit_free_tile.py [benchmarks/results/nvidia-h200/sweep-free-tile.json ...] [--out FILE.json]
 
-The regret of a choice is how much longer it takes than the best that was timed. Layers (N, K) are dealt into folds; a
-fold's products are judged by constants fitted to the other folds, from the same start. What is printed last goes into
+The regret of a choice is its time over the best time measured, minus 1. Layers (N, K) are dealt into folds; a fold's
+products are judged by constants fitted to the other folds from the same start. The constants printed last go into
 `warploom.kernels.hopper.free_tile_choice.Rates`; a test compares the two.
 """
 
@@ -49,9 +49,9 @@ START = Rates(
     idle=0.05,
     consumers=0.02,
 )
-"""Where every search begins: constants of a prototype, and guesses."""
+"""Start of every search: constants of a prototype, and guesses."""
 RUNS = (0, 1)
-"""Of the sweep, to which the arithmetic was fitted; later ones are the correction's (`fit_choice`)."""
+"""Families of the sweep to which the cost model was fitted; the correction (`fit_choice`) covers later ones."""
 FOLDS, STEPS = 5, 6000
 FITTED = [field.name for field in fields(Rates) if field.name != "in_flight"]
 PRIOR = 0.01
@@ -69,7 +69,7 @@ class Group:
 
 
 def groups(points: Sequence[Mapping[str, Any]], sms: int = 132) -> list[Group]:
-    """The products of a sweep that have two tiles or more."""
+    """The products of a sweep with at least two tiles."""
     found = []
     for point in points:
         if point.get("run", 0) not in RUNS:
@@ -90,7 +90,7 @@ def groups(points: Sequence[Mapping[str, Any]], sms: int = 132) -> list[Group]:
 
 
 def tile_of(name: str) -> FreeTileConfig | None:
-    """The tile of a name, also of a small-M configuration that is like one; None for others."""
+    """The tile of a name, also for a small-M configuration that resembles one; None for others."""
     if name in ("cublas", "library"):
         return None
     config = any_config(name)
@@ -100,7 +100,7 @@ def tile_of(name: str) -> FreeTileConfig | None:
 
 
 def judged(chosen: Sequence[Group], rates: Rates) -> dict[str, float]:
-    """How well constants choose among what was timed."""
+    """How well constants choose among the timed tiles."""
     regrets, errors, ratios = [], [], []
     for group in chosen:
         times = expected(group.features, rates, np.maximum).total
@@ -118,8 +118,8 @@ def judged(chosen: Sequence[Group], rates: Rates) -> dict[str, float]:
 
 
 def loss(chosen: Sequence[Group], whole: Features, times: np.ndarray, starts: np.ndarray, rates: Rates) -> float:
-    """The mean error of the logarithm, and the regret, its mean and a little of its largest; and a little for constants
-    far from where the search began, which the sweep alone does not hold."""
+    """The mean error of the logarithm, plus the mean regret, a little of the largest regret, and a small penalty on
+    constants far from the start, which the sweep alone does not determine."""
     guess = expected(whole, rates, np.maximum).total
     error = np.abs(np.log(guess / times)).mean()
     regrets = []
@@ -131,7 +131,7 @@ def loss(chosen: Sequence[Group], whole: Features, times: np.ndarray, starts: np
 
 
 def fitted(chosen: Sequence[Group], seed: int = 0, steps: int = STEPS) -> Rates:
-    """Constants by random search."""
+    """Fit constants by random search."""
     draw, best = random.Random(seed), START
     whole = Features(*(np.concatenate(column) for column in zip(*(group.features for group in chosen), strict=True)))
     times = np.concatenate([group.times for group in chosen])
@@ -148,7 +148,7 @@ def fitted(chosen: Sequence[Group], seed: int = 0, steps: int = STEPS) -> Rates:
 
 
 def folds(found: Sequence[Group], count: int = FOLDS) -> list[list[Group]]:
-    """Dealt by layer, so that no layer is in two of them."""
+    """Folds dealt by layer, so that no layer is in two folds."""
     layers = sorted({(group.problem.n, group.problem.k) for group in found})
     random.Random(0).shuffle(layers)
     where = {layer: index % count for index, layer in enumerate(layers)}

@@ -1,4 +1,4 @@
-"""Which configurations a sweep of free tiles times for a product."""
+"""The configurations that a sweep of free tiles times for a product."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from warploom.operators.spec.gpu import EMULATED
 
 MOST_CANDIDATES, BY_MODEL = 16, 6
 LARGE_ROWS, LARGE = 512, 5
-"""Rows above which large kernels are timed as many as free tiles; how many of them."""
+"""Rows above which as many large kernels as free tiles are timed; how many of them."""
 WITHIN = 1.6
-"""What the model expects to take so many times as long as its first is not timed."""
+"""A configuration is not timed if the model expects it to take this many times as long as the first."""
 DECODE_ROWS, STREAM_ROWS = 64, 256
 """Rows up to which the small-M kernels are timed: split in whole tiles, and streamed."""
 AnyConfig = FreeTileConfig | SmallMConfig | Config
 
 
 def chosen_first(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
-    """The library's own first, in its order: what a fit that is to choose among them has to have seen."""
+    """The library's first choices, in its order: a fit that chooses among them must have seen them."""
     return [config for config, _ in ranking(problem.posed, replace(EMULATED, sms=sms))[:most]]
 
 
 def first_of_forms(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
-    """A third are the library's own first, the others the first of each form in its order. A fit that has only seen
-    what an earlier choice liked chooses, among hundreds of candidates, one that it is wrong about."""
+    """A third are the library's first choices, the others the model's first of each form. A fit that has only seen the
+    favourites of an earlier choice picks a bad one among hundreds of candidates."""
     order = [config for config, _ in ranking(problem.posed, replace(EMULATED, sms=sms))]
     chosen: dict[AnyConfig, None] = dict.fromkeys(order[: most // 3])
     seen = {_any_form(config) for config in chosen}
@@ -53,18 +53,18 @@ def _any_form(config: AnyConfig) -> tuple[object, ...]:
 
 
 def pairs(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
-    """The library's own first, and pairs of CTAs that share an operand."""
+    """The library's first choices, and pairs of CTAs that share an operand."""
     return _sharing(problem, sms, most, free_tile_choice.PAIRS)
 
 
 def clusters(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
-    """The library's own first, and clusters of four and eight CTAs that share one operand or both."""
+    """The library's first choices, and clusters of four and eight CTAs that share one operand or both."""
     return _sharing(problem, sms, most, (*free_tile_choice.BOTH, *free_tile_choice.FOURS))
 
 
 def _sharing(problem: GemmWork, sms: int, most: int, ways: Sequence[free_tile_choice.Sharing]) -> list[AnyConfig]:
-    """The library's own first, and clusters that share in some of these ways: of its first tile, then the model's
-    first, half of them in one wave or none."""
+    """The library's first choices, and clusters that share in some of these ways: variants of its first tile, then the
+    model's first, half of them in one wave or none."""
     asked = problem.posed
     ours = [config for config, _ in ranking(asked, replace(EMULATED, sms=sms))]
     chosen: dict[AnyConfig, None] = dict.fromkeys(ours[: max(2, most // 4)])
@@ -86,9 +86,9 @@ def _sharing(problem: GemmWork, sms: int, most: int, ways: Sequence[free_tile_ch
 
 
 def candidates(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
-    """The configurations worth timing: the model's first ones, the first of each form, and variants of the very first.
+    """The configurations worth timing: the model's first, the first of each form, and variants of the very first.
 
-    The first of each form are for the fit: a model that only saw its own favourites would never learn of others.
+    The first of each form are for the fit: a model that only sees its own favourites never learns about others.
     """
     if problem.m > LARGE_ROWS:
         return [*_large(problem, LARGE), *_free(problem, sms, max(2, most - LARGE))]
@@ -108,7 +108,7 @@ def candidates(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = M
 
 
 def _free(problem: GemmWork, sms: int, count: int) -> list[FreeTileConfig]:
-    """The model's first of each form, the fastest first."""
+    """The model's first of each form, fastest first."""
     ranked = free_tile_choice.ranked(problem.m, problem.n, problem.k, product_of(problem), sms)
     first: dict[tuple[object, ...], FreeTileConfig] = {}
     for config, estimate in ranked:
@@ -118,7 +118,7 @@ def _free(problem: GemmWork, sms: int, count: int) -> list[FreeTileConfig]:
 
 
 def _large(problem: GemmWork, count: int) -> list[Config]:
-    """The large kernels' first by their own model, one of a tile."""
+    """The first large kernels by their own model, one per tile."""
     asked = problem.posed
     first: dict[tuple[object, ...], Config] = {}
     for config, _ in ranked_by_model(list(hopper(asked, EMULATED)), asked, EMULATED):
@@ -131,7 +131,7 @@ def _form(config: FreeTileConfig) -> tuple[object, ...]:
 
 
 def _variants(problem: GemmWork, best: FreeTileConfig) -> Iterator[AnyConfig]:
-    """Of the model's first: with the promise of constant weights; with neighbours together; for few rows, decode."""
+    """Variants of the model's first: with constant weights; with clusters; for few rows, decode."""
     if problem.m <= DECODE_ROWS:
         yield replace(best, constant_weights=True)
         yield from _decodes(problem)
@@ -148,7 +148,7 @@ def _variants(problem: GemmWork, best: FreeTileConfig) -> Iterator[AnyConfig]:
 
 
 def _decodes(problem: GemmWork) -> Iterator[SmallMConfig]:
-    """Tiles of 64 weights and all tokens, split so that one wave of CTAs is as full as it gets."""
+    """Tiles of 64 weights and all tokens, split so that one wave of CTAs is as full as possible."""
     tiles = -(-problem.n // 64)
     for per_sm in (1, 2):
         parts = min(4, free_tile_choice.SMS * per_sm // tiles)

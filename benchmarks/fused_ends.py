@@ -1,9 +1,9 @@
-"""A gate and an addend at the end of a product: the first candidates of each family, with them and without.
+"""Time a gate and an addend in the epilogue of a product: the first candidates of each family, with and without them.
 
     python -m benchmarks.fused_ends [--out FILE.json] [--seconds 75]
 
-Products of a Llama-3-8B layer at 16 to 512 rows, timed in turn as `warploom tune` times them. `expected_us` is what the
-library's model says about a configuration.
+Products of a Llama-3-8B layer with 16 to 512 rows, timed in alternation like `warploom tune`. `expected_us` is the
+library model's estimate for a configuration.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OF_A_FAMILY, ROUNDS = 4, 8
 
 
 def problems(size: tuple[int, int, int]) -> dict[str, Problem]:
-    """A product with each end."""
+    """A product with each epilogue."""
     return {end: replace(Problem.of(*size), fusion=fusion) for end, fusion in ENDS.items()}
 
 
@@ -47,7 +47,7 @@ def candidates(problem: Problem, gpu: Gpu) -> list[Any]:
 
 
 def rows(size: tuple[int, int, int], gpu: Gpu) -> list[dict[str, Any]]:
-    """The candidates of all ends, each with each end: what an end costs is the difference."""
+    """The candidates of all epilogues, each with each epilogue: the difference is the cost of an epilogue."""
     ends = problems(size)
     configs = list(dict.fromkeys(config for problem in ends.values() for config in candidates(problem, gpu)))
     found = []

@@ -1,8 +1,8 @@
-"""warploom.jax on a GPU: results, gradients, stream order, donation, two calls in flight.
+"""Check warploom.jax on a GPU: results, gradients, stream order, donation, two calls in flight.
 
     python benchmarks/jax_on_gpu.py [--out benchmarks/results/nvidia-h200/jax.json]
 
-Each result beside what XLA's own kernels give, held to two roundings of bf16 of the largest value.
+Each result is compared with XLA's own kernels and must agree within two roundings of bf16 of the largest value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CALLS = 200
 
 
 def normals(seed: int = 0) -> Callable[[tuple[int, ...]], Any]:
-    """A function that draws standard normal numbers in bf16, others each time."""
+    """A function that draws new standard normal numbers in bf16 at each call."""
     numbers = count(seed)
     return lambda shape: jax.random.normal(jax.random.PRNGKey(next(numbers)), shape).astype(jnp.bfloat16)
 
@@ -79,7 +79,7 @@ def chain(product: Any) -> Any:
 
 
 def per_call(call: Any, x: Any, w: Any) -> float:
-    """Microseconds of host and device for one of many calls."""
+    """Host and device microseconds of one of many calls."""
     call(x, w).block_until_ready()
     started = time.perf_counter()
     for _ in range(CALLS):

@@ -1,13 +1,13 @@
-"""A whole language model of `transformers`, with random weights, beside the same model by `warploom.torch.convert`.
+"""Time a whole `transformers` language model with random weights next to the same model after `warploom.torch.convert`.
 
     python benchmarks/language_model.py --model Llama-3-8B --layers 32 --prefill 1x8192,16x1024 --decode 1,16,64,256
         [--contenders eager,graph,compiled] [--context 128] [--seconds 100] [--out FILE.json]
 
-Prefill is one call of all tokens without a cache, of which the last token's logits are wanted; decode is one more token
-for each sequence with a static cache of --context places, 16 of them free. `eager` calls the model; `graph` replays a
-CUDA graph of it; `compiled` is torch.compile(mode="max-autotune") of the plain model, and "warploom-compiled" that of
-the converted one. Contenders take turns in a random order, medians of all rounds; the logits of the two models are
-compared first. What was measured is written after each phase; after --seconds no further one is begun.
+Prefill is one call with all tokens and no cache that returns the last token's logits. Decode is one more token per
+sequence with a static cache of --context slots, 16 of them free. `eager` calls the model, `graph` replays a CUDA graph
+of it, `compiled` is torch.compile(mode="max-autotune") of the plain model, and "warploom-compiled" of the converted
+one. Contenders take turns in random order; figures are medians of all rounds. The logits of the two models are compared
+first. Results are written after each phase; after --seconds no new phase starts.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from warploom.runtime.benchmark.power import driver_version
 SUITE = "language-model"
 ROUNDS, SLICE_S = 7, 0.25
 ROOM = 16
-"""Places of a cache that stay free: max-autotune runs some kernels several times, and each takes a place."""
+"""Cache slots that stay free: max-autotune runs some kernels several times, and each run takes a slot."""
 CLASSES = {"Llama": "Llama", "Qwen3": "Qwen3", "Qwen2.5": "Qwen2", "Mistral": "Mistral"}
-"""What the classes of a family in the catalogue begin with in `transformers`."""
+"""Prefix of a catalogue family's classes in `transformers`."""
 
 
 def build(name: str, layers: int, device: str, positions: int = 16384) -> Any:
-    """The model, its weights random. Raises ArgumentError for one that the catalogue does not have."""
+    """The model with random weights. Raises ArgumentError if the catalogue does not have it."""
     import transformers
 
     facts = next(each.facts for each in catalogue.load() if each.name == name)
@@ -63,13 +63,13 @@ def build(name: str, layers: int, device: str, positions: int = 16384) -> Any:
 
 
 def prefill(model: Any, tokens: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """A call of all tokens."""
+    """A call with all tokens."""
     return lambda: model(input_ids=tokens, use_cache=False, logits_to_keep=1).logits
 
 
 def decode(model: Any, tokens: torch.Tensor, context: int) -> Callable[[], torch.Tensor]:
-    """A call of one more token behind `context` - `ROOM` others, whose keys and values are random. The cache is at the
-    same place before every call."""
+    """A call with one more token after `context` - `ROOM` others, whose keys and values are random. The cache is in the
+    same state before every call."""
     from transformers import StaticCache
 
     cache = StaticCache(config=model.config, max_cache_len=context)
@@ -110,7 +110,7 @@ def captured(call: Callable[[], torch.Tensor]) -> Callable[[], None]:
 
 
 def milliseconds(calls: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
-    """Of one call of each, medians of slices in random order."""
+    """Microseconds of one call of each, medians of slices in random order."""
     draw, times = random.Random(0), {name: [] for name in calls}
     repeats: dict[str, int] = {}
     for round_ in range(rounds + 1):
@@ -135,7 +135,7 @@ def milliseconds(calls: dict[str, Callable[[], object]], rounds: int = ROUNDS) -
 def phase(
     plain: Any, ours: Any, what: str, rows: int, length: int, contenders: Sequence[str], compiled: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """One row of the evidence: times of each contender, and how far the logits differ."""
+    """One row of evidence: times of each contender, and how far the logits differ."""
     device = plain.device
     tokens = torch.randint(0, plain.config.vocab_size, (rows, length if what == "prefill" else 1), device=device)
     make = (

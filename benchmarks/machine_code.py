@@ -1,11 +1,11 @@
-"""Prove that a kernel whose text has changed since it was measured is still the same machine code.
+"""Prove that a kernel whose text has changed since it was measured still compiles to the same machine code.
 
     python -m benchmarks.machine_code OLD_CHECKOUT
 
 Builds the kernel of every stale row twice: in OLD_CHECKOUT, a checkout whose text has the row's hash, and here. ptxas
-assembles both texts, without `.file`, `.loc` and comments. Where the cubins are equal byte for byte, both hashes go
-into results/equivalent_texts.json, and `benchmarks.status` takes the row as fresh. Rows that differ are named: measure
-those again. Exit code 0: every stale row is the same machine code; 1: some are not.
+assembles both texts without `.file`, `.loc` and comments. If the cubins are byte-identical, both hashes go into
+results/equivalent_texts.json, and `benchmarks.status` treats the row as fresh. Rows that differ are named: measure
+those again. Exit code 0: every stale row has the same machine code; 1: some do not.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def cubin(text: str) -> tuple[str, str]:
 
 
 def main(words: list[str]) -> int:
-    """Compare, write the file, print what differs; returns the exit code."""
+    """Compare, write the file, print the differences; returns the exit code."""
     if len(words) != 1:
         print(__doc__, file=sys.stderr)
         return 2

@@ -1,1 +1,1 @@
-"""Programs in this package's language for the latencies, rates and energies of a GPU: constants of `timing`."""
+"""Microbenchmarks of a GPU's latencies, rates and energies, from which `timing` takes its constants."""

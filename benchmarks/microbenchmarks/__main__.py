@@ -3,8 +3,8 @@
     python -m benchmarks.microbenchmarks [--only PREFIX …] [--append]
                                          [--out benchmarks/results/nvidia-h200/microbenchmarks.json]
 
---append keeps the rows of --out that are not measured again. Every launch is watched: a kernel that hangs ends the
-program, and the rows that came before are kept.
+--append keeps the rows of --out that are not measured again. A watchdog guards every launch: a kernel that hangs ends
+the program, and earlier rows are kept.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ MODULES = (
 FLUSH_BYTES = 256 << 20
 BURSTS = ("power.wgmma.n256.ctas132", "power.wgmma.n256.zeros", "power.wgmma.e4m3.n256", "power.mma_sync")
 BUSY_S = 1.5
-"""How long a load runs whose power is read; the second half of the readings counts."""
+"""Duration of a load whose power is read; the second half of the readings counts."""
 
 
 def everything(only: list[str]) -> tuple[list[Measurement], list[launches.Launch], list[power.Load]]:
-    """The measurements whose names begin with one of `only`; all without any."""
+    """The measurements whose names begin with one of `only`; all if it is empty."""
 
     def wanted(name: str) -> bool:
         return not only or any(name.startswith(prefix) for prefix in only)
@@ -64,7 +64,7 @@ def everything(only: list[str]) -> tuple[list[Measurement], list[launches.Launch
 
 
 def assemble(number: int, only: list[str]) -> str:
-    """Build one kernel into the cache, in a process of its own; the sentence of a failure."""
+    """Build one kernel into the cache, in its own process; returns the message of a failure."""
     timed, started, loaded = everything(only)
     builds: list[tuple[str, Callable[[], Any]]] = [(x.name, x.build) for x in timed]
     builds += [(x.name, x.build) for x in started]
@@ -86,7 +86,7 @@ def assemble_all(only: list[str]) -> None:
 
 
 class Bench:
-    """The GPU by torch: arrays, launches, readings."""
+    """The GPU through torch: arrays, launches, readings."""
 
     def __init__(self) -> None:
         import torch
@@ -96,7 +96,7 @@ class Bench:
         self.flushed = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
 
     def array(self, measurement: Measurement, kernel: Any) -> Any:
-        """The input: of the type that the kernel declares, filled as the measurement says."""
+        """The input array, of the type that the kernel declares, filled as the measurement requires."""
         torch = self.torch
         dtype, kind = kernel.in_specs[0].dtype.name, measurement.data.partition(":")[0]
         key = dtype, measurement.data, measurement.elements
@@ -125,7 +125,7 @@ class Bench:
         self.flushed.add_(1)
 
     def readings(self, out: Any) -> tuple[float, float, float]:
-        """Median clocks and nanoseconds of the CTAs that work, and nanoseconds from the first begin to the last end."""
+        """Median clocks and nanoseconds of the working CTAs, and nanoseconds from the first start to the last end."""
         rows = [row for row in out.cpu().view(self.torch.int64).tolist() if any(row)]
         clocks = statistics.median(row[1] - row[0] for row in rows)
         spans = statistics.median(row[3] - row[2] for row in rows)
@@ -161,7 +161,7 @@ class Bench:
         return {**row, "ptx_sha256": evidence.ptx_sha256(kernel.ptx())}
 
     def launch(self, one: launches.Launch) -> dict[str, Any]:
-        """Microseconds of a launch in a graph of 100."""
+        """Microseconds per launch in a graph of 100."""
         torch, kernel = self.torch, one.build()
         if one.elements:
             data = torch.zeros(one.elements, dtype=torch.bfloat16, device="cuda")
@@ -225,7 +225,7 @@ class Bench:
         return {**row, "ptx_sha256": evidence.ptx_sha256(kernel.ptx())}
 
     def burst(self, load: power.Load) -> dict[str, Any]:
-        """The clock of eight launches after idle."""
+        """The clock of eight launches after idling."""
         torch, one = self.torch, load.measurement
         kernel = one.build()
         data = self.array(one, kernel)

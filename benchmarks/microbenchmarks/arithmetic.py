@@ -1,4 +1,4 @@
-"""Pipes of ordinary instructions: what a dependent one waits for, and how many start in a clock."""
+"""Pipes of ordinary instructions: latency of a dependent one, and how many issue per clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _unary(opcode: str) -> Instruction:
 
 
 def _alternating(first: str, second: str) -> Instruction:
-    """Two dependent instructions that ptxas cannot make one of."""
+    """Two dependent instructions that ptxas cannot merge."""
 
     def emit(x, y, z):
         ptx.inst(first, x, x, *([] if first.startswith("rcp") else [y]))
@@ -70,7 +70,7 @@ INSTRUCTIONS: dict[str, tuple[object, int, Instruction]] = {
     "divide64": (f64, 1, lambda x, y, z: ptx.inst("div.rn.f64", x, z, x)),
     "sine": (f32, 2, lambda x, y, z: (ptx.inst("sin.approx.f32", x, x), ptx.inst("add.rn.f32", x, x, y))),
 }  # fmt: skip
-"""Name: type, how many instructions one emits, how."""
+"""By name: type, number of instructions emitted, and the function that emits them."""
 
 
 def values(dtype, count):
@@ -84,7 +84,7 @@ def values(dtype, count):
 
 
 def _kept(state):
-    """The values, in 32 bits."""
+    """The values, as 32-bit words."""
     return [one.to(f32) if one.dtype is f64 else one for one in state[0]]
 
 
@@ -110,7 +110,7 @@ def _measurement(name: str, warps: int, chains: int) -> Measurement:
 
 
 def _outer_product(side: int, warps: int, across: int = 8) -> Measurement:
-    """c[i][j] += a[i] * b[j]: FFMA with the operands that a register-tiled product has."""
+    """c[i][j] += a[i] * b[j]: FFMA with the operands of a register-tiled product."""
     repetitions = 256
 
     def prepare(data):
@@ -157,7 +157,7 @@ def _mma(name: str, warps: int, chains: int) -> Measurement:
 
 def mma_f64_loop(name: str, *, warps: int, chains: int = 4, ctas: int = 1, repetitions: int = 256, count: int = 8
                  ) -> Callable[[], Kernel]:  # fmt: skip
-    """mma.sync m16n8k16 of f64: `count` of each warp in a repetition, on values with all their bits."""
+    """mma.sync m16n8k16 of f64: `count` per warp and repetition, on values with full mantissas."""
 
     def prepare(data):
         thread = ptx.special.tid.x().to(f64)

@@ -1,4 +1,4 @@
-"""Atomics, and stores of single words: what L2 takes in a nanosecond."""
+"""Atomics and stores of single words: how many L2 processes per nanosecond."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from warploom.lang import Tile, ptx, reg, smem
 from .harness import Measurement, loop
 
 WORDS = 1 << 21
-"""8 MiB: L2 has it."""
+"""8 MiB, which fit in L2."""
 COUNT, REPETITIONS = 8, 32
 
 
 def _places(apart: int, same: bool) -> tuple[object, list[object]]:
-    """Where a lane's accesses go, in words: lanes `apart` from each other, warps and turns in places of their own."""
+    """Word offsets of a lane's accesses: lanes `apart` from each other, warps and iterations in separate places."""
     thread, lane = ptx.special.tid.x(), ptx.special.tid.x() & 31
     warp = (ptx.special.ctaid.x() * ptx.special.ntid.x() + thread) >> 5
     if same:
@@ -25,7 +25,7 @@ def _places(apart: int, same: bool) -> tuple[object, list[object]]:
 
 
 def _mixed(lines: int) -> tuple[object, list[object]]:
-    """A word of one of so many lines for each lane, warp and turn, by a multiplicative hash (Knuth's)."""
+    """A word of one of `few` lines for each lane, warp and iteration, by a multiplicative hash (Knuth's)."""
     lane = ptx.special.tid.x() & 31
     thread = ptx.special.ctaid.x() * ptx.special.ntid.x() + ptx.special.tid.x()
     places = [(((thread * COUNT + i) * 2654435761) >> 12) & (lines * 32 - 1) for i in range(COUNT)]
@@ -36,9 +36,9 @@ def updates(
     name: str, of: str, apart: int, ctas: int, *, warps: int = 8, same: bool = False, opcode: str = "red.add.u32",
     latency: bool = False, few: int = 0,
 ) -> Measurement:  # fmt: skip
-    """Atomic additions to global memory; latency: each waits for the result of the one before.
+    """Atomic additions to global memory; latency: each waits for the result of the previous one.
 
-    few: all of them go to so many lines, the warps' and turns' in an order that mixes them.
+    few: all of them go to this many lines, in an order that mixes warps and iterations.
     """
     word, *rest = opcode.split(".", 1)
     full = f"{word}.global.{rest[0]}"
@@ -65,7 +65,7 @@ def updates(
 
 
 def words(name: str, of: str, apart: int, ctas: int, warps: int = 8) -> Measurement:
-    """Stores of a word a lane."""
+    """Stores of one word per lane."""
 
     def prepare(data):
         (pointer,) = ptx.global_ptrs(data)

@@ -1,9 +1,9 @@
-"""Products of two warpgroups while two others execute ordinary instructions: what the one costs the other.
+"""Products of two warpgroups while two others execute ordinary instructions: how much each slows the other.
 
-Each repetition is a group of wgmmas and `count` instructions of each of the other warps; `operations` are the wgmmas.
-With 0 instructions the row is the products' own rate; with many it is the instructions'. Eight chains of two warps fill
-every slot of a scheduler, so that it is also the warps that issue the products who find none; one chain each leaves
-half of the slots, and tells whether it is the slots or the units that are shared.
+Each repetition is a group of wgmmas and `count` instructions of each other warp; `operations` counts the wgmmas. With 0
+instructions, a row is the rate of the products alone; with many, it is the rate of the instructions. Eight chains in
+two warps fill every slot of a scheduler and thus starve the warps that issue the products. One chain each leaves half
+of the slots free, which shows whether slots or units are the shared resource.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def beside(name: str, kind: str, count: int, in_registers: bool, number: int = C
 
 
 def measurement(source: str, kind: str, count: int, number: int = CHAINS) -> Measurement:
-    """source: of A, "ss" or "rs"."""
+    """source: source of A, "ss" or "rs"."""
     paced = "" if number == CHAINS else f".chains{number}"
     name = f"rate.beside.{source}.{kind}.{count}{paced}"
     return Measurement(

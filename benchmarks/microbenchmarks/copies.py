@@ -1,4 +1,4 @@
-"""TMA, L2 and DRAM: what a copy waits for, and how many bytes an SM and the whole chip receive in a nanosecond."""
+"""TMA, L2 and DRAM: latency of a copy, and bytes per nanosecond that an SM and the whole chip receive."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ WIDTH = 64
 L2_ROWS = 1 << 16
 """Rows of an array that stays in L2: 8 MiB."""
 DRAM_ROWS = 1 << 23
-"""Rows of an array that does not: 1 GiB."""
+"""Rows of an array that does not fit in L2: 1 GiB."""
 
 
 def refilled(stages: int, issue: Callable[[Any, int], None]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Body and end of a loop in which one thread waits for each stage and has it filled again.
+    """Body and epilogue of a loop in which one thread waits for each stage and refills it.
 
-    A loop's state begins with the array, the ring and `full`, and ends with the phase and whether this is the thread.
+    The loop state begins with the array, the ring and `full`, and ends with the phase and whether this is the thread.
     """
 
     def body(state):
@@ -49,8 +49,8 @@ def tma_loads(
 ) -> Measurement:  # fmt: skip
     """One thread keeps `stages` boxes of `rows` x 128 bytes in flight.
 
-    same: all CTAs read the same boxes, in step. dram: every box is read for the first time. outside: of its rows,
-    how many are outside of the array.
+    same: all CTAs read the same boxes, in step. dram: every box is read for the first time. outside: the number of its
+    rows that are out of bounds.
     """
     total = DRAM_ROWS if dram else L2_ROWS
     mine = total // ctas // rows * rows if dram else 0
@@ -97,9 +97,9 @@ def tma_loads(
 
 
 def far_rows(name: str, rows: int, stages: int, pitch: int, *, ctas: int, dram: bool = False) -> Measurement:
-    """One thread keeps `stages` boxes in flight whose rows of 128 bytes are `pitch` bytes apart, as of a wide array.
+    """One thread keeps `stages` boxes in flight whose rows of 128 bytes are `pitch` bytes apart, as in a wide array.
 
-    A box goes on along its rows; after the last column comes the next band of rows. dram: each byte is read once.
+    A CTA moves along a band of rows; after the last column comes the next band. dram: each byte is read once.
     """
     repetitions, boxes = (10 if dram else 100), pitch // (2 * WIDTH)
     size = (DRAM_ROWS if dram else L2_ROWS) * 2 * WIDTH
@@ -181,7 +181,7 @@ def issued(name: str, rows: int, many: int, warps: int) -> Measurement:
 
 
 def multicast(name: str, rows: int, stages: int, ctas: int, together: int) -> Measurement:
-    """Each CTA of a cluster loads its part of every box, for all of them; one consumer warpgroup lets stages go."""
+    """Each CTA of a cluster loads its slice of every box for all of them; one consumer warpgroup releases stages."""
     repetitions = 200 * stages
     part = rows // together
 
@@ -222,7 +222,7 @@ def multicast(name: str, rows: int, stages: int, ctas: int, together: int) -> Me
 
 
 def tma_stores(name: str, rows: int, *, ctas: int, read_only: bool = False, in_flight: int = 0) -> Measurement:
-    """One thread stores boxes; it waits until all but `in_flight` of them are done (or have been read)."""
+    """One thread stores boxes; it waits until all but `in_flight` of them are complete (or have been read)."""
     repetitions = 256
     total = 1 << 18
 
@@ -255,7 +255,7 @@ def tma_stores(name: str, rows: int, *, ctas: int, read_only: bool = False, in_f
 
 
 def chase(name: str, elements: int, apart: int) -> Measurement:
-    """One thread follows pointers, `apart` bytes from each other."""
+    """One thread chases pointers that are `apart` bytes from each other."""
     repetitions, count = 64, 16
 
     def prepare(data):
@@ -314,7 +314,7 @@ def streamed(name: str, what: str, warps: int, per_sm: int, vectors: int, *, mib
 
 
 def scattered_stores(name: str, lane_bytes: int, row_bytes: int, ctas: int) -> Measurement:
-    """st.global of fragments: four lanes to a row of `lane_bytes` each, eight rows."""
+    """st.global of fragments: four lanes per row of `lane_bytes` each, eight rows."""
     repetitions, count = 64, 8
 
     def prepare(data):

@@ -1,8 +1,8 @@
-"""What a microbenchmark is, how its kernel is put together, and how it is run.
+"""Microbenchmarks: what describes one, and how its kernel is assembled and run.
 
 A kernel of `loop` reads %clock64 and %globaltimer, runs a body many times in a loop that is not unrolled, and reads
-them again: what is measured is the difference over the repetitions. Every CTA tells its own; a row keeps the median of
-the CTAs and the fastest of several launches. Results that a body computes are kept alive by a store that never happens.
+them again; the result is the difference over the repetitions. Every CTA reports its own readings; a row keeps the
+median of the CTAs and the fastest of several launches. Stores that never execute keep the body's results alive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ READINGS = 4
 """Words that a CTA writes: clocks and nanoseconds, each before and after."""
 SMALL_ARRAY = 1 << 16
 NEVER = 0x7FC0_DEAD
-"""A pattern that no result has."""
+"""A bit pattern that no result has."""
 
 Body = Callable[[Any], Any]
 
@@ -29,15 +29,15 @@ class Measurement:
     """One microbenchmark.
 
     Attributes:
-        name: of the constant, dotted: "mma.wgmma.n256.ss".
+        name: name of the constant, dotted: "mma.wgmma.n256.ss".
         build: makes the kernel.
-        operations: what one warp (or thread, or CTA: `of`) does in one repetition, by which the time is divided.
-        repetitions: of the loop's body.
+        operations: operations of one warp (or thread, or CTA: `of`) per repetition; the time is divided by it.
+        repetitions: iterations of the loop.
         of: what an operation is, in words.
-        bytes: that all of a CTA's operations in one repetition move; 0 where that means nothing.
-        data: what the input array holds: "normal", "zeros", "chain:<bytes apart>"; its elements (bf16) by `elements`.
-        workers: of the CTAs, how many work, where the others end at once and write no readings; 0: all.
-        facts: what else the row says: warps, shape…
+        bytes: bytes moved by all of a CTA's operations in one repetition; 0 if not meaningful.
+        data: contents of the input array: "normal", "zeros", "chain:<bytes apart>"; `elements` is its size in bf16.
+        workers: how many CTAs work if the others exit at once without readings; 0: all.
+        facts: further columns of the row: warps, shape…
     """
 
     name: str
@@ -55,7 +55,7 @@ class Measurement:
 
 
 def keep(out: Register, *values: Register) -> None:
-    """Keep 32-bit values alive: they are combined and stored where the result is a pattern that they never have."""
+    """Keep 32-bit values alive: store their combination if it equals a pattern that never occurs."""
     mixed = values[0].view(b32) if values[0].dtype is not b32 else values[0]
     for value in values[1:]:
         mixed = mixed ^ (value.view(b32) if value.dtype is not b32 else value)
@@ -64,7 +64,7 @@ def keep(out: Register, *values: Register) -> None:
 
 
 def clock() -> tuple[Register, Register]:
-    """%clock64 and %globaltimer."""
+    """Read %clock64 and %globaltimer."""
     return ptx.special.clock64(), ptx.special.globaltimer()
 
 
@@ -80,7 +80,8 @@ def write_readings(mine: Register, before: Sequence[Register], after: Sequence[R
 
 
 def unknown_zero() -> Register:
-    """0, which the compiler does not know: it neither unrolls a loop whole nor reads the same place only once."""
+    """0, but unknown to the compiler, which therefore neither unrolls a loop fully nor merges reads of the same
+    address."""
     return ptx.special.ntid.x() >> 12
 
 
@@ -89,10 +90,10 @@ def loop(
     prepare: Callable[..., Any] = lambda _: (), finish: Body = lambda _: (), array: Tile | None = None,
     registers: int | None = None,
 ) -> Kernel:  # fmt: skip
-    """A kernel that times `body(state)`, `repetitions` times, by all its warps.
+    """A kernel in which all warps time `body(state)`, `repetitions` times.
 
-    prepare(data): before the first reading; returns the state. finish(state): after the loop, still timed; returns
-    values to keep. array: the input; by default 64 Ki words.
+    prepare(data): runs before the first reading and returns the state. finish(state): runs after the loop, still timed,
+    and returns values to keep. array: the input; by default 64 Ki words.
     """
 
     @kernel(
@@ -127,7 +128,7 @@ def words(count: int, value: int = 1) -> list[Register]:
 
 
 def in_turn(items: Sequence[Any], count: int) -> list[Any]:
-    """The first `count` items, round and round."""
+    """The first `count` items, cyclically."""
     return [items[i % len(items)] for i in range(count)]
 
 

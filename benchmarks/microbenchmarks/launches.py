@@ -1,4 +1,4 @@
-"""Launches: from one kernel to the next, with and without programmatic dependent launch, and from a CTA to the next."""
+"""Launch overheads: between kernels, with and without programmatic dependent launch, and between CTAs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SMS = 132
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel launched many times from one CUDA graph; a row tells microseconds of each.
+    """A kernel launched many times from one CUDA graph; a row has microseconds per launch.
 
-    elements: of its input (bf16); by default a few words.
+    elements: size of its input (bf16); by default a few words.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Launch:
 
 
 def empty(name: str, ctas: int, threads: int, shared: int, *, cluster: int = 1, pdl: str = "", spin: int = 0) -> Kernel:
-    """CTAs that end at once, or after `spin` clocks. pdl: "early" lets the next grid begin at once."""
+    """CTAs that exit at once, or after `spin` clocks. pdl: "early" lets the next grid start at once."""
 
     @kernel(
         in_specs=(Tile("N", u32),), out_specs=(Tile("M", u32),), grid=(ctas, 1, 1), block=threads,

@@ -1,8 +1,8 @@
-"""Two SMs of a TPC, and launches that follow each other closely: who gets how much of DRAM and of L2.
+"""The two SMs of a TPC, and back-to-back launches: how they share DRAM and L2.
 
-`rate.tpc` lets chosen SMs work, told by %smid: of the pairs 2 i and 2 i + 1, which are a TPC's, one or both. The
-others end at once. `launch.stream` streams from DRAM by N CTAs, launch after launch: where a grid begins while the one
-in front still runs, its CTAs get the SMs that are left.
+`rate.tpc` lets selected SMs (by %smid) work: of the pairs 2 i and 2 i + 1, which form a TPC, one SM or both. The other
+CTAs exit at once. `launch.stream` streams from DRAM with N CTAs, launch after launch: if a grid starts while the
+previous one still runs, its CTAs get the remaining SMs.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .harness import Measurement, loop
 from .launches import SMS, Launch
 
 ROWS = 128
-"""Of a box, each of 128 bytes."""
+"""Rows of a box, each of 128 bytes."""
 PITCH = 8192
-"""Bytes from one row to the next, as of an array with 4096 columns of two bytes."""
+"""Bytes from row to row, as in an array with 4096 columns of two bytes."""
 COLUMNS = PITCH // (2 * WIDTH)
-"""Boxes side by side."""
+"""Boxes per row of the array."""
 
 
 def ring_of(stages: int, works: Any) -> tuple[Any, ...]:
@@ -48,9 +48,9 @@ def issue(state: Any, stage: int) -> None:
 
 
 def pairs(name: str, pairs: int, both: int, stages: int, *, dram: bool = True) -> Measurement:
-    """The first SM of `pairs` TPCs works, and the second one of `both` of them; each reads bytes of its own.
+    """The first SM of `pairs` TPCs works, and the second SM of `both` of them; each reads its own bytes.
 
-    The TPCs are spread over the chip, and so are those with both: each second, third… where not all of them work.
+    The TPCs are spread over the chip, as are those with both SMs: if not all work, every second, third… does.
     """
     apart = SMS // 2 // pairs
     boxes = (DRAM_ROWS if dram else L2_ROWS) * 128 // (ROWS * 128)
@@ -91,7 +91,7 @@ STREAMED = 256
 
 
 def stream(name: str, ctas: int, stages: int, pdl: bool) -> Kernel:
-    """Each CTA reads boxes of its own. pdl: the next grid may begin at once, and waits only for this one's end."""
+    """Each CTA reads its own boxes. pdl: the next grid may start at once, and waits only for this one's end."""
 
     @kernel(
         in_specs=(Tile(DRAM_ROWS * 128 // PITCH, PITCH // 2, bf16, box=(WIDTH, ROWS), swizzle="128B"),),

@@ -1,10 +1,10 @@
-"""Loads on lines that are on their way: what the first-level cache costs where many ask for what one has asked for.
+"""Loads of lines that are in flight: what L1 costs if many loads request a line that one has already requested.
 
-Every repetition goes to lines that its SM has not touched before, so that the first load of each misses; L2 has them.
-`rate.ldg.pending` lets all warps ask for the same lines one after the other, `rate.ldg.apart` each warp for lines of
-its own: the difference between them, and to the rates of hits (`rate.ldg32.w16`), is what a pending line costs.
-`rate.ldg.walk` walks down an array as an inner product does: all warps of a CTA through the same rows, each through a
-row of its own, or both. Rows far apart may fall into the same sets of the cache.
+Every repetition reads lines that its SM has not touched before, so the first load of each misses; L2 has them. In
+`rate.ldg.pending` all warps request the same lines one after the other, in `rate.ldg.apart` each warp its own lines.
+The difference between them, and to the rates of hits (`rate.ldg32.w16`), is the cost of a pending line. `rate.ldg.walk`
+walks down an array like an inner product: all warps of a CTA through the same rows, each through its own row, or both.
+Rows far apart may fall into the same sets of the cache.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .harness import Measurement, loop, unknown_zero
 
 LINE, COUNT, REPETITIONS = 128, 8, 64
 BYTES = 1 << 24
-"""16 MiB: L2 has it."""
+"""16 MiB, which fit in L2."""
 
 
 def pending(name: str, warps: int, *, shared: bool, again: int = 1, broadcast: bool = False, ctas: int = 1,
             latency: bool = False) -> Measurement:  # fmt: skip
-    """Each repetition, a warp loads from COUNT new lines, `again` times from each, and waits for all of them.
+    """In each repetition, a warp loads from COUNT new lines, `again` times from each, and waits for all of them.
 
-    shared: the lines are the same for all warps; otherwise each warp has its own. broadcast: all lanes load one word.
+    shared: the lines are the same for all warps; else each warp has its own. broadcast: all lanes load one word.
     latency: one line instead.
     """
     lines = 1 if latency else COUNT
@@ -69,14 +69,13 @@ def pending(name: str, warps: int, *, shared: bool, again: int = 1, broadcast: b
 WALKED = {"l2": 1024, "dram": 8192}
 """Rows that `walk` goes down."""
 COLUMNS = {"l2": 32, "dram": 256}
-"""Lines side by side that its CTAs share out among them."""
+"""Adjacent lines that its CTAs divide among them."""
 
 
 def walk(name: str, pitch: int, *, down: bool, along: bool, ctas: int, warps: int = 32, source: str = "l2",
          ) -> Measurement:  # fmt: skip
     """Rows are `pitch` bytes apart. down: in each step, all warps load 32 words of the next row; along: each warp loads
-    one word of its own row, the next one in each step. A step ends with a multiplication; ptxas makes four steps one.
-    """
+    one word of its own row, the next one in each step. A step ends with a multiplication; ptxas merges four steps."""
     rows, columns = WALKED[source], COLUMNS[source]
 
     def prepare(data):

@@ -1,7 +1,7 @@
-"""Power: what a unit draws while it runs for a second, alone, and the clock that the GPU then gives it.
+"""Power: what a unit draws while it runs alone for a second, and the clock that the GPU then selects.
 
-A row has watts (NVML), the clock that the kernel counted, and how many operations and bytes it did in a second: the
-energy of each follows from the difference between rows, at the clock of each.
+A row has watts (NVML), the clock that the kernel counted, and the operations and bytes per second. The energy of each
+follows from differences between rows, at the clock of each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SMS = 132
 
 @dataclass(frozen=True)
 class Load:
-    """A kernel that keeps something busy. flop, bytes: of one repetition of one CTA, by kind of memory."""
+    """A kernel that keeps a unit busy. flop, bytes: per repetition of one CTA, by kind of memory."""
 
     measurement: Measurement
     flop: float = 0.0
@@ -32,7 +32,7 @@ def _wgmma(
     name: str, n: int, ctas: int = SMS, data: str = "normal", dtype=bf16, in_registers: bool = False,
     sparse: bool = False,
 ) -> Load:  # fmt: skip
-    """flop: of a sparse product, what is multiplied, which is half of what the dense one would be."""
+    """flop: for a sparse product, the multiplications done, half of the dense product's."""
     repetitions = 3000 if n == 256 else 6000
     depth, stages = 128 // dtype.bytes, 2 if sparse else 3
     kernel = lambda: wgmma_loop(  # noqa: E731
@@ -101,7 +101,7 @@ def _instruction(name: str, instruction: str) -> Load:
 
 
 def _chaos(name: str, exponential: bool) -> Load:
-    """Floats that never repeat: x = 4 x (1 - x), so that all bits of what is computed toggle; or each with an ex2."""
+    """Floats that never repeat: x = 4 x (1 - x), so that all bits of the results toggle; or each with an ex2."""
     repetitions, count = 4000, 16
 
     def prepare(data):

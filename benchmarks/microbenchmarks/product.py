@@ -1,4 +1,4 @@
-"""Copies as a product makes them: boxes whose rows are far apart, each read by several SMs at about the same time."""
+"""Copies with a product's access pattern: boxes with rows far apart, each read by several SMs at about one time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .harness import Measurement, loop
 
 WIDTH, ROWS = 64, 128
 SQUARE = 12
-"""CTAs side by side in a wave: 12 x 11 of them share rows and columns."""
+"""CTAs of a wave: 12 x 11 of them share rows and columns."""
 
 
 def wave(
     name: str, stages: int, *, depth: int = 8192, ctas: int = 132, sharing: bool = True, data: str = "normal",
     repetitions: int = 100, warps: int = 1, across: int = SQUARE,
 ) -> Measurement:  # fmt: skip
-    """One thread loads boxes of 128 rows, `depth` elements apart, going along k; those of A and of B in turn.
+    """One thread loads boxes of 128 rows, `depth` elements apart, moving along k; A and B alternate.
 
-    sharing: CTA (i, j) of a square reads rows i of A and j of B, so that twelve read the same; otherwise its own.
-    across: of a wave that is no square, how many different rows of A there are; those of B follow.
+    sharing: CTA (i, j) of a square reads rows i of A and j of B, so twelve CTAs read the same; else each reads its own.
+    across: the number of different rows of A in a wave that is not square; those of B follow from it.
     """
     rows = ROWS * ctas if not sharing else 4096 if across == SQUARE else 2 * ROWS * max(across, -(-ctas // across))
 
@@ -66,7 +66,8 @@ def wave(
 
 
 def cp_async(name: str, ctas: int, in_flight: int, *, depth: int = 8192) -> Measurement:
-    """cp.async.cg of 16 bytes a lane by eight warps, eight lanes to a row of 128 bytes; `in_flight` groups of eight."""
+    """cp.async.cg of 16 bytes per lane by eight warps, eight lanes per row of 128 bytes; `in_flight` groups of
+    eight."""
     repetitions, count, warps = 64, 8, 8
     rows = 4096
 

@@ -1,7 +1,7 @@
-"""Shared memory and the first-level cache: latency, wavefronts a clock, bank conflicts, ldmatrix and stmatrix.
+"""Shared memory and L1: latency, wavefronts per clock, bank conflicts, ldmatrix and stmatrix.
 
-Of the 16 loads of a repetition ptxas keeps the last 8 (and of ldmatrix 8), since the first ones' registers are written
-again: the rates of loads from shared memory are of half as many as `operations` says, so a pass takes a clock.
+Of the 16 loads of a repetition ptxas keeps the last 8 (as for ldmatrix), because the registers of the first are
+overwritten. The rates of loads from shared memory are thus for half as many as `operations`, so a pass takes a clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .harness import Measurement, loop, unknown_zero
 
 REPETITIONS, COUNT = 256, 16
 WARP_BYTES = 2048
-"""Each warp begins at an address of its own: the pipe may serve two warps at once that read the same."""
+"""Each warp begins at its own address: the pipe may serve two warps at once if they read the same."""
 WORDS = 8192
 """Words of shared memory, 32 KiB."""
 
@@ -130,7 +130,7 @@ def _stmatrix(name: str, warps: int) -> Measurement:
 def _global_loads(
     name: str, lane_bytes: int, vector: int, warps: int, cache: str = "", ctas: int = 1, step: int = 512
 ) -> Measurement:
-    """Loads that hit the L1 cache, or with `cache` "cg" the L2."""
+    """Loads that hit L1, or L2 with `cache` "cg"."""
     count = 8
 
     def build() -> Kernel:

@@ -42,7 +42,7 @@ def _arrive_and_wait(state) -> None:
 
 
 def _passed_wait(state) -> None:
-    """A wait for a phase that is over: nothing but the test."""
+    """A wait for a completed phase: nothing but the test."""
     bar, _ = state
     ptx.mbarrier.wait(bar[0], 1)
 
@@ -147,7 +147,7 @@ def pushes(name: str, warps: int, cluster: int, ctas: int) -> Measurement:
 
 
 def pulls(warps: int, cluster: int, ctas: int) -> Measurement:
-    """Each warp loads 128 bytes at a time from the next CTA of its cluster, eight on their way."""
+    """Each warp loads 128 bytes at a time from the next CTA of its cluster, eight loads in flight."""
     count, name = 8, f"rate.lds_remote.w{warps}.cluster{cluster}.ctas{ctas}"
 
     def prepare(data):

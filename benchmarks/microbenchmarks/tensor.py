@@ -1,4 +1,4 @@
-"""The tensor core by wgmma, dense and sparse: clocks of each shape, type and source of A; what one waits for."""
+"""wgmma, dense and sparse: clocks by shape, type and source of A, and the latency of one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPETITIONS = 64
 STAGES = 2
 M = 64
 METADATA = 0xCCCCCCCC
-"""Of each four elements the first and the last are stored (PTX ISA 9.7.15.6.1)."""
+"""The first and the last of every four elements are stored (PTX ISA 9.7.15.6.1)."""
 
 
 def wgmma_loop(
@@ -24,8 +24,8 @@ def wgmma_loop(
 ) -> Kernel:  # fmt: skip
     """`groups` warpgroups, each 64 x n: all slices of all stages in one group, then a wait.
 
-    single: one instruction and a wait for it. filled: the tiles come from the input by TMA. sparse: A is 2:4 sparse, so
-    that B is twice as deep, and every thread names the first and the last of each four elements.
+    single: one instruction and a wait for it. filled: TMA loads the tiles from the input. sparse: A is 2:4 sparse, so B
+    is twice as deep, and every thread's metadata selects the first and the last of every four elements.
     """
     depth, span = 128 // dtype.bytes, 2 if sparse else 1
 
