@@ -1,19 +1,19 @@
-"""Whether the sanitizer finds what is wrong: all mutants of `zoo/kernels.py`, and which of them it names rightly.
+"""Measure how many mutants of `zoo/kernels.py` the sanitizer finds, with the right rule at the right place.
 
     python benchmarks/mutant_zoo.py [--kernel PATTERN] [--kind KIND] [--sample N] [--jobs N] [--json FILE]
 
-A mutant counts as found where a right rule points at a right place (`zoo/judge.py`, `zoo/sites.py`); one that is
-equivalent to its kernel is listed with the edge that makes it so (`zoo/equivalents.py`). With `--sample` a number of
-mutants drawn with a fixed seed, and nothing is written; else each kernel's row goes into
-benchmarks/results/<machine>/mutant-zoo.json as it is done, in place of an older one. Of the kernels in `zoo/hopper.py`
-a sample drawn with the same seed is judged; their rows say of how many (`of`). With `--kind` only mutants of that kind
-are judged, and added to the rows of the other kernels, which must not have the kind yet.
+A mutant counts as found if a right rule points at a right place (`zoo/judge.py`, `zoo/sites.py`). A mutant that is
+equivalent to its kernel is listed with the edge that makes it so (`zoo/equivalents.py`). `--sample` judges a sample
+drawn with a fixed seed and writes nothing; otherwise each kernel's row replaces the older one in
+benchmarks/results/<machine>/mutant-zoo.json as soon as it is done. Of the kernels in `zoo/hopper.py` a sample with the
+same seed is judged; `of` in their rows is the total. `--kind` judges only mutants of that kind and adds them to the
+rows of the other kernels, which must not have the kind yet.
 
     python benchmarks/mutant_zoo.py --sample N --verdicts FILE          # before a change, and after it
     python benchmarks/mutant_zoo.py --before FILE --after FILE [--json FILE]
 
-With `--verdicts` what became of each mutant is kept in a file. Two such files make the table `compared` of the
-evidence: how many of the same mutants were found before and after, and those that a different rule found.
+`--verdicts` saves the verdict on each mutant in a file. Two such files make the table `compared` of the evidence: how
+many of the same mutants were found before and after, and which ones a different rule found.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ OUTCOMES = ("found", "equivalent", "missed")
 
 
 def counts(pattern: str = "*") -> dict[str, int]:
-    """How many mutants each kernel has whose name fits."""
+    """The number of mutants of each kernel whose name matches."""
     return {
         name: sum(1 for _ in mutants(subject.module)) for name, subject in subjects().items() if fnmatch(name, pattern)
     }
 
 
 def chosen(have: dict[str, int], sample: int | None) -> dict[str, list[int]]:
-    """Numbers of the mutants to run, by kernel: what a run for evidence judges, or so many of these."""
+    """Numbers of the mutants to judge, by kernel: those of a run for evidence, or a sample of these."""
     evidence = {kernel: _own(subjects()[kernel].sample, count) for kernel, count in have.items()}
     if sample is None:
         return evidence
@@ -64,14 +64,14 @@ def chosen(have: dict[str, int], sample: int | None) -> dict[str, list[int]]:
 
 
 def _own(sample: int | None, count: int) -> list[int]:
-    """Numbers of one kernel's mutants: all, or some drawn with a fixed seed."""
+    """Numbers of one kernel's mutants: all, or a sample drawn with a fixed seed."""
     return (
         list(range(count)) if sample is None else sorted(random.Random(SEED).sample(range(count), min(sample, count)))
     )
 
 
 def of_kind(picked: dict[str, list[int]], kind: str) -> dict[str, list[int]]:
-    """Those of one kind, of kernels all of whose mutants are judged."""
+    """Numbers of the mutants of one kind, for kernels whose mutants are all judged."""
     whole = {name: subject for name, subject in subjects().items() if name in picked and subject.sample is None}
     numbers = {
         name: [number for number, mutant in enumerate(mutants(subject.module)) if mutant.kind == kind]
@@ -97,14 +97,14 @@ def run(task: tuple[str, list[int]]) -> tuple[str, list[Verdict], float]:
 
 
 def in_pieces(picked: dict[str, list[int]], size: int = 40) -> Iterator[tuple[str, list[int]]]:
-    """Tasks of at most `size` mutants, so that a progress line comes often."""
+    """Tasks of at most `size` mutants, so that progress is reported often."""
     for kernel, numbers in picked.items():
         for at in range(0, max(1, len(numbers)), size):
             yield kernel, numbers[at : at + size]
 
 
 def summary(kernel: str, verdicts: list[Verdict], of: int) -> dict[str, Any]:
-    """One kernel's row; `of` is how many mutants it has."""
+    """One kernel's row; `of` is its total number of mutants."""
     kinds: dict[str, Counter[str]] = {}
     for verdict in verdicts:
         kinds.setdefault(verdict.kind, Counter())[verdict.outcome] += 1
@@ -176,7 +176,7 @@ def main() -> int:
 def verdict_file(
     picked: dict[str, list[int]], verdicts: dict[str, list[Verdict]], sample: int | None
 ) -> dict[str, Any]:
-    """What became of each mutant, by kernel and number."""
+    """The verdict on each mutant, by kernel and number."""
     found = {
         f"{kernel}#{number}": {"outcome": verdict.outcome, "rule": verdict.rule, "kind": verdict.kind}
         for kernel, numbers in picked.items()
@@ -186,7 +186,7 @@ def verdict_file(
 
 
 def compared(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """The table of two files of verdicts. Raises SystemExit where they do not judge the same mutants."""
+    """The table of two files of verdicts. Raises SystemExit if they do not judge the same mutants."""
     old, new = before["verdicts"], after["verdicts"]
     if set(old) != set(new):
         raise SystemExit(f"the two files differ in {len(set(old) ^ set(new))} mutants: judge the same sample")
@@ -210,12 +210,12 @@ def compared(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 def totals(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """The sums of all kernels."""
+    """Totals over all kernels."""
     return {name: sum(row[name] for row in rows) for name in ("mutants", *OUTCOMES)}
 
 
 def added(old: dict[str, Any], row: dict[str, Any], kind: str) -> dict[str, Any]:
-    """A kernel's row with the verdicts of one more kind; `added` says when they came."""
+    """A kernel's row with the verdicts of one more kind; `added` is the date at which they were added."""
     if kind in old["kinds"]:
         raise SystemExit(f"the row of {row['kernel']} has {kind} already: judge all its mutants anew")
     counts = ("mutants", *OUTCOMES)
@@ -229,7 +229,7 @@ def added(old: dict[str, Any], row: dict[str, Any], kind: str) -> dict[str, Any]
 
 
 def write(path: Path, row: dict[str, Any], kind: str | None = None) -> None:
-    """Put a kernel's row, or what it has of one kind, into the evidence file."""
+    """Write a kernel's row, or its verdicts of one kind, to the evidence file."""
     from warploom.lab import evidence
 
     before = json.loads(path.read_text()) if path.exists() else {"rows": []}

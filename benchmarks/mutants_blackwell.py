@@ -1,10 +1,10 @@
-"""Whether the sanitizer finds what is wrong with a Blackwell kernel: mutants of `kernels/blackwell`, by emulation.
+"""Measure how many mutants of `kernels/blackwell` the sanitizer finds, by emulation.
 
     python -m benchmarks.mutants_blackwell [--kernel NAME] [--sample N]
 
-A mutant counts as found where the run ends in an error, has a finding that the kernel itself has not, or leaves other
-bits in memory ("wrong-result"). Those that are as good as their kernel stand in `EQUIVALENT`, each by its
-place. Without `--sample` each kernel's row goes into benchmarks/results/emulated/mutants-blackwell.json as it is done.
+A mutant counts as found if the run ends in an error, has a finding that the kernel itself does not have, or leaves
+other bits in memory ("wrong-result"). Mutants that are as correct as their kernel are listed in `EQUIVALENT`, each by
+its place. Without `--sample` each kernel's row goes into benchmarks/results/emulated/mutants-blackwell.json.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: "found", "equivalent" or "missed"; `by`: what was found, or why it is as good."""
+    """The verdict on a mutant: "found", "equivalent" or "missed"; `by`: what was found, or why it is equivalent."""
 
     kind: str
     site: str
@@ -94,7 +94,7 @@ def _normal(*shape: int) -> np.ndarray:
 
 
 def _scaled() -> tuple[np.ndarray, ...]:
-    """Operands of mxfp8, 128 x 384 and 640 x 384, and atoms of their factors: five tiles."""
+    """Operands of mxfp8, 128 x 384 and 640 x 384, with atoms of their scale factors: five tiles."""
     narrow = ml_dtypes.float8_e4m3fn
     atoms = [np.full((rows, 3, 512), 127, np.uint8) for rows in (1, 5)]
     return _normal(128, 384).astype(narrow), _normal(640, 384).astype(narrow), *atoms
@@ -102,7 +102,7 @@ def _scaled() -> tuple[np.ndarray, ...]:
 
 def _heads(keys: int = 150) -> tuple[Any, ...]:
     """Two heads of 130 queries and 150 keys, whose scores grow from tile to tile: a CTA has two blocks of three tiles,
-    and O is scaled. Then the scale and the section."""
+    and O is rescaled. Then the scale and the section."""
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, rows, 2, 64)).astype(ml_dtypes.bfloat16) for rows in (130, keys, keys))
     q[..., 0], k[..., 0] = 8, (np.arange(keys)[::-1] // 64 * 8)[None, :, None]
@@ -110,15 +110,15 @@ def _heads(keys: int = 150) -> tuple[Any, ...]:
 
 
 def _groups() -> tuple[Any, ...]:
-    """Groups of 200, no and 60 rows, each with a matrix of 40 rows: a CTA has tiles of several groups; then
-    their ends, and D."""
+    """Groups of 200, 0 and 60 rows, each with a matrix of 40 rows: a CTA has tiles of several groups. Then their ends,
+    and D."""
     ends = np.array([200, 200, 260], np.int32)
     return _normal(260, 320), _normal(3 * 40, 320), ends, np.zeros((260, 40), ml_dtypes.bfloat16)
 
 
 @cache
 def subjects() -> dict[str, Subject]:
-    """The kernels with small tiles, and products so deep and wide that every ring turns over."""
+    """The kernels with small tiles, and problems so deep and wide that every ring wraps around."""
     made: dict[str, tuple[Any, Callable[[], tuple[Any, ...]], int]] = {
         "minimal": (minimal.build(minimal.Config(tile_n=32)), lambda: (_normal(128, 136), _normal(32, 136)), 2),
         "specialised": (
@@ -150,15 +150,15 @@ def subjects() -> dict[str, Subject]:
 
 
 def mutants_of(subject: Subject) -> Iterator[Mutant]:
-    """All mutants, with the operators for tcgen05."""
+    """All mutants, including the mutations for tcgen05."""
     return mutate.mutants(
         subject.module, mutations=(*MUTATIONS, *tcgen05.MUTATIONS), orders={**ORDERS, **tcgen05.ORDERS}
     )
 
 
 def judge(name: str, subject: Subject, mutant: Mutant, healthy: list[Any]) -> Verdict:
-    """Run a mutant on each problem, under one schedule after the other, until something is found. `healthy`: the
-    kernel's own reports, by problem."""
+    """Run a mutant on each problem, under one schedule after the other, until something is found. healthy: the reports
+    of the unchanged kernel, by problem."""
     head = (mutant.kind, mutant.site, mutant.variant)
     for schedule, seed in SCHEDULES:
         for problem, right in enumerate(healthy):
@@ -180,7 +180,7 @@ def judge(name: str, subject: Subject, mutant: Mutant, healthy: list[Any]) -> Ve
 
 
 def judged(name: str, sample: int | None = None) -> list[Verdict]:
-    """The verdicts on all mutants of a kernel, or on so many drawn with a fixed seed."""
+    """The verdicts on all mutants of a kernel, or on a sample drawn with a fixed seed."""
     subject = subjects()[name]
     healthy = [subject.run("lazy", 0, problem=problem) for problem in subject.problems]
     for report in healthy:

@@ -1,15 +1,15 @@
-"""Whether the sanitizer finds what is wrong with a kernel of several GPUs: mutants, emulated on two devices.
+"""Measure how many mutants of kernels on several GPUs the sanitizer finds, emulated on two devices.
 
     python -m benchmarks.mutants_peers [--kernel NAME] [--sample N | --missed]
 
-Beside the mutations of `zoo` a signal or an acquire reaches only its own GPU, orders nothing or is left out, and a poll
-sees at once what it waits for. A mutant counts as found where the run ends in an error, has a finding that the kernel
-itself has not, gives up a wait or leaves other bits in memory ("wrong-result"). Those that are as good as their kernel
-stand in `EQUIVALENT`, each by its place.
+In addition to the mutations of `zoo`, a signal or an acquire may reach only its own GPU, order nothing or be missing,
+and a poll may succeed at once. A mutant counts as found if the run ends in an error, has a finding that the kernel
+itself does not have, gives up a wait or leaves other bits in memory ("wrong-result"). Mutants that are as correct as
+their kernel are listed in `EQUIVALENT`, each by its place.
 
-N mutants of each kernel are drawn with a fixed seed (`of` says of how many);
-each kernel's row goes into benchmarks/results/emulated/mutants-peers.json as it is done. `--missed` judges again those
-alone that the file says were missed.
+N mutants of each kernel are drawn with a fixed seed (`of` is the total). Each kernel's row goes into
+benchmarks/results/emulated/mutants-peers.json as soon as it is done. `--missed` judges only those mutants again that
+the file lists as missed.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ FILE = Path(__file__).parent / "results" / "emulated" / "mutants-peers.json"
 SAMPLE = 60
 SCHEDULES = (("lazy", 0), ("starve", 0), ("random", 0), ("starve", 1), ("eager", 0), ("pct", 0))
 DEEP = 656
-"""K: six k-tiles, so that the ring of three stages turns over."""
+"""K: six k-tiles, so that the ring of three stages wraps around."""
 LONGER = 3
-"""Times the steps of the slowest schedule, after which a mutant is taken to hang."""
+"""A mutant counts as hanging after this many times the steps of the slowest schedule."""
 ONE_SHOT, TWO_SHOTS, FLAGGED = (f"all-reduce, {form}" for form in ("one shot", "two shots", "flagged"))
 SUMMED = "s128x8w2_2_p_f3"
-"""The tile of the all-reduce: two consumers, several tiles of a CTA."""
+"""The tile of the all-reduce: two consumers, several tiles per CTA."""
 POLL = "ld.acquire.sys.global.u32"
 OWN = "it waits for CTAs of this GPU alone"
 IMPLICIT = "a proxy fence is implied where wait_group has seen a bulk copy complete (PTX ISA, async proxy)"
@@ -110,7 +110,7 @@ def _unordered(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _seen(body: tuple[Statement, ...], at: int) -> tuple[Statement, ...] | None:
-    """A poll that reads what it waits for."""
+    """A poll that reads the value that it waits for."""
     poll = body[at]
     if not isinstance(poll, Instruction) or poll.opcode != POLL:
         return None
@@ -135,7 +135,7 @@ PEER_ORDERS = {"wait-sees-at-once": ("the poll sees what it waits for", _seen)}
 
 @dataclass(frozen=True)
 class Peers:
-    """A kernel of two GPUs, and how its text is run on each problem: gives the report and the records of waits."""
+    """A kernel of two GPUs, and a function that runs its text on each problem: returns report and wait records."""
 
     module: asm.nodes.Module
     runs: tuple[Callable[..., tuple[Any, list[np.ndarray]]], ...]
@@ -196,13 +196,13 @@ def _module(kernel: Any) -> asm.nodes.Module:
 
 
 def mutants_of(subject: Peers) -> Iterator[Mutant]:
-    """All mutants, with those of signals between GPUs."""
+    """All mutants, including those of signals between GPUs."""
     return mutate.mutants(subject.module, mutations=(*MUTATIONS, *PEER_MUTATIONS), orders={**ORDERS, **PEER_ORDERS})
 
 
 def judge(name: str, subject: Peers, mutant: Mutant, healthy: list[tuple[Any, int]]) -> Verdict:
-    """Run a mutant on each problem, under one schedule after the other, until something is found. `healthy`: the
-    kernel's reports, by problem, and the steps that are too many."""
+    """Run a mutant on each problem, under one schedule after the other, until something is found. healthy: the
+    unchanged kernel's reports, by problem, and the limit of steps."""
     head, text = (mutant.kind, mutant.site, mutant.variant), mutant.module.to_text(line_info=True)
     for schedule, seed in SCHEDULES:
         for run, (right, steps) in zip(subject.runs, healthy, strict=True):
@@ -223,13 +223,13 @@ def judge(name: str, subject: Peers, mutant: Mutant, healthy: list[tuple[Any, in
 
 
 def _equivalent(name: str, mutant: Mutant) -> str:
-    """Why a mutant is as good as its kernel, or nothing."""
+    """Why a mutant is equivalent to its kernel, or nothing."""
     place = (name, mutant.kind, mutant.site)
     return next((reason for *known, reason in EQUIVALENT if tuple(known) == place), "")
 
 
 def _bits(report: Any) -> list[bytes]:
-    """Of all results of all GPUs."""
+    """A digest of all results of all GPUs."""
     return [np.ascontiguousarray(each).tobytes() for output in report.outputs for each in output]
 
 
@@ -253,14 +253,14 @@ def judged(name: str, some: list[Mutant]) -> list[Verdict]:
 
 
 def drawn(name: str, sample: int) -> dict[str, Any]:
-    """A kernel's row: the verdicts on so many of its mutants."""
+    """A kernel's row: the verdicts on a sample of its mutants."""
     every = list(mutants_of(subjects()[name]))
     verdicts = judged(name, random.Random(0).sample(every, min(sample, len(every))))
     return {**row(name, verdicts), "of": len(every), "seed": 0, "devices": 2}
 
 
 def again(old: dict[str, Any]) -> dict[str, Any]:
-    """A kernel's row with new verdicts on those mutants that were missed."""
+    """A kernel's row with new verdicts on the mutants that were missed."""
     missed = [each for each in mutants_of(subjects()[old["kernel"]]) if _named(each) in old["missed"]]
     if len(missed) != len(old["missed"]):
         raise SystemExit(f"{old['kernel']} has other mutants than when the file was written: draw them anew")
@@ -275,7 +275,7 @@ def again(old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(mutant: Mutant) -> str:
-    """As rows name what was missed."""
+    """The names of missed mutants as rows have them."""
     return f"{mutant.kind} at {mutant.site}, {mutant.variant}"
 
 

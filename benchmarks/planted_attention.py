@@ -1,19 +1,19 @@
-"""Bugs planted by hand in the attention kernels (`planted/attention`), and what finds each: the sanitizer, or values.
+"""Plant bugs by hand in the attention kernels (`planted/attention`), and record what finds each: sanitizer or values.
 
     python -m benchmarks.planted_attention [--json FILE] [--of forward] [--only PATTERN]
 
-Each bug is an edit of a kernel's source text, made in a process of its own, which then runs small launches of that
-kernel in the emulator until something shows the bug, first those that come to it. What becomes of it:
+Each bug is an edit of a kernel's source text, made in its own process. The process then runs small launches of that
+kernel in the emulator until something reveals the bug, beginning with cases that reach it. The verdicts:
 
-    error      `check` reports an error, or the emulator stops, under the schedule `check` begins with
+    error      `check` reports an error, or the emulator stops, under the first schedule of `check`
     explored   the same under another schedule
-    values     no error; results beside float64 are wrong, by the tolerance of the tests
-    warned     a warning of a rule that the kernel itself does not break, and nothing else
-    harmless   `HARMLESS` says why the kernel is as right as before
+    values     no error; results differ from float64 by more than the tolerance of the tests
+    warned     only a warning of a rule that the kernel itself does not break
+    harmless   `HARMLESS` says why the kernel is as correct as before
     missed     none of these
 
-Bugs of synchronisation go through all schedules in search of an error before wrong values count. Without a bug every
-case that is used must be right and without an error.
+Synchronisation bugs are searched for under all schedules before wrong values count. Without a bug, every case that is
+used must be right and without an error.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from benchmarks.planted.attention import cases
 from benchmarks.planted.attention.bug import FAMILIES, Bug, bugs, plant
 
 SECONDS = 300
-"""Of processor time for one bug."""
+"""Seconds of processor time for one bug."""
 MORE = 4
-"""Cases that a bug goes through which nothing has found in those that it names."""
+"""Cases for a bug that no case named by it has found."""
 SCHEDULES = ("lazy", "random", "eager", "starve")
 STOPPED = ("TraceError", "TimeoutError")
-"""What ends a process whose kernel cannot be built, or does not end."""
+"""What ends a process whose kernel cannot be built or does not end."""
 _OWN_ROWS = (
     "the memory is where this warpgroup alone had an A operand; each warp writes the 16 rows that its own products "
     "alone have read, and has waited for them"
@@ -63,11 +63,11 @@ HARMLESS: dict[tuple[str, str], str] = {
     ("decode", "a warp's lanes do not meet before one lets go"): "behind the last ldmatrix the warp executes mma.sync "
     "together, which needs what was read",
 }
-"""Changes that leave the kernels as right as before."""
+"""Changes that leave the kernels as correct as before."""
 
 
 def apart(work: Callable[[], Any]) -> Any:
-    """What `work` gives, done in a process of its own: what it changes is gone afterwards."""
+    """The result of `work`, done in its own process, so that its changes are discarded."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -95,7 +95,7 @@ def out_of_time(*_: Any) -> None:
 
 
 def judge(bug: Bug) -> dict[str, Any]:
-    """What finds a bug: the first case and schedule that do; `warned`: rules of milder findings, by case."""
+    """What finds a bug: the first case and schedule that do; `warned`: rules of other findings, by case."""
     plant(bug)
     others = [name for name in cases.names_of(bug.of) if name not in (*bug.cases, *cases.SLOW)]
     named = [*bug.cases, *others[:MORE]]
@@ -119,7 +119,7 @@ def judge(bug: Bug) -> dict[str, Any]:
 
 @cache
 def own(of: str, name: str) -> frozenset[str]:
-    """The rules of a case's milder findings; the kernels as they are have no errors, and are right."""
+    """The rules of a case's other findings; the unchanged kernels have no errors and right values."""
     errors, others, off = apart(lambda: cases.outcome(of, name, SCHEDULES[0]))
     if errors or off:
         sys.exit(f"{of} {name} itself: {sorted(errors) or 'wrong values'}")
@@ -147,7 +147,7 @@ def judged(bug: Bug) -> dict[str, Any]:
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """The evidence; rows of bugs that were not judged this time stay."""
+    """The evidence; rows of bugs that were not judged this time are kept."""
     before = json.loads(path.read_text())["bugs"] if path.exists() else []
     found = {(row["kernel"], row["bug"]): row for row in (*before, *rows)}
     planted = bugs()

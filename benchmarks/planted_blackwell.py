@@ -1,11 +1,11 @@
-"""Bugs planted by hand in the sources of the Blackwell kernels, and what `check` with its defaults says of each.
+"""Plant bugs by hand in the sources of the Blackwell kernels, and record what `check` with its defaults reports.
 
     python -m benchmarks.planted_blackwell [--json FILE] [--only PATTERN]
 
-Each is an edit that an author might make by mistake (`planted/blackwell_edits.toml`) in `kernels.blackwell`
-or in the parts it is made of. A copy of the package gets the edit; a process of its own builds the kernel from it and
-checks it with schedule lazy, against the bits that the kernel itself leaves. What is no error then is explored. The
-kernels themselves must be clean under five schedules. Assembled and emulated, not run on hardware.
+Each is an edit that an author might make by mistake (`planted/blackwell_edits.toml`) in `kernels.blackwell` or its
+building blocks. A copy of the package gets the edit. A separate process builds the kernel from it and checks it with
+schedule lazy, against the bits that the unchanged kernel leaves. If there is no error, other schedules are explored.
+The unchanged kernels must be clean under five schedules. Assembled and emulated, not run on hardware.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STEPS = 400_000
 
 @dataclass(frozen=True)
 class Edit:
-    """What is run, where, what is written in place of what, in words; why the kernel is as right as before."""
+    """What is run, where the edit is, old and new text, a description; for harmless edits, the reason."""
 
     kernel: str
     file: str
@@ -52,7 +52,7 @@ def _normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def _scaled(k: int, blocks: int, low: int, high: int, dtype: Any) -> tuple[np.ndarray, ...]:
-    """Operands of 200 x k and 304 x k bytes, and atoms of their factors, all different."""
+    """Operands of 200 x k and 304 x k bytes, and atoms of their scale factors, all different."""
     rng = np.random.default_rng(0)
     if dtype == np.uint8:
         a, b = (rng.integers(0, 256, (rows, k), np.uint8) for rows in (200, 304))
@@ -63,7 +63,7 @@ def _scaled(k: int, blocks: int, low: int, high: int, dtype: Any) -> tuple[np.nd
 
 
 def _heads(queries: int, keys: int, wide: int) -> tuple[Any, ...]:
-    """Two heads whose scores grow from tile to tile, so that O is scaled; scale and section."""
+    """Two heads whose scores grow from tile to tile, so that O is rescaled; scale and section."""
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, n, 2, wide)).astype(ml_dtypes.bfloat16) for n in (queries, keys, keys))
     q[..., 0], k[..., 0] = 8, (np.arange(keys)[::-1] // 64 * 8)[None, :, None]
@@ -71,7 +71,7 @@ def _heads(queries: int, keys: int, wide: int) -> tuple[Any, ...]:
 
 
 def subjects() -> dict[str, tuple[Callable[[], Any], Callable[[], tuple[Any, ...]], int]]:
-    """By name: what builds the kernel, its arguments, multiprocessors. Rings turn over; CTAs have several tiles."""
+    """By name: the builder, its arguments, multiprocessors. Rings wrap around; CTAs have several tiles."""
     from warploom.kernels.blackwell import attention, block_scaled, gemm, grouped, minimal, small_m, specialised
     from warploom.kernels.blackwell.attention_config import Config as AttentionConfig
     from warploom.kernels.blackwell.description import Config, SmallMConfig
@@ -118,7 +118,7 @@ def subjects() -> dict[str, tuple[Callable[[], Any], Callable[[], tuple[Any, ...
 
 
 def run(name: str, schedule: str, seed: int, right: Path | None) -> Any:
-    """What `check` says of a kernel as it is built here."""
+    """The verdict of `check` on a kernel built in this process."""
     from warploom.runtime import B200
     from warploom.testing import check_emulated
 
@@ -138,7 +138,7 @@ def run(name: str, schedule: str, seed: int, right: Path | None) -> Any:
 
 
 def child(name: str, right: Path) -> None:
-    """In a process of its own, with the edited package: the verdict as JSON."""
+    """The verdict as JSON, from a separate process with the edited package."""
     from warploom.errors import WarploomError
     from warploom.sanitizer.explore import EXPLORED
 
@@ -158,7 +158,7 @@ def child(name: str, right: Path) -> None:
 
 
 def judged(edit: Edit, package: Path, folder: Path) -> dict[str, Any]:
-    """One edit: made in the copy, judged, taken back."""
+    """Make one edit in the copy, judge it, and revert it."""
     path = package / "warploom" / edit.file
     text = path.read_text()
     if text.count(edit.old) < 1:

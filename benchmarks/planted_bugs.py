@@ -1,21 +1,21 @@
-"""Plant bugs by rule into texts of nvcc, Triton and others, and count how many `warploom check` calls errors.
+"""Plant bugs by rule into texts of nvcc, Triton and others, and count how many `warploom check` reports as errors.
 
     python benchmarks/planted_bugs.py [--set slips] [--each 2] [--texts FOLDER …] [--json FILE] [--only PATTERN]
 
 `--set tcgen05` plants in the texts for Blackwell (`tests/foreign/blackwell/current`), whose runs are emulated.
 
-Of each text and rule up to `--each` places are drawn with a fixed seed. What becomes of a bug:
+For each text and rule, up to `--each` places are drawn with a fixed seed. The verdicts on a bug:
 
-    error         `warploom check`, called as by default, reports an error
-    warned        it does not, and reports a warning of a rule that the text as it was does not break
-    explored      neither, and one of the other schedules of `--schedule explore` does
-    not executed  the run does not come to the changed instruction: no bug was planted
-    harmless      `planted/harmless.py`, or `harmless.toml` beside the text, says why the text is as right as before
+    error         `warploom check` with its defaults reports an error
+    warned        no error, but a warning of a rule that the unchanged text does not break
+    explored      neither, but one of the other schedules of `--schedule explore` reports an error
+    not executed  the run does not reach the changed instruction: no bug was planted
+    harmless      `planted/harmless.py`, or `harmless.toml` next to the text, says why the text is as correct as before
     missed        none of these
 
-`--texts` takes folders of texts with launch descriptions next to them; their `[[expect]]` says what is right, and
-`harmless.toml` in the folder may say of changes why they are harmless. `--launches` takes folders of launches that
-programs made on the mock runtime; there, memory has to hold what it holds without the change.
+`--texts` takes folders of texts with launch descriptions next to them. Their `[[expect]]` has the expected results, and
+`harmless.toml` in the folder may say why changes are harmless. `--launches` takes folders of launches that programs
+made on the mock runtime; there, memory must match that of the unchanged text.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from warploom.errors import WarploomError  # noqa: E402
 
 SEED = 0
 STEPS = 4
-"""How many times the warp instructions of the text itself a run may take."""
+"""Limit of a run's warp instructions, as a multiple of the unchanged text's."""
 TRAP = Mutation("trap", lambda instruction: True, trapped)
 AT_GUARD = Mutation("trap", lambda instruction: True, trapped_at_guard)
 AT_BOUND = Mutation("trap", lambda instruction: instruction.opcode.startswith("setp"), trapped_at_bound)
@@ -63,7 +63,7 @@ AnyText: TypeAlias = Text | CapturedText
 
 @dataclass(frozen=True)
 class Bug:
-    """What became of a planted bug; `found`: rules and codes of the errors."""
+    """The verdict on a planted bug; `found`: rules and codes of the errors."""
 
     text: str
     kind: str
@@ -87,7 +87,7 @@ def chosen(text: AnyText, each: int, of: str = "first") -> Iterator[Mutant]:
 
 
 def judge(text: AnyText, mutant: Mutant, folder: Path) -> Bug | None:
-    """None for what is not a PTX text any more."""
+    """None if the result is no longer a PTX text."""
     head = (f"{text.source}/{text.name}", mutant.kind, mutant.site, mutant.variant, mutant.instruction.ptx_line,
             mutant.what)  # fmt: skip
     try:
@@ -110,7 +110,7 @@ def judge(text: AnyText, mutant: Mutant, folder: Path) -> Bug | None:
 
 
 def rules(text: AnyText, module: Module, folder: Path, **options: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The rules and codes of all errors that `check` reports of a changed text, and those of its other findings."""
+    """The rules and codes of all errors that `check` reports for a changed text, and those of its other findings."""
     checked = text.check(folder, module, max_steps=STEPS * own(text)[0], **options)
     found = {finding.rule for finding in checked.errors}
     return tuple(sorted(found)), tuple(sorted({finding.rule for finding in checked.findings} - found))
@@ -118,7 +118,7 @@ def rules(text: AnyText, module: Module, folder: Path, **options: Any) -> tuple[
 
 @cache
 def own(text: AnyText) -> tuple[int, tuple[str, ...]]:
-    """Warp instructions of the text itself, which must have no error, and the rules of its warnings."""
+    """Warp instructions of the unchanged text, which must have no error, and the rules of its warnings."""
     with tempfile.TemporaryDirectory() as folder:
         checked = text.check(Path(folder), text.module)
     if (checked.errors and isinstance(text, Text)) or not checked.counters:
@@ -127,15 +127,15 @@ def own(text: AnyText) -> tuple[int, tuple[str, ...]]:
 
 
 def executed(text: AnyText, mutant: Mutant, folder: Path) -> bool:
-    """Whether the run comes to the changed instruction, a bound to its edge and a guard to where it does not hold: it
-    stops if there is a trap."""
+    """True if the run reaches the changed instruction, a bound at its edge, or a guard that is false: a trap stops
+    it."""
     trap = {"off-by-one": AT_BOUND, "drop-guard": AT_GUARD}.get(mutant.kind, TRAP)
     same = (one for one in mutants(text.module, ("trap",), (trap,)) if one.site == mutant.site)
     return bool(rules(text, next(same).module, folder)[0])
 
 
 def planted_in(options: argparse.Namespace) -> Iterator[AnyText]:
-    """The texts that the command line names."""
+    """The texts selected by the command line."""
     if options.launches:
         return (text for folder in options.launches for text in launches_of(folder))
     return texts_of(BLACKWELL) if options.set == "tcgen05" else texts(options.texts)
@@ -181,7 +181,7 @@ def main() -> int:
 
 
 def totals(bugs: list[Bug]) -> dict[str, int]:
-    """How many bugs became what; `bugs` are those that are some: executed, and not harmless."""
+    """Totals by verdict; `bugs` counts those that are executed and not harmless."""
     counts = Counter(bug.outcome for bug in bugs)
     planted = sum(counts[outcome] for outcome in PLANTED)
     return {"bugs": planted, **{outcome: counts[outcome] for outcome in OUTCOMES}}
@@ -190,7 +190,7 @@ def totals(bugs: list[Bug]) -> dict[str, int]:
 def write(path: Path, bugs: list[Bug], each: int, of: str) -> None:
     """The evidence: totals, a row for each text, and every bug that is not an error by default.
 
-    Rows of other texts and sets that the file has stay.
+    Rows of other texts and sets in the file are kept.
     """
     from warploom.lab import evidence
 
@@ -216,7 +216,7 @@ def write(path: Path, bugs: list[Bug], each: int, of: str) -> None:
 
 
 def explained(path: Path, folders: dict[str, Path]) -> int:
-    """Call misses in the evidence harmless that have got a reason since. Returns how many are left."""
+    """Reclassify misses in the evidence that now have a reason as harmless. Returns how many remain."""
     from warploom.lab import evidence
 
     document = json.loads(path.read_text())

@@ -1,13 +1,13 @@
-"""Kernels with bugs planted by hand (`planted/by_hand*/*.cu`), and what `warploom check` says of each.
+"""Check kernels with bugs planted by hand (`planted/by_hand*/*.cu`), and record what `warploom check` reports.
 
     python -m benchmarks.planted_by_hand [--json FILE] [--set by_hand|by_hand_second] [--only PATTERN]
 
-The second set was written when the first one had been mended. With --set and --json the other set's rows are kept;
-`at_first` is what a bug's outcome was when it was run for the first time, before rules were mended.
+The second set was written after the misses of the first had been fixed. With --set and --json the other set's rows are
+kept; `at_first` is a bug's verdict when it was run for the first time, before rules were fixed.
 
 `-DBUG=n` compiles a kernel with its n-th bug: `B(n, right, wrong)` chooses between statements, `E` between expressions.
 Lines that begin with `//@` describe the launch: `key=value;…` for its head, `name type shape fill key=value …` for a
-parameter (`=3` in place of a shape: a scalar), `? name = expression; tolerance` for what must come out. Needs nvcc.
+parameter (`=3` instead of a shape: a scalar), `? name = expression; tolerance` for an expected result. Needs nvcc.
 Each kernel must be right and without an error under five schedules.
 """
 
@@ -48,11 +48,11 @@ HARMLESS = {
     ("twowg", 6): "nobody waits for what is released in the last two rounds",
     ("lane0", 4): "any lane may arrive behind the meeting of its warp",
 }
-"""Changes that leave the kernel as right as before, in its launch."""
+"""Changes that leave the kernel as correct as before, for its launch."""
 
 
 def launch(source: str) -> str:
-    """The launch description that the lines of a kernel say."""
+    """The launch description in a kernel's comment lines."""
     head, parameters, expected = [], [], []
     for line in re.findall(r"//@ ?(.*)", source):
         if line.startswith("?"):
@@ -94,7 +94,7 @@ def compiled(source: Path, bug: int, out: Path) -> Path:
 
 
 def rules(path: Path, description: Path, **options: Any) -> tuple[list[str], list[str]]:
-    """The rules of the errors, and of what else is found."""
+    """The rules of the errors and of the other findings."""
     checked = check_text(path, launch=description, max_steps=STEPS, **options)
     errors = {finding.rule for finding in checked.errors}
     return sorted(errors), sorted({finding.rule for finding in checked.findings} - errors)
@@ -149,7 +149,7 @@ def main() -> None:
 
 
 def joined(rows: list[dict[str, Any]], before: list[dict[str, Any]], chosen: Sequence[str]) -> list[dict[str, Any]]:
-    """New rows, with the outcome of the first time where it was another, and the old rows of other sets."""
+    """New rows, with the first verdict if it differed, and the old rows of other sets."""
     first = {(row["kernel"], row["bug"]): row.get("at_first", row["outcome"]) for row in before}
     for row in rows:
         was = first.get((row["kernel"], row["bug"]), row["outcome"])
@@ -160,7 +160,7 @@ def joined(rows: list[dict[str, Any]], before: list[dict[str, Any]], chosen: Seq
 
 
 def summed_up(rows: list[dict[str, Any]], path: Path) -> dict[str, Any]:
-    """The rows, with what they come to for each set."""
+    """The rows, with totals for each set."""
     sets = {}
     for name in dict.fromkeys(row["set"] for row in rows):
         of_set = [row for row in rows if row["set"] == name]

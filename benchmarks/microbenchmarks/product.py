@@ -1,4 +1,4 @@
-"""Copies with a product's access pattern: boxes with rows far apart, each read by several SMs at about one time."""
+"""Copies with a product's access pattern: boxes with rows far apart, which several SMs read at about the same time."""
 
 from __future__ import annotations
 

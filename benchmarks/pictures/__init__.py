@@ -1,6 +1,6 @@
 """The pictures of docs/ladder, drawn from the package itself: kernels, layouts, emulated runs and evidence files.
 
-`pictures(results)` names them all; each is a function that gives SVG text. `python -m benchmarks.pictures` writes them.
+`pictures(results)` maps names to functions that return SVG text. `python -m benchmarks.pictures` writes them.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 def main(words: list[str]) -> int:
-    """Write the pictures, or name those that differ. Returns the exit code."""
+    """Write the pictures, or list those that differ. Returns the exit code."""
     names = [word for word in words if not word.startswith("--")]
     differ = 0
     for name, draw in pictures(RESULTS).items():

@@ -1,4 +1,4 @@
-"""Pictures of the chapters after the ladder: attention's turns, ways to divide K, launches, several GPUs, scaling."""
+"""Pictures of the chapters after the ladder: attention, ways to divide K, launches, several GPUs, scaling."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = {"stream": "one by one", "pdl": "dependent launch", "graph": "a graph", 
 
 
 def turns() -> str:
-    """One consumer, and two that take turns: products, and what the consumers' threads do besides."""
+    """One consumer, and two that take turns: products, and the other work of the consumers' threads."""
     panels = []
     for step, said in (("one kernel", "one consumer"), ("next block early", "two consumers, finished kernel")):
         config, of = STEPS[step], Attention()
@@ -65,7 +65,7 @@ TILE_COUNT, K_TILES, CTAS = 9, 16, 4
 
 
 def divided() -> str:
-    """Nine tiles on four CTAs, three ways; a colour for each tile, paler where it is only a part."""
+    """Nine tiles on four CTAs, three ways; one colour per tile, paler for a part of a tile."""
     found = {
         "data-parallel": schedules.data_parallel(TILE_COUNT, K_TILES, CTAS),
         "split-K, two parts": schedules.split_k(TILE_COUNT, K_TILES, CTAS, 2),
@@ -101,7 +101,7 @@ def _schedule(axes: Any, schedule: Schedule, longest: int) -> None:
 
 
 def launch_times(results: Path) -> dict[tuple[int, int, int], dict[str, float]]:
-    """Median microseconds from one kernel's start to the next one's, by shape and way of launching."""
+    """Median microseconds from the start of one kernel to the start of the next, by shape and launch method."""
     rows = json.loads((results / LAUNCHES).read_text())["rows"]
     found: dict[tuple[int, int, int], dict[str, float]] = {}
     for row in rows:
@@ -111,7 +111,7 @@ def launch_times(results: Path) -> dict[tuple[int, int, int], dict[str, float]]:
 
 
 def launches(results: Path) -> str:
-    """A row of equal kernels, by four ways of launching: a bar begins where the kernel before lets it."""
+    """A sequence of equal kernels, launched in four ways: a bar begins as soon as the previous kernel allows."""
     times = launch_times(results)
     shapes = [shape for shape in times if shape in ((512, 512, 512), (16, 4096, 14336))]
     drawn, axes = figure(7.6, 2.5, 1, len(shapes))
@@ -137,7 +137,7 @@ def launches(results: Path) -> str:
 
 
 class Devices(Observer):
-    """What each GPU does, by steps of the emulator: (step, device, what, owner of the rows)."""
+    """Activities of each GPU, by steps of the emulator: (step, device, what, owner of the rows)."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -157,7 +157,7 @@ class Devices(Observer):
 
 
 def devices(ranks: int = 4) -> str:
-    """Four emulated GPUs gather A and multiply: pushes, and which GPU's rows each stores, in steps of the emulator."""
+    """Four emulated GPUs gather A and multiply: pushes, and whose rows each GPU stores, by steps of the emulator."""
     import ml_dtypes
     import numpy as np
 
@@ -214,5 +214,5 @@ def devices(ranks: int = 4) -> str:
 
 
 def pictures(results: Path) -> dict[str, Callable[[], str]]:
-    """Those of this file, by name."""
+    """The pictures of this file, by name."""
     return {"softmax-turns": turns, "dividing-k": divided, "launches": partial(launches, results), "devices": devices}

@@ -1,4 +1,4 @@
-"""Pictures of the kernels for sm_100: timelines, the pair, scale factors, launch control. None was run."""
+"""Pictures of the kernels for sm_100: timelines, the pair, scale factors, launch control. None was run on hardware."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def gemm_timeline(kernel: Kernel, m: int, n: int, k: int) -> Timeline:
 
 
 def one_cta() -> str:
-    """`minimal`: copies, products and the end by turns."""
+    """`minimal`: copies, products and the epilogue alternate."""
     k = 512
     found = gemm_timeline(minimal.build(), 128, 128, k)
     loads = [e.start for e in traced.events(found, traced.COPY) if "tcgen05.ld" in e.what]
@@ -52,7 +52,7 @@ def one_cta() -> str:
 
 
 def busy(found: Timeline, end: float | None = None) -> str:
-    """How busy the tensor core is, in words."""
+    """The tensor core's share of busy time, in words."""
     work = sum(e.busy[1] - e.busy[0] for e in traced.events(found, traced.MATRIX))
     return f"   (tensor core busy {100 * work / (end or found.end):.0f} % of {end or found.end:,.0f} clocks)"
 
@@ -74,7 +74,7 @@ def persistent_rows(found: Timeline, tiles: int) -> list[Row]:
 
 
 def accumulators() -> str:
-    """`specialised` with one accumulator and with two: the epilogue beside the products, or under the next ones."""
+    """`specialised` with one accumulator and with two: the epilogue after the products, or overlapped with the next."""
     panels = []
     for buffers in (1, 2):
         config = specialised.Config(tile_n=128, buffers=buffers)
@@ -87,7 +87,7 @@ def accumulators() -> str:
 
 
 def launch_control(tiles: int = 18, sms: int = 4, seed: int = 3) -> str:
-    """Which cluster computes which tile of C, in the order of its turns, for three answers of launch control."""
+    """Which cluster computes which tile of C, in order, for three answers of launch control."""
     drawn, axes = figure(7.6, 2.6, 1, 3)
     for each, (how, said) in zip(axes, ANSWERS.items(), strict=True):
         done = walked(how, tiles, sms, seed)
@@ -128,7 +128,7 @@ def walked(how: str, tiles: int, sms: int, seed: int) -> list[list[int]]:
 
 
 class Stores(Observer):
-    """Which tile of 128 rows each CTA stores to, in order."""
+    """The tiles of 128 rows to which each CTA stores, in order."""
 
     def __init__(self, tiles: int) -> None:
         self.tiles = tiles
@@ -142,7 +142,7 @@ class Stores(Observer):
 
 
 def pair() -> str:
-    """Who brings and who holds what of a tile of 256 x 256: two CTAs, one issuing thread."""
+    """Which CTA loads and holds which part of a tile of 256 x 256: two CTAs, one issuing thread."""
     config = Config()
     drawn, axes = figure(7.6, 3.1, 1, 2)
     blocks = accumulator(config.tile_m, config.tile_n, config.group)
@@ -179,7 +179,7 @@ def rectangle(left: float, top: float, width: float, height: float, colour: str)
 
 
 def scale_factors() -> str:
-    """An atom of factors in shared memory, and where one tcgen05.cp puts it in tensor memory."""
+    """An atom of scale factors in shared memory, and where one tcgen05.cp puts it in tensor memory."""
     drawn, (left, right) = figure(7.6, 3.2, 1, 2, gridspec_kw={"width_ratios": [16, 9]})
     place = factor_bytes()
     lines = (0, 1, 2, 31)
@@ -214,7 +214,7 @@ def scale_factors() -> str:
 
 
 def strands() -> str:
-    """Attention on sm_100: two tiles of queries by turns."""
+    """Attention on sm_100: two tiles of queries alternate."""
     of = Attention(head_dim=128, value_dim=128)
     q, k = zeros(1, 256, 1, 128), zeros(1, 1024, 1, 128)
     numbers = {"scale": of.head_dim**-0.5 * LOG2_E, "section": section(of, False, k.shape[1], 1, 1)}
@@ -229,7 +229,7 @@ def strands() -> str:
 
 
 def strand_products(found: Timeline, wide: int) -> list[traced.Bar]:
-    """Products by strand: dark for S = Q K, lighter for O += P V. Both kinds come for strands 0 and 1 by turns."""
+    """Products by strand: dark for S = Q K, lighter for O += P V. Strands 0 and 1 alternate in both kinds."""
     bars: list[traced.Bar] = []
     steps, each = traced.events(found, traced.MATRIX), wide // 16
     before: dict[bool, int] = {True: 0, False: 0}
@@ -243,7 +243,7 @@ def strand_products(found: Timeline, wide: int) -> list[traced.Bar]:
 
 
 def working(found: Timeline, warp: int, colour: str) -> list[traced.Bar]:
-    """What a warp does; its waits are left out."""
+    """What a warp does; its waits are omitted."""
     return traced.joined([(e.start, e.clocks, colour) for e in traced.events(found, traced.RUN, warp=warp)])
 
 

@@ -1,6 +1,6 @@
-"""Pictures of layouts: which lane touches what, in global memory, in shared memory and in the tensor core's registers.
+"""Pictures of layouts: which lane accesses what in global memory, in shared memory and in tensor-core fragments.
 
-Swizzles come from `isa.swizzle`, fragments from `isa.fragments`; who reads and writes what is read off emulated runs.
+Swizzles come from `isa.swizzle`, fragments from `isa.fragments`; the accesses are read from emulated runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BANKS, BANK_BYTES, SECTOR = 32, 4, 32
 
 
 def swizzles() -> str:
-    """Eight lines of shared memory under three swizzles; a column of the tile is outlined."""
+    """Eight rows of shared memory under three swizzles; a column of the tile is outlined."""
     shown = (("rows of 128 bytes as they come", None, 128), ("64B: rows of 64", Swizzle.B64, 64),
              ("128B: rows of 128", Swizzle.B128, 128))  # fmt: skip
     drawn, axes = figure(7.6, 2.75, 1, 3)
@@ -110,7 +110,7 @@ def _thread_of(fragment: Fragment) -> list[list[int]]:
 
 
 class Accesses(Observer):
-    """Bytes that lanes touch: (what, space, warp, lane numbers, byte offsets, bytes, region), in order."""
+    """Bytes that lanes access: (what, space, warp, lane numbers, byte offsets, bytes, region), in order."""
 
     def __init__(self, keep: Callable[[str, str, int], bool]) -> None:
         self.keep = keep
@@ -132,7 +132,7 @@ class Accesses(Observer):
 
 
 def observed(kernel: Kernel, keep: Callable[[str, str, int], bool], *arrays: Any) -> Accesses:
-    """The accesses of an emulated run that `keep(what, space, warp)` asks for."""
+    """The accesses of an emulated run that `keep(what, space, warp)` selects."""
     seen: list[Accesses] = []
 
     def watch(machine: Machine) -> Accesses:
@@ -144,7 +144,7 @@ def observed(kernel: Kernel, keep: Callable[[str, str, int], bool], *arrays: Any
 
 
 def coalescing(side: int = 32) -> str:
-    """What warp 0 of rungs 1 and 2 touches in its first step: 32 elements of A or one, in how many sectors."""
+    """What warp 0 of rungs 1 and 2 accesses in its first step: 32 elements of A or one, in how many sectors."""
     import numpy as np
 
     drawn, axes = figure(7.6, 4.9, 2, 3)
@@ -204,7 +204,7 @@ def results() -> str:
 
 
 def _warps(axes: Any, warps: Any) -> None:
-    """Stretches of a row that belong to one warp, as rectangles of as many equal rows as there are."""
+    """Parts of a row that belong to one warp, as rectangles over as many equal rows as possible."""
     from matplotlib.patches import Rectangle
 
     rows, columns = warps.shape
@@ -229,7 +229,7 @@ def _warps(axes: Any, warps: Any) -> None:
 
 
 def banks() -> str:
-    """The banks that warp 0 of rung 4 meets when it writes four k's of eight rows; and without the rotation."""
+    """The banks that warp 0 of rung 4 accesses when it writes four k's of eight rows, with and without the rotation."""
     import numpy as np
 
     from warploom.kernels.ladder import r04_warp_tiling as rung
@@ -256,7 +256,8 @@ def banks() -> str:
 
 
 def descriptor() -> str:
-    """The bits of a wgmma descriptor by field, and which bits of an address a swizzle changes: both found by trying."""
+    """The bits of a wgmma descriptor by field, and the bits of an address that a swizzle changes: both determined by
+    trial."""
     names = {
         "start": "address / 16", "leading_offset": "leading offset / 16", "stride_offset": "stride offset / 16",
         "base_offset": "base offset", "swizzle": "swizzle",

@@ -1,4 +1,4 @@
-"""Pictures of evidence files: each rung's speed beside the seed's, and speed over bytes; and the roofs themselves."""
+"""Pictures of evidence files: each rung's speed next to the seed's, speed over bytes, and the roofs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ COUNTERS = Path("emulator") / "ladder.json"
 
 @dataclass(frozen=True)
 class Step:
-    """A rung as an evidence file has it.
+    """A rung as in an evidence file.
 
     Attributes:
-        number, name: of the rung.
-        tflops: its median under the protocol alone; of_cublas: its ratio to cuBLAS beside it.
-        dtype: of its operands.
-        row: all that the file says.
+        number, name: number and name of the rung.
+        tflops: its median under the protocol alone; of_cublas: its ratio to cuBLAS in the same run.
+        dtype: type of its operands.
+        row: the file's row.
     """
 
     number: int
@@ -48,7 +48,7 @@ def steps(results: Path) -> list[Step]:
 
 
 def gains(results: Path) -> str:
-    """TFLOP/s of each rung, the seed's figure as a tick beside it; fp32 and bf16 apart."""
+    """TFLOP/s of each rung, with the seed's figure as a tick; fp32 and bf16 separate."""
     from warploom.kernels.ladder import find
 
     measured = steps(results)
@@ -76,7 +76,7 @@ def gains(results: Path) -> str:
 
 
 def reach(results: Path) -> str:
-    """Speed over the work done for each byte that comes in from L2: measured, over counted in the emulator."""
+    """Speed over the work per byte read from L2: measured, over counted in the emulator."""
     counted = {row["rung"]: row for row in evidence.read(results / COUNTERS)["rows"]}
     drawn, (whole, corner) = figure(7.6, 3.1, 1, 2, gridspec_kw={"width_ratios": [2, 3]})
     together: dict[float, list[Step]] = {}
@@ -107,7 +107,7 @@ def reach(results: Path) -> str:
 
 
 def ranges(numbers: list[int]) -> str:
-    """Whole numbers in words: "5-7, 9-11"."""
+    """Ranges of integers in words: "5-7, 9-11"."""
     found: list[list[int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][1] + 1:
@@ -118,7 +118,7 @@ def ranges(numbers: list[int]) -> str:
 
 
 def roofs(machine: str = "H200") -> str:
-    """The roofs of a GPU for two types, with products of growing size under them."""
+    """The roofs of a GPU for two types, with products of growing size below them."""
     drawn, axes = figure(7.6, 3.1)
     for dtype, colour, size, below in (("bf16", TILES[0], 2, False), ("f32", TILES[1], 4, True)):
         roof = Roofline.of(machine, dtype)

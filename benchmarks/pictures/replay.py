@@ -1,8 +1,8 @@
-"""A recorded run with lengths: which unit is busy when, on a machine of round numbers.
+"""Replay a recorded run with durations: which unit is busy when, on a machine with round numbers.
 
-Every actor goes through its recorded events in order and waits where it waited; copies and products are done by units
-that take them one after the other. The numbers are a model's, chosen once for all pictures, and no measurement: the
-pictures say who waits for whom, not how long.
+Every actor processes its recorded events in order and waits where it waited. Units process copies and products in
+order, one at a time. The numbers are a model's, chosen once for all pictures, and not measurements: the pictures show
+who waits for whom, not for how long.
 
     tensor core        the H200's 4096 FLOP per clock and SM (`roofline.FLOP_PER_CLOCK`)
     copies             700 clocks until the first byte, then 64 bytes per clock and SM, one after the other
@@ -31,11 +31,11 @@ REMOTE = 300
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of one unit's time, in clocks.
+    """An interval in which one unit is busy, in clocks.
 
     Attributes:
         lane: ("load", cta), ("tensor", actor, accumulator), ("write", actor), ("store", cta), ("wait", actor).
-        number: of the k-tile or of the piece in its lane, from 0.
+        number: index of the k-tile or of the part in its lane, from 0.
     """
 
     lane: tuple[Hashable, ...]
@@ -49,9 +49,9 @@ class Filling:
     """One use of a stage: a phase of the barrier that counts its bytes.
 
     Attributes:
-        cta, stage: where; stages of a CTA are numbered in the order of their first use.
-        number: of the k-tile, in the CTA's order of loading.
-        asked: the first copy starts; arrived: the last byte is there.
+        cta, stage: the CTA, and the stage, numbered in the order of first use.
+        number: index of the k-tile, in the CTA's order of loading.
+        asked: the first copy starts; arrived: the last byte arrives.
         read: first and last clock of the products that read it.
     """
 
@@ -100,7 +100,7 @@ class Replay:
         return sorted({span.lane for span in self.spans if span.lane[0] == kind}, key=str)
 
     def busy(self, kind: str) -> float:
-        """Clocks in which a unit of that kind works, over all its lanes."""
+        """Clocks in which units of that kind work, over all their lanes."""
         return sum(span.end - span.start for span in self.spans if span.lane[0] == kind)
 
     # -- inside ------------------------------------------------------------------------------------------------------

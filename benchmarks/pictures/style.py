@@ -1,6 +1,6 @@
-"""How the book's pictures look, and how they are saved: as SVG, the same bytes for the same content.
+"""Style of the book's pictures, and saving as SVG: the same bytes for the same content.
 
-Text stays text, so files are small and can be searched. A file says which matplotlib drew it, and not when or where.
+Text stays text, so files are small and searchable. A file records the matplotlib version, but no date or path.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ FAINT = "#f3f3f3"
 TILES = ("#0b6e4f", "#c98b3b", "#5f7fa6", "#7d5a8c")
 """Colours of output tiles, in order."""
 PALE = ("#b9dccf", "#f0dcbd", "#cfdbe9", "#dccfe2")
-"""The same tiles, pale: bytes on their way."""
+"""The same colours, pale: bytes in flight."""
 MIDDLE = ("#6fb39b", "#e0b981", "#9ab3d0", "#b294be")
-"""The same, between: bytes that lie and wait."""
+"""The same colours, between: bytes that have arrived and wait."""
 ACCENT = "#a34747"
 GROUPS = (
     "#0b6e4f", "#5f7fa6", "#c98b3b", "#7d5a8c", "#a34747", "#4f9d8b", "#8a8a8a", "#d0b22c",
@@ -26,7 +26,7 @@ GROUPS = (
 
 
 def figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]:
-    """(figure, axes) of a size in inches. Raises ChartError where matplotlib is missing."""
+    """(figure, axes) of a size in inches. Raises ChartError if matplotlib is missing."""
     plt = pyplot()
     plt.rcParams.update({
         "svg.fonttype": "none", "svg.hashsalt": "warploom", "font.family": "sans-serif", "path.simplify": False,
@@ -46,14 +46,14 @@ def svg(drawn: Any) -> str:
 
 
 def drawer() -> str:
-    """Which matplotlib draws; another one may write other bytes for the same picture."""
+    """The matplotlib version; another one may write other bytes for the same picture."""
     import matplotlib
 
     return f"matplotlib {matplotlib.__version__}"
 
 
 def bare(axes: Any, title: str = "") -> None:
-    """No frame, no ticks, a title to the left."""
+    """Remove frame and ticks, and set a title on the left."""
     axes.set_xticks([])
     axes.set_yticks([])
     for side in axes.spines.values():
@@ -62,7 +62,7 @@ def bare(axes: Any, title: str = "") -> None:
 
 
 def plain(axes: Any, title: str = "", x: str = "", y: str = "") -> None:
-    """Axes of a chart: a light grid, no frame above and to the right."""
+    """Axes of a chart: a light grid, no frame at the top and right."""
     axes.set_title(title, fontsize=9, loc="left", color=INK)
     axes.set_xlabel(x, fontsize=8)
     axes.set_ylabel(y, fontsize=8)

@@ -1,6 +1,6 @@
-"""Pictures of tensor memory: where the accumulator of each kind of product stands, and which thread reads which cell.
+"""Pictures of tensor memory: the accumulator of each kind of product, and which thread reads which cell.
 
-Drawn from `isa.tensor_memory` and `isa.tensor_cells`, which the emulator and the DSL read too.
+Drawn from `isa.tensor_memory` and `isa.tensor_cells`, which the emulator and the DSL also read.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from warploom.isa.tensor_memory import DATA_PATHS, LANES, QUARTER, DataPath
 from .style import FAINT, GROUPS, INK, MIDDLE, PALE, bare, cells, figure, svg
 
 EXTENT_N = 64
-"""Columns of the accumulators that are drawn."""
+"""Columns of the accumulators shown."""
 _SHAPES = {"16x64b": 1, "16x128b": 2, "16x256b": 4}
-"""Registers that are drawn of each fragment."""
+"""Registers shown of each fragment."""
 
 
 def data_paths() -> str:
-    """The seven layouts: lanes downwards, columns to the right; a colour for each block of rows of D."""
+    """The seven layouts: lanes downwards, columns to the right; one colour for each block of rows of D."""
     panels = [(path, who) for path in DATA_PATHS for who in range(path.group)]
     drawn, axes = figure(7.6, 4.6, 2, 5)
     for each, (path, who) in zip(axes.ravel(), panels, strict=True):

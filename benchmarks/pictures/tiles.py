@@ -1,6 +1,6 @@
-"""Pictures of tiles: in which order they are computed, how they fill waves, and what a larger one saves.
+"""Pictures of tiles: their order, how they fill waves, and the savings of larger ones.
 
-The orders are those of `collective.raster`: the emulator runs the kernels' own device code, a thread for each tile.
+The orders are those of `collective.raster`: the emulator runs the kernels' own device code, one thread per tile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ THREADS = 32
 
 
 def walk(order: Order, rows: int, columns: int) -> list[tuple[int, int]]:
-    """(row, column) of each tile of a grid in an order, as a kernel's threads calculate them."""
+    """(row, column) of each tile of a grid in an order, as a kernel's threads compute them."""
     import numpy as np
 
     count = rows * columns
@@ -59,7 +59,7 @@ def orders(side: int = 16, at_a_time: int = 33) -> str:
 
 
 def quantisation() -> str:
-    """The share of the slots that does useful work, for N from 1024 to 8192, M = 4096, four tiles."""
+    """The share of useful slots, for N from 1024 to 8192, M = 4096, four tiles."""
     tiles = ((64, 64, 2), (128, 128, 1), (128, 256, 1), (256, 192, 1))
     drawn, axes = figure(7.6, 2.7)
     extents = range(1024, 8193, 64)
@@ -75,7 +75,7 @@ def quantisation() -> str:
 
 
 def edges(m: int = 300, n: int = 600, tile: tuple[int, int] = (128, 128), sms: int = 6) -> str:
-    """Tiles over the edge of an array, and the waves they make on a few multiprocessors."""
+    """Tiles that cross the edge of an array, and the waves they make on a few multiprocessors."""
     found = waves(m, n, *tile, at_a_time=sms)
     drawn, axes = figure(7.6, 2.3, 1, 2, gridspec_kw={"width_ratios": [1, 1.25]})
     from matplotlib.patches import Rectangle
@@ -107,7 +107,7 @@ def edges(m: int = 300, n: int = 600, tile: tuple[int, int] = (128, 128), sms: i
 
 
 def larger() -> str:
-    """Multiply-adds for each element that a tile brings in: the tiles of the rungs, drawn to scale."""
+    """Multiply-adds per element that a tile loads: the tiles of the rungs, drawn to scale."""
     from matplotlib.patches import Rectangle
 
     shapes = ((64, 64, "rung 8"), (128, 128, "rungs 9-11"), (128, 256, "rungs 12-19"), (256, 192, "rungs 21-23"))
@@ -155,7 +155,7 @@ def tail(clusters: int = 66, size: int = 8192, tile: tuple[int, int] = (256, 192
 
 
 def outer(lane: int = 5) -> str:
-    """Rung 4 step by step: what a CTA loads for a k-tile, what a warp multiplies for one k, what a lane holds of it."""
+    """Rung 4 step by step: the CTA's load of a k-tile, a warp's product for one k, and a lane's share of it."""
     from warploom.kernels.ladder import r04_warp_tiling as rung
 
     side, warp = rung.Config().tile_m, rung.WARP
@@ -192,7 +192,7 @@ def outer(lane: int = 5) -> str:
 
 
 def tiling(side: int = 4, at: tuple[int, int] = (1, 2), shown: tuple[int, ...] = (0, 1, 3)) -> str:
-    """A CTA of rung 3 step by step: the tiles of A and B that are in shared memory, and the tile of C that grows."""
+    """A CTA of rung 3 step by step: the tiles of A and B in shared memory, and the growing tile of C."""
     drawn, axes = figure(7.6, 2.7, 1, len(shown))
     row, column, gap = *at, 0.4
     for each, step in zip(axes, shown, strict=True):

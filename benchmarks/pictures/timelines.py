@@ -1,7 +1,7 @@
-"""Timelines of the Hopper rungs: a row for each stage of the ring, each consumer's products, and the stores.
+"""Timelines of the Hopper rungs: one row for each stage of the ring, each consumer's products, and the stores.
 
-Recorded in the emulator (`trace`), given lengths by a model (`replay`). A row of the ring shows a k-tile on its way
-(pale), lying in its stage (between), and being multiplied (full colour); the colour is the output tile's.
+Recorded in the emulator (`trace`), with durations from a model (`replay`). A row of the ring shows a k-tile in flight
+(pale), waiting in its stage (between), and being multiplied (full colour). The colour is the output tile's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .trace import record
 
 @dataclass(frozen=True)
 class Run:
-    """What is recorded for one timeline.
+    """The recording of one timeline.
 
     Attributes:
         rung: its number.
@@ -27,7 +27,7 @@ class Run:
         sms: multiprocessors of the emulated machine; the first CTA is drawn.
         tiles: output tiles of the first CTA.
         players: consumers that have output tiles of their own (ping-pong), else 1.
-        blocks: whether each consumer's blocks of 64 rows are drawn apart.
+        blocks: whether each consumer's blocks of 64 rows are drawn separately.
     """
 
     rung: int
@@ -53,7 +53,7 @@ RUNS: dict[str, tuple[Run, ...]] = {
 
 
 def replayed(run: Run) -> Replay:
-    """The run, recorded and replayed. Its numbers do not matter, so the operands are zeros."""
+    """The run, recorded and replayed, with operands of zeros, because values do not matter."""
     import ml_dtypes
     import numpy as np
 
@@ -119,7 +119,7 @@ def _by_actor(lanes: list[tuple[Hashable, ...]]) -> list[list[tuple[Hashable, ..
 
 
 def _bars(run: Run, replay: Replay, lanes: list[tuple[Hashable, ...]], consumer: int) -> list[tuple[float, float, str]]:
-    """Spans of some lanes of one consumer, neighbours joined, in the colours of the output tiles they belong to."""
+    """Spans of some lanes of one consumer, adjacent ones joined, in the colours of their output tiles."""
     spans: list[Span] = sorted((span for span in replay.spans if span.lane in lanes), key=lambda span: span.start)
     bars: list[tuple[float, float, str]] = []
     for number, span in enumerate(spans):

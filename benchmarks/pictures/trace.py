@@ -1,7 +1,7 @@
-"""What each warpgroup of an emulated kernel did, in order: waits, arrivals, copies, products, stores.
+"""Record what each warpgroup of an emulated kernel did, in order: waits, arrivals, copies, products, stores.
 
-The emulator has no clock. What it has is the order of each warpgroup's own events and who waited for whom, and that is
-recorded here, off the run itself, by an observer of its events. `replay` gives these events lengths.
+The emulator has no clock. It does have the order of each warpgroup's events, and which event ended each wait; an
+observer records them during the run. `replay` gives these events durations.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from warploom.lang import Kernel
 from warploom.runtime.machine import H200
 
 WARPS = 4
-"""Of a warpgroup."""
+"""Threads of a warpgroup."""
 
 
 @dataclass(frozen=True, order=True)
 class Actor:
-    """A warpgroup: number of its CTA in the grid, number in the CTA."""
+    """A warpgroup: index of its CTA in the grid, index in the CTA."""
 
     cta: int
     warpgroup: int
@@ -35,12 +35,12 @@ class Actor:
 
 @dataclass(frozen=True)
 class Action:
-    """One thing that an actor did.
+    """One action of an actor.
 
     Attributes:
         what: "wait" and "arrive" (key: a phase of a barrier), "copy", "multiply" (key: the operation), "commit",
             "drain", "store", "hand over", "settle" (bulk stores), "write" and "read" (by its threads).
-        amount: clocks' worth of a multiply in FLOP; bytes; how many groups may stay in flight.
+        amount: FLOP of a multiply; bytes; how many groups may stay in flight.
         detail: a multiply's accumulator; the memory written to.
     """
 
@@ -52,7 +52,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of an mbarrier: number of its CTA, offset in shared memory, number of the phase."""
+    """A phase of an mbarrier: index of its CTA, offset in shared memory, number of the phase."""
 
     cta: int
     offset: int
@@ -64,9 +64,9 @@ class Trace:
     """A recorded run.
 
     Attributes:
-        actions: of each actor, in order.
-        signals: what a copy signals when it is done: phases of barriers, one for each signal.
-        needed: how many signals and arrivals each phase had.
+        actions: each actor's actions, in order.
+        signals: what a copy signals when it is complete: phases of barriers, one for each signal.
+        needed: the number of signals and arrivals of each phase.
     """
 
     actions: dict[Actor, list[Action]] = field(default_factory=lambda: defaultdict(list))
@@ -97,7 +97,7 @@ class Recorder(Observer):
         return x + wide * (y + high * z)
 
     def _groups(self, frame: Frame, first_only: bool = True) -> list[Actor]:
-        """The warpgroups of a frame; with `first_only` those whose first warp is in it, so that each counts once."""
+        """The warpgroups of a frame; with `first_only`, those whose first warp is in it, so that each counts once."""
         begin, end = frame.first_warp, frame.first_warp + frame.warps
         return [
             Actor(self._cta(frame.cta), group)
@@ -182,7 +182,7 @@ class Recorder(Observer):
 
 
 def record(kernel: Kernel, *arrays: Any, sms: int = 1, schedule: str = "eager") -> Trace:
-    """Emulate a kernel on a machine of so many multiprocessors and record it."""
+    """Emulate a kernel on a machine with this many multiprocessors, and record it."""
     seen: list[Recorder] = []
 
     def watch(machine: Machine) -> Recorder:

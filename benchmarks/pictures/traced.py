@@ -1,7 +1,7 @@
-"""Timelines from `kernel.trace`: what each engine and each role does, on the package's clock (`warploom.timing`).
+"""Timelines from `kernel.trace`: what each engine and each role does, by the timing model (`warploom.timing`).
 
-Other than `timelines`, whose machine has round numbers, these are the times that `warploom trace` shows: an H200's. A
-kernel for sm_100 is replayed as if an H200 had its matrix unit and tensor memory, and every picture says so.
+Unlike `timelines`, whose machine has round numbers, these are the times that `warploom trace` shows: an H200's. Kernels
+for sm_100 are replayed as if an H200 had their matrix unit and tensor memory, and every picture says so.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def traced(kernel: Kernel, *arrays: Any, **numbers: Any) -> Timeline:
 
 
 def events(timeline: Timeline, kind: str, cta: int = 0, warp: int | None = None) -> list[Event]:
-    """Those of a CTA, of a kind, perhaps of a warp, by their starts."""
+    """The events of a CTA and a kind, optionally of one warp, by their starts."""
     return [event for event in timeline.of_kind(kind) if event.cta == cta and warp in (None, event.warp)]
 
 
 def joined(bars: Sequence[Bar], gap: float = 12.0) -> list[Bar]:
-    """Neighbours of one colour as one bar."""
+    """Adjacent spans of one colour as one bar."""
     found: list[Bar] = []
     for start, length, colour in sorted(bars):
         if found and found[-1][2] == colour and start - (found[-1][0] + found[-1][1]) < gap:
@@ -53,13 +53,13 @@ def joined(bars: Sequence[Bar], gap: float = 12.0) -> list[Bar]:
 
 
 def products(timeline: Timeline, colour: Callable[[int], str], cta: int = 0) -> Row:
-    """The tensor core; `colour` of the n-th product."""
+    """The tensor core; `colour` maps the index of a product to its colour."""
     found = events(timeline, MATRIX, cta)
     return "tensor core", joined([(e.busy[0], e.busy[1] - e.busy[0], colour(n)) for n, e in enumerate(found)])
 
 
 def copies(timeline: Timeline, colour: Callable[[int, int], str], barrier: str = "full", cta: int = 0) -> list[Row]:
-    """A row for each stage: bytes on their way; `colour` of (number of the filling, stage)."""
+    """A row for each stage: bytes in flight; `colour` of (number of the filling, stage)."""
     found: dict[tuple[int, int], list[Event]] = {}
     for event in events(timeline, COPY, cta):
         if event.barrier == barrier:
@@ -77,7 +77,7 @@ def copies(timeline: Timeline, colour: Callable[[int, int], str], barrier: str =
 
 
 def between(timeline: Timeline, warp: int, barrier: str, cta: int = 0) -> list[tuple[float, float]]:
-    """What a warp does after each of its waits for a barrier, until the next one: (start, end)."""
+    """A warp's activity after each of its waits for a barrier, until the next one: (start, end)."""
     waits = [event for event in events(timeline, WAIT, cta, warp=warp) if event.barrier == barrier]
     last = max(event.end for event in events(timeline, RUN, cta, warp=warp))
     ends = [event.start for event in waits[1:]] + [last]
@@ -90,7 +90,7 @@ def releases(timeline: Timeline, barrier: str, warp: int, cta: int = 0) -> list[
 
 
 def draw(panels: Sequence[Panel], unit: str) -> str:
-    """Panels above each other on one clock, as SVG."""
+    """Panels above each other on one time axis, as SVG."""
     drawn, axes = figure(7.6, 0.23 * sum(len(p.rows) for p in panels) + 0.52 * len(panels), len(panels), 1,
                          squeeze=False, gridspec_kw={"height_ratios": [len(p.rows) + 1 for p in panels]})  # fmt: skip
     longest = max(panel.end - panel.begin for panel in panels)

@@ -1,1 +1,1 @@
-"""Bugs planted by rule into texts of other compilers, and whether `warploom check` calls them errors."""
+"""Bugs planted by rule into the PTX of other compilers, and whether `warploom check` reports them as errors."""

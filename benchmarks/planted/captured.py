@@ -1,8 +1,8 @@
 """Bugs planted in launches that a program made on the mock runtime (`tests/outside/captured.py --keep FOLDER`).
 
-What is right is what the text leaves in memory as it is, under the same schedule; other bytes are a wrong result, but
-where the text as it is leaves others than under the first schedule: the order of its atomics decides then.
-Errors that the text has of itself do not count.
+The expected result is the memory that the unchanged text leaves under the same schedule. Different bytes are a wrong
+result, unless the unchanged text itself leaves other bytes than under the first schedule: its atomics then determine
+the order. Errors of the unchanged text do not count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EXPLORE = "explore"
 
 @dataclass(frozen=True)
 class CapturedText:
-    """As `texts.Text`: one launch. path: its folder; source: what its program is called."""
+    """Like `texts.Text`, for one launch. path: its folder; source: the name of its program."""
 
     source: str
     name: str
@@ -49,7 +49,7 @@ class CapturedText:
         return asm.parse(text_of(self.launch.entry, self._paths), name="text.ptx")
 
     def check(self, folder: Path, module: Module, schedule: str = "lazy", max_steps: int = STEPS) -> Checked:
-        """As `warploom check` does it, of a changed text."""
+        """Run a changed text like `warploom check`."""
         checked = Checked(self.launch.entry, "emulated")
         for pair in EXPLORED if schedule == EXPLORE else [(schedule, 0)]:
             report, checked.findings = self._run(module, *pair, max_steps)
@@ -76,14 +76,14 @@ class CapturedText:
 
     @cache  # noqa: B019 - a few texts, each for a whole run
     def _itself(self, schedule: str, seed: int) -> tuple[frozenset[str], bytes]:
-        """The rules of the errors of the text as it is, and what it leaves in memory."""
+        """The rules of the unchanged text's errors, and the memory that it leaves."""
         report, findings = self._run(self.module, schedule, seed, STEPS)
         assert report is not None, f"{self.name} does not end by itself"
         return frozenset(one.rule for one in findings if one.severity == "error"), _memory(report)
 
 
 def launches_of(folder: Path) -> Iterator[CapturedText]:
-    """The launches that a program's folder has, each kernel's first."""
+    """The launches in a program's folder, the first of each kernel."""
     seen: set[str] = set()
     for path in sorted(folder.glob("L[0-9]*")):
         entry = Launch.read(path).entry

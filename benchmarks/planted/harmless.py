@@ -1,6 +1,6 @@
-"""Planted changes that leave a text as right as before, and the edge that makes them so.
+"""Planted changes that leave a text as correct as before, and the edge that makes them so.
 
-A change counts as harmless only where `check` finds no error and it stands here.
+A change counts as harmless only if `check` finds no error and it is listed here.
 """
 
 from __future__ import annotations
@@ -139,19 +139,19 @@ HARMLESS: tuple[tuple[str, str, str, str], ...] = (
 
 @cache
 def beside(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
-    """What `harmless.toml` in a folder of other texts says: tables [[harmless]] with text, kind, site and why."""
+    """The contents of `harmless.toml` in a folder of other texts: tables [[harmless]] with text, kind, site and why."""
     file = folder / "harmless.toml"
     tables = tomllib.loads(file.read_text())["harmless"] if file.is_file() else []
     return tuple((one["text"], one["kind"], one["site"], one["why"]) for one in tables)
 
 
 def reason(text: str, mutant: Mutant, folder: Path) -> str:
-    """Why a change of a text in a folder is harmless; "" where that is not known."""
+    """Why a change of a text in a folder is harmless; "" if that is not known."""
     return known(text, mutant.kind, mutant.site, folder)
 
 
 def known(text: str, kind: str, site: str, folder: Path) -> str:
-    """As `reason`, of a change by its names."""
+    """`reason`, for a change given by its names."""
     for of_text, of_kind, at, why in (*HARMLESS, *beside(folder)):
         if fnmatch(text, of_text) and fnmatch(kind, of_kind) and fnmatch(site, at):
             return why

@@ -1,7 +1,7 @@
-"""What can be wrong with a compiler's text: the mutations of the zoo, and those of code that people write in CUDA.
+"""Rules for planting bugs in a compiler's PTX: the mutations of the zoo, and mistakes that people make in CUDA code.
 
 All are bugs of synchronisation or memory: a barrier with another count, a membermask without some lanes, a flag without
-its order, an index that goes one element too far, an atomic that became a load and a store.
+its order, an index one element too far, an atomic replaced by a load and a store.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _with(instruction: Instruction, at: int, operand: Operand) -> Instruction:
 
 
 def _comparison(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """A bound that is off by one: < in place of <=, and the like."""
+    """An off-by-one bound: < instead of <=, and so on."""
     words = instruction.opcode.split(".")
     words[1] = _STRICT[words[1]]
     return [(replace(instruction, opcode=".".join(words)),)]
@@ -58,7 +58,7 @@ def _without_lanes(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _other_count(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """A named barrier that a warp more or a warp less takes part in."""
+    """A named barrier that expects one warp more or less."""
     if len(instruction.operands) < 2 or not isinstance(instruction.operands[1], Integer):
         return []
     count = instruction.operands[1].value
@@ -73,7 +73,7 @@ def _other_barrier(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _relaxed(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """A flag that publishes nothing, or takes nothing."""
+    """A flag that neither releases nor acquires."""
     words = ["relaxed" if word in ("acquire", "release", "acq_rel") else word for word in instruction.opcode.split(".")]
     return [(replace(instruction, opcode=".".join(words)),)]
 
@@ -117,12 +117,12 @@ def _accesses(instruction: Instruction) -> bool:
 
 
 def trapped(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """A trap in its place, to see whether the run comes there."""
+    """A trap instead of the instruction, to see whether the run reaches it."""
     return [(replace(instruction, opcode="trap", operands=()),)]
 
 
 def trapped_at_guard(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """A trap in front of it, where its guard does not hold."""
+    """A trap before the instruction, executed if its guard is false."""
     guard = instruction.guard
     if guard is None:
         return trapped(instruction, facts)
@@ -131,7 +131,7 @@ def trapped_at_guard(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def trapped_at_bound(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """A trap in front of a comparison where both sides are equal, which is where a bound that is off by one shows."""
+    """A trap before a comparison if both sides are equal, which is where an off-by-one bound matters."""
     equal, words = Register("%equal"), instruction.opcode.split(".")
     compare = replace(instruction, opcode=f"setp.eq.{words[-1]}", operands=(equal, *instruction.operands[1:3]))
     trap = Instruction("trap", (), Guard(equal.name), instruction.location)
@@ -139,7 +139,7 @@ def trapped_at_bound(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _in_two_steps(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """An atomic addition that became a load, an addition and a store."""
+    """An atomic addition replaced by a load, an addition and a store."""
     words = instruction.opcode.split(".")
     at = 0 if words[0] == "red" else 1
     if (
@@ -177,4 +177,4 @@ MORE = (
     Mutation("atomic-in-two-steps", _starts("atom.", "red."), _in_two_steps),
 )
 RULES = (*MUTATIONS, *MORE)
-"""All rules by which bugs of one instruction are planted; `zoo.mutations.ORDERS` has those of order."""
+"""All rules for bugs of one instruction; `zoo.mutations.ORDERS` has those of order."""

@@ -1,7 +1,7 @@
-"""Slips that the other rules do not have: an index that jumps, a guard that is gone, a thread that leaves or goes round
-a barrier, the barrier next to the right one, coordinates exchanged, a store for an atomic.
+"""Further rules: an index that jumps, a missing guard, a thread that leaves or skips a barrier, an adjacent barrier,
+exchanged coordinates, a store instead of an atomic.
 
-Each is a bug of synchronisation or memory in the text that results; what the kernel computes may be wrong, too.
+Each is a bug of synchronisation or memory in the resulting text; the kernel's values may be wrong as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..zoo.mutations import Facts, Mutation, Rewrite
 
 MEMORY = ("ld", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "mbarrier")
 MBARRIER = 8
-"""Bytes of an mbarrier: the next one of an array is so far away."""
+"""Bytes of an mbarrier, the distance to the next one of an array."""
 
 
 def _starts(*prefixes: str) -> Callable[[Instruction], bool]:
@@ -60,7 +60,7 @@ def _other_way(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _for_lane_0(then: str) -> Callable[[Instruction, Facts], list[Rewrite]]:
-    """In front of an instruction the first lane of each warp leaves, or goes round it."""
+    """Before an instruction, the first lane of each warp exits or skips it."""
 
     def change(instruction: Instruction, facts: Facts) -> list[Rewrite]:
         if instruction.guard is not None:
@@ -83,7 +83,7 @@ def _for_lane_0(then: str) -> Callable[[Instruction, Facts], list[Rewrite]]:
 
 
 def _misaligned(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """An address two bytes on, where more than two bytes are accessed at once."""
+    """An address two bytes further, if more than two bytes are accessed at once."""
     words = instruction.opcode.split(".")
     wide = any(word in ("v2", "v4", "b32", "u32", "f32", "s32", "b64", "u64", "f64") for word in words)
     at = next((at for at, one in enumerate(instruction.operands) if isinstance(one, Address)), -1)
@@ -96,13 +96,13 @@ def _next_barrier(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _other_signal(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """A copy that signals the barrier next to the one that is waited for."""
+    """A copy that signals the barrier next to the right one."""
     at = max((at for at, one in enumerate(instruction.operands) if isinstance(one, Address)), default=-1)
     return [_moved(instruction, at, MBARRIER)] if at > 0 else []
 
 
 def _other_stride(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """A row, stage or element is half or twice as wide as it should be."""
+    """A row, stage or element of half or twice the width."""
     at = len(instruction.operands) - (1 if instruction.opcode.startswith(("shl", "mul")) else 2)
     factor = instruction.operands[at]
     if not isinstance(factor, Integer) or factor.value < 2 or factor.value > 1 << 20:
@@ -113,7 +113,7 @@ def _other_stride(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _no_swizzle(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """A chunk is not exchanged: the XOR of an address is left out."""
+    """The swizzle is missing: the XOR of an address is omitted."""
     if any(isinstance(one, Integer) for one in instruction.operands[1:]):
         return []  # of two registers; with a constant it may be a phase or a negation
     words = instruction.opcode.split(".")
@@ -133,7 +133,7 @@ def _exchanged(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _transposed(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """ldmatrix or stmatrix with .trans where it had none, or without where it had it."""
+    """ldmatrix or stmatrix with .trans added or removed."""
     words = instruction.opcode.split(".")
     if "trans" in words:
         words.remove("trans")
@@ -160,7 +160,7 @@ def _other_space(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _stored(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """A reduction in memory that became a store of the operand."""
+    """A reduction in memory replaced by a store of the operand."""
     words = instruction.opcode.split(".")
     space = next((word for word in words if word in ("global", "shared")), "")
     kind = words[-1]
@@ -172,7 +172,7 @@ def _stored(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _other_lane(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """A shuffle from twice as far away."""
+    """A shuffle from twice the distance."""
     step = instruction.operands[2]
     if not isinstance(step, Integer) or not 0 < step.value <= 16:
         return []

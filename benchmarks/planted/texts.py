@@ -1,4 +1,4 @@
-"""The texts that bugs are planted in, with the launches under which they run and what they must compute."""
+"""The texts in which bugs are planted, with their launches and expected results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warploom.testing import Checked, check_text
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHES = Path(__file__).parent / "launches"
 OURS = (ROOT / "tests" / "foreign" / "nvcc", ROOT / "tests" / "foreign" / "triton")
-"""Texts of kernels of our own: the descriptions of nvcc's are in `launches`, those of Triton's beside them."""
+"""Texts of our own kernels; launch descriptions for nvcc are in `launches`, those for Triton next to the texts."""
 BLACKWELL = ROOT / "tests" / "foreign" / "blackwell" / "current"
 """Texts of Triton and Gluon for sm_100a."""
 
@@ -25,8 +25,8 @@ class Text:
     """A kernel of a text and its launch description.
 
     Attributes:
-        source: who wrote it: "nvcc", "triton", or the name of a folder.
-        name: the text's and, where it has several kernels, the kernel's.
+        source: the origin: "nvcc", "triton", or the name of a folder.
+        name: the text's name and, if it has several kernels, the kernel's.
     """
 
     source: str
@@ -36,7 +36,7 @@ class Text:
 
     @cached_property
     def module(self) -> Module:
-        """The kernel alone, with what all kernels share."""
+        """The kernel alone, with the module-level declarations."""
         module = asm.parse(self.path.read_text(), name=self.path.name)
         entry = launch_file.read(self.launch).entry
         kept = [
@@ -47,14 +47,14 @@ class Text:
         return replace(module, items=tuple(kept))
 
     def check(self, folder: Path, module: Module, **options: object) -> Checked:
-        """As `warploom check` does it, of a changed text that is written to the folder."""
+        """Run a changed text, written to the folder, like `warploom check`."""
         text = folder / f"{self.path.stem}.ptx"
         text.write_text(module.to_text())
         return check_text(text, launch=self.launch, **options)
 
 
 def texts(folders: Sequence[Path] = ()) -> Iterator[Text]:
-    """Ours, and those with launch descriptions beside them in more folders."""
+    """Our texts, and those with launch descriptions next to them in further folders."""
     for launch in sorted(LAUNCHES.glob("*.launch.toml")):
         stem = launch.name.removesuffix(".launch.toml")
         yield Text("nvcc", stem, OURS[0] / f"{stem.partition('.')[0]}.ptx", launch)
@@ -63,7 +63,7 @@ def texts(folders: Sequence[Path] = ()) -> Iterator[Text]:
 
 
 def texts_of(folder: Path) -> Iterator[Text]:
-    """Those with launch descriptions beside them."""
+    """Texts with launch descriptions next to them."""
     source = "blackwell" if folder == BLACKWELL else folder.name
     for launch in sorted(folder.glob("*.launch.toml")):
         yield Text(source, launch.name.removesuffix(".launch.toml"), launch_file.text_of(launch), launch)

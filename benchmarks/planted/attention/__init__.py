@@ -1,1 +1,1 @@
-"""Bugs planted by hand in the source text of the attention kernels, as `benchmarks.planted_attention` judges them."""
+"""Bugs planted by hand in the source text of the attention kernels, judged by `benchmarks.planted_attention`."""

@@ -1,5 +1,5 @@
-"""One planted bug, and how it gets into kernels that are imported already: their functions get the code of a changed
-text, in a process of its own."""
+"""A planted bug, and how kernels that are already imported get it: in a separate process, their functions get the code
+of a changed text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PLACES = {
 
 @dataclass(frozen=True)
 class Edit:
-    """A text that stands once in a module, and what stands there instead."""
+    """A text that occurs once in a module, and its replacement."""
 
     place: str
     right: str
@@ -52,11 +52,11 @@ class Edit:
 
 @dataclass(frozen=True)
 class Bug:
-    """What is wrong, by a few words; the cases that come to it; and the edits.
+    """A bug: a short description, the cases that reach it, and the edits.
 
     Attributes:
-        of: which kernels, a name of `FAMILIES`.
-        order: whether it is a fault of synchronisation, which is looked for under all schedules.
+        of: the kernels, a name in `FAMILIES`.
+        order: true for a synchronisation bug, which is searched for under all schedules.
     """
 
     of: str
@@ -67,7 +67,7 @@ class Bug:
 
 
 def bugs() -> list[Bug]:
-    """All of them, in the order of the files."""
+    """All bugs, in the order of the files."""
     found = []
     for of in FAMILIES:
         for one in tomllib.loads((Path(__file__).parent / f"{of}.toml").read_text())["bug"]:
@@ -99,7 +99,7 @@ def module_of(place: str) -> ModuleType:
 
 
 def replace_code(module: ModuleType, text: str) -> None:
-    """Give the functions of a module the code that they have in another text of it."""
+    """Give the functions of a module the code of another text of it."""
     other = ModuleType(module.__name__)
     other.__dict__.update(__file__=module.__file__, __package__=module.__package__)
     sys.modules[module.__name__], kept = other, module  # dataclasses look their module up
@@ -138,7 +138,7 @@ def functions(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
 
 
 def same(one: CodeType, other: CodeType) -> bool:
-    """Whether two codes do the same, wherever they stand."""
+    """True if two code objects do the same, regardless of line numbers."""
     if one.co_code != other.co_code or one.co_names != other.co_names:
         return False
     pairs = zip(one.co_consts, other.co_consts, strict=False)

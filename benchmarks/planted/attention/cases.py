@@ -1,7 +1,7 @@
-"""Small launches of the attention kernels beside float64, with the tests' own tolerances and helpers.
+"""Small launches of the attention kernels, compared with float64, with the tolerances and helpers of the tests.
 
-A case gives what was found of a run: (rules of errors, rules of milder findings, whether values are wrong). Lengths are
-ragged and multiprocessors few, so that every CTA has several blocks and every ring turns over.
+A case returns the findings of a run: (rules of errors, rules of other findings, True if values are wrong). Lengths are
+ragged and multiprocessors few, so that every CTA has several blocks and every ring wraps around.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ CAUSAL = replace(NARROW, above=True)
 WINDOW = replace(CAUSAL, below=True)
 ONE = replace(SMALL, consumers=1)
 TURNING = BackwardConfig(tile=64, consumers=2, stages=2)
-"""Of gradients, a ring that turns over at once."""
+"""Configuration for gradients whose ring wraps around at once."""
 SINKS = np.array([1.5, -0.5, 200.0, -np.inf], np.float32)
 SLOW = ("score", "both", "listed", "whole", "late", "functions", "varlen causal")
-"""Cases that only bugs which name them go through."""
+"""Cases that run only for bugs that name them."""
 STEPS = 2_000_000
-"""Warp instructions that a launch may take: ten times what the longest one does."""
+"""Most warp instructions of a launch: ten times the longest."""
 TANH = 2e-2
-"""tanh.approx: 2^-11 of the cap."""
+"""Error of tanh.approx: 2^-11 of the cap."""
 
 
 def judged(reports: Iterable[Any], right: bool) -> Found:
@@ -65,7 +65,7 @@ def forward(
 
 
 def called(schedule: str, compute: Callable[[], bool]) -> Found:
-    """A call of the library, checked: `compute` says whether its values are right."""
+    """A checked call of the library; `compute` returns True if its values are right."""
     reports: list[Any] = []
     raising = Report.raise_on_findings
 
@@ -87,7 +87,7 @@ def called(schedule: str, compute: Callable[[], bool]) -> Found:
 
 
 class Kept:
-    """Memory of the library that launches leave as it was, the same for all of them, as on a GPU."""
+    """Workspaces that launches leave unchanged, shared by all of them, as on a GPU."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, Any] = {}
@@ -98,7 +98,7 @@ class Kept:
         return self.arrays[name]
 
     def cleared(self) -> bool:
-        """Whether all counters are 0."""
+        """True if all counters are 0."""
         return not any(array.host.any() for name, array in self.arrays.items() if name != "decode")
 
 
@@ -135,7 +135,7 @@ def varlen(causal: bool) -> bool:
 
 
 def functions(kind: str) -> bool:
-    """Functions of scores and masks, and a block mask, beside float64."""
+    """Functions of scores and masks, and a block mask, compared with float64."""
     import torch
     from torch.nn.attention.flex_attention import create_block_mask
 
@@ -222,7 +222,7 @@ def gradients_varlen(schedule: str, of: Attention, edges: Any) -> Found:
 
 
 def gradients_of_functions() -> bool:
-    """Gradients through a function of scores and one of masks, by the library, beside float64 autograd."""
+    """Gradients through a function of scores and one of masks, by the library, compared with float64 autograd."""
     import torch
 
     slopes = torch.tensor([0.5, 2.0])
@@ -345,7 +345,7 @@ def _cases(family: str) -> dict[str, Case]:
 
 
 def case_of(family: str, name: str) -> Case:
-    """A case by its name; made in the process that runs it."""
+    """A case by its name, made in the process that runs it."""
     return _cases(family)[name]
 
 
@@ -355,7 +355,7 @@ def names_of(family: str) -> list[str]:
 
 
 def outcome(family: str, name: str, schedule: str) -> Found:
-    """Run a case; what stops it is an error, too."""
+    """Run a case; an exception counts as an error."""
     try:
         return case_of(family, name)(schedule)
     except WarploomError as error:
