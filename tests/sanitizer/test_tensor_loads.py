@@ -75,8 +75,19 @@ def test_a_load_that_is_never_waited_for_is_a_warning_and_in_strict_mode_an_erro
     assert "freed-columns-in-use" in {finding.rule for finding in report.findings if finding.severity == "error"}
 
 
-def test_columns_freed_under_a_load_that_nobody_has_read_are_an_error() -> None:
-    assert severities(Blackwell(READY + multiply() + DONE + LOAD + FREE))["freed-columns-in-use"] == "error"
+@pytest.mark.parametrize(("later", "severity"), [(USE, "error"), (WAIT_LOAD, "error"), ("", "warning")],
+                         ids=["read", "waited for", "never read"])  # fmt: skip
+def test_columns_freed_under_a_load_are_an_error_if_what_it_gives_is_used_later(later: str, severity: str) -> None:
+    """CuTe DSL's attention has warps whose rows are all beyond the last query: they load S and use none of it."""
+    found = severities(Blackwell(READY + multiply() + DONE + LOAD + FREE + later))
+    assert found["freed-columns-in-use"] == severity
+
+
+@pytest.mark.parametrize(("between", "severity"), [("", "error"), (LOAD, "warning")], ids=["read", "loaded again"])
+def test_a_load_that_another_one_replaces_before_anybody_reads_it_does_no_harm(between: str, severity: str) -> None:
+    """The product overwrites what the first load may still be reading."""
+    body = PRODUCT + LOAD + AGAIN + between + KEEP + WAIT_LOAD + FREE
+    assert severities(Blackwell(body))["tensor-memory-overwritten"] == severity
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,8 @@ class MatrixRegisters(Observer):
             for owned, flights in mine.owned.items():
                 if not owned.isdisjoint(every):
                     self._touched_early(frame, flight.code, flight.warp, flights[-1])
+                    for one in flights if owned <= every else ():
+                        one.replaced = one.replaced or one.used < 0
                     flights[:-1] = [one for one in flights[:-1] if one.used < 0]
             mine.owned.setdefault(every, []).append(flight)
             return

@@ -384,7 +384,8 @@ class SharedMemory(Observer):
             where = np.arange(granules.start, granules.stop) if isinstance(granules, slice) else granules
             if self._storing.changes_nothing(np.broadcast_to(where, hits.shape)[hits], shadow.granule):
                 missing = "same value"
-        conflict = Conflict(state, shadow.region, earlier, now, missing, view.parts.get(earlier.me, ()))
+        parts, near = view.parts.get(earlier.me, ()), view.near[earlier.me]
+        conflict = Conflict(state, shadow.region, earlier, now, missing, parts, near)
         rule, severity, clause = classify(conflict, self.context)
         codes = (now.code, earlier.code)
         if self.context.findings.seen(rule, codes, severity):

@@ -25,8 +25,11 @@ from ..shadow.shadow import distinct
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.finding import Finding
     from ...emulator.machine.frame import Frame, Issuer
     from ...emulator.machine.machine import Cta
+    from ...emulator.machine.operation import Operation
+    from ...errors import EmulationError
     from ..context import Context
     from ..happens_before.state import ClusterState
 
@@ -81,6 +84,8 @@ class TensorCells(Observer):
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self._unread: dict[Flight, set[tuple[str, tuple[Operation, ...]]]] = {}
+        """Loads that were too late for someone while nobody had read their registers: what was said of them."""
 
     # -- operations ------------------------------------------------------------------------------------------------
 
@@ -205,7 +210,7 @@ class TensorCells(Observer):
         if how == UNLISTED:
             rule = "tensor-memory-order"
         codes = (now.code, earlier.code)
-        works = how == UNLISTED or (how == USED and not self.context.strict)
+        works = how == UNLISTED or (not self.context.strict and (how == USED or self._is_unread(earlier, rule, codes)))
         severity = WARNING if works else ERROR
         if self.context.findings.seen(rule, codes, severity):
             return
@@ -232,6 +237,31 @@ class TensorCells(Observer):
             (now.code,), now.cta, now.warp, sides=(side(now, place),), address=place,
         )  # fmt: skip
 
+    # -- loads whose registers nobody reads ------------------------------------------------------------------------
+
+    def _is_unread(self, earlier: Access, rule: str, codes: tuple[Operation, ...]) -> bool:
+        """Whether nobody has read what a load gives, or waited for it. If that remains so, the load does no harm."""
+        flight = earlier.flight
+        assert flight is not None
+        known = self.context.state(flight.cta).clocks[flight.me].known
+        if kind_of(flight) != LOAD or flight.used >= 0 or flight.done & known:
+            return False
+        self._unread.setdefault(flight, set()).add((rule, codes))
+        return True
+
+    def _is_read(self, flight: Flight) -> None:
+        for rule, codes in self._unread.pop(flight, ()) if not flight.replaced else ():
+            self.context.findings.raise_to_error(rule, codes)
+
+    def stopped(self, error: EmulationError) -> None:
+        for flight in list(self._unread):
+            self._is_read(flight)
+
+    def report(self) -> list[Finding]:
+        for flight in [one for one in self._unread if one.used >= 0]:
+            self._is_read(flight)
+        return []
+
     # -- fences ----------------------------------------------------------------------------------------------------
 
     def fenced(self, frame: Frame, places: object) -> None:
@@ -250,6 +280,9 @@ class TensorCells(Observer):
         if wait.what is not None:
             state = self.context.state(frame.cta)
             state.notes(Notes).taken_up.difference_update(clock.me for clock in state.of_frame(frame))
+        for operation, _ in wait.operations:
+            for flight in flights_of(operation):
+                self._is_read(flight)
 
     def _check_fences(self, state: ClusterState, earlier: Access, now: Access) -> None:
         """According to the ISA, each side of a hand-over between threads also needs a tcgen05 fence."""
@@ -293,9 +326,11 @@ class TensorCells(Observer):
             access = state.accesses[number]
             codes = (by.operation, access.code)
             assert access.flight is not None
-            works = _is_used(access.flight, view) and not self.context.strict
-            severity = WARNING if works else None
-            if access.bit & clock.known or self.context.findings.seen("freed-columns-in-use", codes, severity):
+            if access.bit & clock.known:
+                continue
+            works = _is_used(access.flight, view) or self._is_unread(access, "freed-columns-in-use", codes)
+            severity = WARNING if works and not self.context.strict else None
+            if self.context.findings.seen("freed-columns-in-use", codes, severity):
                 continue
             self.context.findings.add(
                 "freed-columns-in-use",

@@ -33,6 +33,7 @@ class Flight:
         waiting: for a warp's operation, the lanes that take part in it and have not waited for it.
         landed: for a warp's operation, the warp's epoch when a lane has waited for its part.
         used: the warp's epoch when it first read a register that the operation loads, or -1.
+        replaced: True if another load took the same registers before that.
     """
 
     read: int
@@ -47,6 +48,7 @@ class Flight:
     waiting: int = 0
     landed: int = 0
     used: int = -1
+    replaced: bool = False
 
     @property
     def all(self) -> int:

@@ -8,6 +8,7 @@ instead, "its reads are complete" and "it is complete". A warp's clock has these
     q   likewise for global memory (a fence may name one of the two spaces)
     weak    what would be ordered if scopes and lanes of a warp did not matter; it never permits anything, but shows
             which edge is missing
+    near    the part of p that signals and waits without a scope carry between CTAs; permits nothing either
 
 They are the rows of one array, so that a join is one operation. For asynchronous operations, `known` corresponds to c
 and `carried` to p, for those of the generic side (cp.async).
@@ -38,8 +39,8 @@ LANES = 32
 Front: TypeAlias = np.ndarray
 """An epoch for each warp; int32."""
 Fronts: TypeAlias = np.ndarray
-"""The four fronts, (4, warps)."""
-C, P, Q, WEAK = range(4)
+"""The five fronts, (5, warps)."""
+C, P, Q, WEAK, NEAR = range(5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +140,7 @@ class Released(HasFronts):
 
     @classmethod
     def nothing(cls, warps: int) -> Released:
-        return cls(np.zeros((4, warps), np.int32))
+        return cls(np.zeros((5, warps), np.int32))
 
     def add(self, other: Released) -> None:
         self.fronts = np.maximum(self.fronts, other.fronts)
@@ -171,11 +172,13 @@ class Released(HasFronts):
         """What another cluster learns of this one; `lanes_apart` handles lanes of a warp in global memory."""
         return Reach(self.weak, self.q, self.known)
 
-    def only_operations(self) -> Released:
+    def only_operations(self, unscoped: bool = False) -> Released:
         """What remains if scope or semantics do not cover memory accesses: completed asynchronous operations."""
         fronts = np.zeros_like(self.fronts)
         fronts[WEAK] = self.weak
-        return Released(fronts, self.known, self.carried)
+        if unscoped:
+            fronts[NEAR] = np.maximum(self.p, self.fronts[NEAR])
+        return Released(fronts, self.known)
 
     def relaxed(self) -> Released:
         """What a relaxed arrival on a barrier of its own CTA carries: operations, and no hint of anything else."""
@@ -207,7 +210,7 @@ class WarpClock(HasFronts):
 
     def __init__(self, me: int, warps: int) -> None:
         self.me = me
-        self.fronts = np.zeros((4, warps), np.int32)
+        self.fronts = np.zeros((5, warps), np.int32)
         self.epoch = 1
         self.fronts[C, me] = self.fronts[WEAK, me] = 1
         self.far = NOBODY

@@ -28,7 +28,7 @@ from .access import BARRIER, COPY, Flight, flights_of, writing_proxy
 from .clocks import Front, Released, WarpClock
 from .lanes_behind import LanesBehind
 from .scopes import LEVELS
-from .signals import narrowed, reaches, signalled
+from .signals import narrowed, reaches, signalled, unscoped
 from .state import BarrierRecord, ClusterState, PhaseRecord, lane_masks, record_of
 from .state import Waited as LastWait
 
@@ -341,7 +341,7 @@ class Order(Observer):
             if barrier.phase > 0:
                 phase.seen = True
                 if code.order.acquires:
-                    told, alive = phase.told(wide), frame.cta.warps[clock.me % state.per_cta].alive
+                    told, alive = phase.told(wide, unscoped(code)), frame.cta.warps[clock.me % state.per_cta].alive
                     behind.waited(clock, mask, alive, (barrier, barrier.phase), code, told)
                     clock.acquire(told)
             key = (barrier.cta, barrier.offset, clock.me)

@@ -16,6 +16,11 @@ def reaches(code: Operation, remote: bool) -> bool:
     return not remote or LEVELS[code.order.scope] >= LEVELS["cluster"]
 
 
+def unscoped(code: Operation) -> bool:
+    """True if a signal or a wait has the scope .cta by default, and does not name it."""
+    return code.order.scope == "cta" and "cta" not in code.instruction.modifiers
+
+
 def behind_fence(clock: WarpClock, code: Operation, remote: bool) -> Released | None:
     """What a relaxed signal publishes: what the last preceding release fence covered, if both scopes suffice (8.8)."""
     if code.order.sem != "relaxed" or not reaches(code, remote):
@@ -27,7 +32,9 @@ def narrowed(released: Released, code: Operation, remote: bool) -> Released:
     """The part of a thread's accesses that a signal carries: none if it is relaxed, or its scope is too narrow."""
     if reaches(code, remote) and code.order.sem != "relaxed":
         return released
-    return released.only_operations() if remote else released.relaxed()
+    if not remote:
+        return released.relaxed()
+    return released.only_operations(unscoped(code) and code.order.sem != "relaxed")
 
 
 def signalled(clock: WarpClock, lanes: int, code: Operation, remote: bool) -> Released:

@@ -52,14 +52,14 @@ class PhaseRecord:
     seen: bool = False
     heard: Sequence[int] = ()
     released: Operation | None = None
-    _told: dict[bool, Released] = field(default_factory=dict)
+    _told: dict[tuple[bool, bool], Released] = field(default_factory=dict)
 
-    def told(self, wide: bool) -> Released:
+    def told(self, wide: bool, unscoped: bool = False) -> Released:
         """What a wait for this complete phase acquires; `wide`: at the scope of the cluster or wider."""
-        found = self._told.get(wide)
+        found = self._told.get((wide, unscoped))
         if found is None:
-            found = self._told[wide] = self.own.copy()
-            found.add(self.others if wide else self.others.only_operations())
+            found = self._told[wide, unscoped] = self.own.copy()
+            found.add(self.others if wide else self.others.only_operations(unscoped))
         return found
 
     def note_arrival(self, state: ClusterState, by: Issuer, clocks: list[tuple[WarpClock, int]]) -> None:

@@ -21,6 +21,7 @@ class View:
     c: list[int]
     p: list[int]
     weak: list[int]
+    near: list[int]
     known: int
     carried: int
     ordered: set[int] = field(default_factory=set)
@@ -45,8 +46,8 @@ class View:
 
     @classmethod
     def of(cls, clock: WarpClock) -> View:
-        c, p, _, weak = clock.fronts.tolist()
-        return cls(c, p, weak, clock.known, clock.carried, parts=clock.parts)
+        c, p, _, weak, near = clock.fronts.tolist()
+        return cls(c, p, weak, near, clock.known, clock.carried, parts=clock.parts)
 
     @classmethod
     def meet(cls, clocks: list[WarpClock]) -> View:
@@ -55,5 +56,5 @@ class View:
         for clock in clocks:
             known &= clock.known
             carried &= clock.carried
-        c, p, _, weak = np.min([clock.fronts for clock in clocks], axis=0).tolist()
-        return cls(c, p, weak, known, carried)
+        c, p, _, weak, near = np.min([clock.fronts for clock in clocks], axis=0).tolist()
+        return cls(c, p, weak, near, known, carried)

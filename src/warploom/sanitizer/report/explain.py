@@ -10,7 +10,9 @@ from ...emulator.diagnosis.phases import history
 from ...emulator.engines.matrix_operands import OperandPlace
 from ...emulator.machine import shared_address as shared
 from ...emulator.machine.mbarrier import mbarriers_of
+from ...isa import effects
 from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access
+from ..happens_before.gaps import COPY_FENCE
 from ..happens_before.lanes_apart import Part
 from ..happens_before.state import ClusterState
 from ..held_lanes import held_between
@@ -31,7 +33,7 @@ Verdict = "tuple[str, str | None, str]"
 class Conflict:
     """Two unordered accesses of the same bytes; `missing` names the edge that is missing between them.
 
-    `parts`: releases by some lanes of the earlier access's warp that the later one has acquired.
+    `parts`: releases by some lanes of the earlier access's warp that the later one has acquired; `near`: see `clocks`.
     """
 
     state: ClusterState
@@ -40,6 +42,7 @@ class Conflict:
     now: Access
     missing: str
     parts: Sequence[Part] = ()
+    near: int = 0
 
 
 def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str]:
@@ -51,6 +54,8 @@ def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str
             None,
             "these bytes are an mbarrier, which only mbarrier instructions may access",
         )
+    if missing == COPY_FENCE and earlier.cta is not now.cta and conflict.state.clocks[earlier.me].carried & earlier.bit:
+        return "hand-off-scope", None, "the copy's CTA has waited for it and fenced, but told the other at .cta scope"
     told = _by_what_is_missing(missing)
     if told is not None:
         return told
@@ -63,9 +68,11 @@ def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str
     if missing == "weak":
         by_one = _spoken_for(conflict, context)
         if earlier.cta is not now.cta and not by_one:
+            read_before = now.writes and not earlier.writes  # the earlier read has its value already
+            as_shipped = _kept_by_a_fence(conflict) and not context.strict
             return (
                 "hand-off-scope",
-                WARNING if now.writes and not earlier.writes else None,  # the earlier read has its value already
+                WARNING if read_before or as_shipped else None,
                 "the two CTAs synchronise in between, but not by a release and an acquire at .cluster scope, "
                 "so the barrier does not order memory accesses between them",
             )
@@ -73,7 +80,7 @@ def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str
         if not lanes and conflict.state.relaxed.get(earlier.me, 0) >= earlier.epoch:
             return (
                 "data-race",
-                None if earlier.writes else WARNING,  # what was read has been read
+                None if earlier.writes and (context.strict or not _allocates(earlier)) else WARNING,
                 "all that orders the two is a relaxed arrival at the barrier of the cluster, which carries no memory "
                 "accesses but those in front of a fence.acq_rel.cluster",
             )
@@ -95,6 +102,24 @@ def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str
             "fence is for the thread that executes it alone",
         )
     return "data-race", None, "nothing orders the two: no barrier, no wait, no release that the other acquires"
+
+
+def _kept_by_a_fence(conflict: Conflict) -> bool:
+    """True if a warp wrote to its own CTA's memory, a fence.proxy.async followed, and then arrivals and waits that name
+    no scope told the tensor core's thread in another CTA.
+
+    By the ISA their scope is .cta. CUTLASS and DeepGEMM ship their pairs so: before the arrival, the fence has made the
+    bytes visible to the async proxy. The bytes of a cp.async may come later (NVIDIA/cutlass#3643, where .cta was
+    written out).
+    """
+    earlier = conflict.earlier
+    own = conflict.state.owners[conflict.region] is earlier.cta and not conflict.now.writes
+    return own and earlier.proxy == GENERIC and conflict.now.proxy == ASYNC and conflict.near >= earlier.epoch
+
+
+def _allocates(earlier: Access) -> bool:
+    """True for the address that tcgen05.alloc writes: it blocks until that is done, and DeepGEMM's pairs rely on it."""
+    return any(isinstance(effect, effects.Makes) for effect in earlier.code.effects) and earlier.proxy == GENERIC
 
 
 def _within_warpgroup(earlier: Access, now: Access) -> bool:

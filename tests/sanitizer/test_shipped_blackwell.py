@@ -1,0 +1,130 @@
+"""What right kernels for Blackwell do although the ISA forbids it: a warning, and in strict mode an error.
+
+What looks like it and would go wrong on a chip is an error in both modes. Not run on hardware.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from tests.sanitizer.misuse_blackwell import cases
+from tests.sanitizer.running import run
+from tests.sanitizer.tensor_pieces import Blackwell
+from warploom.sanitizer import Sanitizer
+from warploom.sanitizer.rules import Example
+
+HANDED = next(case.bad for case in cases() if case.number == "T22" and "tells the other" in case.what)
+"""Each CTA of a pair fills its tile, fences, and tells the one that multiplies by an arrival at .cta scope."""
+FENCE = "fence.proxy.async;\nbar.sync 0;\n"
+
+
+def severity(rule: str, example: Example, strict: bool = False) -> set[str]:
+    found = run(example, watch=partial(Sanitizer, strict=strict)).findings
+    return {one.severity for one in found if one.rule == rule}
+
+
+def handed(arrives: str, waits: str = "", fence: str = FENCE) -> Example:
+    body = HANDED.body.replace(".release.cta.shared::cluster", f"{arrives}.shared::cluster")
+    assert body.count(FENCE) == 1
+    return replace(HANDED, body=body.replace(".acquire.cluster", waits).replace(FENCE, fence))
+
+
+@pytest.mark.parametrize(("strict", "found"), [(False, {"warning"}), (True, {"error"})])
+def test_an_arrival_without_a_scope_may_tell_a_pair_of_what_its_cta_stored_and_fenced(strict: bool, found: set[str]):
+    """As CUTLASS's ClusterBarrier, DeepGEMM's pairs and FlashAttention-4's do."""
+    assert severity("hand-off-scope", handed(""), strict) == found
+
+
+@pytest.mark.parametrize(
+    ("arrives", "waits"), [(".release.cta", ""), ("", ".acquire.cta"), (".release.cta", ".acquire.cta")]
+)
+def test_a_scope_of_one_cta_that_is_written_out_is_an_error(arrives: str, waits: str):
+    assert severity("hand-off-scope", handed(arrives, waits)) == {"error"}
+
+
+def test_the_scope_of_the_cluster_on_both_sides_is_right():
+    assert severity("hand-off-scope", handed(".release.cluster", ".acquire.cluster")) == set()
+
+
+def test_without_a_proxy_fence_an_arrival_without_a_scope_is_an_error():
+    assert severity("hand-off-scope", handed("", fence="bar.sync 0;\n")) == {"error"}
+
+
+def test_a_fence_behind_the_arrival_does_not_help():
+    late = handed("", fence="bar.sync 0;\n")
+    arrival = re.search(r"@%first mbarrier\.arrive\.shared::cluster.*\n", late.body)
+    assert arrival is not None
+    late = replace(late, body=late.body.replace(arrival[0], f"{arrival[0]}fence.proxy.async;\n"))
+    assert severity("hand-off-scope", late) == {"error"}
+
+
+COPIED = """
+shl.b32 %r3, %tid, 4;
+mov.u32 %r4, tile;
+add.u32 %r4, %r4, %r3;
+cvt.u64.u32 %d2, %r3;
+add.u64 %d2, %data, %d2;
+cp.async.cg.shared.global [%r4], [%d2], 16;
+cp.async.wait_all;
+"""
+
+
+def test_bytes_of_cp_async_need_the_scope_of_the_cluster():
+    """NVIDIA/cutlass#3324 and #3643: wrong values on a chip."""
+    fine, bad = (
+        handed(arrives, waits, COPIED + FENCE)
+        for arrives, waits in ((".release.cluster", ".acquire.cluster"), ("", ""))
+    )
+    assert severity("hand-off-scope", fine) == severity("copy-not-waited", fine) == set()
+    assert "error" in severity("hand-off-scope", bad)
+
+
+COUNTS = """
+shr.u32 %r3, %tid, 5;
+setp.eq.u32 %p2, %r3, 0;
+@%p2 bra first;
+setmaxnreg.dec.sync.aligned.u32 OTHERS;
+bra met;
+first:
+FIRST
+met:
+"""
+
+
+@pytest.mark.parametrize(("first", "others", "usual", "strict"), [
+    ("setmaxnreg.dec.sync.aligned.u32 24;", 88, {"warning"}, {"error"}),
+    ("", 88, {"error"}, {"error"}),
+    ("setmaxnreg.dec.sync.aligned.u32 88;", 88, set(), set()),
+], ids=["each warp its own count", "one warp none", "all the same"])  # fmt: skip
+def test_warps_of_a_warpgroup_may_ask_for_different_counts(first: str, others: int, usual: set[str], strict: set[str]):
+    """As FlashAttention-4's, CUTLASS's example 77 and CuTe DSL's product of two types do."""
+    body = COUNTS.replace("OTHERS", str(others)).replace("FIRST", first)
+    example = Example(body, directives=".maxnreg 168", target="sm_100a")
+    assert severity("setmaxnreg-not-by-warpgroup", example) == usual
+    assert severity("setmaxnreg-not-by-warpgroup", example, strict=True) == strict
+
+
+ADDRESS = """
+setp.lt.u32 %p2, %tid, 32;
+@%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [bar+8], 32;
+@%first st.shared.u32 [tile], 7;
+barrier.cluster.arrive.relaxed.aligned;
+barrier.cluster.wait.aligned;
+ld.shared.u32 %r8, [bar+8];
+OTHER
+bar.sync 0;
+@%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r8, 32;
+"""
+
+
+@pytest.mark.parametrize(("other", "usual"), [("", {"warning"}), ("ld.shared.u32 %r9, [tile];", {"warning", "error"})])
+def test_the_address_of_columns_may_be_read_behind_a_relaxed_barrier_of_the_cluster(other: str, usual: set[str]):
+    """As DeepGEMM's pairs do: tcgen05.alloc blocks until it has stored the address. A plain store does not."""
+    body = ADDRESS.replace("OTHER", other)
+    assert severity("data-race", Blackwell(body)) == usual
+    assert severity("data-race", Blackwell(body), strict=True) == {"error"}
+    assert severity("data-race", Blackwell(body.replace(".relaxed", ""))) == set()
