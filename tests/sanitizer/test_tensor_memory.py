@@ -124,6 +124,13 @@ def test_a_barrier_behind_the_fence_is_a_warning_if_the_fence_published_others_a
     assert {one.severity for one in found if one.rule == "mbarrier-init-not-visible"} == {severity}
 
 
+@pytest.mark.parametrize(("begin", "severity"), [(MET, "warning"), (MET.replace(FENCE, ""), "error")])
+def test_so_it_is_for_another_warp_of_the_cta_that_waits_for_it(begin: str, severity: str):
+    """The epilogue of CUTLASS's example 78."""
+    found = run(Blackwell(begin + SECOND, cluster=2, threads=64)).findings
+    assert {one.severity for one in found if one.rule == "mbarrier-init-not-visible"} == {severity}
+
+
 @pytest.mark.parametrize(("peer", "severity"), [("ld.shared.u32 %r2, [tile];", "warning"),
                                                 ("st.shared.u32 [tile], 7;", "error")])  # fmt: skip
 def test_too_small_a_scope_is_a_warning_where_what_is_overwritten_has_been_read(peer: str, severity: str):

@@ -14,16 +14,18 @@ from ...emulator.machine.events import Meeting, Observer, Waited
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of, was_invalidated
 from ...errors import DeadlockError, StepLimitError
 from ...isa import effects
-from ..happens_before.access import flights_of
-from ..happens_before.clocks import Released
+from ..happens_before.access import Access, flights_of
+from ..happens_before.clocks import Released, WarpClock
 from ..happens_before.scopes import LEVELS
 from ..happens_before.signals import behind_fence
-from ..happens_before.state import ClusterState, record_of
+from ..happens_before.state import BarrierRecord, ClusterState, record_of
 from ..report.findings import at
 from ..report.words import actor
 from ..rules import WARNING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Frame, Issuer
     from ...emulator.machine.machine import Cta, Warp
@@ -132,10 +134,7 @@ class MBarriers(Observer):
         init = state.accesses[record.access]
         late = [clock for clock, _ in state.clocks_of(by) if not record.visible_to(clock, init)]
         codes = (by.operation, init.code)
-        known = all(record.met_long_ago(clock, init) for clock in late)
-        if not self.context.strict and init.cta in state.publishing:  # CUTLASS fences its rings, not its last barrier
-            known = known or all(record.met_relaxed(clock, init) for clock in late)
-        severity = WARNING if known else None
+        severity = self._how_late(state, record, init, late)
         if late and not self.findings.seen("mbarrier-init-not-visible", codes, severity):
             warp = late[0].me % state.per_cta
             self.findings.add(
@@ -198,10 +197,20 @@ class MBarriers(Observer):
         late = [clock for clock, _ in state.among(frame, wait.lanes) if not record.visible_to(clock, init)]
         if late:
             warp = late[0].me - frame.cta.rank * state.per_cta
-            self._check_waiter_initialised(barrier, frame, warp, init.code)
+            severity = self._how_late(state, record, init, late)
+            self._check_waiter_initialised(barrier, frame, warp, init.code, severity)
         released, order = record.previous.released, frame.operation.order
         if released is not None and barrier.phase > 0 and order.acquires and LEVELS[order.scope] < LEVELS["cluster"]:
             self._check_wait_scope(barrier, frame, released)
+
+    def _how_late(
+        self, state: ClusterState, record: BarrierRecord, init: Access, late: Sequence[WarpClock]
+    ) -> str | None:
+        """The severity where some warps may not have seen the initialisation."""
+        known = all(record.met_long_ago(clock, init) for clock in late)
+        if not self.context.strict and init.cta in state.publishing:  # CUTLASS fences its rings, not its last barrier
+            known = known or all(record.met_relaxed(clock, init) for clock in late)
+        return WARNING if known else None
 
     def _check_wait_scope(self, barrier: MBarrier, frame: Frame, released: Operation) -> None:
         """A wait acquires what another CTA has released only at a scope that includes both."""
@@ -221,9 +230,11 @@ class MBarriers(Observer):
                 frame.first_warp,
             )
 
-    def _check_waiter_initialised(self, barrier: MBarrier, frame: Frame, warp: int, init: Operation) -> None:
+    def _check_waiter_initialised(
+        self, barrier: MBarrier, frame: Frame, warp: int, init: Operation, severity: str | None
+    ) -> None:
         codes = (frame.operation, init)
-        if not self.findings.seen("mbarrier-init-not-visible", codes):
+        if not self.findings.seen("mbarrier-init-not-visible", codes, severity):
             self.findings.add(
                 "mbarrier-init-not-visible",
                 f"{actor(frame.cta, warp)} waits for `{barrier.name}` with {at(frame.operation)}, but no "
@@ -231,6 +242,7 @@ class MBarriers(Observer):
                 codes,
                 frame.cta,
                 warp,
+                severity,
             )
 
     # -- errors of the machine -------------------------------------------------------------------------------------
