@@ -45,6 +45,15 @@ def test_a_race_that_nothing_stored_depends_on_is_a_warning(more: str, severity:
     assert data[:32].tolist() == list(range(1, 33)), "the second run is on copies"
 
 
+@pytest.mark.parametrize("more, severity", USES.values(), ids=USES)
+def test_so_is_one_of_lanes_of_a_warp(more: str, severity: str) -> None:
+    """Both halves of a warp load the same words, and the first one stores."""
+    data = np.arange(2048, dtype=np.uint32)
+    text = Example(TWICE.replace("%tid, 31;", "%tid, 15;").replace("%tid, 32;", "%tid, 16;") + more).text()
+    report = emulate(text, data, grid=1, block=32)
+    assert {one.severity for one in report.findings if one.rule == "global-lane-race"} == {severity}
+
+
 def test_a_barrier_orders_the_two() -> None:
     data = np.arange(2048, dtype=np.uint32)
     text = Example(TWICE.replace("setp.lt", "bar.sync 0;\nsetp.lt")).text()

@@ -284,6 +284,19 @@ def test_a_value_of_which_nothing_says_whose_it_is_must_not_be_read(after, sever
     assert found == {severity}
 
 
+@pytest.mark.parametrize(
+    "after, severity",
+    [
+        ("", "error"),
+        ("bar.sync 0;\n@%first st.global.u32 [%data], 0;\n", "warning"),
+        ("bar.sync 0;\n@%first st.global.u32 [%data+4], 0;\n", "error"),
+    ],
+)
+def test_a_value_of_which_nothing_says_whose_it_is_must_not_be_what_a_kernel_leaves(after, severity):
+    body = "setp.lt.u32 %p1, %tid, 32;\n@%p1 st.global.u32 [%data], %tid;\n"
+    assert {one.severity for one in findings(Example(body + after)) if one.rule == "lane-race"} == {severity}
+
+
 def test_lanes_of_one_instruction_are_not_told_to_put_a_barrier_between_it_and_itself():
     """Two instructions are parted by a barrier; two lanes of one instruction are not."""
     body = "setp.lt.u32 %p1, %tid, 32;\n@%p1 st.shared.u32 [tile], %tid;\n"

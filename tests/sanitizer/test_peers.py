@@ -101,6 +101,7 @@ mov.u32 %r5, DATA;
 setp.eq.u32 %p3, %tid, 31;
 selp.u32 %r5, FLAG, %r5, %p3;
 st.volatile.global.v2.u32 [%d2], {%r5, %r5};
+bar.warp.sync 0xffffffff;
 @%first st.global.u32 [%data+1024], %r4;
 """
 LOOK = """

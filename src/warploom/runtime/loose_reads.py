@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..emulator.diagnosis.report import Report
     from ..sanitizer.loose_reads import Reads
 
-RULE = "global-data-race"
+RULES = ("global-data-race", "global-lane-race")
 UNUSED = "nothing that the kernel stores depends on the value read: another value there leaves the same arrays"
 
 
@@ -23,7 +23,7 @@ def unused_reads(report: Report, reads: Reads, again: Iterable[Report]) -> Repor
     reads: empty if a race is not between a load and a store; again: runs with other values in these loads, each
     created when it is requested.
     """
-    racing = [finding for finding in report.findings if finding.rule == RULE and finding.severity == "error"]
+    racing = [finding for finding in report.findings if finding.rule in RULES and finding.severity == "error"]
     if not racing or not reads:
         return report
     try:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..emulator.machine import shared_address
 from ..emulator.machine.copy_streams import CopyStreams, Stream
+from ..emulator.machine.places import Lanes
 from ..isa import effects
 from .first_guesses import first_guesses
 from .happens_before.clocks import Far, Reach, join_far
@@ -15,9 +18,11 @@ from .happens_before.state import ClusterState
 from .lane_sums import lane_sums
 from .loose_reads import LooseReads
 from .report.findings import Findings
+from .shadow.global_shadow import GlobalShadow
 from .unchecked_waits import unchecked_waits
 
 if TYPE_CHECKING:
+    from ..emulator.engines.bulk import Scattered
     from ..emulator.machine.image import Image
     from ..emulator.machine.machine import Cluster, Cta, Machine
     from ..emulator.machine.memory import Region
@@ -54,6 +59,8 @@ class Context:
         self.streams: dict[int, str] = {}
         self._before: dict[tuple[int, int], Far] = {}
         self._granule = narrowest_access(machine, "shared")
+        self._of_buffers = narrowest_access(machine, "global", writes_only=True)
+        self._buffers: dict[Region, GlobalShadow] = {}
         self._states: dict[Cluster, ClusterState] = {}
 
     def state(self, cta: Cta) -> ClusterState:
@@ -88,6 +95,26 @@ class Context:
                     far = {**far, state.number: Reach.everything(state.count)}
             self._before[key] = far
         return far
+
+    def buffer(self, region: Region) -> GlobalShadow:
+        """The shadow of a buffer in global memory."""
+        found = self._buffers.get(region)
+        if found is None:
+            found = self._buffers[region] = GlobalShadow(region, self._of_buffers)
+        return found
+
+    def origins(self, target: Scattered) -> Lanes | None:
+        """What cp.async reads, as an access by lanes."""
+        if target.origins is None or not target.origins.any():
+            return None
+        whole = target.origins != 0
+        addresses = target.origins[whole].astype(np.int64)
+        found = self.machine.memory.find(int(addresses.min()))
+        if found is None or int(addresses.max()) >= found.end:
+            return None
+        width = min(target.size, 8)
+        index = (addresses - found.base) // width
+        return Lanes(found.region, "global", index, width, target.size // width, target.lanes[whole])
 
     def where(self, cluster: int, rank: int) -> Place:
         """The location of a CTA, by the number of its cluster and its rank there."""

@@ -50,13 +50,24 @@ def _always_held(code: Image, first: int, second: int) -> Operation | None:
             continue
         seen.add(here)
         operation = operations[here]
-        if operation.instruction.guard is None and any(
-            isinstance(effect, Meets) and effect.kind == "lanes" for effect in operation.effects
-        ):
+        if _holds(operation):
             found = operation
         else:
             todo += successors(operation, len(operations))
     return found
+
+
+def held_together(code: Image, earlier: Operation, later: Operation) -> Operation | None:
+    """A shuffle, vote or reduction of the whole warp between two instructions, in the text or on every path. The first
+    has been issued for all lanes when the second is, and cooperative groups rely on that for reads."""
+    between = code.operations[earlier.pc + 1 : later.pc]
+    return next((one for one in between if _holds(one)), None) or always_held(code, earlier.pc, later.pc)
+
+
+def _holds(operation: Operation) -> bool:
+    """Whether all lanes of a warp wait for each other at an instruction."""
+    meets = (one for one in operation.effects if isinstance(one, Meets))
+    return operation.instruction.guard is None and any(one.kind == "lanes" for one in meets)
 
 
 def _reached(edges: dict[int, list[int]], start: Iterable[int], ends: set[int]) -> set[int]:

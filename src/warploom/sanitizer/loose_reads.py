@@ -1,4 +1,4 @@
-"""Loads that race with stores of other warps, and a run in which they load different values.
+"""Loads that race with stores of other threads, and a run in which they load different values.
 
 If a tile has fewer elements than a CTA has threads, compilers let several warps load the same elements, and one of
 them store them (Triton's in-place kernels). The loads of the other warps race with the store, but their values are
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ..emulator.machine.events import Observer
+from .happens_before.clocks import FULL
+from .happens_before.journal import WARP
 from .undefined_reads import read_and_written
 
 if TYPE_CHECKING:
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from .shadow.global_shadow import Deed
 
 Indices: TypeAlias = "tuple[int, int, int]"
-Reads: TypeAlias = "Mapping[int, frozenset[tuple[Indices, int]]]"
-"""The loads (pc) -> the warps that make them, by %ctaid and index."""
+Reads: TypeAlias = "Mapping[int, Mapping[tuple[Indices, int], int]]"
+"""The loads (pc) -> the warps that make them, by %ctaid and index -> their lanes, as a mask."""
 SPOILS = ((0xFFFF, 0x3C5A), (0, 0))
 """Changes to each half of a register: bits to keep, bits to flip. The first changes signs and exponents, the second
 leaves zero, because a set flag may be tested either way."""
@@ -34,7 +36,7 @@ class LooseReads:
     """Records who makes such loads in a run."""
 
     def __init__(self) -> None:
-        self._reads: dict[int, set[tuple[Indices, int]]] = {}
+        self._reads: dict[int, dict[tuple[Indices, int], int]] = {}
         self._other_races = False
 
     def note(
@@ -46,15 +48,27 @@ class LooseReads:
         if earlier.writes == writes or earlier.asynchronous or earlier.level or code.order.strong or not unordered:
             self._other_races = True
         elif earlier.writes:
-            self._reads.setdefault(code.pc, set()).add((cta.index, warp))
+            self._note(code.pc, (cta.index, warp), FULL)
         else:
             cluster, me = divmod(earlier.actor - 1, state.count)
             rank, theirs = divmod(me, state.per_cta)
-            self._reads.setdefault(earlier.pc, set()).add((indices[cluster][rank], theirs))
+            self._note(earlier.pc, (indices[cluster][rank], theirs), FULL)
+
+    def note_lanes(self, pc: int, cta: Indices, warp: int, lanes: np.ndarray) -> None:
+        """Some lanes of a warp load what another lane of it stores."""
+        self._note(pc, (cta, warp), int(np.bitwise_or.reduce(1 << lanes.astype(np.int64))))
+
+    def note_other(self) -> None:
+        """A race that is not between a load and a store."""
+        self._other_races = True
+
+    def _note(self, pc: int, warp: tuple[Indices, int], lanes: int) -> None:
+        warps = self._reads.setdefault(pc, {})
+        warps[warp] = warps.get(warp, 0) | lanes
 
     def reads(self) -> Reads:
         """These loads; none if other races were found too."""
-        return {} if self._other_races else {pc: frozenset(warps) for pc, warps in self._reads.items()}
+        return {} if self._other_races else self._reads
 
 
 class SpoiledReads(Observer):
@@ -67,14 +81,14 @@ class SpoiledReads(Observer):
             machine.code.wrap(operation, self._spoiled(operation, operation.step, warps))  # type: ignore[arg-type]
 
     def _spoiled(
-        self, operation: Operation, step: Callable[[Any], Any], warps: frozenset[tuple[Indices, int]]
+        self, operation: Operation, step: Callable[[Any], Any], warps: Mapping[tuple[Indices, int], int]
     ) -> Callable[[Any], Any]:
         _, rows = read_and_written(operation)
 
         def load(frame: Frame) -> Any:
             result = step(frame)
-            ours = [(frame.cta.index, frame.first_warp + at) in warps for at in range(frame.warps)]
-            lanes = np.repeat(np.asarray(ours), 32) & np.asarray(frame.mask)
+            ours = [warps.get((frame.cta.index, frame.first_warp + at), 0) for at in range(frame.warps)]
+            lanes = (np.asarray(ours)[:, None] >> np.arange(WARP) & 1).reshape(-1).astype(bool) & np.asarray(frame.mask)
             for bits, index in rows if lanes.any() else ():
                 columns = frame.registers.banks[bits][index][frame.columns].view(np.uint16).reshape(frame.lanes, -1)
                 columns[lanes] = columns[lanes] & self._kept ^ self._change

@@ -10,6 +10,7 @@ from .global_memory import GlobalMemory
 from .grid_order import GridOrder
 from .groups import Groups
 from .inside_warp import InsideWarp
+from .inside_warp_global import InsideWarpGlobal
 from .layout import Layouts
 from .lost_updates import LostUpdates
 from .matrix_registers import MatrixRegisters
@@ -31,7 +32,8 @@ from .unwaited_lanes import UnwaitedLanes
 
 CHECKERS = (
     Text, UndefinedRegisters, AbsentLanes, Clusters, MBarriers, NamedBarriers, GridOrder, TensorMaps, InsideWarp,
-    UnwaitedLanes, ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags, GlobalMemory, LostUpdates,
-    MatrixRegisters, TensorCells, TensorUnits, TensorCollectors, TensorShapes, Groups, Exits, RegisterPool, Performance,
+    InsideWarpGlobal, UnwaitedLanes, ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags, GlobalMemory,
+    LostUpdates, MatrixRegisters, TensorCells, TensorUnits, TensorCollectors, TensorShapes, Groups, Exits, RegisterPool,
+    Performance,
 )  # fmt: skip
 """Causes come before consequences; lane checkers before the checker that owns the shadows, `Layouts` after it."""

@@ -1,8 +1,8 @@
 """Data races in global memory, also between CTAs, and across the two proxies.
 
 As in shared memory, but over the whole grid: clusters synchronise only by flags (`flags`). Lanes of one warp are told
-apart only if one of them raises a flag (`lanes_apart`). What an access must know of an earlier access by another
-thread:
+apart here only if one of them raises a flag (`lanes_apart`); for the rest see `inside_warp_global`. What an access must
+know of an earlier access by another thread:
 
     earlier                 later                  must be known
     st, ld, atom            ld, st, atom           its epoch, unless both are strong, of one size, and each in the
@@ -26,7 +26,6 @@ from ...emulator.machine.events import Observer
 from ...emulator.machine.finding import Finding, Side
 from ...emulator.machine.places import Lanes
 from ...isa import effects
-from ..context import narrowest_access
 from ..happens_before.access import Flight, flights_of
 from ..happens_before.clocks import WarpClock
 from ..happens_before.flags import knows
@@ -70,17 +69,9 @@ class GlobalMemory(Observer):
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._buffers: dict[Region, GlobalShadow] = {}
-        self._granule = narrowest_access(context.machine, "global", writes_only=True)
         self._storing: Storing | None = None
         self._last: tuple[int, AsyncOperation] | None = None
         self._twice = WrittenTwice(context)
-
-    def _buffer(self, region: Region) -> GlobalShadow:
-        found = self._buffers.get(region)
-        if found is None:
-            found = self._buffers[region] = GlobalShadow(region, self._granule)
-        return found
 
     # -- generic accesses ------------------------------------------------------------------------------------------
 
@@ -95,7 +86,7 @@ class GlobalMemory(Observer):
         """Lanes access global memory with ld, st, atom, red or cp.async."""
         writes, lanes = how != effects.READS, place.lanes
         state = self.context.state(frame.cta)
-        shadow = self._buffer(place.region)
+        shadow = self.context.buffer(place.region)
         code = frame.operation
         strong = code.order.strong
         level = LEVELS[code.order.scope] if strong else 0
@@ -263,19 +254,10 @@ class GlobalMemory(Observer):
 
     def _scattered_reads(self, operation: AsyncOperation, flight: Flight) -> None:
         """cp.async reads global memory as ld does; this checks the whole frame at its first warp."""
-        frame, memory = operation.issuer.frame, self.context.machine.memory
+        frame = operation.issuer.frame
         for target in operation.targets:
-            if flight is not flights_of(operation)[0] or not isinstance(target, Scattered) or target.origins is None:
-                continue
-            whole = target.origins != 0
-            if not whole.any():
-                continue
-            addresses = target.origins[whole].astype(np.int64)
-            found = memory.find(int(addresses.min()))
-            if found is not None and int(addresses.max()) < found.end:
-                width = min(target.size, 8)
-                index, lanes = (addresses - found.base) // width, target.lanes[whole]
-                place = Lanes(found.region, "global", index, width, target.size // width, lanes)
+            place = self.context.origins(target) if isinstance(target, Scattered) else None
+            if flight is flights_of(operation)[0] and place is not None:
                 self._storing = None
                 self._generic(frame, effects.READS, place)
 
@@ -284,7 +266,7 @@ class GlobalMemory(Observer):
         region = self._region_of(state, place)
         if region is None or not isinstance(place, (Bytes, Box)):
             return
-        shadow, clock, code = self._buffer(region), state.clocks[flight.me], flight.code
+        shadow, clock, code = self.context.buffer(region), state.clocks[flight.me], flight.code
         atomic = any(one.how == effects.UPDATES for one in effects.accesses(code.effects, effects.RUN))
         level = LEVELS["gpu"] if atomic else 0
         number = pack(state.actor(clock.me), flight.number, code.pc, level, asynchronous=True)

@@ -21,11 +21,12 @@ from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
 from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import BARRIER, flights_of
-from ..happens_before.clocks import FULL, Released, WarpClock
-from ..happens_before.journal import WARP, Entry, Journals, Landed, Passed
+from ..happens_before.clocks import Released, WarpClock
+from ..happens_before.journal import WARP, Access, Entry, Journals, Landed, Noted, Passed
+from ..happens_before.lane_order import clashes
 from ..happens_before.scopes import LEVELS
 from ..happens_before.state import ClusterState, record_of
-from ..held_lanes import always_held
+from ..held_lanes import held_together
 from ..report.findings import at
 from ..report.words import actor
 from ..rules import WARNING
@@ -34,6 +35,7 @@ from ..shadow.shadow import Shadow, distinct
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.finding import Finding
     from ...emulator.machine.frame import Frame, Issuer
     from ...emulator.machine.memory import Region
     from ...emulator.machine.operation import Operation
@@ -58,6 +60,8 @@ class InsideWarp(Observer):
         self.context = context
         self._arbitrary: dict[Region, dict[int, Operation]] = {}
         """Bytes whose remaining value is undefined, by their first, and the store."""
+        self._outlive: set[Region] = set()
+        """Those regions that remain after the launch: global memory."""
         self._new: dict[int, MBarrier] = {}
         """mbarriers, by their id, whose warp may not have synchronised since one of its lanes initialised them."""
 
@@ -72,7 +76,7 @@ class InsideWarp(Observer):
             self._strong(state, frame, how, place)
             return
         if values is not None:
-            self._same_instruction(frame, place, values)
+            self._same_instruction(frame, place, values, outlives=shadow is None)
         if shadow is None:
             return
         row = effects.accesses(frame.operation.effects)
@@ -107,54 +111,12 @@ class InsideWarp(Observer):
                 found[me] = clocks[me - first]
         return list(found.values())
 
-    def _compare(
-        self, state: ClusterState, frame: Frame, clock: WarpClock, journal: list[Entry | Landed | Passed], now: Entry
-    ) -> None:
+    def _compare(self, state: ClusterState, frame: Frame, clock: WarpClock, journal: list[Noted], now: Entry) -> None:
         """Look for an entry by another lane that the lanes of this access do not know of."""
-        mine, lanes = now.of(clock.me)
-        if not mine.size:
-            return
-        known = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
-        """For each lane, the lanes whose accesses up to here happened before its current access."""
-        waiting: dict[int, np.ndarray] = {}
-        reach = np.zeros(WARP, np.int64)
-        for entry in reversed(journal):
-            if isinstance(entry, Passed):
-                _learn(known, waiting, reach, entry)
-            elif entry.together and now.together:
-                continue  # the warp makes both as one, in program order
-            elif entry.shadow is now.shadow and (entry.writes or now.writes):
-                there, owners = entry.of(clock.me)
-                heard = np.where(reach >= entry.epochs[clock.me - entry.first], np.uint32(FULL), known)
-                ordered = self._ordered(heard, lanes, now.together, owners, entry.together, mine, there)
-                if ordered is not None:
-                    granule, lane, owner = ordered
-                    self._report(state, frame, clock, now, entry, granule, lane, owner)
-                    return
-
-    @staticmethod
-    def _ordered(
-        known: np.ndarray, lanes: np.ndarray, together: bool, owners: np.ndarray, entry_together: bool,
-        mine: np.ndarray, there: np.ndarray,
-    ) -> tuple[int, int, int] | None:  # fmt: skip
-        """(granule, lane, lane of the entry) of two unordered lanes at one granule; None if all are ordered."""
-        order = np.argsort(there, kind="stable")
-        there, owners = there[order], owners[order]
-        low, high = np.searchsorted(there, mine, "left"), np.searchsorted(there, mine, "right")
-        everyone = np.bitwise_and.reduce(known[np.unique(lanes)]) if together else None
-        all_owners = (
-            np.bitwise_or.reduce(np.uint32(1) << owners.astype(np.uint32)) if entry_together and owners.size else None
-        )
-        for depth in range(int((high - low).max(initial=0))):
-            some = np.flatnonzero(low + depth < high)
-            owner = owners[low[some] + depth]
-            needed = np.uint32(1) << owner.astype(np.uint32) if all_owners is None else np.full(some.size, all_owners)
-            has = known[lanes[some]] if everyone is None else np.full(some.size, everyone)
-            wrong = np.flatnonzero((has & needed) != needed)
-            if wrong.size:
-                first = int(wrong[0])
-                return int(mine[some[first]]), int(lanes[some[first]]), int(owner[first])
-        return None
+        clash = next(clashes(journal, clock.me, now), None)
+        if clash is not None:
+            first = (int(clash.granules[0]), int(clash.lanes[0]), int(clash.owners[0]))
+            self._report(state, frame, clock, now, clash.entry, *first)
 
     # -- mbarriers -------------------------------------------------------------------------------------------------
 
@@ -277,7 +239,7 @@ class InsideWarp(Observer):
 
     # -- one instruction -------------------------------------------------------------------------------------------
 
-    def _same_instruction(self, frame: Frame, place: Lanes, values: np.ndarray) -> None:
+    def _same_instruction(self, frame: Frame, place: Lanes, values: np.ndarray, outlives: bool) -> None:
         """Lanes of a warp store different values to one address with one instruction."""
         index, lanes = place.index, place.lanes
         if index.size < 2 or int(np.minimum.reduce(index[1:] - index[:-1])) >= place.count:
@@ -293,6 +255,8 @@ class InsideWarp(Observer):
         if not differ.any():
             return
         arbitrary = self._arbitrary.setdefault(place.region, {})
+        if outlives:
+            self._outlive.add(place.region)
         if len(arbitrary) < MANY:
             arbitrary.update(dict.fromkeys((where[1:][differ] * place.size).tolist(), frame.operation))
         if self.context.findings.seen("lane-race", (frame.operation,)):
@@ -316,14 +280,23 @@ class InsideWarp(Observer):
                 self.context.findings.raise_to_error("lane-race", (code,), "; and it is read afterwards")
             del arbitrary[byte]
 
+    def report(self) -> list[Finding]:
+        """An arbitrary value that a kernel leaves in global memory is what it was launched for."""
+        for region in self._outlive:
+            for code in self._arbitrary[region].values():
+                self.context.findings.raise_to_error(
+                    "lane-race", (code,), f"; and it is still in `{region.name}` when the kernel ends"
+                )
+        return []
+
     # -- reports ---------------------------------------------------------------------------------------------------
 
     def _report(
-        self, state: ClusterState, frame: Frame, clock: WarpClock, now: Entry, entry: Entry | Landed,
+        self, state: ClusterState, frame: Frame, clock: WarpClock, now: Entry, entry: Access,
         granule: int, lane: int, owner: int,
     ) -> None:  # fmt: skip
         codes = (now.code, entry.code)
-        held = None if entry.writes else self._held_together(entry.code, now.code)
+        held = None if entry.writes else held_together(self.context.machine.code, entry.code, now.code)
         severity = WARNING if held and not self.context.strict else None
         if self.context.findings.seen("lane-race", codes, severity):
             return
@@ -339,15 +312,6 @@ class InsideWarp(Observer):
             f"{'wrote' if entry.writes else 'read'} it before with {at(entry.code)}; {clause}", severity,
         )  # fmt: skip
 
-    def _held_together(self, earlier: Operation, later: Operation) -> Operation | None:
-        """A shuffle, vote or reduction of the whole warp between two instructions, in the text or on every path. The
-        first has been issued for all lanes when the second is, and cooperative groups rely on that for reads."""
-        code = self.context.machine.code
-        between = code.operations[earlier.pc + 1 : later.pc]
-        meets = (one for one in between if one.instruction.guard is None for effect in one.effects
-                 if isinstance(effect, effects.Meets) and effect.kind == "lanes")  # fmt: skip
-        return next(meets, None) or always_held(code, earlier.pc, later.pc)
-
     def _add(
         self, frame: Frame, warp: int, codes: tuple[Operation, ...], what: str, severity: str | None = None,
         fix: str = "",
@@ -355,21 +319,3 @@ class InsideWarp(Observer):
         self.context.findings.add(
             "lane-race", f"{actor(frame.cta, warp)} {what}", codes, frame.cta, warp, severity, fix=fix
         )
-
-
-def _learn(known: np.ndarray, waiting: dict[int, np.ndarray], reach: np.ndarray, passed: Passed) -> None:
-    """One step back over an event that lanes passed: the waiting lanes learn what the arriving lanes know."""
-    members = np.uint32(passed.lanes & FULL)
-    if passed.by is None:  # all of them at once
-        known[(known & members) != 0] |= members
-        return
-    key = id(passed.by) if not isinstance(passed.by, tuple) else hash(passed.by)
-    if passed.arrives and key in waiting:
-        known[waiting[key]] |= members
-    if passed.waits:
-        waiters = (known & members) != 0
-        reach[waiters] = np.maximum(reach[waiters], passed.reach)
-        if passed.in_turn:
-            for lane in np.flatnonzero(waiters):
-                known[lane] |= members & np.uint32((1 << int(known[lane] & members).bit_length()) - 1)
-        waiting[key] = waiters | waiting[key] if key in waiting else waiters

@@ -1,21 +1,24 @@
-"""The shared memory accesses of each warp since all its lanes last synchronised, lane by lane."""
+"""The accesses of each warp to memory since all its lanes last synchronised, lane by lane."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from ...isa import effects
+from ..shadow.global_shadow import GlobalShadow
 from ..shadow.shadow import Shadow
 from .clocks import WarpClock
 
 if TYPE_CHECKING:
     from ...emulator.engines.bulk import Scattered
     from ...emulator.machine.operation import Operation
+    from ...emulator.machine.places import Lanes
 
 KEPT = 256
-"""Maximum number of entries of a journal; older ones are dropped."""
+"""Maximum number of entries of a journal; the older half is dropped."""
 WARP = 32
 
 
@@ -39,6 +42,29 @@ class Entry:
         """Granules and lanes of one warp."""
         mine = np.broadcast_to((self.lanes >> 5) == me - self.first, self.granules.shape)
         return self.granules[mine], np.broadcast_to(self.lanes & 31, self.granules.shape)[mine]
+
+
+@dataclass(eq=False, slots=True)
+class GlobalEntry:
+    """As `Entry`, of global memory: most are never looked at, so only then the granules are computed."""
+
+    shadow: GlobalShadow
+    place: Lanes
+    first: int
+    writes: bool
+    code: Operation
+    epochs: tuple[int, ...]
+
+    @property
+    def together(self) -> bool:
+        row = effects.accesses(self.code.effects)
+        return bool(row) and row[0].lanes == "any"
+
+    def of(self, me: int) -> tuple[np.ndarray, np.ndarray]:
+        place = self.place
+        mine = place.lanes >> 5 == me - self.first
+        granules = self.shadow.granules(place.index[mine], place.size, place.count)
+        return granules.reshape(-1), np.broadcast_to(place.lanes[mine] & 31, granules.shape).reshape(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +113,16 @@ class Passed:
     reach: int = 0
 
 
+Access: TypeAlias = "Entry | GlobalEntry | Landed"
+Noted: TypeAlias = "Access | Passed"
+
+
 @dataclass(eq=False)
 class Journal:
     """The accesses of one warp since the epoch `floor`, in which all its lanes synchronised."""
 
     floor: int = 0
-    entries: list[Entry | Landed | Passed] = field(default_factory=list)
+    entries: list[Noted] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -101,13 +131,15 @@ class Journals:
 
     warps: dict[int, Journal] = field(default_factory=dict)
 
-    def of(self, clock: WarpClock) -> list[Entry | Landed | Passed]:
+    def of(self, clock: WarpClock) -> list[Noted]:
         journal = self.warps.get(clock.me)
         if journal is None:
             journal = self.warps[clock.me] = Journal()
-        if journal.floor != clock.floor or len(journal.entries) > KEPT:
+        if journal.floor != clock.floor:
             journal.floor = clock.floor
             journal.entries = []
+        elif len(journal.entries) > KEPT:
+            del journal.entries[: KEPT // 2]
         return journal.entries
 
     def writers(self, me: int, since: int, shadow: Shadow, granules: np.ndarray) -> int:

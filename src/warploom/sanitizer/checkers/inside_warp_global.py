@@ -1,0 +1,108 @@
+"""Lanes of one warp that access the same bytes of global memory without synchronising in between.
+
+As `inside_warp`, which enters what orders lanes into the same journal. The buffers' shadow shows whether the warp
+itself accessed these bytes since its lanes synchronised; only then the journal is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...emulator.engines.bulk import Scattered
+from ...emulator.machine.events import Observer
+from ...emulator.machine.places import Lanes
+from ...isa import effects
+from ..happens_before.journal import GlobalEntry, Journals
+from ..happens_before.lane_order import Clash, clashes
+from ..held_lanes import held_together
+from ..report.findings import at
+from ..report.words import actor
+from ..rules import WARNING
+from ..shadow.global_shadow import ACTOR_SHIFT, GlobalShadow, pack
+from ..shadow.storing import Storing
+
+if TYPE_CHECKING:
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.frame import Frame
+    from ..context import Context
+    from ..happens_before.clocks import WarpClock
+    from ..happens_before.state import ClusterState
+
+
+class InsideWarpGlobal(Observer):
+    """See the module's docstring. Comes before the checker that fills the shadows of buffers."""
+
+    rules = ("global-lane-race",)
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        if place.space == "global" and how != "changes" and not frame.operation.order.strong:
+            self._accessed(frame, how != effects.READS, place, Storing.of(place, values, 0))
+
+    def issued(self, operation: AsyncOperation) -> None:
+        """cp.async reads global memory as ld does."""
+        for target in operation.targets:
+            place = self.context.origins(target) if isinstance(target, Scattered) else None
+            if place is not None:
+                self._accessed(operation.issuer.frame, False, place, None)
+
+    def _accessed(self, frame: Frame, writes: bool, place: Lanes, storing: Storing | None) -> None:
+        state, shadow = self.context.state(frame.cta), self.context.buffer(place.region)
+        clocks, journals = state.of_frame(frame), state.notes(Journals)
+        epochs = tuple([clock.epoch for clock in clocks])
+        entry = GlobalEntry(shadow, place, clocks[0].me, writes, frame.operation, epochs)
+        for clock in self._touched_before(state, shadow, place, clocks, writes):
+            for clash in clashes(journals.of(clock), clock.me, entry):
+                both = writes and clash.entry.writes
+                if not (both and storing is not None and storing.changes_nothing(clash.granules, shadow.granule)):
+                    self._report(state, frame, clock, entry, clash)
+        for clock in clocks:
+            journals.of(clock).append(entry)
+
+    @staticmethod
+    def _touched_before(
+        state: ClusterState, shadow: GlobalShadow, place: Lanes, clocks: list[WarpClock], writes: bool
+    ) -> list[WarpClock]:
+        """The warps that were the last to write or read some of these bytes, since their lanes synchronised."""
+        kept = ([shadow.last] if shadow.written else []) + ([shadow.reads] if writes and shadow.was_read else [])
+        if not kept:
+            return []
+        granules, found = shadow.granules(place.index, place.size, place.count), []
+        kept = [before for each in kept if np.count_nonzero(before := each[granules])]
+        for clock in clocks if kept else ():
+            me = state.actor(clock.me)
+            low, high = pack(me, clock.floor, 0, 0), (me + 1) << ACTOR_SHIFT
+            if any(np.count_nonzero((each >= low) & (each < high)) for each in kept):
+                found.append(clock)
+        return found
+
+    def _report(self, state: ClusterState, frame: Frame, clock: WarpClock, now: GlobalEntry, clash: Clash) -> None:
+        """All lanes that race count for `loose`, but one is named."""
+        entry, first = clash.entry, clock.me % state.per_cta
+        if now.writes == entry.writes:
+            self.context.loose.note_other()
+        else:
+            code, lanes = (entry.code, clash.owners) if now.writes else (now.code, clash.lanes)
+            self.context.loose.note_lanes(code.pc, frame.cta.index, first, lanes)
+        held = None if entry.writes else held_together(self.context.machine.code, entry.code, now.code)
+        severity = WARNING if held and not self.context.strict else None
+        codes = (now.code, entry.code)
+        if self.context.findings.seen("global-lane-race", codes, severity):
+            return
+        shadow = now.shadow
+        who = "the warp" if now.together else f"lane {int(clash.lanes[0])}"
+        whose = "the warp" if entry.together else f"lane {int(clash.owners[0])}"
+        clause = "there is no bar.warp.sync or other barrier in between that both passed"
+        if held:
+            clause = f"{at(held)} keeps the lanes together in between, but does not order memory"
+        self.context.findings.add(
+            "global-lane-race",
+            f"{actor(frame.cta, first)} {'writes' if now.writes else 'reads'} `{shadow.region.name}` at byte "
+            f"{int(clash.granules[0]) * shadow.granule} from {who} with {at(now.code)}, and {whose} "
+            f"{'wrote' if entry.writes else 'read'} it before with {at(entry.code)}; {clause}",
+            codes, frame.cta, first, severity,
+        )  # fmt: skip

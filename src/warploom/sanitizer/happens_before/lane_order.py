@@ -1,0 +1,90 @@
+"""Accesses of the lanes of one warp that nothing orders, found by reading the warp's journal backwards.
+
+Lanes are ordered by what they pass together: bar.warp.sync, a barrier, an mbarrier's phase, a strong store and a
+strong load of one address. Going back over such an event, the lanes that waited learn what the arriving lanes know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .clocks import FULL
+from .journal import WARP, Access, Noted, Passed
+
+
+@dataclass(frozen=True, eq=False)
+class Clash:
+    """An earlier access that some lanes of a warp do not know of: granules, the lane of each, and who made the
+    earlier access there."""
+
+    entry: Access
+    granules: np.ndarray
+    lanes: np.ndarray
+    owners: np.ndarray
+
+
+def clashes(journal: Sequence[Noted], me: int, now: Access) -> Iterator[Clash]:
+    """The earlier accesses that an access of the warp `me` races with, the latest first."""
+    mine, lanes = now.of(me)
+    if not mine.size:
+        return
+    known = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+    """For each lane, the lanes whose accesses up to here happened before its current access."""
+    waiting: dict[int, np.ndarray] = {}
+    reach = np.zeros(WARP, np.int64)
+    for entry in reversed(journal):
+        if isinstance(entry, Passed):
+            _learn(known, waiting, reach, entry)
+        elif entry.together and now.together:
+            continue  # the warp makes both as one, in program order
+        elif entry.shadow is now.shadow and (entry.writes or now.writes):
+            there, owners = entry.of(me)
+            heard = np.where(reach >= entry.epochs[me - entry.first], np.uint32(FULL), known)
+            clash = _apart(heard, lanes, now.together, owners, entry, mine, there)
+            if clash is not None:
+                yield clash
+
+
+def _apart(
+    known: np.ndarray, lanes: np.ndarray, together: bool, owners: np.ndarray, entry: Access,
+    mine: np.ndarray, there: np.ndarray,
+) -> Clash | None:  # fmt: skip
+    """The lanes that are not ordered with the entry's at common granules; None if all are."""
+    order = np.argsort(there, kind="stable")
+    there, owners = there[order], owners[order]
+    low, high = np.searchsorted(there, mine, "left"), np.searchsorted(there, mine, "right")
+    everyone = np.bitwise_and.reduce(known[np.unique(lanes)]) if together else None
+    all_owners = (
+        np.bitwise_or.reduce(np.uint32(1) << owners.astype(np.uint32)) if entry.together and owners.size else None
+    )
+    found = []
+    for depth in range(int((high - low).max(initial=0))):
+        some = np.flatnonzero(low + depth < high)
+        owner = owners[low[some] + depth]
+        needed = np.uint32(1) << owner.astype(np.uint32) if all_owners is None else np.full(some.size, all_owners)
+        has = known[lanes[some]] if everyone is None else np.full(some.size, everyone)
+        wrong = np.flatnonzero((has & needed) != needed)
+        if wrong.size:
+            found.append((mine[some[wrong]], lanes[some[wrong]], owner[wrong]))
+    return Clash(entry, *map(np.concatenate, zip(*found, strict=True))) if found else None
+
+
+def _learn(known: np.ndarray, waiting: dict[int, np.ndarray], reach: np.ndarray, passed: Passed) -> None:
+    """One step back over an event that lanes passed: the waiting lanes learn what the arriving lanes know."""
+    members = np.uint32(passed.lanes & FULL)
+    if passed.by is None:  # all of them at once
+        known[(known & members) != 0] |= members
+        return
+    key = id(passed.by) if not isinstance(passed.by, tuple) else hash(passed.by)
+    if passed.arrives and key in waiting:
+        known[waiting[key]] |= members
+    if passed.waits:
+        waiters = (known & members) != 0
+        reach[waiters] = np.maximum(reach[waiters], passed.reach)
+        if passed.in_turn:
+            for lane in np.flatnonzero(waiters):
+                known[lane] |= members & np.uint32((1 << int(known[lane] & members).bit_length()) - 1)
+        waiting[key] = waiters | waiting[key] if key in waiting else waiters
