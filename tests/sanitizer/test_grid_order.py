@@ -23,7 +23,7 @@ READY = "@%first mbarrier.init.shared::cta.b64 [bar], 1;\nbar.sync 0;\n"
 FETCHED = "wait_0:\nmbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;\n@!%p0 bra wait_0;\n"
 
 
-def severities(body: str, dependent: bool, in_front: tuple[str, ...] = ()) -> set[str]:
+def severities(body: str, dependent: bool | None, in_front: tuple[str, ...] = ()) -> set[str]:
     """Of the findings about the order of grids."""
     report = api.run(
         asm.parse(Example(body).text(), name="k.ptx"), "k", [np.zeros(2048, np.uint32)], grid=(1, 1, 1),
@@ -35,13 +35,15 @@ def severities(body: str, dependent: bool, in_front: tuple[str, ...] = ()) -> se
 @pytest.mark.parametrize(
     "body, dependent, severity",
     [
-        (READ, False, None),
-        (READ + WAIT, False, "warning"),
+        (READ, None, None),
+        (READ + WAIT, None, "warning"),
+        (READ + WAIT, False, None),
         (READ + WAIT, True, "warning"),
         (READ, True, "error"),
         (READ + "@%first griddepcontrol.wait;\n", True, "error"),
         (READ + "@%first griddepcontrol.wait;\nbar.sync 0;\n", True, "warning"),
-        (WRITE + WAIT, False, "warning"),
+        (WRITE + WAIT, None, "warning"),
+        (WRITE + WAIT, False, None),
         (WRITE + WAIT, True, "error"),
         (WAIT + READ + WRITE, True, None),
         (READY + FIRST_WAITS + FETCH + FETCHED + WRITE, True, None),
@@ -49,7 +51,7 @@ def severities(body: str, dependent: bool, in_front: tuple[str, ...] = ()) -> se
         (READY + FETCH + FIRST_WAITS + FETCHED + WRITE, True, "error warning"),
     ],
 )
-def test_severity(body: str, dependent: bool, severity: str | None) -> None:
+def test_severity(body: str, dependent: bool | None, severity: str | None) -> None:
     assert severities(body, dependent) == set((severity or "").split())
 
 

@@ -65,7 +65,7 @@ def run(
     names: Names = NO_NAMES,
     watch: Sequence[Callable[[Machine], Observer]] = (),
     choose: Choose | None = None,
-    dependent: bool = False,
+    dependent: bool | None = None,
     written_in_front: Sequence[str] = (),
     others: Sequence[Sequence[Argument]] = (),
     owners: Mapping[int, int] = NO_OWNERS,
@@ -89,7 +89,7 @@ def run(
         names: the author's names, for messages.
         watch: factories of the observers that receive the run's events; the report contains their findings.
         choose: makes every choice of the machine instead of the schedule; see `schedule.controlled`.
-        dependent: the launch may overlap the end of the preceding grid (PTX ISA 9.7.13.13), for the sanitizer.
+        dependent: the launch may overlap the end of the preceding grid (PTX ISA 9.7.13.13); None: not known.
         written_in_front: the arrays that the preceding grid writes, if known.
         others: the arguments of the devices after the first, each of which runs the same grid. All share one address
             space. owners: the device that holds an array, by the array's id; by default the first one that gets it.

@@ -61,7 +61,7 @@ A tensor map whose dtype is "b4x16", "b4x16_p64" or "b6x16_p32" counts packed el
 
 For a parameter that is a pointer, "bytes" are in global memory. `dependent = true` at the top launches the kernel
 so that it may overlap the end of the preceding grid (programmatic dependent launch); `dependent = ["x"]` also names
-the arrays that that grid writes.
+the arrays that that grid writes, and `dependent = false` says that it has finished.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class LaunchFile:
     dynamic_smem: int = 0
     parameters: tuple[Mapping[str, Any], ...] = field(default=())
     guessed: bool = False
-    dependent: bool = False
+    dependent: bool | None = None
     written_in_front: tuple[str, ...] = ()
     expect: tuple[Mapping[str, Any], ...] = ()
     shared: tuple[Mapping[str, Any], ...] = ()
@@ -264,7 +264,7 @@ def read(path: Path) -> LaunchFile:
         devices, calls = count_of(document.get("devices", 1), document.get("calls", 1))
     except ArgumentError as error:
         raise misdescribed(error.what, where=str(path), expected=error.expected, got=error.got) from None
-    dependent, in_front = _dependent(document.get("dependent", False), path)
+    dependent, in_front = _dependent(document.get("dependent"), path)
     return LaunchFile(
         path=path,
         entry=document.get("entry"),
@@ -360,8 +360,11 @@ def _flag(value: object, name: str, path: Path) -> bool:
     return value
 
 
-def _dependent(value: object, path: Path) -> tuple[bool, tuple[str, ...]]:
-    """True if the launch overlaps the preceding grid, and the arrays that that grid writes, if they are named."""
+def _dependent(value: object, path: Path) -> tuple[bool | None, tuple[str, ...]]:
+    """True if the launch overlaps the preceding grid, and the arrays that that grid writes, if they are named. None if
+    nothing is said."""
+    if value is None:
+        return None, ()
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return True, tuple(value)
     return _flag(value, "dependent", path), ()

@@ -151,7 +151,7 @@ def prepare(program: Program, bound: Bound, index: int, stream: int) -> Prepared
         bound.cluster,
         bound.dynamic_smem,
         [_bytes(value) for value in bound.values],
-        pdl=program.pdl,
+        pdl=bool(program.pdl),
         describe=bound.describe(),
     )
 

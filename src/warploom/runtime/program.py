@@ -164,7 +164,7 @@ class Program:
         cluster: CTAs per cluster.
         dynamic_smem: bytes.
         allow_spills: accept a build with spills, or with a note that MMAs are serialised.
-        pdl: launch with programmatic stream serialisation (griddepcontrol).
+        pdl: launch with programmatic stream serialisation (griddepcontrol). None: not said, so without it.
         written_in_front: the arrays that the preceding grid writes, if known, for the sanitizer.
         check_dims: called with the sizes of a call; raises ArgumentError for sizes that the kernel does not support.
         location: file and line of the kernel, for messages.
@@ -185,7 +185,7 @@ class Program:
     cluster: tuple[int, ...] = (1, 1, 1)
     dynamic_smem: int = 0
     allow_spills: bool = False
-    pdl: bool = False
+    pdl: bool | None = None
     check_dims: Callable[[Dims], None] | None = None
     location: str = ""
     dims: tuple[tuple[str, int], ...] = ()
@@ -228,7 +228,7 @@ class Program:
         cluster: tuple[int, ...] = (),
         dynamic_smem: int = 0,
         allow_spills: bool = True,
-        pdl: bool = False,
+        pdl: bool | None = None,
     ) -> Program:
         """The program of a PTX text. Its arguments are the entry's parameters, in order.
 

@@ -45,7 +45,7 @@ class Recorder(Observer):
         self.machine = machine
         self.recording = Recording(
             machine.code.entry.name, machine.grid, machine.block, machine.cluster_shape, machine.code.shared_size,
-            machine.dependent,
+            bool(machine.dependent),
         )  # fmt: skip
         self.pcs: list[Facts | None] = [None] * len(machine.code.operations)
         self._open: dict[tuple[int, int], list[Any]] = {}

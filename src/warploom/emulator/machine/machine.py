@@ -278,7 +278,8 @@ class Machine:
         self.numerics, self.unwritten = "exact", POISON
         self.links: Links | None = None
         self.streams: Streams | None = None
-        self.dependent, self.written_in_front = False, frozenset[str]()
+        self.dependent: bool | None = None
+        self.written_in_front = frozenset[str]()
         self.tensor_maps: list[object] = []
         self.guessed, self.printed = "", list[str]()
         self.steps = 0

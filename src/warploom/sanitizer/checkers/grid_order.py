@@ -51,7 +51,8 @@ class GridOrder(Observer):
         """Reads before the wait, under a launch that declares overlap with the preceding grid, and their warps."""
         self._first: dict[tuple[str, bool], Operation] = {}
         """The first instruction that touches a buffer, by reading or writing: only this one is reported."""
-        self._awaits = machine.dependent or machine.code.fact("waits for the grid", self._waits)
+        waits = machine.code.fact("waits for the grid", self._waits)
+        self._awaits = waits if machine.dependent is None else machine.dependent
 
     def _waits(self) -> bool:
         operations = self.context.machine.code.operations
