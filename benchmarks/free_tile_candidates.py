@@ -58,8 +58,8 @@ def pairs(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_C
 
 
 def clusters(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
-    """The library's first choices, and clusters of four and eight CTAs that share one operand or both."""
-    return _sharing(problem, sms, most, (*free_tile_choice.BOTH, *free_tile_choice.FOURS))
+    """The library's first choices, and clusters of two, four and eight CTAs that share one operand or both."""
+    return _sharing(problem, sms, most, (*free_tile_choice.PAIRS, *free_tile_choice.BOTH, *free_tile_choice.FOURS))
 
 
 def _sharing(problem: GemmWork, sms: int, most: int, ways: Sequence[free_tile_choice.Sharing]) -> list[AnyConfig]:

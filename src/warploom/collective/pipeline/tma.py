@@ -199,6 +199,13 @@ class TmaPipeline:
         yield self.producer_acquire(state, tiles)
         self.advance(state)
 
+    def producer_tail(self, state: State) -> None:
+        """Wait, after the last stage, until every CTA has released all stages that this producer filled. With
+        multicast, a CTA may exit only then: before, its copies may be in flight, and others arrive on its barriers."""
+        for _ in ptx.range(self.stages, unroll=False):
+            ptx.mbarrier.wait(self.empty[state.index], state.phase)
+            self.advance(state)
+
     # -- threads that write a stage themselves -----------------------------------------------------------------------
 
     def writer_acquire(self, state: State) -> Stage:

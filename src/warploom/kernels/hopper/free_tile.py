@@ -19,7 +19,7 @@ Barriers   full[s]    1 arrival + bytes of the stage         producer -> consume
            bar 1..4   128 threads of a consumer: its stores are staged
            bar 8      all consumers: rows past a small tensor are zeros; the ring is read and may be overwritten
            cluster    split: arrive after bar 0, wait before the first partial sums are sent
-                      shared: arrive and wait in place of bar 0; arrive after a role's last stage, wait at the end
+                      shared: arrive and wait in place of bar 0; at the end, the producer waits for all releases
            received   split: 1 arrival + bytes, per consumer: partial sums of the other splits of K
 Buffers    ring: both operands' tiles, of k_tiles x 128 bytes of k, per stage
            sums (split): what the other splits push; staged (persistent): a buffer of its own, else over the ring
@@ -174,18 +174,8 @@ def run_roles(cta: Cta, peer_reduce: PeerReduce | None = None) -> None:
         with ptx.if_(first):
             load(cta)
         cta.exchange.ready()
-        arrive_for_exit(cta)
     for me in each_consumer(warpgroup, config.consumers, registers[1], first=0):
         multiply(cta, me, peer_reduce)
-    if config.multicast:
-        ptx.cluster.wait()
-
-
-def arrive_for_exit(cta: Cta) -> None:
-    """Tell the cluster that this role has loaded or released its last stage. CTAs that fill each other's stages must
-    exit together; the role's remaining work overlaps the wait."""
-    if cta.config.multicast:
-        ptx.cluster.arrive()
 
 
 def initialise(cta: Cta) -> None:
@@ -220,6 +210,8 @@ def load(cta: Cta) -> None:
             loads.tokens(coordinates, number, stage)
             ring.advance(state)
         ahead.set(0)
+    if config.multicast:
+        ring.producer_tail(state)
 
 
 def load_prologue(
@@ -276,7 +268,6 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
             wgmma_stage(acc, mine, stage.b, accumulate=True if empty_split else later)
         loop.drain()
         if not config.persistent:
-            arrive_for_exit(cta)
             ptx.bar.sync(ALL_CONSUMERS, 128 * config.consumers)
         cta.exchange.ready()
         store, coordinates = (
@@ -289,8 +280,6 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
                     vectors.scale(block, complete, index)
                     peer_reduce.combine(block, complete, cta.split_index(tile, me * config.blocks + index), me)
                 store.block(block, index, complete, coordinates)
-    if config.persistent:
-        arrive_for_exit(cta)
     if peer_reduce is not None:
         peer_reduce.finish(me)
 

@@ -149,9 +149,9 @@ class FreeTileConfig(Configuration):
 
     @property
     def reduced_index(self) -> bool:
-        """True if the warpgroup's index has to come from redux.sync: with several consumers and one tile, ptxas
-        otherwise moves the descriptors of each product from registers of each lane."""
-        return self.consumers > 1 and not self.persistent and not self.setmaxnreg
+        """True if the warpgroup's index has to come from redux.sync: with one tile per CTA, ptxas otherwise often moves
+        the descriptors of each product from registers of each lane."""
+        return (self.consumers > 1 or self.cluster > 1) and not self.persistent and not self.setmaxnreg
 
     @property
     def max_accumulators(self) -> int:
