@@ -29,6 +29,7 @@ import numpy as np
 from benchmarks import boosted
 from benchmarks.sweep_free_tile import CUBLAS, LIBRARY
 from warploom.errors import ArgumentError
+from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.hopper.names import any_config
 from warploom.lab import evidence
 from warploom.lab.work import GemmWork
@@ -40,11 +41,12 @@ from warploom.operators.spec.gpu import EMULATED, Gpu
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 H200 = ("free-tile", "orders", "pairs", "e4m3-row", "e4m3-tensor")
 H100 = ("forms", "forms-e4m3", "quads", "clusters")
-UNIFORM = ("uniform", "uniform-e4m3")
-"""Sweeps since the index of the warpgroup comes from redux.sync. What older ones timed of such tiles is left out."""
+GENERATIONS = {"uniform": 1, "uniform-e4m3": 1, "uniform-clusters": 2}
+"""Later sweeps, all on an H100, and what had changed before them; 0 for the others. 1: several consumers with one tile
+have a uniform warpgroup index. 2: so have clusters, and those that share an operand end without a cluster barrier."""
 SWEEPS = (
     *(RESULTS / "nvidia-h200" / f"sweep-{name}.json" for name in H200),
-    *(RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in (*H100, *UNIFORM)),
+    *(RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in (*H100, *GENERATIONS)),
 )
 MODEL = RESULTS / "choice-model.json"
 CARDS = {card.name: card for card in (EMULATED, Gpu("NVIDIA H100 80GB HBM3", "sm_90a", 132, memory_gbps=3352))}
@@ -86,10 +88,12 @@ def middle(values: Sequence[float]) -> float:
     return float(np.median(values)) if len(values) else 0.0
 
 
-def groups(points: Sequence[Mapping[str, Any]], gpu: Gpu = EMULATED, *, older: bool = False) -> list[Group]:
+def groups(
+    points: Sequence[Mapping[str, Any]], gpu: Gpu = EMULATED, generation: int = max(GENERATIONS.values())
+) -> list[Group]:
     """The products of a sweep on a GPU with at least two timed configurations, from all its runs. Times of different
-    runs are scaled by the median over the contenders that both have timed, at least cuBLAS. `older`: the sweep timed
-    tiles whose warpgroup index is now reduced before it was; they are left out."""
+    runs are scaled by the median over the contenders that both have timed, at least cuBLAS. Configurations whose code
+    has changed since the sweep's `generation` are left out."""
     found: dict[GemmWork, dict[str, float]] = {}
     for point in points:
         problem = GemmWork(point["m"], point["n"], point["k"], dtype=point["dtype"], scales=point.get("scales", ""))
@@ -100,8 +104,15 @@ def groups(points: Sequence[Mapping[str, Any]], gpu: Gpu = EMULATED, *, older: b
         shift = math.exp(middle([math.log(known[name] / times[name]) for name in times if name in known]))
         for name, us in times.items():
             known[name] = math.sqrt(known[name] * us * shift) if name in known else us * shift
-    made = [_group(problem, gpu, times, times.pop(CUBLAS), older) for problem, times in found.items()]
+    made = [_group(problem, gpu, times, times.pop(CUBLAS), generation) for problem, times in found.items()]
     return [group for group in made if sum(group.considered) > 1]
+
+
+def changed(config: Any) -> int:
+    """The generation in which the code of a configuration last changed."""
+    if not isinstance(config, FreeTileConfig):
+        return 0
+    return 2 if config.multicast or (config.reduced_index and config.consumers == 1) else int(config.reduced_index)
 
 
 def noise(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -121,13 +132,13 @@ def noise(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _group(problem: GemmWork, gpu: Gpu, times: Mapping[str, float], cublas: float, older: bool) -> Group:
+def _group(problem: GemmWork, gpu: Gpu, times: Mapping[str, float], cublas: float, generation: int) -> Group:
     asked = problem.posed
     names, estimates, rows, thought_of = [], [], [], []
     for name in times:
         try:
             config = any_config(name)
-            if config.constant_weights or (older and getattr(config, "reduced_index", False)):
+            if config.constant_weights or changed(config) > generation:
                 continue
             time, y = numbers(config, asked, gpu, estimate(config, asked, gpu).time_us)
         except ArgumentError:  # of a form that is gone
@@ -204,7 +215,7 @@ def main() -> None:
     found = [
         group
         for sweep, path in zip(sweeps, options.sweeps, strict=True)
-        for group in groups(sweep["rows"], CARDS[sweep["gpu"]], older="uniform" not in path.stem)
+        for group in groups(sweep["rows"], CARDS[sweep["gpu"]], GENERATIONS.get(path.stem.removeprefix("sweep-"), 0))
     ]
     trees = fitted(found)
     orders = [order for deal in range(DEALS) for order in left_out(found, deal)]

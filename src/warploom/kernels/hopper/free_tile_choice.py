@@ -217,12 +217,13 @@ BOTH: tuple[Sharing, ...] = ((4, "both"), (8, "both"))
 
 
 def sharing_worth_trying(persistent: bool, waves: int, lines: float) -> tuple[Sharing, ...]:
-    """The ways of sharing that were ever faster: pairs where rows of K are `lines` astride, or in several waves; four
-    and eight CTAs in one wave. In benchmarks/results/nvidia-h100/sweep-quads.json a pair takes 1.01 to 1.05 times as
-    long on the median. In sweep-clusters.json there (173 products), the best cluster of four or eight in one wave takes
-    1.10 times as long on the median, but is faster by more than 3 % for one product in ten; in several waves it almost
-    never is."""
-    return PAIRS * (persistent or lines > 0) + (FOURS + BOTH) * (waves == 1 and not persistent)
+    """The ways of sharing that are often faster: pairs, four and eight CTAs in one wave; pairs of persistent tiles, or
+    where rows of K are `lines` astride. In benchmarks/results/nvidia-h100/sweep-uniform-clusters.json, the best pair
+    that shares weights in one wave takes 0.99 times as long as the best tile that shares nothing, on the median, and
+    each way of sharing by four or eight wins by more than 3 % for a quarter of the products. In several waves, only
+    persistent pairs win."""
+    once = waves == 1 and not persistent
+    return PAIRS * (persistent or once or lines > 0) + (FOURS + BOTH) * once
 
 
 def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Sharing]) -> Iterator[FreeTileConfig]:
