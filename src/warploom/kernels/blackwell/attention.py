@@ -39,7 +39,7 @@ from ...lang.predicate import Predicate
 from ...lang.tensor_address import TensorAddress
 from ..fields import builder
 from ..hopper.attention_config import PANEL, Attention, OnePerSm
-from ..hopper.attention_tiles import Block, Blocks
+from ..hopper.attention_tiles import BlockScheduler, QueryBlock
 from .attention_config import COLUMNS, LAUNCH_REGISTERS, REGISTERS, ROWS, STRANDS, Config
 from .attention_rows import Correction, Softmax
 from .operands import blackwell_kernel
@@ -72,7 +72,7 @@ class Cta:
 
     of: Attention
     config: Config
-    blocks: Blocks
+    blocks: BlockScheduler
     bars: Barriers
     queries: UmmaPipeline
     ring: UmmaPipeline
@@ -113,7 +113,7 @@ def build(of: Attention, config: Config = Config()) -> Kernel:  # noqa: B008 - f
         kv = smem.umma_tile(of.dtype, (config.keys, wide), stages=stages, name="KV")
         queries, ring = UmmaPipeline(stages=STRANDS, q=q), UmmaPipeline(stages=stages, kv=kv)
         factors = smem.array(f32, STRANDS * ROWS, name="factors")
-        blocks, bars = Blocks(of, config, Q, K, section, last, None), Barriers()
+        blocks, bars = BlockScheduler(of, config, Q, K, section, last, None), Barriers()
         queries.initialise(ring, bars)
         memory = tmem.alloc(COLUMNS, warp=8)
         scores = memory.accumulator(ROWS, config.keys, buffers=STRANDS, name="S")
@@ -156,7 +156,7 @@ def load(cta: Cta, Q: Any, K: Any, V: Any) -> None:
     for block in cta.each_block():
         start = block.start.copy()
 
-        def fetch(array: Any, start: Any = start, block: Block = block) -> None:
+        def fetch(array: Any, start: Any = start, block: QueryBlock = block) -> None:
             with cta.ring.produce(at) as stage:
                 ptx.tma.load(stage.kv, array.tma_desc(), (0, block.kv_head, start, block.batch), stage.full)
 

@@ -19,7 +19,7 @@ from ...lang import ptx, reg
 from ...lang.values import Register
 from ..hopper.attention_config import PANEL
 from ..hopper.attention_softmax import GROWTH, LOG2_E
-from ..hopper.attention_tiles import Block
+from ..hopper.attention_tiles import QueryBlock
 from .attention_config import ROWS, STRANDS
 
 PIECE = 32
@@ -76,7 +76,9 @@ class Softmax:
                 self.step(block, row, start)
             self.finish(block, row)
 
-    def step(self, block: Block, row: Register, start: Register, *, masked: bool = False, first: bool = False) -> None:
+    def step(
+        self, block: QueryBlock, row: Register, start: Register, *, masked: bool = False, first: bool = False
+    ) -> None:
         """Process a tile: read S; when `ready` completes, P is in S's columns or in its own."""
         ptx.mbarrier.wait(self.bars.scores[self.strand], self.tile)
         ptx.tcgen05.fence_after_thread_sync()
@@ -121,7 +123,7 @@ class Softmax:
         ptx.mbarrier.arrive(self.bars.told[self.strand], pred=_speaks())
         self.told ^= 1
 
-    def finish(self, block: Block, row: Register) -> None:
+    def finish(self, block: QueryBlock, row: Register) -> None:
         """Pass on the final factor of O, and store the logarithm of the row's sum."""
         self.tell(ptx.select(self.total == 0.0, 0.0, ptx.math.rcp(self.total)))
         logarithm = ptx.math.fma(_finite(self.largest), self.scale, ptx.math.lg2(self.total)) * (1 / LOG2_E)

@@ -3,16 +3,17 @@
 Idea       S of the next tile is issued before P V of this one, so a consumer's exponentials overlap its own P V and
            the other consumer's products. P never leaves the registers: the accumulator of S already has the layout
            of an A operand. The guarded softmax (`attention_softmax`) needs no maxima after a row's first tile.
-           In e4m3, wgmma needs V transposed; otherwise idle warps transpose it in shared memory (`attention_turn`).
+           wgmma reads e4m3 V as columns x keys, so idle warps transpose it in shared memory
+           (`attention_transpose`).
 Roles      producer    warpgroup 0, one thread   takes block numbers from the queue; TMA of Q, then K, V, K, V ...
-           turners     warps 1 to 3 of it        e4m3 only: transpose keys x columns into columns x keys
+           transposers warps 1 to 3 of it        e4m3 only: transpose keys x columns into columns x keys
            consumer    warpgroups 1, 2 (3)       64 queries each
 Memory     Q   `query_slots` blocks; O is stored through the rows of its queries (e4m3: through its own buffer)
            K, V (e4m3: and Vt)    rings of tiles
 Barriers   q.full, q.empty    a block of queries, released when TMA has read O from its memory
            k.full, k.empty    a tile of keys
            v.full, v.empty    a tile of values, released one tile later than its keys
-           t.full, t.empty    e4m3: a tile of transposed values, written by the turners
+           t.full, t.empty    e4m3: a tile of transposed values, written by the transposers
            queue.full, .empty block numbers, longest first
            1 to 3 (named)     the warps of one consumer, around its store of O
            the next ones      consumers take turns issuing their products (`ordered`)
@@ -35,10 +36,10 @@ from ...isa.dtypes import f32, s32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, smem
 from ...lang.values import Register
 from ..fields import builder
-from .attention_config import PANEL, QUERY_ROWS, REGISTERS, TURNERS, Attention, Config, OnePerSm, default
-from .attention_consumer import Arguments, Consumer, Shared, function_arrays
-from .attention_tiles import Blocks, Walk
-from .attention_turn import Turner, turner
+from .attention_config import PANEL, QUERY_ROWS, REGISTERS, TRANSPOSE_WARPS, Attention, Config, OnePerSm, default
+from .attention_consumer import Arguments, Consumer, Rings, function_arrays
+from .attention_tiles import BlockScheduler, KeyTileIterator
+from .attention_transpose import TransposeWarp, transpose_warp_index
 
 ARCH = "sm_90a"
 
@@ -65,7 +66,7 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
     def attention(**arguments: Any) -> None:
         functions = {name: arguments.pop(name) for name in function_arrays(of)}
         call = Arguments(**arguments, functions=functions)
-        tiles = Shared(
+        tiles = Rings(
             queries=TmaPipeline(
                 stages=config.query_slots, consumers=config.consumers, name="q",
                 q=smem.wgmma_tile(of.dtype, (config.rows, columns), stages=config.query_slots, name="Q"),
@@ -75,37 +76,39 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
                 k=smem.wgmma_tile(of.dtype, (config.keys, of.key_columns), stages=config.key_stages, name="K"),
             ),
             values=TmaPipeline(
-                stages=config.value_stages, consumers=TURNERS if of.narrow else config.consumers, name="v",
+                stages=config.value_stages, consumers=TRANSPOSE_WARPS if of.narrow else config.consumers, name="v",
                 v=smem.wgmma_tile(
                     of.dtype, (config.keys, of.value_columns), major=major, stages=config.value_stages, name="V"
                 ),
             ),
         )  # fmt: skip
         if of.narrow:
-            tiles.turned = TmaPipeline(
-                stages=config.value_stages, consumers=config.consumers, producers=TURNERS, name="t",
+            tiles.transposed = TmaPipeline(
+                stages=config.value_stages, consumers=config.consumers, producers=TRANSPOSE_WARPS, name="t",
                 t=smem.wgmma_tile(
-                    of.dtype, (of.columns, config.turned_keys), stages=config.value_stages, name="Vt"
+                    of.dtype, (of.columns, config.transposed_keys), stages=config.value_stages, name="Vt"
                 ),
             )  # fmt: skip
             tiles.out = smem.wgmma_tile(of.result, (config.rows, of.out_columns), name="O")
         ends = None if call.q_ends is None or call.k_ends is None else (call.q_ends, call.k_ends)
         lists = None if call.tiles is None or call.counts is None else (call.tiles, call.counts)
-        blocks = Blocks(of, config, call.Q, call.K, call.section, call.last, call.first, ends, lists)
-        queue = TileQueue(call.counter, call.section, config.consumers, others=TURNERS * WARP if of.narrow else 0)
+        blocks = BlockScheduler(of, config, call.Q, call.K, call.section, call.last, call.first, ends, lists)
+        queue = TileQueue(
+            call.counter, call.section, config.consumers, others=TRANSPOSE_WARPS * WARP if of.narrow else 0
+        )
         blocks.initialise()
-        tiles.queries.initialise(tiles.keys, tiles.values, *([tiles.turned] if tiles.turned else []), queue)
+        tiles.queries.initialise(tiles.keys, tiles.values, *([tiles.transposed] if tiles.transposed else []), queue)
         blocks.begin()
         queue.tiles = blocks.count
         warpgroup = warpgroup_index()
-        if tiles.turned is None:
+        if tiles.transposed is None:
             with producer(warpgroup, few):
                 load(config, call, tiles, blocks, queue)
         else:
             with producer_warpgroup(warpgroup, few):
-                me = turner(ptx.special.tid.x())
-                with ptx.if_(me < TURNERS):
-                    Turner(given, config, tiles.values, tiles.turned, me).run(blocks, queue)
+                me = transpose_warp_index(ptx.special.tid.x())
+                with ptx.if_(me < TRANSPOSE_WARPS):
+                    TransposeWarp(given, config, tiles.values, tiles.transposed, me).run(blocks, queue)
                 with ptx.else_(), ptx.if_(ptx.special.tid.x() == 0):
                     load(config, call, tiles, blocks, queue)
         for me in each_consumer(warpgroup, config.consumers, many):
@@ -142,7 +145,7 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
     )(attention)  # fmt: skip
 
 
-def load(config: Config, call: Arguments, tiles: Shared, blocks: Blocks, queue: TileQueue) -> None:
+def load(config: Config, call: Arguments, tiles: Rings, blocks: BlockScheduler, queue: TileQueue) -> None:
     """The producer: loads keys one tile ahead of values, in the order of their products."""
     at_q, at_k, at_v = (ring.producer_state() for ring in (tiles.queries, tiles.keys, tiles.values))
     at_queue = queue.producer_state()
@@ -164,7 +167,7 @@ def load(config: Config, call: Arguments, tiles: Shared, blocks: Blocks, queue: 
         with ptx.do_while(lambda: number < queue.tiles):
             block = blocks.place(number)
             start, of_keys = block.start + block.key_begin, (block.kv_head, block.batch)
-            walk = Walk(block, start, config.keys)
+            walk = KeyTileIterator(block, start, config.keys)
             load_keys(start, *of_keys)
             load_queries(block.row + block.query_begin, block.head, block.batch)
             for _ in ptx.range(block.after_first):

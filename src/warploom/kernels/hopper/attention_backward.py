@@ -47,7 +47,7 @@ class BackwardConfig:
         tile: keys per tile for dQ, queries per tile for dK and dV.
         consumers: consumer warpgroups, with 64 rows of the result each.
         stages: stages of the ring.
-        folded: heads and batches are along x as well (`BlocksOf`).
+        folded: heads and batches are along x as well (`BlockGrid`).
     """
 
     tile: int = 64
@@ -92,7 +92,7 @@ def _fitting(of: Attention, config: BackwardConfig) -> BackwardConfig:
 
 
 @dataclass(frozen=True)
-class BlocksOf:
+class BlockGrid:
     """The grid rule: one CTA for each block of a dimension, each head and each batch.
 
     Attributes:
@@ -116,8 +116,8 @@ class BlocksOf:
 
 
 @dataclass(frozen=True)
-class Here:
-    """The block, head and batch of a CTA in a grid of `BlocksOf`; each method reads the CTA's index anew.
+class BlockIndex:
+    """The block, head and batch of a CTA in a grid of `BlockGrid`; each method reads the CTA's index anew.
 
     Attributes:
         grid: the rule.
@@ -125,7 +125,7 @@ class Here:
         ends: ends of packed sequences.
     """
 
-    grid: BlocksOf
+    grid: BlockGrid
     array: ArrayHandle
     axes: tuple[int, int] = (1, 2)
     ends: ArrayHandle | None = None
@@ -198,17 +198,17 @@ def build_rows(
     is its probability P, so dS = P (dO Vᵀ - delta) with delta = sum of dO O - dLSE.
 
     The size P is at least S. Queries beyond S and queries that see no key get lse2 = inf and delta = 0. `varlen`:
-    sequences packed in one batch, which end at `ends` (s32). `folded`: see `BlocksOf`.
+    sequences packed in one batch, which end at `ends` (s32). `folded`: see `BlockGrid`.
     """
-    grid = BlocksOf("P", "H", ROWS_PER_CTA, folded=folded)
+    grid = BlockGrid("P", "H", ROWS_PER_CTA, folded=folded)
     shape = ("B", "H", "S") if heads_first else ("B", "S", "H")
 
     def rows(**call: Any) -> None:
         O, dO, LSE, lse2, delta = (call[name] for name in ("O", "dO", "LSE", "lse2", "delta"))  # noqa: E741
         thread = ptx.special.tid.x()
-        here = Here(grid, lse2, axes=(2, 1))
-        lane, query = thread & 31, here.block() * ROWS_PER_CTA + (thread >> 5)
-        head, batch = here.head(), here.batch()
+        index = BlockIndex(grid, lse2, axes=(2, 1))
+        lane, query = thread & 31, index.block() * ROWS_PER_CTA + (thread >> 5)
+        head, batch = index.head(), index.batch()
         _, heads, queries = LSE.shape
         both = batch * heads + head
         padded, exists = query, None
@@ -235,9 +235,9 @@ def build_rows(
                 sums.set(ptx.load(f32, ptx.addr(LSE.pointer() + at)))
                 if logarithms:
                     total.set(total - ptx.load(f32, ptx.addr(call["dLSE"].pointer() + at)))
-            place = (both.to(u64) * delta.shape[2] + padded) * f32.bytes
-            ptx.store(ptx.addr(lse2.pointer() + place), ptx.select(sums == -math.inf, math.inf, sums * LOG2_E))
-            ptx.store(ptx.addr(delta.pointer() + place), total)
+            offset_bytes = (both.to(u64) * delta.shape[2] + padded) * f32.bytes
+            ptx.store(ptx.addr(lse2.pointer() + offset_bytes), ptx.select(sums == -math.inf, math.inf, sums * LOG2_E))
+            ptx.store(ptx.addr(delta.pointer() + offset_bytes), total)
 
     return kernel(
         in_specs={

@@ -19,14 +19,14 @@ from .attention_config import Attention
 
 
 @dataclass
-class At:
+class ScorePosition:
     """The query and key of a fragment's register, s32; both may be out of bounds."""
 
     query: Register
     key: Register
 
 
-class Modified:
+class ScoreFunctions:
     """The functions of a kernel.
 
     Args:
@@ -44,7 +44,7 @@ class Modified:
         scores: Any,
         gradients: Any,
         head: Register,
-        at: Callable[[int], At],
+        at: Callable[[int], ScorePosition],
         delta: Callable[[int], Register] | None,
     ) -> None:
         """Replace scores by t, or by -inf where a query does not see a key, and gradients by (dP - delta) t'(s).
@@ -53,13 +53,13 @@ class Modified:
         Indices out of bounds are clamped before the functions see them; a query that does not exist sees no key.
         """
         for index, score in enumerate(scores):
-            place = at(index)
-            exists = place.query < self.queries
+            position = at(index)
+            exists = position.query < self.queries
             where = [
                 self.batch,
                 head,
-                ptx.math.min(place.query, self.queries - 1),
-                ptx.math.min(place.key, self.keys - 1),
+                ptx.math.min(position.query, self.queries - 1),
+                ptx.math.min(position.key, self.keys - 1),
             ]
             if delta is not None:
                 gradients[index].set(gradients[index] - delta(index))

@@ -40,8 +40,8 @@ from ...lang.values import Register
 from ..fields import builder
 from .attention_backward import (
     BackwardConfig,
-    BlocksOf,
-    Here,
+    BlockGrid,
+    BlockIndex,
     arguments,
     keys_config,
     modified,
@@ -49,7 +49,7 @@ from .attention_backward import (
     stored,
     weight,
 )
-from .attention_backward_functions import At, Modified, weighted
+from .attention_backward_functions import ScoreFunctions, ScorePosition, weighted
 from .attention_config import QUERY_ROWS, REGISTERS, Attention
 from .attention_rows import Rows, store_part
 from .attention_tiles import Sequence, Sequences
@@ -64,7 +64,7 @@ def build(of: Attention, config: BackwardConfig | None = None, parts: str = "bot
     config = config or keys_config(of)
     chosen = config
     few, many, at_launch = REGISTERS[config.consumers]
-    grid = BlocksOf("T", "G", config.rows, of.varlen, config.folded)
+    grid = BlockGrid("T", "G", config.rows, of.varlen, config.folded)
 
     def attention_keys(**call: Any) -> None:
         fixed = TmaPipeline(
@@ -79,26 +79,26 @@ def build(of: Attention, config: BackwardConfig | None = None, parts: str = "bot
         )  # fmt: skip
         vectors = {name: smem.array(f32, (chosen.stages, chosen.tile), name=name) for name in ("lse2", "delta")}
 
-        def roles(place: Place, own: Callable[[], Own] | None = None) -> None:
+        def roles(block: KeyBlock, own: Callable[[], PackedSequence] | None = None) -> None:
             warpgroup = warpgroup_index()
             with producer(warpgroup, few):
-                load(chosen, call, fixed, ring, vectors, place)
+                load(chosen, call, fixed, ring, vectors, block)
             for me in each_consumer(warpgroup, chosen.consumers, many):
-                Consumer(of, chosen, call, fixed, ring, vectors, place, me, parts, own).run()
+                Consumer(of, chosen, call, fixed, ring, vectors, block, me, parts, own).run()
 
-        here = Here(grid, call["K"], ends=call.get("k_ends"))
+        index = BlockIndex(grid, call["K"], ends=call.get("k_ends"))
         if not of.varlen:
             fixed.initialise(ring)
-            roles(Place.here(of, chosen, call, here))
+            roles(KeyBlock.of_cta(of, chosen, call, index))
             return
         lengths = call["K"].shape[1], call["Q"].shape[1]
         sequences = Sequences(Offsets(call["k_ends"]), Offsets(call["q_ends"]), *lengths, chosen.rows)
         sequences.initialise()
         fixed.initialise(ring)
-        number = here.block()
+        number = index.block()
         with ptx.if_(number < sequences.total()):
-            place = Place.of_sequence(of, chosen, call, sequences.find(number), here)
-            roles(place, lambda: Own.of(sequences.find(here.block()), here))
+            block = KeyBlock.sequence_block(of, chosen, call, sequences.find(number), index)
+            roles(block, lambda: PackedSequence.of(sequences.find(index.block()), index))
 
     return kernel(
         in_specs=arguments(of, config.tile, config.rows),
@@ -112,7 +112,7 @@ def build(of: Attention, config: BackwardConfig | None = None, parts: str = "bot
 
 
 @dataclass
-class Own:
+class PackedSequence:
     """A packed sequence: the first index of its keys, its queries and its lse2 and delta, its number of keys, and this
     CTA's first key (`row`) and grid position."""
 
@@ -121,18 +121,18 @@ class Own:
     keys: Register
     sums: Register
     row: Register
-    here: Here
+    index: BlockIndex
 
     @classmethod
-    def of(cls, sequence: Sequence, here: Here) -> Own:
+    def of(cls, sequence: Sequence, index: BlockIndex) -> PackedSequence:
         """Bounds of a sequence whose "queries" are keys, because its blocks are blocks of keys."""
         keys = sequence.query_end - sequence.query_begin
         sums = padded_begin(sequence.key_begin, sequence.number)
-        return cls(sequence.query_begin, sequence.key_begin, keys, sums, sequence.row, here)
+        return cls(sequence.query_begin, sequence.key_begin, keys, sums, sequence.row, index)
 
 
 @dataclass
-class Place:
+class KeyBlock:
     """A block of keys, and the tiles of queries that see it: from `begin` masked, from `clear` full, from `low` to
     `end` masked again. Tile indices are s32. Query i sees keys i + first to i + last."""
 
@@ -147,36 +147,36 @@ class Place:
 
     last: Register | None
     first: Register | None
-    own: Own | None = None
+    own: PackedSequence | None = None
 
     @classmethod
-    def here(cls, of: Attention, config: BackwardConfig, call: dict[str, Any], here: Here) -> Place:
+    def of_cta(cls, of: Attention, config: BackwardConfig, call: dict[str, Any], index: BlockIndex) -> KeyBlock:
         """The block of this CTA."""
         _, queries, heads, _ = call["Q"].shape
         group = heads // call["K"].shape[2]
-        row = (here.block() * config.rows).view(s32)
+        row = (index.block() * config.rows).view(s32)
         edges = call.get("last"), call.get("first")
-        return cls._seen(of, config, row, queries, edges, here.head, here.batch, group)
+        return cls._with_tiles(of, config, row, queries, edges, index.head, index.batch, group)
 
     @classmethod
-    def of_sequence(
-        cls, of: Attention, config: BackwardConfig, call: dict[str, Any], sequence: Sequence, here: Here
-    ) -> Place:  # fmt: skip
+    def sequence_block(
+        cls, of: Attention, config: BackwardConfig, call: dict[str, Any], sequence: Sequence, index: BlockIndex
+    ) -> KeyBlock:  # fmt: skip
         """The block of this CTA in a sequence whose "queries" are keys, because its blocks are blocks of keys."""
         group = call["Q"].shape[2] // call["K"].shape[2]
         keys, queries = sequence.query_end - sequence.query_begin, sequence.key_end - sequence.key_begin
         last, first = (call[name] + (keys - queries) if name in call else None for name in ("last", "first"))
-        place = cls._seen(of, config, sequence.row, queries.view(u32), (last, first), here.head,
+        block = cls._with_tiles(of, config, sequence.row, queries.view(u32), (last, first), index.head,
                           lambda: reg.scalar(u32, init=0), group)  # fmt: skip
-        place.own = Own.of(sequence, here)
-        return place
+        block.own = PackedSequence.of(sequence, index)
+        return block
 
     @classmethod
-    def _seen(
+    def _with_tiles(
         cls, of: Attention, config: BackwardConfig, row: Register, queries: Register,
         edges: tuple[Register | None, Register | None], head: Callable[[], Register], batch: Callable[[], Register],
         group: Register,
-    ) -> Place:  # fmt: skip
+    ) -> KeyBlock:  # fmt: skip
         """The block whose first key is `row`, with the range of query tiles that see it."""
         rows, tile, (last, first) = config.rows, config.tile, edges
         total = ((queries + (tile - 1)) // tile).view(s32)
@@ -200,36 +200,36 @@ def _tiles(query: Register, size: int) -> Register:
 
 def load(
     config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline,
-    vectors: dict[str, SharedArray], place: Place,
+    vectors: dict[str, SharedArray], block: KeyBlock,
 ) -> None:  # fmt: skip
     """The producer: loads K and V once, then every tile of queries."""
     with fixed.produce(fixed.producer_state()) as stage:
         for name in ("k", "v"):
-            row = place.row if place.own is None else place.row + place.own.key_begin
-            at = (0, place.kv_head, row, place.batch)
+            row = block.row if block.own is None else block.row + block.own.key_begin
+            at = (0, block.kv_head, row, block.batch)
             ptx.tma.load(stage.tiles[name], call[name.upper()].tma_desc(), at, stage.full)
     state, heads = ring.producer_state(), call["Q"].shape[2]
-    for member in ptx.range(place.group):
-        head = place.kv_head * place.group + member
-        line = (place.batch * heads + head).to(u64) * call["delta"].shape[2]
-        line = line if place.own is None else line + place.own.sums
-        for number in ptx.range(place.begin, place.end):
+    for member in ptx.range(block.group):
+        head = block.kv_head * block.group + member
+        line = (block.batch * heads + head).to(u64) * call["delta"].shape[2]
+        line = line if block.own is None else line + block.own.sums
+        for number in ptx.range(block.begin, block.end):
             query = number * config.tile
-            row = query if place.own is None else query + place.own.query_begin
+            row = query if block.own is None else query + block.own.query_begin
             with ring.produce(state) as stage:
                 for name, array in (("q", "Q"), ("o", "dO")):
-                    ptx.tma.load(stage.tiles[name], call[array].tma_desc(), (0, head, row, place.batch), stage.full)
+                    ptx.tma.load(stage.tiles[name], call[array].tma_desc(), (0, head, row, block.batch), stage.full)
                 for name, vector in vectors.items():
                     source = ptx.addr(call[name].pointer() + (line + query.view(u32)) * f32.bytes)
                     ptx.cp.async_.bulk.load(vector[state.index, 0], source, config.tile * f32.bytes, stage.full)
 
 
-def by_column(vector: SharedArray, state: State, fragment: Fragment) -> Iterator[tuple[int, Register]]:
+def column_vector(vector: SharedArray, state: State, fragment: Fragment) -> Iterator[tuple[int, Register]]:
     """Yield each register's index in a fragment, with the element of a stage's vector for the register's column."""
     begin = (vector[state.index, 0] + fragment.column_of(0) * f32.bytes).register()
     for atom in range(0, len(fragment.registers), ACC_REGS):
-        place = ptx.addr(begin, atom // ACC_REGS * ACC_ATOM_N * f32.bytes)
-        pair = ptx.load(f32, place, space="shared", vector=2)
+        address = ptx.addr(begin, atom // ACC_REGS * ACC_ATOM_N * f32.bytes)
+        pair = ptx.load(f32, address, space="shared", vector=2)
         for index in range(ACC_REGS):
             yield atom + index, pair[index % 2]
 
@@ -244,10 +244,10 @@ class Consumer:
 
     def __init__(
         self, of: Attention, config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline,
-        vectors: dict[str, SharedArray], place: Place, me: int, parts: str, own: Callable[[], Own] | None,
+        vectors: dict[str, SharedArray], block: KeyBlock, me: int, parts: str, own: Callable[[], PackedSequence] | None,
     ) -> None:  # fmt: skip
         self.of, self.config, self.call, self.ring, self.vectors = of, config, call, ring, vectors
-        self.place, self.me, self.own = place, me, own
+        self.block, self.me, self.own = block, me, own
         self.with_dk, self.with_dv = parts != "dV", parts != "dK"
         self.leader, self.state = ring.leader(), ring.consumer_state()
         (self.scores,) = wgmma_accumulators(QUERY_ROWS, config.tile)
@@ -258,15 +258,15 @@ class Consumer:
         self.turned = {name: ring.tiles[name].transposed() for name in ("q", "o")}
         held = fixed.consumer_wait(fixed.consumer_state())
         self.k, self.v = (held.tiles[name].rows(QUERY_ROWS * me, QUERY_ROWS) for name in ("k", "v"))
-        self.key = place.row + QUERY_ROWS * me
+        self.key = block.row + QUERY_ROWS * me
         self.keys = [row.view(s32) + self.key for row in self.s.rows]
-        self.functions = Modified(of, call, place.batch.view(s32)) if modified(of) else None
+        self.functions = ScoreFunctions(of, call, block.batch.view(s32)) if modified(of) else None
 
     def run(self) -> None:
         """Process all tiles of queries that see the block, one query head after the other."""
-        place, phases = self.place, self.phases()
-        for member in ptx.range(place.group):
-            head = (place.kv_head * place.group + member).view(s32) if self.functions is not None else None
+        block, phases = self.block, self.phases()
+        for member in ptx.range(block.group):
+            head = (block.kv_head * block.group + member).view(s32) if self.functions is not None else None
             for begin, end, masked in phases:
                 for number in ptx.range(begin, end):
                     self.step(number * self.config.tile, masked, head)
@@ -280,11 +280,11 @@ class Consumer:
 
     def phases(self) -> list[tuple[Register, Register, bool]]:
         """Ranges of query tiles: first, end, and whether the range is masked."""
-        place, of = self.place, self.of
+        block, of = self.block, self.of
         if self.own is not None and (of.above or of.below):  # no registers left for the ranges' bounds
-            return [(place.begin, place.end, True)]
-        return [*([(place.begin, place.clear, True)] if of.above else []), (place.clear, place.low, False),
-                *([(place.low, place.end, True)] if of.below else [])]  # fmt: skip
+            return [(block.begin, block.end, True)]
+        return [*([(block.begin, block.clear, True)] if of.above else []), (block.clear, block.low, False),
+                *([(block.low, block.end, True)] if of.below else [])]  # fmt: skip
 
     def step(self, query: Register, masked: bool, head: Register | None) -> None:
         """Process a tile of queries that starts at `query`."""
@@ -295,7 +295,7 @@ class Consumer:
             self.apply_functions(self.functions, query, head)
         if masked:
             self.hide(query)
-        for at, lse2 in by_column(self.vectors["lse2"], self.state, self.s):
+        for at, lse2 in column_vector(self.vectors["lse2"], self.state, self.s):
             self.scores[at].set(weight(self.scores[at], self.call["scale"], lse2))
         p = self.s.as_a(self.of.dtype) if self.with_dv else []
         ptx.wgmma.wait_group(0)
@@ -320,19 +320,19 @@ class Consumer:
             wgmma_block(self.gradients, self.v.first_k(columns), stage.o.first_k(columns), accumulate=False)
             ptx.wgmma.commit_group()
 
-    def apply_functions(self, functions: Modified, query: Register, head: Register) -> None:
+    def apply_functions(self, functions: ScoreFunctions, query: Register, head: Register) -> None:
         """Apply the caller's functions to Sᵀ and their derivatives to dPᵀ."""
-        deltas = dict(by_column(self.vectors["delta"], self.state, self.ds)) if self.with_dk else {}
+        deltas = dict(column_vector(self.vectors["delta"], self.state, self.ds)) if self.with_dk else {}
         functions.apply(
             self.scores, self.gradients, head,
-            lambda index: At(self.s.column_of(index).view(s32) + query, self.keys[half_of(index)]),
+            lambda index: ScorePosition(self.s.column_of(index).view(s32) + query, self.keys[half_of(index)]),
             deltas.__getitem__ if self.with_dk else None,
         )  # fmt: skip
 
     def hide(self, query: Register) -> None:
         """Set -inf where a query does not see a key. Rows are keys here: query i sees key j if i >= j - last and
         i <= j - first."""
-        last, first = self.place.last, self.place.first
+        last, first = self.block.last, self.block.first
         stop = [reg.scalar(s32, init=self.config.tile)] * 2
         if first is not None:
             stop = [row - first + 1 - query for row in self.keys]
@@ -344,7 +344,7 @@ class Consumer:
             for score, gradient in zip(self.scores, self.gradients, strict=True):
                 gradient.set(weighted(score, gradient))
         else:
-            for at, delta in by_column(self.vectors["delta"], self.state, self.ds):
+            for at, delta in column_vector(self.vectors["delta"], self.state, self.ds):
                 self.gradients[at].set(self.scores[at] * (self.gradients[at] - delta))
 
     def add(self, sums: RegisterArray, parts: list[Any], ring: str, columns: int) -> None:
@@ -355,13 +355,13 @@ class Consumer:
 
     def store(self, name: str, acc: RegisterArray, memory: TileSlice) -> None:
         """Store 64 rows of dK or dV through the shared memory of their keys or values."""
-        call, place = self.call, self.place
+        call, block = self.call, self.block
         store, heads = WholeStore(call[name], 1 + self.me), call["K"].shape[2]
         if self.own is None:
-            store.store(acc, memory, lambda column: (column, place.kv_head, self.key, place.batch))
+            store.store(acc, memory, lambda column: (column, block.kv_head, self.key, block.batch))
         else:
             own = self.own()
-            rows = Rows(own.row + QUERY_ROWS * self.me, own.key_begin, own.keys, own.here.head(), heads)
+            rows = Rows(own.row + QUERY_ROWS * self.me, own.key_begin, own.keys, own.index.head(), heads)
             row, batch = rows.first + own.key_begin, reg.scalar(u32, init=0)
 
             def whole() -> None:

@@ -31,8 +31,8 @@ from ...lang.values import Register
 from ..fields import builder
 from .attention_backward import (
     BackwardConfig,
-    BlocksOf,
-    Here,
+    BlockGrid,
+    BlockIndex,
     arguments,
     modified,
     padded_begin,
@@ -40,10 +40,10 @@ from .attention_backward import (
     stored,
     weight,
 )
-from .attention_backward_functions import At, Modified, weighted
+from .attention_backward_functions import ScoreFunctions, ScorePosition, weighted
 from .attention_config import QUERY_ROWS, REGISTERS, Attention, Config
 from .attention_rows import Rows, from_, store_part
-from .attention_tiles import Block, Blocks
+from .attention_tiles import BlockScheduler, QueryBlock
 
 
 @builder()
@@ -55,7 +55,7 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
     config = config or queries_config(of)
     chosen = config
     few, many, at_launch = REGISTERS[config.consumers]
-    grid = BlocksOf("S", "H", config.rows, of.varlen, config.folded)
+    grid = BlockGrid("S", "H", config.rows, of.varlen, config.folded)
 
     def attention_queries(**call: Any) -> None:
         fixed = TmaPipeline(
@@ -70,31 +70,31 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
         )  # fmt: skip
         tiled = Config(keys=chosen.tile, consumers=chosen.consumers)
 
-        def blocks(ends: tuple[ArrayHandle, ArrayHandle] | None = None) -> Blocks:
-            return Blocks(of, tiled, call["Q"], call["K"], None, call.get("last"), call.get("first"), ends)
+        def blocks(ends: tuple[ArrayHandle, ArrayHandle] | None = None) -> BlockScheduler:
+            return BlockScheduler(of, tiled, call["Q"], call["K"], None, call.get("last"), call.get("first"), ends)
 
-        def roles(block: Block, sums: Register | None = None) -> None:
+        def roles(block: QueryBlock, sums: Register | None = None) -> None:
             warpgroup = warpgroup_index()
             with producer(warpgroup, few):
                 load(chosen, call, fixed, ring, block)
             for me in each_consumer(warpgroup, chosen.consumers, many):
                 Consumer(of, chosen, call, fixed, ring, block, me, sums).run()
 
-        here = Here(grid, call["Q"], ends=call.get("q_ends"))
+        index = BlockIndex(grid, call["Q"], ends=call.get("q_ends"))
         if not of.varlen:
             fixed.initialise(ring)
             whole = blocks()
-            roles(whole.block((whole.per_head - 1) - here.block(), here.head(), here.batch()))
+            roles(whole.block((whole.per_head - 1) - index.block(), index.head(), index.batch()))
             return
         some = blocks((call["q_ends"], call["k_ends"]))
         some.initialise()
         fixed.initialise(ring)
         some.begin()
-        number = here.block()
+        number = index.block()
         with ptx.if_(number < some.per_head):
             sequence = some.find(number)
             begin = padded_begin(sequence.query_begin, sequence.number)
-            roles(some.of_sequence(sequence, here.head()), begin)
+            roles(some.sequence_block(sequence, index.head()), begin)
 
     return kernel(
         in_specs=arguments(of, config.rows, config.tile),
@@ -104,7 +104,9 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
     )(attention_queries)  # fmt: skip
 
 
-def load(config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline, block: Block) -> None:
+def load(
+    config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline, block: QueryBlock
+) -> None:
     """The producer: loads Q and dO once, then every tile of keys and values."""
     with fixed.produce(fixed.producer_state()) as stage:
         for name, array in (("q", "Q"), ("o", "dO")):
@@ -128,7 +130,7 @@ class Consumer:
 
     def __init__(
         self, of: Attention, config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline,
-        block: Block, me: int, sums: Register | None,
+        block: QueryBlock, me: int, sums: Register | None,
     ) -> None:  # fmt: skip
         self.of, self.config, self.call, self.ring, self.block = of, config, call, ring, block
         self.leader, self.state = ring.leader(), ring.consumer_state()
@@ -139,7 +141,7 @@ class Consumer:
         self.first = block.row + QUERY_ROWS * me
         self.rows = [row.view(s32) + self.first for row in self.s.rows]
         self.lse2, self.delta = self.load_sums(sums)
-        self.functions = Modified(of, call, block.batch.view(s32)) if modified(of) else None
+        self.functions = ScoreFunctions(of, call, block.batch.view(s32)) if modified(of) else None
         self.accumulate = reg.predicate(False)
         held = fixed.consumer_wait(fixed.consumer_state())
         self.q, self.o = (held.tiles[name].rows(QUERY_ROWS * me, QUERY_ROWS) for name in ("q", "o"))
@@ -192,11 +194,11 @@ class Consumer:
         wgmma_block(self.gradients, self.o.first_k(self.of.columns), stage.v.first_k(self.of.columns), accumulate=False)
         ptx.wgmma.commit_group()
 
-    def apply_functions(self, functions: Modified, start: Register) -> None:
+    def apply_functions(self, functions: ScoreFunctions, start: Register) -> None:
         """Apply the caller's functions to S and their derivatives to dP."""
         functions.apply(
             self.scores, self.gradients, self.block.head.view(s32),
-            lambda index: At(self.rows[half_of(index)], self.s.column_of(index).view(s32) + start),
+            lambda index: ScorePosition(self.rows[half_of(index)], self.s.column_of(index).view(s32) + start),
             lambda index: self.delta[half_of(index)],
         )  # fmt: skip
 

@@ -30,7 +30,7 @@ STEP_BYTES = 32
 """Bytes along k of one wgmma; products are padded to multiples of this."""
 REGISTERS = {1: (24, 240, 240), 2: (24, 240, 168), 3: (32, 160, 128)}
 """Registers per thread by number of consumers: of the producer, of a consumer, at launch."""
-TURNERS = 3
+TRANSPOSE_WARPS = 3
 """Warps of the producer's warpgroup that transpose values, if needed."""
 L2_BYTES = 32 << 20
 """Most bytes of keys and values in a section of heads, so that they stay in the L2 cache of an H100 or H200."""
@@ -203,11 +203,11 @@ class Config(Configuration):
         rings = self.key_stages * of.key_columns + self.value_stages * of.value_columns
         counted = 4 * (MOST_SEQUENCES + 1) if of.varlen else 0
         own = self.rows * of.out_columns * of.result.bytes if of.narrow else 0
-        turned = self.value_stages * of.columns * self.turned_keys if of.narrow else 0
-        return (queries + self.keys * rings) * of.dtype.bytes + own + turned + counted
+        transposed = self.value_stages * of.columns * self.transposed_keys if of.narrow else 0
+        return (queries + self.keys * rings) * of.dtype.bytes + own + transposed + counted
 
     @property
-    def turned_keys(self) -> int:
+    def transposed_keys(self) -> int:
         """Keys per tile of transposed values in shared memory, padded to whole panels of 128 or 64 bytes."""
         half = PANEL_BYTES // 2
         return _up(self.keys, half if self.keys % PANEL_BYTES == half else PANEL_BYTES)

@@ -25,7 +25,7 @@ from ...lang.values import Register
 from .attention_config import QUERY_ROWS, Attention, Config
 from .attention_rows import Rows, store_rows
 from .attention_softmax import Softmax
-from .attention_tiles import Block, Blocks, Walk
+from .attention_tiles import BlockScheduler, KeyTileIterator, QueryBlock
 
 
 @dataclass
@@ -65,13 +65,13 @@ def function_arrays(of: Attention) -> dict[str, Tile]:
 
 
 @dataclass
-class Shared:
+class Rings:
     """The rings; in 8 bits also the ring of transposed values and the buffer through which O is stored."""
 
     queries: TmaPipeline
     keys: TmaPipeline
     values: TmaPipeline
-    turned: TmaPipeline | None = None
+    transposed: TmaPipeline | None = None
     out: OperandTile | None = None
 
 
@@ -79,10 +79,17 @@ class Consumer:
     """One consumer warpgroup: 64 queries of each block."""
 
     def __init__(
-        self, of: Attention, config: Config, call: Arguments, tiles: Shared, blocks: Blocks, queue: TileQueue, me: int
+        self,
+        of: Attention,
+        config: Config,
+        call: Arguments,
+        tiles: Rings,
+        blocks: BlockScheduler,
+        queue: TileQueue,
+        me: int,
     ) -> None:
         self.of, self.config, self.call, self.blocks, self.queue, self.me = of, config, call, blocks, queue, me
-        self.queries, self.keys, self.values = tiles.queries, tiles.keys, tiles.turned or tiles.values
+        self.queries, self.keys, self.values = tiles.queries, tiles.keys, tiles.transposed or tiles.values
         self.out_tile = tiles.out
         self.at_q, self.at_k, self.at_v = (
             ring.consumer_state() for ring in (self.queries, self.keys, self.values)
@@ -129,7 +136,7 @@ class Consumer:
                     self.begin()
                 ptx.wgmma.wait_group(1 if early else 0)
                 self.add_up(self.p[0], self.at_v.index)
-                self.let_go(self.values, self.at_v)
+                self.release(self.values, self.at_v)
                 self.finish(block, slot)
                 if not early:
                     self.queries.advance(self.at_q, branch=False)
@@ -158,7 +165,7 @@ class Consumer:
         ptx.wgmma.fence()
         parts = [p[4 * step : 4 * step + 4] for step in range(len(p) // 4)]
         if self.apart is not None:
-            wgmma_block(self.apart, parts, self._turned(self.at_v.index, 0), accumulate=False)
+            wgmma_block(self.apart, parts, self._transposed_rows(self.at_v.index, 0), accumulate=False)
         else:
             stage = self.values.stage(self.at_v)
             values = stage.t.first_k(self.config.keys) if self.of.narrow else stage.v.rows(0, self.of.columns)
@@ -173,29 +180,29 @@ class Consumer:
         for column in range(0, self.of.columns, self.config.apart):
             if column:
                 ptx.wgmma.fence()
-                wgmma_block(self.apart, parts, self._turned(stage, column), accumulate=False)
+                wgmma_block(self.apart, parts, self._transposed_rows(stage, column), accumulate=False)
                 ptx.wgmma.commit_group()
                 ptx.wgmma.wait_group(0)
             for out, found in zip(self.out[column // 2 : (column + self.config.apart) // 2], self.apart, strict=True):
                 out += found
 
-    def _turned(self, stage: Register, column: int) -> TileSlice:
+    def _transposed_rows(self, stage: Register, column: int) -> TileSlice:
         tile = self.values.tiles["t"][stage]
         return tile.rows(column, self.config.apart).first_k(self.config.keys)
 
-    def let_go(self, ring: TmaPipeline, state: State) -> None:
+    def release(self, ring: TmaPipeline, state: State) -> None:
         ring.consumer_release(state, leader=self.leader)
         ring.advance(state, branch=False)
 
     # -- a block -----------------------------------------------------------------------------------------------------
 
-    def all_but_last_values(self, block: Block) -> None:
+    def all_but_last_values(self, block: QueryBlock) -> None:
         """All of a block but its last P V: P of the last tile is left in `p[0]`, and its values have arrived."""
         if self.of.scaled:
             self.load_scales(block)
         ptx.wgmma.wait_group(0)
-        self.let_go(self.keys, self.at_k)
-        walk = Walk(block, block.start.copy(), self.config.keys)
+        self.release(self.keys, self.at_k)
+        walk = KeyTileIterator(block, block.start.copy(), self.config.keys)
         self.modify(block, walk.start, masked=True)
         self.softmax.start(self.p[0])
         self.accumulate.set(False)
@@ -221,14 +228,14 @@ class Consumer:
                 walk.next()
                 self.single(block, start, masked=True)
 
-    def single(self, block: Block, start: Register, *, masked: bool = False) -> None:
+    def single(self, block: QueryBlock, start: Register, *, masked: bool = False) -> None:
         """One step, with P in `p[0]` before and after it."""
         self.step(block, start, self.p[0], self.p[1], masked=masked)
         for to, came in zip(self.p[0], self.p[1], strict=True):
             to.set(came)
 
     def step(
-        self, block: Block, start: Register, p: RegisterArray, following: RegisterArray, *, masked: bool = False
+        self, block: QueryBlock, start: Register, p: RegisterArray, following: RegisterArray, *, masked: bool = False
     ) -> None:
         """S of the tile at `start` and P V of the previous tile; this tile's P is left in `following`."""
         some = masked or (self.of.mask_mod is not None and not self.of.lists)  # some scores may be -inf
@@ -240,7 +247,7 @@ class Consumer:
         if self.turns:
             self.turns.pass_on(self.me)
         ptx.wgmma.wait_group(1)
-        self.let_go(self.keys, self.at_k)
+        self.release(self.keys, self.at_k)
         self.modify(block, start, masked=masked)
         self.softmax.update(following, masked=some)
         read = self.at_v.index.copy()
@@ -252,7 +259,7 @@ class Consumer:
         self.softmax.rescale(self.out_rows)
         self.accumulate.set(True)
 
-    def modify(self, block: Block, start: Register, *, masked: bool) -> None:
+    def modify(self, block: QueryBlock, start: Register, *, masked: bool) -> None:
         """Modify the scores before the softmax: apply the softcap and set -inf where a query does not see a key."""
         mask_mod = self.of.mask_mod if masked or not self.of.lists else None
         if self.of.softcap and self.inner is not None:
@@ -271,7 +278,7 @@ class Consumer:
             from_ = [row + block.first - start for row in rows]
         self.softmax.scores.keep_columns([bound - start for bound in stop], from_)
 
-    def apply_functions(self, block: Block, start: Register, mask_mod: Any) -> None:
+    def apply_functions(self, block: QueryBlock, start: Register, mask_mod: Any) -> None:
         """Apply the caller's functions to each score; indices outside the arrays are clamped to their edges."""
         score_mod = self.of.score_mod
         handles = self.call.functions
@@ -291,7 +298,7 @@ class Consumer:
                 seen = mask_mod.apply(of_mask, batch, head, row, key).truth()
                 score.set(ptx.select(seen, score, float("-inf")))
 
-    def finish(self, block: Block, slot: State) -> None:
+    def finish(self, block: QueryBlock, slot: State) -> None:
         """Store O divided by the sums of P, and the logarithms of the sums; then release the queries' slot."""
         sink = None
         if self.call.sinks is not None:
@@ -323,7 +330,7 @@ class Consumer:
                 self.store_some(block, first)
         self.queries.consumer_release(slot, leader=self.leader)
 
-    def load_scales(self, block: Block) -> None:
+    def load_scales(self, block: QueryBlock) -> None:
         """Load the factors of a block's heads: those of Q and K are multiplied into the scores' scale, V's into O."""
         of_q, of_k, of_v = self.call.q_scale, self.call.k_scale, self.call.v_scale
         assert of_q is not None and of_k is not None and of_v is not None and self.v_factor is not None
@@ -338,7 +345,7 @@ class Consumer:
             self.scale.set(self.call.scale * both)
         self.v_factor.set(v)
 
-    def store_logarithms(self, block: Block, first: Register, logarithms: list[Register]) -> None:
+    def store_logarithms(self, block: QueryBlock, first: Register, logarithms: list[Register]) -> None:
         """Store the logarithms of existing rows, with the first lane of each quad."""
         one: Predicate = (ptx.special.tid.x() & 3) == 0
         line = (block.batch * self.blocks.heads + block.head).to(u64) * self.blocks.queries
@@ -347,7 +354,7 @@ class Consumer:
             place = self.call.LSE.pointer() + (line + (here + block.query_begin).view(u32)) * f32.bytes
             ptx.store(ptx.addr(place), value, pred=one & (here < block.queries))
 
-    def store_some(self, block: Block, first: Register) -> None:
+    def store_some(self, block: QueryBlock, first: Register) -> None:
         """Store the rows of O that belong to the sequence, two columns at a time."""
         rows = Rows(first, block.query_begin, block.queries, block.head, self.blocks.heads)
         store_rows(self.call.O, self.out_rows, rows, self.of.value_dim)

@@ -34,10 +34,10 @@ from ...lang.tile import ArrayHandle
 from ...lang.trace import Trace
 from ...lang.values import Register
 from ..fields import builder
-from .attention_decode_combine import Combine
+from .attention_decode_combine import SplitCombine
 from .attention_decode_config import Decode, DecodeConfig
-from .attention_decode_warp import DecodeWarp, RowPlaces
-from .attention_decode_work import Segment, Work
+from .attention_decode_warp import DecodeWarp, RowAddresses
+from .attention_decode_work import Segment, WorkPartition
 
 
 @builder(keep=64)
@@ -64,9 +64,9 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
             k=smem.wgmma_tile(of.cached, (config.keys, of.key_columns), stages=config.stages, name="K"),
             v=smem.wgmma_tile(of.cached, (config.keys, of.value_columns), stages=config.stages, name="V"),
         )  # fmt: skip
-        work = Work(config, call["lengths"], most, queries, group, kv_heads, call["causal"], call.get("left"))
-        combine = Combine(
-            of, config, work, call["workspace"], call["counters"], RowPlaces(call["O"], group), call["LSE"],
+        work = WorkPartition(config, call["lengths"], most, queries, group, kv_heads, call["causal"], call.get("left"))
+        combine = SplitCombine(
+            of, config, work, call["workspace"], call["counters"], RowAddresses(call["O"], group), call["LSE"],
             call.get("sinks"),
         )  # fmt: skip
         if config.pdl:
@@ -102,7 +102,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
         with ptx.else_():
             if config.promised:
                 ptx.griddepcontrol.wait()
-            rows = RowPlaces(Q, group)
+            rows = RowAddresses(Q, group)
             warp = DecodeWarp(of, config, work, ring, rows, call)
             for segment in work.segments():
                 combine.run(warp, segment, warp.run(segment))
@@ -136,8 +136,8 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
 
 
 def load(
-    config: DecodeConfig, work: Work, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle, table: ArrayHandle | None,
-    me: int = 0,
+    config: DecodeConfig, work: WorkPartition, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle,
+    table: ArrayHandle | None, me: int = 0,
 ) -> None:  # fmt: skip
     """Producer warp `me` of `config.loaders`: loads its boxes tile by tile, across heads and sequences."""
     lane, state, policy = ptx.special.tid.x() & (WARP - 1), ring.producer_state(), read_once()
@@ -155,18 +155,20 @@ def load(
     for segment in work.segments():
         start = segment.start.copy()
 
-        def copies(segment: Segment = segment, start: Register = start) -> Iterator[Copy]:
+        def copies(segment: Segment = segment, start: Register = start) -> Iterator[KeyCopy]:
             for begin in range(first, first + count, WARP):
                 copy = lane + begin
                 with ptx.if_(copy < first + count):
-                    yield Copy(copy, *place(K, table, segment, (copy * config.copy_rows).view(s32) + start))
+                    yield KeyCopy(copy, *place(K, table, segment, (copy * config.copy_rows).view(s32) + start))
 
-        ahead = [Copy(found.number, found.block.copy(), found.row.copy()) for found in copies()] if config.ahead else []
+        ahead = (
+            [KeyCopy(found.number, found.block.copy(), found.row.copy()) for found in copies()] if config.ahead else []
+        )
         for _ in ptx.range(segment.tiles, unroll=False):
             ptx.mbarrier.wait(ring.empty[state.index], state.phase)
             stage = ring.stage(state)
             ptx.mbarrier.arrive_expect_tx(stage.full, expected, pred=lane == 0)
-            for copy in of_lane(ahead, first + count) if ahead else copies():
+            for copy in lane_copies(ahead, first + count) if ahead else copies():
                 for array, name, box in mine:
                     into = stage.tiles[name] + box.offset + copy.number * (config.copy_rows * span)
                     at = (box.coordinates[0], segment.head, copy.row, copy.block)
@@ -180,7 +182,8 @@ def load(
 
 
 def prefetch(
-    config: DecodeConfig, work: Work, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle, table: ArrayHandle | None
+    config: DecodeConfig, work: WorkPartition, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle,
+    table: ArrayHandle | None,
 ) -> None:  # fmt: skip
     """Prefetch a CTA's first tiles, at most a ring's worth, into L2 with one lane, before the previous kernel ends."""
     with ptx.if_(ptx.special.tid.x() % WARP == 0):
@@ -194,7 +197,7 @@ def prefetch(
 
 
 @dataclass
-class Copy:
+class KeyCopy:
     """A lane's copy: its number in the tile and its source."""
 
     number: Register
@@ -202,7 +205,7 @@ class Copy:
     row: Register
 
 
-def of_lane(copies: Sequence[Copy], all_: int) -> Iterator[Copy]:
+def lane_copies(copies: Sequence[KeyCopy], all_: int) -> Iterator[KeyCopy]:
     """Yield the copies whose number is less than `all_`."""
     for copy in copies:
         with ptx.if_(copy.number < all_):

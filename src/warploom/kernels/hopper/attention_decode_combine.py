@@ -25,8 +25,8 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .attention_decode_config import ROWS, Decode, DecodeConfig
-from .attention_decode_warp import DecodeWarp, RowPlaces
-from .attention_decode_work import Segment, Work
+from .attention_decode_warp import DecodeWarp, RowAddresses
+from .attention_decode_work import Segment, WorkPartition
 from .attention_softmax import LOG2_E
 
 BARRIER = 1
@@ -34,21 +34,21 @@ VECTOR = 4
 
 
 @dataclass
-class Item:
+class OutputVector:
     """Four columns of a row that one thread adds up.
 
     Attributes:
         row: index of the row in the CTA.
         column: first column of O.
-        here: true if the row and the column exist.
+        exists: true if the row and the column exist.
     """
 
     row: Register
     column: Register
-    here: Predicate
+    exists: Predicate
 
 
-class Combine:
+class SplitCombine:
     """See the module's docstring.
 
     Args:
@@ -61,8 +61,8 @@ class Combine:
     """
 
     def __init__(
-        self, of: Decode, config: DecodeConfig, work: Work, workspace: ArrayHandle, counters: ArrayHandle,
-        out: RowPlaces, lse: ArrayHandle, sinks: ArrayHandle | None,
+        self, of: Decode, config: DecodeConfig, work: WorkPartition, workspace: ArrayHandle, counters: ArrayHandle,
+        out: RowAddresses, lse: ArrayHandle, sinks: ArrayHandle | None,
     ) -> None:  # fmt: skip
         self.of, self.config, self.work = of, config, work
         self.workspace, self.counters, self.out, self.lse, self.sinks = workspace, counters, out, lse, sinks
@@ -77,20 +77,20 @@ class Combine:
 
     def run(self, warp: DecodeWarp, segment: Segment, logarithms: Sequence[Register]) -> None:
         """Store the rows of a segment, or share them with its other CTAs. All consumer threads call this."""
-        items, values = self._warps(warp, segment, logarithms)
+        vectors, values = self._warps(warp, segment, logarithms)
         with ptx.if_(segment.shared):
-            self._share(segment, items, values)
+            self._share(segment, vectors, values)
         with ptx.else_():
-            for item, part in zip(items, values, strict=True):
-                with ptx.if_(item.here):
-                    self._store(segment, item, part, self._logarithm(item.row)[0])
+            for vector, part in zip(vectors, values, strict=True):
+                with ptx.if_(vector.exists):
+                    self._store(segment, vector, part, self._logarithm(vector.row)[0])
 
     # -- warps -------------------------------------------------------------------------------------------------------
 
     def _warps(
         self, warp: DecodeWarp, segment: Segment, logarithms: Sequence[Register]
-    ) -> tuple[list[Item], list[RegisterArray]]:
-        items: list[Item] = []
+    ) -> tuple[list[OutputVector], list[RegisterArray]]:
+        vectors: list[OutputVector] = []
         values: list[RegisterArray] = []
         thread = ptx.special.tid.x()
         self.meet()  # the previous segment has been read
@@ -107,13 +107,13 @@ class Combine:
             for begin in range(0, self.config.rows * across, self.threads):
                 number = thread + begin
                 row, column = number // across, number % across * VECTOR
-                here = (row < self.config.rows) & (row + segment.row < self.work.rows)
-                item = Item(row, column + first, here & (column + first < self.of.value_dim))
-                items.append(item)
+                exists = (row < self.config.rows) & (row + segment.row < self.work.rows)
+                vector = OutputVector(row, column + first, exists & (column + first < self.of.value_dim))
+                vectors.append(vector)
                 values.append(reg.array(f32, VECTOR, init=0.0))
-                with ptx.if_(item.here):
+                with ptx.if_(vector.exists):
                     self._add_warps(row, column, values[-1])
-        return items, values
+        return vectors, values
 
     def _write(self, warp: DecodeWarp, first: int, columns: int) -> None:
         """Write `columns` columns of a warp's O to the exchange."""
@@ -162,27 +162,28 @@ class Combine:
 
     # -- CTAs --------------------------------------------------------------------------------------------------------
 
-    def _share(self, segment: Segment, items: list[Item], values: list[RegisterArray]) -> None:
+    def _share(self, segment: Segment, vectors: list[OutputVector], values: list[RegisterArray]) -> None:
         first, last = segment.owners
         block = self._block(self.work.shares.cta, first)
-        for item, part in zip(items, values, strict=True):
-            with ptx.if_(item.here):
-                logarithm, _ = self._logarithm(item.row)
-                ptx.store(ptx.addr(self._place(block, item)), part)
-                ptx.store(ptx.addr(self._row_place(block, item.row)), logarithm, pred=item.column == 0)
+        for vector, part in zip(vectors, values, strict=True):
+            with ptx.if_(vector.exists):
+                logarithm, _ = self._logarithm(vector.row)
+                ptx.store(ptx.addr(self._place(block, vector)), part)
+                ptx.store(ptx.addr(self._row_place(block, vector.row)), logarithm, pred=vector.column == 0)
         parts = last - first + 1
         with ptx.if_(self._is_last(segment, parts)):
-            for item in items:
-                with ptx.if_(item.here):
-                    self._add_parts(segment, item, first, parts)
+            for vector in vectors:
+                with ptx.if_(vector.exists):
+                    self._add_parts(segment, vector, first, parts)
 
     def _block(self, cta: Register, first: Register) -> Register:
-        """Address of a CTA's part. A CTA has two: one for the item that it begins, one for an earlier CTA's item."""
+        """Address of a CTA's part. A CTA has two: one for the head and rows that it begins, one for those of an earlier
+        CTA."""
         number = cta * 2 + ptx.select(cta == first, reg.scalar(u32, init=1), 0)
         return self.workspace.pointer() + number.to(u64) * (self.config.block_elements(self.of) * f32.bytes)
 
-    def _place(self, block: Register, item: Item) -> Register:
-        return block + ((item.row * self.of.columns + item.column) * f32.bytes).to(u64)
+    def _place(self, block: Register, vector: OutputVector) -> Register:
+        return block + ((vector.row * self.of.columns + vector.column) * f32.bytes).to(u64)
 
     def _row_place(self, block: Register, row: Register) -> Register:
         return block + ((row + self.config.rows * self.of.columns) * f32.bytes).to(u64)
@@ -197,8 +198,8 @@ class Combine:
         is_last: Predicate = ptx.load(u32, self.arrived[0]) == parts - 1
         return is_last
 
-    def _add_parts(self, segment: Segment, item: Item, first: Register, parts: Register) -> None:
-        """Combine all CTAs' parts of an item, several at a time, and store the result."""
+    def _add_parts(self, segment: Segment, vector: OutputVector, first: Register, parts: Register) -> None:
+        """Combine all CTAs' parts of an output vector, several at a time, and store the result."""
         top, total = reg.scalar(f32, init=-math.inf), reg.scalar(f32, init=0.0)
         sums = reg.array(f32, VECTOR, init=0.0)
         for begin in ptx.range(0, parts, self.config.together, unroll=False):
@@ -206,8 +207,8 @@ class Combine:
             for at in range(self.config.together):
                 exists = begin + at < parts
                 block = self._block(first + ptx.select(exists, begin + at, 0), first)
-                logarithm = ptx.load(f32, ptx.addr(self._row_place(block, item.row)))
-                loaded = ptx.load(f32, ptx.addr(self._place(block, item)), vector=VECTOR)
+                logarithm = ptx.load(f32, ptx.addr(self._row_place(block, vector.row)))
+                loaded = ptx.load(f32, ptx.addr(self._place(block, vector)), vector=VECTOR)
                 found.append((ptx.select(exists, logarithm, -math.inf), loaded))
             newest = top
             for logarithm, _ in found:
@@ -226,13 +227,13 @@ class Combine:
         factor = inverse(total)
         for own in sums:
             own.set(own * factor)
-        self._store(segment, item, sums, finite(top) + log(total))
+        self._store(segment, vector, sums, finite(top) + log(total))
 
     # -- the result --------------------------------------------------------------------------------------------------
 
-    def _store(self, segment: Segment, item: Item, values: RegisterArray, logarithm: Register) -> None:
+    def _store(self, segment: Segment, vector: OutputVector, values: RegisterArray, logarithm: Register) -> None:
         """Store four columns of a complete row; with column 0, also its logarithm."""
-        row = item.row + segment.row
+        row = vector.row + segment.row
         query = row // self.out.group
         head = segment.head * self.out.group + (row - query * self.out.group)
         if self.sinks is not None:
@@ -244,11 +245,11 @@ class Combine:
                 value.set(value * factor)
             logarithm = base + log(total)
         words = [pack(values[at : at + 2], self.of.dtype) for at in (0, 2)]
-        place = self.out.of(segment, row) + (item.column * self.of.dtype.bytes).to(u64)
+        place = self.out.of(segment, row) + (vector.column * self.of.dtype.bytes).to(u64)
         ptx.store(ptx.addr(place), RegisterArray(words))
         _, heads, queries = self.lse.shape
         line = (segment.sequence * heads + head).to(u64) * queries + query
-        ptx.store(ptx.addr(self.lse.pointer() + line * f32.bytes), logarithm, pred=item.column == 0)
+        ptx.store(ptx.addr(self.lse.pointer() + line * f32.bytes), logarithm, pred=vector.column == 0)
 
 
 def finite(value: Register) -> Register:

@@ -24,7 +24,7 @@ from ...lang.operand_tile import TileSlice
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .attention_decode_config import ROWS, WARP_KEYS, Decode, DecodeConfig
-from .attention_decode_work import Segment, Work
+from .attention_decode_work import Segment, WorkPartition
 from .attention_softmax import Softmax
 
 LARGEST = 65504.0
@@ -35,7 +35,7 @@ _PER_PANEL = _SPAN // _STEP_BYTES
 """Reads of 32 bytes per row of a panel in shared memory."""
 
 
-class RowPlaces:
+class RowAddresses:
     """Addresses of rows in Q and O: row r of a key head is head r % group of query r / group.
 
     Args:
@@ -60,7 +60,13 @@ class DecodeWarp:
     """See the module's docstring. All threads of a consumer warp use it; consumer warps are the CTA's first."""
 
     def __init__(
-        self, of: Decode, config: DecodeConfig, work: Work, ring: TmaPipeline, queries: RowPlaces, call: dict[str, Any]
+        self,
+        of: Decode,
+        config: DecodeConfig,
+        work: WorkPartition,
+        ring: TmaPipeline,
+        queries: RowAddresses,
+        call: dict[str, Any],
     ) -> None:
         self.of, self.config, self.work, self.ring, self.queries, self.call = of, config, work, ring, queries, call
         self.left: Register | None = call.get("left")

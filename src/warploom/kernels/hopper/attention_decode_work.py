@@ -25,7 +25,7 @@ from .attention_decode_config import DecodeConfig
 
 
 @dataclass
-class Keys:
+class KeyRange:
     """The keys of one sequence, s32.
 
     Attributes:
@@ -56,7 +56,7 @@ class Segment:
     sequence: Register
     head: Register
     row: Register
-    keys: Keys
+    keys: KeyRange
     start: Register
     tiles: Register
     number: Register
@@ -69,7 +69,7 @@ class Segment:
         return more
 
 
-class Work(Groups):
+class WorkPartition(Groups):
     """All tiles of a launch.
 
     Args:
@@ -93,14 +93,14 @@ class Work(Groups):
         self.per_sequence = kv_heads * self.chunks
         self.before = smem.array(u32, MOST_GROUPS + 1, name="tiles_before")
 
-    def keys(self, sequence: Register) -> Keys:
+    def keys(self, sequence: Register) -> KeyRange:
         """Read the length of a sequence."""
         told = ptx.load(s32, ptx.addr(self.lengths.pointer() + sequence.to(u64) * s32.bytes))
         length = ptx.math.min(ptx.math.max(told, 0), self.most)
         least, first = length - self.behind, reg.scalar(s32, init=0)
         if self.left is not None:
             first.set(ptx.math.max(least - 1 - self.left, 0))
-        return Keys(length, least, first)
+        return KeyRange(length, least, first)
 
     def _rows(self, group: Register) -> Register:
         """Tiles of a sequence, at least one, so that some CTA writes its rows; 0 after the last sequence."""

@@ -21,7 +21,7 @@ from ...lang.values import Register
 from .attention_config import MOST_SEQUENCES, Attention
 
 
-class Tiling(Protocol):
+class BlockShape(Protocol):
     """The part of a kernel's configuration that describes its tiles."""
 
     @property
@@ -34,7 +34,7 @@ class Tiling(Protocol):
 
 
 @dataclass
-class Block:
+class QueryBlock:
     """A block of queries. Counts of rows, keys and tiles are s32, indices of heads and batches u32.
 
     Attributes:
@@ -72,7 +72,7 @@ class Block:
         return self.above + self.full + self.low
 
 
-class Walk:
+class KeyTileIterator:
     """Steps through a block's tiles, giving the first key of each.
 
     Args:
@@ -81,7 +81,7 @@ class Walk:
         size: keys per tile.
     """
 
-    def __init__(self, block: Block, start: Register, size: int) -> None:
+    def __init__(self, block: QueryBlock, start: Register, size: int) -> None:
         self.start, self._size = start, size
         self._at = None if block.list is None else reg.scalar(u64, init=block.list)
 
@@ -95,7 +95,7 @@ class Walk:
             self.start.set(ptx.load(s32, ptx.addr(self._at)) * self._size)
 
 
-class Blocks:
+class BlockScheduler:
     """All blocks of a launch.
 
     Args:
@@ -109,7 +109,7 @@ class Blocks:
     """
 
     def __init__(
-        self, of: Attention, config: Tiling, queries: ArrayHandle, keys: ArrayHandle, section: Register | None,
+        self, of: Attention, config: BlockShape, queries: ArrayHandle, keys: ArrayHandle, section: Register | None,
         last: Register | None, first: Register | None, ends: tuple[ArrayHandle, ArrayHandle] | None = None,
         lists: tuple[ArrayHandle, ArrayHandle] | None = None,
     ) -> None:  # fmt: skip
@@ -138,7 +138,7 @@ class Blocks:
         if self.sequences is not None:
             self._set(self.sequences.total())
 
-    def place(self, number: Register) -> Block:
+    def place(self, number: Register) -> QueryBlock:
         """The block with a number, in the order in which blocks should start."""
         assert self.section is not None
         before = number // (self.per_head * self.section) * self.section
@@ -148,14 +148,14 @@ class Blocks:
         both = before + rest % width
         if self.sequences is None:
             return self.block(block, both % self.heads, both // self.heads)
-        return self.of_sequence(self.sequences.find(block), both)
+        return self.sequence_block(self.sequences.find(block), both)
 
     def find(self, block: Register) -> Sequence:
         """The sequence that contains block `block` of a head."""
         assert self.sequences is not None
         return self.sequences.find(block)
 
-    def of_sequence(self, sequence: Sequence, head: Register) -> Block:
+    def sequence_block(self, sequence: Sequence, head: Register) -> QueryBlock:
         """The block of queries that `sequence` refers to, in one head."""
         queries, keys = sequence.query_end - sequence.query_begin, sequence.key_end - sequence.key_begin
         offset = keys - queries
@@ -163,7 +163,7 @@ class Blocks:
         begins = sequence.query_begin, sequence.key_begin
         return self._block(sequence.row, head, reg.scalar(u32, init=0), (queries, keys), begins, last, first)
 
-    def block(self, index: Register, head: Register, batch: Register) -> Block:
+    def block(self, index: Register, head: Register, batch: Register) -> QueryBlock:
         """Block `index` of a head, for sequences of equal length."""
         row = (index * self.config.rows).view(s32)
         lengths = self.queries.view(s32), self.keys.view(s32)
@@ -174,7 +174,7 @@ class Blocks:
     def _block(
         self, row: Register, head: Register, batch: Register, lengths: tuple[Register, Register],
         begins: tuple[Register | int, Register | int], last: Register | None, first: Register | None,
-    ) -> Block:  # fmt: skip
+    ) -> QueryBlock:  # fmt: skip
         """A block with its tiles counted: at least one, even if it is fully masked."""
         size, rows = self.config.keys, self.config.rows
         queries, keys = lengths
@@ -193,14 +193,14 @@ class Blocks:
             boundary = ptx.math.max(boundary, begin)
             clear = _tile(ptx.math.max(row + (rows - 1 + size - 1) + first, 0), size)
             low = ptx.math.min(ptx.math.max(clear - begin, 0), boundary - begin)
-        return Block(
+        return QueryBlock(
             row, head, head // self.group, batch, queries, keys, *begins, last, first,
             newest * size, newest - boundary, boundary - begin - low, low,
         )  # fmt: skip
 
     def _listed(
         self, index: Register, row: Register, head: Register, batch: Register, lengths: tuple[Register, Register]
-    ) -> Block:
+    ) -> QueryBlock:
         """A block whose tiles are listed, partly visible ones first. If there are none, one tile is read and masked."""
         assert self.lists is not None
         tiles, counts = self.lists
@@ -211,7 +211,7 @@ class Blocks:
         partial, full = ptx.load(s32, ptx.addr(counts.pointer() + line.to(u64) * (2 * s32.bytes)), vector=2)
         none = (partial + full) == 0
         start = ptx.select(none, 0, ptx.load(s32, ptx.addr(list_)) * self.config.keys)
-        return Block(
+        return QueryBlock(
             row, head, head // self.group, batch, lengths[0], ptx.select(none, 0, lengths[1]), 0, 0, None, None, start,
             ptx.math.max(partial - 1, 0), full - ptx.select((partial == 0) & ~none, reg.scalar(s32, init=1), 0),
             reg.scalar(s32, init=0), list_,

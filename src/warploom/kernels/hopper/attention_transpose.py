@@ -24,8 +24,8 @@ from ...isa.swizzle import CHUNK_BYTES, Swizzle
 from ...lang import ptx, reg
 from ...lang.operand_tile import TileSlice
 from ...lang.values import Register
-from .attention_config import PANEL_BYTES, TURNERS, Attention, Config
-from .attention_tiles import Blocks
+from .attention_config import PANEL_BYTES, TRANSPOSE_WARPS, Attention, Config
+from .attention_tiles import BlockScheduler
 
 KEYS, COLUMNS = 32, 16
 """The keys and columns that a warp transposes in one step."""
@@ -35,26 +35,28 @@ _PER_PANEL = PANEL_BYTES // COLUMNS
 
 
 @dataclass
-class Places:
+class Offsets:
     """Offsets in the tiles at which a lane reads and writes 32 keys."""
 
     read: Register
     written: Register
 
 
-class Turner:
-    """A transposing warp: warp `me` of `TURNERS` takes groups me, me + 3, ... of 32 keys in each tile.
+class TransposeWarp:
+    """A transposing warp: warp `me` of `TRANSPOSE_WARPS` takes groups me, me + 3, ... of 32 keys in each tile.
 
     Args:
         of, config: the kernel.
-        values, turned: the rings of loaded and of transposed values, with equal numbers of stages.
+        values, transposed: the rings of loaded and of transposed values, with equal numbers of stages.
         me: a register, uniform across the warp.
     """
 
-    def __init__(self, of: Attention, config: Config, values: TmaPipeline, turned: TmaPipeline, me: Register) -> None:
-        self.of, self.values, self.turned, self.me = of, values, turned, me
+    def __init__(
+        self, of: Attention, config: Config, values: TmaPipeline, transposed: TmaPipeline, me: Register
+    ) -> None:
+        self.of, self.values, self.transposed, self.me = of, values, transposed, me
         self.groups = config.keys // KEYS
-        layout = turned.tiles["t"].layout
+        layout = transposed.tiles["t"].layout
         self.pitch = layout.swizzle.span
         in_panel = self.pitch // KEYS
         self.at = values.consumer_state()
@@ -64,18 +66,18 @@ class Turner:
         self.selectors = [ptx.select(far, reg.scalar(b32, init=a), b) for a, b in ((ODD, EVEN), (EVEN, ODD))]
         # matrices 0 and 1 hold the two columns of the first 16 keys, 2 and 3 those of the next 16
         column = (row << 1) + ((row >> 2) ^ (matrix & 1))
-        self.places = []
-        for first in range(0, self.groups, TURNERS):
+        self.offsets = []
+        for first in range(0, self.groups, TRANSPOSE_WARPS):
             group = me + first
             written = column * self.pitch + (group % in_panel) * KEYS + (matrix >> 1) * CHUNK_BYTES
-            self.places.append(
-                Places(
+            self.offsets.append(
+                Offsets(
                     swizzled((group * KEYS + lane) * PANEL_BYTES, Swizzle.B128),
                     swizzled(written, layout.swizzle) + (group // in_panel) * layout.panel_bytes,
                 )
             )
 
-    def run(self, blocks: Blocks, queue: TileQueue) -> None:
+    def run(self, blocks: BlockScheduler, queue: TileQueue) -> None:
         """Transpose all tiles of all blocks that the queue gives to this CTA."""
         state = queue.consumer_state()
         number = queue.next(state).copy()
@@ -88,24 +90,24 @@ class Turner:
     def tile(self) -> None:
         """Transpose the next tile of values."""
         values = self.values.consumer_wait(self.at).v
-        turned = self.turned.writer_acquire(State(self.at.index, self.at.phase ^ 1)).t
-        for number, places in enumerate(self.places):
-            first = number * TURNERS
-            if first + TURNERS <= self.groups:
-                self.keys(values, turned, places)
+        transposed = self.transposed.writer_acquire(State(self.at.index, self.at.phase ^ 1)).t
+        for number, offsets in enumerate(self.offsets):
+            first = number * TRANSPOSE_WARPS
+            if first + TRANSPOSE_WARPS <= self.groups:
+                self.keys(values, transposed, offsets)
             else:
                 with ptx.if_(self.me < self.groups - first):
-                    self.keys(values, turned, places)
+                    self.keys(values, transposed, offsets)
         ptx.fence.proxy_async_shared_cta()  # both ways: TMA overwrites what was read here, wgmma reads what was written
         ptx.warp.sync()
         self.values.consumer_release(self.at, leader=self.leader)
-        self.turned.writer_commit(self.at, self.leader)
+        self.transposed.writer_commit(self.at, self.leader)
         self.values.advance(self.at, branch=False)
 
-    def keys(self, values: TileSlice, turned: TileSlice, places: Places) -> None:
+    def keys(self, values: TileSlice, transposed: TileSlice, offsets: Offsets) -> None:
         """Transpose all columns of 32 keys."""
-        read = (values + places.read).register()
-        written = (turned + places.written).register()
+        read = (values + offsets.read).register()
+        written = (transposed + offsets.written).register()
         steps = range(self.of.columns // COLUMNS)
         for inside in range(_PER_PANEL):  # one at a time: the producer's warpgroup has few registers
             source = read ^ (inside * COLUMNS) if inside else read
@@ -115,7 +117,7 @@ class Turner:
                 ptx.stmatrix(ptx.addr(written, step * (COLUMNS * self.pitch)), found)
 
 
-def turner(thread: Register) -> Register:
+def transpose_warp_index(thread: Register) -> Register:
     """The index of this transposing warp, not counting the first warp of the warpgroup, which loads."""
     index = reg.scalar(u32)
     ptx.inst.shfl.sync.idx.b32(index, thread // WARP - 1, 0, 31, -1)
