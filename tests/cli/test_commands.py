@@ -195,7 +195,7 @@ def test_without_a_launch_the_static_rules_run_and_the_report_says_so(text: Path
     text.write_text(COPY.replace("add.u64 %rd1, %rd1, %rd3", "add.f32 %rd1, %rd1, %rd3"))
     result = run("check", text)
     assert result.exit_code == 1
-    assert "VerificationError" in result.stdout
+    assert "VerificationError" in result.stdout and "copy.ptx: not emulated; 1 error" in result.stdout
 
 
 def test_init_writes_a_description_that_can_be_read_and_is_never_overwritten(text: Path) -> None:

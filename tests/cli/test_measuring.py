@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from warploom.cli import warm
 from warploom.cli.app import app
 from warploom.driver import library
 from warploom.lab import evidence, gpu_stage, recipe
@@ -301,9 +302,14 @@ def test_explain_shows_the_tiles_of_a_gpu_before_hopper() -> None:
     assert "1 CTA on an SM" in result.stdout and "128 threads" in result.stdout
 
 
+def test_sizes_may_be_one_word() -> None:
+    assert run("explain", "256x512x128", "--json").stdout == run("explain", 256, 512, 128, "--json").stdout
+    assert warm.one_word(["256", "512", "128"]) == warm.one_word(["256x512x128"])
+
+
 @pytest.mark.parametrize(
-    "arguments", [(0, 1, 1), (64, 64, 64, "--dtype", "f64"), (64, 64, 64, "--machine", "B300"),
-                  (64, 64, 64, "--config", "pingpong")]
+    "arguments", [("256x512",), ("a", "b", "c"), (1, 2, 3, 4), (0, 1, 1), (64, 64, 64, "--dtype", "f64"),
+                  (64, 64, 64, "--machine", "B300"), (64, 64, 64, "--config", "pingpong")]
 )  # fmt: skip
 def test_explain_called_wrongly_says_what_it_takes(arguments: tuple[object, ...]) -> None:
     result = run("explain", *arguments)

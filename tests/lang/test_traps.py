@@ -11,7 +11,7 @@ import pytest
 
 from warploom import Kernel, Tile, kernel, ptx, reg, smem
 from warploom.errors import OutOfBoundsError, TraceError
-from warploom.types import f32, u32
+from warploom.types import bf16, f32, u32
 
 
 def traced(body: Callable[..., Any]) -> Kernel:
@@ -271,3 +271,39 @@ def unpacked(Y):
 def test_barriers_of_an_unpacking_assignment_have_their_names() -> None:
     told = traced(unpacked).protocol()
     assert "full" in told and "empty" in told
+
+
+@pytest.mark.parametrize(
+    "box, swizzle, got",
+    [((512, 64), "NONE", 512), ((64, 0), "NONE", 0), ((7, 64), "NONE", 14), ((64, 64, 64), "NONE", "3: (64, 64, 64)"),
+     ((128, 64), "128B", "256 bytes")],
+)  # fmt: skip
+def test_a_box_that_no_tensor_map_can_have_is_refused_where_the_kernel_is_declared(
+    box: tuple[int, ...], swizzle: str, got: object
+) -> None:
+    with pytest.raises(TraceError, match=r"in_specs\[0\] of the kernel subject, Tile\(M, K, bf16\)") as info:
+
+        @kernel(in_specs=(Tile("M", "K", bf16, box=box, swizzle=swizzle),), out_specs=(Tile("N", u32),), grid=(1,),
+                block=32)  # fmt: skip
+        def subject(A, C): ...
+
+    assert (info.value.code, info.value.got) == ("kernel-declaration", got)
+    assert str(info.value.where).startswith("test_traps.py:")
+
+
+@pytest.mark.parametrize(
+    "body, name",
+    [
+        (lambda A, tile, full: ptx.tma.load(tile[0], A.tma_desc(), full[0], (0, 0)), "coord"),
+        (lambda A, tile, full: ptx.tma.load(tile[0], (0, 0), A.tma_desc(), full[0]), "src"),
+        (lambda A, tile, full: ptx.tma.store(tile[0], A.tma_desc(), (0, 0)), "dst"),
+    ],
+)
+def test_swapped_arguments_of_a_copy_are_named_at_the_author_s_line(body: Callable[..., None], name: str) -> None:
+    @kernel(in_specs=(Tile("M", "K", bf16, box=(64, 64)),), out_specs=(Tile("N", u32),), grid=(1,), block=32)
+    def subject(A, C):
+        body(A, smem.wgmma_tile(bf16, (64, 64)), smem.mbarrier(1))
+
+    with pytest.raises(TraceError, match=rf"`{name}` of Tma\.(load|store) is of another type") as info:
+        subject.ptx()
+    assert str(info.value.where).startswith("test_traps.py:")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from ..errors import ArgumentError
 from ..operators.spec.arguments import BY_NAME
 
 if TYPE_CHECKING:
     from ..operators.spec.problem import Problem
 
+SHAPE = "M, N: rows and columns of the result. K: the dimension that is summed over."
 DTYPES = "bf16, f16, f32, e4m3, e5m2, s8"
 
 
@@ -28,9 +30,7 @@ def _help(name: str) -> str:
 class Described:
     """The options that `tune` and `explain` share: a product, or attention."""
 
-    m: Annotated[int | None, typer.Argument(help="Rows of A and of the result.")] = None
-    n: Annotated[int | None, typer.Argument(help="Columns of the result.")] = None
-    k: Annotated[int | None, typer.Argument(help="The dimension that is summed over.")] = None
+    shape: Annotated[list[str] | None, typer.Argument(metavar="M N K|MxNxK", help=SHAPE)] = None
     dtype: Annotated[str, typer.Option(help=f"{DTYPES}; f32 is multiplied as tf32.")] = "bf16"
     out: Annotated[str, typer.Option(help=_help("out_dtype"))] = ""
     layout: Annotated[str, typer.Option(help="tn, nn, nt or tt; tn is F.linear, tt is a @ b.")] = "tn"
@@ -47,8 +47,17 @@ class Described:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The given ones of M, N, K."""
-        return tuple(size for size in (self.m, self.n, self.k) if size is not None)
+        """The given ones of M, N, K. Raises ArgumentError for words that are no sizes."""
+        return sizes_of(self.shape or ())
+
+
+def sizes_of(words: Sequence[str]) -> tuple[int, ...]:
+    """The sizes in "M", "N", "K" or "MxNxK". Raises ArgumentError for other words."""
+    given = words[0].lower().split("x") if len(words) == 1 else words
+    try:
+        return tuple(int(word) for word in given)
+    except ValueError:
+        raise ArgumentError("these are no sizes", expected="M N K or MxNxK", got=" ".join(words)) from None
 
 
 def described(command: Callable[..., None]) -> Callable[..., None]:

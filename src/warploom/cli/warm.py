@@ -9,7 +9,7 @@ import typer
 
 from ..errors import ArgumentError, NoGpuError
 from .output import say, say_json
-from .product import DTYPES
+from .product import DTYPES, sizes_of
 
 if TYPE_CHECKING:
     from ..collective.epilogue.spec import Fusion
@@ -21,7 +21,12 @@ ROWS = "1,16,64,256,1024,8192"
 
 
 def warm(
-    what: Annotated[str, typer.Argument(help="A model of the catalogue (Llama-3-8B), or sizes: MxNxK,MxNxK.")],
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL|MxNxK,...|M N K", help="A model of the catalogue, such as Llama-3-8B, or sizes of products."
+        ),
+    ],
     rows: Annotated[str, typer.Option(help="For a model: rows of A, comma-separated.")] = ROWS,
     dtype: Annotated[str, typer.Option(help=f"{DTYPES}.")] = "bf16",
     scales: Annotated[str, typer.Option(help="For eight-bit floats: tensor, row or block128.")] = "",
@@ -49,7 +54,7 @@ def warm(
     if workers < 0:
         raise ArgumentError("the number of workers is negative", expected="--workers of at least 0", got=workers)
     try:
-        found = build(asked(what, rows, dtype, scales, shards, fused), gpu, workers=workers or None)
+        found = build(asked(one_word(what), rows, dtype, scales, shards, fused), gpu, workers=workers or None)
     except KeyboardInterrupt:
         typer.echo("interrupted: finished builds are in the cache, and the same command continues from there", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -64,6 +69,11 @@ def warm(
             say(f"  {problem} failed: {reason}")
     if found.failed:
         raise typer.Exit(1)
+
+
+def one_word(words: list[str]) -> str:
+    """The model or the sizes as one word. Raises ArgumentError for several words that are not M N K."""
+    return words[0] if len(words) == 1 else "x".join(map(str, sizes_of(words)))
 
 
 def _many(count: int, what: str) -> str:

@@ -97,9 +97,10 @@ class SharedLayout:
                     got=f"{inner} elements of {dtype.bytes} bytes",
                 )
             swizzle = fitting[0]
-        swizzle = Swizzle(swizzle)
-        if swizzle.descriptor_code is None:
-            raise ArgumentError(f"descriptors have no swizzle {swizzle.value}", expected="NONE, 32B, 64B or 128B")
+        name = swizzle.value if isinstance(swizzle, Swizzle) else swizzle
+        if name not in (known := [mode.value for mode in OPERAND_SWIZZLES]):
+            raise ArgumentError("descriptors have no such swizzle", expected=" or ".join(known), got=repr(name))
+        swizzle = Swizzle(name)
         if contiguous % swizzle.span:
             raise ArgumentError(
                 f"swizzle {swizzle.value} needs a contiguous extent of a multiple of {swizzle.span} bytes",

@@ -16,6 +16,7 @@ from .pointers import TensorMap, tensor_address
 from .predicate import Predicate
 from .smem import OperandTile, SharedAddress, TileSlice
 from .trace import Trace
+from .typed import typed
 from .values import Register, new
 
 Coordinate = Register | int
@@ -205,8 +206,9 @@ class Copy:
 class Tma:
     """`ptx.tma`: whole tiles, with one copy per panel of their layout."""
 
+    @typed
     def load(
-        self, dst: TileSlice, src: TensorMap, coord: Sequence[Coordinate], mbar: Any, multicast: Any = None,
+        self, dst: Any, src: TensorMap, coord: Sequence[Coordinate], mbar: Any, multicast: Any = None,
         cache_hint: Any = None, pred: Predicate | None = None, group: int = 0,
     ) -> None:  # fmt: skip
         """Fill one stage of an operand tile: one cp.async.bulk.tensor.<n>d per box of its layout.
@@ -235,12 +237,14 @@ class Tma:
             place = src.moved(coord, box.coordinates)
             CopyAsync.bulk.tensor(dst + box.offset, src, place, mbar, multicast, cache_hint, pred, group)
 
+    @typed
     def store(
-        self, dst: TensorMap, src: SharedAddress, coord: Sequence[Coordinate], pred: Predicate | None = None
+        self, dst: TensorMap, src: Any, coord: Sequence[Coordinate] | Coordinate, pred: Predicate | None = None
     ) -> None:
         """Store one box to global memory: a cp.async.bulk.tensor store in the thread's current bulk group."""
         CopyAsync.bulk.tensor_store(dst, src, coord, pred=pred)
 
+    @typed
     def prefetch(
         self, dst: TileSlice, src: TensorMap, coord: Sequence[Coordinate], pred: Predicate | None = None
     ) -> None:

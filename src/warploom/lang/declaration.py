@@ -9,8 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..errors import SourceLocation, TraceError
+from ..errors import ArgumentError, SourceLocation, TraceError
+from ..isa.tensor_map import TensorMapSpec
 
+_ANY_EXTENT = 128
+"""Stands for a named extent; also a multiple of all alignments of strides."""
 misdeclared = partial(TraceError, code="kernel-declaration")
 
 
@@ -62,7 +65,25 @@ def specs_of(function: Callable[..., None], what: str, specs: Any, kinds: tuple[
             expected=f'{what}=(Tile(...), ...), or by name {{"A": Tile(...), ...}}',
             got=repr(specs),
         )
+    for index, spec in enumerate(listed):
+        if getattr(spec, "box", None) is not None:
+            _check_box(function, f"{what}[{index}]", spec)
     return listed
+
+
+def _check_box(function: Callable[..., None], name: str, spec: Any) -> None:
+    """Refuse a box that no tensor map can have, for any sizes of the array."""
+    extents = [extent if isinstance(extent, int) else _ANY_EXTENT for extent in spec.shape]
+    strides = [spec.dtype.bytes]
+    for extent in extents[:0:-1]:
+        strides.insert(0, -(-strides[0] * extent // _ANY_EXTENT) * _ANY_EXTENT)
+    try:
+        TensorMapSpec.tiled(extents, strides, spec.dtype, spec.box, swizzle=spec.swizzle)
+    except ArgumentError as error:
+        raise misdeclared(
+            f"{name} of the kernel {function.__name__}, {spec!r}: {error.what}", where=where(function),
+            expected=error.expected, got=error.got, hint=error.hint,
+        ) from None  # fmt: skip
 
 
 def triple(function: Callable[..., None], what: str, value: int | Sequence[int]) -> tuple[int, int, int]:

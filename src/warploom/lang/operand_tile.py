@@ -58,6 +58,9 @@ class TileSlice(SharedAddress):
         self._inside = inside + (layout.k_offset(k_start) if k_start else 0)
         super().__init__(tile.trace, origin.offset + self._inside, origin.base)
 
+    def __repr__(self) -> str:
+        return f"TileSlice({self.tile.buffer.name}, {self.rows_count} x {self.k_size})"
+
     def k(self, i: int, width: int = 1) -> TileSlice:
         """The i-th slice, one instruction deep (32 bytes of k); `width` 2: the B of a sparse A, 64 bytes."""
         if width not in (1, 2):
@@ -145,6 +148,11 @@ class OperandTile:
         self.trace, self.buffer, self.layout, self.stages = trace, buffer, layout, stages
         self.stage_bytes = buffer.size // stages
         self.dtype = layout.dtype
+
+    def __repr__(self) -> str:
+        return (
+            f"OperandTile({self.buffer.name}, {self.layout.rows} x {self.layout.k} {self.dtype}, stages={self.stages})"
+        )
 
     @property
     def bytes(self) -> int:

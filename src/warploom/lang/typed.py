@@ -29,7 +29,7 @@ def typed(function: Callable[_P, _R]) -> Callable[_P, _R]:
         for name, value in (*zip(names, of, strict=False), *how.items()):
             if name in allowed and not allows(allowed[name], value):
                 raise Trace.current().error(
-                    f"`{name}` of {function.__name__} is of another type", expected=in_words(allowed[name]),
+                    f"`{name}` of {function.__qualname__} is of another type", expected=in_words(allowed[name]),
                     got=shown(value),
                 )  # fmt: skip
         return function(*of, **how)

@@ -20,6 +20,7 @@ from .wrong_result import wrong_result
 
 ERROR = "error"
 STATIC_ONLY = "static only: no launch given"
+NOT_EMULATED = "not emulated"
 ONLY_IF_WRONG = ("swizzle-base",)
 """Rules about code that is correct if the kernel accounts for it, which an expected result shows."""
 GUESSES_SHOWN = 12
@@ -84,7 +85,8 @@ class Checked:
         if others:
             verdict = f"{count} error{'s' if count != 1 else ''}, {others} other finding{'s' if others != 1 else ''}"
         if self.mode == "static":
-            return "\n".join([f"{kernel}: {STATIC_ONLY}; {verdict}", *(f"  note  {note}" for note in self.notes)])
+            mode = NOT_EMULATED if count else STATIC_ONLY
+            return "\n".join([f"{kernel}: {mode}; {verdict}", *(f"  note  {note}" for note in self.notes)])
         if self.interleavings is not None and self.interleavings.ok and not self.interleavings.complete:
             verdict += " in an incomplete search"
         details = []

@@ -45,11 +45,7 @@ class Product:
                     f"`{name}` has a type that the kernels do not multiply", expected=", ".join(map(str, MULTIPLIED)),
                     got=dtype,
                 )  # fmt: skip
-        if self.a is not self.b and not (self.a in EIGHT_BIT_FLOATS and self.b in EIGHT_BIT_FLOATS):
-            raise ArgumentTypeError(
-                "`a` and `b` have incompatible types", expected="the same type twice, or two of e4m3 and e5m2",
-                got=f"{self.a} and {self.b}", hint="convert one of them",
-            )  # fmt: skip
+        check_pair(self.a, self.b)
         wanted = (s32,) if self.a is s8 else FLOAT_RESULTS
         if self.out not in wanted:
             raise ArgumentTypeError(
@@ -66,6 +62,15 @@ class Product:
     def tile_k(self) -> int:
         """Elements of k per stage: 128 bytes' worth."""
         return TILE_K_BYTES // self.a.bytes
+
+
+def check_pair(a: DType, b: DType) -> None:
+    """Raise ArgumentTypeError unless the types of `a` and `b` are equal or two eight-bit floats."""
+    if a is not b and not (a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS):
+        raise ArgumentTypeError(
+            f"`a` is {a} and `b` is {b}, but both must have one type", expected="one type, or e4m3 with e5m2",
+            got=f"{a} and {b}", hint=f"convert one of them, for example both to {a if a.bits >= b.bits else b}",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from ...collective.epilogue.spec import EIGHT_BIT_FLOATS, Fusion, Product
+from ...collective.epilogue.spec import EIGHT_BIT_FLOATS, Fusion, Product, check_pair
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa import dtypes
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32, s8, s32, tf32
@@ -151,6 +151,7 @@ def product_of(a: DType, b: DType, out: DType | None) -> Product:
                 got=dtype,
                 hint="convert it first" if dtype.is_float else None,
             )
+    check_pair(f32 if a is tf32 else a, f32 if b is tf32 else b)
     read_a, read_b = (tf32 if dtype is f32 else dtype for dtype in (a, b))
     if out is None:
         out = s32 if a is s8 else bf16 if a in EIGHT_BIT_FLOATS else f32 if read_a is tf32 else a

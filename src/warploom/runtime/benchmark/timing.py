@@ -197,8 +197,8 @@ def _gpu(call: Call) -> Gpu:
     except NoGpuError as error:
         raise NoGpuError(
             f"timing {call.program.title} needs a GPU, but there is none here",
-            got=error.what,
-            hint="`emulate` counts instructions, bytes and conflicts without one",
+            got=error.what.partition(";")[0],
+            hint="`warploom time --predict` and Kernel.predict predict its time on an H200 without a GPU",
         ) from None
 
 
