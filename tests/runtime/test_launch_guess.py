@@ -94,8 +94,8 @@ def test_pointers_and_maps_inside_a_structure(tmp_path):
 def test_directives(tmp_path):
     body = STRUCT.replace("NAME", "k")
     made, said = written(tmp_path, body.replace("DIRECTIVES", ".reqntid 64, 2, 1\n.reqnctapercluster 2, 1, 1"))
-    assert said["block"] == [64, 2, 1] and "said by .reqntid" in line_of(made, "block")
-    assert said["cluster"] == [2, 1, 1] and "said by .reqnctapercluster" in line_of(made, "cluster")
+    assert said["block"] == [64, 2, 1] and "from .reqntid" in line_of(made, "block")
+    assert said["cluster"] == [2, 1, 1] and "from .reqnctapercluster" in line_of(made, "cluster")
     made, said = written(tmp_path, PLAIN)
     assert said["block"] == [96, 2, 1] and "a guess" in line_of(made, "block")
     made, said = written(tmp_path, body.replace("DIRECTIVES", ".explicitcluster\n.maxclusterrank 4"))

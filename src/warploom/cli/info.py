@@ -64,7 +64,7 @@ def gpu() -> str:
         loaded = library.load()
         described = [loaded.device(index) for index in range(loaded.device_count)]
     except NoGpuError as error:
-        return error.what
+        return error.what.partition(";")[0]
     return "; ".join(f"{device.name}, {device.arch}" for device in described) + f", CUDA {loaded.version}"
 
 

@@ -36,8 +36,8 @@ def template(program: Program, text: Path | None = None) -> str:
     function = next(one for one in module.entries if one.name == program.entry)
     shown, known = uses(function), hints(program.entry, text)
     lines = [
-        f"# How `warploom check` runs the kernel `{program.entry}`. What is called a guess is one:",
-        "# put in what the kernel expects, then delete the next line.",
+        f"# How `warploom check` runs the kernel `{program.entry}`. Replace each value marked as a guess",
+        "# with the value of your launch, then delete the next line.",
         "guessed = true",
         *(f"# {fact}" for fact in known.facts),
         f'entry = "{program.entry}"',
@@ -47,7 +47,7 @@ def template(program: Program, text: Path | None = None) -> str:
         _shared(program, known, sum(shared_sizes(function, module).values())),
     ]
     if known.dependent:
-        lines.append(f"dependent = true                # said by {known.source}")
+        lines.append(f"dependent = true                # from {known.source}")
     maps, calls = _maps(program, shown, known, function, module), re.search(r"(?m)^\s*call", program.text) is not None
     for number, parameter in enumerate(program.parameters):
         lines += ["", "[[parameter]]", f'name = "{parameter.name}"']
@@ -84,9 +84,9 @@ def has_extern_shared(text: str) -> bool:
 
 def _block(program: Program, most: tuple[int, ...] | None, known: Hints) -> str:
     if program.block:
-        return f"block = {list(program.block)}              # said by .reqntid"
+        return f"block = {list(program.block)}              # from .reqntid"
     if known.threads:
-        return f"block = [{known.threads}, 1, 1]              # said by {known.source}"
+        return f"block = [{known.threads}, 1, 1]              # from {known.source}"
     if most:
         return f"block = {list((*most, 1, 1)[:3])}              # {GUESS}: the most that .maxntid allows"
     return f"block = [128, 1, 1]             # {GUESS}: the text does not say"
@@ -98,9 +98,9 @@ def _cluster_of(program: Program, known: Hints) -> tuple[int, ...]:
 
 def _cluster(program: Program, known: Hints) -> str:
     if any(size != 1 for size in program.cluster):
-        return f"cluster = {list(program.cluster)}             # said by .reqnctapercluster"
+        return f"cluster = {list(program.cluster)}             # from .reqnctapercluster"
     if known.cluster:
-        return f"cluster = {list(known.cluster)}             # said by {known.source}"
+        return f"cluster = {list(known.cluster)}             # from {known.source}"
     clusters = re.search(r"\.explicitcluster|\.maxclusterrank|barrier\.cluster|%cluster_ctarank|mapa\.", program.text)
     return "cluster = [1, 1, 1]" + (f"             # {GUESS}: the text is made for clusters" if clusters else "")
 
@@ -109,7 +109,7 @@ def _shared(program: Program, known: Hints, declared: int) -> str:
     extern = has_extern_shared(program.text)
     size = known.dynamic_smem if known.dynamic_smem is not None and extern else program.dynamic_smem
     if known.dynamic_smem is not None and extern:
-        words = f"said by {known.source}" if known.sure else f"{GUESS}: the most that a CTA can have"
+        words = f"from {known.source}" if known.sure else f"{GUESS}: the most that a CTA can have"
         return f"dynamic_smem = {size}           # bytes, {words}"
     if not extern:
         return f"dynamic_smem = {size}                # bytes"
@@ -136,7 +136,7 @@ def _maps(
                 found = next(every, None) or next(stores if use is not None and use.writes else loads, None)
                 said[parameter.name, offset], uses_of[parameter.name, offset] = found or Map(), use
     boxes = likely(function, module, {key: found.dtype for key, found in said.items() if found.dtype})
-    return {key: _together(found, boxes.get(key), uses_of[key], f"said by {known.source}")
+    return {key: _together(found, boxes.get(key), uses_of[key], f"from {known.source}")
             for key, found in said.items()}  # fmt: skip
 
 
