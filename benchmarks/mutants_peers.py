@@ -47,7 +47,9 @@ DEEP = 656
 """K: six k-tiles, so that the ring of three stages wraps around."""
 LONGER = 3
 """A mutant counts as hanging after this many times the steps of the slowest schedule."""
-ONE_SHOT, TWO_SHOTS, FLAGGED = (f"all-reduce, {form}" for form in ("one shot", "two shots", "flagged"))
+ONE_SHOT, TWO_SHOTS, FLAGGED, SHARES = (
+    f"all-reduce, {form}" for form in ("one shot", "two shots", "flagged", "shares")
+)
 SUMMED = "s128x8w2_2_p_f3"
 """The tile of the all-reduce: two consumers, several tiles per CTA."""
 POLL = "ld.acquire.sys.global.u32"
@@ -60,7 +62,16 @@ OWN_RESULT = "the last stores are to this GPU's own result, complete when the ke
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *(
         (name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA)
-        for name in ("expert parallel", "all-gather", plain.COPIED, "reduce-scatter", ONE_SHOT, TWO_SHOTS, FLAGGED)
+        for name in (
+            "expert parallel",
+            "all-gather",
+            plain.COPIED,
+            "reduce-scatter",
+            ONE_SHOT,
+            TWO_SHOTS,
+            FLAGGED,
+            SHARES,
+        )
     ),
     *((ONE_SHOT, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (3, 8)),
     *((TWO_SHOTS, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (5, 12)),
@@ -186,7 +197,7 @@ def subjects() -> dict[str, Peers]:
         "reduce-scatter": Peers(_module(scaled.built("reduce-scatter", 2, scaled.ROW, mean=False)), (scatter,)),
         **{
             name: Peers(_module(all_reduce.built(SUMMED, 2, form)), (summed(form),))
-            for name, form in ((ONE_SHOT, "one_shot"), (TWO_SHOTS, "two_shots"), (FLAGGED, "flagged"))
+            for name, form in zip((ONE_SHOT, TWO_SHOTS, FLAGGED, SHARES), all_reduce.FORMS, strict=True)
         },
     }
 

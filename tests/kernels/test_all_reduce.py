@@ -165,7 +165,7 @@ FLAGGED = {
     "a flag that nobody looks at": (r"(?m)^(\s*)or\.b32 (%r\d+), (%r\d+), (%r\d+);", r"\1mov.b32 \2, \3;"),
 }
 MUTANTS = [(form, *mutant) for form in ("one_shot", "two_shots") for mutant in SIGNALLED.items()]
-MUTANTS += [("flagged", *mutant) for mutant in FLAGGED.items()]
+MUTANTS += [(form, *mutant) for form in ("flagged", "shares") for mutant in FLAGGED.items()]
 
 
 def is_found(text: str, *, form: str, schedule: str = "lazy", seed: int = 0) -> bool:
@@ -204,8 +204,18 @@ def test_a_gpu_that_never_signals_is_given_up_and_named(form: str):
     )
     waits = [wait for record in records for wait in watch.given_up(record)]
     assert waits and all(wait.target == 1 for wait in waits)
-    assert form == "flagged" or all(wait.seen == 0 for wait in waits)
+    assert form in ("flagged", "shares") or all(wait.seen == 0 for wait in waits)
     assert {wait.index % 2 for wait in watch.given_up(records[0])} == {1}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_of_several_gpus_the_one_that_sends_nothing_is_named(form: str):
+    text = re.sub(r"(?m)^(\s*)((red|st)\.relaxed\.sys)", r"\1@!%silent \2", built(SMALL, 3, form).ptx())
+    text = re.sub(r"(?m)^(.*ld\.param\.u32 (%r\d+), \[arg_rank\];)$", r"\1\n setp.eq.u32 %silent, \2, 2;", text)
+    text = re.sub(r"(?m)^(\s*\.reg \.pred)", r"\1 %silent;\n\1", text, count=1)
+    _, _, records = run(SMALL, 3, 8, 64, 64, form=form, text=text, patience=0)
+    named = {wait.index % 3 for wait in watch.given_up(records[0])}
+    assert 2 in named if form == "shares" else named == {2}  # shares of others come late, too
 
 
 # -- choice ----------------------------------------------------------------------------------------------------------

@@ -20,6 +20,11 @@ and are added in f32 in rank order: all GPUs get the same bits, in every run.
                   owner   [multiply] . . . . . . . . . wait [add 0, 1, 2, 3][send back][signal][store]
                   others  [multiply][send to owner][signal] . . . . . . . . . . . . . . . wait [store]
 
+    shares      two shots with flags: every GPU adds up a share of each thread's words and sends the result to all. As
+                few bytes as with owners, but no fence, barrier or signal, and all GPUs add at the same time.
+
+                  GPU 0   [multiply][share 1 to 1, 2 to 2, 3 to 3] wait [add share 0][send to 1, 2, 3] wait [store]
+
 Signals     counter (tile part, GPU)   the sums of that GPU have arrived: 1 in every launch. They only grow. A thread
             that signals several GPUs does so after one fence.
 Memory      on each GPU two slots for each part of a tile and each GPU, for alternate launches: a GPU is in launch n + 1
@@ -46,14 +51,23 @@ _WORD, _PAIR = 4, 8
 _VECTOR = 4
 PLACES = 2
 """Slots, used by alternate launches."""
-FORMS = ("one_shot", "two_shots", "flagged")
+FORMS = ("one_shot", "two_shots", "flagged", "shares")
+TRIPS = 2
+"""Of shares: to the GPU that adds them up, and back."""
 _POLLED = 32
 """Most 64-bit words that a thread polls at a time: two registers each."""
 
 
-def slot_words(accumulators: int, form: str = "one_shot") -> int:
+def slot_words(accumulators: int, ranks: int, form: str = "one_shot") -> int:
     """Return the 32-bit words of one slot for this number of accumulators per thread."""
-    return accumulators // 2 * WARPGROUP * (2 if form == "flagged" else 1)
+    words = accumulators // 2
+    of_thread = {"flagged": 2 * words, "shares": 2 * TRIPS * share_of(words, ranks)}.get(form, words)
+    return of_thread * WARPGROUP
+
+
+def share_of(words: int, ranks: int) -> int:
+    """Return the words of a thread that a GPU adds up; the last shares are filled up."""
+    return -(-words // ranks)
 
 
 class PeerReduce:
@@ -77,7 +91,7 @@ class PeerReduce:
     ) -> None:  # fmt: skip
         self.slots, self.signals, self.launches, self.rank = slots, signals, launches, rank
         self.bounded, self.dtype, self.form = BoundedWait(record), dtype, form
-        self.slot_bytes = slot_words(accumulators, form) * _WORD
+        self.slot_bytes = slot_words(accumulators, len(slots), form) * _WORD
         self.all_consumers = all_consumers
         self.launch: Register = rank
 
@@ -99,6 +113,8 @@ class PeerReduce:
             total = self._by_owner(mine, piece, others)
         elif self.form == "flagged":
             total = self._flagged(mine, piece, others)
+        elif self.form == "shares":
+            total = self._by_shares(mine, piece)
         else:
             piece.send(others, mine)
             piece.write(self.rank, mine)
@@ -123,18 +139,30 @@ class PeerReduce:
         """Return the complete sums; this GPU's own words stay in registers."""
         for other in others:
             piece.write_flagged(other, mine)
-        at_once = max(1, _POLLED // len(mine))
-        came: list[list[Register]] = []
-        for first in range(0, len(others), at_once):
-            came += piece.read_flagged(others[first : first + at_once], len(mine))
-        total: list[Register] = []
+        came = piece.read_flagged(others, len(mine))
+        by_rank: list[Sequence[Register]] = []
         for source in range(len(self.slots)):
             words = list(mine)
             for other, there in zip(others, came, strict=True):
                 words = [ptx.select(other == source, new, old) for new, old in zip(there, words, strict=True)]
-            values = [value for word in words for value in unpack(word, self.dtype)]
-            total = [a + b for a, b in zip(total, values, strict=True)] if total else values
-        return total
+            by_rank.append(words)
+        return _added(by_rank, self.dtype)
+
+    def _by_shares(self, mine: Sequence[Register], piece: Piece) -> list[Register]:
+        """Return the complete sums, rounded as they travel. A GPU sends to itself, too, so that no register is chosen
+        by rank."""
+        ranks = range(len(self.slots))
+        share = share_of(len(mine), len(ranks))
+        filled = [*mine, *[mine[-1]] * (share * len(ranks) - len(mine))]
+        for owner in ranks:
+            piece.write_flagged(owner, filled[owner * share : (owner + 1) * share])
+        sums = _added(piece.read_flagged(ranks, share), self.dtype)
+        done = [pack(sums[at : at + 2], self.dtype) for at in range(0, len(sums), 2)]
+        back = share * WARPGROUP * _PAIR
+        for other in ranks:
+            piece.write_flagged(other, done, back)
+        words = [word for came in piece.read_flagged(ranks, share, back) for word in came]
+        return [value for word in words[: len(mine)] for value in unpack(word, self.dtype)]
 
     def _by_owner(self, mine: Sequence[Register], piece: Piece, others: Sequence[Register]) -> list[Register]:
         """Return the complete sums by two shots, rounded as they travel, so that the owner has the same values."""
@@ -188,36 +216,51 @@ class Piece:
             some = list(words[at : at + count])
             ptx.store(address, RegisterArray(some) if count > 1 else some[0])
 
-    def write_flagged(self, owner: Register, words: Sequence[Register]) -> None:
-        """Store this GPU's words in their slot on GPU `owner`, each together with the launch number, from 1."""
+    def write_flagged(self, owner: Register | int, words: Sequence[Register], start: int = 0) -> None:
+        """Store this GPU's words in their slot on GPU `owner`, each together with the launch number, from 1; `start`:
+        bytes of the slot before them."""
         target, flag = self.over.slots.pointer(owner) + self._slot(self.over.rank), self.over.launch + 1
         for at, count, offset in _pairs(len(words)):
             pairs = [join(word, flag) for word in words[at : at + count]]
-            address = ptx.addr(target + self.thread * (count * _PAIR), offset)
+            address = ptx.addr(target + self.thread * (count * _PAIR), start + offset)
             kind = "v2.b64" if count > 1 else "b64"
             ptx.inst(f"st.relaxed.sys.global.{kind}", address, RegisterArray(pairs) if count > 1 else pairs[0])
 
-    def read_flagged(self, sources: Sequence[Register], count: int) -> list[list[Register]]:
+    def read_flagged(self, sources: Sequence[Register | int], count: int, start: int = 0) -> list[list[Register]]:
         """Return the words that these GPUs sent in this launch; every thread polls until its own have arrived."""
+        at_once, found = max(1, _POLLED // count), []
+        for first in range(0, len(sources), at_once):
+            found += self._polled(sources[first : first + at_once], count, start)
+        return found
+
+    def _polled(self, sources: Sequence[Register | int], count: int, start: int) -> list[list[Register]]:
         flag = self.over.launch + 1
-        start = self.over.slots.pointer(self.over.rank)
-        places = [start + self._slot(source) for source in sources]
+        here = self.over.slots.pointer(self.over.rank)
+        places = [here + self._slot(source) for source in sources]
         pairs = [[reg.scalar(u64) for _ in range(count)] for _ in sources]
         found = [[reg.scalar(b32) for _ in range(count)] for _ in sources]
-        missing = reg.scalar(u32)
+        missing, missing_of = reg.scalar(u32), [reg.scalar(u32) for _ in sources]
 
         def look() -> None:
             for place, some in zip(places, pairs, strict=True):
                 for at, width, offset in _pairs(count):
-                    here = place + self.thread * (width * _PAIR)
+                    address = ptx.addr(place + self.thread * (width * _PAIR), start + offset)
                     into = RegisterArray(some[at : at + width]) if width > 1 else some[at]
-                    ptx.inst(f"ld.relaxed.sys.global.{'v2.b64' if width > 1 else 'b64'}", into, ptx.addr(here, offset))
+                    ptx.inst(f"ld.relaxed.sys.global.{'v2.b64' if width > 1 else 'b64'}", into, address)
             missing.set(0)
-            for some, words in zip(pairs, found, strict=True):
+            for some, words, of_source in zip(pairs, found, missing_of, strict=True):
+                of_source.set(0)
                 for pair, word in zip(some, words, strict=True):
-                    missing.set(missing | (split(pair, into=word) ^ flag))
+                    of_source.set(of_source | (split(pair, into=word) ^ flag))
+                missing.set(missing | of_source)
 
-        self.over.bounded.until_done(look, missing, self._counter(sources[0]), flag)
+        def late() -> Register:
+            index = self._counter(sources[-1])
+            for source, of_source in zip(sources[:-1], missing_of, strict=False):
+                index = ptx.select(of_source != 0, self._counter(source), index)
+            return index
+
+        self.over.bounded.until_done(look, missing, late, flag)
         return found
 
     def wait_for(self, *sources: Register) -> None:
@@ -240,21 +283,25 @@ class Piece:
 
     def sums(self, count: int) -> list[Register]:
         """Return the sum, in rank order, of what all GPUs sent here."""
-        total: list[Register] = []
-        for source in range(self.ranks):
-            words = self.read(source, count)
-            values = [value for word in words for value in unpack(word, self.over.dtype)]
-            total = [a + b for a, b in zip(total, values, strict=True)] if total else values
-        return total
+        return _added([self.read(source, count) for source in range(self.ranks)], self.over.dtype)
 
     def _slot(self, source: Register | int) -> Register:
         at = source * self.over.slot_bytes
         here: Register = self.offset + (at.to(u64) if isinstance(at, Register) else at)
         return here
 
-    def _counter(self, source: Register) -> Register:
+    def _counter(self, source: Register | int) -> Register:
         counter: Register = self.part * self.ranks + source
         return counter
+
+
+def _added(came: Sequence[Sequence[Register]], dtype: DType) -> list[Register]:
+    """The sums in f32, in this order, of words that hold two values each."""
+    total: list[Register] = []
+    for words in came:
+        values = [value for word in words for value in unpack(word, dtype)]
+        total = [a + b for a, b in zip(total, values, strict=True)] if total else values
+    return total
 
 
 def join(word: Register, flag: Register) -> Register:

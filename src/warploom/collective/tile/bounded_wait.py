@@ -51,17 +51,20 @@ class BoundedWait:
 
         self._poll(look, lambda: seen - target >= BACKWARDS, lambda record: self._note(record, index, seen, target))
 
-    def until_done(self, look: Callable[[], None], missing: Register, index: Register, target: Register) -> None:
+    def until_done(
+        self, look: Callable[[], None], missing: Register, index: Callable[[], Register], target: Register
+    ) -> None:
         """Wait, in any threads, until `look` sets `missing` to 0.
 
-        `index`, `target`: the record's description of the wait, written by one of the lanes that still wait.
+        `index`, `target`: the record's description of the wait, written by one of the lanes that still wait; the index
+        is computed when the wait is given up.
         """
 
         def note(record: Register) -> None:
             active = reg.scalar(u32)
             ptx.inst("activemask.b32", active)
             with ptx.if_((active & ptx.special.lanemask_lt()) == 0):
-                self._note(record, index, missing, target)
+                self._note(record, index(), missing, target)
 
         self._poll(look, lambda: missing != 0, note)
 

@@ -103,8 +103,9 @@ def matmul_all_reduce(
         group: the process group, the default one by default.
         out: (M, N), contiguous.
         config: a tile instead of the chosen one, the same on all ranks.
-        by: how partial sums travel: "flagged", words with flags; "one_shot", everything to all; or "two_shots", tiles
-            to an owner and back. By default chosen by the sizes.
+        by: how partial sums travel: "flagged", words with flags; "one_shot", everything to all; "two_shots", tiles
+            to an owner and back; or "shares", words with flags, of which each GPU adds up a share. By default one of
+            the first three, by the sizes.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """

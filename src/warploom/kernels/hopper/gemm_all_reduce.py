@@ -61,7 +61,7 @@ def memory(m: int, n: int, ranks: int, config: FreeTileConfig, form: str = "one_
     pieces = tiles * (config.tile_m // BLOCK) * config.split_k
     ctas = -(-tiles // config.cluster) * config.ctas
     return Memory(
-        pieces * PLACES * ranks * slot_words(_accumulators(config), form), pieces * ranks, ctas,
+        pieces * PLACES * ranks * slot_words(_accumulators(config), ranks, form), pieces * ranks, ctas,
         words(ctas * -(-config.threads // 32)),
     )  # fmt: skip
 
