@@ -158,7 +158,11 @@ def kernels(case: Case, world: int, sms: int) -> list[tuple[str, dict[str, Any]]
             made.append(("scatter", {**of_all, "own_last": "last" in by}))
     elif kind == "all-reduce":
         tile = gemm_all_reduce.choose(m, n, k // world, sms, product, None)
+        light = gemm_all_reduce.choose(m, n, k // world, sms, product, None, world)
         made = [("sum", {"ranks": world, "product": product, "config": tile, "form": form}) for form in FORMS]
+        if light != tile:
+            form = gemm_all_reduce.form_of(m, n, world, light)
+            made.append(("sum", {"ranks": world, "product": product, "config": light, "form": form}))
     return made
 
 

@@ -260,6 +260,13 @@ def test_the_fewest_bytes_travel_with_flags_and_the_most_by_an_owner():
     assert gemm_all_reduce.form_of(1, 8192, 4, wide) == "one_shot"  # too many words for a thread to poll
 
 
+def test_a_tile_with_fewer_rows_past_the_tensor_is_chosen_where_what_travels_counts():
+    alone, together = (gemm_all_reduce.choose(16, 4096, 3584, 132, ranks=ranks) for ranks in (1, 4))
+    assert gemm_all_reduce.travelling(16, 4096, alone) == 4 * gemm_all_reduce.travelling(16, 4096, together)
+    assert gemm_all_reduce.travelling(16, 4096, together) == 16 * 4096 * 2
+    assert gemm_all_reduce.choose(64, 8192, 2048, 132, ranks=4) == gemm_all_reduce.choose(64, 8192, 2048, 132)
+
+
 def test_a_grid_that_is_not_resident_and_memory_that_is_too_small_are_refused():
     with pytest.raises(ArgumentError):
         run("s64x8_2_f3", 2, 8, 64 * 5, 64)

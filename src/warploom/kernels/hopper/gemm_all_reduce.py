@@ -32,7 +32,7 @@ from ...lang.tile import Scalar
 from ..fields import builder
 from .description import Fusion, Product
 from .free_tile import ALL_CONSUMERS, Cta, run_roles
-from .free_tile_choice import ranked, unfilled_bytes, waves_of
+from .free_tile_choice import ranked, terms, unfilled_bytes, waves_of
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid
 from .free_tile_launch import operands, traced
 
@@ -42,6 +42,10 @@ ONE_SHOT_BYTES = 1 << 20
 """Size of D up to which more than two GPUs send everything to all: a second trip would cost more than the bytes."""
 FLAGGED_BYTES, FLAGGED_WORDS = 1 << 21, 16
 """Most bytes per GPU, and most words per thread, that travel with flags: twice the bytes, but no fence or signal."""
+
+LINK_BYTES = 250e3
+"""Bytes per microsecond that a GPU sends to all others together, about, as the times of
+benchmarks/results/nvidia-h100/tensor-parallel-4.json say."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,12 @@ def form_of(m: int, n: int, ranks: int, config: FreeTileConfig) -> str:
     return "two_shots" if ranks > 2 and size > ONE_SHOT_BYTES else "one_shot"
 
 
+def travelling(m: int, n: int, config: FreeTileConfig) -> int:
+    """Return the bytes of the partial sums of all tiles, with the rows and columns past a small tensor, which travel,
+    too."""
+    return -(-m // config.tokens) * -(-n // config.weights) * config.tokens * config.weights * 2
+
+
 @lru_cache(maxsize=256)
 def candidates(
     m: int, n: int, k: int, sms: int, product: Product = Product(), scales: str | None = None,  # noqa: B008
@@ -91,9 +101,18 @@ def candidates(
 
 def choose(
     m: int, n: int, k: int, sms: int, product: Product = Product(), scales: str | None = None,  # noqa: B008 - frozen
+    ranks: int = 1,
 ) -> FreeTileConfig:  # fmt: skip
-    """Return the best of the `candidates`. Raises ArgumentError if there is none."""
+    """Return the best of the `candidates`: by the model of the product alone, or with the time of the bytes that travel
+    between so many GPUs. Raises ArgumentError if there is none."""
     found = candidates(m, n, k, sms, product, scales)
+    if found and ranks > 1:
+
+        def time(config: FreeTileConfig) -> float:
+            sent = (ranks - 1) * travelling(m, n, config) * (2 if form_of(m, n, ranks, config) == "flagged" else 1)
+            return terms(config, m, n, k, product, sms).total + sent / LINK_BYTES
+
+        return min(found, key=time)
     if not found:
         raise ArgumentError(
             "no tile of this product lets all its CTAs run at one time", expected=f"fewer rows or columns, {sms} SMs",
