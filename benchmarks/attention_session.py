@@ -132,7 +132,7 @@ class Session:
         return spreads
 
     def power(self, name: str, protocol: str = "alone") -> Row:
-        """Power and clock of a row; slices of a few milliseconds are too short for the meter."""
+        """The power of a row; slices of a few milliseconds are too short for the meter."""
         return {"power_w": self.watts[name]} if protocol == "alone" and name in self.watts else {}
 
 

@@ -38,10 +38,10 @@ from benchmarks.planted.attention.bug import FAMILIES, Bug, bugs, plant
 SECONDS = 300
 """Seconds of processor time for one bug."""
 MORE = 4
-"""Cases for a bug that no case named by it has found."""
+"""Number of further cases for a bug that none of its own cases has found."""
 SCHEDULES = ("lazy", "random", "eager", "starve")
 STOPPED = ("TraceError", "TimeoutError")
-"""What ends a process whose kernel cannot be built or does not end."""
+"""Exceptions that end a process whose kernel cannot be built or does not end."""
 _OWN_ROWS = (
     "the memory is where this warpgroup alone had an A operand; each warp writes the 16 rows that its own products "
     "alone have read, and has waited for them"

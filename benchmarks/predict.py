@@ -1,14 +1,15 @@
-"""Predict kernels that were measured, and say how far off the predictions are.
+"""Predict kernels that were measured, and compute the errors of the predictions.
 
     python benchmarks/predict.py [--sets SET …] [--only PART …] [--recordings FOLDER] [--most N]
                                  [--out benchmarks/results/emulator/predicted.json]
     python benchmarks/predict.py --append --take OTHER.json …
 
-A row a point: `predicted_us` beside `measured_us`, the kernel, the shape, what it is bound by. The measured times come
-from `benchmarks/results`; nothing is fitted to them. Sets are scored apart, each against a trivial rule: one rate for
-all large products of a type, bytes over the bandwidth plus a start for few rows. `skill` is 1 - error / its error.
-Recording is most of the work, and does not depend on the model: --recordings keeps them. The second form predicts
-nothing: it takes the rows that runs side by side wrote into files of their own.
+One row per point: `predicted_us`, `measured_us`, the kernel, the shape, and the bound. Measured times come from
+`benchmarks/results`; nothing is fitted to them. Sets are scored separately, each against a trivial rule: one rate for
+all large products of a type, or bytes over the bandwidth plus a launch time for few rows. `skill` is 1 - error / its
+error. Recording is most of the work and does not depend on the model: --recordings keeps the recordings. The second
+form
+predicts nothing: it merges the rows that parallel runs wrote into files of their own.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def several(made: Recorded | list[Recorded]) -> list[Recorded]:
 
 
 def predicted(launches: list[Recorded], point: Point) -> Prediction:
-    """The prediction of a point; of several launches the sum of their times, and what is said about the longest."""
+    """The prediction of a point; for several launches, the sum of their times and the details of the longest."""
     found = [
         predict(recording, H200, replace(launch, zeros=point.zeros, cap_watts=point.cap_watts))
         for recording, launch in launches
@@ -66,13 +67,13 @@ def predicted(launches: list[Recorded], point: Point) -> Prediction:
 
 
 def in_turns(made: Iterator[Point]) -> Iterator[list[Point]]:
-    """Points one by one, but those that were measured in turns together."""
+    """The points one by one, except that points measured in alternation are grouped."""
     for _, mine in itertools.groupby(enumerate(made), lambda one: one[1].turns or one[0]):
         yield [point for _, point in mine]
 
 
 def predictions(group: Sequence[Point], folder: Path | None) -> list[Prediction]:
-    """Of one point, or of several that share a clock."""
+    """Rows of one point, or of several that share a clock."""
     if len(group) == 1:
         return [predicted(recorded(group[0], folder), group[0])]
     return predict_turns([recorded(point, folder)[0] for point in group], H200)
@@ -96,7 +97,7 @@ def row_of(point: Point, prediction: Prediction, seconds: float) -> dict[str, An
 
 
 def score(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of one set: mean and worst error, the trivial rule's, the skill; clocks and clock apart."""
+    """Scores of one set: mean and worst error, the trivial rule's error, the skill; clocks and clock separately."""
     errors = [abs(row["error"]) for row in rows]
     trivial = [abs(row["trivial_us"] / row["measured_us"] - 1) for row in rows]
     found = {
@@ -112,7 +113,7 @@ def score(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def place(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Which point a row is about."""
+    """The point that a row belongs to."""
     return tuple(row[name] for name in ("set", "kernel", "m", "n", "k", "dtype", "protocol"))
 
 

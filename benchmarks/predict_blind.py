@@ -1,12 +1,12 @@
-"""Predict what has been measured since the model was made, and keep the first prediction beside every later one.
+"""Predict kernels measured after the model was made, and keep the first prediction next to every later one.
 
     python benchmarks/predict_blind.py MEASURED.json … [--every N] [--only WORDS …] [--again]
                                        [--out benchmarks/results/emulator/blind.json]
 
-MEASURED: evidence of `benchmarks.attention`, `benchmarks.attention_decode` or `benchmarks.beside`, this package's
-kernels by the protocol alone. A row has `measured_us`, `predicted_us` by the model as it is, and `blind_us`: what the
-model said before anybody had seen the measurement, which stays. A kernel that is new to --out is predicted blind now;
-with --again none is, and those that --out has are predicted once more.
+MEASURED: evidence of `benchmarks.attention`, `benchmarks.attention_decode` or `benchmarks.beside`, for this package's
+kernels under the protocol alone. A row has `measured_us`, `predicted_us` by the current model, and `blind_us`, the
+prediction made before the measurement, which never changes. A kernel that is new to --out is predicted blind now. With
+--again, no kernel is added, and those in --out are predicted again.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ OUT = ROOT / "benchmarks/results/emulator/blind.json"
 BESIDE = ROOT / "benchmarks/results/emulator/beside.json"
 SMS = 132
 LENGTHS, TABLE = 3, 4
-"""Which of the decoding kernel's arrays say how many keys there are, and where the pages are."""
+"""The decode kernel's arrays that hold the number of keys and the page table."""
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Found:
-    """A measured row: its set and name, its data, and what predicts it."""
+    """A measured row: its set, name and data, and the function that predicts it."""
 
     part: str
     name: str
@@ -54,7 +54,7 @@ class Found:
 
 
 def arrays_of(kernel: Kernel, sizes: dict[str, int]) -> tuple[list[Any], tuple[Any, ...]]:
-    """Inputs and outputs of a kernel, of zeros; a size that nobody names is 1."""
+    """Inputs and outputs of a kernel, of zeros; sizes that are not given are 1."""
 
     def made(spec: Any) -> np.ndarray:
         shape = tuple(sizes.get(one, 1) if isinstance(one, str) else one for one in spec.shape)
@@ -86,7 +86,7 @@ def attention(row: Row) -> Prediction:
 
 
 def decode(row: Row) -> Prediction:
-    """One step of decoding, all sequences of one length."""
+    """One step of decoding, with sequences of equal length."""
     from warploom.lab.attention_problem import DecodeProblem
 
     words = row["case"].split()
@@ -112,7 +112,7 @@ def decode(row: Row) -> Prediction:
 
 
 def beside(row: Row) -> Prediction:
-    """A kernel beside the ladder."""
+    """A kernel outside the ladder."""
     from benchmarks.beside import Case, kernels, zeros
 
     case = Case(row["kind"], row["m"], row["n"], row["k"], row["dtype"])
@@ -120,7 +120,7 @@ def beside(row: Row) -> Prediction:
 
 
 def found(path: Path) -> Iterator[Found]:
-    """The rows of a file that a kernel of ours has."""
+    """The rows of a file that one of our kernels has."""
     told = json.loads(path.read_text())
     for row in told["rows"]:
         if row.get("protocol") != "alone":
@@ -134,7 +134,7 @@ def found(path: Path) -> Iterator[Found]:
 
 
 def earlier(one: Found) -> float:
-    """What emulator/beside.json said before the measurement; 0 for others."""
+    """The prediction in emulator/beside.json from before the measurement; 0 for others."""
     if one.part != "beside the ladder" or not BESIDE.exists():
         return 0.0
     same = ("kernel", "kind", "m", "n", "k", "dtype")
@@ -155,7 +155,7 @@ def scores(rows: Sequence[Row]) -> Row:
 
 
 def machine(told: Row) -> Row:
-    """What a run was measured on."""
+    """The hardware and software of a measurement."""
     return {key: told[key] for key in ("gpu", "driver", "date", "source_sha256")}
 
 

@@ -1,4 +1,4 @@
-"""The sets of kernels that were measured, each kernel with what `predict.py` needs to predict it."""
+"""The sets of measured kernels, each with what `predict.py` needs to predict it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRIVIAL_TBYTES, TRIVIAL_START_US = 4.71, 2.2
 FREE_TILE = re.compile(r"[us]\d+x\d")
 Recorded = tuple[Recording, Launch]
 FEW_ROWS = 512
-"""Up to this many, the trivial rule counts bytes."""
+"""The trivial rule counts bytes up to this many rows."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Point:
     """A kernel on a shape that was measured.
 
     Attributes:
-        part: the set it belongs to; kernel, shape, dtype: names for people.
-        measured_us, measured_mhz: the latter 0 where the kernel did not count its clock.
-        record: makes the recording, or those of several launches one after the other.
-        protocol: of the measurement; zeros: its data; flops: where they are not 2 m n k; cap_watts: of its protocol.
-        turns: a name that kernels share which were measured in turns, and so at one clock.
+        part: the set it belongs to; kernel, shape, dtype: labels.
+        measured_us, measured_mhz: the latter is 0 if the kernel did not count its clock.
+        record: makes the recording, or the recordings of consecutive launches.
+        protocol, zeros: of the measurement; flops: if not 2 m n k; cap_watts: the power limit of the protocol.
+        turns: a name shared by kernels that were measured in alternation, and so at one clock.
     """
 
     part: str
@@ -68,7 +68,7 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 
 
 def zeros_for(kernel: Any, sizes: dict[str, int]) -> list[np.ndarray]:
-    """The kernel's inputs, of zeros; a size that nobody names is 1."""
+    """The kernel's inputs, of zeros; sizes that are not given are 1."""
     specs = list(kernel.in_specs.values()) if isinstance(kernel.in_specs, dict) else list(kernel.in_specs)
     made: list[np.ndarray] = []
     for spec in specs:
@@ -106,7 +106,7 @@ def ladder(name: str, part: str, zeros: bool = False) -> Iterator[Point]:
 
 
 def spread(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """So many of them, from first to last; 0: all."""
+    """`most` of them, evenly from first to last; 0: all."""
     return [rows[at * len(rows) // most] for at in range(most)] if most and len(rows) > most else rows
 
 
@@ -202,9 +202,9 @@ def attention(most: int) -> Iterator[Point]:
 
 
 def attention_backward() -> Iterator[Point]:
-    """The gradients of attention: a sum for each row, dQ, and dK with dV, three launches one after the other.
+    """The gradients of attention: a sum for each row, dQ, and dK with dV, as three consecutive launches.
 
-    Where blocks see different numbers of keys, all of a head's are recorded, which takes too long for the suite's.
+    If blocks see different numbers of keys, all of a head's are recorded, which takes too long for the suite's cases.
     """
     from warploom.kernels.hopper import attention_backward_keys, attention_backward_queries
     from warploom.kernels.hopper.attention_backward import build_rows
@@ -242,7 +242,7 @@ LONGEST_CAUSAL = 2048
 
 
 def sampled(most: int) -> Iterator[Point]:
-    """Shapes drawn at random, which no constant has seen."""
+    """Shapes drawn at random, to which no constant was fitted."""
     for name in ("sample-bf16", "sample-bf16-seed-101"):
         yield from built(name, "sampled", "interleaved", most=most)
 

@@ -1,16 +1,17 @@
-"""Kernels of many kinds, predicted on a CPU and measured on a GPU: copies, reductions, softmaxes, transposes, atomics,
+"""Predict kernels of many kinds on a CPU and measure them on a GPU: copies, reductions, softmaxes, transposes, atomics,
 pipelines, small products, attention, texts of nvcc and Triton.
 
     python benchmarks/predict_unseen.py [--only PART …] [--again] [--out benchmarks/results/emulator/unseen.json]
     python benchmarks/predict_unseen.py --measure [--unmeasured] [--seconds S] [--only PART …]
 
-The first writes `predicted_us` for every kernel that has no prediction or a measurement; a GPU is not used. What was
-predicted and waits for its measurement stays as it is, unless --again says otherwise. The second, on an H200, writes
-`measured_us` into the same rows, and keeps the prediction that was there as `blind_us`. It measures by `Kernel.time`:
-protocol interleaved, replays of a CUDA graph, random data, copies of the arrays rotated so that no launch finds its own
-in L2.
-`roof_us` is the least that the bytes and the launch need, by hand: bytes over DRAM's bandwidth as microbenchmarks have
-it, and a launch. A trivial rule, bytes / 4.71 TB/s + 2.2 us (or 400 TFLOP/s for products), stands beside the clock.
+The first form writes `predicted_us` for every kernel that has a measurement or no prediction, without a GPU.
+Predictions that wait for a measurement are kept, unless --again is given. The second form, on an H200, writes
+`measured_us` into the same rows and keeps the earlier prediction as `blind_us`. It measures with `Kernel.time`:
+protocol interleaved, replays of a CUDA graph, random data, and rotating copies of the arrays, so that no launch finds
+its own in L2.
+
+`roof_us` is a lower bound: bytes over DRAM's bandwidth from the microbenchmarks, plus a launch. `trivial_us` is a
+trivial rule for comparison: bytes / 4.71 TB/s + 2.2 us (or 400 TFLOP/s for products).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ OUT = ROOT / "benchmarks/results/emulator/unseen.json"
 TRIVIAL_TBYTES, TRIVIAL_START_US, TRIVIAL_TFLOPS = 4.71, 2.2, 400.0
 LIMIT_S = 60
 PLAUSIBLE = (0.25, 60.0)
-"""A prediction below this share of the roof, or above so many times of it, is printed as absurd."""
+"""A prediction below this share of the roof, or above this multiple of it, is printed as absurd."""
 
 
 def roof_us(case: Case) -> float:
@@ -77,7 +78,7 @@ def predicted(case: Case) -> dict[str, Any]:
 
 
 def assembled(name: str) -> str:
-    """Build one kernel into the cache, in a process of its own."""
+    """Build one kernel into the cache, in its own process."""
     from warploom.runtime.on_gpu import build
 
     try:
@@ -88,7 +89,7 @@ def assembled(name: str) -> str:
 
 
 def measured(case: Case, seconds: float) -> dict[str, Any]:
-    """What the GPU says about a case."""
+    """Measure a case on the GPU."""
     import torch
 
     from warploom import launch as launched
@@ -122,7 +123,7 @@ def with_error(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def scores(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of all rows that were measured, and of each kind."""
+    """Scores of all measured rows, and by kind."""
     done = [row for row in rows if "error" in row]
     kinds = {"all": done} | {
         kind: [row for row in done if row["kind"] == kind] for kind in {row["kind"] for row in done}

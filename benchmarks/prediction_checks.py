@@ -1,4 +1,4 @@
-"""What a mean error does not say: signs of steps, order within a shape, constants fitted on one half of the rungs."""
+"""Checks that a mean error hides: signs of steps, order within a shape, constants fitted on one half of the rungs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ STEP = 0.03
 FITTED: Mapping[str, tuple[float, ...]] = {
     "issue_clocks": (1.1, 1.22, 1.34), "queue_sharpness": (2.0, 3.0, 4.0),
 }  # fmt: skip
-"""Fitted constants that no microbenchmark holds, with the values that a fold may choose among."""
+"""Fitted constants without a microbenchmark, with the values among which a fold may choose."""
 
 
 def steps(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of rows in order: steps from one to the next that measure more than 3 %, and how many are predicted that way."""
+    """Steps between consecutive rows that measure more than 3 %, and how many are predicted in the right direction."""
     right, wrong = 0, []
     for before, after in zip(rows, rows[1:], strict=False):
         measured = after["measured_us"] / before["measured_us"] - 1
@@ -34,18 +34,18 @@ def steps(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each, ties sharing theirs."""
+    """The rank of each value; ties share a rank."""
     ordered = sorted(values)
     return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
 
 
 def correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Spearman's, of ranks."""
+    """Spearman's rank correlation."""
     return statistics.correlation(ranks(one), ranks(other))
 
 
 def orders(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """By shape: rank correlation, and by how much the configuration predicted to be fastest is slower than the best."""
+    """By shape: rank correlation, and how much slower than the best the configuration predicted to be fastest is."""
     shapes: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         shapes.setdefault((row["m"], row["n"], row["k"]), []).append(row)
@@ -69,7 +69,7 @@ def orders(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 Recorded = tuple[float, Recording, Launch]
-"""Measured microseconds, and what is predicted."""
+"""Measured and predicted microseconds."""
 
 
 def _with(values: Mapping[str, float]) -> Hardware:
@@ -77,7 +77,8 @@ def _with(values: Mapping[str, float]) -> Hardware:
 
 
 def halves(rungs: Mapping[int, Recorded]) -> dict[str, Any]:
-    """Each fitted constant chosen on odd rungs, the others at their defaults; scored on even rungs. Then swapped."""
+    """Each fitted constant chosen on odd rungs, with the others at their defaults, and scored on even rungs; then
+    swapped."""
     known: dict[tuple[int, tuple[tuple[str, float], ...]], float] = {}
 
     def error(numbers: Sequence[int], values: Mapping[str, float]) -> float:

@@ -1,20 +1,19 @@
-"""The reference texts, each beside our kernel of the same idea: as fast as what was written by hand?
+"""Time the hand-written reference texts next to our kernels of the same design.
 
     python benchmarks/reference_texts.py [--texts PATTERN] [--seconds S] [--out FILE] [--append] [--pretend]
 
-`tests/foreign/reference` has nine PTX texts that ran right on an H200. Each is timed where it was at its best
-(`DUELS`), in one process, alone and interleaved, by replays of graphs, over rotating operands, and held against the
-exact result:
+`tests/foreign/reference` has nine PTX texts that gave right results on an H200. Each is timed on the shapes where it
+was fastest (`DUELS`), in one process, alone and interleaved, by graph replays over rotating operands, and checked
+against the exact result:
 
-    reference            the text, launched as tests/foreign/reference_kernels.py says
-    warploom:same-idea   our kernel of its form, tile, stages and cluster, launched dependently where the text is
-    warploom:chosen      what `matmul` runs there; left out where that is the same kernel
+    reference            the text, launched as in tests/foreign/reference_kernels.py
+    warploom:same-idea   our kernel with its design, tile, stages and cluster; a dependent launch if the text has one
+    warploom:chosen      the kernel that `matmul` runs there, unless it is the same
 
-A text gets its tiles as a list, in the order in which our kernels walk: bands of 8 tiles of a cluster, back and
-forth. The decode texts read weights before the kernel in front has ended, so ours promise there that weights are
-constant.
+A text gets its tiles as a list, in the order in which our kernels walk: bands of 8 tiles of a cluster, back and forth.
+The decode texts read weights before the previous kernel has ended, so our kernels promise constant weights there.
 
---pretend: small products in the emulator, on a mock clock; nothing is written unless --out says where.
+--pretend: small products in the emulator, with a mock clock; nothing is written unless --out is given.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def by_path(path: Path) -> ModuleType:
-    """A module by its file. The folder of the texts has others named as compilers are, and stays off the path."""
+    """A module loaded from its file. The texts' folder has modules named after compilers, so it stays off the path."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
@@ -72,21 +71,21 @@ REFERENCE, SAME, CHOSEN = "reference", "warploom:same-idea", "warploom:chosen"
 GROUP = 8
 """Tiles of a cluster in a band of the raster, as in the configurations below."""
 ROUNDS = 20
-"""Slices of each contender under the protocol "interleaved"; the verdict is that of "alone"."""
+"""Slices of each contender under the protocol "interleaved"; the verdict uses "alone"."""
 TIE = 0.985
-"""Least ratio that is no slower."""
+"""Least ratio that counts as not slower."""
 TEXTS: dict[str, Large | Decode] = {kernel.name: kernel for kernel in (*texts.LARGE, *texts.DECODE)}
 
 
 @dataclass(frozen=True)
 class Duel:
-    """A text, ours of the same idea, and where.
+    """A text, our kernel of the same design, and the shapes.
 
     Attributes:
         text: its name.
-        config: of ours, by name; whether it is launched dependently is the text's to say.
+        config: our configuration, by name; the text decides whether the launch is dependent.
         shapes: M, N, K.
-        why: these.
+        why: the reason for these shapes.
     """
 
     text: str
@@ -107,7 +106,7 @@ class Duel:
 
     @property
     def small(self) -> GemmWork:
-        """One tile of a cluster and few steps of k: what the emulator does in a second."""
+        """One tile of a cluster and few steps of k, which the emulator computes in a second."""
         kernel = self.kernel
         if isinstance(kernel, Decode):
             return self.problem((kernel.rows, 128, 1024))
@@ -135,14 +134,14 @@ DUELS = (
     Duel("bf16_decode_m8_splitk2", "n8_w64k2s6_S2c_o2_start_cw", ((1, 8192, 8192),),
          "the fastest for one row there, but for the place of its trigger"),
 )  # fmt: skip
-"""Where each text was at its best on an H200 before warploom had kernels of its own."""
+"""The shapes on which each text was fastest on an H200 before warploom had its own kernels."""
 
 
 # -- contenders ----------------------------------------------------------------------------------------------------
 
 
 class Reference(Contender):
-    """A text, laid out once for each set of operands."""
+    """A text, set up once for each set of operands."""
 
     name = REFERENCE
     dtypes = ("bf16", "e4m3")
@@ -164,7 +163,7 @@ class Reference(Contender):
         return Prepared(calls, self.kernel.name, f"g{GROUP}" if isinstance(self.kernel, Large) else "", facts)
 
     def program(self, problem: GemmWork, sms: int) -> Program:
-        """The text with its launch: as many clusters as the GPU holds, but no more than there are tiles."""
+        """The text with its launch: as many clusters as the GPU holds, but at most one per tile."""
         kernel = self.kernel
         if isinstance(kernel, Decode):
             return kernel.program(**kernel.launch(problem.n))
@@ -172,7 +171,7 @@ class Reference(Contender):
         return kernel.program(**kernel.launch(clusters))
 
     def arguments(self, problem: GemmWork, o: Operands) -> list[Any]:
-        """The parameters for a set of operands; factors that a tile has behind the last row are ones."""
+        """The parameters for a set of operands; scale factors of a tile beyond the last row are ones."""
         if isinstance(self.kernel, Decode):
             return self.kernel.arguments(o.a, o.b, o.out)
         scales: list[Any] = []
@@ -186,7 +185,7 @@ class Reference(Contender):
 
 
 class Ours(Contender):
-    """Our kernel of a configuration, called through `matmul`. `config`: of a problem."""
+    """Our kernel in one configuration, called through `matmul`. `config`: maps a problem to it."""
 
     dtypes, scales = Reference.dtypes, Reference.scales
 
@@ -203,7 +202,7 @@ class Ours(Contender):
 
 
 class Chosen(Ours):
-    """What `matmul` runs, where that is another kernel than ours of the same idea."""
+    """The kernel that `matmul` runs, if it differs from ours of the same design."""
 
     def __init__(self, duel: Duel) -> None:
         super().__init__(CHOSEN, duel.text, lambda problem: chosen(duel, problem))
@@ -219,14 +218,13 @@ class Chosen(Ours):
 
 
 def same_idea(duel: Duel, problem: GemmWork) -> Config | SmallMConfig:
-    """Our configuration of the text's idea."""
+    """Our configuration with the text's design."""
     config = any_config(duel.config)
     return config if isinstance(config, SmallMConfig) else replace(config, pdl=duel.kernel.pdl)
 
 
 def chosen(duel: Duel, problem: GemmWork) -> Any:
-    """The library's configuration on this GPU, or the one it has for an H200; weights are constant where the text's
-    are."""
+    """The library's configuration on this GPU, or for an H200 without one; weights are constant if the text's are."""
     import torch
 
     gpu = gpu_of(0) if torch.cuda.is_available() else EMULATED
@@ -240,7 +238,7 @@ def text_of(problem: GemmWork, config: Any) -> str:
 
 
 def multiprocessors(array: Any) -> int:
-    """Of the GPU that a tensor lies on; of the one that is emulated for the CPU's."""
+    """The GPU of a tensor; for CPU tensors, the emulated one."""
     import torch
 
     if not array.is_cuda:
@@ -249,7 +247,8 @@ def multiprocessors(array: Any) -> int:
 
 
 def laid_out(program: Program, arguments: list[Any], beat: Beat) -> Callable[[], object]:
-    """A call of a text, checked and run once; later ones only enqueue it. On the CPU each is an emulation."""
+    """A callable for a text, checked and run once; later calls only enqueue it. On the CPU each call is an
+    emulation."""
     call = sort_out(program, arguments, None, {})
     if place(program, named_views(call, []))[0] == "cpu":
         return lambda: emulate(program, *arguments, check=False)
@@ -314,7 +313,7 @@ class Pretended(AbstractContextManager[None]):
 
 
 def plans(pattern: str, seconds: float, pretend: bool) -> list[Plan]:
-    """One for each duel whose text's name fits."""
+    """One plan for each duel whose text's name matches."""
     made = []
     for duel in DUELS:
         if not fnmatch(duel.text, pattern):
@@ -328,7 +327,7 @@ def plans(pattern: str, seconds: float, pretend: bool) -> list[Plan]:
 
 
 def line_of(row: dict[str, Any]) -> str:
-    """What is printed of a row."""
+    """The printed summary of a row."""
     sizes = "x".join(str(row[name]) for name in "mnk")
     watts = f", {row['pj_per_flop']:.3f} pJ per FLOP" if "pj_per_flop" in row else ""
     slower = "  SLOWER" if row["protocol"] == "alone" and row["ratio_to"].get(REFERENCE, 1.0) < TIE else ""
@@ -340,7 +339,7 @@ def line_of(row: dict[str, Any]) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run the program; gives back what its file has."""
+    """Run the program; returns the contents of its file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", default="*", help="names of texts, as file names are matched")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each contender alone, in two blocks")

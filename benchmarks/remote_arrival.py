@@ -1,10 +1,10 @@
-"""What the order of a remote arrival costs: the consumers' `empty` arrivals in a multicast kernel, three spellings.
+"""Measure what the order of remote arrivals costs: the consumers' `empty` arrivals in a multicast kernel, three ways.
 
     python benchmarks/remote_arrival.py [--out benchmarks/results/nvidia-h200/remote-arrival.json]
 
-The arrival says that wgmmas have read a stage: asynchronous reads that are complete, nothing that anybody wrote. So it
-may be relaxed, which is what the package's kernels say. The same text is timed with the default scope (.release.cta)
-and with .release.cluster, a memory barrier of the whole GPU; alone, in turns.
+The arrival signals that wgmmas have read a stage. These reads are asynchronous and complete, and nothing was written.
+So the arrival may be relaxed, as in the package's kernels. The same text is timed with the default scope (.release.cta)
+and with .release.cluster, a memory barrier for the whole GPU; alone and in alternation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONFIG = Config()
 
 
 def rows_of(m: int, n: int, k: int) -> list[dict[str, Any]]:
-    """One row for each spelling, ratio to the relaxed one."""
+    """One row for each variant, with its ratio to the relaxed one."""
     program = build(Product(), CONFIG).program()
     a, b = (torch.randn(shape, device="cuda").bfloat16() for shape in ((m, k), (n, k)))
     d = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)

@@ -1,9 +1,9 @@
-"""Put the figures of benchmarks/results into docs and README.md, behind their markers; docs/ladder by `book`.
+"""Render the figures of benchmarks/results into docs and README.md, after their markers; docs/ladder through `book`.
 
     python benchmarks/render.py [--check]        --check: exit 1 if a document differs, write nothing
 
-tables_*.py in this folder make the tables. In README.md and docs/measured.md a row whose kernel has another
-text by now is marked as stale: figures there are those of what ships.
+tables_*.py in this folder make the tables. In README.md and docs/measured.md a row whose kernel now has another text is
+marked as stale.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INSTALLING, ATTENTION = ROOT / "docs" / "installing.md", ROOT / "docs" / "attent
 PREDICTING = ROOT / "docs" / "predicting.md"
 BF16 = tuple(H200 / f"{suite}-bf16.json" for suite in ("square", "llm", "small-k"))
 Entry = tuple[Any, ...]
-"""What makes a table, then the evidence files that it takes, in order."""
+"""The function that makes a table, then its evidence files, in order."""
 TABLES: dict[Path, dict[str, Entry]] = {
     FACTS: {
         "ladder": (kernels.ladder, H200 / "ladder.json"),
@@ -91,7 +91,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
 
 
 def rendered(text: str, tables: Mapping[str, Entry]) -> str:
-    """The document with each marked table made anew; where one of its files is not there, it says so."""
+    """The document with each marked table regenerated, or a note if an evidence file is missing."""
     for name, (make, *paths) in tables.items():
         marker = f"<!-- {name} -->"
         if marker not in text:
@@ -106,9 +106,9 @@ def rendered(text: str, tables: Mapping[str, Entry]) -> str:
 
 
 def says_less(text: str, new: str) -> bool:
-    """Whether a document shows other figures than `new`, or a stale row that is not marked as one.
+    """True if a document's figures differ from `new`, or a stale row is not marked as stale.
 
-    A mark too many is no lie: the row was measured with a text that the package did not make for a while.
+    Superfluous marks are allowed: the row was measured with a text that the package did not build for a while.
     """
     old_lines, new_lines = text.splitlines(), new.splitlines()
     if [line.replace(STALE, "") for line in old_lines] != [line.replace(STALE, "") for line in new_lines]:
@@ -117,7 +117,7 @@ def says_less(text: str, new: str) -> bool:
 
 
 def main() -> int:
-    """Make the tables, or say which document differs."""
+    """Render the tables, or say which document differs."""
     differ = 0
     makers = {document: partial(rendered, tables=tables) for document, tables in TABLES.items()}
     for document, make in {**makers, **{chapter: book.rendered for chapter in book.documents()}}.items():

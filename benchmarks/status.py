@@ -1,10 +1,10 @@
-"""Which measured rows still describe what the package builds.
+"""List the measured rows that still describe what the package builds.
 
     python -m benchmarks.status [--check] [--json] [FILE ...]      --check: print stale rows only
 
 Each row carries the SHA-256 of the PTX that ran and the recipe of its kernel (`warploom.lab.recipe`). A row is stale if
-its recipe now builds no text, or another one that is not known to be the same machine code
-(results/equivalent_texts.json, written by `benchmarks.machine_code`). Rows of other providers (cuBLAS, Triton) carry no
+its recipe now builds no text, or a different text that is not known to give the same machine code
+(results/equivalent_texts.json, written by `benchmarks.machine_code`). Rows of other providers (cuBLAS, Triton) have no
 text and are not judged.
 Exit code 0: nothing is stale; 1: something is; 2: no evidence file was found or one cannot be read.
 """
@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 EQUIVALENT = RESULTS / "equivalent_texts.json"
-"""Pairs of hashes: the text that was measured, and a later one of which ptxas makes the same cubin."""
+"""Pairs of hashes: the measured text, and a later one that ptxas compiles to the same cubin."""
 sys.path[:0] = [str(ROOT / "src")]  # this checkout, whatever is installed
 
 from warploom.errors import ArgumentError, WarploomError  # noqa: E402
@@ -66,7 +66,7 @@ class Judged:
 
 
 def judge(row: Mapping[str, Any]) -> tuple[str, bool]:
-    """(why a row is stale or "", whether that can be told). A row without a text is never stale."""
+    """(why a row is stale or "", whether that is known). A row without a text is never stale."""
     if "ptx_sha256" not in row:
         return "", True
     recipe = recipe_of(row)
@@ -80,14 +80,14 @@ def judge(row: Mapping[str, Any]) -> tuple[str, bool]:
 
 @lru_cache(maxsize=1)
 def _equivalent() -> frozenset[tuple[str, str]]:
-    """(hash that was measured, hash of a text that is the same machine code)."""
+    """(hash of the measured text, hash of a text with the same machine code)."""
     if not EQUIVALENT.exists():
         return frozenset()
     return frozenset((pair["measured"], pair["now"]) for pair in loads(EQUIVALENT.read_text())["texts"])
 
 
 def recipe_of(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """How the row's kernel is built; None if that is not known."""
+    """The recipe of the row's kernel; None if unknown."""
     return row.get("build") or _older_recipe(row)
 
 
@@ -105,7 +105,7 @@ def _older_recipe(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 @lru_cache(maxsize=1024)
 def _built(recipe: str) -> tuple[str, str]:
-    """(hash of the text that a recipe builds now or "", why it builds none or "")."""
+    """(hash of the text that a recipe now builds or "", why it builds none or "")."""
     try:
         return evidence.ptx_sha256(rebuild(loads(recipe)).ptx()), ""
     except WarploomError as error:

@@ -1,10 +1,10 @@
-"""Configurations of the generated GEMM against each other on the suites' shapes: what the choice of one rests on.
+"""Time configurations of the generated GEMM against each other on the suites' shapes, as a basis for the choice.
 
     python benchmarks/sweep.py --shapes 8192x8192x8192 --configs ping_pong_128x192x5_2b_g8,staggered_256x128x4_2a_g8
         [--out benchmarks/results/nvidia-h200/sweep-bf16.json]
 
-bf16, A (M, K) times B (N, K), random normal data, buffers rotated beyond L2; interleaved and alone, each beside
-torch.mm in the same process. Without --shapes and --configs: the pairs that the file has now, again.
+bf16, A (M, K) times B (N, K), random normal data, buffers rotated beyond L2; interleaved and alone, each next to
+torch.mm in the same process. Without --shapes and --configs, the pairs in the file are timed again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "benchmarks/results/nvidia-h200/sweep-bf16.json"
 L2_BYTES = 260e6
 SMALL_FLOP = 1e10
-"""Below this a kernel is not limited by power, and is not timed alone."""
+"""FLOP below which a kernel is not power-limited and not timed alone."""
 
 Shape = tuple[int, int, int]
 
@@ -92,7 +92,7 @@ def row(shape: Shape, name: str, protocol: str, tflops: float, ratio: float) -> 
 
 
 def pairs(shapes: str, configs: str, out: Path) -> dict[Shape, list[Config]]:
-    """What to time: as asked for, or what the file has."""
+    """What to time: the requested pairs, or those in the file."""
     if shapes and configs:
         chosen = [large_config(name) for name in configs.split(",")]
         return {tuple(map(int, shape.split("x"))): chosen for shape in shapes.split(",")}  # type: ignore[misc]

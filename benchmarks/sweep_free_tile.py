@@ -1,14 +1,14 @@
-"""Free tiles beside cuBLAS and today's choice, on products drawn from public models: what their choice is fitted to.
+"""Time free tiles next to cuBLAS and the current choice, on products of public models: the data for fitting the choice.
 
     python benchmarks/sweep_free_tile.py --out FOLDER [--seed 1] [--count 200] [--rows 1:512] [--seconds 500]
         [--dtype bf16|e4m3] [--scales tensor|row] [--most 16] [--chosen-first | --forms | --pairs | --clusters]
         [--shapes 256x6144x4096,...] [--evidence FILE.json]
 
-All kernels are built first, by as many processes as the machine has cores. Then each product: every contender's result
-is held against one accumulated in f64; all that are right are timed interleaved, in short slices, the best of them
-again beside cuBLAS and `warploom.matmul` in longer ones. FOLDER/points.jsonl grows by a line for each product, and a
-run that finds the file goes on behind it. After --seconds no further product is begun. A launch that does not come back
-ends the process (exit code 3), names the kernel in FOLDER/hung.json, and the next run leaves that kernel out.
+All kernels are built first, by as many processes as the machine has cores. For each product, every contender's result
+is compared with one accumulated in f64. The correct ones are timed interleaved, in short slices, and the best of them
+again next to cuBLAS and `warploom.matmul` in longer ones. FOLDER/points.jsonl gets a line for each product; a run that
+finds the file resumes after it. After --seconds no new product starts. A launch that hangs ends the process (exit code
+3) and is named in FOLDER/hung.json; the next run leaves that kernel out.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def build(product: Product, fusion: Fusion, config: AnyConfig) -> Program:
 
 
 def built(product: Product, fusion: Fusion, config: AnyConfig, arch: str) -> bytes | str:
-    """In a process of its own: the program, pickled, its cubin in the cache; or why there is none."""
+    """In its own process: the pickled program, its cubin in the cache; or the reason why there is none."""
     try:
         program = build(product, fusion, config)
         on_gpu.build(program, on_gpu.target_for(program, arch))
@@ -85,7 +85,8 @@ def built(product: Product, fusion: Fusion, config: AnyConfig, arch: str) -> byt
 
 
 def warmed(problem: GemmWork, arch: str) -> str:
-    """In a process of its own: what `warploom.matmul` will run for a problem comes into the cache; "" or why not."""
+    """In its own process: build what `warploom.matmul` will run for a problem into the cache; "" or the reason why
+    not."""
     try:
         asked = problem.posed
         program = kernel_cache.program_of(asked, select.choose(asked).config, keep=True)
@@ -97,7 +98,7 @@ def warmed(problem: GemmWork, arch: str) -> str:
 
 @dataclass
 class Built:
-    """Programs by configuration, and why others have none."""
+    """Programs by configuration, and reasons why others have none."""
 
     programs: dict[AnyConfig, Program] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -107,7 +108,7 @@ def build_all(
     problems: Sequence[GemmWork], configs: Mapping[AnyConfig, GemmWork], arch: str, workers: int,
     say: Callable[[str], None] = print,
 ) -> Built:  # fmt: skip
-    """Build every configuration (for a problem that has it), and what the library chooses, in parallel."""
+    """Build every configuration (for a problem that has it) and the library's choices, in parallel."""
     made = Built()
     if workers == 0:
         for config, problem in configs.items():
@@ -137,7 +138,7 @@ def _keep(made: Built, config: AnyConfig, result: bytes | str) -> None:
 
 
 def fusion_of(problem: GemmWork) -> Fusion:
-    """What the kernel does besides: the scales of eight-bit operands."""
+    """The kernel's epilogue: the scales of 8-bit operands."""
     return Fusion(scales=problem.scales or None)
 
 
@@ -147,9 +148,9 @@ class Sweep:
 
     Attributes:
         stage: the machine (`lab.gpu_stage`, or a mock one).
-        beat: tells the watchdog who runs now.
-        programs: of the configurations.
-        left_out: names of kernels that hung in a run before.
+        beat: tells the watchdog which contender is running.
+        programs: programs of the configurations.
+        left_out: names of kernels that hung in an earlier run.
     """
 
     stage: Stage
@@ -161,7 +162,7 @@ class Sweep:
     candidates: Callable[..., list[AnyConfig]] = candidates
 
     def point(self, problem: GemmWork) -> dict[str, Any]:
-        """One product: every contender checked and timed."""
+        """Check and time every contender for one product."""
         self.beat(f"operands of {problem.shape}", 120.0)
         sets = self.stage.operands(problem, "normal")
         prepared, wrong = self._prepared(problem, sets)
@@ -194,13 +195,13 @@ class Sweep:
     def _timed(
         self, problem: GemmWork, calls: Mapping[str, Any], per: Mapping[str, int], how: Mapping[str, Any]
     ) -> dict[str, float]:
-        """Microseconds of a call of each."""
+        """Microseconds of one call of each."""
         watch = lambda name, counting: self.beat(f"{name} {problem.shape}")  # noqa: E731
         spreads = protocols.interleaved(calls, self.stage.timer, watch=watch, **how)
         return {name: spread.median / per[name] * 1e6 for name, spread in spreads.items()}
 
     def _prepared(self, problem: GemmWork, sets: Sequence[Operands]) -> tuple[dict[str, Prepared], dict[str, str]]:
-        """The contenders whose result is right, and what is wrong with the others."""
+        """The contenders whose result is right, and the errors of the others."""
         found: dict[str, Prepared] = {}
         wrong: dict[str, str] = {}
         makers: dict[str, Callable[[], Prepared]] = {
@@ -236,7 +237,7 @@ def _own(program: Program, config: AnyConfig, sets: Sequence[Operands], sms: int
     run, workspaces = Caller(program), {}
 
     def workspace(device: Any) -> tuple[Any, ...]:
-        """Of a kernel whose CTAs add up in memory: one for all calls, which come one after the other."""
+        """Workspace of a kernel whose CTAs add up in memory: one for all calls, which are sequential."""
         import torch
 
         if not workspaces and isinstance(config, SmallMConfig) and config.shared_workspace:
@@ -263,7 +264,7 @@ def library(problem: GemmWork, sets: Sequence[Operands]) -> Prepared:
 
 
 def points(folder: Path) -> list[dict[str, Any]]:
-    """What earlier runs measured; a last line that was cut off is left out."""
+    """The rows of earlier runs; a truncated last line is dropped."""
     found = []
     path = folder / POINTS
     for line in path.read_text().splitlines() if path.exists() else ():
@@ -277,7 +278,7 @@ def points(folder: Path) -> list[dict[str, Any]]:
 
 
 def hung_before(folder: Path) -> frozenset[str]:
-    """Kernels that did not come back in an earlier run. Raises ArgumentError for a file that does not say which."""
+    """Kernels that hung in an earlier run. Raises ArgumentError for a file that does not name them."""
     path = folder / HUNG
     try:
         names = json.loads(path.read_text())
@@ -291,7 +292,7 @@ def hung_before(folder: Path) -> frozenset[str]:
 
 
 def identity(point: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a point is about."""
+    """The identity of a point."""
     return tuple(point.get(name, "") for name in ("m", "n", "k", "dtype", "scales", "layout"))
 
 
@@ -299,7 +300,7 @@ def run(
     sweep: Sweep, problems: Sequence[GemmWork], folder: Path, seconds: float, now: Callable[[], float] = time.monotonic,
     say: Callable[[str], None] = print,
 ) -> int:  # fmt: skip
-    """Measure what `folder` does not have yet, until the time is over. Gives back how many products were measured."""
+    """Measure what `folder` does not have yet, until time is up. Returns how many products were measured."""
     done = {identity(point) for point in points(folder)}
     begun, count = now(), 0
     with (folder / POINTS).open("a") as file:
@@ -331,7 +332,7 @@ def _line(problem: GemmWork, point: Mapping[str, Any]) -> str:
 
 
 def problems_of(options: argparse.Namespace) -> tuple[GemmWork, ...]:
-    """The products: given ones first, then drawn ones."""
+    """The products: given ones first, then random ones."""
     like = GemmWork(1, 1, 1, dtype=options.dtype, scales=options.scales)
     given = parse_shapes(options.shapes, like) if options.shapes else ()
     least, _, most = options.rows.partition(":")

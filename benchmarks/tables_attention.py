@@ -1,4 +1,4 @@
-"""The table of attention beside cuDNN, from the rows of attention.json."""
+"""The tables of attention next to cuDNN, from the rows of attention.json."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def backward(result: Result) -> list[str]:
 
 
 def gradients(result: Result) -> list[str]:
-    """Gradients of `attention_varlen` and of a function of scores beside those of attention."""
+    """Gradients of `attention_varlen` and of a function of scores next to those of attention."""
     columns = ("warploom", "warploom varlen", "warploom score_mod")
     lines = ["| head_dim, length | plain | varlen | score_mod | largest error |", "|---|---|---|---|---|"]
     for case in dict.fromkeys(row["case"] for row in result["rows"]):
@@ -58,7 +58,7 @@ def gradients(result: Result) -> list[str]:
 
 
 def eight_bits(result: Result) -> list[str]:
-    """e4m3 beside our own of bf16: alone, where bf16 meets the power limit, and in turns, where it does so later."""
+    """e4m3 next to our own bf16: alone, where bf16 hits the power limit, and in alternation, where it does so later."""
     lines = ["| head_dim, length | TFLOP/s | bf16 | times as fast | interleaved | error |", "|---|---|---|---|---|---|"]
     for case in dict.fromkeys(row["case"] for row in result["rows"]):
         found = {(row["provider"], row["protocol"]): row for row in result["rows"] if row["case"] == case}
@@ -73,7 +73,7 @@ def eight_bits(result: Result) -> list[str]:
 
 
 def eight_bit_sums(result: Result) -> list[str]:
-    """What O loses, by the keys that it adds up in the tensor core."""
+    """The error of O by the number of keys accumulated in the tensor core."""
     columns = list(result["rows"][0]["errors"])
     heads = [name if not name.isdecimal() else f"{name} keys" if name != "0" else "all keys" for name in columns]
     lines = [f"| mean of V | keys | {' | '.join(heads)} |", f"|---|---|{'---|' * len(columns)}"]
@@ -84,7 +84,7 @@ def eight_bit_sums(result: Result) -> list[str]:
 
 
 def decode(result: Result) -> list[str]:
-    """Microseconds of a step, and the share of 4.71 TB/s at which the cache is read."""
+    """Microseconds per step, and the rate of reading the cache as a share of 4.71 TB/s."""
     lines = [
         "| sequences x keys | us | of 4.71 TB/s | cuDNN, us | times as fast | error |",
         "|---|---|---|---|---|---|",

@@ -22,7 +22,7 @@ def bf16_groups(square: Result, llm: Result, small_k: Result) -> dict[str, list[
 
 
 def bf16_summary(square: Result, llm: Result, small_k: Result) -> list[str]:
-    """Geometric mean and least of the ratios to others."""
+    """Geometric mean and minimum of the ratios to others."""
     columns = (("cublas", "alone"), ("cublas", "interleaved"), ("cublas", "burst"), ("cublaslt-best", "alone"),
                ("cublaslt-best", "interleaved"), ("triton", "interleaved"))  # fmt: skip
     lines: list[list[str]] = []
@@ -42,12 +42,12 @@ def shape_of(row: Row) -> tuple[int, int, int]:
 
 
 def fp8(result: Result) -> list[str]:
-    """`comparison`, each problem beside torch's product with the same scales, which is named "scaled-mm" for all."""
+    """`comparison`, each problem next to torch's product with the same scales, which is named "scaled-mm" for all."""
     return comparison({**result, "rows": by_scales(result["rows"])})
 
 
 def by_scales(every: list[Row]) -> list[Row]:
-    """Rows of fp8 that have a peer with other scales left out, and the one with the same scales called "scaled-mm"."""
+    """Rows of fp8 without peers that have other scales; the peer with the same scales is called "scaled-mm"."""
     rows = []
     for row in every:
         peer = peer_of(row)
@@ -62,7 +62,7 @@ def by_scales(every: list[Row]) -> list[Row]:
 def summary(
     square: Result, llm: Result, small_k: Result, fp8_rows: Result, fused: Result, grouped: Result
 ) -> list[str]:
-    """A line for each kind of product: mean and least of the ratios to what PyTorch calls."""
+    """A line for each kind of product: mean and minimum of the ratios to what PyTorch calls."""
     lines = [
         speeds(f"bf16, {name}", rows, "cublas") for name, rows in bf16_groups(square, llm, small_k).items() if rows
     ]
@@ -80,7 +80,7 @@ def summary(
 
 
 def speeds(title: str, rows: list[Row], other: str) -> list[str]:
-    """Geometric mean and least of some rows' ratios to another, by protocol."""
+    """Geometric mean and minimum of some rows' ratios to another, by protocol."""
     name = named(rows)
     cells = [f"{title} ({len({name(row) for row in rows})}){mark(rows)}", OTHERS[other]]
     for protocol in ("alone", "interleaved"):
@@ -90,7 +90,7 @@ def speeds(title: str, rows: list[Row], other: str) -> list[str]:
 
 
 def comparison(result: Result) -> list[str]:
-    """A line for each problem: TFLOP/s alone (or under the first protocol there is), ratios under each, the others."""
+    """A line for each problem: TFLOP/s alone (or under the first available protocol), ratios under each, the others."""
     rows = result["rows"]
     protocols = [name for name in PROTOCOLS if any(row["protocol"] == name for row in rows)]
     first = protocols[0]
@@ -131,7 +131,7 @@ def comparison(result: Result) -> list[str]:
 
 
 def launch_ways(result: Result) -> list[str]:
-    """Microseconds of a product in a chain of them, by the way it is launched, and cuBLAS by the same way."""
+    """Microseconds of a product in a chain of products, by launch method, and cuBLAS with the same method."""
     ways = ("stream", "pdl", "graph", "pdl+graph")
     head = ["M x N x K", "kernel", *(f"{way}, us" for way in ways), "cublas by stream, graph, us",
             *(f"of cublas, {way}" for way in ways)]  # fmt: skip
@@ -148,7 +148,7 @@ def launch_ways(result: Result) -> list[str]:
 
 
 def llama_block(result: Result) -> list[str]:
-    """Tokens a second of both models, as they are launched."""
+    """Tokens per second of both models, by launch method."""
     lines = ["| phase | torch, eager | warploom, eager | ratio | torch, graph | warploom, graph | ratio |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
     for row in result["rows"]:

@@ -1,7 +1,7 @@
-"""Tables of products with few rows (decode): ways of launching them, and where they meet tiles of large ones.
+"""Tables of products with few rows (decode): launch methods, and the crossover with the tiles of large products.
 
-READ_CEILING is what a kernel that only reads gets from an H200's memory. Targets are shares of that: at M up to
-16 and N up to 8192, 90 % for bf16 and 87 % for fp8.
+READ_CEILING is the rate of a kernel that only reads an H200's memory. Targets are shares of it: at M up to 16 and N up
+to 8192, 90 % for bf16 and 87 % for fp8.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from benchmarks.tables_rows import Result, Row, mark, mean_and_least, named, pee
 from warploom.lab.work import GemmWork
 
 READ_CEILING = 4.71e12
-"""Bytes a second."""
+"""Bytes per second."""
 TARGETS = {"bf16": 0.90, "e4m3": 0.87}
 WAYS = {
     "graph": ("warploom", "graph"),
@@ -22,7 +22,7 @@ WAYS = {
     "eager": ("warploom", "stream"),
     "eager, constant weights": ("warploom:constant-weights", "stream"),
 }
-"""How a product is called: provider and launch of its rows. Eager calls are calls from Python, one by one."""
+"""How a product is called: provider and launch of its rows. Eager calls are calls from Python, one at a time."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Few:
     Attributes:
         title: sizes, types and scales.
         kind: types and scales.
-        rows: ours, by the names of WAYS.
+        rows: our rows, by the names of WAYS.
     """
 
     title: str
@@ -49,15 +49,15 @@ class Few:
 
     @property
     def aimed_at(self) -> bool:
-        """Whether the project has a target for its share of the read ceiling."""
+        """True if the project has a target for its share of the read ceiling."""
         return self.first["m"] <= 16 and self.first["n"] <= 8192
 
     def ratio(self, way: str) -> float | None:
-        """Of the peer's time to ours, both called that way."""
+        """The peer's time over ours, both called that way."""
         return self.rows[way]["ratio_to"].get(self.peer) if way in self.rows else None
 
     def share(self, way: str) -> float | None:
-        """Of the read ceiling: bytes of A, B and D, each once, over the time."""
+        """Share of the read ceiling: bytes of A, B and D, each once, over the time."""
         if way not in self.rows:
             return None
         row = self.rows[way]
@@ -80,7 +80,7 @@ def products_of(result: Result) -> list[Few]:
 
 
 def by_kind(products: list[Few]) -> dict[str, list[Few]]:
-    """Products of the same types and scales together."""
+    """Products grouped by types and scales."""
     groups: dict[str, list[Few]] = {}
     for product in products:
         groups.setdefault(product.kind, []).append(product)
@@ -91,7 +91,7 @@ SHARES = ("graph", "graph, constant weights")
 
 
 def decode(result: Result) -> list[str]:
-    """A line for each product, and mean and least of each kind; for docs/measured-facts.md."""
+    """A line for each product, and mean and minimum of each kind; for docs/measured-facts.md."""
     lines: list[list[str]] = []
     for kind, products in by_kind(products_of(result)).items():
         for product in products:
@@ -117,7 +117,7 @@ def decode(result: Result) -> list[str]:
 
 
 def decode_summary(result: Result) -> list[str]:
-    """Mean and least of each kind, by all ways, and of the shares that there are targets for."""
+    """Mean and minimum of each kind, by all ways, and of the shares that have targets."""
     lines: list[list[str]] = []
     for kind, products in by_kind(products_of(result)).items():
         stale = mark(row for product in products for row in product.rows.values())
@@ -130,7 +130,7 @@ def decode_summary(result: Result) -> list[str]:
 
 
 def share_of(product: Few, way: str) -> str:
-    """A share of the read ceiling in words, with a mark where it misses its target."""
+    """A share of the read ceiling in words, marked if it misses its target."""
     share = product.share(way)
     if share is None:
         return ""
@@ -144,7 +144,7 @@ def present(values: Iterable[float | None]) -> list[float]:
 
 
 def few_rows(result: Result) -> list[str]:
-    """For each product the small-M kernel and the best tile of a large one, without and with constant weights."""
+    """For each product the small-M kernel and the best tile of a large kernel, without and with constant weights."""
     lines = ["| M x N x K | small-M kernel, of cublas | constant weights | tile of D | of cublas | constant weights |",
              "|---|---|---|---|---|---|"]  # fmt: skip
     ours = [row for row in result["rows"] if row["provider"].startswith("warploom")]

@@ -1,4 +1,4 @@
-"""Tables of our kernels by themselves: the ladder, power, configurations, the hardware's ways, hand-written texts."""
+"""Tables of our own kernels: the ladder, power, configurations, hardware limits, hand-written texts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from warploom.kernels.ladder import find
 from warploom.lab import ladder_runner
 
 SHOWN_EXTENTS = (4, 5, 7, 8, 9, 13, 16, 29, 57, 77)
-"""How many times as fast as the one shown before it a rung is in the short table."""
+"""Extents shown in the table of where tensor copies end."""
 
 
 def rungs_of(result: Result) -> list[Row]:
-    """The rows of our rungs from the bottom up, whenever they were measured."""
+    """The rows of our rungs from the bottom up, regardless of when they were measured."""
     return sorted((row for row in result["rows"] if row["provider"] == "warploom"), key=lambda row: row["kernel"])
 
 
@@ -32,7 +32,7 @@ def ladder(result: Result) -> list[str]:
 
 
 def ladder_short(result: Result) -> list[str]:
-    """One line for each rung, each alone, beside the seed's figure."""
+    """One line for each rung, each alone, next to the seed's figure."""
     ours = [row for row in rungs_of(result) if row["protocol"] == "alone"]
     size = ours[0]["m"]
     lines = [
@@ -52,7 +52,7 @@ def ladder_short(result: Result) -> list[str]:
 
 
 def energy(result: Result) -> list[str]:
-    """What a product costs alone, under the power limit: ours and cuBLAS's."""
+    """The energy of a product alone, under the power limit: ours and cuBLAS's."""
     head = ["kernel", "M x N x K", "TFLOP/s", "W", "pJ per FLOP", "MHz inside", "tensor cores busy",
             "cuBLAS, TFLOP/s", "W", "pJ per FLOP"]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
@@ -72,7 +72,7 @@ def energy(result: Result) -> list[str]:
 
 
 def sweep(result: Result) -> list[str]:
-    """The best configuration of each shape alone and interleaved, and how the plain 128 x 256 one does there."""
+    """The best configuration of each shape alone and interleaved, and how the plain 128 x 256 one performs there."""
     lines = ["| M x N x K | best alone | of torch.mm | best interleaved | of torch.mm |", "|---|---|---|---|---|"]
     shapes = dict.fromkeys((row["m"], row["n"], row["k"]) for row in result["rows"])
     for shape in shapes:
@@ -124,7 +124,7 @@ def tensor_store_edges(result: Result) -> list[str]:
 
 
 def reference_texts(result: Result) -> list[str]:
-    """Each text that ran rightly, alone; our kernel of the same idea beside it, and what matmul runs there."""
+    """Each text with right results, alone; our kernel of the same design next to it, and what matmul runs there."""
     head = ["text", "M x N x K", "us", "TFLOP/s", "pJ per FLOP", "ours of the same idea", "alone, of the text",
             "interleaved", "pJ per FLOP", "chosen by matmul", "alone, of the text", "interleaved"]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
@@ -160,7 +160,7 @@ def reference_texts(result: Result) -> list[str]:
 
 
 def beside(result: Result, predicted: Result) -> list[str]:
-    """Kernels beside the ladder: measured, predicted, and cuBLAS; those that were measured."""
+    """Kernels outside the ladder: measured, predicted, and cuBLAS; those that were measured."""
     lines = ["| kernel | M x N x K | us | predicted | TFLOP/s | W | pJ per FLOP | cuBLAS, TFLOP/s | W |",
              "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     product = ("kind", "m", "n", "k", "dtype")
@@ -180,10 +180,10 @@ def beside(result: Result, predicted: Result) -> list[str]:
 
 
 def launched(row: Row) -> str:
-    """A word where a kernel is launched while the one before it ends."""
+    """A word for a kernel that is launched while the previous one finishes."""
     return ", dependent" if row["pdl"] else ""
 
 
 def joules(row: Row) -> str:
-    """pJ per FLOP, where power was read."""
+    """pJ per FLOP, if power was read."""
     return f"{row['pj_per_flop']:.3f}" if "pj_per_flop" in row else ""

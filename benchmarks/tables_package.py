@@ -1,4 +1,4 @@
-"""Tables of the package itself: what emulation, mutants, downloads, calls and first calls cost, and what was found."""
+"""Tables of the package itself: cost of emulation, mutants, downloads, calls and first calls, and findings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def download_size(result: Result) -> list[str]:
 
 
 def host_time(result: Result) -> list[str]:
-    """What a call costs the host: ours, and the others'."""
+    """The host cost of a call: ours, and the others'."""
     lines = ["| M x N x K | call | median us | min - max | times as fast as |", "|---|---|---|---|---|"]
     name = named(result["rows"])
     for row in result["rows"]:

@@ -1,4 +1,4 @@
-"""The table of the clock's predictions: each set by itself, beside the trivial rule."""
+"""The table of the timing model's predictions: each set, next to the trivial rule."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 
 def scores(evidence: Mapping[str, Any]) -> list[str]:
-    """A row a set: points, mean and worst error, the trivial rule's, the skill; the clock's error where it is known."""
+    """One row per set: points, mean and worst error, the trivial rule's error, the skill; the clock's error if
+    known."""
     lines = [
         "| set | points | mean error | worst | trivial rule | skill | clock |",
         "|---|---|---|---|---|---|---|",

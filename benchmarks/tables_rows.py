@@ -1,4 +1,4 @@
-"""What all tables say of rows: what a problem is called, which rows are stale, means and leasts of ratios."""
+"""What all tables share about rows: names of problems, stale rows, means and minima of ratios."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = dict[str, Any]
 """An evidence file: its head, and its `rows`."""
 
 STALE = " (stale)"
-"""Marks a row whose kernel has another text now; `python -m benchmarks.status` names the reason."""
+"""Marks a row whose kernel has changed its text; `python -m benchmarks.status` names the reason."""
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
@@ -23,7 +23,7 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
 
 
 def mean_and_least(title: str, columns: Sequence[Sequence[float]], shown: str = ".3f") -> list[list[str]]:
-    """Two lines: the geometric mean of each column, and its least. A column without figures is blank."""
+    """Two lines: the geometric mean of each column, and its minimum. A column without figures is blank."""
     measures: tuple[tuple[str, Callable[[Sequence[float]], float]], ...] = (("geometric mean", geomean), ("least", min))
     return [
         [f"{title}, {name}", *(f"{measure(column):{shown}}" if column else "" for column in columns)]
@@ -32,19 +32,19 @@ def mean_and_least(title: str, columns: Sequence[Sequence[float]], shown: str = 
 
 
 def mark(rows: Iterable[Row]) -> str:
-    """STALE where any of the rows is of a text that the package does not make any more."""
+    """STALE if any of the rows has a text that the package no longer builds."""
     return STALE if any(status.judge(row)[0] for row in rows) else ""
 
 
 def kinds(rows: list[Row]) -> Callable[[Row], str]:
-    """What tells a row's kind of problem from the others of its file: type, kind and scales, where they differ."""
+    """The type, kind and scales of a row's problem, as far as they differ within its file."""
     several = {key for key in ("dtype", "kind", "scales") if len({row.get(key, "") for row in rows}) > 1}
 
     return lambda row: " ".join(str(row[key]) for key in ("dtype", "kind", "scales") if key in several and row.get(key))
 
 
 def named(rows: list[Row]) -> Callable[[Row], str]:
-    """What calls a row's problem: its sizes, and what else tells the problems of a file apart."""
+    """The name of a row's problem: its sizes, and what else distinguishes the problems of a file."""
     kind = kinds(rows)
 
     def name(row: Row) -> str:

@@ -1,7 +1,7 @@
-"""What `benchmarks.tensor_parallel` runs on: the GPUs of this machine under NCCL, or processes of the CPU under gloo.
+"""The machine of `benchmarks.tensor_parallel`: its GPUs under NCCL, or CPU processes under gloo.
 
-The processes have no clock that means anything: they are there to try the program where there are no GPUs. Kernels are
-built before the ranks start, by all cores.
+The CPU processes have no meaningful clock; they test the program without GPUs. Kernels are built before the ranks
+start, on all cores.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from warploom.settings import GATHERS, SCATTERS
 BUILDERS = 24
 Call = Callable[[], Any]
 Case = tuple[Any, ...]
-"""Kind, M, N, K of the whole product, and what else a kind has."""
+"""Kind, M, N, K of the whole product, and further parameters of a kind."""
 
 
 class Gpus:
-    """A GPU for each rank."""
+    """One GPU per rank."""
 
     fused = True
-    """Whether PyTorch's symmetric memory and its fused operators are there."""
+    """True if PyTorch's symmetric memory and its fused operators are available."""
 
     def __init__(self, rank: int, world: int, port: int) -> None:
         import torch
@@ -50,11 +50,11 @@ class Gpus:
         return {"backend": "nccl", "device_id": self.device}
 
     def versions(self) -> dict[str, str]:
-        """Of what was run."""
+        """Versions of the libraries."""
         return {"torch": self.torch.__version__, "nccl": ".".join(map(str, self.torch.cuda.nccl.version()))}
 
     def name(self) -> str:
-        """Of the GPU."""
+        """The name of the GPU."""
         return str(self.torch.cuda.get_device_name(self.device))
 
     def synchronize(self) -> None:
@@ -62,11 +62,11 @@ class Gpus:
         self.torch.cuda.synchronize()
 
     def sms(self) -> int:
-        """Multiprocessors of a GPU."""
+        """The number of multiprocessors of a GPU."""
         return int(self.torch.cuda.get_device_properties(self.device).multi_processor_count)
 
     def microseconds(self, call: Call, repeats: int) -> float:
-        """Of a call, on this rank: so many between two events."""
+        """Microseconds per call on this rank, over many calls between two events."""
         start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         for _ in range(repeats):
@@ -76,7 +76,7 @@ class Gpus:
         return float(start.elapsed_time(end)) * 1000 / repeats
 
     def on_host(self, call: Call, repeats: int = 50) -> float:
-        """Microseconds of the host for a call, which waits for nothing."""
+        """Host microseconds of a call that waits for nothing."""
         self.synchronize()
         began = time.perf_counter()
         for _ in range(repeats):
@@ -86,7 +86,7 @@ class Gpus:
         return (ended - began) * 1e6 / repeats
 
     def replayed(self, call: Call, count: int) -> Call:
-        """The replay of a graph of so many calls."""
+        """The replay of a graph of this many calls."""
         graph = self.torch.cuda.CUDAGraph()
         with self.torch.cuda.graph(graph, capture_error_mode="thread_local"):
             for _ in range(count):
@@ -95,7 +95,7 @@ class Gpus:
         return replay
 
     def most(self, value: float) -> float:
-        """The largest of all ranks."""
+        """The maximum over all ranks."""
         held = self.torch.tensor([value], device=self.device)
         self.dist.all_reduce(held, op=self.dist.ReduceOp.MAX)
         return float(held)
@@ -138,7 +138,7 @@ class Processes(Gpus):
 
 
 def kernels(case: Case, world: int, sms: int) -> list[tuple[str, dict[str, Any]]]:
-    """The kernels of a case, each as the name of a module and what it is built from."""
+    """The kernels of a case, each as the name of a module and its build arguments."""
     from warploom.isa import dtypes
 
     kind, m, n, k, *_ = case
@@ -167,7 +167,7 @@ def kernels(case: Case, world: int, sms: int) -> list[tuple[str, dict[str, Any]]
 
 
 def build(what: str, options: dict[str, Any]) -> float:
-    """Build a kernel into the cache; the seconds it took."""
+    """Build a kernel into the cache; returns the seconds it took."""
     began = time.monotonic()
     module = {"gather": gemm_all_gather, "scatter": gemm_reduce_scatter, "sum": gemm_all_reduce}[what]
     module.build(**options).resources()  # type: ignore[attr-defined]
@@ -175,7 +175,7 @@ def build(what: str, options: dict[str, Any]) -> float:
 
 
 def build_ahead(cases: list[Case], world: int, sms: int, seconds: float) -> None:
-    """Build the kernels of these cases by all cores, until time is up. What fails here will say so in its case."""
+    """Build the kernels of these cases on all cores, until time is up. Failures are reported by their cases."""
     jobs: list[tuple[str, dict[str, Any]]] = []
     for case in cases:
         jobs += [job for job in kernels(case, world, sms) if job not in jobs]

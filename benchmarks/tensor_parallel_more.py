@@ -1,9 +1,9 @@
-"""Further products that communicate, for `benchmarks.tensor_parallel`: eight-bit operands, and experts on several GPUs.
+"""Further products that communicate, for `benchmarks.tensor_parallel`: 8-bit operands, and experts on several GPUs.
 
-Eight-bit operands have scales of the tensor; NCCL has an all-gather
-of bytes and torch._scaled_mm, or the latter and a reduce-scatter of bf16. Experts: NCCL's side knows the routing
-beforehand, which ours does not: rows in the order of their experts, all_to_all_single, torch._grouped_mm, back the same
-way, and the weighted sum.
+8-bit operands have per-tensor scales; NCCL has an all-gather of bytes and torch._scaled_mm, or the latter and a
+reduce-scatter of bf16. Experts: NCCL's side knows the routing beforehand, ours does not. NCCL's side sends rows in the
+order of their experts with all_to_all_single, multiplies with torch._grouped_mm, sends results back the same way, and
+computes the weighted sum.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 TOLERANCE = 0.03
 KINDS = ("all-gather-e4m3", "reduce-scatter-e4m3", "experts")
 EXPERTS = [(4096, 768, 2048, 128, 8), (4096, 14336, 4096, 8, 2), (1024, 2048, 7168, 256, 8), (64, 2048, 7168, 256, 8)]
-"""Tokens of each GPU, N, K, experts of all, experts of a token."""
+"""Tokens per GPU, N, K, total experts, experts per token."""
 Calls = dict[str, Callable[[], Any]]
 
 
 def cases(shapes: list[tuple[int, int, int]]) -> list[tuple[Any, ...]]:
-    """Kind and sizes of each."""
+    """Kind and sizes of each case."""
     return [*((kind, *shape) for shape in shapes for kind in KINDS[:2]), *(("experts", *sizes) for sizes in EXPERTS)]
 
 
 def calls(
     kind: str, sizes: tuple[int, ...], rank: int, world: int, device: Any, forms: Sequence[str] = ()
 ) -> tuple[Calls, Any]:
-    """What is timed, and what all but "mm" and "collective" must compute. forms: of ours, besides what a call does by
-    default; those of the all-gather do not give A back."""
+    """What is timed, and the expected result of all but "mm" and "collective". forms: our forms other than the default;
+    those of the all-gather do not return A."""
     place = (*sizes, rank, world, device)
     if kind == "experts":
         return experts(*place)

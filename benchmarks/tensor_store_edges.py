@@ -1,10 +1,10 @@
-"""Where tensor copies end in a row: which columns behind the innermost extent a store writes, what a load reads there.
+"""Find where tensor copies end in a row: the columns beyond the innermost extent that a store writes or a load reads.
 
     python benchmarks/tensor_store_edges.py [--out benchmarks/results/nvidia-h200/tensor-store-edges.json] [--cpu]
 
 A box of 8 rows of 96 elements is stored to (or added to, or loaded from) the first rows and columns of a larger matrix,
-through a tensor map of 6 rows of `extent` elements, for every extent. What is behind the extent holds another number
-before. `--cpu` asks the emulator instead, and writes nothing.
+through a tensor map of 6 rows of `extent` elements, for every extent. Elements beyond the extent hold another number
+before. `--cpu` uses the emulator instead, and writes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from warploom.types import DType, bf16, e4m3, f32, s32, u32, u64
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS, COLUMNS, INSIDE = 8, 96, 6
-"""Of the box; rows of the tensor, two fewer than the box has."""
+"""Rows and columns of the box; rows of the tensor, two fewer than the box."""
 EXTENTS = (*range(1, 33), 57, 63, 64, 65, 77, 80)
 BEFORE, STORED = 96, 5
 THREADS = 128
@@ -91,7 +91,7 @@ def whole(dtype: DType, device: str) -> torch.Tensor:
 
 
 def written(operation: str, dtype: DType, device: str) -> list[dict[str, Any]]:
-    """For every extent, the last column and the last row that changed, and whether all in front of them did."""
+    """For every extent, the last column and the last row that changed, and whether everything before them changed."""
     write, rows = writer(operation, dtype), []
     for extent in EXTENTS:
         base = whole(dtype, device)
@@ -106,7 +106,7 @@ def written(operation: str, dtype: DType, device: str) -> list[dict[str, Any]]:
 
 
 def loaded(dtype: DType, device: str) -> list[dict[str, Any]]:
-    """For every extent, the last column and row of the box that hold what the matrix holds, and whether all others are
+    """For every extent, the last column and row of the box that hold the matrix's values, and whether all others are
     zeros."""
     read, rows = reader(dtype), []
     for extent in EXTENTS:

@@ -1,12 +1,13 @@
-"""How long a traced launch takes from command to page, and how fluid the page is with a million events.
+"""Measure how long a traced launch takes from command to page, and the frame rate with a million events.
 
     python -m benchmarks.trace_page [--events 1000000] [--out benchmarks/results/emulator/trace-page.json]
 
 The page is opened in headless Chromium (selenium, Debian's chromium and chromedriver). `opened_ms` is from the start of
-navigation until the page can be used; `frames_per_s` counts frames while the view moves by a hundredth of its width a
-frame, at several parts of the run; `paint_ms` is what painting one of these frames takes. Each is the best of three
-tries, since a machine that does something else only adds to them; `load` is the machine's while it was measured.
-`processor_ms` is the processor time of the page's process, for opening it and for a frame, which load does not change.
+navigation until the page is usable; `frames_per_s` counts frames while the view moves by a hundredth of its width per
+frame, at several parts of the run; `paint_ms` is the time to paint one of these frames. Each is the best of three
+tries, because other load on the machine only adds to them; `load` is the machine's load during the measurement.
+`processor_ms` is the processor time of the page's process, for opening it and for a frame, which other load does not
+change.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ requestAnimationFrame(frame);
 
 
 def repeated(traced: Traced, count: int) -> Traced:
-    """The launch with its run again and again behind itself, until it has `count` events."""
+    """The launch with its run repeated until it has `count` events."""
     timeline, found = traced.timeline, []
     for turn in range(-(-count // len(timeline.events))):
         later, further = turn * timeline.end, turn * len(timeline.events)

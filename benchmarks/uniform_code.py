@@ -1,11 +1,11 @@
-"""Which builds of free tiles keep their loops' state in registers of each lane, and what that goes with.
+"""Find which builds of free tiles keep loop state in per-lane registers, and how that correlates with their time.
 
     python -m benchmarks.uniform_code [--out benchmarks/results/emulator/uniform-code.json]
 
-Descriptors of products and of TMA come from uniform registers. Where ptxas cannot tell that all lanes of a warp agree,
-it moves them there (R2UR) in front of every product, and puts a loop over the lanes (BRA.U.ANY) around every copy. A
-row is a pair of configurations of `sweep-free-tile.json` that differ in nothing but the number of consumers, two and
-one: whether the build of each has such loops, and how much longer the first took on an H200. No GPU is used.
+Descriptors of products and of TMA come from uniform registers. If ptxas cannot prove that all lanes of a warp agree, it
+moves them there (R2UR) before every product, and puts a loop over the lanes (BRA.U.ANY) around every copy. A row is a
+pair of configurations of `sweep-free-tile.json` that differ only in the number of consumers, two and one: whether the
+build of each has such loops, and how much longer the first took on an H200. No GPU is used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 @cache
 def loops_over_lanes(config: str) -> int:
-    """How many, in the machine code of a configuration."""
+    """The number of such instructions in the machine code of a configuration."""
     program = build(config=named(config)).program()
     made = assembled(program.text, name=program.entry, entry=program.entry, allow_spills=True)
     return sass(made.cubin, program.entry).count("BRA.U.ANY")

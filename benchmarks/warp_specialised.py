@@ -81,7 +81,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 def load(
     ring: TmaPipeline, A: ArrayHandle, B: ArrayHandle, row: Register, column: Register, k_tiles: Register, tile_k: int
 ) -> None:
-    """The producer: one stage for each k-tile, as soon as both consumers have let go of it."""
+    """The producer: fills one stage for each k-tile, as soon as both consumers have released it."""
     state = ring.producer_state()
     for k_tile in ptx.range(k_tiles):
         with ring.produce(state) as stage:

@@ -1,4 +1,4 @@
-"""Kernels of many kinds from which no constant of the clock was taken, for `benchmarks/predict_unseen.py`."""
+"""Kernels of many kinds from which no constant of the timing model was taken, for `benchmarks/predict_unseen.py`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ __all__ = ["SMALL", "Array", "Case", "cases"]
 
 
 def cases(million: int = MILLION) -> Iterator[Case]:
-    """All of them; with SMALL on problems that the emulator runs at once."""
+    """All cases; with SMALL, on problems that the emulator runs at once."""
     for module in (elementwise, rows, tiles, texts, lanes, rings, more_texts, limits, neighbours):
         yield from module.cases(million)

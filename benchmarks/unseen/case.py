@@ -1,4 +1,4 @@
-"""What a kernel of the unseen set is: how it is made, its arrays, and the bytes that it cannot do without."""
+"""A case of the unseen set: how its kernel is built, its arrays, and the bytes that it must move."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warploom.runtime.program import Program
 
 GOLDEN = (5**0.5 - 1) / 2
 RANDOM = 1 << 20
-"""Values drawn for an array; a larger one repeats them."""
+"""Random values for an array; a larger array repeats them."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Array:
     """An argument.
 
     Attributes:
-        shape, dtype: of it.
-        fill: "normal", "zeros", "chain" or "leaps" (each element is the index of the next one, the whole array round;
-            by leaps it is long until a line comes again), or a number n: integers below n.
+        shape, dtype: shape and type of the array.
+        fill: "normal", "zeros", "chain" or "leaps" (each element is the index of the next, a cycle through the whole
+            array; with "leaps" a line is revisited late), or a number n: integers below n.
     """
 
     shape: tuple[int, ...]
@@ -55,12 +55,12 @@ class Case:
     """One kernel on one problem.
 
     Attributes:
-        name, kind: for people.
+        name, kind: labels.
         build: makes the kernel, or a program of a text with its arrays declared.
-        inputs, outputs, scalars: of the call.
+        inputs, outputs, scalars: arguments of the call.
         moved: bytes that must pass through DRAM; 0: all of the arrays once.
-        flops: of products on tensor cores.
-        clusters: that are recorded.
+        flops: FLOP of products on tensor cores.
+        clusters: clusters to record.
     """
 
     name: str

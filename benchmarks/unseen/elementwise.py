@@ -19,8 +19,8 @@ def each(
 ) -> Kernel:  # fmt: skip
     """Y[i] = body(X[i]).
 
-    vector: elements of a load; ctas: of a grid that strides over the array; ahead: loads of a thread before the first
-    of them is used; pdl: it waits for the launch before, and lets the next begin.
+    vector: elements per load; ctas: CTAs of a grid that strides over the array; ahead: loads of a thread before the
+    first is used; pdl: it waits for the previous launch and lets the next begin.
     """
     piece = threads * vector * ahead
 
@@ -58,7 +58,7 @@ def same(value: Any) -> Any:
 
 
 def gelu(value: Any) -> Any:
-    """By tanh.approx."""
+    """GELU by tanh.approx."""
     inner = value * 0.7978845608 + value * value * value * 0.0356774081
     out = reg.scalar(f32)
     ptx.inst.tanh.approx.f32(out, inner)

@@ -14,7 +14,7 @@ from .rows import ALL, over_the_cta, over_the_warp
 
 
 def reversed_copy() -> Kernel:
-    """Y[n - 1 - i] = X[i], 8 bytes a lane: lanes store in falling order."""
+    """Y[n - 1 - i] = X[i], 8 bytes per lane: lanes store in descending order."""
     threads = 512
 
     @kernel(
@@ -32,7 +32,7 @@ def reversed_copy() -> Kernel:
 
 
 def rows_of_a_table(columns: int) -> Kernel:
-    """An embedding: a warp copies the row that an index names."""
+    """An embedding: each warp copies the row that an index names."""
 
     @kernel(
         in_specs=(Tile("V", columns, f32), Tile("N", u32, multiple=(8,))), out_specs=(Tile("N", columns, f32),),
@@ -52,7 +52,7 @@ def rows_of_a_table(columns: int) -> Kernel:
 
 
 def sums_of_rows() -> Kernel:
-    """A warp a row by shuffles, four loads of 16 bytes on their way."""
+    """One warp per row with shuffles, four 16-byte loads in flight."""
 
     @kernel(
         in_specs=(Tile("M", "K", f32, multiple=(4, 512)),), out_specs=(Tile("M", f32),), grid=(tiles("M", 4),),
@@ -78,7 +78,7 @@ def sums_of_rows() -> Kernel:
 
 
 def softmax_in_shared(columns: int) -> Kernel:
-    """A CTA a row, the row in shared memory between its passes."""
+    """One CTA per row, the row in shared memory between its passes."""
     threads = 256
 
     @kernel(in_specs=(Tile("M", columns, f32),), out_specs=(Tile("M", columns, f32),), grid=("M",), block=threads,
@@ -115,7 +115,7 @@ def softmax_in_shared(columns: int) -> Kernel:
 
 
 def global_histogram(ctas: int) -> Kernel:
-    """Counts of 4096 bins by atomics in L2, four values a load."""
+    """Counts of 4096 bins by atomics in L2, four values per load."""
 
     @kernel(in_specs=(Tile("N", u32),), out_specs=(Tile(4096, u32),), grid=(ctas,), block=256, arch="sm_90a")
     def program(X, Y):
@@ -130,7 +130,7 @@ def global_histogram(ctas: int) -> Kernel:
 
 
 def looked_up() -> Kernel:
-    """Y[i] = T[X[i]] with 1024 words in shared memory: lanes meet in banks as it happens."""
+    """Y[i] = T[X[i]] with 1024 words in shared memory and random bank conflicts."""
 
     @kernel(in_specs=(Tile("N", u32), Tile(1024, f32)), out_specs=(Tile("N", f32),), grid=(1056,), block=256,
             arch="sm_90a")  # fmt: skip
@@ -183,7 +183,7 @@ def sorted_pieces() -> Kernel:
 
 
 def random_numbers(steps: int) -> Kernel:
-    """Each thread draws numbers by a linear congruence and counts those inside a circle."""
+    """Each thread draws numbers from a linear congruential generator and counts those inside a circle."""
 
     @kernel(in_specs=(Tile(1, u32),), out_specs=(Tile("N", u32, multiple=(256,)),), grid=(tiles("N", 256),), block=256,
             arch="sm_90a")  # fmt: skip
@@ -203,7 +203,7 @@ def random_numbers(steps: int) -> Kernel:
 
 
 def chases(ctas: int, warps: int, steps: int) -> Kernel:
-    """Many warps follow indices at a time, one lane of each."""
+    """Many warps chase pointers at a time, one lane of each."""
 
     @kernel(
         in_specs=(Tile("N", u32),), out_specs=(Tile(ctas * warps, u32),), grid=(ctas,), block=32 * warps, arch="sm_90a"
@@ -222,7 +222,7 @@ def chases(ctas: int, warps: int, steps: int) -> Kernel:
 
 
 def independent_sums(chains: int, threads: int, terms: int) -> Kernel:
-    """f32 by chains of multiplications and additions that do not wait for each other; one CTA an SM."""
+    """f32 by independent chains of multiplications and additions; one CTA per SM."""
 
     @kernel(in_specs=(Tile("N", f32),), out_specs=(Tile("N", f32),), grid=(132,), block=threads, arch="sm_90a")
     def program(X, Y):
@@ -242,7 +242,7 @@ def independent_sums(chains: int, threads: int, terms: int) -> Kernel:
 
 
 def root_mean_square(columns: int) -> Kernel:
-    """RMS norm, a CTA a row, after the launch before it: waits late, lets the next begin early."""
+    """RMS norm, one CTA per row, in a dependent launch: waits late, lets the next begin early."""
     threads = columns // 8
 
     @kernel(
@@ -274,7 +274,7 @@ def root_mean_square(columns: int) -> Kernel:
 
 
 def running_sums() -> Kernel:
-    """Inclusive sums of pieces of 1024: shuffles up, then the warps' totals through shared memory."""
+    """Inclusive sums of blocks of 1024: shuffles, then the warps' totals through shared memory."""
     threads = 256
 
     @kernel(in_specs=(Tile("N", f32, multiple=(4 * threads,)),), out_specs=(Tile("N", f32),),

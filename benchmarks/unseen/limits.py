@@ -1,5 +1,5 @@
-"""Kernels that one limit of the machine decides, predicted before they ran: banks, integers, MUFU, chains, strides, L2,
-registers, shared memory, the end of a grid, a launch that overlaps the one in front."""
+"""Kernels limited by one resource, predicted before they ran: banks, integers, MUFU, chains, strides, L2, registers,
+shared memory, the tail of a grid, a launch that overlaps the previous one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .rows import ALL
 
 
 def shared_strides(words: int, rounds: int) -> Kernel:
-    """Lanes read and write shared memory `words` apart, again and again."""
+    """Lanes read and write shared memory with a stride of `words`, repeatedly."""
     threads = 256
 
     @kernel(in_specs=(Tile("N", f32, multiple=(threads,)),), out_specs=(Tile("N", f32),), grid=(tiles("N", threads),),
@@ -63,7 +63,7 @@ def waves(value: Any) -> Any:
 
 
 def long_chain(steps: int) -> Kernel:
-    """One warp an SM, each step of f32, of integers and of shared memory needs the one before."""
+    """One warp per SM; each step of f32, of integers and of shared memory depends on the previous one."""
 
     @kernel(in_specs=(Tile("N", u32),), out_specs=(Tile("N", u32),), grid=(tiles("N", 32),), block=32, arch="sm_90a")
     def program(X, Y):
@@ -85,7 +85,7 @@ def long_chain(steps: int) -> Kernel:
 
 
 def sums_by_lanes() -> Kernel:
-    """A lane sums a row by itself: lanes read rows apart, and share lines only over time."""
+    """Each lane sums its own row: lanes read rows apart, and share lines only over time."""
 
     @kernel(
         in_specs=(Tile("M", "K", f32, multiple=(64, 4)),), out_specs=(Tile("M", f32),), grid=(tiles("M", 64),),
@@ -105,7 +105,7 @@ def sums_by_lanes() -> Kernel:
 
 
 def passes(count: int, ctas: int) -> Kernel:
-    """Sums over an array that stays in L2, `count` times, past the first level."""
+    """Sums over an array that stays in L2, `count` times, bypassing L1."""
     threads = 256
 
     @kernel(in_specs=(Tile("N", f32),), out_specs=(Tile(ctas, threads, f32),), grid=(ctas,), block=threads,
@@ -160,7 +160,7 @@ def outer_products(side: int) -> Kernel:
 
 
 def turned_pieces(kilobytes: int) -> Kernel:
-    """A CTA takes a large piece into shared memory and writes it back in reverse: few CTAs find room on an SM."""
+    """A CTA loads a large block into shared memory and writes it back in reverse: few CTAs fit on an SM."""
     threads, words = 256, kilobytes * 256
 
     @kernel(in_specs=(Tile("N", f32, multiple=(words,)),), out_specs=(Tile("N", f32),), grid=(tiles("N", words),),
@@ -180,7 +180,7 @@ def turned_pieces(kilobytes: int) -> Kernel:
 
 
 def scaled_after_the_wait(columns: int) -> Kernel:
-    """A launch that overlaps the one in front reads its factors before it waits for it."""
+    """A launch that overlaps the previous one reads its factors before it waits for it."""
     threads = 256
 
     @kernel(

@@ -1,4 +1,4 @@
-"""Further texts that nvcc and Triton made, of the folder `ptx` here, predicted before they ran."""
+"""Further texts from nvcc and Triton, in the folder `ptx` here, predicted before they ran."""
 
 from __future__ import annotations
 

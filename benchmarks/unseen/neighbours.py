@@ -1,5 +1,5 @@
-"""Kernels whose CTAs or lanes work for each other, predicted before they ran: clusters, st.async, reductions by TMA,
-redux, ballots, batched products of warps."""
+"""Kernels whose CTAs or lanes cooperate, predicted before they ran: clusters, st.async, reductions by TMA, redux,
+ballots, batched products of warps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pushed_pieces(cluster: int) -> Kernel:
 
 
 def sums_round_the_cluster(cluster: int, rounds: int) -> Kernel:
-    """16 bytes of each thread go to the next CTA by st.async, whose barrier counts them, round after round."""
+    """Each thread sends 16 bytes to the next CTA by st.async, whose barrier counts them, repeatedly."""
     threads = 128
 
     @kernel(
@@ -75,7 +75,7 @@ def sums_round_the_cluster(cluster: int, rounds: int) -> Kernel:
 
 
 def sums_by_tma(ctas: int, stages: int) -> Kernel:
-    """Boxes of 64 x 64 of all pieces are added to those of one, by TMA in L2."""
+    """Boxes of 64 x 64 of all blocks are added to those of one, by TMA in L2."""
     side = 64
 
     @kernel(
@@ -109,7 +109,7 @@ def sums_by_tma(ctas: int, stages: int) -> Kernel:
 
 
 def sums_by_redux() -> Kernel:
-    """A warp sums a row of integers by redux.sync, 16 bytes a lane at a time."""
+    """A warp sums a row of integers by redux.sync, 16 bytes per lane at a time."""
 
     @kernel(
         in_specs=(Tile("M", "K", u32, multiple=(8, 128)),), out_specs=(Tile("M", u32),), grid=(tiles("M", 8),),
@@ -133,7 +133,7 @@ def sums_by_redux() -> Kernel:
 
 
 def kept_values() -> Kernel:
-    """Values below a limit, one behind the other: ballots, a place by an atomic of each warp."""
+    """Stream compaction of values below a limit: ballots, and an offset by an atomic of each warp."""
 
     @kernel(
         in_specs=(Tile("N", u32, multiple=(256,)),), out_specs=(Tile("N", u32), Tile(1, u32)),
@@ -161,7 +161,8 @@ def kept_values() -> Kernel:
 
 
 def products_of_warps(size: int) -> Kernel:
-    """C[b] = A[b] B[b]^T of `size` x `size` bf16: a CTA a product, ldmatrix and mma.sync, rows padded by 16 bytes."""
+    """C[b] = A[b] B[b]^T of `size` x `size` bf16: one CTA per product, ldmatrix and mma.sync, rows padded by 16
+    bytes."""
     threads, pitch = 128, size + 8
 
     @kernel(

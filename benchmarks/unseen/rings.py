@@ -1,4 +1,4 @@
-"""Further kernels over tiles, predicted before anybody ran them: queues, transposes, copies by TMA, products."""
+"""Further kernels over tiles, predicted before they ran: queues, transposes, copies by TMA, products."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .elementwise import MILLION
 
 
 def tiles_from_a_queue(ctas: int) -> Kernel:
-    """Persistent CTAs take pieces of 4 KiB by an atomic counter and square them."""
+    """Persistent CTAs take blocks of 4 KiB from an atomic counter and square them."""
     threads, piece = 256, 1024
 
     @kernel(in_specs=(Tile("N", f32, multiple=(piece,)), Tile(1, u32, inout=True)), out_specs=(Tile("N", f32),),
@@ -41,7 +41,8 @@ def tiles_from_a_queue(ctas: int) -> Kernel:
 
 
 def transposed_halves() -> Kernel:
-    """bf16 by tiles of 64 x 64 in shared memory without padding, two elements a lane on the way in, one out."""
+    """bf16 by tiles of 64 x 64 in shared memory without padding, two elements per lane when reading, one when
+    writing."""
     side = 64
 
     @kernel(
@@ -69,7 +70,7 @@ def transposed_halves() -> Kernel:
 
 
 def ampere_product() -> Kernel:
-    """mma.sync from a ring of three stages by cp.async, tiles of 128 x 64, 64 deep, swizzled by exclusive or."""
+    """mma.sync from a ring of three stages filled by cp.async, tiles of 128 x 64, 64 deep, XOR swizzle."""
     rows, columns, depth, stages, threads = 128, 64, 64, 3, 128
 
     @kernel(
@@ -130,7 +131,7 @@ def ampere_product() -> Kernel:
 
 
 def narrow_product(columns: int, stages: int) -> Kernel:
-    """wgmma of 64 x `columns` from a ring that a warp fills by TMA; many CTAs an SM."""
+    """wgmma of 64 x `columns` from a ring that a warp fills by TMA; many CTAs per SM."""
     rows, depth = 64, 64
 
     @kernel(

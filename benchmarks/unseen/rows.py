@@ -18,7 +18,7 @@ ALL = 0xFFFFFFFF
 
 
 def example(name: str, kernel_: str = "") -> Kernel:
-    """A kernel of a file in `examples`."""
+    """A kernel from a file in `examples`."""
     spec = importlib.util.spec_from_file_location(f"unseen_{name}", ROOT / f"examples/{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -48,7 +48,7 @@ def over_the_cta(shared: Any, value: Any, threads: int) -> None:
 
 
 def total(ctas: int, vector: int) -> Kernel:
-    """The sum of all elements: a grid that strides, warps, shared memory, an atomic addition by each CTA."""
+    """The sum of all elements: a grid-stride loop, warps, shared memory, an atomic addition by each CTA."""
     threads = 256
 
     @kernel(in_specs=(Tile("N", f32),), out_specs=(Tile(1, f32),), grid=(ctas,), block=threads, arch="sm_90a")
@@ -73,7 +73,7 @@ def total(ctas: int, vector: int) -> Kernel:
 
 
 def layer_norm(columns: int, threads: int = 256) -> Kernel:
-    """A CTA a row, the row in registers; weight and bias."""
+    """One CTA per row, the row in registers; weight and bias."""
     each = columns // threads // 4
 
     @kernel(
@@ -111,7 +111,7 @@ def layer_norm(columns: int, threads: int = 256) -> Kernel:
 
 
 def matrix_times_vector(ahead: int) -> Kernel:
-    """A warp a row, 16 bytes a lane."""
+    """One warp per row, 16 bytes per lane."""
 
     @kernel(
         in_specs=(Tile("M", "K", f32, multiple=(8, 128 * ahead)), Tile("K", f32)), out_specs=(Tile("M", f32),),

@@ -1,4 +1,4 @@
-"""Texts that nvcc and Triton made, of `tests/foreign`, on problems of a real size."""
+"""Texts from nvcc and Triton, of `tests/foreign`, on problems of a realistic size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .rows import ROOT
 FOLDER = ROOT / "tests/foreign"
 OWN = ROOT / "benchmarks/unseen/ptx"
 INLINED = re.compile(r", function_name .*")
-"""Of a `.loc`: it names a debug section that the texts do not have, and ptxas refuses them for that."""
+"""Part of a `.loc` that names a debug section; the texts lack the section, so ptxas would reject them."""
 
 
 def program(
@@ -45,8 +45,8 @@ def case(
     values: tuple[Any, ...], grid: tuple[int, int, int], block: int | tuple[int, int], dynamic_smem: int = 0,
     flops: float = 0.0,
 ) -> Case:  # fmt: skip
-    """file: a name with a slash is of tests/foreign. values: of the scalars, in the text's order; what is left are
-    addresses of memory that Triton may ask for."""
+    """file: a name with a slash is relative to tests/foreign. values: the scalars, in the text's order; the remaining
+    parameters are addresses of memory that Triton may request."""
     roles = tuple((one, "in") for one in inputs) + tuple((one, "out") for one in outputs)
 
     def build() -> Program:

@@ -16,7 +16,7 @@ from .rows import ROOT, example
 
 
 def naive_transpose() -> Kernel:
-    """Rows read, columns written, no shared memory."""
+    """Reads rows and writes columns, without shared memory."""
 
     @kernel(
         in_specs=(Tile("M", "N", f32),), out_specs=(Tile("N", "M", f32),), grid=(tiles("N", 32), tiles("M", 8)),
@@ -34,7 +34,7 @@ def naive_transpose() -> Kernel:
 
 
 def stencil() -> Kernel:
-    """The mean of a point and its four neighbours, edges left out; reuse by the caches."""
+    """The mean of a point and its four neighbours, without the edges; reuse by the caches."""
 
     @kernel(
         in_specs=(Tile("M", "N", f32),), out_specs=(Tile("M", "N", f32),), grid=(tiles("N", 32), tiles("M", 8)),
@@ -56,7 +56,7 @@ def stencil() -> Kernel:
 
 
 def filtered(taps: int) -> Kernel:
-    """Y[i] = sum of W[j] X[i + j]: a piece of X in shared memory, read again for every tap."""
+    """Y[i] = sum of W[j] X[i + j]: a block of X in shared memory, read again for every tap."""
     threads = 256
 
     @kernel(
@@ -82,7 +82,7 @@ def filtered(taps: int) -> Kernel:
 
 
 def square_tiles(side: int) -> Kernel:
-    """The textbook's product in f32: a tile of A and of B in shared memory, one element a thread."""
+    """The textbook product in f32: a tile of A and of B in shared memory, one element per thread."""
 
     @kernel(
         in_specs=(Tile("M", "K", f32, multiple=(side, side)), Tile("K", "N", f32, multiple=(side, side))),
@@ -109,7 +109,7 @@ def square_tiles(side: int) -> Kernel:
 
 
 def pipelined_sums(stages: int, ctas: int) -> Kernel:
-    """Each CTA sums its pieces of 8 KiB, `stages` of them on their way by cp.async."""
+    """Each CTA sums its blocks of 8 KiB, with `stages` of them in flight by cp.async."""
     threads, vectors = 128, 4
 
     @kernel(
@@ -146,7 +146,7 @@ def pipelined_sums(stages: int, ctas: int) -> Kernel:
 
 
 def tma_tiles(rows: int, ctas: int, stages: int) -> Kernel:
-    """Y = X through shared memory: TMA in, TMA out, a CTA walks over its tiles of rows x 64 floats."""
+    """Y = X through shared memory: TMA in, TMA out; each CTA walks over its tiles of rows x 64 floats."""
     columns = 64
 
     @kernel(
@@ -211,7 +211,7 @@ def exchanged(cluster: int) -> Kernel:
 
 
 def ring_of_sums(ctas: int) -> Kernel:
-    """A producer warp fills a ring by bulk copies of 4 KiB, 256 threads add them up."""
+    """A producer warp fills a ring by bulk copies of 4 KiB; 256 threads add them up."""
     piece, stages, consumers = 1024, 6, 256
 
     @kernel(
@@ -252,7 +252,7 @@ def ring_of_sums(ctas: int) -> Kernel:
 
 
 def small_attention() -> Kernel:
-    """Of parts of the package, as its own tests put them together."""
+    """Attention from building blocks of the package, composed as in its own tests."""
     spec = importlib.util.spec_from_file_location("unseen_attention", ROOT / "tests/collective/attention.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,12 +1,12 @@
-"""The attention kernels of the zoo: forward of 16 and of 8 bits, of a window and of sequences of different lengths,
-decode from pages, and both gradients.
+"""The attention kernels of the zoo: forward in 16 and 8 bits, with a window and with packed sequences, decode from
+pages, and both gradients.
 
-Rings of two stages turn over, the last tiles are partly outside, and several CTAs of decode share a head.
+Rings of two stages wrap around, the last tiles are partly out of bounds, and several CTAs of decode share a head.
 
-The forward kernel has the code of a step several times: for tiles at the diagonal, for an odd number of whole ones, and
-for pairs of them. Its problems have blocks that end in each of these, as many tiles as it takes to begin each step at
-either stage and to fill the stage that it read again within the block, and blocks of one tile, before which little has
-been waited for. One CTA computes them all.
+The forward kernel contains the code of a step several times: for tiles at the diagonal, for an odd number of full
+tiles, and for pairs of them. Its problems have blocks that end in each of these, with enough tiles to start each step
+at either stage and to refill the stage that it read within the block. They also have blocks of one tile, before which
+few waits have happened. One CTA computes them all.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from warploom.types import e4m3
 NARROW = Attention(head_dim=64, value_dim=64)
 SCALE = 64**-0.5
 STEEP = 16
-"""What queries are multiplied by, so that maxima grow and O is rescaled."""
+"""Factor of the queries, so that maxima grow and O is rescaled."""
 LOG2_E = math.log2(math.e)
 
 
 def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
-    """Name, kernel, what makes its arguments, machine."""
+    """Name, kernel, function that makes its arguments, machine."""
     of = Decode(head_dim=64, value_dim=64, paged=True)
     config = replace(decode_config(of, 16, 16), stages=2, exchanged=64)
     paged = partial(decode, config.block_elements(of))
@@ -59,7 +59,7 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
 
 
 def edges() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
-    """Forward kernels with a masked edge on either side, and with sequences one after the other."""
+    """Forward kernels with a masked edge on either side, and with packed sequences."""
     tiled = Config(keys=32, key_stages=2, value_stages=2)
     given = replace(NARROW, above=True, below=True)
     windows = (
@@ -79,14 +79,14 @@ def edges() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
 
 
 def sequences(lengths: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
-    """Queries and keys of each sequence, of two heads; the last query sees the last key."""
+    """Queries and keys of each sequence, for two heads; the last query sees the last key."""
     q_ends, k_ends = (np.cumsum([each[at] for each in lengths]).astype(np.int32) for at in (0, 1))
     q, k, v = (normal(1, int(ends[-1]), 2, 64) for ends in (q_ends, k_ends, k_ends))
     return STEEP * q, k, v, q_ends, k_ends, SCALE * LOG2_E, 1, 0
 
 
 def forward(of: Attention, heads: int, keys: int, *last: int) -> tuple[Any, ...]:
-    """100 queries of each head: a block, partly outside. last: query i sees keys up to i + last, then those from
+    """100 queries per head: one block, partly out of bounds. last: query i sees keys up to i + last, then those from
     i + first on."""
     dtype = ml_dtypes.float8_e4m3fn if of.narrow else ml_dtypes.bfloat16
     q, k, v = (normal(1, rows, heads, 64, dtype=dtype) for rows in (100, keys, keys))
@@ -98,7 +98,7 @@ def normal(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> np.ndarray:
 
 
 def decode(block: int) -> tuple[Any, ...]:
-    """Sequences of 9, 3 and 1 tiles; three CTAs, so that the first one is shared by two."""
+    """Sequences of 9, 3 and 1 tiles; three CTAs, so that two share the first sequence."""
     pages = np.random.default_rng(0).permutation(48).reshape(3, 16)
     pages = np.concatenate([pages, pages], 1)[:, :36].astype(np.int32)
     keys = normal(48, 16, 1, 64)
@@ -108,7 +108,7 @@ def decode(block: int) -> tuple[Any, ...]:
 
 
 def gradients() -> tuple[Any, ...]:
-    """130 queries and 200 keys of one head: three tiles and more, the last one of a few rows."""
+    """130 queries and 200 keys of one head: more than three tiles, the last with few rows."""
     rows = np.full((1, 1, 256), np.inf, np.float32)
     rows[..., :130] = 8.0
     delta = np.zeros((1, 1, 256), np.float32)

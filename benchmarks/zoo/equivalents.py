@@ -1,6 +1,6 @@
-"""Mutants that are as good as their kernel, and the edge that makes them so.
+"""Mutants that are as correct as their kernel, and the edge that makes them so.
 
-A mutant counts as equivalent only where nothing at all is found in it under any schedule and it stands here.
+A mutant counts as equivalent only if nothing at all is found in it under any schedule and it is listed here.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
 
 
 def reason(kernel: str, mutant: Mutant) -> str:
-    """Why a mutant is equivalent; "" where it is not known to be."""
+    """Why a mutant is equivalent; "" if it is not known to be."""
     for name, kind, site, why in EQUIVALENT:
         if fnmatch(kernel, name) and fnmatch(mutant.kind, kind) and fnmatch(mutant.site, site):
             return why

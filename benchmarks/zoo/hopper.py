@@ -1,9 +1,9 @@
-"""The finished Hopper kernels of the zoo, in small configurations that still have everything happen.
+"""The complete Hopper kernels of the zoo, in small configurations that still exercise everything.
 
-The split tail takes four multiprocessors: five pairs of tiles for two clusters, so one pair is left over after two
-waves, and each of its tiles is a cluster's: three k-tiles for each CTA, and a ring of two stages. A staggered consumer
-crosses from tile to tile, so there it is seven pairs; and it goes another way where its CTA has one tile only: three.
-Rungs 22 and 23 are configurations of the same kernel, and stand here too.
+The split tail needs four multiprocessors: five pairs of tiles for two clusters leave one pair after two waves. Each
+tile of that pair belongs to one cluster, with three k-tiles per CTA and a ring of two stages. A staggered consumer
+crosses from tile to tile, so it gets seven pairs; it takes another path if its CTA has only one tile, so it also gets
+three. Rungs 22 and 23 are configurations of the same kernel and are included.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from warploom.types import e4m3
 
 Arguments = Callable[[], tuple[Any, ...]]
 Given = tuple[str, Any, tuple[Arguments, ...], Any]
-"""Name, kernel, what makes its arguments, machine."""
+"""Name, kernel, function that makes its arguments, machine."""
 SAMPLE = 60
-"""Mutants of each of these that a run for evidence judges, drawn with a fixed seed: they take longer than others."""
+"""Mutants of each of these that a run for evidence judges, drawn with a fixed seed, because they take longer."""
 TAIL = H200(sms=4)
 FEW = H200(sms=2)
 BESIDE = Fusion(bias="column", activation="gelu", addend=True)
@@ -66,7 +66,7 @@ def normal(*shapes: tuple[int, ...], dtype: Any = ml_dtypes.bfloat16) -> tuple[n
 
 
 def pairs_of_tiles(count: int) -> Arguments:
-    """So many pairs of tiles of 256 x 64, the CTAs' of a cluster, and five k-tiles."""
+    """This many pairs of tiles of 256 x 64, the tiles of a cluster's CTAs, and five k-tiles."""
     return lambda: normal((512, 320), (64 * count, 320))
 
 
@@ -77,7 +77,7 @@ def with_workspace(config: SmallMConfig) -> tuple[np.ndarray, ...]:
 
 
 def groups() -> tuple[np.ndarray, ...]:
-    """Three groups: one of three whole tiles and a rest, one without rows, one that is less than a tile."""
+    """Three groups: three full tiles and a partial one, no rows, less than one tile."""
     a, b = normal((520, 128), (3 * 64, 128))
     d = np.zeros((520, 64), ml_dtypes.bfloat16)
     return a, b, np.array([0, 428, 428], np.int32), np.array([428, 428, 518], np.int32), d

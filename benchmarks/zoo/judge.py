@@ -1,6 +1,6 @@
-"""Whether what is found in a mutant is what is wrong with it: the right rule, at the right place.
+"""Judge whether a finding in a mutant identifies the bug: the right rule, at the right place.
 
-The place is right where it is the changed instruction or one that depends on it; `sites` says which these are.
+The place is right if it is the changed instruction or one that depends on it; `sites` determines these.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .sites import Sites
 SCHEDULES = (
     ("lazy", 0), ("random", 0), ("starve", 1), ("eager", 0), ("starve", 4), ("random", 1), ("pct", 0), ("pct", 1),
 )  # fmt: skip
-"""Under which a mutant is run until something right is found; those that find most come first."""
+"""The schedules under which a mutant is run until a right finding appears; the most effective come first."""
 DEADLOCK = "DeadlockError"
 UNORDERED = {"data-race", "generic-write-before-async-read", "generic-write-before-wgmma-read"}
 ENTRY = {"operand-overwritten", "copy-not-waited", "overlapping-copies", "stale-phase-wait", "surplus-arrival"}
-"""A stage that two use at once, seen from either side."""
+"""A stage that two users access at once, seen from either side."""
 PROTOCOL = {DEADLOCK, "byte-count-mismatch", "bytes-in-later-phase", "phase-not-observed", *ENTRY}
-"""What a barrier whose counts do not add up leads to."""
+"""Consequences of a barrier whose counts do not add up."""
 TURN = {DEADLOCK, "InvalidOperandError"}
-"""What becomes of a named barrier at which some arrive, and one that should wait does not: they arrive twice."""
+"""Consequences for a named barrier at which some arrive and one that should wait does not: they arrive twice."""
 GLOBAL = {"global-data-race", "global-hand-off"}
 MEETING = {"mbarrier-init-not-visible", "cta-may-not-have-started", "cta-may-have-exited", "data-race"}
-"""What happens where CTAs of a cluster have not met before they reach each other, or before they exit."""
+"""Consequences if CTAs of a cluster do not synchronise before they access each other, or before they exit."""
 RIGHT: dict[str, set[str]] = {
     "drop-proxy-fence": UNORDERED - {"data-race"} | {"generic-access-before-async-write", "cp-async-before-wgmma"},
     "drop-init-fence": {"mbarrier-init-not-visible"},
@@ -74,18 +74,18 @@ RIGHT: dict[str, set[str]] = {
     "commit-too-early": {"operand-overwritten", "wgmma-register-in-flight", "exit-with-pending-work",
                          "store-source-overwritten", "cp-async-not-waited"},
 }  # fmt: skip
-"""The rules that name each mutation rightly."""
+"""The rules that correctly identify each mutation."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant.
+    """The verdict on a mutant.
 
     Attributes:
         outcome: "found" by a right rule at a right place, "equivalent", or "missed".
-        rule, schedule: by what it was found, and under which (schedule, seed).
-        reason: of an equivalent one, the edge that makes it so.
-        seen: of a missed one, what was found instead, with its places.
+        rule, schedule: the rule that found it, and the (schedule, seed).
+        reason: for an equivalent mutant, the edge that makes it so.
+        seen: for a missed mutant, what was found instead, with its places.
     """
 
     kernel: str
@@ -102,7 +102,7 @@ class Verdict:
 
 
 class Healthy:
-    """What a kernel itself does under each schedule: the findings, as (rule, lines), and the instructions."""
+    """The unchanged kernel under each schedule: the findings, as (rule, lines), and the number of instructions."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -110,7 +110,7 @@ class Healthy:
         self._known: dict[tuple[str, int, int], frozenset[tuple[str, frozenset[int]]]] = {}
 
     def known(self, schedule: str, seed: int, problem: int) -> frozenset[tuple[str, frozenset[int]]]:
-        """What is found in it under a schedule: warnings, for it is clean of errors."""
+        """The kernel's findings under a schedule: only warnings, because it has no errors."""
         if (schedule, seed, problem) not in self._known:
             report = self.subject.run(schedule, seed, problem=problem)
             self.steps = max(self.steps, report.counters.instructions)
@@ -143,7 +143,7 @@ def judge(subject: Subject, mutant: Mutant, sites: Sites, healthy: Healthy) -> V
 def _findings(
     subject: Subject, mutant: Mutant, schedule: str, seed: int, problem: int, steps: int
 ) -> list[tuple[str, frozenset[int]]]:
-    """(rule or error, PTX lines it names), what is only slow left out."""
+    """(rule or error, PTX lines it names), without rules about speed."""
     stopped: list[tuple[str, frozenset[int]]] = []
     try:
         findings: Sequence[Any] = subject.run(schedule, seed, mutant.module, problem, max_steps=steps).findings

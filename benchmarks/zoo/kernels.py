@@ -1,6 +1,6 @@
-"""The kernels of the zoo, each with arguments small enough to be run a thousand times.
+"""The kernels of the zoo, each with arguments small enough for a thousand runs.
 
-Small, and still so that everything happens: the ring turns over, and a persistent CTA computes several tiles.
+They still exercise everything: the ring wraps around, and a persistent CTA computes several tiles.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from . import attention, hopper
 
 ROOT = Path(__file__).resolve().parents[2]
 LAST_RUNG = 21
-"""The rungs behind it are configurations of `kernels.hopper`: `hopper` has them."""
+"""Later rungs are configurations of `kernels.hopper`; see `hopper`."""
 MACHINE = H200(sms=2)
-"""Few places, so that a persistent CTA has several tiles and its buffers are used again."""
+"""Few multiprocessors, so that a persistent CTA has several tiles and its buffers are reused."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A kernel and how it is run.
+    """A kernel and its launch.
 
     Attributes:
-        program: its text has no line information: places are lines of the PTX text.
+        program: its text has no line information, so places are lines of the PTX text.
         lines: PTX line -> place in the author's Python file.
-        more: makes arguments that lead through code which the first ones do not reach.
+        more: makes arguments that reach code which the first ones do not.
         sample: how many of its mutants a run for evidence judges; None for all.
     """
 
@@ -74,7 +74,7 @@ def subjects() -> dict[str, Subject]:
 
 
 def subject(name: str) -> Subject:
-    """One of them, without building those that come after it."""
+    """The kernel with a name, without building those after it."""
     return next(each for each in _subjects() if each.name == name)
 
 
@@ -91,7 +91,7 @@ def _subjects() -> Iterator[Subject]:
 
 
 BESIDE_EACH_OTHER = {21}
-"""Rungs whose CTAs of a cluster share rows of A; the others' share columns of B, one above the other."""
+"""Rungs whose CTAs of a cluster share rows of A; the other rungs share columns of B, one above the other."""
 
 
 def _operands(rung: ladder.Rung) -> tuple[Any, Any]:

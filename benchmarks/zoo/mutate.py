@@ -1,12 +1,11 @@
-"""Mutants: a kernel with one thing wrong, to see whether a checker notices.
+"""Mutants: a kernel with one bug, to see whether a checker finds it.
 
     for mutant in mutants(module):
         report = emulate(mutant.module …)
 
-Each mutation is what a person might have done: left a fence, a wait or an arrival out, waited for the wrong parity,
-announced the wrong number of bytes, released a buffer before the wait. `mutations` has them all. A mutant keeps the
-source locations, so what is found in it names the author's lines. A mutant may be equivalent to its kernel: then some
-other edge does the work.
+Each mutation is a plausible mistake: a missing fence, wait or arrival, the wrong parity, the wrong number of expected
+bytes, a buffer released before the wait. `mutations` has them all. A mutant keeps the source locations, so findings
+name the author's lines. A mutant may be equivalent to its kernel, if another edge provides the order.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ class Mutant:
     Attributes:
         kind: name of the mutation: "drop-proxy-fence", "flip-phase", …
         instruction: the instruction that was changed, as it was.
-        number: which one of its opcode's in the kernel it is, in the order of the text, from 0.
-        variant: which of the ways to change it, from 0.
+        number: index among the kernel's instructions with its opcode, in the order of the text, from 0.
+        variant: index of the way to change it, from 0.
         what: the change in words.
     """
 
@@ -46,7 +45,7 @@ class Mutant:
 
     @property
     def site(self) -> str:
-        """The changed instruction, in a way that outlives changes elsewhere: "bar.sync#3"."""
+        """The changed instruction, in a form that is stable under changes elsewhere: "bar.sync#3"."""
         return f"{self.instruction.opcode}#{self.number}"
 
     def __str__(self) -> str:
@@ -57,7 +56,7 @@ def mutants(
     module: Module, kinds: Sequence[str] | None = None, mutations: Sequence[Mutation] = MUTATIONS,
     orders: Mapping[str, tuple[str, Reorder]] = ORDERS,
 ) -> Iterator[Mutant]:  # fmt: skip
-    """All mutants of a module's kernels, in the order of the text; only some kinds if `kinds` says so.
+    """All mutants of a module's kernels, in the order of the text; `kinds`: only these kinds.
 
     mutations: of single instructions; orders: of several.
     """
@@ -74,7 +73,7 @@ def mutants(
 
 @dataclass(frozen=True)
 class Change:
-    """A changed body; else as in `Mutant`."""
+    """A changed body; the other fields are as in `Mutant`."""
 
     kind: str
     instruction: Instruction

@@ -1,7 +1,7 @@
-"""What can be wrong with a kernel: all mutations, of one instruction and of the order of several.
+"""All mutations: of one instruction, and of the order of several.
 
-A mutation of one instruction says which instructions it takes and what may stand in their place. Some have to know
-where a register's value goes, whether into an address in shared memory, a descriptor or neither: `Facts` tells.
+A mutation of one instruction names the instructions it applies to and their replacements. Some need to know how a
+register's value is used, in an address in shared memory, a descriptor or neither: `Facts` tells.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from warploom.asm.nodes import (
 )
 
 Rewrite: TypeAlias = "tuple[Statement, ...]"
-"""What stands in an instruction's place."""
+"""The replacement of an instruction."""
 TEMPORARY = "%mutant"
 BYTES = 16
 """By how much a byte count is wrong: the smallest amount that a bulk copy can move."""
 LOOP = 12
-"""Statements of a loop around a wait, at most."""
+"""Most statements of a loop around a wait."""
 
 
 # -- where values go ---------------------------------------------------------------------------------------------
@@ -39,12 +39,12 @@ _SCALING = ("mad.", "mul.", "shl.")
 
 @dataclass(frozen=True)
 class Facts:
-    """What registers of a kernel are for.
+    """How a kernel uses its registers.
 
     Attributes:
-        carried: they count stages or iterations: one loop pass computes them from what they were in the one before.
-        addresses: their values end in an address in shared memory, or in a descriptor.
-        descriptors: their values end in a descriptor of a wgmma.
+        carried: registers that count stages or iterations: each iteration computes them from the previous one.
+        addresses: registers whose values end in an address in shared memory, or in a descriptor.
+        descriptors: registers whose values end in a descriptor of a wgmma.
     """
 
     carried: frozenset[str] = frozenset()
@@ -73,7 +73,7 @@ class Facts:
 
 
 def _follows(instruction: Instruction) -> bool:
-    """Whether it makes a stage of a counter: a copy, or a remainder by a constant."""
+    """True if it computes a stage from a counter: a copy, or a remainder by a constant."""
     operands = instruction.operands
     if not instruction.opcode.startswith(("mov.b32", "mov.u32", "and.b32", "rem.u32")):
         return False
@@ -81,7 +81,7 @@ def _follows(instruction: Instruction) -> bool:
 
 
 def _closure(sources: dict[str, set[str]], names: set[str]) -> set[str]:
-    """The registers and all that they are computed from."""
+    """The registers and all registers that they are computed from."""
     found: set[str] = set()
     todo = list(names)
     while todo:
@@ -119,7 +119,7 @@ def _shared_addresses(instruction: Instruction) -> list[str]:
 
 @dataclass(frozen=True)
 class Mutation:
-    """A kind of mutation: which instructions it takes, and what may stand in their place."""
+    """A kind of mutation: the instructions it applies to, and their replacements."""
 
     kind: str
     takes: Callable[[Instruction], bool]
@@ -200,7 +200,7 @@ def _change_mask(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _next_stage(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """An address of the stage behind the right one."""
+    """An address of the stage after the right one."""
     operands = instruction.operands
     names = [getattr(operand, "name", "") for operand in operands[:2]]
     if names[0] in facts.addresses and names[1] in facts.carried and names[0] not in facts.carried:
@@ -209,7 +209,7 @@ def _next_stage(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _ring_length(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """A ring of one stage too many or too few: where its index turns over."""
+    """A ring of one stage too many or too few: the wrap-around of its index."""
     counter, length = instruction.operands[1:3]
     index = getattr(counter, "name", "")
     if not isinstance(length, Integer) or length.value < 2 or index not in facts.carried & facts.addresses:
@@ -291,7 +291,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def _release_before_wait(body: tuple[Statement, ...], at: int) -> tuple[Statement, ...] | None:
-    """The first arrival behind a wgmma.wait_group, moved in front of it."""
+    """The first arrival after a wgmma.wait_group, moved before it."""
     wait = body[at]
     assert isinstance(wait, Instruction)
     if not wait.opcode.startswith("wgmma.wait_group"):
@@ -307,7 +307,7 @@ def _release_before_wait(body: tuple[Statement, ...], at: int) -> tuple[Statemen
 
 
 def _wait_before_commit(body: tuple[Statement, ...], at: int) -> tuple[Statement, ...] | None:
-    """A commit and the wait behind it, exchanged."""
+    """A commit and the wait after it, swapped."""
     commit = body[at]
     assert isinstance(commit, Instruction)
     if not commit.opcode.startswith("wgmma.commit_group"):
@@ -322,7 +322,7 @@ def _wait_before_commit(body: tuple[Statement, ...], at: int) -> tuple[Statement
 
 
 def _commit_too_early(body: tuple[Statement, ...], at: int) -> tuple[Statement, ...] | None:
-    """A commit, moved in front of the last operation that it was to cover."""
+    """A commit, moved before the last operation that it should cover."""
     commit = body[at]
     assert isinstance(commit, Instruction)
     if not commit.opcode.endswith("commit_group") and ".commit_group." not in commit.opcode:
@@ -339,7 +339,7 @@ def _commit_too_early(body: tuple[Statement, ...], at: int) -> tuple[Statement, 
 
 
 def _drop_wait_loop(body: tuple[Statement, ...], at: int) -> tuple[Statement, ...] | None:
-    """The branch back to a try_wait that has not succeeded, left out."""
+    """The branch back to a try_wait that has not succeeded, removed."""
     wait = body[at]
     assert isinstance(wait, Instruction)
     if not wait.opcode.startswith(("mbarrier.try_wait", "mbarrier.test_wait")):
@@ -355,7 +355,7 @@ def _drop_wait_loop(body: tuple[Statement, ...], at: int) -> tuple[Statement, ..
 
 
 def _drop_cluster_barrier(body: tuple[Statement, ...], at: int) -> tuple[Statement, ...] | None:
-    """A cluster barrier's arrival and the wait behind it, left out."""
+    """A cluster barrier's arrival and the wait after it, removed."""
     arrive = body[at]
     assert isinstance(arrive, Instruction)
     if not arrive.opcode.startswith("barrier.cluster.arrive"):
@@ -375,4 +375,4 @@ ORDERS: dict[str, tuple[str, Reorder]] = {
     "drop-wait-loop": ("asked once, whatever the answer", _drop_wait_loop),
     "drop-cluster-barrier": ("arrival and wait left out", _drop_cluster_barrier),
 }
-"""Mutations of several instructions: words, and a function of a body and the place of the first of them."""
+"""Mutations of several instructions: words, and a function of a body and the index of the first of them."""

@@ -1,12 +1,12 @@
-"""Which instructions depend on a changed one: where a finding must point.
+"""The instructions that depend on a changed one, at which a finding must point.
 
-group waits, commits, fences, barriers   what lies between the one of its kind before it and the one behind it
-arrivals on named barriers               whoever waits there
-operations on mbarriers                  all operations on the same barriers, what their waits let pass, and what their
-                                         arrivals tell of
-addresses and descriptors                whoever uses them
-griddepcontrol.wait                      whatever touches global memory
-cluster barriers                         whatever reaches another CTA
+group waits, commits, fences, barriers   everything between the previous one of its kind and the next
+arrivals on named barriers               waits on the barrier
+operations on mbarriers                  all operations on the same barriers, accesses that follow their waits, and
+                                         accesses that their arrivals release
+addresses and descriptors                all users
+griddepcontrol.wait                      all accesses to global memory
+cluster barriers                         all accesses to other CTAs
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Sites:
         return self._around(at, lambda i: i.opcode.startswith(word), mine, _accesses, self._left(at, unit + "wait"))
 
     def _left(self, at: int, wait: str) -> int:
-        """How many groups the wait at or behind a place leaves in flight: it is for those before them."""
+        """How many groups the wait at or after a place leaves in flight: it is for those before them."""
         waits = (i.operands[:1] for i in self.code[at:] if i.opcode.startswith(wait))
         return next((count[0].value for count in waits if count and isinstance(count[0], Integer)), 0)
 
@@ -129,7 +129,7 @@ class Sites:
     # -- barriers ----------------------------------------------------------------------------------------------
 
     def _barrier(self, instruction: Instruction) -> int | None:
-        """Where the array of an operation's barrier begins, as far as the text tells."""
+        """The start of the array of an operation's barrier, as far as the text tells."""
         if instruction.opcode.startswith("mbarrier.") or ".mbarrier::" in instruction.opcode:
             for operand in reversed(instruction.operands):
                 if isinstance(operand, Address):
@@ -152,12 +152,12 @@ class Sites:
         return 0 if name.startswith("%") else (hash(name) & 0xFFFF) << 32
 
     def _array(self, at: int) -> int | None:
-        """The array that a barrier operand lies in: the last one that is indexed and begins before it."""
+        """The array that contains a barrier operand: the last one that is indexed and begins before it."""
         base = self._barriers[at]
         return max((start for start in self._arrays if base is not None and start <= base), default=base)
 
     def _is_indexed(self, at: int) -> bool:
-        """Whether the barrier is one of an array that a register chooses from."""
+        """True if the barrier is chosen by a register from an array."""
         if self._barriers[at] is None or self.code[at].opcode.startswith("mbarrier.init"):
             return False
         todo, seen = list(_registers(op for op in self.code[at].operands if isinstance(op, Address))), set()
@@ -181,7 +181,7 @@ class Sites:
                     yield from self._told(other)
 
     def _told(self, arrival: int) -> Iterable[int]:
-        """What an arrival tells of: the accesses since the wait before it."""
+        """What an arrival releases: the accesses since the wait before it."""
         for here in range(arrival - 1, -1, -1):
             if self.code[here].opcode.startswith(WAITS):
                 return
@@ -189,7 +189,7 @@ class Sites:
                 yield here
 
     def _guarded(self, wait: int) -> Iterable[int]:
-        """What a wait lets pass: the accesses and arrivals up to the next wait."""
+        """What a wait acquires: the accesses and arrivals up to the next wait."""
         for here in range(wait + 1, len(self.code)):
             if self.code[here].opcode.startswith(WAITS):
                 return
@@ -199,7 +199,7 @@ class Sites:
     # -- values ------------------------------------------------------------------------------------------------
 
     def _users(self, at: int) -> Iterable[int]:
-        """Whoever uses what an instruction computes, or counts with; where that is a barrier, its users too."""
+        """All users of an instruction's result or counter; if a user is a barrier, also its users."""
         first = self.code[at]
         names = set(_registers(first.operands[:1] if not first.opcode.startswith("setp") else first.operands[1:2]))
         for _ in range(6):
@@ -221,7 +221,7 @@ class Sites:
                 yield other
 
     def _buffer(self, at: int) -> int | None:
-        """Where the buffer that an instruction of the generic proxy accesses begins, as far as the text tells."""
+        """The start of the buffer that an instruction of the generic proxy accesses, as far as the text tells."""
         instruction = self.code[at]
         if not instruction.opcode.startswith(("ld", "st", "cp.async.c")) or not _accesses(instruction):
             return None
@@ -251,7 +251,7 @@ def _remote(instruction: Instruction) -> bool:
 
 
 def _registers(operands: Iterable[Operand]) -> Iterable[str]:
-    """The registers that operands name, those inside of addresses too."""
+    """The registers that operands name, including those inside addresses."""
     for operand in operands:
         if isinstance(operand, Register):
             yield operand.name

@@ -1,4 +1,4 @@
-"""What can be wrong with a kernel for Blackwell: mutations of tcgen05, of its commits, columns and pairs."""
+"""Mutations of kernels for Blackwell: tcgen05, its commits, columns and pairs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from warploom.asm.nodes import Address, Instruction, Integer, Register, Statemen
 from .mutations import Facts, Mutation, Rewrite, _change_operand, _drop, _starts, _with
 
 HALF_AN_ATOM = 8
-"""Columns by which an accumulator's address is wrong."""
+"""Error in columns of an accumulator's address."""
 _EVEN = 0xFEFFFFFF
 
 
@@ -37,7 +37,7 @@ def _columns(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _adds(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """The first product adds to whatever is there."""
+    """The first product accumulates onto uninitialised memory."""
     at = len(instruction.operands) - 1
     flag = instruction.operands[at]
     first = isinstance(flag, Register) or (isinstance(flag, Integer) and flag.value == 0)
@@ -45,7 +45,7 @@ def _adds(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _half_the_bytes(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """The bytes of one CTA where those of both come."""
+    """The bytes of one CTA where both are expected."""
     count = instruction.operands[-1]
     if not isinstance(count, Integer) or count.value % 32:
         return []
@@ -58,7 +58,7 @@ def _ungrouped(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _own_barrier(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """The CTA's own barrier in place of the leader's."""
+    """The CTA's own barrier instead of the leader's."""
     if not isinstance(instruction.operands[-1], Integer) or instruction.operands[-1].value & 0xFFFFFFFF != _EVEN:
         return []
     return [(replace(instruction, opcode="mov.b32", operands=instruction.operands[:2]),)]
@@ -73,7 +73,7 @@ def _wrong_size(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def _of_one_quarter(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """Scale factors in one quarter of the lanes alone: 32 rows copied as if they were the first of 128."""
+    """Scale factors in only one quarter of the lanes: 32 rows copied as if they were the first of 128."""
     opcode = instruction.opcode.replace("32x128b.warpx4", "4x256b")
     return [(replace(instruction, opcode=opcode),)]
 
@@ -104,7 +104,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def commit_too_early(body: tuple[Statement, ...], at: int) -> tuple[Statement, ...] | None:
-    """A commit, moved in front of the last product that it was to cover."""
+    """A commit, moved before the last product that it should cover."""
     commit = body[at]
     assert isinstance(commit, Instruction)
     if not _is_commit(commit):
@@ -117,7 +117,7 @@ def commit_too_early(body: tuple[Statement, ...], at: int) -> tuple[Statement, .
 
 
 def release_before_load(body: tuple[Statement, ...], at: int) -> tuple[Statement, ...] | None:
-    """The first arrival behind a tcgen05.wait::ld, moved in front of it."""
+    """The first arrival after a tcgen05.wait::ld, moved before it."""
     wait = body[at]
     assert isinstance(wait, Instruction)
     if not wait.opcode.startswith("tcgen05.wait::ld"):

@@ -1,4 +1,4 @@
-"""The Triton kernels behind `triton_*.ptx` here. Needs triton, no GPU: `python more_triton.py` rewrites them."""
+"""The Triton kernels of `triton_*.ptx` here. Needs triton, no GPU: `python more_triton.py` rewrites them."""
 
 import pathlib
 import re
