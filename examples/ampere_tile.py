@@ -1,12 +1,12 @@
 """An Ampere tile: C = A @ B^T with mma.sync, cp.async and ldmatrix; runs on every GPU from sm_80 on.
 
-Idea       cp.async brings the next k-tile while the tensor cores work on this one: two stages, one group in flight.
-           Rows of the shared tiles are padded by 16 bytes, so the eight rows an ldmatrix reads start in eight different
-           groups of four banks.
+Idea       cp.async loads the next k-tile while the tensor cores work on this one: two stages, one group in flight.
+           Rows of the shared tiles are padded by 16 bytes, so the eight rows that an ldmatrix reads start in eight
+           different groups of four banks.
 Roles      four warps, 2 x 2; each computes 32 x 32 of the CTA's 64 x 64 as 2 x 4 tiles of m16n8k16
 Buffers    two stages of A 64 x 32 and B 64 x 32, bf16, rows of 80 bytes
-Order      wait for this stage, barrier, start the copies of the next one, multiply: the barrier also tells that the
-           stage about to be overwritten has been read by all
+Order      wait for this stage, barrier, start the copies of the next one, multiply. After the barrier, all warps have
+           read the stage that is about to be overwritten.
 
     python examples/ampere_tile.py
 """
@@ -95,7 +95,7 @@ def ampere_gemm(A, B, C):
 
 
 def example() -> Iterator[tuple]:
-    """One k-tile, and several in several CTAs."""
+    """One k-tile, and several k-tiles in several CTAs."""
     rng = np.random.default_rng(0)
     for m, n, k in ((64, 64, 32), (64, 128, 160)):
         a = rng.standard_normal((m, k)).astype(ml_dtypes.bfloat16)

@@ -1,10 +1,10 @@
 """Two CTAs of a cluster swap their data through each other's shared memory.
 
-Idea       `mapa` turns an address of one's own shared memory into the same place of another CTA's; loads from there are
+Idea       `mapa` maps an address in this CTA's shared memory to the same offset in another CTA's. Loads from there are
            ordinary loads with another state space.
 Roles      two CTAs of 128 threads; each writes its half to its own memory and reads the other's
-Barriers   cluster    after writing: the neighbour's values are there
-           cluster    before exit: a CTA must not end while its memory is being read
+Barriers   cluster    after writing: the peer CTA's values are visible
+           cluster    before exit: a CTA must not exit while its memory is being read
 
     python examples/cluster_exchange.py
 """
@@ -41,7 +41,7 @@ def cluster_exchange(X, Y):
 
 
 def example() -> Iterator[tuple]:
-    """Random rows; they come back exchanged."""
+    """Random rows; they are returned swapped."""
     x = np.random.default_rng(0).standard_normal((2, THREADS), dtype=np.float32)
 
     def check(y):

@@ -1,7 +1,7 @@
 """One fp8 wgmma tile: C (64 x 96, f32) = A (64 x 128, e4m3) @ B^T (96 x 128, e5m2).
 
-Idea       fp8 operands are K-major, both: B is stored N x K. A k-tile of 128 bytes is one row of the 128B swizzle, and
-           four wgmmas deep (32 elements each); `tile[0].k(i)` moves the descriptor by 32 bytes inside the swizzled row.
+Idea       Both fp8 operands are K-major: B is stored N x K. A k-tile of 128 bytes is one row of the 128B swizzle and
+           takes four wgmmas (32 elements each); `tile[0].k(i)` moves the descriptor by 32 bytes inside the row.
 Roles      one warpgroup; thread 0 starts the two copies
 Barriers   full       1 arrival + bytes of both tiles
 

@@ -1,11 +1,11 @@
 """One transformer block of Llama-3-8B's shape in PyTorch, with `warploom.torch.convert`, against plain PyTorch.
 
-Idea       A model is made faster without being rewritten: `convert` lets every nn.Linear multiply by this library. The
-           same random weights, the same input, both models; the results must agree within what bf16 rounds.
-Shapes     hidden 4096, 32 heads of 128, 8 of keys and values, feed-forward 14336, as the 8B model has them
+Idea       A model gets faster without being rewritten: `convert` makes every nn.Linear multiply with this library. Both
+           models have the same random weights and input; the results must agree within the rounding of bf16.
+Shapes     hidden 4096, 32 heads of 128, 8 key-value heads, feed-forward 14336, as in the 8B model
 Runs       prefill (many tokens at once) and decode (one new token for each sequence), eager and as CUDA graphs
 
-    python examples/llama_block.py                     on a GPU: the real shape; without one: a 1/32 of it, emulated
+    python examples/llama_block.py                     on a GPU: the real shape; without one: 1/32 of it, emulated
     python examples/llama_block.py --sequences 16 --prompt 2048 --out llama-block.json
 """
 
@@ -36,23 +36,23 @@ class Shape:
     hidden: int = 4096
     heads: int = 32
     groups: int = 8
-    """Heads of keys and values."""
+    """Key-value heads."""
     inner: int = 14336
-    """Of the feed-forward part."""
+    """Width of the feed-forward part."""
 
     @property
     def head(self) -> int:
-        """Elements of a head."""
+        """Elements per head."""
         return self.hidden // self.heads
 
 
 LLAMA_3_8B = Shape()
 SMALL = Shape(hidden=128, heads=4, groups=1, inner=448)
-"""A 1/32 of it, for the emulator."""
+"""1/32 of the shape, for the emulator."""
 
 
 class Block(nn.Module):
-    """Attention with a cache of keys and values, and the gated feed-forward part, each behind a norm."""
+    """Attention with a cache of keys and values, and the gated feed-forward part, each after a norm."""
 
     def __init__(self, shape: Shape, sequences: int, length: int) -> None:
         super().__init__()
@@ -71,13 +71,13 @@ class Block(nn.Module):
             self.register_buffer(name, torch.zeros(sequences, shape.groups, length, head))
 
     def forward(self, x: Tensor, position: int) -> Tensor:
-        """x: (sequences, tokens, hidden), the tokens from `position` on."""
+        """x: (sequences, tokens, hidden), the tokens starting at `position`."""
         x = x + self.attend(self.norm(x), position)
         y = self.norm_inner(x)
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
     def attend(self, x: Tensor, position: int) -> Tensor:
-        """Attention to all tokens up to each one's own."""
+        """Causal attention, up to each token's own position."""
         sequences, tokens, hidden = x.shape
         end, shape = position + tokens, self.shape
         query, key, value = (
@@ -102,7 +102,7 @@ WINDOWS = 5
 
 
 def per_second(calls: dict[str, Callable[[], object]], tokens: int, device: torch.device) -> dict[str, float]:
-    """Tokens a second of each, the median of windows taken in turns: who runs first finds a cooler GPU."""
+    """Tokens per second of each, the median of alternating windows, because the first to run finds a cooler GPU."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     repeats = 20 if device.type == "cuda" else 1
     for _ in range(WINDOWS if device.type == "cuda" else 1):
@@ -123,7 +123,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def captured(call: Callable[[], Tensor]) -> Callable[[], None]:
-    """The call as a CUDA graph; it was warmed up before, so that its kernels are loaded."""
+    """The call as a CUDA graph; it has run before, so its kernels are loaded."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -137,7 +137,7 @@ def captured(call: Callable[[], Tensor]) -> Callable[[], None]:
 
 
 def compare(plain: Block, ours: Block, x: Tensor, position: int) -> float:
-    """The largest difference, in parts of the largest element. Raises AssertionError above what bf16 rounds."""
+    """The largest difference, relative to the largest element. Raises AssertionError above the rounding of bf16."""
     expected, found = plain(x, position).float(), ours(x, position).float()
     difference = ((expected - found).abs().max() / expected.abs().max()).item()
     assert difference < 2.0**-6, f"the two models differ by {difference:.4f} of the largest element"
@@ -146,7 +146,7 @@ def compare(plain: Block, ours: Block, x: Tensor, position: int) -> float:
 
 @torch.no_grad()
 def run(shape: Shape, sequences: int, prompt: int, device: torch.device) -> dict[str, dict[str, float]]:
-    """Both models through prefill and decode: their tokens a second, and how far they differ."""
+    """Both models through prefill and decode: tokens per second, and how far they differ."""
     torch.manual_seed(0)
     plain = Block(shape, sequences, prompt + 1).to(device, torch.bfloat16).eval()
     ours = warploom.torch.convert(copy.deepcopy(plain))

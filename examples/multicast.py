@@ -1,11 +1,11 @@
-"""A TMA multicast load: two CTAs fetch half a tile each, and both get the whole of it.
+"""A TMA multicast load: two CTAs fetch half a tile each, and both get the whole tile.
 
 Idea       Both CTAs of a cluster need the same 64 x 32 tile. Each loads one half from global memory, and the copy
            writes it into the shared memory of both, at the same offset: half the traffic.
 Roles      two CTAs of 128 threads; thread 0 of each starts one copy of 32 rows
-Barriers   full       1 arrival + bytes of the whole tile; each half reports its bytes to the barrier of each CTA
-           cluster    after the initialisation: a copy may report to the neighbour's barrier
-           cluster    before exit: a CTA must not end while copies are written into it
+Barriers   full       1 arrival + bytes of the whole tile; each half signals its bytes to the barrier of each CTA
+           cluster    after the initialisation: a copy may signal the peer CTA's barrier
+           cluster    before exit: a CTA must not exit while copies write into it
 
     python examples/multicast.py
 """

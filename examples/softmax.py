@@ -72,7 +72,8 @@ def softmax(X, Y):
 
 
 def example() -> Iterator[tuple]:
-    """Rows that the warps do not divide; large values, where a softmax without the maximum would overflow."""
+    """A number of rows that the warps do not divide; large values, with which a softmax without the maximum would
+    overflow."""
     rng = np.random.default_rng(0)
     for rows, columns, spread in ((6, 100, 1.0), (3, 32, 200.0)):
         x = (spread * rng.standard_normal((rows, columns))).astype(np.float32)

@@ -1,14 +1,14 @@
 """Layers of a Llama split over the GPUs of one host: PyTorch with NCCL, and products that communicate themselves.
 
 Idea       In a tensor-parallel layer each GPU has some heads and some columns of the feed-forward part, and the results
-           of the two products that end them are summed over the GPUs. The plan is torch's; only the styles are ours,
-           whose products send their sums themselves:
+           of the last product of each part are summed over the GPUs. The plan is torch's; only the styles are ours,
+           whose products send their partial sums themselves:
 
                plan = {"layers.*.mlp.down_proj": RowwiseParallel(), ...}        torch's, or warploom.torch.distributed's
 
-Model      `transformers`' Llama where it is installed, else layers of the same parts and names; random weights
-Runs       prefill (one long sequence) and decode (one token of each of many sequences, nothing cached, so that the
-           layers' products are what is timed), as CUDA graphs unless --eager; results of both models must agree
+Model      `transformers`' Llama if installed, else layers with the same parts and names; random weights
+Runs       prefill (one long sequence) and decode (one token of each of many sequences, without a cache, so that mainly
+           the layers' products are timed), as CUDA graphs unless --eager; results of both models must agree
 
     python examples/tensor_parallel_llama.py                                   one GPU; without one, a small shape
     torchrun --nproc-per-node 2 examples/tensor_parallel_llama.py --out llama-2.json
@@ -39,14 +39,14 @@ SMALL = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 8,
 COLUMNS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
 ROWS = ("self_attn.o_proj", "mlp.down_proj")
 WORSE = 1.05
-"""How much farther from a model in f32 ours may be than the plain one."""
+"""How much farther than the plain model ours may be from a model in f32."""
 COMPARED = 512
-"""Tokens of a sequence that are compared: in f32, attention has no fused form and needs memory for all its scores."""
+"""Tokens of a sequence that are compared: in f32, attention is not fused and needs memory for all scores."""
 WINDOWS, REPEATS = 7, 5
 
 
 class Attention(nn.Module):
-    """Causal attention without positions, of as many heads as the projections have."""
+    """Causal attention without positional encoding; the projections determine the number of heads."""
 
     def __init__(self, shape: dict[str, int]) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """The gated part."""
+    """The gated feed-forward part."""
 
     def __init__(self, shape: dict[str, int]) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and the gated part, each behind a norm."""
+    """Attention and the feed-forward part, each after a norm."""
 
     def __init__(self, shape: dict[str, int]) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class Layers(nn.Module):
 
 
 def build(shape: dict[str, int], count: int, own: bool) -> tuple[nn.Module, Callable[[nn.Module, Tensor], Tensor], str]:
-    """The model, how it is called with embedded tokens, and whose it is."""
+    """The model, a function that calls it with embedded tokens, and its origin."""
     torch.manual_seed(0)
     if not own:
         try:
@@ -117,7 +117,7 @@ def build(shape: dict[str, int], count: int, own: bool) -> tuple[nn.Module, Call
 
 
 def split(model: nn.Module, columns: type, rows: type) -> nn.Module:
-    """The layers of a model over all ranks, by the styles of torch or of this library."""
+    """Split the layers of a model over all ranks, with the styles of torch or of this library."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import parallelize_module
 
@@ -141,7 +141,7 @@ def models(model: nn.Module, ranks: int) -> dict[str, nn.Module]:
 
 
 def captured(call: Callable[[], Tensor], eager: bool) -> Callable[[], object]:
-    """A call as a CUDA graph; as it is where that is not wanted, and on a CPU."""
+    """A call as a CUDA graph; unchanged with --eager and on a CPU."""
     if eager or not torch.cuda.is_available():
         return call
     side = torch.cuda.Stream()
@@ -157,7 +157,7 @@ def captured(call: Callable[[], Tensor], eager: bool) -> Callable[[], object]:
 
 
 def seconds(calls: dict[str, Callable[[], object]], ranks: int) -> dict[str, float]:
-    """Of one call of each: medians of windows taken in turns, of the slowest rank."""
+    """Seconds per call of each: medians of alternating windows, of the slowest rank."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     on_gpu = torch.cuda.is_available()
     repeats = REPEATS if on_gpu else 1
@@ -178,7 +178,7 @@ def seconds(calls: dict[str, Callable[[], object]], ranks: int) -> dict[str, flo
 
 
 def wait() -> None:
-    """For the GPU, where there is one."""
+    """Wait for the GPU, if there is one."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -189,7 +189,7 @@ def inputs(shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 
 def in_float(model: nn.Module, call: Any, phases: list[tuple[str, tuple[int, ...]]]) -> list[Tensor]:
-    """What the model computes in f32 of the first tokens of each phase, which depend on no later ones."""
+    """The f32 model's results for the first tokens of each phase, which do not depend on later tokens."""
     like, exact = next(iter(model.parameters())), copy.deepcopy(model).float()
     with torch.no_grad():
         return [call(exact, inputs(size, like)[:, :COMPARED].float()) for _, size in phases]
@@ -199,7 +199,8 @@ def phase(
     name: str, shape: tuple[int, ...], both: dict[str, nn.Module], call: Any, right: Tensor, ranks: int,
     eager: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """One phase: ours is no farther from `right` than the plain model, then tokens a second of each."""
+    """One phase: check that ours is no farther from `right` than the plain model, then measure tokens per second of
+    each."""
     x = inputs(shape, next(iter(both["warploom"].parameters())))
     away = {}
     with torch.no_grad():

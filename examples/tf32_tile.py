@@ -1,7 +1,7 @@
 """One tf32 wgmma tile: C (64 x 48, f32) = A (64 x 64, f32) @ B^T (48 x 64, f32), A from registers.
 
-Idea       tf32 is f32 with the low 13 bits cut off by the tensor core. The A operand may come from registers: each
-           thread loads its own fragment (four values per wgmma) from global memory and only B goes through shared
+Idea       tf32 is f32 of which the tensor core ignores the low 13 bits. The A operand may come from registers: each
+           thread loads its own fragment (four values per wgmma) from global memory, and only B goes through shared
            memory. k = 64 floats are two panels of the 128B swizzle, so B is two TMA boxes.
 Roles      one warpgroup; thread 0 starts the copies
 Barriers   full       1 arrival + bytes of B
@@ -69,7 +69,7 @@ def tf32_tile(A, B, C):
 
 
 def cut(x: np.ndarray) -> np.ndarray:
-    """f32 values as the tensor core reads them: the low 13 bits off."""
+    """f32 values as the tensor core reads them, without the low 13 bits."""
     return (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
 

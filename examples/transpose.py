@@ -1,8 +1,8 @@
 """Transpose through shared memory, with and without bank conflicts.
 
-Idea       Read rows, write rows: a 32 x 32 tile turns in shared memory, so that both global accesses are contiguous.
-           A column of a 32-float row lies in one bank: 32 lanes reading it take 32 turns. One float of padding per row
-           shifts each row by a bank and the column by all of them.
+Idea       Read rows, write rows: a 32 x 32 tile is transposed in shared memory, so that both global accesses coalesce.
+           A column of 32-float rows lies in one bank: 32 lanes that read it take 32 passes. One float of padding per
+           row shifts each row by one bank, which spreads the column over all banks.
 Roles      256 threads, 32 x 8; each moves 4 elements of the tile
 Sizes      any M, N: the edges are guarded
 
@@ -21,7 +21,7 @@ TILE, ROWS_PER_PASS = 32, 8
 
 
 def build(padding: int = 1) -> Kernel:
-    """The transposition of an M x N matrix of f32; `padding` floats behind each row of the tile."""
+    """Transpose an M x N matrix of f32; `padding` floats after each row of the tile."""
 
     @kernel(
         in_specs=(Tile("M", "N", f32),),

@@ -1,7 +1,7 @@
 """c = a + b, one element per thread.
 
-Idea       The smallest whole kernel: where am I, am I inside, load, add, store. One text for every length: N is a
-           run-time parameter, read off the arrays at the call.
+Idea       The smallest complete kernel: compute the index, check the bound, load, add, store. One kernel for every
+           length: N is a run-time parameter, read from the arrays at the call.
 Grid       one CTA of 256 threads for each 256 elements; the last one is guarded
 
     python examples/vector_add.py        runs it in the emulator
@@ -35,7 +35,7 @@ def vector_add(A, B, C):
 
 
 def example() -> Iterator[tuple]:
-    """A length that the CTAs do not divide, and one element."""
+    """A length that is no multiple of the CTA size, and one element."""
     rng = np.random.default_rng(0)
     for n in (1000, 1):
         a, b = rng.standard_normal((2, n), dtype=np.float32)

@@ -1,12 +1,12 @@
-"""Run what this package has for sm_100 on such a GPU, compare it with what the emulator predicts, write a report.
+"""Run this package's sm_100 kernels on such a GPU, compare with the emulator's predictions, and write a report.
 
     python examples/blackwell/check.py [--out blackwell-report.json] [--only WORD] [--emulate]
 
-Every case runs in a process of its own, with a time limit: a kernel that hangs or faults costs one row of the report.
-The prediction is made before, by the emulator with the published models of the matrix unit (numerics="hardware"), and
-compared bit for bit. Nothing of this was run on hardware by the authors: the report is what would change that.
+Every case runs in its own process with a time limit: a kernel that hangs or faults costs one row of the report. The
+emulator predicts the result first, with the published models of the matrix unit (numerics="hardware"); the comparison
+is bit for bit. The authors have not run any of this on hardware: your report would change that.
 
---emulate takes the emulator, under another schedule, in place of the GPU: a trial of this program.
+--emulate uses the emulator, under another schedule, instead of the GPU: a dry run of this program.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Case:
 
     Attributes:
         numbers: scalars by name.
-        close: how far an element may be off, where the kernel uses instructions whose last bits are not promised.
+        close: tolerance of an element, if the kernel uses instructions whose last bits are unspecified.
     """
 
     name: str
@@ -61,13 +61,13 @@ def _normal(*shapes: tuple[int, int], dtype: Any = ml_dtypes.bfloat16) -> tuple[
 
 
 def _scaled() -> tuple[np.ndarray, ...]:
-    """Operands of mxfp8 and atoms of factors 2^-3 to 2^3."""
+    """Operands of mxfp8 and atoms of scale factors 2^-3 to 2^3."""
     codes = np.random.default_rng(1).integers(124, 131, (2, 3, 512)).astype(np.uint8)
     return *_normal((130, 384), (136, 384), dtype=ml_dtypes.float8_e4m3fn), codes, codes[::-1].copy()
 
 
 def _scaled_4() -> tuple[np.ndarray, ...]:
-    """Operands of nvfp4, two elements to a byte, and atoms of factors from 1/2 to 4."""
+    """Operands of nvfp4, two elements per byte, and atoms of scale factors from 1/2 to 4."""
     rng = np.random.default_rng(2)
     a, b = (rng.integers(0, 256, (rows, 384), np.uint8) for rows in (130, 136))
     return a, b, *(rng.integers(0x30, 0x48, (2, 12, 512), np.uint8) for _ in range(2))
@@ -97,7 +97,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 def predicted(case: Case) -> np.ndarray:
-    """What the emulator says."""
+    """The emulator's result."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nobody recorded this hardware: that is what this is for
         return emulated(case, sms=16)
@@ -113,7 +113,7 @@ def emulated(case: Case, sms: int, **how: Any) -> np.ndarray:
 
 
 def outputs(case: Case, make: Callable[..., Any]) -> dict[str, Any]:
-    """What a call fills: the output, and the logarithms of the sums of attention."""
+    """The buffers that a call fills: the output, and attention's logarithms of sums."""
     made = make(case.shape, case.dtype)
     if not case.name.startswith("attention"):
         return {"out": made}
@@ -156,7 +156,7 @@ def compared(case: Case, got: np.ndarray) -> dict[str, Any]:
 
 
 def checked(case: Case, emulate: bool) -> dict[str, Any]:
-    """One row of the report; the launch is in a process of its own."""
+    """One row of the report; the launch runs in its own process."""
     text = case.kernel().ptx()
     head = {"case": case.name, "ptx_sha256": ptx_sha256(text)}
     with tempfile.TemporaryDirectory() as folder:
@@ -173,7 +173,7 @@ def checked(case: Case, emulate: bool) -> dict[str, Any]:
 
 
 def machine(emulate: bool) -> dict[str, Any]:
-    """Where this ran."""
+    """The machine and its software."""
     found = {"warploom": warploom.__version__, "python": platform.python_version()}
     if emulate:
         return found | {"gpu": "the emulator, in place of a GPU"}

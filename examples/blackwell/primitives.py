@@ -1,9 +1,9 @@
-"""Blackwell's primitives in isolation: numbered tiny kernels, each with what it must give.
+"""Blackwell's primitives in isolation: numbered tiny kernels, each with its expected result.
 
     python examples/blackwell/primitives.py          runs them in the emulator, with the sanitizer
     python examples/blackwell/check.py               runs them on a GPU of sm_100, and writes a report to send back
 
-None was run on hardware by the authors. Whoever has a B200 can turn that into a fact.
+The authors have not run them on hardware. If you have a B200, please do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ONE = 0x3F803F80
 
 @dataclass(frozen=True)
 class Primitive:
-    """A kernel without inputs, and its output: (128, n), row t by thread t."""
+    """A kernel without inputs, and its output: (128, n), row t from thread t."""
 
     name: str
     kernel: Any
@@ -58,7 +58,7 @@ def _first() -> Any:
 
 
 def _barrier() -> Any:
-    """An mbarrier of one arrival, initialised; the allocation behind it brings the CTA together."""
+    """An mbarrier with one arrival, initialised; the allocation that follows synchronises the CTA."""
     done = smem.mbarrier(1, name="done")
     with ptx.if_(_first()):
         ptx.mbarrier.init(done[0], 1)
@@ -67,7 +67,7 @@ def _barrier() -> Any:
 
 
 def _ones(rows: int = THREADS) -> Any:
-    """A tile of ones, rows x 64 bf16, written by threads and handed to the matrix unit."""
+    """A tile of ones, rows x 64 bf16, written by threads and passed to the matrix unit."""
     tile = smem.umma_tile(bf16, (rows, 64), name="ones")
     word = reg.scalar(b32, init=ONE)
     with ptx.if_(ptx.special.tid.x() < rows):
@@ -80,7 +80,7 @@ def _ones(rows: int = THREADS) -> Any:
 
 
 def _tile(name: str, rows: int, element: Callable[[Any, int], Any]) -> Any:
-    """A tile rows x 64 bf16 of element(row, k), f32; each thread writes its row where the 128-byte swizzle puts it."""
+    """A tile rows x 64 bf16 of element(row, k), f32; each thread writes its row in the 128-byte swizzle."""
     tile = smem.umma_tile(bf16, (rows, 64), name=name)
     row = ptx.special.tid.x()
     with ptx.if_(row < rows):
@@ -127,7 +127,7 @@ def p01_store_and_load(put):
 
 
 def _multiply(put, products, columns=COLUMNS, commits=1):
-    """`products` slices of 16 ones, one behind the other, on one accumulator."""
+    """`products` slices of 16 ones, one after the other, into one accumulator."""
     done = _barrier()
     a, b = _ones(), _ones(columns)
     memory = tmem.alloc(COLUMNS)
@@ -156,12 +156,12 @@ def p03_four_products(put):
 
 
 def p04_sixteen_products(put):
-    """Sixteen products on one accumulator, in the order of issue: 256."""
+    """Sixteen products into one accumulator, in the order of issue: 256."""
     _multiply(put, 16)
 
 
 def p05_copy_to_all_quarters(put):
-    """tcgen05.cp 32x128b.warpx4: 32 rows of 16 bytes stand in each of the four quarters."""
+    """tcgen05.cp 32x128b.warpx4: each of the four quarters gets 32 rows of 16 bytes."""
     done = _barrier()
     atom = smem.umma_tile(u8, (32, 16), swizzle="NONE", name="atom")
     with ptx.if_(ptx.special.tid.x() < 32):
@@ -184,7 +184,7 @@ def p05_copy_to_all_quarters(put):
 
 
 def p06_pair(put):
-    """A pair of CTAs: 256 x 32 x 16 ones, half of A and of B in each: 16 in both."""
+    """A pair of CTAs: 256 x 32 x 16 ones, half of A and of B in each CTA: 16 in both."""
     done = _barrier()
     a, b = _ones(), _ones(16)
     memory = tmem.alloc(COLUMNS, group=2)
@@ -203,7 +203,7 @@ def p06_pair(put):
 
 
 def p07_two_allocations(put):
-    """32 columns, then 64: the second begins where the first ends, whoever else is on the multiprocessor."""
+    """Allocate 32 columns, then 64: the second allocation begins where the first ends, whoever else is on the SM."""
     first = tmem.alloc(32, relinquish=False)
     second = tmem.reserve(32, name="second")
     with ptx.if_(ptx.special.tid.x() >> 5 == 0):
@@ -223,7 +223,7 @@ def p07_two_allocations(put):
 
 
 def p08_replace(put):
-    """Two products, the second of which does not accumulate: 16."""
+    """Two products; the second does not accumulate: 16."""
     done = _barrier()
     a, b = _ones(), _ones(COLUMNS)
     memory = tmem.alloc(COLUMNS)
@@ -240,7 +240,7 @@ def p08_replace(put):
 
 
 def p09_two_commits(put):
-    """Four products in two commits: a commit counts what came before it, 32 and then 64."""
+    """Four products in two commits: a commit covers the products before it, 32 and then 64."""
     done = _barrier()
     a, b = _ones(), _ones(COLUMNS)
     memory = tmem.alloc(COLUMNS)
@@ -261,7 +261,7 @@ def p09_two_commits(put):
 
 
 def _identify(put, element_a, element_b, depth):
-    """A product of tiles that say where they are; the first 8 columns of each row."""
+    """A product of tiles that encode their coordinates; the first 8 columns of each row."""
     done = _barrier()
     a, b = _tile("a", THREADS, element_a), _tile("b", COLUMNS, element_b)
     memory = tmem.alloc(COLUMNS)
@@ -317,7 +317,7 @@ SHAPES = (("16x64b", 4), ("16x128b", 4), ("16x256b", 8))
 
 
 def _cells_of_shapes() -> np.ndarray:
-    """By PTX ISA 9.7.16.2.3: of thread t of a warp, the first 16 lanes of its quarter."""
+    """By PTX ISA 9.7.16.2.3: the cells of thread t of a warp, in the first 16 lanes of its quarter."""
     thread = np.arange(THREADS)
     quarter, t = thread // 32 * 32, thread % 32
     columns = []
@@ -331,7 +331,7 @@ def _cells_of_shapes() -> np.ndarray:
 
 
 def p13_a_in_tensor_memory(put):
-    """A row of A in each lane, two bf16 to a cell: (row, 1, 0 ...) times (1, column, 0 ...) again."""
+    """A row of A in each lane, two bf16 per cell: (row, 1, 0 ...) times (1, column, 0 ...) again."""
     done = _barrier()
     b = _tile("b", COLUMNS, lambda row, k: row.to(f32) if k == 1 else _number(float(k == 0)))
     memory = tmem.alloc(64)

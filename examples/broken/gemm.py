@@ -1,10 +1,10 @@
-"""A Hopper GEMM whose author has miscounted the bytes of its copies: what is said of it, before any GPU hangs.
+"""A Hopper GEMM whose author miscounted the bytes of its copies, to show what the emulator reports.
 
-Idea       C (64 x 32, f32) = A (64 x 128, bf16) @ B (128 x 32, bf16) by one warpgroup: TMA brings 64 of k at a time,
+Idea       C (64 x 32, f32) = A (64 x 128, bf16) @ B (128 x 32, bf16) by one warpgroup: TMA loads 64 of k at a time,
            wgmma multiplies them.
 Barriers   full       1 arrival + bytes of both tiles; used once for each 64 of k
-Broken     B's tile is half as large as A's, and twice the bytes of A's are announced. The barrier waits for 4096 bytes
-           that nobody brings. `sA.bytes + sB.bytes` mends it.
+Broken     B's tile is half as large as A's, but the barrier expects twice the bytes of A's. The 4096 bytes that it
+           waits for never arrive. `sA.bytes + sB.bytes` fixes it.
 
     warploom check examples/broken/gemm.py
 """

@@ -1,4 +1,4 @@
-"""Whole kernels for Hopper that the book reads and `benchmarks.beside` times; no call of the library reaches them.
+"""Complete Hopper kernels that the book explains and `benchmarks.beside` times; the library does not call them.
 
-Run what imports them in the root of the checkout.
+Run programs that import them from the root of the checkout.
 """

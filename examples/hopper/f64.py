@@ -1,22 +1,22 @@
 """C = A Bᵀ in f64 on tensor cores: mma.sync.m16n8k16, fed by cp.async and 16-byte loads.
 
-Idea       Tensor cores multiply f64 too, and round as IEEE 754 says. From sm_90 on an instruction is as wide as that of
-           bf16 and takes many times as long, so feeding it is no art: two warps on each quarter of the multiprocessor
-           hide all latencies, and no fragment needs a second set of registers. What is left to care about is the width
-           of loads. ldmatrix knows no f64, and lane p of four wants column 4 j + p of each of A's 16 (j = 0 to 3): four
-           loads of 8 bytes, 32 bytes apart. But a sum does not mind in which order k is counted, if A and B agree:
+Idea       Tensor cores also multiply f64, with IEEE 754 rounding. From sm_90 on, an instruction is as large as bf16's
+           and takes many times as long, so feeding it is easy: two warps per quarter of the SM hide all latencies, and
+           no fragment needs a second set of registers. Only the width of loads matters. There is no ldmatrix for f64,
+           and lane p of four needs columns 4 j + p of A's 16 (j = 0 to 3): four loads of 8 bytes, 32 bytes apart. But
+           the order of k in a sum is free, as long as A and B agree:
 
                the instruction's column  4 j + p     is column  4 p + j  of the tile
 
-           so lane p loads columns 4 p to 4 p + 3, 32 bytes in a row, by two loads of 16 bytes. Of eight lanes that are
-           served together four are in one row and four in the next, and the swizzle puts them into different banks.
+           so lane p loads columns 4 p to 4 p + 3, 32 contiguous bytes, with two loads of 16 bytes. Of eight lanes
+           served together, four are in one row and four in the next; the swizzle puts them into different banks.
 Roles      eight warps, 4 x 2, each 32 x 64 of the CTA's 128 x 128
-Barriers   bar 0, once for each k-tile: its copies have arrived, and the stage before it is free
-Buffers    4 stages of A 128 x 16 and B 128 x 16 f64, 128 KiB; 64 accumulators a thread
+Barriers   bar 0, once per k-tile: its copies have arrived, and the previous stage is free
+Buffers    4 stages of A 128 x 16 and B 128 x 16 f64, 128 KiB; 64 accumulators per thread
 Timeline   global -> shared     [t+1 to t+3 in flight                                             ]
-           shared -> register   [A, B 0][B 1]    [B 2]    ...  [B 7]     of the other warp meanwhile
+           shared -> register   [A, B 0][B 1]    [B 2]    ...  [B 7]     overlapped with the other warp
            tensor core                  [2 blocks][2 blocks] ...  [2 blocks]
-Limits     any M; N and K multiples of 2, as 16 bytes hold two f64
+Limits     any M; N and K multiples of 2, because 16 bytes hold two f64
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from warploom.lang.values import Register
 BLOCK_M, BLOCK_N, BLOCK_K = 16, 8, 16
 """The instruction."""
 TILE_K = BLOCK_K
-"""Elements along k of a stage: 128 bytes, the span of the widest swizzle, and one instruction."""
+"""Elements of a stage along k: 128 bytes, the span of the widest swizzle, and one instruction."""
 HALF_ROWS = 8
 LANES_OF_A_ROW = 4
 PER_LANE = BLOCK_K // LANES_OF_A_ROW
 """Elements of a row that a lane holds: 32 bytes."""
 PIECE = 2
-"""Elements of 16 bytes."""
+"""Elements in 16 bytes."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements, how many warps are over its rows and columns, stages of the ring."""
+    """Tile in elements, warps along its rows and columns, stages of the ring."""
 
     tile_m: int = 128
     tile_n: int = 128
@@ -61,7 +61,7 @@ class Config:
 
     @property
     def threads(self) -> int:
-        """32 for each warp."""
+        """Threads per CTA."""
         return self.warps[0] * self.warps[1] * 32
 
     @property
@@ -70,7 +70,7 @@ class Config:
         return self.tile_m // self.warps[0], self.tile_n // self.warps[1]
 
     def check(self) -> None:
-        """Raise ArgumentError where no kernel can be built from this."""
+        """Raise ArgumentError if no kernel can be built from this."""
         check_fields(self, {"tile_m": BLOCK_M, "tile_n": BLOCK_N, "stages": 2}, (), {})
         rows, columns = self.part
         whole = (rows * self.warps[0], columns * self.warps[1]) == (self.tile_m, self.tile_n)
@@ -86,7 +86,7 @@ class Config:
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C (M, N) = A (M, K) @ Bᵀ with B (N, K), all f64 and row-major.
 
-    Raises ArgumentError where the configuration does not fit.
+    Raises ArgumentError if the configuration does not fit.
     """
     config.check()
     tile_m, tile_n, stages = config.tile_m, config.tile_n, config.stages
@@ -125,7 +125,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def place_of_warp(config: Config) -> tuple[Register, Register]:
-    """Where this warp's part of the tile begins, the same value in all of its lanes."""
+    """The start of this warp's part of the tile, uniform across the warp."""
     rows, columns = config.part
     warp = reg.scalar(u32)
     ptx.inst.shfl.sync.idx.b32(warp, ptx.special.tid.x() >> 5, 0, 31, -1)
@@ -136,11 +136,11 @@ class WarpF64:
     """rows x columns of C in one warp's registers.
 
     Args:
-        row, column: where its part begins in the tiles of A and of B.
-        rows, columns: its extent, multiples of 16 and 8.
+        row, column: first row in the tiles of A and of B.
+        rows, columns: extent, multiples of 16 and 8.
 
     Attributes:
-        acc: acc[i][j] are the 4 accumulators of block (i, j), 16 x 8, zero at first: columns 2 p and 2 p + 1 of row
+        acc: acc[i][j] are the 4 accumulators of block (i, j), 16 x 8, initially zero: columns 2 p and 2 p + 1 of row
             l / 4 for lane l, p = l % 4, then the same of the row 8 further (PTX ISA 9.7.14.5.10, `isa.fragments`).
     """
 
@@ -150,13 +150,13 @@ class WarpF64:
 
     @staticmethod
     def _place(row: Register) -> Register:
-        """This lane's 32 bytes in the first row that it reads, from the start of a tile."""
+        """Byte offset in a tile of this lane's 32 bytes in the first row that it reads."""
         lane, pitch = ptx.special.tid.x() & 31, TILE_K * f64.bytes
         inside = (lane & (LANES_OF_A_ROW - 1)) * (PER_LANE * f64.bytes)
         return swizzled((row + (lane >> 2)) * pitch + inside, Swizzle.B128)
 
     def multiply(self, a: TileSlice, b: TileSlice, release: Callable[[], None] | None = None) -> None:
-        """acc += A @ Bᵀ of one stage: all rows of A at once, then block by block of B's.
+        """acc += A @ Bᵀ for one stage: all rows of A at once, then block by block of B.
 
         release: called when the stage has been read, before the last products.
         """
@@ -173,7 +173,7 @@ class WarpF64:
                 )  # fmt: skip
 
     def clear(self) -> None:
-        """acc = 0."""
+        """Set acc to 0."""
         for line in self.acc:
             for block in line:
                 for one in block:
@@ -186,14 +186,14 @@ class WarpF64:
 
     @staticmethod
     def _row(tile: TileSlice, place: Register, below: int) -> list[Register]:
-        """The lane's four elements of a row; the second 16 bytes go into the swizzled place by XOR."""
+        """The lane's four elements of a row; XOR gives the swizzled address of the second 16 bytes."""
         step, pitch = CHUNK_BYTES, TILE_K * f64.bytes
         pieces = (tile + place, tile + (place ^ step))
         return [one for piece in pieces for one in ptx.load(f64, piece + below * pitch, vector=PIECE)]
 
 
 def store(acc: list[list[RegisterArray]], C: ArrayHandle, row: Register, column: Register) -> None:
-    """Store the warp's blocks at (row, column), two neighbours at a time, if they are inside of the array."""
+    """Store the warp's blocks at (row, column), two adjacent elements at a time, inside the array only."""
     lane = ptx.special.tid.x() & 31
     first_row, first_column = row + (lane >> 2), column + ((lane & 3) << 1)
     rows, columns = C.shape

@@ -1,18 +1,18 @@
-"""C = A Bᵀ in f64 by roles: one thread brings tiles by TMA, eight multiply, and no barrier holds them together.
+"""C = A Bᵀ in f64, warp-specialised: one thread loads tiles by TMA, eight warps multiply, without CTA barriers.
 
-Idea       `f64` meets at a barrier after every 16 of k. All its warps load fragments at the same time then, and the
-           tensor core waits for them: a tenth of the time by the package's clock, and time without products is time
-           at a higher voltage. Here a warp waits for bytes, not for other warps, and says for itself that it has read
-           a stage. So one warp of a quarter loads while the other one multiplies, and up to a ring's length may be
-           between them. What a warp does with a stage is `f64.WarpF64`, unchanged.
+Idea       `f64` has a barrier after every 16 of k. All its warps then load fragments at the same time, and the tensor
+           core waits for them: a tenth of the time by the timing model, and idle tensor cores mean a higher voltage.
+           Here a warp waits for bytes, not for other warps, and itself signals that it has read a stage. So one warp
+           of a quarter loads while the other multiplies, and they may be up to a ring's length apart. What a warp does
+           with a stage is `f64.WarpF64`, unchanged.
 Roles      consumers  warps 0 to 7, 4 x 2, each 32 x 64 of the CTA's 128 x 128
            producer   warpgroup 2, one thread      TMA loads of the k-tiles of all tiles, in order
 Barriers   full[s]    1 arrival + bytes            producer -> consumers
-           empty[s]   8 arrivals, one of each warp consumers -> producer, behind a proxy fence: threads have read
+           empty[s]   8 arrivals, one of each warp consumers -> producer, after a proxy fence: threads have read
                                                    what TMA writes next
-Ring       6 stages of A 128 x 16 and B 128 x 16 f64, 192 KiB; it does not stop between two tiles
+Ring       6 stages of A 128 x 16 and B 128 x 16 f64, 192 KiB; it runs on between two tiles
 Measured   benchmarks/results/nvidia-h200/beside.json: `f64 roles`
-Limits     any M; N and K multiples of 2, as 16 bytes hold two f64
+Limits     any M; N and K multiples of 2, because 16 bytes hold two f64
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from warploom.lang import Kernel, Tile, kernel, ptx, smem
 from warploom.lang.tile import ArrayHandle
 
 BAND = 8
-"""Tile rows of a band of the order."""
+"""Rows of tiles in a band of the raster."""
 GROUPS = 2
-"""Warpgroups that multiply."""
+"""Consumer warpgroups."""
 PRODUCER_REGISTERS, CONSUMER_REGISTERS, LAUNCH_REGISTERS = 24, 240, 168
 ROLES = Config(stages=6)
 
 
 @lru_cache(maxsize=64)
 def build(config: Config = ROLES) -> Kernel:
-    """C (M, N) = A (M, K) @ Bᵀ with B (N, K), all f64; C row-major, A and B with any distance between rows.
+    """C (M, N) = A (M, K) @ Bᵀ with B (N, K), all f64; C row-major, any distance between rows of A and B.
 
-    `config.warps` are those that multiply. Raises ArgumentError where the configuration does not fit.
+    `config.warps` are the consumers. Raises ArgumentError if the configuration does not fit.
     """
     config.check()
     tile_m, tile_n, stages, warps = config.tile_m, config.tile_n, config.stages, config.threads // WARP
@@ -83,7 +83,7 @@ def build(config: Config = ROLES) -> Kernel:
 
 
 def produce(ring: TmaPipeline, work: Persistent, A: ArrayHandle, B: ArrayHandle) -> None:
-    """The producer: the k-tiles of this CTA's tiles; the ring does not stop between two of them."""
+    """The producer: loads the k-tiles of this CTA's tiles; the ring runs on between two of them."""
     state, count = ring.producer_state(), k_tiles(A, TILE_K)
     for tile in work.tiles():
         for k_tile in ptx.range(count):
@@ -93,7 +93,7 @@ def produce(ring: TmaPipeline, work: Persistent, A: ArrayHandle, B: ArrayHandle)
 
 
 def consume(ring: TmaPipeline, work: Persistent, A: ArrayHandle, C: ArrayHandle, config: Config) -> None:
-    """A warp that multiplies: its part of every tile."""
+    """A consumer warp: its part of every tile."""
     state, count = ring.consumer_state(), k_tiles(A, TILE_K)
     first_lane = (ptx.special.tid.x() & (WARP - 1)) == 0
     down, across = place_of_warp(config)

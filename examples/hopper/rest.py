@@ -1,11 +1,11 @@
-"""Tiles in whole waves, and three ways to deal out what does not fill one.
+"""Tiles in whole waves, and three ways to divide the partial wave.
 
-    data_parallel   one CTA a tile: a wave for the rest too, in which many have nothing to do
-    split_k         the CTAs are divided among the tiles of the rest, and those of a tile divide its K
-    stream_k        the k-tiles of the rest and of one whole wave form a row, cut into equal pieces, one for each CTA
+    data_parallel   one CTA per tile: a further wave in which many CTAs are idle
+    split_k         the CTAs are divided among the remaining tiles, and those of a tile divide its K
+    stream_k        the k-tiles of the partial wave and of one whole wave form a sequence, cut into equal parts per CTA
 
-What CTAs share comes first. Then every CTA has the same number of whole tiles, and who adds sums up is not the last to
-be done. The row of what is shared, with 5 tiles for 4 CTAs and with 1:
+Shared work comes first. Then every CTA has the same number of whole tiles, so the CTA that adds up sums does not finish
+last. The sequence of shared tiles, with 5 tiles for 4 CTAs and with 1:
 
     stream_k   tiles [--- 0 ---][--- 1 ---][--- 2 ---][--- 3 ---][--- 4 ---]      split_k   tiles [--- 0 ---]
                CTAs  [---- 0 -----][---- 1 -----][---- 2 -----][---- 3 -----]               CTAs  [0][1][2][3]
@@ -34,9 +34,9 @@ class Share(Segment):
     """Consecutive k-tiles of one tile.
 
     Attributes:
-        tile: its number among those that are shared; means nothing where `whole` holds.
+        tile: index among the shared tiles; meaningless if `whole` is true.
         first: the first k-tile.
-        place: where the tile begins in C.
+        place: the tile's first element in C.
     """
 
     first: Register
@@ -44,17 +44,17 @@ class Share(Segment):
 
 
 class Rest:
-    """What one CTA multiplies; see the module's docstring.
+    """The work of one CTA; see the module's docstring.
 
     Args:
         array: C.
         tile: (m, n) of a CTA.
-        num_k_tiles: of a tile, at least 1.
-        order: of the tiles.
+        num_k_tiles: k-tiles of a tile, at least 1.
+        order: the order of the tiles.
         way: one of `WAYS`.
 
     Attributes:
-        cta, tiles: number of this CTA, and of tiles that are shared: what `StreamKFixup` asks for.
+        cta, tiles: index of this CTA, and number of shared tiles, for `StreamKFixup`.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Rest:
     # -- the row of what is shared ---------------------------------------------------------------------------------
 
     def _shared(self, count: Register) -> Register:
-        """How many tiles are shared."""
+        """The number of shared tiles."""
         if self.way == "data_parallel":
             return reg.scalar(u32, init=0)
         rest = count % self.grid
@@ -82,7 +82,7 @@ class Rest:
         return ptx.select(rest == 0, 0, ptx.select(count < self.grid, count, rest + self.grid))
 
     def _divide(self) -> None:
-        """The sizes that `_begin` and `owners` need, and this CTA's piece of the row."""
+        """Compute the sizes that `_begin` and `owners` need, and this CTA's part of the sequence."""
         row = self.tiles * self.k_tiles
         if self.way == "split_k":
             parts = self.grid // ptx.select(self.tiles == 0, 1, self.tiles)
@@ -94,7 +94,7 @@ class Rest:
         self.begin, self.end = self._begin(self.cta), self._begin(self.cta + 1)
 
     def _begin(self, cta: Register) -> Register:
-        """Where a CTA's piece begins; at the end of the row for those that have none."""
+        """The start of a CTA's part; the end of the sequence for CTAs without one."""
         if self.way == "split_k":
             tile, part = cta // self.parts, cta % self.parts
             begin = tile * self.k_tiles + part * self.k_tiles // self.parts
@@ -103,7 +103,7 @@ class Rest:
         return ptx.select(begin < self.row, begin, self.row)
 
     def owners(self, tile: Register) -> tuple[Register, Register]:
-        """The first and the last CTA that has k-tiles of a shared tile."""
+        """The first and the last CTA with k-tiles of a shared tile."""
         if self.way == "split_k":
             first = tile * self.parts
             return first, first + (self.parts - 1)
@@ -116,7 +116,7 @@ class Rest:
     # -- everything ------------------------------------------------------------------------------------------------
 
     def shares(self) -> Iterator[Share]:
-        """This CTA's piece of what is shared, tile by tile, then its whole tiles; one run-time loop."""
+        """This CTA's shared work, tile by tile, then its whole tiles, in one run-time loop."""
         shared = self.end - self.begin
         alone = (self.whole + (self.grid - 1) - self.cta) // self.grid
         total, done = shared + alone * self.k_tiles, reg.scalar(u32, init=0)

@@ -1,31 +1,31 @@
-"""D = A Bᵀ with a 2:4 sparse A: half of A is stored, and the tensor core steps over the other half.
+"""D = A Bᵀ with a 2:4 sparse A: half of A is stored, and the tensor core skips the other half.
 
-Idea       Of four neighbours in a row of A two are zero, and are neither stored nor multiplied. An instruction covers
-           32 of k instead of 16 in the same time. What it needs besides: four bits for each group of four, which say
-           where the two that are stored belong. Every byte of A now stands for twice the products, but every byte of B
-           for half as many clocks: B is what has to be fetched and read, so a tile has many rows, and two CTAs share
-           each tile of B.
-Operands   values    A (M, K / 2), what is stored
-           metadata  E, one word a thread for each 64 rows and k-tile, in the order the threads read it
-           `sparse_operand.compress` makes both and says which thread holds which bits (PTX ISA 9.7.15.6.1)
+Idea       Of every four adjacent elements in a row of A two are zero, and are neither stored nor multiplied. An
+           instruction covers 32 of k instead of 16 in the same time. It also needs four bits of metadata per group of
+           four, which give the positions of the two stored elements. Every byte of A now serves twice as many products,
+           but every byte of B is used for half as many clocks. So B limits the kernel: a tile has many rows, and two
+           CTAs share each tile of B.
+Operands   values    A (M, K / 2), the stored elements
+           metadata  E, one word per thread for each 64 rows and k-tile, in the order in which the threads read it
+           `sparse_operand.compress` makes both, and documents which thread holds which bits (PTX ISA 9.7.15.6.1)
 Roles      producer   warpgroup 0, one thread    values, metadata, its half of B for both CTAs
            consumer   warpgroups 1, 2            128 rows each, as two blocks of 64: metadata, wgmma, store
 Barriers   full[s]    1 arrival + bytes of the stage, metadata too    producers of the cluster -> consumers
            empty[s]   1 arrival of each consumer of each CTA          -> producers (remote, relaxed)
            read[s]    1 arrival of each consumer's warp               consumers -> producer, for the metadata: threads
-                      read it, and no wait of one thread for its wgmmas says that the others have
+                      read it, and one thread's wgmma wait does not cover the other threads' reads
            bar 1, 2   128 threads of a consumer, twice for each of its store boxes
            cluster    before the first remote access, and at the end
-Ring       `stages` stages of A 256 x 64 bytes, E 4 x 512 bytes (of bytes 1024), B tile_n x 128 bytes
-Registers  a block's metadata is in one register (of bytes in two), read while the other block's wgmmas run; it is not
-           written again before its own are complete:
+Ring       `stages` stages of A 256 x 64 bytes, E 4 x 512 bytes (8-bit: 1024), B tile_n x 128 bytes
+Registers  a block's metadata is in one register (8-bit: in two), read while the other block's wgmmas run. It is not
+           overwritten before its own wgmmas are complete:
 
                block 0   [read E][issue t  ]         wait [read E][issue t+1]         wait
                block 1               wait  [read E][issue t  ]          wait  [read E][issue t+1]
                tensor    ...    1 of t-1   ][ 0 of t         ][ 1 of t          ][ 0 of t+1     ]
 
 Timeline   producer    tile 0 [0 1 2 ... n] tile 1 [0 1 2 3] waits      [4 ...
-           consumers      tile 0 [wgmmas .......][store] tile 1 [wgmmas ....    the stores go on under them
+           consumers      tile 0 [wgmmas .......][store] tile 1 [wgmmas ....    stores overlap the next wgmmas
 Limits     any M; any K; N of whole 16-byte pieces of D; B's rows begin at multiples of 16 bytes
 """
 
@@ -58,28 +58,29 @@ from warploom.lang.values import Register
 __all__ = ["Config", "build"]
 
 CONSUMERS, BLOCKS = 2, 2
-"""Consumers, and blocks of 64 rows of each: while one's wgmmas run, the other's metadata is read."""
+"""Consumers, and blocks of 64 rows of each: while one block's wgmmas run, the other's metadata is read."""
 TILE_BLOCKS = CONSUMERS * BLOCKS
 TILE_M = TILE_BLOCKS * WGMMA_ROWS
 BAND = 8
-"""Tile rows of a band of the order."""
+"""Rows of tiles in a band of the raster."""
 PRODUCER_REGISTERS, CONSUMER_REGISTERS, LAUNCH_REGISTERS = 24, 240, 168
-"""Of each thread: of the roles, and of all at launch, which ptxas does not find by itself for a narrow tile."""
+"""Registers per thread: of the roles, and at launch, because ptxas does not find the latter itself for a narrow
+tile."""
 MOST_COLUMNS = 192
-"""Of a tile: a consumer's thread has as many accumulators."""
+"""Most columns of a tile: a consumer's thread has as many accumulators."""
 OUTPUTS: tuple[DType, ...] = (bf16, f32)
 
 
 @dataclass(frozen=True)
 class Config:
-    """How a sparse product is computed.
+    """Configuration of a sparse product.
 
     Attributes:
-        a: type of A and B; out: of D, bf16 or f32.
+        a: type of A and B; out: type of D, bf16 or f32.
         tile_n: columns of a tile, a multiple of 16 to 192.
-        stages: of the ring.
+        stages: stages of the ring.
         epi_stages: store boxes for each consumer.
-        ctas: of a cluster, one above the other, which share B; 1 or 2.
+        ctas: CTAs per cluster, one above the other, which share B; 1 or 2.
     """
 
     a: DType = bf16
@@ -90,7 +91,7 @@ class Config:
     ctas: int = 2
 
     def check(self) -> None:
-        """Raise ArgumentError where no kernel can be built from this."""
+        """Raise ArgumentError if no kernel can be built from this."""
         group_of(self.a)
         check_fields(self, {"tile_n": 1, "stages": 2, "epi_stages": 1, "ctas": 1}, (), {})
         if (
@@ -109,8 +110,8 @@ class Config:
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """D (M, N) = A (M, K) @ Bᵀ with a 2:4 sparse A and B (N, K), of one type; D bf16 or f32; sums in f32.
 
-    Called as kernel(*compress(a, dtype).arguments(b), out=d), where `arguments` checks that the sizes belong together.
-    Raises ArgumentError where the configuration does not fit.
+    Called as kernel(*compress(a, dtype).arguments(b), out=d); `arguments` checks that the sizes match.
+    Raises ArgumentError if the configuration does not fit.
     """
     config.check()
     words, tile_k = metadata_words(config.a), sparse_stage_k(config.a)
@@ -157,11 +158,11 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 class Metadata:
-    """The metadata of the ring's stages, and the barriers that say when threads have read it.
+    """The metadata of the ring's stages, and the barriers that signal that threads have read it.
 
     Args:
-        stages: of the ring.
-        words: of each thread, for 64 rows.
+        stages: stages of the ring.
+        words: words per thread, for 64 rows.
     """
 
     def __init__(self, stages: int, words: int) -> None:
@@ -171,11 +172,11 @@ class Metadata:
 
     @property
     def stage_bytes(self) -> int:
-        """Of one stage: what `full` expects besides the tiles."""
+        """Bytes per stage that `full` expects in addition to the tiles."""
         return self.array.bytes // len(self.array)
 
     def init_barriers(self) -> None:
-        """By one thread, before `fence.mbarrier_init`."""
+        """Initialise the barriers. Called by one thread, before `fence.mbarrier_init`."""
         for barrier in self.read:
             ptx.mbarrier.init(barrier, CONSUMERS * WARPGROUP // WARP)
 
@@ -186,7 +187,7 @@ class Metadata:
         ptx.cp.async_.bulk.tensor(self.array[state.index], E.tma_desc(), place, full)
 
     def of(self, state: State, block: int) -> list[Register]:
-        """This thread's words of a block of 64 rows in the stage at hand."""
+        """This thread's words of a block of 64 rows in the current stage."""
         first = (ptx.special.tid.x() & (WARPGROUP - 1)) * self.words
         place = self.array[state.index, block, first]
         if self.words == 1:
@@ -194,7 +195,7 @@ class Metadata:
         return list(ptx.load(u32, place, vector=self.words))
 
     def release(self, state: State) -> None:
-        """A consumer's warp has read its words of the stage."""
+        """Signal that a consumer's warp has read its words of the stage."""
         ptx.fence.proxy_async_shared_cta()  # what threads have read is overwritten by TMA
         ptx.warp.sync()
         ptx.mbarrier.arrive(self.read[state.index], pred=(ptx.special.tid.x() & (WARP - 1)) == 0)
@@ -202,7 +203,7 @@ class Metadata:
 
 @dataclass
 class Cta:
-    """What the roles share: arrays and shared memory. Each computes the rest for itself: registers are scarce."""
+    """Arrays and shared memory that the roles share. Each role computes the rest itself to save registers."""
 
     config: Config
     A: ArrayHandle
@@ -218,7 +219,7 @@ class Cta:
         return Persistent(self.D, (TILE_M, self.config.tile_n), grouped(BAND), self.config.ctas)
 
     def num_k_tiles(self) -> Register:
-        """k-tiles of a tile."""
+        """k-tiles per tile."""
         return k_tiles(self.B, sparse_stage_k(self.config.a))
 
 
@@ -239,7 +240,7 @@ def produce(cta: Cta) -> None:
 
 
 def consume(cta: Cta, me: int) -> None:
-    """Consumer `me`: its 128 rows of every tile, multiplied, then stored."""
+    """Consumer `me`: multiplies and stores its 128 rows of every tile."""
     state, first = cta.ring.consumer_state(), me * BLOCKS
     acc, num_k_tiles = wgmma_accumulators(BLOCKS * WGMMA_ROWS, cta.config.tile_n), cta.num_k_tiles()
     for tile in cta.work().tiles():
@@ -249,10 +250,10 @@ def consume(cta: Cta, me: int) -> None:
 
 
 def multiply(cta: Cta, state: State, acc: list[RegisterArray], first: int, num_k_tiles: Register) -> None:
-    """A consumer, for one tile: block by block, each a group of its own, and one group always in flight.
+    """A consumer, for one tile: block by block, each a group of its own, with one group always in flight.
 
-    `first`: number of its first block in the tile. When a block's group has been issued, the one before is complete:
-    that of the other block. So its metadata may be written again, and after block 0 the stage before is free.
+    `first`: number of its first block in the tile. When a block's group has been issued, the previous group, the other
+    block's, is complete. Its metadata may then be overwritten, and after block 0 the previous stage is free.
     """
     ring, previous = cta.ring, reg.scalar(u32, init=0)
     for k_tile in ptx.range(num_k_tiles):

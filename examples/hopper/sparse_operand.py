@@ -1,21 +1,21 @@
-"""A 2:4 sparse matrix as `hopper.sparse` takes it: what is stored, and which elements these are.
+"""A 2:4 sparse matrix in the format of `hopper.sparse`: the stored elements, and metadata with their positions.
 
-Of four neighbours in a row at most two are not zero, and two are stored; of tf32 one of two. `prune` makes a matrix
-such, `compress` packs it:
+Of every four adjacent elements in a row at most two are nonzero, and two are stored; in tf32, one of two. `prune` makes
+such a matrix, `compress` packs it:
 
     a         a0 0 0 a3 | 0 b1 b2 0 | ...          (M, K)
     values    a0 a3     | b1 b2     | ...          (M, K / 2)
-    codes     0 | 3<<2  | 1 | 2<<2  | ...          4 bits for each group: the first's place, the second's (0xC, 0x9)
+    codes     0 | 3<<2  | 1 | 2<<2  | ...          4 bits per group: position of the first, of the second (0xC, 0x9)
     metadata  (row blocks of 64, k-tiles, 128 threads, words) u32
 
-Metadata is stored in the order in which a warpgroup reads it: k-tile by k-tile, one word (of bytes two) for thread 0,
+Metadata is stored in the order in which a warpgroup reads it: k-tile by k-tile, one word (8-bit: two) for thread 0,
 then thread 1. For 16 bits, k-tiles of 64 and t = 32 w + 4 g + p, thread t of a block has
 
     bits  0 to 15   the four groups of k 16 p to 16 p + 15 of row 16 w + g
     bits 16 to 31   the same of row 16 w + g + 8
 
-so that threads p = 0 and 1 hold what the first wgmma of the k-tile asks for (selector 0), p = 2 and 3 the second's
-(selector 1). For other widths the same function of `isa.fragments` says it. PTX ISA 9.7.15.6.1.
+so that threads p = 0 and 1 hold the metadata of the k-tile's first wgmma (selector 0), p = 2 and 3 that of the second
+(selector 1). The same function of `isa.fragments` covers other widths. PTX ISA 9.7.15.6.1.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from warploom.isa.fragments import warpgroup_metadata
 TYPES: tuple[DType, ...] = (bf16, f16, tf32, e4m3, e5m2)
 BLOCK_ROWS = 64
 PADDED_ROWS = 512
-"""Rows are padded to multiples of it, so that the tiles of a cluster find metadata that means something in all of their
-rows: others' is undefined behaviour, even if what it leads to is not stored."""
+"""Rows are padded to a multiple of this, so that all rows of a cluster's tiles have valid metadata: invalid metadata is
+undefined behaviour, even for rows that are not stored."""
 THREADS = 128
 
 
@@ -43,10 +43,10 @@ class Compressed:
     """A 2:4 sparse matrix.
 
     Attributes:
-        values: (M, K / 2) of K padded to whole k-tiles.
+        values: (M, K / 2), with K padded to whole k-tiles.
         metadata: (blocks, k-tiles * 128 * words) u32; see the module's docstring.
         shape: (M, K) of the whole matrix.
-        dtype: of an element.
+        dtype: type of an element.
     """
 
     values: np.ndarray
@@ -55,7 +55,7 @@ class Compressed:
     dtype: DType
 
     def arguments(self, b: Any) -> tuple[np.ndarray, np.ndarray, Any]:
-        """What the kernel is called with for the product with `b` (N, K). Raises ArgumentError for another K."""
+        """The kernel's arguments for the product with `b` (N, K). Raises ArgumentError for another K."""
         if b.shape[1] != self.shape[1]:
             raise ArgumentError(
                 "the K of a sparse product's operands differs", expected=f"(N, {self.shape[1]})", got=tuple(b.shape)
@@ -64,7 +64,7 @@ class Compressed:
 
 
 def prune(a: np.ndarray, dtype: DType) -> np.ndarray:
-    """A copy with zeros for all but the largest of each group, by magnitude: two of four, of tf32 one of two.
+    """A copy that keeps only the largest elements of each group, by magnitude: two of four, in tf32 one of two.
 
     `a`: (M, K), K a multiple of the group. Raises ArgumentError otherwise.
     """
@@ -79,10 +79,10 @@ def prune(a: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def compress(a: np.ndarray, dtype: DType) -> Compressed:
-    """What of `a` is stored, and its metadata.
+    """Pack a sparse matrix: its stored elements and its metadata.
 
-    `a`: (M, K) of `dtype`'s NumPy type, in each group at most two of four elements that are not zero (tf32: one of
-    two). Raises ArgumentError for more, or another type.
+    `a`: (M, K) of `dtype`'s NumPy type, with at most two nonzero elements in each group of four (tf32: one of two).
+    Raises ArgumentError for more, or another type.
     """
     size, kept = group_of(dtype)
     if a.ndim != 2 or a.dtype != dtype.numpy:
@@ -106,21 +106,21 @@ def compress(a: np.ndarray, dtype: DType) -> Compressed:
 
 
 def group_of(dtype: DType) -> tuple[int, int]:
-    """Elements of a group, and how many of them are stored. Raises ArgumentError for a type without sparse products."""
+    """Elements per group, and how many of them are stored. Raises ArgumentError for a type without sparse products."""
     if dtype not in TYPES:
         raise ArgumentError("no sparse kernel for this type", expected=", ".join(map(str, TYPES)), got=str(dtype))
     return (2, 1) if dtype is tf32 else (4, 2)
 
 
 def _codes(places: np.ndarray) -> np.ndarray:
-    """Four bits for each group, (rows, groups): two places of two bits; of tf32 both halves of the element that is."""
+    """Four bits per group, (rows, groups): two positions of two bits; in tf32, both halves of the nonzero element."""
     if places.shape[-1] == 1:
         return np.where(places[..., 0] == 0, 0x4, 0xE).astype(np.uint32)
     return np.asarray(places[..., 0] | places[..., 1] << 2, np.uint32)
 
 
 def _metadata(codes: np.ndarray, dtype: DType) -> np.ndarray:
-    """The codes of (rows, groups) as (blocks, k-tiles * 128 * words)."""
+    """The codes of (rows, groups) in the layout (blocks, k-tiles * 128 * words)."""
     words = metadata_words(dtype)
     blocks, per_step = len(codes) // BLOCK_ROWS, sparse_stage_k(dtype) // SPARSE_STEPS // group_of(dtype)[0]
     k_tiles = codes.shape[1] // (SPARSE_STEPS * per_step)

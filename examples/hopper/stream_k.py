@@ -1,20 +1,20 @@
-"""Whole waves of tiles, and stream-K for what is left: every CTA multiplies as many k-tiles as every other.
+"""Whole waves of tiles, and stream-K for the rest: every CTA multiplies the same number of k-tiles.
 
-Idea       A persistent kernel computes tiles in waves, and the last one is rarely full. Here only whole waves but one
-           are computed tile by tile. The k-tiles of that one and of the rest form a long row, cut into equal pieces,
-           one for each CTA. A cut falls into most of these tiles, so two or three CTAs have sums of one tile: each
-           writes its own to a workspace in memory and counts itself, and the last one to count adds them up, in the
-           order of k, its own from registers where it can. Nobody waits for anybody.
+Idea       A persistent kernel computes tiles in waves, and the last one is rarely full. Here all whole waves but one
+           are computed tile by tile. The k-tiles of that wave and of the partial one form a sequence, cut into equal
+           parts, one per CTA. Most of these tiles are cut, so two or three CTAs have partial sums of one tile. Each
+           writes its own to a workspace in memory and increments a counter. The last to arrive adds them up in the
+           order of k, its own from registers where possible. No CTA waits for another.
 Ways       stream_k        as above
-           split_k         the rest alone is shared: some CTAs for each of its tiles, equal parts of K
-           data_parallel   nothing is shared: a wave for the rest
-           Three dealers for one game: `rest.py` has them, and nothing else in this file depends on which.
+           split_k         only the partial wave is shared: several CTAs per tile, with equal splits of K
+           data_parallel   nothing is shared: one more wave
+           Three schedules with one interface: `rest.py` has them, and nothing else in this file depends on the choice.
 Roles      producer   warpgroup 0, one thread     TMA loads of the k-tiles of all shares, in order
-           consumer   warpgroups 1, 2             64 x 256 each: wgmma; then whole tiles are stored, parts are shared
+           consumer   warpgroups 1, 2             64 x 256 each: wgmma; whole tiles are stored, partial sums shared
 Barriers   full[s]    1 arrival + bytes           producer -> both consumers
            empty[s]   2 arrivals                  consumers -> producer
            bar 1, 2   128 threads of a consumer: around its counting, and twice for each of its store boxes
-Ring       4 stages of A 128 x 64 and B 256 x 64 bf16, 192 KiB; it does not stop between two shares
+Ring       4 stages of A 128 x 64 and B 256 x 64 bf16, 192 KiB; it runs on between two shares
 Workspace  sums       f32, two tiles for each CTA: it begins at most one that it does not finish, and finishes at most
                       one that it did not begin
            counters   u32, one for each shared tile and consumer; zero before and after every launch (atom.inc wraps)
@@ -54,20 +54,20 @@ from warploom.lang.tile import ArrayHandle
 CONSUMERS = 2
 TILE_M, TILE_K = CONSUMERS * WGMMA_ROWS, 64
 BAND = 8
-"""Tile rows of a band of the order."""
+"""Rows of tiles in a band of the raster."""
 PRODUCER_REGISTERS, CONSUMER_REGISTERS, LAUNCH_REGISTERS = 40, 232, 168
 MOST_CTAS = 132
-"""CTAs of a launch: the multiprocessors of an H100 or H200. The workspace has room for as many."""
+"""Most CTAs of a launch: the multiprocessors of an H100 or H200. The workspace has space for as many."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """How a product is computed.
+    """Configuration of a product.
 
     Attributes:
         way: "stream_k", "split_k" or "data_parallel".
         tile_n: columns of a tile, a multiple of 16 to 256.
-        stages: of the ring.
+        stages: stages of the ring.
         epi_stages: store boxes for each consumer.
     """
 
@@ -77,7 +77,7 @@ class Config:
     epi_stages: int = 1
 
     def check(self) -> None:
-        """Raise ArgumentError where no kernel can be built from this."""
+        """Raise ArgumentError if no kernel can be built from this."""
         check_fields(self, {"tile_n": 16, "stages": 2, "epi_stages": 1}, (), {"way": WAYS})
         if self.tile_n not in FLOAT_N or self.tile_n % 16:
             raise ArgumentError("no tile has that many columns", expected="a multiple of 16 to 256", got=self.tile_n)
@@ -85,7 +85,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Grid:
-    """A CTA on each multiprocessor, as far as the workspace goes."""
+    """The grid rule: one CTA per multiprocessor, as far as the workspace allows."""
 
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
         """CTAs along x, y, z."""
@@ -96,8 +96,8 @@ class Grid:
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C (M, N) = A (M, K) @ Bᵀ with B (N, K), all bf16 and row-major; sums in f32.
 
-    Called as kernel(a, b, out=c): the runtime makes the workspace, one for each stream.
-    Raises ArgumentError where the configuration does not fit.
+    Called as kernel(a, b, out=c); the runtime allocates the workspace, one per stream.
+    Raises ArgumentError if the configuration does not fit.
     """
     config.check()
     tile_n, stages = config.tile_n, config.stages
@@ -139,7 +139,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 def workspace(config: Config) -> dict[str, Tile]:
-    """What CTAs share sums through, if they do; the runtime makes it, and zeroes it once."""
+    """The arrays for shared sums, if any; the runtime allocates them and zeroes them once."""
     if config.way == "data_parallel":
         return {}
     return {
@@ -149,7 +149,7 @@ def workspace(config: Config) -> dict[str, Tile]:
 
 
 def produce(ring: TmaPipeline, work: Rest, A: ArrayHandle, B: ArrayHandle) -> None:
-    """The producer: the k-tiles of this CTA's shares, in order; the ring does not stop between two of them."""
+    """The producer: loads the k-tiles of this CTA's shares, in order; the ring runs on between two of them."""
     state = ring.producer_state()
     ptx.griddepcontrol.wait()
     for share in work.shares():
@@ -162,7 +162,7 @@ def produce(ring: TmaPipeline, work: Rest, A: ArrayHandle, B: ArrayHandle) -> No
 
 
 def consume(ring: TmaPipeline, work: Rest, fixup: StreamKFixup | NoReduce, out: TmaStore, me: int) -> None:
-    """Consumer `me`: its 64 rows of every share. It stores those of whole tiles, and of a shared one as the last."""
+    """Consumer `me`: its 64 rows of every share. It stores whole tiles, and a shared tile if it arrives last."""
     first_row, loop = me * WGMMA_ROWS, ConsumerLoop(ring, ring.consumer_state())
     (acc,) = wgmma_accumulators(WGMMA_ROWS, work.tile[1])
     ptx.griddepcontrol.wait()  # the kernel before this one may use the same workspace

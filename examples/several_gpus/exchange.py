@@ -1,14 +1,14 @@
-"""Two GPUs exchange their numbers: each writes to the other, raises a flag there, and waits for its own.
+"""Two GPUs exchange data: each writes to the other, raises a flag there, and waits for its own flag.
 
-Roles      every thread moves one number; thread 0 raises the flag and waits for the other's
-Flags      flags[rank]   raised by the other GPU with release.sys, once what it wrote lies there; lowered by its reader
+Roles      every thread moves one number; thread 0 raises the flag and waits for the other GPU's
+Flags      flags[rank]   raised by the other GPU with release.sys after its writes; reset by the reader
 Timeline   GPU 0   [write to GPU 1][raise its flag] . . . . . wait [read what came]
            GPU 1   [write to GPU 0] . . [raise its flag] wait [read what came]
 
     warploom check examples/several_gpus/exchange.py
 
-Write `st.release.gpu` for `st.release.sys` and check again: a release of that scope reaches no other GPU.
-Add `"calls": 2` beside `"devices"`: the second launch may write to an inbox that is still being read.
+Write `st.release.gpu` for `st.release.sys` and check again: a release at that scope does not reach another GPU.
+Add `"calls": 2` next to `"devices"`: the second launch may write to an inbox that is still being read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RAISED, LOWERED = 1, 0
     block=THREADS,
 )
 def exchange(mine, inbox, flags, rank, came):
-    """mine, came: this GPU's; inbox, flags: of each GPU, reached by all."""
+    """mine, came: arrays of this GPU; inbox, flags: one per GPU, accessible to all."""
     thread = ptx.special.tid.x()
     offset, other = thread.to(u64) * f32.bytes, 1 - rank
     source, result = ptx.global_ptrs(mine, came)
@@ -49,7 +49,7 @@ def exchange(mine, inbox, flags, rank, came):
 
 
 def example() -> Iterator[tuple[Any, ...]]:
-    """What `warploom check` runs: a list by rank for each argument, and how many GPUs."""
+    """The example of `warploom check`: a list by rank for each argument, and the number of GPUs."""
     numbers = list(np.random.default_rng(0).standard_normal((GPUS, THREADS), dtype=np.float32))
     inbox = [np.zeros(THREADS, np.float32) for _ in range(GPUS)]
     flags = [np.zeros(1, np.uint32) for _ in range(GPUS)]
