@@ -1,4 +1,4 @@
-"""Headless Chromium for tests of pages; a test that asks for it is skipped where there is none."""
+"""Headless Chromium for tests of pages; tests that use it are skipped if it is missing."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def chromium(profile: Path, width: int = 1400, height: int = 900) -> Iterator[An
 
 
 def complaints(driver: Any) -> list[str]:
-    """What the page's console holds of errors."""
+    """Errors in the page's console."""
     return [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]

@@ -1,9 +1,10 @@
-"""What all tests share: repeatable random numbers, where builds are cached, what is skipped where and said to be.
+"""Shared by all tests: repeatable random numbers, the cache for builds, and reports of what is skipped.
 
-Every run draws the same random numbers, so that it gives the same verdict. `--explore SEED` (`make test-slow`) lets
+Every run draws the same random numbers, so it gives the same verdict. `--explore SEED` (`make test-slow`) lets
 hypothesis draw others; the last lines of the run name the seed, and the same seed draws the same examples.
 
-`--without torch,jax` (`make test`) tests as if they were not installed: the run is the same, and as short, everywhere.
+`--without torch,jax` (`make test`) tests as if they were not installed, so the run is the same, and as short,
+everywhere.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage seldom, and never among modules and tests: that took a fifth of the whole time."""
+    """Collect garbage rarely, and never among modules and tests: it took a fifth of the total time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 10, 10)
@@ -88,7 +89,7 @@ def _gpu() -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Name the seed of a run that explores, what is not installed or not here, and how many tests that left out."""
+    """Report the seed of an exploring run, missing packages and hardware, and how many tests were skipped for them."""
     if (seed := config.getoption("explore")) is not None:
         terminalreporter.line(f"property tests drew the examples of --explore {seed}")
     skipped: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""`refused(code, got=…)`: a block that must raise an error of the package with that code and those values."""
+"""`refused(code, got=…)`: a block that must raise an error of the package with this code and these values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warploom.errors import WarploomError
 def refused(
     code: str, got: str | None = None, expected: str | None = None
 ) -> Iterator[pytest.ExceptionInfo[WarploomError]]:
-    """The block raises a WarploomError of this code, and what it got and expected reads so; the wording is free."""
+    """The block must raise a WarploomError with this code, got and expected; the wording is free."""
     assert code in CODES, code
     with pytest.raises(WarploomError) as caught:
         yield caught

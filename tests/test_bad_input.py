@@ -1,14 +1,14 @@
-"""Bad input ends in a sentence: the right class of error, what was expected and what was passed, nothing launched.
+"""Bad input ends in a clear error: the right class, expected and passed values, nothing launched.
 
-These are the end-to-end forms: what a person does with a kernel of the package, a kernel of their own or a PTX text.
-The single rules stand beside the layer that has them:
+These are the end-to-end tests: a user's call of a kernel of the package, of their own kernel or of a PTX text.
+Tests of single rules are with the layer that has them:
 
     dtype, rank, shape, tile, strides, alignment, aliasing     tests/runtime/test_arguments.py, test_arrays.py
     mixed devices and launch limits on a mock GPU              tests/driver/test_pretended_gpu.py
     targets, instructions they lack, wgmma n                   tests/asm/test_verifier.py, tests/lang/test_inst.py
     break and continue in traced loops                         tests/lang/test_control.py
     kernels that never write an output                         tests/lang/test_kernel.py
-    texts that are cut                                         tests/asm/test_parser.py, test_printer.py
+    truncated texts                                            tests/asm/test_parser.py, test_printer.py
     ptxas missing or failing                                   tests/driver/test_compile.py, test_toolchain.py
     the cache on a full, read-only or foreign disk, damaged    tests/driver/test_cache.py
     the command                                                tests/cli/test_commands.py

@@ -1,4 +1,4 @@
-"""The book of the ladder: links lead somewhere, quotes are in the source, what it tells a reader to run runs."""
+"""The book of the ladder: links work, quotes are in the source, and commands for the reader run."""
 
 from __future__ import annotations
 

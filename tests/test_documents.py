@@ -1,4 +1,4 @@
-"""The documents: names, links and commands exist, code runs and is right, figures come from evidence files."""
+"""The documents: names, links and commands exist, code runs correctly, figures come from evidence files."""
 
 from __future__ import annotations
 

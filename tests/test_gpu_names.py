@@ -1,4 +1,4 @@
-"""Tests that need a GPU run seldom: what they import, patch and read by name must exist, here and now."""
+"""Tests that need a GPU run rarely: the names that they import, patch and read must exist here and now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make` shows: what it does before each step, that a step is running, and pip's progress at a terminal."""
+"""The output of `make`: a line before each step, a sign that a step is running, and pip's progress at a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Odd input that is not a mistake, or one that only shows while running: right results, or an end within seconds."""
+"""Odd but valid input, or mistakes that only show at run time: right results, or an error within seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a floor import each other in one direction, imports for types included."""
+"""The files of a folder import each other in one direction, imports for types included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environment variables are the defaults of the settings; a word that is none of theirs is refused."""
+"""Environment variables are the defaults of the settings; unknown values are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel holds what a user can call, and nothing that only this repository uses."""
+"""The wheel contains what a user can call, and nothing that only this repository uses."""
 
 from __future__ import annotations
 

@@ -63,4 +63,4 @@ def _marks(item: pytest.Item) -> list[str]:
 
 
 SCHEDULES = [("eager", 0), ("random", 1), ("starve", 0), ("random", 2), ("random", 3), ("starve", 1), ("starve", 5)]
-"""(schedule, seed) beside the default."""
+"""(schedule, seed) in addition to the default."""

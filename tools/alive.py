@@ -1,8 +1,8 @@
-"""Run a command and say every 45 seconds that it is still running, so that a slow step does not look hung.
+"""Run a command and report every 45 seconds that it is still running, so that a slow step does not look hung.
 
     python tools/alive.py mypy src
 
-It speaks only where there is no terminal, in CI for example. Exits with the command's status.
+It reports only if there is no terminal, in CI for example. Exits with the command's status.
 """
 
 from __future__ import annotations

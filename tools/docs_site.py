@@ -1,4 +1,4 @@
-"""What mkdocs needs beyond docs/: README and its neighbours as pages, the API reference, links into the repository.
+"""Hooks for mkdocs: README and its neighbours as pages, the API reference, links into the repository.
 
 mkdocs.yml names this file as a hook. The reference shows what the package exports, so no name is forgotten.
 """

@@ -1,4 +1,4 @@
-"""Operands, constants and orders of words: what ptxas takes and refuses, and the verifier with it."""
+"""Operands, constants and word orders: the verifier accepts and refuses the same as ptxas."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ WE_REFUSE = {
     f"{_LOAD} [%r0], [%f1, {{%r1, %r2}}], [%r3]": "a float register is no address",
     f"{_LOAD} [%r0], [%rd1, {{%r1, %f2}}], [%r3]": "coordinates are integers (9.7.9.27.1.2)",
 }  # fmt: skip
-"""What ptxas takes and we refuse on purpose, with the reason."""
+"""What ptxas accepts and we refuse on purpose, with the reason."""
 
 TARGET, VERSION = "sm_90a", (8, 8)
 

@@ -1,4 +1,4 @@
-"""An instruction and its row: which row, operands by name, and what does not fit."""
+"""Binding an instruction to its row: which row, operands by name, and what does not match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spellings and values that ptxas takes or refuses: the verifier says the same, each compared with ptxas itself."""
+"""Spellings and values that ptxas accepts or refuses: the verifier agrees, compared with ptxas itself."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ RANGES = {
     "cp.async.cg.shared.global [%r1], [%rd1], {};": ((16,), (8,)),
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], {}, [%r2];": ((16, 48), (12,)),
 }  # fmt: skip
-"""Instruction -> constants that ptxas takes, constants it refuses."""
+"""Instruction -> constants that ptxas accepts, constants that it refuses."""
 
 
 @pytest.mark.parametrize("body, good, bad", [(body, *values) for body, values in RANGES.items()])

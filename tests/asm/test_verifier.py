@@ -1,4 +1,4 @@
-"""What the verifier finds in a module, and that it finds nothing in texts that assemble."""
+"""The verifier's errors, and that there are none in texts that assemble."""
 
 from __future__ import annotations
 

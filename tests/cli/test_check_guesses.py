@@ -1,4 +1,4 @@
-"""`warploom check` under the guesses of --init: never a clean pass, and a wrong guess is said first."""
+"""`warploom check` with the guesses of --init: it never passes cleanly, and reports wrong guesses first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `warploom check` says: source lines, both accesses, the verdict; a folder at once; SARIF for editors and CI."""
+"""The report of `warploom check`: source lines, both accesses, the verdict; whole folders; SARIF for editors and CI."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_finding_shows_both_lines_of_the_text_who_did_what_and_the_fix(tmp_pat
 
 
 def test_only_some_schedules_show_it_so_the_report_says_how_to_see_it_again(tmp_path: Path) -> None:
-    """The warps wait for each other by nothing but luck: warp 0 initialises what the others use."""
+    """The warps are ordered only by luck: warp 0 initialises what the others use."""
     text = good().replace(
         "fence.proxy.async;",
         "@%first mbarrier.init.shared::cta.b64 [bar], 128;\nmbarrier.arrive.shared::cta.b64 _, [bar];",

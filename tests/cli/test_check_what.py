@@ -1,4 +1,4 @@
-"""What `warploom check` runs: the examples of a named kernel, launches that are guesses, kernels that never end."""
+"""What `warploom check` runs: the examples of a named kernel, guessed launches, kernels that never end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(*arguments: object) -> Result:
 
 
 def modes(*arguments: object) -> list[tuple[str, str]]:
-    """Name and mode of what was checked."""
+    """Name and mode of each check."""
     kernels = json.loads(run("check", *arguments, "--json").stdout)["kernels"]
     return [(one["kernel"], one["mode"]) for one in kernels]
 

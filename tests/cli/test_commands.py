@@ -1,4 +1,4 @@
-"""The command line: what each command prints, its JSON, its exit codes, and errors that are sentences."""
+"""The command line: output, JSON, exit codes, and readable errors of each command."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ value = {n}
 
 
 def run(*arguments: object) -> Result:
-    """Run a command; what it raised, if that is not an error of the package, is raised here."""
+    """Run a command; an exception that is not an error of the package is raised again."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -136,7 +136,7 @@ def test_a_gpu_below_hopper_asked_for_a_hopper_rung_says_which_it_can_run(monkey
 
 
 class Stage(AbstractContextManager[None]):
-    """A GPU that is none, through which the command can be run."""
+    """A mock GPU with which the command can run."""
 
     name, uuid = "Pretended GPU", ""
     time = 0.0

@@ -1,4 +1,4 @@
-"""A kernel with one mistake: what `warploom check` finds, the cause first and little besides."""
+"""A kernel with one mistake: `warploom check` reports the cause first and little else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`warploom trace` and `warploom lab`: what they write, and what they refuse."""
+"""`warploom trace` and `warploom lab`: the files that they write, and their errors."""
 
 from __future__ import annotations
 

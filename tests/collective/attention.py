@@ -1,7 +1,7 @@
-"""A small attention kernel out of the parts of `collective`: what an operation other than a GEMM needs of them.
+"""A small attention kernel built from parts of `collective`, to test them in an operation other than a GEMM.
 
 One consumer warpgroup computes 64 queries of one head: S = Q Kᵀ, a mask, the softmax with running maxima, O = P V with
-P in registers. K and V have rings of their own. Arrays are (batch, sequence, head, dimension).
+P in registers. K and V have separate rings. Arrays are (batch, sequence, head, dimension).
 """
 
 from __future__ import annotations

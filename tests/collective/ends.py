@@ -1,6 +1,6 @@
-"""A kernel that only has an end: accumulators come from an array, and leave through TmaStore.
+"""A kernel that consists of an epilogue: it loads accumulators from an array and stores them with TmaStore.
 
-And what should come out of it, in float64, with the bound on the error that the arithmetic allows.
+Also the expected result in float64, with the error bound of the arithmetic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOTHING = Fusion()
 ROUNDING = 2.0**-24
 """Half an ulp of f32, relative."""
 STEEPEST = 1.13
-"""No activation is steeper: gelu at sqrt(2)."""
+"""Largest slope of any activation: gelu at sqrt(2)."""
 
 
 @cache
@@ -35,7 +35,7 @@ def ending(
     out: DType, tile_n: int, fusion: Fusion = NOTHING, *, blocks: int = 1, epi_stages: int = 2, matrices: bool = True,
     spare: int = SPARE_REGS, accumulator: DType = f32, ahead: bool = False,
 ) -> Kernel:  # fmt: skip
-    """D = the end of X (M, N): a warpgroup stores two tiles of 64 * blocks x tile_n, one below the other."""
+    """D = epilogue of X (M, N): a warpgroup stores two tiles of 64 * blocks x tile_n, one below the other."""
     names = epilogue_arguments(fusion, out)
 
     def end(X: Any, *others: Any) -> None:
@@ -65,7 +65,7 @@ def ending(
 
 
 def load(acc: Any, X: Any, row: Any, column: Any) -> None:
-    """A block of 64 rows as wgmma leaves it; elements outside of X stay as they are."""
+    """A block of 64 rows in wgmma's layout; elements outside X are unchanged."""
     thread = ptx.special.tid.x()
     mine, first = row + ((thread >> 5) << 4) + ((thread & 31) >> 2), column + ((thread & 3) << 1)
     rows, columns = X.shape
@@ -78,14 +78,14 @@ def load(acc: Any, X: Any, row: Any, column: Any) -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments of a kernel of `ending`, and what is expected."""
+    """Arguments for a kernel of `ending`, and the expected result."""
 
     x: np.ndarray
     given: Mapping[str, Any]
     names: tuple[str, ...]
 
     def run(self, kernel: Kernel, out: DType, **options: Any) -> np.ndarray:
-        """D, from the emulator with the sanitizer on; what is beside D's rows, of whole 16 bytes, is left as it was."""
+        """D from the emulator with the sanitizer on; bytes next to D's rows must be unchanged."""
         d = padded(np.full(self.x.shape, 96), out, 96)
         report = kernel.emulate(self.x, *self.given.values(), out=d, **options)
         report.raise_on_findings()
@@ -95,7 +95,7 @@ class Call:
 
 
 def padded(values: np.ndarray, dtype: DType, fill: float = 96) -> np.ndarray:
-    """A matrix whose rows begin at multiples of 16 bytes, as far apart as there is room for one such piece more."""
+    """A matrix whose rows begin at multiples of 16 bytes, with one 16-byte unit of padding."""
     step = 16 // dtype.bytes
     whole = np.full((len(values), (values.shape[1] + step - 1) // step * step + step), fill).astype(dtype.numpy)
     whole[:, : values.shape[1]] = values.astype(dtype.numpy)
@@ -103,7 +103,7 @@ def padded(values: np.ndarray, dtype: DType, fill: float = 96) -> np.ndarray:
 
 
 def call(fusion: Fusion, out: DType, m: int, n: int, seed: int = 0) -> Call:
-    """Random arguments, of size 1; accumulators larger where they are scaled."""
+    """Random arguments of size 1; accumulators are larger if they are scaled."""
     random = np.random.default_rng(seed)
     names = epilogue_arguments(fusion, out)
     given: dict[str, Any] = {}
@@ -121,10 +121,9 @@ def call(fusion: Fusion, out: DType, m: int, n: int, seed: int = 0) -> Call:
 
 
 def expected(fusion: Fusion, of: Call) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
-    """What D is before it is rounded to its type, the bound on the error of f32, and the largest size before scale_out
-    with its bound.
+    """D before it is rounded to its type, the f32 error bound, and the largest value before scale_out with its bound.
 
-    Every product and sum adds half an ulp of its result; what came before goes through the step.
+    Every product and sum adds half an ulp of its result; earlier errors propagate through the step.
     """
     given = {name: np.asarray(value, np.float64) for name, value in of.given.items()}
     y = of.x.astype(np.float64)
@@ -163,14 +162,14 @@ def expected(fusion: Fusion, of: Call) -> tuple[np.ndarray, np.ndarray, tuple[fl
 
 
 def half_ulp(y: np.ndarray, out: DType) -> np.ndarray:
-    """Half the distance of neighbouring numbers of a type around y."""
+    """Half the distance between adjacent numbers of a type around y."""
     facts = ml_dtypes.finfo(out.numpy)
     exponent = np.maximum(np.floor(np.log2(np.maximum(np.abs(y), 1e-300))), facts.minexp)
     return 2.0 ** (exponent - facts.nmant - 1)
 
 
 def assert_rounded(d: np.ndarray, y: np.ndarray, error: np.ndarray, out: DType) -> None:
-    """D is y, off by no more than the f32 steps before it and its own rounding; eight bits are clipped."""
+    """Check that D is y within the errors of the f32 steps and its own rounding; 8-bit results are clipped."""
     if out is s32:
         np.testing.assert_array_equal(d, y)
         return

@@ -1,4 +1,4 @@
-"""The parts of `collective` that an attention kernel needs, together in a small one and each on its own."""
+"""The parts of `collective` that attention needs, together in a small kernel and individually."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_protocol_names_the_rings():
 
 
 def test_a_pin_keeps_the_exponentials_before_the_products_that_follow():
-    """Between the waits for S and for O there are all 32 exponentials of P, in front of the wgmmas that read it."""
+    """Between the waits for S and for O, all 32 exponentials of P come before the wgmmas that read P."""
     kernel_ = attention.build(causal=False, pinned=True)
     assert "nanosleep" in kernel_.ptx()
     found = kernel_.resources(sass=True)

@@ -1,4 +1,4 @@
-"""What is fused into the end of a product: every step against float64, all of them together, edges, refusals."""
+"""Fused epilogues: every step against float64, all steps together, edges, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of `collective` on their own: places, turns, rings, and what they refuse."""
+"""The parts of `collective` individually: coordinates, turns, rings, and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results stored through shared memory: every type and width, ragged sizes, and nothing outside of the tile."""
+"""Results stored through shared memory: every type and width, ragged sizes, and no write outside the tile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cases(types, widths):
 @pytest.mark.sample(6, all=15)
 @pytest.mark.parametrize("out, tile_n", cases(FLOATS, WIDTHS), ids=str)
 def test_every_type_and_width(out, tile_n: int):
-    """Two tiles beside each other, the second cut off; rows end inside of a tile."""
+    """Two tiles next to each other, the second cut off; rows end inside of a tile."""
     step = 16 // out.bytes
     subject = call(Fusion(), out, 100, -(-(tile_n + tile_n // 2) // step) * step)
     d = subject.run(ending(out, tile_n), out)
@@ -62,7 +62,7 @@ def test_sixteen_bits_are_the_same_with_and_without_stmatrix(matrices: bool):
 
 @pytest.mark.parametrize("out, passes", [(bf16, 1), (f16, 1), (e4m3, 1), (f32, 2)], ids=str)
 def test_bank_conflicts_are_those_of_the_table(out, passes: int):
-    """Every type fills its boxes with as few passes over the banks as it can, f32 with twice as many."""
+    """Every type fills its boxes with the fewest possible passes over the banks, f32 with twice as many."""
     columns = box_columns(out)
     subject = call(Fusion(), out, 64, columns)
     report = ending(out, columns).emulate(subject.x, out=np.zeros(subject.x.shape, out.numpy))

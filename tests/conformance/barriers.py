@@ -1,7 +1,7 @@
-"""Cases of the barriers of a CTA: `bar`, `barrier`, mbarrier objects, fences, and cp.async with its groups.
+"""Cases of a CTA's barriers: `bar`, `barrier`, mbarrier objects, fences, and cp.async with its groups.
 
-Every thread of an mbarrier case has a barrier of its own or works on one that only thread 0 touches, so that each
-test gives one answer; those with waiting are tests of what is there once the wait has ended.
+Every thread of an mbarrier case has its own barrier, or works on one that only thread 0 touches, so that each test has
+one result; cases with waits test the state after the wait.
 """
 
 from __future__ import annotations

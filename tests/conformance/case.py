@@ -1,11 +1,11 @@
-"""What one conformance case is: a tiny kernel, its launch and its inputs; the same for the emulator and for a GPU.
+"""A conformance case: a tiny kernel, its launch and its inputs, the same for the emulator and a GPU.
 
-A case says nothing about the right answer: that is what a real GPU writes (`record.py`), and what the emulator has
-to write too (`test_conformance.py`). Its inputs come from its name and `SEED`, so only outputs are stored.
+A case does not contain the expected result: a real GPU writes it (`record.py`), and the emulator must give the same
+(`test_conformance.py`). Inputs follow from its name and `SEED`, so only outputs are stored.
 
-As a body begins, argument n is in %a{n} (the 64-bit address of a buffer or of a tensor map) or %s{n} (a scalar),
+At the start of a body, argument n is in %a{n} (the 64-bit address of a buffer or of a tensor map) or %s{n} (a scalar),
 %t holds %tid.x and %i the thread's index in the grid (%ctaid.x * %ntid.x + %tid.x). Registers named %p0, %h0, %r0,
-%f0, %rd0, %fd0, %q0 and so on are declared by being used. `@@` stands for a name that is the kernel's own.
+%f0, %rd0, %fd0, %q0 and so on are declared by their use. `@@` stands for a name unique to the kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from warploom.isa.tensor_map import TensorMapSpec
 
 PTX_VERSION = "8.7"
 NEWEST = (9, 0)
-"""The last PTX version that ptxas 13.0 knows: no case of a later row can be recorded."""
+"""The last PTX version that ptxas 13.0 supports; cases of later rows cannot be recorded."""
 UNTOUCHED = 0xCD
 """The byte that outputs consist of before a launch."""
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -97,7 +97,7 @@ class Case:
         tolerances: label -> Tolerance, where the emulator does not give the same bits.
         directives: behind the parameter list. before: declarations at the module's level.
         exact_bound: how far numerics="exact" may be from the hardware's in the first row of results.
-        extent, grid_extent, cluster_extent: in (x, y, z), in place of `threads`, `grid` and `cluster`.
+        extent, grid_extent, cluster_extent: in (x, y, z), instead of `threads`, `grid` and `cluster`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Cases of what a cluster shares: its barrier, remote addresses, copies, arrivals and multicast; register pools."""
+"""Cases of cluster features: barrier, remote addresses, copies, arrivals, multicast; register reallocation."""
 
 from __future__ import annotations
 

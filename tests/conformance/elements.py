@@ -1,4 +1,4 @@
-"""Elements of matrices as raw bits, by class: what a tensor core's rounding, alignment and special rules show on."""
+"""Matrix elements as raw bits, by class: values that reveal a tensor core's rounding, alignment and special rules."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Cases on the GPU machine: many kernels to a module, each launch from the driver's own calls.
+"""Run cases on the GPU: many kernels per module, each launched through the driver.
 
-A launch that faults takes the process's context with it and one that hangs never ends, so `record.py` runs this in
-child processes.
+A launch that faults destroys the process's context, and one that hangs never ends, so `record.py` runs this in child
+processes.
 """
 
 from __future__ import annotations

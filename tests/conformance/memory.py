@@ -1,8 +1,7 @@
 """Cases of loads, stores, address conversion, cache control, atomics and reductions, made from the table.
 
-A thread has a cell of 16 bytes for each spelling, in the space that the spelling names. A load's registers go to
-the result; a store or an atomic works on a cell that holds known bytes, and the whole cell is the result, an
-atomic's old value behind it.
+Each spelling has a cell of 16 bytes per thread, in the space that it names. A load's registers are the result; a store
+or an atomic works on a cell of known bytes, and the whole cell is the result, followed by an atomic's old value.
 """
 
 from __future__ import annotations

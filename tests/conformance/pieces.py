@@ -1,4 +1,4 @@
-"""Pieces of kernels around asynchronous copies: a tile in shared memory, mbarriers, filling and dumping the tile.
+"""Building blocks of kernels with asynchronous copies: a tile in shared memory, mbarriers, filling and dumping.
 
 `HEAD` declares `tile` (%r60 holds its address) and eight mbarriers `bars` (%r61); %p30 is true in thread 0.
 """

@@ -1,12 +1,12 @@
-"""Run all cases on GPU 0, write what it answered, and hold the emulator against it.
+"""Run all cases on GPU 0, write the results, and compare the emulator with them.
 
     PYTHONPATH=src:. python -m tests.conformance.record --out FOLDER [--only WORDS] [--changed] [--timeout 20]
 
-Writes FOLDER/conformance.npz (to be placed in tests/golden/) and FOLDER/conformance.txt (what is printed). With
-`--only` or `--changed` (cases that tests/golden/conformance.npz has not, or not as they are now) the rest of the file
-is taken over from there; what no longer is a case falls out. The cases
-run in a child process, each launch twice; one that faults or hangs costs its child, is reported, and the rest goes on
-in a new one. Exits with 1 where a case could not be recorded or the emulator disagrees.
+Writes FOLDER/conformance.npz (to be placed in tests/golden/) and FOLDER/conformance.txt (the printed report). With
+`--only` or `--changed` (cases that tests/golden/conformance.npz lacks, or has in an older form), the rest of the file
+is copied from there, without cases that no longer exist. The cases run in a child process, each launch twice. If one
+faults or hangs, it is reported and the others continue in a new child. Exits with 1 if a case could not be recorded or
+the emulator disagrees.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SHOWN = 60
 
 @dataclass
 class Outcome:
-    """What the GPU did. results: case name -> buffers; failed: case name -> why there are none."""
+    """Results from the GPU. results: case name -> buffers; failed: case name -> reason."""
 
     results: dict[str, Results] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def run_on_gpu(cases: Sequence[Case], timeout_s: float = 20.0, say: Say = lambda
 def _one_child(
     parts: list[Any], todo: list[tuple[int, int]], timeout_s: float, outcome: Outcome, say: Say, total: int
 ) -> list[tuple[int, int]]:
-    """Let a child run what is to do until it is through or lost; what is left to do."""
+    """Let a child run the remaining cases until it is done or lost; returns the cases that remain."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     child = context.Process(target=_child, args=(theirs, parts, todo), daemon=True)
@@ -144,7 +144,7 @@ def _child(pipe: Connection, parts: list[Any], todo: list[tuple[int, int]]) -> N
             pipe.send(("done", first))
 
 
-# -- the emulator beside it ----------------------------------------------------------------------------------------
+# -- the emulator ----------------------------------------------------------------------------------------
 
 
 def _emulated(name: str) -> tuple[str, Results | None, str]:

@@ -1,6 +1,6 @@
-"""What a GPU answered, in a file: `tests/golden/conformance.npz`, and how the emulator's answer is held against it.
+"""A GPU's recorded results (`tests/golden/conformance.npz`), and their comparison with the emulator's.
 
-The file has two members: `bits`, all result buffers one behind the other (equal ones once), and `index`, JSON:
+The file has two members: `bits`, all result buffers one after the other (equal ones once), and `index`, JSON:
     {"meta": {gpu, driver, ptxas, date, seed, …}, "cases": {name: {"digest": …, "results": {argument: [start, bytes]}}}}
 """
 
@@ -39,7 +39,7 @@ class Recording:
         }
 
     def of(self, case: Case) -> Results | None:
-        """What the GPU wrote for this case as it is now; None where it was not recorded, or has changed since."""
+        """The GPU's result for the current form of this case; None if it was not recorded or has changed since."""
         if self.digests.get(case.name) != case.digest():
             return None
         found = {}
@@ -71,7 +71,7 @@ def save(path: Path, meta: Mapping[str, object], recorded: Mapping[str, tuple[st
 
 
 def load(path: Path = FILE) -> Recording | None:
-    """The recording, or None where there is no file yet."""
+    """The recording, or None if there is no file yet."""
     if not path.is_file():
         return None
     with np.load(path) as stored:
@@ -106,7 +106,7 @@ class Mismatch:
 
 
 def compare(case: Case, emulated: Results, recorded: Results) -> list[Mismatch]:
-    """Where the two disagree by more than the case allows."""
+    """The rows in which the two differ by more than the case allows."""
     found = []
     arguments = case.arguments()
     for number, mine in emulated.items():

@@ -1,4 +1,4 @@
-"""Cases of the rows that work on registers alone: arithmetic, comparison, logic, conversion, packed, moves.
+"""Cases of rows that only use registers: arithmetic, comparison, logic, conversion, packed, moves.
 
 They are made from the instruction table: a kernel for each row (and operand types) runs every spelling of it, all
 modifiers in all combinations, on the same operands; result `d` of spelling n is row n of its buffer.

@@ -1,5 +1,5 @@
-"""Which spellings of a row with many modifiers a case shows: the ones that change what it does in all combinations,
-hints and scopes once each."""
+"""The spellings of a row with many modifiers that a case covers: all combinations of those that change its effect, and
+each hint and scope once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The emulator gives the bits that an H200 gave: one tiny kernel for each form of each instruction.
+"""The emulator gives the same bits as an H200: one tiny kernel for each form of each instruction.
 
-`tests/golden/conformance.npz` is what the GPU wrote (`record.py`). Without it, or for a case that has changed since,
-a case must still run, with the same bits under another schedule, and fill its results.
+`tests/golden/conformance.npz` has the GPU's results (`record.py`). Without it, or for a case that has changed since, a
+case must still run, give the same bits under another schedule, and fill its results.
 """
 
 from __future__ import annotations

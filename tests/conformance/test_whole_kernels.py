@@ -1,4 +1,4 @@
-"""The emulator in hardware numerics gives the bits that an H200 gave, for whole kernels."""
+"""The emulator in hardware numerics gives the same bits as an H200, for whole kernels."""
 
 from __future__ import annotations
 

@@ -287,7 +287,7 @@ def _ragged_maps(kind: str, rank: int, swizzle: str, **options: object) -> tuple
 
 
 def _ragged_places(kind: str, rank: int) -> list[tuple[int, ...]]:
-    """At the beginning; behind one piece, across the outer edges; behind three; behind the end of all extents."""
+    """At the beginning; behind one piece, across the outer edges; behind three; after the end of all extents."""
     piece = 128 // values.width_of(kind)
     places = ((0, 0, 0, 0, 0), (piece, 3, 1, 1, 1), (3 * piece, 1, 0, 1, 0), (6 * piece, 0, 0, 0, 0))
     return [place[:rank] for place in places]

@@ -1,6 +1,6 @@
-"""Inputs from a name: every bit is a function of `SEED` and the case's name, on every machine and NumPy alike.
+"""Inputs derived from a name: every bit is a function of `SEED` and the case's name, with every NumPy.
 
-NumPy promises the same stream of random numbers for no two versions, so the bits come from SHAKE-128.
+NumPy does not guarantee the same random stream across versions, so the bits come from SHAKE-128.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ _CROSSED = {1: 64, 2: 11, 3: 5, 4: 3, 5: 2, 6: 2}
 def operands(source: Source, kinds: Sequence[str], count: int, chosen: Sequence[object] = ()) -> list[np.ndarray]:
     """Operands for `count` threads: every combination of edges first, then random ones.
 
-    kinds: types. chosen: per operand None, or a function (source, count) -> values in place of all of that.
+    kinds: types. chosen: per operand None, or a function (source, count) -> values instead of all of that.
     """
     made = [random(source, kind, count) for kind in kinds]
     lists = [edges(kind)[: _CROSSED[len(kinds)]] for kind in kinds]

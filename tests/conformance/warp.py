@@ -1,4 +1,4 @@
-"""Cases of what lanes do together, of control flow, and of the special registers that are the same on each machine.
+"""Cases of warp-level operations, control flow, and the special registers that are the same on every machine.
 
 Each kernel runs a list of lines, each of which leaves a word in %r20 that goes to its row of the result.
 """

@@ -1,5 +1,5 @@
-"""Cases of the warpgroup multiply: every type with A in shared memory and in registers, widths, layouts, negation,
-and a sparse A, whose metadata any thread may be asked for, so that all of them hold some that is valid.
+"""Cases of the warpgroup multiply: every type with A in shared memory and in registers, widths, layouts, negation, and
+a sparse A, whose metadata may be read from any thread, so all threads hold valid metadata.
 
 CTA n multiplies a tile of class n. The host lays A and B out in shared memory (`isa.shared_layout`) and the kernel
 adds the tile's address to the descriptors.

@@ -1,9 +1,9 @@
-"""Whole kernels, recorded: what an H200 answered for the walkthrough and every rung on tensor cores, at two sizes each.
+"""Whole kernels, recorded: an H200's results for the walkthrough and every tensor-core rung, at two sizes each.
 
     PYTHONPATH=src:. python -m tests.conformance.whole_kernels --out FOLDER
 
 writes FOLDER/whole_kernels.json: a SHA-256 of each result's bits. The emulator in hardware numerics must give the same
-bits (`test_whole_kernels.py`): sums in the order and with the roundings of the tensor core, through a whole pipeline.
+bits (`test_whole_kernels.py`): sums with the order and rounding of the tensor core, through a whole pipeline.
 """
 
 from __future__ import annotations

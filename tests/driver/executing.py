@@ -1,4 +1,4 @@
-"""A mock GPU that does what it is asked: the emulator behind the mock driver (fake_cuda.c).
+"""A mock GPU that executes its calls: the emulator behind the mock driver (fake_cuda.c).
 
 `install()` makes a process take PyTorch's CPU tensors for a GPU's, and runs each launch in the emulator, at the very
 addresses that the tensors have. FAKE_CUDA_CAPABILITY and FAKE_CUDA_SMS say what GPU it is. FAKE_CUDA_BROKEN is a

@@ -1,9 +1,9 @@
-"""Scripts, each in a process of its own that has imported what takes long already.
+"""Run scripts, each in a process of its own forked from one that has already imported slow modules.
 
     python fork_server.py numpy torch      for each script a line of JSON in, and a line with its exit status out
 
-A script is `{"script": …, "environment": {…}, "said": file}`; what it prints goes to the file. It runs as `__main__` in
-a fork of this process. What is imported here must neither start threads nor look at the environment.
+A script is `{"script": …, "environment": {…}, "said": file}`; its output goes to the file. It runs as `__main__` in a
+fork of this process. The modules imported here must neither start threads nor read the environment.
 """
 
 from __future__ import annotations

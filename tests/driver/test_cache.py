@@ -1,4 +1,4 @@
-"""The cache: by content, never half a file, never somebody else's, never in the way."""
+"""The cache: keyed by content, never a partial file, never another user's file, and never an obstacle."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def forget() -> None:
 
 @pytest.fixture
 def compilations(monkeypatch):
-    """How often ptxas was really called."""
+    """How often ptxas was actually called."""
     calls = []
     real = compiler._by_ptxas
     monkeypatch.setattr(compiler, "_by_ptxas", lambda *arguments: calls.append(1) or real(*arguments))

@@ -1,4 +1,4 @@
-"""From a call to cuLaunchKernelEx, with a driver that only writes down what it is asked (fake_cuda.c)."""
+"""From a call to cuLaunchKernelEx, with a mock driver that only logs calls (fake_cuda.c)."""
 
 # ruff: noqa: E501  (scripts in strings)
 
@@ -235,7 +235,7 @@ sets = [(torch.zeros(64), torch.zeros(64)) for _ in range(3)]
 
 @pytest.fixture
 def with_torch(pretend):
-    """Run a script in which torch's CPU tensors are taken for a GPU's."""
+    """Run a script in which torch's CPU tensors count as GPU tensors."""
     pytest.importorskip("torch")
     return lambda script: pretend(TORCH + script, imported=("torch",))
 
@@ -358,8 +358,8 @@ for rows in (512, 1024):
 
 @pytest.mark.parametrize("refuses, sms, ctas", [(0, 132, 4 * 30), (1, 132, 4 * 30), (0, 76, 4 * 16), (1, 76, 4 * 17)])
 def test_a_persistent_grid_has_no_more_clusters_than_run_at_one_time(pretend, refuses: int, sms: int, ctas: int):
-    """The driver is asked once, and an H200's share stands in where it does not say: 33 clusters of four would be two
-    rounds on it, where 30 fit."""
+    """The driver is asked once; without an answer, an H200's number is used: 33 clusters of four would take two waves
+    on it, where 30 fit."""
     log = pretend(PERSISTENT_CLUSTERS, FAKE_CUDA_OCCUPANCY=refuses, FAKE_CUDA_SMS=sms)
     assert [line.split()[2] for line in launches(log)] == [str(ctas)] * 2
     assert log.count("occupancy smem 232448 cluster 4") == 1

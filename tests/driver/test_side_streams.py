@@ -1,4 +1,4 @@
-"""Copies beside a kernel, enqueued with a mock driver: which calls, in which order, and what they copy."""
+"""Copies next to a kernel, enqueued with a mock driver: which calls, in which order, and what they copy."""
 
 from __future__ import annotations
 

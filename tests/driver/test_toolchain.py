@@ -1,4 +1,4 @@
-"""Finding ptxas: what was asked for wins, what is missing is said."""
+"""Finding ptxas: an explicit choice wins, and a missing one is reported."""
 
 from __future__ import annotations
 

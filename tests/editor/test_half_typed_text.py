@@ -1,4 +1,4 @@
-"""Text that is being typed is read as far as it goes; nothing in it makes the editor's files fail."""
+"""Incomplete text is parsed as far as possible; nothing in it makes the editor's files fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, hover and completion of a text: what the server answers, without the protocol."""
+"""Names, hover and completion: the server's answers, without the protocol."""
 
 from __future__ import annotations
 

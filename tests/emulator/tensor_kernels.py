@@ -162,7 +162,7 @@ def run_wgmma(
     grid: int = 1,
     **options,
 ):
-    """Run `wgmma_text`; updates D's registers in place and gives back the report."""
+    """Run `wgmma_text`; updates D's registers in place and returns the report."""
     text = wgmma_text(steps, image.size, len(d), 0 if a is None else len(a), len(descriptors), threads)
     a = np.zeros((1, 128), np.uint32) if a is None else a
     values = [np.uint64(bits) for bits in descriptors]

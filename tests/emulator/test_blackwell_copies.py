@@ -1,4 +1,4 @@
-"""What sm_100 adds to copies: masked bulk stores, asynchronous stores to global memory, atomicity in tensor maps."""
+"""sm_100's additions to copies: masked bulk stores, asynchronous stores to global memory, atomicity in tensor maps."""
 
 from __future__ import annotations
 

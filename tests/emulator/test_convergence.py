@@ -1,7 +1,7 @@
-"""Threads of a warp may be anywhere: whoever is late is waited for, and nobody waits for threads not named.
+"""Threads of a warp may be anywhere: named threads are waited for, others are not.
 
-One lane waits for room in a ring while the other 31 are a turn ahead and stand at the loop's first instruction, which
-the warp executes together (the producer loop of many kernels). Instructions of that kind are exchanged for each other.
+One lane waits for a free slot in a ring while the other 31 are an iteration ahead, at the loop's first instruction,
+which the warp executes together (the producer loop of many kernels). Tests substitute various such instructions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Conversions against the definition, and against what an H200 gave (tests/golden/unary.npz)."""
+"""Conversions against their definition and against an H200's results (tests/golden/unary.npz)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies beside a kernel: their order, their flags, when they begin, and what is found where they go wrong."""
+"""Copies next to a kernel: their order, their flags, when they start, and the findings if they go wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine's policies on operations of our own: when things take effect, and in which order they may not."""
+"""The engine's policies on test operations: when effects happen, and which orders are forbidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checker is told of asynchronous copies, barriers and fences: every event, and in which order."""
+"""The events that a checker receives for asynchronous copies, barriers and fences, and their order."""
 
 from __future__ import annotations
 

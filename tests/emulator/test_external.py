@@ -1,4 +1,4 @@
-"""What vprintf makes of a format and of values in memory, by C's own rules."""
+"""vprintf's output for a format and values in memory, by C's rules."""
 
 from __future__ import annotations
 

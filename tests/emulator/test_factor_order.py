@@ -1,8 +1,8 @@
-"""Scale factors in tensor memory that are replaced while the product before may still read them.
+"""Scale factors in tensor memory that are overwritten while the previous product may still read them.
 
-A thread's copy, and its next product, follow its products that read the same cells, whenever the machine gets round to
-them: CUTLASS's kernels of 4-bit types copy the factors of each stage to the same columns without a wait, and its
-attention multiplies into the columns of the P that the product before reads.
+A thread's copy or next product follows its products that read the same cells, whenever the hardware executes them.
+CUTLASS's kernels for 4-bit types copy the factors of each stage to the same columns without a wait, and its attention
+multiplies into the columns of the P that the previous product reads.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def f32(word: int) -> float:
 @pytest.mark.parametrize(
     "a, b, c",
     [
-        # a*b + c lies just beside the middle of two singles, nearer than a double can tell
+        # a*b + c lies just next to the middle of two singles, nearer than a double can tell
         (f32(0x3F800001), f32(0x3F800001), 2.0**-60),
         (1 + 2.0**-12, 1 + 2.0**-12, 2.0**-80),
         (1 + 2.0**-12, 1 + 2.0**-12, -(2.0**-80)),

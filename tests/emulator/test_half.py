@@ -1,4 +1,4 @@
-"""Half precision arithmetic, scalar and packed, against rational numbers rounded once."""
+"""Half-precision arithmetic, scalar and packed, against rational numbers rounded once."""
 
 from __future__ import annotations
 

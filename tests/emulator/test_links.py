@@ -1,4 +1,4 @@
-"""Links between emulated GPUs: what arrives late, in which order, and what makes it arrive. PTX ISA 8.9."""
+"""Links between emulated GPUs: which writes arrive late, in which order, and what makes them arrive. PTX ISA 8.9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vector registers, sums of a register and a constant, and variables that hold addresses run as ptxas builds them."""
+"""Vector registers, sums of a register and a constant, and variables that hold addresses run as ptxas compiles them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ldmatrix and stmatrix of 8-bit elements against what was measured on sm_120 and what CUTLASS's copy traits say.
+"""ldmatrix and stmatrix of 8-bit elements, against measurements on sm_120 and CUTLASS's copy traits.
 
 Measured by others: register h of ldmatrix.m16n16.trans holds, in lane t, rows 4 (t % 4) to 4 (t % 4) + 3 of column
 t / 4 + 8 h. CUTLASS's SM100_U8x4_STSM_T: byte v of lane t goes to row 2 (t % 4) + v % 2, byte t / 4 + 8 (v / 2).

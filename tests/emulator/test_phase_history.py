@@ -1,4 +1,4 @@
-"""What came to a phase of a barrier: a warp's arrivals at one place are one entry, also of lanes that arrive singly."""
+"""The history of a barrier's phase: a warp's arrivals at one place are one entry, even of single lanes."""
 
 from tests.emulator.async_kernels import cluster_sync, emulate, init, wait
 from tests.errors import refused

@@ -1,4 +1,4 @@
-"""Registers at launch: what the emulator takes them for, and what ptxas makes of the same texts."""
+"""Registers at launch: the emulator's assumption, and ptxas's choice for the same texts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a run tells its observers is what the rows of the instruction table declare: nothing more.
+"""A run reports to observers exactly what the rows of the instruction table declare.
 
-Every event of many small kernels is held against the effects of the instruction that it comes from.
+Every event of many small kernels is compared with the effects of its instruction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The author's words in messages: rows and chunks, roles of warps, names of buffers; and a deadlock told in them."""
+"""The author's terms in messages: rows and chunks, roles of warps, buffers; and a deadlock described with them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What tcgen05 computes, by NumPy: kinds, layouts of the accumulator, where A and B stand, masks and fragments.
+"""tcgen05 against NumPy: kinds, layouts of the accumulator, places of A and B, masks and fragments.
 
-Each case is a kernel of one tile, written with `tmem` and `ptx.tcgen05`; the emulator's maps of tensor memory and those
-of `isa.tensor_memory`, which the kernels store by, were made independently. Nothing was run on hardware.
+Each case is a kernel of one tile, written with `tmem` and `ptx.tcgen05`. The emulator's map of tensor memory and that
+of `isa.tensor_memory`, which the kernels use for stores, were written independently. Nothing was run on hardware.
 """
 
 from __future__ import annotations

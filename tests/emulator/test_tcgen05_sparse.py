@@ -1,6 +1,6 @@
-"""tcgen05.mma with a sparse A: half of its elements, and in tensor memory which. PTX ISA 9.7.16.10.8.
+"""tcgen05.mma with a sparse A: half of its elements, with metadata in tensor memory. PTX ISA 9.7.16.10.8.
 
-What is stored, and each lane's metadata, are made here from a whole A by the ISA's figures for one row and group at a
+The tests make the stored elements and each lane's metadata from a dense A by the ISA's figures, one row and group at a
 time. Nothing was run on hardware.
 """
 

@@ -1,6 +1,6 @@
-"""wmma where CUDA's own headers do not lead: default strides, saturation, mixed accumulators, missing threads.
+"""wmma beyond the use in CUDA's headers: default strides, saturation, mixed accumulators, missing threads.
 
-Types, shapes and layouts are tested on what nvcc makes of `nvcuda::wmma`, in tests/foreign.
+nvcc's output for `nvcuda::wmma`, in tests/foreign, covers types, shapes and layouts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blackwell's primitives in isolation give what they must in the emulator, and bit for bit on a GPU of sm_100."""
+"""Blackwell's primitives give their expected results in the emulator, and bit for bit on a GPU of sm_100."""
 
 from __future__ import annotations
 

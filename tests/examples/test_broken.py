@@ -1,4 +1,4 @@
-"""The example that is broken on purpose: what is said of it is what the documents show, and its mend is one line."""
+"""The deliberately broken example: its report is the one in the documents, and its fix is one line."""
 
 from __future__ import annotations
 

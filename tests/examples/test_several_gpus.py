@@ -1,4 +1,4 @@
-"""`warploom check` runs the example of two GPUs: clean as it stands, an error with each signal weakened."""
+"""`warploom check` on the example of two GPUs: clean as it is, an error with each signal weakened."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A new family with its own memory space is five files (`pad/`), and an entry in each of the package's lists.
+"""A new instruction family with its own memory space is five files (`pad/`) and an entry in each list of the package.
 
-Nothing else of the package knows it: its scheduling points, the order of its operations under every schedule, what a
-wait proves and who knows of it follow from the effects of its rows.
+The rest of the package has no code for it: scheduling points, the order of its operations under every schedule, what a
+wait proves, and to whom, follow from the effects of its rows.
 """
 
 from __future__ import annotations

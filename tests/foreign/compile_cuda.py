@@ -1,4 +1,4 @@
-"""Rewrites `nvcc/*.ptx`: every `.cu` file for the targets it says, without the paths of the machine.
+"""Regenerate `nvcc/*.ptx`: every `.cu` file for its targets, without paths of this machine.
 
     python tests/foreign/compile_cuda.py [NAME …]
 

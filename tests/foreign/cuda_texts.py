@@ -32,7 +32,7 @@ def run(
 ) -> Report:
     """Emulate one kernel of a text; Python integers go by value as s32, arrays are written in place.
 
-    The sanitizer looks on, and has nothing against it but the rules in `known`.
+    The sanitizer is on and may report only the rules in `known`.
     """
     values = [np.int32(value) if isinstance(value, int) else value for value in arguments]
     report = emulate(text(name, target), *values, entry=entry, grid=grid, block=(block, 1, 1), check=True, **options)

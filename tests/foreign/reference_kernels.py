@@ -55,7 +55,7 @@ class Text:
 
     @property
     def pdl(self) -> bool:
-        """Whether it is to be launched while the kernel before it ends."""
+        """True if it is to be launched while the kernel before it ends."""
         return "griddepcontrol.wait" in self.text
 
     def program(self, **launch: Any) -> Program:

@@ -1,4 +1,4 @@
-"""What the CUDA C++ language and its maths library become in PTX gives the numbers that NumPy gives."""
+"""CUDA C++'s language features and math library, compiled to PTX, give NumPy's numbers."""
 
 from __future__ import annotations
 

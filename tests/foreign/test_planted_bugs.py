@@ -1,4 +1,4 @@
-"""Bugs planted by rule into texts of nvcc and Triton: `check`, called as by default, calls them errors."""
+"""Bugs planted by rule into texts of nvcc and Triton: `check` with its defaults reports them as errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.planted.texts import Text, texts
 from benchmarks.planted_bugs import chosen, judge
 
 KNOWN = {("grid_sm90a.locked", "drop-fence"), ("product_sm90", "drop-proxy-fence")}
-"""No errors, and why, says docs/sanitizer-coverage.md."""
+"""Bugs that are not errors; docs/sanitizer-coverage.md says why."""
 QUICK = ("grid_", "barriers_", "rows_", "row_softmax", "cluster_", "layer_norm")
 TEXTS = [text for text in texts() if text.name.startswith(QUICK)]
 

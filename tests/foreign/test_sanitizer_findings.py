@@ -1,7 +1,7 @@
-"""What the sanitizer says of texts that warploom did not write: of compilers' nothing wrong, of the prototypes this.
+"""The sanitizer's findings in texts that warploom did not write: none for compilers, some for the prototypes.
 
-The findings in the prototypes are explained in docs/measured-facts.md. nvcc's texts run with the sanitizer on in their
-own tests (`cuda_texts.run`).
+docs/measured-facts.md explains the findings in the prototypes. nvcc's texts run with the sanitizer on in their own
+tests (`cuda_texts.run`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def findings(text: Path, schedule: str) -> list[Finding]:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", REFERENCE)
 def test_the_findings_in_a_reference_text_are_the_known_ones(name: str, schedule: str) -> None:
-    """A buffer touched before the wait for the grid in front is told once, by the instruction that comes first."""
+    """A buffer touched before the wait for the previous grid is reported once, by the instruction that comes first."""
     found = findings(FOLDER / f"{name}.ptx", schedule)
     places = {(finding.rule, place.line) for finding in found for place in finding.locations}
     grid = {known for known in REFERENCE[name] if known[0] == GRID}

@@ -1,4 +1,4 @@
-"""What the driver does for a kernel of nvcc's: formatted output, assertions, the barrier of a cooperative grid."""
+"""The driver's services for nvcc's kernels: formatted output, assertions, the barrier of a cooperative grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton kernels of our own: each text runs by the launch description beside it and gives the numbers of NumPy."""
+"""Triton kernels of our own: each text runs with its launch description and gives NumPy's numbers."""
 
 from __future__ import annotations
 

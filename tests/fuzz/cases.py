@@ -1,4 +1,4 @@
-"""What a fuzz case is: a text, odd as it may be, goes through reading, parsing, verifying and a short emulation."""
+"""A fuzz case: a text, however odd, is read, parsed, verified and briefly emulated."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from warploom.sanitizer.rules import RULES
 
 FOREIGN = Path(__file__).resolve().parents[1] / "foreign"
 LARGEST = 40_000
-"""Characters of the largest text: the others say nothing new and take long."""
+"""Most characters of a text: longer ones take long and reveal nothing new."""
 SECONDS = 60
-"""After which a case hangs; a sound one takes a small part of a second."""
+"""Seconds after which a case hangs; a normal one takes a small part of a second."""
 
 
 @lru_cache(maxsize=1)
@@ -43,7 +43,7 @@ class Hangs(AssertionError):
 
 @contextmanager
 def limited(seconds: int = SECONDS) -> Iterator[None]:
-    """Raise Hangs where the body takes longer."""
+    """Raise Hangs if the body takes longer."""
 
     def ring(*_: object) -> None:
         raise Hangs(f"no answer after {seconds} s")
@@ -58,7 +58,7 @@ def limited(seconds: int = SECONDS) -> Iterator[None]:
 
 
 def run(text: str, steps: int = 3000) -> str:
-    """Take a text as far as it goes. What it came to: "refused", "stopped" or "ran"; anything else is raised."""
+    """Process a text as far as possible: "refused", "stopped" or "ran"; any other exception is raised."""
     with limited():
         try:
             module = asm.parse(text, name="fuzz.ptx")
@@ -82,7 +82,7 @@ def run(text: str, steps: int = 3000) -> str:
 
 
 def arguments(program: Program) -> list[Any]:
-    """Something for each parameter."""
+    """A value for each parameter."""
     made: list[Any] = []
     for parameter in program.parameters:
         if parameter.kind == "tensor_map":

@@ -1,4 +1,4 @@
-"""Odd variants of PTX texts: bytes and tokens left out, doubled, moved, exchanged, or put in from another text."""
+"""Odd variants of PTX texts: bytes and tokens removed, doubled, moved, swapped, or inserted from another text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Odd texts, thousands of them: no crash, no hang, and no error that is not the package's own."""
+"""Thousands of odd texts: no crash, no hang, and only errors of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random arrays, and when two results are the same but for rounding: for the tests of the JAX plug."""
+"""Random arrays, and comparison of results up to rounding, for the tests of the JAX integration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What functions of scores and masks compute inside the kernel is what they compute in torch, or they are refused."""
+"""Functions of scores and masks give the same values inside the kernel as in torch, or are refused."""
 
 from __future__ import annotations
 

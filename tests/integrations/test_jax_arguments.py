@@ -1,4 +1,4 @@
-"""warploom.jax on the CPU: arguments that JAX would lose or stumble over."""
+"""warploom.jax on the CPU: arguments that JAX would drop or fail on."""
 
 from __future__ import annotations
 

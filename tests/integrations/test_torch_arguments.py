@@ -1,4 +1,4 @@
-"""warploom.torch on the CPU: arguments that gradients, autocast and torch.compile must not lose or stumble over."""
+"""warploom.torch on the CPU: arguments that gradients, autocast and torch.compile must not drop or fail on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of attention against torch's autograd in float64: a table of what a call may ask for."""
+"""Gradients of attention against torch's autograd in float64: a table of possible calls."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Q_LENGTHS, K_LENGTHS, SPARE = (40, 0, 9), (50, 3, 9), 2
 
 
 def given(grad: bool = True) -> list:
-    """q, k, v and sinks, with rows behind the last sequence."""
+    """q, k, v and sinks, with rows after the last sequence."""
     torch.manual_seed(0)
     rows, keys = sum(Q_LENGTHS) + SPARE, sum(K_LENGTHS) + SPARE
     tensors = [torch.randn(rows, 2, 64), torch.randn(keys, 1, 64), torch.randn(keys, 1, 64)]

@@ -1,4 +1,4 @@
-"""The compile backend: an unmodified model's products, and what follows them, become the library's operator."""
+"""The compile backend: the products of an unmodified model, with what follows them, become the library's operator."""
 
 from __future__ import annotations
 

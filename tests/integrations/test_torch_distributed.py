@@ -1,7 +1,7 @@
-"""Products that communicate, as PyTorch calls them: ranks that differ or never come are named, and nothing hangs.
+"""Products that communicate, called from PyTorch: differing or missing ranks are named, and nothing hangs.
 
-On CPUs two processes compare their calls through gloo's store; what kernels do is emulated (tests/kernels). On two GPUs
-(`-m gpu`) the same calls run.
+On CPUs two processes compare their calls through gloo's store; kernels are emulated (tests/kernels). On two GPUs (`-m
+gpu`) the same calls run.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def agreements(rank: int) -> list[object]:
 
 
 def gradients(rank: int, world: int) -> list[object]:
-    """Of each operation, eager and compiled, beside those of the whole product."""
+    """Of each operation, eager and compiled, next to those of the whole product."""
     draw, lines = torch.Generator().manual_seed(3), []
     m, n, k = 8, 32, 16
 
@@ -206,7 +206,7 @@ def under_pytorch_s_names(rank: int, world: int) -> list[object]:
 
 
 def layers(rank: int, world: int) -> list[object]:
-    """A block split by our styles, beside the whole one."""
+    """A block split by our styles, next to the whole one."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import parallelize_module
 

@@ -1,4 +1,4 @@
-"""Gradients of experts on several ranks, beside those of the whole mixture; the kernel's part is computed by gloo."""
+"""Gradients of experts on several ranks, next to those of the whole mixture; the kernel's part is computed by gloo."""
 
 from __future__ import annotations
 

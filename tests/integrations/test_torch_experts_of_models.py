@@ -1,4 +1,4 @@
-"""Experts of `transformers`' models, multiplied by grouped products. The emulator stands where the GPU would."""
+"""Experts of `transformers`' models, multiplied by grouped products, with the emulator instead of a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""flash-attn's functions, and torch's, as their users call them."""
+"""flash-attn's functions, and torch's, called as users call them."""
 
 from __future__ import annotations
 

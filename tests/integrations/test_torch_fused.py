@@ -1,4 +1,4 @@
-"""A converted model: what its forward says is read in its text, computed by fewer kernels, and left alone elsewhere"""
+"""A converted model: its forward is analysed, computed by fewer kernels where possible, and left alone elsewhere."""
 
 from __future__ import annotations
 

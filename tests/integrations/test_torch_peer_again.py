@@ -1,4 +1,4 @@
-"""A call that came before is one guard and the driver's calls; what has changed since takes the long way."""
+"""A repeated call is one guard and the driver's calls; if anything has changed, it takes the full path."""
 
 from __future__ import annotations
 

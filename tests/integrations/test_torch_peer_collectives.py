@@ -1,6 +1,6 @@
-"""Products that communicate, of tensors of the CPU: what kernels do on GPUs, by the library's product and gloo.
+"""Products that communicate, for CPU tensors: computed by the library's product and gloo instead of kernels.
 
-Processes of gloo, one to four; each compares its own result with the formula, computed from all ranks' operands.
+One to four gloo processes; each compares its own result with the formula, computed from all ranks' operands.
 """
 
 from __future__ import annotations

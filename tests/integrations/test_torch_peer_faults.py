@@ -1,6 +1,6 @@
-"""Ranks that die: processes are killed, those that live name them, give the memory back, and go on in a new group.
+"""Ranks that die: processes are killed; the survivors name them, free the memory, and continue in a new group.
 
-Three processes of gloo on CPUs; the memory that GPUs would reach into is a stand-in of the CPU's.
+Three gloo processes on CPUs; CPU memory stands in for the memory that GPUs would share.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Calls of the products that communicate, as PyTorch makes them on each rank; what they launch is emulated.
+"""Calls of communicating products as PyTorch makes them on each rank, with emulated launches.
 
-The ranks of a group are made one after the other in this process. Each call notes what it would launch; when all have
-called, the kernel runs on as many emulated devices.
+The ranks of a group are made one after the other in this process. Each call records its launch; when all have called,
+the kernel runs on as many emulated devices.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Recorded:
 
 
 class Noted:
-    """Copies of a call that are emulated in place of the copy engines'."""
+    """Copies of a call that are emulated instead of the copy engines'."""
 
     def __init__(self, copies: dict, rank: int, plan, exchange, device, *, travel: bool) -> None:
         self.copies, self.rank, self.plan, self.exchange, self.travel = copies, rank, plan, exchange, travel

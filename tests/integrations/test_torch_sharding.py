@@ -1,4 +1,4 @@
-"""Models split over several processes (gloo, on CPUs) compute what they compute in one."""
+"""Models split over several processes (gloo, on CPUs) give the same results as in one process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RootMeanSquare(nn.Module):
 
 
 class Gated(nn.Module):
-    """As the decoders of `transformers` have it: `convert` puts `gate` and `up` behind each other in memory."""
+    """As the decoders of `transformers` have it: `convert` puts `gate` and `up` one after the other in memory."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Models of `transformers` whose attention is this library's. The emulator stands where the GPU would."""
+"""Models of `transformers` with this library's attention, with the emulator instead of a GPU."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A forward behind wrappers: its text is rewritten behind the same ones, and a residual goes only through those that
-hand it on"""
+"""A forward with wrappers: its source is rewritten inside the same wrappers, and a residual passes only through
+wrappers that forward it."""
 
 from __future__ import annotations
 

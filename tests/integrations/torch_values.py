@@ -1,4 +1,4 @@
-"""Random tensors, and when two results are the same but for rounding: for the tests of the PyTorch plug."""
+"""Random tensors, and comparison of results up to rounding, for the tests of the PyTorch integration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many instructions through ptxas at once: one kernel per target and PTX version, and who was refused and why."""
+"""Assemble many instructions with ptxas at once: one kernel per target and PTX version; which are refused and why."""
 
 from __future__ import annotations
 

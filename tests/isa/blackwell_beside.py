@@ -1,7 +1,7 @@
-"""What came with Blackwell beside tensor memory, every choice of modifiers, the illegal ones too, by family.
+"""Blackwell's instructions other than tensor memory, with every choice of modifiers, including illegal ones, by family.
 
 Packed and mixed arithmetic, narrow conversions, reductions of f32, three operands, 256-bit accesses, multimem, byte
-masks, fields of tensor maps, matrices of 8 bits. `blackwell_space` asks ptxas.
+masks, fields of tensor maps, matrices of 8 bits. `blackwell_space` queries ptxas.
 """
 
 from __future__ import annotations

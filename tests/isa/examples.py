@@ -208,7 +208,7 @@ def kernel_text(instructions: Iterable[str], target: str, version: tuple[int, in
 
 
 def _of_a_pair(instruction: str) -> bool:
-    """Whether an instruction is one of tcgen05 for pairs of CTAs, which no kernel may mix with those for one."""
+    """True if an instruction is one of tcgen05 for pairs of CTAs, which no kernel may mix with those for one."""
     return instruction.startswith("tcgen05.") and ".cta_group::2" in instruction
 
 

@@ -1,4 +1,4 @@
-"""The targets: limits, and who may run what."""
+"""The targets: limits, and compatibility."""
 
 import pytest
 

@@ -1,8 +1,8 @@
-"""The instruction table and ptxas 13.0 on Blackwell: both take and refuse the same texts, but for the exceptions below.
+"""The instruction table and ptxas 13.0 on Blackwell accept and refuse the same texts, with the exceptions below.
 
-12,335 texts, every modifier choice of tcgen05, cluster launch control, the new tensor copies and what came with
-Blackwell beside them, legal and not, on nine targets. What ptxas says is recorded; a sample is asked again where there
-is a ptxas.
+12,335 texts, every modifier choice of tcgen05, cluster launch control, the new tensor copies and Blackwell's other
+additions, legal and not, on nine targets. ptxas's verdicts are recorded; a sample is checked again if ptxas is
+available.
 """
 
 from __future__ import annotations

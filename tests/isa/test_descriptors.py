@@ -1,4 +1,4 @@
-"""wgmma's matrix descriptor, against what an H200 was seen to read."""
+"""wgmma's matrix descriptor, against measurements on an H200."""
 
 from pathlib import Path
 

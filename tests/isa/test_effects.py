@@ -1,4 +1,4 @@
-"""Every row of the instruction table says what it does, in words that somebody acts on."""
+"""Every row of the instruction table declares its effects, in terms that some code uses."""
 
 from __future__ import annotations
 

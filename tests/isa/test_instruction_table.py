@@ -1,4 +1,4 @@
-"""The instruction table against ptxas, which accepts every choice of every row and refuses what the table refuses."""
+"""The instruction table against ptxas: it accepts every choice of every row, and refuses what the table refuses."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_an_unknown_modifier_is_refused():
 @pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("part", range(2))
 def test_a_type_the_table_does_not_list_is_refused(part: int):
-    """The table leaves nothing out: another type in the place of a row's type is either a row, or illegal.
+    """The table leaves nothing out: another type instead of a row's type is either a row, or illegal.
 
     The operands keep the registers of the row's own type, and fresh ones of the mutant's type stand in a second try.
     Every 16th of some 6,000 is tried (all were, with ptxas 13.0.88).
@@ -233,7 +233,7 @@ def test_a_missing_mandatory_modifier_is_refused_by_the_table():
 
 NEAREST = {
     "add.rzz.f32": "add.rz.f32", "fmaa.rn.f32": "fma.rn.f32", "mul.low.u32": "mul.lo.u32",
-    # a letter that is wrong: nothing is added beside it
+    # a letter that is wrong: nothing is added next to it
     "st.global.u33": "st.global.u32", "st.globl.u32": "st.global.u32", "ld.global.f23": "ld.global.f32",
     "fma.rn.f23": "fma.rn.f32", "ld.const.u23": "ld.const.u32", "fence.proxy.asinc": "fence.proxy.async",
     # words that are missing are added, and none that was meant is changed

@@ -1,7 +1,7 @@
-"""mma.sync and mma.sp with a kind: the instruction table and ptxas 13.0 take and refuse the same texts.
+"""mma.sync and mma.sp with a kind: the instruction table and ptxas 13.0 accept and refuse the same texts.
 
-2,000 texts, legal and not, on eight targets. What ptxas says of each is in `verdicts/mma_kinds.json`;
-`python -m tests.isa.test_mma_kinds` asks it again and writes that file.
+2,000 texts, legal and not, on eight targets. ptxas's verdicts are in `verdicts/mma_kinds.json`;
+`python -m tests.isa.test_mma_kinds` queries it again and writes that file.
 """
 
 from __future__ import annotations

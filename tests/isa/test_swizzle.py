@@ -1,4 +1,4 @@
-"""The swizzle patterns: against the tables of PTX ISA 5.5.7, and for what they are good at."""
+"""The swizzle patterns: against the tables of PTX ISA 5.5.7, and their effect on bank conflicts."""
 
 import numpy as np
 import pytest

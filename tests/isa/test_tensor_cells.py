@@ -1,4 +1,4 @@
-"""Where elements stand in tensor memory: layouts A to G, fragments, copies, scale factors. Not run on hardware."""
+"""Element positions in tensor memory: layouts A to G, fragments, copies, scale factors. Not run on hardware."""
 
 from __future__ import annotations
 

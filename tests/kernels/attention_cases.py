@@ -18,7 +18,7 @@ from warploom.types import bf16
 
 NUMPY = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "e4m3": ml_dtypes.float8_e4m3fn}
 SMALL = Config(keys=64, consumers=2, key_stages=2, value_stages=2)
-"""Tiles of 64 keys, so that short sequences have several of them; rings that turn over at once."""
+"""Tiles of 64 keys, so that short sequences have several of them; rings that wrap around at once."""
 
 
 def reference(

@@ -1,4 +1,4 @@
-"""A product of few rows with its all-reduce, on several emulated GPUs: right, clean; each planted fault is found."""
+"""A product of few rows with its all-reduce, on several emulated GPUs: right and clean; each planted fault is found."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run(config: str | FreeTileConfig, ranks: int, m: int, n: int, k: int, *, for
 
 
 def is_right(report, right: np.ndarray) -> bool:
-    """Whether all GPUs have the sums, and the same bits."""
+    """True if all GPUs have the sums, and the same bits."""
     first = report.outputs[0][0]
     same = all(np.array_equal(each.view(np.uint16), first.view(np.uint16)) for each in report.outputs[0])
     return same and float(np.abs(first.astype(np.float32) - right).max() / np.abs(right).max()) < ROUNDING
@@ -169,7 +169,7 @@ MUTANTS += [(form, *mutant) for form in ("flagged", "shares") for mutant in FLAG
 
 
 def is_found(text: str, *, form: str, schedule: str = "lazy", seed: int = 0) -> bool:
-    """Whether launches of a small product fail, compute something else, or the sanitizer calls them an error."""
+    """True if launches of a small product fail, compute something else, or the sanitizer calls them an error."""
     try:
         report, right, _ = run(SMALL, 2, 8, 128, 64, form=form, text=text, calls=4, schedule=schedule, seed=seed)
     except EmulationError:

@@ -182,6 +182,6 @@ def test_its_program_comes_back_from_the_disk():
 
 @pytest.mark.full
 def test_the_exponentials_stand_between_the_two_waits_of_a_step():
-    """What ptxas must not sink behind the wait for O: 64 exponentials a step, with both products in flight."""
+    """What ptxas must not sink after the wait for O: 64 exponentials a step, with both products in flight."""
     between = built(Attention(), Config()).resources(sass=True).between_waits
     assert sum(part.get("MUFU", 0) >= 64 for part in between) >= 3

@@ -17,7 +17,7 @@ from warploom.runtime.machine import H200
 NARROW = Attention(head_dim=64, value_dim=64, varlen=True)
 LENGTHS = [(1, 1), (63, 129), (0, 7), (65, 64), (5, 0), (130, 70)]
 UNWRITTEN = 3
-"""Rows behind the last sequence."""
+"""Rows after the last sequence."""
 FILLED = 7.0
 
 

@@ -1,4 +1,4 @@
-"""Attention of e4m3 against float64 of the same eight-bit numbers: P of four bits is all that is lost."""
+"""Attention in e4m3 against float64 of the same 8-bit numbers: only the 4 significant bits of P are lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warploom.types import e4m3
 OF = Attention(e4m3, 64, 64)
 CAUSAL = replace(OF, above=True)
 SMALL = Config(keys=64, consumers=2, key_stages=2, value_stages=2, apart=64)
-"""Tiles of 64 keys and rings that turn over at once; of three warps that transpose one has nothing to do."""
+"""Tiles of 64 keys and rings that wrap around at once; one of the three transposing warps is idle."""
 ONE = replace(SMALL, consumers=1)
 RENEWED = replace(SMALL, keys=32, renewed=True)
 """Maxima are raised by however little: as the library's choice does it up to a head dimension of 128."""
@@ -115,7 +115,7 @@ def test_a_row_that_sees_no_key_gets_zeros():
 def test_thousands_of_equal_terms_are_all_counted_because_they_are_added_apart(
     fields: dict[str, int], off: tuple[float, float]
 ):
-    """A wgmma of eight bits adds to 13 bits: beside a sum of thousands of its like a term loses its last bits."""
+    """A wgmma of eight bits adds to 13 bits: next to a sum of thousands of its like a term loses its last bits."""
     keys, value = 6144, 0.875
     q, k, v = operands(1, keys, OF)
     q[:], v[:] = 0, value

@@ -21,7 +21,7 @@ from warploom.types import bf16, f16, f32
 NARROW, WIDE = Attention(head_dim=64, value_dim=64), Attention(head_dim=128, value_dim=128)
 CAUSAL = replace(NARROW, above=True)
 SMALL = Config(keys=64, stages=2)
-"""Tiles of 64 keys, so that short sequences have several of them; a ring that turns over at once."""
+"""Tiles of 64 keys, so that short sequences have several of them; a ring that wraps around at once."""
 ERROR = {"bf16": 4e-3, "f16": 6e-4}
 """P and O are rounded to the type once each."""
 

@@ -1,4 +1,4 @@
-"""What `build` of the Blackwell kernels is given and cannot build: a sentence with a code, nothing launched."""
+"""Arguments from which `build` of the Blackwell kernels cannot build: a message with a code, nothing launched."""
 
 from __future__ import annotations
 

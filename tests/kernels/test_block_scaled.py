@@ -1,4 +1,4 @@
-"""Block-scaled products of eight-bit floats: right, clean, and more exact than the tensor core's own sums."""
+"""Block-scaled products of 8-bit floats: right, clean, and more exact than the tensor core's own sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every public `build` of a kernel says to arguments that are not of their kinds: a sentence, before any work."""
+"""Every public `build` of a kernel, with arguments of the wrong kind: a clear error before any work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experts on several emulated GPUs: right and clean whatever the routing; each planted fault is found."""
+"""Experts on several emulated GPUs: right and clean for every routing; each planted fault is found."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Case:
         return report, records
 
     def is_right(self, report, f=lambda product: product) -> bool:
-        """Whether every GPU has its tokens' sums, and nothing behind them is touched."""
+        """True if every GPU has its tokens' sums, and nothing behind them is touched."""
         for found, right, count in zip(report.outputs[0], self.expected(f), self.tokens, strict=True):
             if not np.all(found[count:] == 7):
                 return False
@@ -214,7 +214,7 @@ MUTANTS = {
 
 
 def is_found(text: str, schedule: str, seed: int) -> bool:
-    """Whether launches fail, compute something else, or the sanitizer calls them an error."""
+    """True if launches fail, compute something else, or the sanitizer calls them an error."""
     case = Case(2, [40, 30], 4, 2)  # rows of several warps
     try:
         report, _ = case.run(text=text, calls=2, schedule=schedule, seed=seed)

@@ -1,4 +1,4 @@
-"""The product in f64: right to the last bits, clean, and as cheap in shared memory as its docstring says."""
+"""The f64 product: right to the last bits, clean, and with the shared-memory cost of its docstring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The product in f64 by roles: the same sums as without them, clean, and no warp waits for another one."""
+"""The warp-specialised f64 product: the same sums as without roles, clean, and no warp waits for another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Free tiles: exact and clean on either axis, ragged or small, split or persistent; their choice; what is refused."""
+"""Free tiles: exact and clean on either axis, ragged or small, split or persistent; their choice; refusals."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def test_the_chosen_tiles_do_not_spill(fusion: Fusion):
 
 @pytest.mark.parametrize("name", ["u128x40_3_f3", "s64x72_3_p_f3", "u64x24_3_S2_f3_z"])
 def test_rows_of_the_result_may_lie_apart(name: str):
-    """In an array with more columns: what stands beside the result is left alone."""
+    """In an array with more columns: what stands next to the result is left alone."""
     draw = np.random.default_rng(3)
     a, w = (draw.integers(-2, 3, shape).astype(NUMPY[bf16]) for shape in ((150, 264), (72, 264)))
     wide = np.full((150, 128), 7, NUMPY[bf16])

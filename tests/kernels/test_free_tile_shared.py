@@ -1,4 +1,4 @@
-"""Free tiles whose neighbours share an operand by multicast: edges and ends, and mutants of the hand-over."""
+"""Free tiles whose cluster CTAs share an operand by multicast: edges and epilogues, and mutants of the hand-over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GRID_MUTANTS = {
     "the mate of the column is taken for one of the row": (r"(selp\.b32 %r\d+, (%r\d+)), %r\d+, %p1;", r"\1, \2, %p1;"),
     "slices go to the row above": (r"(shl\.b32 %r\d+, %r\d+), %r\d+(;\s+cvt\.u16\.u32)", r"\1, 0\2"),
 }  # fmt: skip
-"""Of clusters that share both operands, beside those of all."""
+"""Of clusters that share both operands, in addition to those of all."""
 MUTANTS = {
     "neighbours that do not meet first": (MEETING, "bar.sync 0;"),
     "neighbours that leave each other": (r"barrier\.cluster\.(arrive\.release|wait\.acquire)\.aligned;(?!\s+setp)", ""),
@@ -39,7 +39,7 @@ MUTANTS = {
 
 
 def fails(name: str, text: str) -> bool:
-    """Whether a text is found out, by a finding or a wrong result, under any schedule."""
+    """True if a text is found out, by a finding or a wrong result, under any schedule."""
     draw = np.random.default_rng(0)
     a, w = (draw.integers(-2, 3, (rows, 264)).astype(NUMPY[bf16]) for rows in (130, 136))
     right = rounded(a.astype(np.float32) @ w.astype(np.float32).T)
@@ -136,7 +136,7 @@ def test_on_a_gpu_sums_are_exact_and_nothing_behind_them_is_written(name: str, s
     expected = (a.double() @ w.double().T).to(torch.bfloat16)
     kernel = build(Product(), named(name))
     memory = torch.full((m + 64, n), 7.0, device="cuda", dtype=torch.bfloat16)
-    for _ in range(20):  # one after the other, each beginning before the one in front has ended
+    for _ in range(20):  # one after the other, each beginning before the previous one has ended
         kernel(a, w, out=memory[:m])
     torch.cuda.synchronize()
     assert torch.equal(memory[:m], expected)

@@ -1,4 +1,4 @@
-"""Fused ends of the generated GEMMs: every form; sums are exact, so that all that is off is the end's own doing."""
+"""Fused epilogues of the generated GEMMs: every form, with exact sums, so that any error comes from the epilogue."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What building a kernel may cost: 20 us of tracing for each instruction, 2 s of ptxas, no spill and no remark.
+"""Limits on building a kernel: 20 us of tracing per instruction, 2 s of ptxas, no spills and no remarks.
 
-benchmarks/results/*/emulator-speed.json has the times of a quiet machine. Here processor time counts, and `BUSY` times
-the limit is allowed: the same work was seen to take twice as much of it where others use the processor's other half.
-What no machine changes is limited closely: how many Python functions an instruction enters on its way into the text.
+benchmarks/results/*/emulator-speed.json has the times of a quiet machine. These tests measure processor time and allow
+`BUSY` times the limit, because the same work takes up to twice as long while others use the processor's other half.
+A machine-independent number is limited tightly: how many Python functions are entered per instruction of the text.
 """
 
 from __future__ import annotations

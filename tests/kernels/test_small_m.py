@@ -1,4 +1,4 @@
-"""The small-M kernels: right and clean however K is split and whatever is fused, and the same bits at every run."""
+"""The small-M kernels: right and clean for every split of K and every epilogue, with the same bits in every run."""
 
 from __future__ import annotations
 

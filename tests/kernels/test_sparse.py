@@ -1,4 +1,4 @@
-"""The 2:4 sparse product: what is stored and where its metadata stands, right and clean, mutants found."""
+"""The 2:4 sparse product: stored elements and layout of metadata, right and clean, mutants found."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_it_is_built_without_spills_and_remarks(config: Config):
 
 
 def findings(kernel: Kernel, **options: Any) -> set[str]:
-    """Rules and codes of what is found in a kernel on a ring that turns over three times, whatever the schedule."""
+    """Rules and codes of what is found in a kernel on a ring that wraps around three times, whatever the schedule."""
     a, b = operands(bf16, 512, 64, 384)
     found: set[str] = set()
     for schedule, seed in SCHEDULES:

@@ -1,4 +1,4 @@
-"""Three ways to deal out the rest of the waves: right and clean, the same bits in every run, and what each shares."""
+"""Three ways to divide the partial wave: right and clean, the same bits in every run, and the shared work of each."""
 
 from __future__ import annotations
 

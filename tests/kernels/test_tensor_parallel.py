@@ -1,4 +1,4 @@
-"""Products with their communication, on several emulated GPUs: right, clean, and each planted fault is found."""
+"""Products with their communication, on several emulated GPUs: right and clean; each planted fault is found."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ TRIED = (("lazy", 0), ("starve", 0), ("starve", 1), ("pct", 0))
 
 
 def is_found(kind: str, text: str, schedule: str = "lazy", seed: int = 0) -> bool:
-    """Whether launches of a small product fail, or the sanitizer calls it an error."""
+    """True if launches of a small product fail, or the sanitizer calls it an error."""
     try:
         _, report = run(kind, rows=80, n=128, k=64, text=text, calls=3, schedule=schedule, seed=seed)
     except EmulationError:

@@ -1,4 +1,4 @@
-"""Eight-bit products with their communication and with scales, on several emulated GPUs."""
+"""8-bit products with their communication and with scales, on several emulated GPUs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def scatter(ranks: int, rows: int, n: int, k: int, fusion: Fusion, *, mean: bool
 
 
 def is_right(report, right: list[np.ndarray]) -> bool:
-    """Whether every GPU has its part."""
+    """True if every GPU has its part."""
     return all(
         float(np.abs(found.astype(np.float32).reshape(each.shape) - each).max() / np.abs(each).max()) < ROUNDING
         for found, each in zip(report.outputs[0], right, strict=True)

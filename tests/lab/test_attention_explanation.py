@@ -1,4 +1,4 @@
-"""What is calculated of attention before it runs."""
+"""The estimates for attention before it runs."""
 
 from __future__ import annotations
 

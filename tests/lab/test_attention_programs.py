@@ -1,4 +1,4 @@
-"""The programs that time attention, on CPU tensors and a mock clock: rows, and what is said of them."""
+"""The programs that time attention, on CPU tensors with a mock clock: rows and summaries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DECODE = DecodeProblem(2, 64, heads=4, kv_heads=2, dim=64)
 
 
 class Gpu:
-    """A GPU that is none: every launch takes a millisecond, and runs once."""
+    """A mock GPU: every launch takes a millisecond, and runs once."""
 
     def __init__(self) -> None:
         self.timer, self.time, self.launches = self, 0.0, set[str]()

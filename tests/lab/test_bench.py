@@ -282,7 +282,7 @@ class Pretended(Contender):
 
 
 class PretendedStage:
-    """A GPU that is none."""
+    """A mock GPU."""
 
     def __init__(self) -> None:
         self.timer = Clock()

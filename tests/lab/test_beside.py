@@ -1,4 +1,4 @@
-"""The program that measures the kernels beside the ladder: which rows it takes from a run."""
+"""The program that measures kernels outside the ladder: which rows it takes from a run."""
 
 from __future__ import annotations
 

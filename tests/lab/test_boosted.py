@@ -1,4 +1,4 @@
-"""Boosted trees: what they give is what their nodes say, they find steps, and ignore what a product has in common."""
+"""Boosted trees: values match their nodes, steps are found, and factors common to a product are ignored."""
 
 from __future__ import annotations
 

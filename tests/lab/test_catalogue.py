@@ -1,4 +1,4 @@
-"""The catalogue of public models: what its entries say, what a malformed one is told, and draws from it."""
+"""The catalogue of public models: its entries, errors for malformed ones, and draws from it."""
 
 from __future__ import annotations
 

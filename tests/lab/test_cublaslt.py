@@ -1,4 +1,4 @@
-"""The calls of cublasLt against a mock library that does in NumPy what cublasLt.h says: column-major matrices."""
+"""The calls of cublasLt against a mock library that computes with NumPy by cublasLt.h: column-major matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evidence: recipes, stale rows, files put together, the clock read inside a kernel, pictures."""
+"""Evidence: recipes, stale rows, merged files, the clock read inside a kernel, pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The correction of the choice: its trees are those of the evidence, judged on layers left out, and stable."""
+"""The correction of the choice: its trees are those of the evidence, judged on held-out layers, and stable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of free tiles: its constants are those of the evidence, and the fit finds what made the times."""
+"""The cost model of free tiles: its constants are those of the evidence, and the fit recovers synthetic constants."""
 
 from __future__ import annotations
 

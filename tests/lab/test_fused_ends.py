@@ -1,4 +1,4 @@
-"""What a gate and an addend cost: each candidate is timed with each end."""
+"""The cost of a gate and an addend: each candidate is timed with each epilogue."""
 
 from __future__ import annotations
 

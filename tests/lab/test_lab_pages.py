@@ -1,4 +1,4 @@
-"""The lab's pages: what they compute by themselves, and that every one of them runs and shows the package's figures."""
+"""The lab's pages: their own computations, and that every page runs and shows the package's figures."""
 
 from __future__ import annotations
 

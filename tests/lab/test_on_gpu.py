@@ -1,4 +1,4 @@
-"""What measures, on a GPU: contenders agree with the exact result, protocols give rows, the kernel's clock is one."""
+"""Benchmarks on a GPU: contenders match the exact result, protocols give rows, and the kernel's clock is plausible."""
 
 from __future__ import annotations
 

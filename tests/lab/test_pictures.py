@@ -1,4 +1,4 @@
-"""The book's pictures: what is recorded is what the kernel does, and drawing is reproducible."""
+"""The book's pictures: recordings match the kernel, and drawing is reproducible."""
 
 from __future__ import annotations
 

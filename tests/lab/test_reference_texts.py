@@ -1,4 +1,4 @@
-"""The benchmark of the reference texts without a GPU: who is set against whom, and every launch on a small product."""
+"""The benchmark of the reference texts without a GPU: the contenders, and every launch on a small product."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_rows_that_were_measured_are_of_the_texts_that_are_there() -> None:
             assert row["text_sha256"] == evidence.ptx_sha256((FOLDER / f"{row['text']}.ptx").read_text())
 
 
-# -- the way to the GPU, with a driver that only writes down what it is asked ---------------------------------------
+# -- the way to the GPU, with a driver that only writes down its calls ---------------------------------------
 
 LAUNCHES = f"""
 import os, sys

@@ -1,4 +1,4 @@
-"""The suite `sample`: drawn products, the figures said of them, and runs that are interrupted and go on."""
+"""The suite `sample`: drawn products, their figures, and runs that are interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from warploom.lab.contender import Contender, Prepared
 from warploom.lab.work import GemmWork
 
 SLOW_ABOVE = 100
-"""Rows above which ours pretends to lose."""
+"""Rows above which the mock contender loses."""
 
 
 class Pretending(Contender):
@@ -48,7 +48,7 @@ class _Call:
 
 
 class Stage(AbstractContextManager[None]):
-    """A GPU that is none: a call takes as long as it says. After `breaks` problems it is interrupted."""
+    """A mock GPU: a call takes as long as it says. After `breaks` problems it is interrupted."""
 
     name, uuid = "Pretended GPU", ""
     breaks = 10**9

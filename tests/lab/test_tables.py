@@ -1,4 +1,4 @@
-"""The tables of README and docs: what stands in a line, what is counted together, what a stale row or no file shows."""
+"""The tables of README and docs: their lines, groups, stale rows, and missing files."""
 
 from __future__ import annotations
 

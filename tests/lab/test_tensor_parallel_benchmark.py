@@ -1,4 +1,4 @@
-"""The benchmark of products that communicate, tried without GPUs: what is left out, and what it says of the rest."""
+"""The benchmark of communicating products without GPUs: failing contenders are left out, and the rest is reported."""
 
 from __future__ import annotations
 

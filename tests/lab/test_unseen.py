@@ -1,4 +1,4 @@
-"""The unseen kernels of `benchmarks/unseen` do nothing wrong on small problems, and the clock predicts each of them."""
+"""The unseen kernels of `benchmarks/unseen` are clean on small problems, and the timing model predicts each."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Barriers: what the helpers emit."""
+"""Barriers: the PTX that the helpers emit."""
 
 from __future__ import annotations
 

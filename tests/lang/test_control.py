@@ -1,4 +1,4 @@
-"""Branches and loops: nesting, chains, and what is refused with the line to change."""
+"""Branches and loops: nesting, chains, and errors that name the line to change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PTX text as a kernel in Python: what is written says the same as the text, and reads like a program."""
+"""A PTX text as a Python kernel: the result has the same meaning as the text, and reads like a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels as a whole: what they declare, what they become, and bad input."""
+"""Whole kernels: declarations, emitted text, and bad input."""
 
 from __future__ import annotations
 

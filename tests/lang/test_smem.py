@@ -1,4 +1,4 @@
-"""Shared memory: where things are, what their indices become, which descriptors tiles stand for."""
+"""Shared memory: layout, indexing, and descriptors of tiles."""
 
 from __future__ import annotations
 

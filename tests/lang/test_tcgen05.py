@@ -1,4 +1,4 @@
-"""What an author writes for Blackwell: tensor memory, products, commits; and what is refused, at the author's line.
+"""The author's interface for Blackwell: tensor memory, products, commits; and errors at the author's line.
 
 The kernels are assembled for sm_100a. They have not run on hardware.
 """
@@ -489,5 +489,5 @@ def test_an_argument_of_another_kind_is_refused_at_its_line(what):
     ],
 )  # fmt: skip
 def test_what_the_launch_does_not_have_is_refused_while_it_is_traced(body):
-    """Warps beyond the block, CTAs beyond the cluster, no type at all: the kernel would wait for ever, or read f64."""
+    """Warps beyond the block, CTAs beyond the cluster, no type at all: the kernel would wait forever, or read f64."""
     refusal(lambda: body(Things()), WarploomError)

@@ -1,4 +1,4 @@
-"""Python that looks right in a kernel and would be silently wrong is refused while tracing, by line and code."""
+"""Python that looks right in a kernel but would silently be wrong is refused during tracing, with line and code."""
 
 from __future__ import annotations
 

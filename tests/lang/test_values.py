@@ -1,4 +1,4 @@
-"""Registers and predicates: what operators emit, how widths mix, what is refused."""
+"""Registers and predicates: emitted operators, mixed widths, refusals."""
 
 from __future__ import annotations
 

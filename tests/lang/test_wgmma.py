@@ -1,4 +1,4 @@
-"""wgmma, its operands, and every way to get them wrong."""
+"""wgmma, its operands, and every wrong use of them."""
 
 from __future__ import annotations
 

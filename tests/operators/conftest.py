@@ -1,4 +1,4 @@
-"""CPU tensors that say they are on a GPU, whose driver only writes down what it is asked (tests/driver/fake_cuda.c)."""
+"""CPU tensors that count as GPU tensors, with a mock driver that only logs calls (tests/driver/fake_cuda.c)."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ class Readings:
     alone: dict[str, float]
 
     def share_of_best(self, name: str) -> float:
-        """How a configuration did: the mean of both protocols beside the best such mean, where it was timed by both;
-        else interleaved beside the best of that."""
+        """How a configuration did: the mean of both protocols next to the best such mean, where it was timed by both;
+        else interleaved next to the best of that."""
         both = {each: (self.interleaved[each] + alone) / 2 for each, alone in self.alone.items()}
         scores = both if name in both else self.interleaved
         return scores[name] / max(scores.values())

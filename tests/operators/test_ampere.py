@@ -1,4 +1,4 @@
-"""GPUs before Hopper: the Ampere kernel multiplies, array operations do the rest. Tried in the emulator."""
+"""GPUs before Hopper: products by the Ampere kernel, the rest by array operations. Tested in the emulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`warploom.attention`: layouts, masks, outputs, and what is refused."""
+"""`warploom.attention`: layouts, masks, outputs, and refusals."""
 
 from __future__ import annotations
 

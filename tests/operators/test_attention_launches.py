@@ -1,4 +1,4 @@
-"""Attention on a mock GPU: what a step of decoding asks of the driver, while graphs are captured, too."""
+"""Attention on a mock GPU: the driver calls of a decoding step, also during graph capture."""
 
 from __future__ import annotations
 

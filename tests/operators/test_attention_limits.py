@@ -1,4 +1,4 @@
-"""Sizes at which 32 bits end, without memory for them: refused with a sentence, or computed as if they did not."""
+"""Sizes at 32-bit limits, without allocating them: refused with a message, or computed correctly."""
 
 from __future__ import annotations
 

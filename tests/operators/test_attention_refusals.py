@@ -1,4 +1,4 @@
-"""What attention is asked for that cannot be: a sentence with a code, and nothing launched."""
+"""Impossible attention calls: a message with a code, and nothing launched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores that break a softmax, through every way to call it: jumps past f32's factors, NaN, inf, rows without keys."""
+"""Scores that break a softmax, through every kind of call: jumps beyond f32's range, NaN, inf, rows without keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def decode(q: Any, k: Any, v: Any, **options: Any) -> tuple[Any, Any]:
 
 
 def paged(q: Any, k: Any, v: Any, **options: Any) -> tuple[Any, Any]:
-    """Pages of 16 keys, what is behind the last key NaN."""
+    """Pages of 16 keys, what is after the last key NaN."""
     room = -(-k.shape[2] // 16) * 16
     table = np.arange(room // 16, dtype=np.int32)[None, ::-1].copy()
     pages = []

@@ -1,4 +1,4 @@
-"""Which configuration attention runs: the rule's, or what was timed; what is timed, and how it is kept."""
+"""Which configuration attention runs: the default or a tuned one; what is timed, and how it is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products on sm_100: the Blackwell kernels behind `matmul`, emulated. Not run on hardware."""
+"""Products on sm_100: `matmul` with the Blackwell kernels, emulated. Not run on hardware."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_ptxas_takes_them_without_spills(config, product, fusion):
 
 @pytest.mark.slow
 def test_on_a_gpu_the_call_launches_is_checked_and_kept(on_gpu):
-    """A driver that only writes down what it is asked, and so computes nothing."""
+    """A mock driver that only logs calls, and so computes nothing."""
     log = on_gpu(
         """
 a, b, out = bf16(300, 128), bf16(192, 128), bf16(300, 192)

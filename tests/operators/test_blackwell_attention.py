@@ -1,4 +1,4 @@
-"""`attention` on a GPU of sm_100: its own kernel, said not to have been run on one, its first result checked."""
+"""`attention` on a GPU of sm_100: its kernel, the warning that it never ran on one, the check of its first result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ends of tiles cost: the constants are those of the files that they name, and choices follow them."""
+"""The cost of epilogues: the constants come from the named files, and choices follow them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations that are offered can be built: shared memory and registers, for every kind of end."""
+"""All offered configurations can be built: shared memory and registers, for every kind of epilogue."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def normal(*shape, dtype=torch.bfloat16, seed=0):
 
 
 def assert_close(result, a, b):
-    """One unit of the result's type + 2 (K / k_instr) 2^-23 (|A| |B|); 2^-13 in place of 2^-23 for fast fp8 sums."""
+    """One unit of the result's type + 2 (K / k_instr) 2^-23 (|A| |B|); 2^-13 instead of 2^-23 for fast fp8 sums."""
     kept = 2.0**-13 if a.element_size() == 1 else 2.0**-23
     if a.dtype is torch.float32:
         a, b = ((x.view(torch.int32) & -8192).view(torch.float32) for x in (a.contiguous(), b.contiguous()))

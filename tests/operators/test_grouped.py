@@ -1,4 +1,4 @@
-"""grouped_matmul: each group's rows by its own matrix, contiguous and masked, against a loop."""
+"""grouped_matmul: each group's rows times its own matrix, contiguous and masked, against a loop."""
 
 from __future__ import annotations
 

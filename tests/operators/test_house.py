@@ -1,4 +1,4 @@
-"""The operators' modules: no circle of imports, typed ones included; names that several tables share are the same."""
+"""The operators' modules: no import cycles, typed ones included; names shared by several tables are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`matmul(a, b, c=sums, beta=1.0, out=sums)`: a product is added to what is there, as gradients are accumulated."""
+"""`matmul(a, b, c=sums, beta=1.0, out=sums)`: a product is added in place, as in gradient accumulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs kept on disk, and what runs where a chosen configuration does not build."""
+"""Programs kept on disk, and the fallback if a chosen configuration does not build."""
 
 from __future__ import annotations
 

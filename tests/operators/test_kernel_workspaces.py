@@ -1,4 +1,4 @@
-"""A kernel with a workspace, called as a function: a call that came before goes straight to the driver there, too."""
+"""A kernel with a workspace, called as a function: a repeated call goes straight to the driver there, too."""
 
 from __future__ import annotations
 

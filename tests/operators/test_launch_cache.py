@@ -1,4 +1,4 @@
-"""A call of a kind that came before goes straight to the driver; one that only looks alike does not."""
+"""A repeated call of a known kind goes straight to the driver; one that only looks alike does not."""
 
 from __future__ import annotations
 

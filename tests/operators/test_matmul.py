@@ -1,6 +1,6 @@
-"""matmul on the emulator: every type, layout, shape and fused end, against exact sums, within the arithmetic's bound.
+"""matmul in the emulator: every type, layout, shape and epilogue, against exact sums, within the error bound.
 
-|D - exact| <= one unit of D's type + 2 (K / k_instr) 2^-23 (|A| |B|) before the end is fused; see docs/matmul.md.
+Before the epilogue: |D - exact| <= one unit of D's type + 2 (K / k_instr) 2^-23 (|A| |B|); see docs/matmul.md.
 """
 
 from __future__ import annotations

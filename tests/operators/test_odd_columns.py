@@ -1,7 +1,7 @@
 """Results whose rows are not whole 16-byte pieces: TMA stores such pieces, and nothing beside `out` may change.
 
 The emulator writes what an H200 does (benchmarks/tensor_store_edges.py), so a kernel that stored straight into such a
-view would change the columns beside it.
+view would change the columns next to it.
 """
 
 from __future__ import annotations

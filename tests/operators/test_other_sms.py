@@ -1,4 +1,4 @@
-"""What is chosen on GPUs of sm_90 with other numbers of multiprocessors: an H20 has 78, an H100 PCIe 114."""
+"""Choices on GPUs of sm_90 with other numbers of multiprocessors: an H20 has 78, an H100 PCIe 114."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tune --fit`: a mock card on which a family is slower than the model says; interrupted, beside another, full."""
+"""`tune --fit`: a mock card on which a family is slower than the model says; interrupted, next to another, full."""
 
 from __future__ import annotations
 

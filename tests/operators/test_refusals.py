@@ -1,4 +1,4 @@
-"""What odd arguments give: a result as the kernel's would be, or a sentence; nothing silent, no foreign traceback."""
+"""Odd arguments: the kernel's result or a clear message; never silence or a foreign traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules of a former version say where their contents are now."""
+"""Modules of a former version say where their contents have moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tour of a call in CONTRIBUTING.md is the way that a call takes."""
+"""The tour of a call in CONTRIBUTING.md is the path that a call takes."""
 
 from __future__ import annotations
 

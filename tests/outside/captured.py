@@ -3,7 +3,7 @@
     python -m tests.outside.captured PROGRAM --ptx FILE.ptx … [--only KERNEL] [--sms 4] [--keep FOLDER] [-- ARGUMENT …]
 
 Build the program with `nvcc -cudart shared -gencode arch=compute_90a,code=compute_90a --keep …` (or 100a), which leaves
-its PTX texts beside it, and link cuTensorMapEncodeTiled, if it is called by name, to `--runtime`'s file with -lcuda.
+its PTX texts next to it, and link cuTensorMapEncodeTiled, if it is called by name, to `--runtime`'s file with -lcuda.
 The program finds a GPU of the texts' target. Launches of kernels whose mangled names match `--only` run with all checks
 under five schedules and go on with the memory of the first, each kernel up to `--most` times; the others run once
 without. The report is a line for each schedule and what the program printed at last. `--runtime FOLDER` only builds the
@@ -50,7 +50,7 @@ class Captured:
 
     @property
     def steady(self) -> bool:
-        """Whether every schedule ran to the end and left the same memory."""
+        """True if every schedule ran to the end and left the same memory."""
         return all(row["same"] and not row["stopped"] for row in self.rows)
 
 

@@ -47,7 +47,7 @@ ELEMENT = {code: name for name, (_, code, _) in reversed(ELEMENTS.items())}
 SWIZZLE = {swizzle.driver_code: swizzle.value for swizzle in Swizzle}
 STEPS = 200_000_000
 KNOWN = "variables"
-"""The file beside the folders with the names of a program's variables whose values stand in its memory by now."""
+"""The file next to the folders with the names of a program's variables whose values stand in its memory by now."""
 FIVE = "lazy:0 eager:0 random:1 starve:2 pct:3"
 
 
@@ -56,7 +56,7 @@ class Launch:
     """What the folder says. buffers: address and bytes of each allocation; maps: the tensor maps by number.
 
     variables: of modules, by address, with whether the memory has the value, not the text; used: by this kernel.
-    written: names of the buffers that the launch in front may still be writing.
+    written: names of the buffers that the previous launch may still be writing.
     """
 
     entry: str
@@ -100,7 +100,7 @@ class Launch:
         return cls(entry, shape, parameters, buffers, maps, variables)
 
     def with_maps(self, raw: bytes, used: list[object]) -> bytes:
-        """The bytes with the emulator's tensor maps in place of marked ones; `used` gets those."""
+        """The bytes with the emulator's tensor maps instead of marked ones; `used` gets those."""
         at = raw.find(MARKS[0])
         while at >= 0:
             half = at + MAP_BYTES // 2
@@ -207,7 +207,7 @@ def runs(launch: Launch, text: str, checked: bool, max_steps: int = STEPS) -> Ca
 
 
 def done(folder: Path, entry: str) -> bool:
-    """Whether as many launches of the kernel as wanted have been checked."""
+    """True if as many launches of the kernel as wanted have been checked."""
     rows = folder / "rows.jsonl"
     read = [json.loads(line) for line in rows.read_text().splitlines()] if rows.is_file() else []
     checked = {row["launch"] for row in read if row["entry"] == entry and row["checked"]}
@@ -215,7 +215,7 @@ def done(folder: Path, entry: str) -> bool:
 
 
 def after_front(launch: Launch, folder: Path, paths: list[Path]) -> Launch:
-    """The launch, dependent on the one in front only if that lets it start early (PTX ISA 9.7.13.13); what that one
+    """The launch, dependent on the previous one only if that lets it start early (PTX ISA 9.7.13.13); what that one
     wrote is then told from the memory that it found and left."""
     front = folder.with_name(f"L{int(folder.name[1:]) - 1:03d}")
     early = launch.shape.get("dependent") and front.is_dir()

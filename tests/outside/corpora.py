@@ -1,6 +1,6 @@
-"""A folder of PTX texts: what the verifier says of each, and what ptxas says.
+"""A folder of PTX texts: verdicts of the verifier and of ptxas.
 
-A text for a target that this ptxas no longer builds for is built for the oldest one that it does.
+A text for a target that this ptxas no longer supports is built for the oldest one that it does.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Verdict:
     """What came of a test.
 
     result: "kept", no forbidden state was reached; "broken", one was; "open", none is known to be forbidden; "spins", a
-    loop waits for ever under some schedule; "left out", with the reason.
+    loop waits forever under some schedule; "left out", with the reason.
     """
 
     test: str
@@ -202,7 +202,7 @@ def states(program: Program) -> Iterator[dict[str, int]]:
 
 
 def holds(condition: str, state: Mapping[str, int]) -> bool:
-    """Whether a condition is true of a state."""
+    """True if a condition is true of a state."""
     text = re.sub(r"P\d+:\w+|\b[A-Za-z_]\w*\b", lambda found: str(state[found[0]]), condition)
     text = text.replace("/\\", " and ").replace("\\/", " or ").replace("~", " not ")
     return bool(eval(re.sub(r"(?<![=!<>])=(?!=)", "==", text), {"__builtins__": {}}))

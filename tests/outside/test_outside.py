@@ -16,7 +16,7 @@ KNOWN = {
     "vector8_extract": "refused",  # ptxas 13.0 refuses it, too: a vector of eight bytes
     "vote_ballot_nosync": "refused",  # ptxas refuses vote without .sync from PTX 6.4 and sm_70 on
     "ldmatrix": "stopped",  # 64 threads read 512 bytes of a variable of 256
-    "mma_m16n8k16_f32_bf16_bf16_f32_2x": "stopped",  # 64 threads store behind the end of the output
+    "mma_m16n8k16_f32_bf16_bf16_f32_2x": "stopped",  # 64 threads store after the end of the output
 }
 """The cases of ZLUDA whose verdict is not "same", and why that is right."""
 

@@ -1,9 +1,10 @@
-"""PTX texts of a folder under their launch descriptions, with all checks on, and the table of their verdicts.
+"""Run the PTX texts of a folder with their launch descriptions and all checks, and make the table of verdicts.
 
     python -m tests.outside.texts FOLDER [--schedules lazy:0,starve:2] [--write]
 
-Compile kernels of any project into FOLDER, describe their launches in NAME.launch.toml beside each NAME.ptx, with what
-they must compute in [[expect]]. With --write, the table goes into docs/outside-suites.md, to `<!-- outside texts -->`.
+Compile kernels of any project into FOLDER and describe their launches in NAME.launch.toml next to each NAME.ptx, with
+the expected results in [[expect]]. With --write, the table goes into docs/outside-suites.md, to `<!-- outside texts
+-->`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several GPUs in one address space: what they compute, and what the sanitizer says of how they signal each other."""
+"""Several GPUs in one address space: their results, and the sanitizer's findings about their signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls on host arrays: the emulator runs them, and what is too long is refused before it starts."""
+"""Calls on host arrays: the emulator runs them; calls that would take too long are refused before they start."""
 
 from __future__ import annotations
 

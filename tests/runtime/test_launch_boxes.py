@@ -1,4 +1,4 @@
-"""Boxes that `check --init` finds in a text: what compilers' and published kernels' launches have, and small texts."""
+"""Boxes that `check --init` infers from a text: for compilers' and published kernels' launches, and for small texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launch descriptions: the arguments they make, and what they say no to."""
+"""Launch descriptions: the arguments that they make, and what they refuse."""
 
 from __future__ import annotations
 

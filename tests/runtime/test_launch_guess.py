@@ -1,4 +1,4 @@
-"""What `check --init` takes from a text, from Triton's metadata and from the name of a CUTLASS kernel."""
+"""What `check --init` infers from a text, from Triton's metadata and from the name of a CUTLASS kernel."""
 
 from __future__ import annotations
 

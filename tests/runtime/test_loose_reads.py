@@ -1,4 +1,4 @@
-"""Loads that race with a store are an error only where something that the kernel stores depends on them."""
+"""Loads that race with a store are an error only if something that the kernel stores depends on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Kernel.time` and `warploom time`: what is called, what is said, and the refusals, on a mock GPU."""
+"""`Kernel.time` and `warploom time`: calls, reports, and refusals, on a mock GPU."""
 
 from __future__ import annotations
 

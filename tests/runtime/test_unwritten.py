@@ -1,4 +1,4 @@
-"""Memory that nothing has written, lanes that are not there: errors where something that is stored depends on them."""
+"""Uninitialised memory and absent lanes: errors only if something that is stored depends on them."""
 
 from __future__ import annotations
 

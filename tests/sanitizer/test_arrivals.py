@@ -1,4 +1,4 @@
-"""Arrivals behind the last of a phase: a count that is too small for the threads that arrive."""
+"""Arrivals after the last of a phase: a count that is too small for the arriving threads."""
 
 from __future__ import annotations
 

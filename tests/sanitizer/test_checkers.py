@@ -1,4 +1,4 @@
-"""The checkers stand side by side: each owns its rules, none knows another."""
+"""The checkers are independent: each owns its rules, none imports another."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The sanitizer has nothing against kernels that are right: the package's, the examples.
+"""The sanitizer reports nothing in correct kernels: the package's, the examples.
 
-Those of compilers and prototypes: tests/foreign/test_sanitizer_findings.py.
+For those of compilers and prototypes, see tests/foreign/test_sanitizer_findings.py.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_the_warp_specialised_kernel(schedule: str, seed: int):
 @pytest.mark.parametrize("schedule", ["lazy", "eager", "random"])
 @pytest.mark.parametrize("rung", ladder.RUNGS, ids=lambda rung: rung.module)
 def test_the_ladder(rung: ladder.Rung, schedule: str):
-    """Larger than in tests/kernels/test_ladder.py: the ring turns over several times."""
+    """Larger than in tests/kernels/test_ladder.py: the ring wraps around several times."""
     dtype = np.float32 if rung.dtype.name == "f32" else ml_dtypes.bfloat16
     m, n, k = (64, 64, 64) if rung.number < 5 else (256, 256, 256) if rung.number < 12 else (512, 512, 384)
     b = normal(k, n, dtype=dtype) if rung.layout == "NN" else normal(n, k, dtype=dtype)
@@ -74,7 +74,7 @@ PARTS = 12
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_kernel_under_every_pair_of_explore(part: int):
-    """With several tiles for each CTA and a ring that turns over, unlike above."""
+    """With several tiles for each CTA and a ring that wraps around, unlike above."""
     for subject in list(subjects().values())[part::PARTS]:
         for (schedule, seed), problem in product(EXPLORED, subject.problems):
             report = subject.run(schedule, seed, problem=problem)

@@ -1,4 +1,4 @@
-"""The page that says what is covered names every rule and every misuse, and no rule that does not exist."""
+"""The coverage page names every rule and every misuse, and no rule that does not exist."""
 
 from __future__ import annotations
 

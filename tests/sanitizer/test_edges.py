@@ -50,7 +50,7 @@ def test_a_relaxed_wait_makes_nothing_visible():
 
 
 def test_a_copy_does_not_publish_what_its_thread_wrote_before():
-    """PTX ISA 8.9.1.1: the completion is ordered behind the copy alone."""
+    """PTX ISA 8.9.1.1: the completion is ordered after the copy alone."""
     body = (
         INIT + "@%first st.shared.u32 [tile+2048], %tid;" + load(512) + wait() + "ld.shared.u32 %r2, [tile+2048];"
     ).replace("mbarrier.arrive.expect_tx", "mbarrier.arrive.expect_tx.relaxed.cta")
@@ -349,7 +349,7 @@ def test_a_warp_may_write_its_own_rows_of_a_without_meeting_the_others(shift: in
 
 
 def test_b_needs_a_meeting_of_the_warps_beside_each_thread_s_fence():
-    """FlashMLA clears the rows of V behind the last key, fences, and multiplies."""
+    """FlashMLA clears the rows of V after the last key, fences, and multiplies."""
     text = OWN_ROWS.replace("SHIFT", "0").replace("bar.sync 0;", "fence.proxy.async.shared::cta;")
     (found,) = (one for one in emulate(text, grid=1, block=128).findings if one.severity == "error")
     assert found.rule == "data-race" and "since warp 0 wrote" in found.missing

@@ -1,4 +1,4 @@
-"""A missing edge is found whichever way the threads happen to run: barriers that may not be there, unheeded waits."""
+"""A missing edge is found regardless of how the threads run: barriers not yet initialised, ignored waits."""
 
 from __future__ import annotations
 

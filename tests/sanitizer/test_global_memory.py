@@ -437,7 +437,7 @@ done:
     ],
 )
 def test_fences_of_all_threads_order_them_over_one_threads_atomic(before, behind, ordered, schedule, seed):
-    """Each thread has fences.sc of its own, and one thread of each CTA counts: a fence behind the barrier comes after
+    """Each thread has fences.sc of its own, and one thread of each CTA counts: a fence after the barrier comes after
     the fences in front of what that thread has observed."""
     body = LAST_OF_TWO.replace("BEFORE", before).replace("BEHIND", behind)
     found = rules(Example(body, threads=64, grid=2), schedule, seed)

@@ -1,4 +1,4 @@
-"""How bad it is to touch global memory before griddepcontrol.wait: that depends on the launch and on the access."""
+"""Severity of accesses to global memory before griddepcontrol.wait: it depends on the launch and on the access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads of a warp that run apart: each fences and releases what it did itself, and together they cover the warp."""
+"""Diverged threads of a warp: each fences and releases its own writes, and together they cover the warp."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ setp.eq.u32 %p2, %r6, 0;
 ld.shared.u32 %r6, [tile+512];
 """
 ATOMIC = "atom.add.SEM.cta.shared.u32 %r5, [%r4], -1;\n"
-"""Threads count down; whoever is the last reads what the first one wrote, and lets all go on."""
+"""Threads count down; the last thread reads what the first one wrote, and lets all go on."""
 
 
 @everywhere
@@ -439,7 +439,7 @@ setp.lt.u32 %p2, %r5, 3;
     [("", "error"), (SHUFFLE, "warning"), ("@%p2 " + SHUFFLE, "error"), (MEET, None)],
 )
 def test_a_shuffle_at_the_head_of_a_loop_holds_the_lanes_of_its_end(met: str, severity: str | None):
-    """The read of a round stands behind the write of the next one in the text, and a shuffle on the way."""
+    """The read of a round stands after the write of the next one in the text, and a shuffle on the way."""
     body = OWN + "setp.ne.u32 %p2, %tid, 99;\n" + LOOPED.replace("MET", met)
     found = [one.severity for one in findings(Example(body, threads=32)) if one.rule == "lane-race"]
     assert found == ([severity] if severity else [])

@@ -1,4 +1,4 @@
-"""One lane raises a flag in global memory for its warp: the lanes must have met, or spoken for themselves."""
+"""One lane raises a flag in global memory for its warp: the lanes must have synchronised, or released themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles that cp.async brought, read by wgmma: which global addresses may stand side by side."""
+"""Tiles loaded by cp.async and read by wgmma: which global addresses may be adjacent."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Registers of products in flight, as attention uses them: scores, P in registers, several accumulators.
+"""Registers of products in flight, as in attention: scores, P in registers, several accumulators.
 
-Each kernel has a product and something behind it that touches its registers: WAIT is what a person may leave out there.
+Each kernel has a product followed by an access to its registers; WAIT is what an author may forget between them.
 """
 
 from __future__ import annotations

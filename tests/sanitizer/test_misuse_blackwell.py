@@ -1,4 +1,4 @@
-"""Each misuse of tcgen05 is found by `warploom check` as it is called by default; each text without it is clean."""
+"""Each misuse of tcgen05 is found by `warploom check` with its defaults; each text without it is clean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensor stores that write behind their rows: found, whose memory it is, and left alone where the caller says so."""
+"""Tensor stores that write beyond their rows: found, with the owner of the memory, unless the caller allows them."""
 
 from __future__ import annotations
 

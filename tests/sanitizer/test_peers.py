@@ -1,4 +1,4 @@
-"""What two GPUs need of each other's strong accesses: scopes of fences behind a wait, one size, flags inside data."""
+"""Requirements on two GPUs' strong accesses: scopes of fences after a wait, equal sizes, flags inside data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs planted by hand in the Blackwell kernels (`benchmarks.planted_blackwell`): the file fits edits and sources."""
+"""Bugs planted by hand in the Blackwell kernels (`benchmarks.planted_blackwell`): the edits match the sources."""
 
 from __future__ import annotations
 

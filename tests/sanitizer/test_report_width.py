@@ -1,4 +1,4 @@
-"""No line of a report is too wide to be read, and its words are all there."""
+"""No line of a report is too wide to read, and no word is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every rule finds its bad example under every schedule, and has nothing against its good one."""
+"""Every rule finds its bad example under every schedule, and reports nothing in its good one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A load of tensor memory whose registers are read before wait::ld: the value is right, and nothing more is known.
+"""A load of tensor memory whose registers are read before wait::ld: the value is right, but nothing else is ordered.
 
-PTX ISA 9.7.16.6.4.5. LLVM moves arithmetic in front of the wait (Triton 3.9), and CuTe's tutorials have no wait at all.
+PTX ISA 9.7.16.6.4.5. LLVM moves arithmetic before the wait (Triton 3.9), and CuTe's tutorials have no wait at all.
 """
 
 from __future__ import annotations

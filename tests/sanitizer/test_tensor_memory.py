@@ -1,4 +1,4 @@
-"""Tensor memory: what strict mode says besides, and what a commit carries."""
+"""Tensor memory: additional findings in strict mode, and what a commit orders."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ xor.b32 %r4, %rank, 1;
 mov.u32 %r5, bar;
 mapa.shared::cluster.u32 %r5, %r5, %r4;
 """
-"""The second barrier of each CTA is initialised behind the fence; %r5: the peer's first."""
+"""The second barrier of each CTA is initialised after the fence; %r5: the peer's first."""
 EXCHANGE = """
 @%first mbarrier.arrive.shared::cluster.b64 _, [%r5];
 wait_0:
@@ -115,7 +115,7 @@ FENCE = "@%first fence.mbarrier_init.release.cluster;\n"
 def test_a_barrier_behind_the_fence_is_a_warning_if_the_fence_published_others_and_the_cluster_met(
     begin: str, between: str, strict: bool, severity: str
 ):
-    """CUTLASS initialises a barrier behind the last fence, and uses it when the kernel ends."""
+    """CUTLASS initialises a barrier after the last fence, and uses it when the kernel ends."""
     body = begin + between + SECOND
     if "barrier.cluster.wait" not in begin:
         end = "barrier.cluster.arrive.aligned;"
@@ -209,7 +209,7 @@ OVER = "@%first tcgen05.mma.cta_group::1.kind::f16 [%r4], %d0, %d0, 0x8040490, %
 def test_a_product_over_what_the_product_before_reads_is_in_no_list(
     wait_first: bool, expected: set[object], schedule: str
 ):
-    """CUTLASS's and FlashAttention's kernels multiply into the columns of P behind the product that reads P."""
+    """CUTLASS's and FlashAttention's kernels multiply into the columns of P after the product that reads P."""
     between = COMMIT + wait(1, "1") if wait_first else ""
     ready = INIT + ALLOC + load(4096) + wait() + FACTORS + COPY_FACTORS
     ends = wait(0, "2") if wait_first else wait(1, "1")

@@ -1,4 +1,4 @@
-"""Registers that the way taken has not written: found where they decide something, and only there."""
+"""Registers that the executed path has not written: reported if they affect a decision, and only then."""
 
 from __future__ import annotations
 

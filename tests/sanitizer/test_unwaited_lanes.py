@@ -1,4 +1,4 @@
-"""Lanes that touch shared memory which only other lanes of their warp have waited for."""
+"""Lanes that access shared memory for which only other lanes of their warp have waited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input to `check` and `emulate` where the program is a text: each is a sentence with values, no traceback."""
+"""Bad input to `check` and `emulate` for PTX texts: each gives a message with values, no traceback."""
 
 from __future__ import annotations
 

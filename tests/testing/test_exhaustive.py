@@ -164,7 +164,7 @@ def test_ordered_turns_leave_no_choice_that_matters() -> None:
 
 
 def test_turns_that_begin_with_the_wrong_parity_collide() -> None:
-    """The second passes at once where it is early, and for ever waits for the next turn where it is late."""
+    """The second passes at once where it is early, and forever waits for the next turn where it is late."""
     found = search(turns(1, first_parity=1), 2)
     assert {finding.rule for finding in found.findings} == {"DeadlockError"}
     assert "phase 1 (parity 1): 1 of 1 arrivals missing" in found.findings[0].message

@@ -1,4 +1,4 @@
-"""Under "explore" a run whose values are wrong fails, whichever schedule it is, and the arrays are as before."""
+"""With "explore", a run with wrong values fails under any schedule, and the arrays are restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tile off its swizzle's pattern is told of where the result is wrong, and not where the kernel reckons with it."""
+"""A tile off its swizzle's pattern is reported if the result is wrong, and not if the kernel accounts for it."""
 
 from __future__ import annotations
 

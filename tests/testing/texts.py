@@ -56,7 +56,7 @@ def bad() -> str:
 
 
 def write(folder: Path, name: str, text: str, launch: str | None = LAUNCH) -> Path:
-    """A text in a folder, with a launch description beside it unless `launch` is None."""
+    """A text in a folder, with a launch description next to it unless `launch` is None."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.ptx"
     path.write_text(text)

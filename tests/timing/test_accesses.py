@@ -1,4 +1,4 @@
-"""What ordinary loads and stores cost a launch: order, pairs of sectors, what L2 loses, atomics, starts of CTAs."""
+"""The cost of ordinary loads and stores: order, pairs of sectors, loss in L2, atomics, starts of CTAs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Where the constants of the clock come from."""
+"""The origin of the timing model's constants."""
 
 import json
 import re

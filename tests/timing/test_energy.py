@@ -1,4 +1,4 @@
-"""What work costs in energy, and what products cost MUFU."""
+"""The energy of work, and the cost of products for MUFU."""
 
 from dataclasses import replace
 

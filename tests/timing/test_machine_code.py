@@ -1,4 +1,4 @@
-"""Machine instructions of a PTX instruction: loops that were unrolled, what was hoisted, what was merged."""
+"""Machine instructions of a PTX instruction: unrolled loops, hoisted and merged instructions."""
 
 import numpy as np
 import pytest

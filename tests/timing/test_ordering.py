@@ -1,4 +1,4 @@
-"""Runs in the machine's order: what is loaded together, what waits, and registers that turns of a loop do not share."""
+"""Runs in the machine's order: grouped loads, stalls, and registers that are not carried between iterations."""
 
 import numpy as np
 import pytest

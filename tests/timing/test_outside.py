@@ -1,4 +1,4 @@
-"""What comes from outside of an SM: other CTAs' shared memory, a DRAM that is busy, small arrays that all CTAs read."""
+"""Data from outside an SM: other CTAs' shared memory, a busy DRAM, small arrays that all CTAs read."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a kernel's prediction says, on products small enough to be recorded at once."""
+"""Predictions of kernels, on products small enough to record at once."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,4 @@
-"""A queue of tiles gives the recorded CTA its share, not everybody's."""
+"""A tile queue gives the recorded CTA its share, not everybody's."""
 
 import numpy as np
 import pytest

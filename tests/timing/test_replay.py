@@ -1,4 +1,4 @@
-"""What a replay makes of made-up recordings: copies of one thread, CTAs with a tile more than others."""
+"""Replays of made-up recordings: copies of one thread, CTAs with one tile more than others."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What all SMs share: the rates of L2 and DRAM, and how much of a launch the recorded clusters stand for."""
+"""Resources that all SMs share: the rates of L2 and DRAM, and the share of a launch in the recorded clusters."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The clock of tcgen05: products by their columns, tensor memory by its lanes, nothing of it through L2."""
+"""The timing of tcgen05: products by columns, tensor memory by lanes, none of it through L2."""
 
 from __future__ import annotations
 

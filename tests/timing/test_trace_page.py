@@ -1,4 +1,4 @@
-"""The page of a traced launch, in headless Chromium: what is shown, clicked, typed and linked to."""
+"""The page of a traced launch, in headless Chromium: content, clicks, typing and links."""
 
 from __future__ import annotations
 

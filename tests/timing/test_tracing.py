@@ -1,4 +1,4 @@
-"""What a traced launch says: who ended each wait, when a finding was made, who waits for whom for ever."""
+"""The record of a traced launch: what ended each wait, when a finding was made, who waits for whom forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches that take turns share a clock: the cap acts on what they draw in the mean."""
+"""Launches that alternate share a clock: the power cap acts on their mean power."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,4 @@
-"""What may go wrong with the pad: a cell is read that nothing was put into, or before what was put has arrived."""
+"""Checker of the pad: a cell is read before anything was put there, or before it has arrived."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PadCells(Observer):
                 self.context.findings.add("pad-never-written", words, (frame.operation,), frame.cta, warp)
 
     def _check(self, frame: Frame, warp: int, earlier: Flight | None) -> None:
-        """Whether the warp knows that an earlier store to the cell is complete."""
+        """True if the warp knows that an earlier store to the cell is complete."""
         state = self.context.state(frame.cta)
         if earlier is None or earlier.done & state.clocks[state.me(frame.cta, warp)].known:
             return

@@ -1,4 +1,4 @@
-"""What authors write."""
+"""The author's interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the family's instructions do."""
+"""The semantics of the family's instructions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The kernels behind the texts in `current`. Needs triton, no GPU: `python kernels.py` rewrites them.
 
-`launches.json` beside the texts has what a launch takes from the compiler: threads, dynamic shared memory, CTAs of a
+`launches.json` next to the texts has what a launch takes from the compiler: threads, dynamic shared memory, CTAs of a
 cluster.
 """
 

@@ -58,7 +58,7 @@ def split_k(
 
 @triton.jit
 def in_turns(a, b, c, locks, M, N, K, lda, ldb, ldc, TM: tl.constexpr, TN: tl.constexpr, STEP: tl.constexpr):
-    """C = A B of one tile: each program adds its part of k when the one in front has let go of the lock."""
+    """C = A B of one tile: each program adds its part of k when the previous program has released the lock."""
     rows = tl.arange(0, TM)
     columns = tl.arange(0, TN)
     inner = tl.arange(0, STEP)
