@@ -61,7 +61,7 @@ def test_run_as_a_program_it_says_what_to_run_and_launches_nothing() -> None:
 
 def test_mended_it_is_right_and_clean_in_several_orders(tmp_path: Path) -> None:
     text = (ROOT / BROKEN).read_text()
-    assert text.count("2 * sA.bytes)") == 1 and "`sA.bytes + sB.bytes` mends it" in text
+    assert text.count("2 * sA.bytes)") == 1 and "`sA.bytes + sB.bytes` fixes it" in text
     path = tmp_path / "gemm.py"
     path.write_text(text.replace("2 * sA.bytes)", "sA.bytes + sB.bytes)"))
     ((kernel, arguments, check),) = find.load(path).example()

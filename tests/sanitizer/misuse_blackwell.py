@@ -210,7 +210,7 @@ def cases() -> Iterator[Case]:
 
 def _completion() -> Iterator[Case]:
     other = wait(0, "1", "more")
-    yield Case("T1", "D is loaded behind a wait for another barrier than the commit's",
+    yield Case("T1", "D is loaded after a wait for a barrier other than the commit's",
                body(MORE, INIT_2.format(count=1), ALLOC, load(4096), wait(), DESCRIPTOR, multiply(), COMMIT,
                     "@%first mbarrier.arrive.shared::cta.b64 _, [more];\n", other, READ, wait(1, "2"), FREE),
                body(MORE, INIT_2.format(count=1), ALLOC, load(4096), wait(), DESCRIPTOR, multiply(), COMMIT,
@@ -218,18 +218,18 @@ def _completion() -> Iterator[Case]:
                "tensor-memory-race")  # fmt: skip
     yield Case(
         "T2",
-        "the wait asks for the parity that has just gone by, and passes at once",
+        "the wait names the parity of the previous phase, and passes at once",
         body(READY, multiply(), COMMIT, wait(0, "1"), READ, wait(1, "2"), FREE),
         GOOD,
         "tensor-memory-race",
     )
-    yield Case("T3", "the next product goes over an accumulator that other warps still load",
+    yield Case("T3", "the next product overwrites an accumulator that other warps still load",
                body(READY, multiply(), DONE, READ, multiply(), COMMIT, wait(0, "2"), FREE),
                body(READY, multiply(), DONE, READ, "bar.sync 0;\n", multiply(), COMMIT, wait(0, "2"), FREE),
                "tensor-memory-overwritten")  # fmt: skip
     released = "elect.sync _|%p6, 0xffffffff;\n@%p6 mbarrier.arrive.shared::cta.b64 _, [more];\n"
     again = wait(0, "2", "more") + multiply() + COMMIT + wait(0, "3")
-    yield Case("T4", "each warp gives the accumulator back before its wait::ld",
+    yield Case("T4", "each warp releases the accumulator before its wait::ld",
                body(READY_2, multiply(), DONE, LOAD, released, WAIT_LOAD, USE, again, FREE),
                body(READY_2, multiply(), DONE, LOAD, WAIT_LOAD, released, USE, again, FREE),
                "tensor-memory-overwritten")  # fmt: skip
@@ -263,7 +263,7 @@ def _completion() -> Iterator[Case]:
                body(INIT, ALLOC, FILL_TILE, "bar.sync 0;\n", DESCRIPTOR, multiply(), COMMIT, wait(), READ, FREE),
                body(INIT, ALLOC, FILL_TILE, "fence.proxy.async;\nbar.sync 0;\n", DESCRIPTOR, multiply(), COMMIT, wait(),
                     READ, FREE), "generic-write-before-async-read")  # fmt: skip
-    yield Case("T8", "the fence is in front of the stores",
+    yield Case("T8", "the fence is before the stores",
                body(INIT, ALLOC, "fence.proxy.async;\n", FILL_TILE, "bar.sync 0;\n", DESCRIPTOR, multiply(), COMMIT,
                     wait(), READ, FREE),
                body(INIT, ALLOC, FILL_TILE, "fence.proxy.async;\nbar.sync 0;\n", DESCRIPTOR, multiply(), COMMIT, wait(),
@@ -341,13 +341,13 @@ def _columns() -> Iterator[Case]:
     yield Case("T13", "D over the columns of scale factors",
                body(factors.replace("%r8+16", "%r8+12"), scaled(where="%r8+12"), DONE, READ, FREE),
                body(factors, scaled(), DONE, READ, FREE), "InvalidOperandError")  # fmt: skip
-    yield Case("T13", "an accumulator that nobody has read under another one",
+    yield Case("T13", "a second accumulator over one that has not been read",
                body(READY, multiply(), multiply(n=32), DONE, READ, FREE),
                body(READY, multiply(), DONE, READ, "bar.sync 0;\n", multiply(n=32), COMMIT, wait(0, "2"), FREE),
                "tensor-memory-order", "warning")  # fmt: skip
     yield Case(
         "T14",
-        "the first product adds to what was there",
+        "the first product accumulates onto uninitialised cells",
         body(READY, multiply(1), DONE, READ, FREE),
         GOOD,
         "tensor-memory-uninitialised",
@@ -363,7 +363,7 @@ def _columns() -> Iterator[Case]:
     lanes = "and.b32 %r0, %tid, 31;\nshl.b32 %r0, %r0, 16;\nadd.u32 %r8, %r8, %r0;\n"
     yield Case(
         "T16",
-        "each lane passes an address of its own",
+        "each lane passes a different address",
         body(READY, multiply(), DONE, lanes, READ, FREE),
         GOOD,
         "InvalidOperandError",
@@ -392,7 +392,7 @@ def _columns() -> Iterator[Case]:
     more = ALLOC.replace("[bar+8]", "[more]").replace("%r8", "%r9").replace("setp.lt.u32 %p2, %tid, 32;\n", "")
     yield Case(
         "T17",
-        "an allocation after the permit was given back",
+        "an allocation after the permit was relinquished",
         body(MORE, ALLOC, relinquish, more, FREE, FREE.replace("%r8", "%r9")),
         body(MORE, ALLOC, more, relinquish, FREE, FREE.replace("%r8", "%r9")),
         "InvalidOperandError",
@@ -404,7 +404,7 @@ def _columns() -> Iterator[Case]:
     yield Case("T23", "products on accumulators of two shapes in the same columns",
                body(READY, multiply(n=32), multiply(), DONE, READ, FREE),
                body(READY, multiply(), multiply(1), DONE, READ, FREE), "tensor-memory-order", "warning")  # fmt: skip
-    yield Case("T24", "a register that a load is to fill is used for something else",
+    yield Case("T24", "a register that a load will write is used for something else",
                body(READY, multiply(), DONE, LOAD, "mov.u32 %r9, 7;\n", WAIT_LOAD, USE, FREE), GOOD,
                "tensor-load-not-waited")  # fmt: skip
     filled, used = mma(0x8040490, more=".collector::a::fill"), mma(0x8040490, more=".collector::a::lastuse", adds=1)
@@ -462,7 +462,7 @@ def _columns() -> Iterator[Case]:
     )
     # fmt: skip
     wide_map = "a", 'dtype = "u8"\nshape = [128, 128]\nfill = "ones"\nbox = [128, 128]\nswizzle = "128B"\n'
-    yield Case("T29", "a swizzled tile that begins inside its pattern, while threads take it to begin at one",
+    yield Case("T29", "a swizzled tile that begins inside its pattern, while threads assume that it begins at one",
                body(off.replace("AT", "128"), "ld.shared.u32 %r2, [big+128];\n"),
                body(off.replace("AT", "0"), "ld.shared.u32 %r2, [big];\n"),
                "swizzle-base", "warning", maps=(wide_map,))  # fmt: skip
@@ -493,7 +493,7 @@ def _pairs() -> Iterator[Case]:
     {PAIR_FREE}{CLUSTER_SYNC}
     end:
     """
-    yield Case("T18", "one CTA frees before a cluster barrier, the other behind it",
+    yield Case("T18", "one CTA frees before a cluster barrier, the other after it",
                body(CLUSTER_SYNC, PAIR_ALLOC, CLUSTER_SYNC, crossed, cluster=2),
                body(CLUSTER_SYNC, PAIR_ALLOC, PAIR_END, cluster=2), "DeadlockError")  # fmt: skip
     remote = """
@@ -505,13 +505,13 @@ def _pairs() -> Iterator[Case]:
     """
     yield Case(
         "T19",
-        "a CTA of the pair arrives at the other when that may have exited",
+        "a CTA of the pair arrives at the other, which may have exited",
         whole(end=PAIR_END + remote),
         whole(end=remote + PAIR_END),
         "cta-may-have-exited",
         maps=(pair,),
     )
-    yield Case("T19", "a CTA of the pair leaves while the product reads its shared memory",
+    yield Case("T19", "a CTA of the pair exits while the product reads its shared memory",
                whole(done=PAIR_COMMIT + "setp.eq.u32 %p6, %rank, 1;\n@%p6 bra.uni left;\n" +
                      wait(0, "9", "more", ".acquire.cluster"), end="left:\n"),
                good, "cta-may-have-exited", maps=(pair,))  # fmt: skip
@@ -526,7 +526,7 @@ def _pairs() -> Iterator[Case]:
     )
     yield Case(
         "T20",
-        "a commit's mask leaves the other CTA of the pair out",
+        "a commit's mask omits the other CTA of the pair",
         whole(done=".reg .b16 %h1;\nmov.u16 %h1, 1;\n" + wrong),
         good,
         "DeadlockError",
@@ -572,7 +572,7 @@ def _pairs() -> Iterator[Case]:
                     PAIR_DONE, READ, PAIR_END, cluster=2)  # fmt: skip
 
     fine = handed("cluster", ".acquire.cluster")
-    yield Case("T22", "a CTA tells the other of operands in its memory with .cta scope",
+    yield Case("T22", "a CTA signals operands in its memory to the other with .cta scope",
                handed("cta", ".acquire.cluster"), fine, "hand-off-scope")  # fmt: skip
     yield Case("T22", "the thread that multiplies for the pair waits with .cta scope",
                handed("cluster", ".acquire.cta"), fine, "hand-off-scope")  # fmt: skip
@@ -596,20 +596,20 @@ def _control() -> Iterator[Case]:
     start, three = QUERY + INIT, 'multiprocessors = 1\nlaunch_control = "grant"'
     asked = ASK + wait()
     guarded = ASK.replace("%first", "%p6").replace("@%p6 mb", "and.pred %p6, %p4, %first;\n@%p6 mb", 1)
-    yield Case("T25", "a request after one that was declined",
+    yield Case("T25", "a request after a declined one",
                body(start, asked, ANSWER, "fence.proxy.async;\nbar.sync 0;\n", ASK, wait(1, "1")),
                body(start, asked, ANSWER, "fence.proxy.async;\nbar.sync 0;\n", guarded,
                     "@!%p4 bra over;\n", wait(1, "1"), "over:\n"), "InvalidOperandError")  # fmt: skip
-    yield Case("T25", "an exit with a request on its way", body(start, ASK), body(start, asked, ANSWER),
+    yield Case("T25", "an exit with a request in flight", body(start, ASK), body(start, asked, ANSWER),
                "exit-with-pending-work")  # fmt: skip
-    yield Case("T25", "the answer is read before it has come", body(start, ASK, ANSWER, wait()),
+    yield Case("T25", "the answer is read before it has arrived", body(start, ASK, ANSWER, wait()),
                body(start, asked, ANSWER), "copy-not-waited")  # fmt: skip
     rest = "@!%p4 bra over;\n" + wait(1, "1") + ANSWER + "over:\n"
-    yield Case("T25", "the next answer may come while threads read this one: no proxy fence",
+    yield Case("T25", "the next answer may arrive while threads read this one: no proxy fence",
                body(start, asked, ANSWER, "bar.sync 0;\n", guarded, rest, grid=40),
                body(start, asked, ANSWER, "fence.proxy.async;\nbar.sync 0;\n", guarded, rest, grid=40),
                "generic-access-before-async-write", "warning", top=three)  # fmt: skip
-    yield Case("T25", "the next answer comes over this one before all have read it: no barrier",
+    yield Case("T25", "the next answer overwrites this one before all have read it: no barrier",
                body(start, asked, ANSWER, "fence.proxy.async;\n", guarded, rest, grid=40),
                body(start, asked, ANSWER, "fence.proxy.async;\nbar.sync 0;\n", guarded, rest, grid=40),
                "data-race", top=three)  # fmt: skip
@@ -618,12 +618,12 @@ def _control() -> Iterator[Case]:
     mul.wide.u32 %d2, %r9, 4;
     add.u64 %d2, %data, %d2;
     """
-    yield Case("T25", "the tile of an answer that was declined",
+    yield Case("T25", "the tile of a declined answer",
                body(start, asked, ANSWER, place, "@%first st.global.u32 [%d2], %tid;\n"),
                body(start, asked, ANSWER, place, "and.pred %p6, %p4, %first;\n@%p6 st.global.u32 [%d2], %tid;\n"),
                "OutOfBoundsError")  # fmt: skip
     unannounced = ASK.replace("arrive.expect_tx.shared::cta.b64 _, [bar], 16", "arrive.shared::cta.b64 _, [bar]")
-    yield Case("T25", "nobody announces the 16 bytes", body(start, unannounced, wait(), ANSWER),
+    yield Case("T25", "no thread expects the 16 bytes", body(start, unannounced, wait(), ANSWER),
                body(start, asked, ANSWER), "byte-count-mismatch")  # fmt: skip
 
 
@@ -636,7 +636,7 @@ def _published() -> Iterator[Case]:
     ld.shared::cluster.u32 %r7, [%r6];
     """
     fill = "@%first st.shared.u32 [tile], %rank;\n"
-    yield Case("D10", "cluster_tmem_reduce: shared memory of the other CTA read behind a relaxed cluster barrier",
+    yield Case("D10", "cluster_tmem_reduce: shared memory of the other CTA read after a relaxed cluster barrier",
                body(fill, relaxed, peer, CLUSTER_SYNC, cluster=2),
                body(fill, CLUSTER_SYNC, peer, CLUSTER_SYNC, cluster=2),
                "hand-off-scope")  # fmt: skip
@@ -660,7 +660,7 @@ def _published() -> Iterator[Case]:
 
 def table() -> str:
     """What is found of each, as the page has it."""
-    lines = ["| no. | misuse | said by | severity | besides |", "|---|---|---|---|---|"]
+    lines = ["| no. | misuse | reported by | severity | other findings |", "|---|---|---|---|---|"]
     for case in cases():
         result = checked(case, case.bad)
         found = {one.rule: one.severity for one in result.findings if one.severity != "performance"}

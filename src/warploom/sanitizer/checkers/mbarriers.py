@@ -306,7 +306,7 @@ class MBarriers(Observer):
         if machine.engine.in_flight == 0 and isinstance(error, (DeadlockError, StepLimitError)):
             for cluster in machine.resident:
                 for cta in cluster.ctas:
-                    self._check_bytes(cta, "when nothing can go on")
+                    self._check_bytes(cta, "when no progress is possible")
 
     def _check_bytes(self, cta: Cta, when: str) -> None:
         """Check that the bytes of a CTA's barriers add up. Bytes in flight are missing only for lack of a wait."""
