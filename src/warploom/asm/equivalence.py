@@ -36,7 +36,7 @@ class _Thing:
 
 
 _Scope = ChainMap[str, _Thing]
-"""The names of a block, and behind them those of the enclosing blocks."""
+"""The names of a block, followed by those of the enclosing blocks."""
 
 
 class _Normal:

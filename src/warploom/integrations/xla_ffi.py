@@ -70,7 +70,7 @@ class Span(Structure):
     _fields_ = [("data", c_void_p), ("length", c_size_t)]
 
     def text(self) -> str:
-        """Its characters."""
+        """The characters of the span."""
         return ctypes.string_at(self.data, self.length).decode() if self.length else ""
 
 

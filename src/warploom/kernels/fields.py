@@ -20,9 +20,9 @@ MOST = 1 << 16
 def check_fields(
     config: Any, numbers: Mapping[str, int], flags: Sequence[str], words: Mapping[str, Sequence[str]]
 ) -> None:
-    """Raise ArgumentError for the first field that is not of its kind.
+    """Raise ArgumentError for the first field with an invalid value.
 
-    numbers: the least that each may be; words: what each may be.
+    numbers: the least value of each number; words: the possible values of each word.
     """
     kind = type(config).__name__
     for name, least in numbers.items():
@@ -30,14 +30,14 @@ def check_fields(
         if type(value) is not int or not least <= value <= MOST:
             raise ArgumentError(
                 f"this {kind} cannot be built: `{name}` is out of range",
-                expected=f"a whole number from {least} on",
+                expected=f"a whole number of at least {least}",
                 got=repr(value),
                 code="configuration",
             )
     for name in flags:
         value = getattr(config, name)
         if type(value) is not bool:
-            raise ArgumentError(f"this {kind} cannot be built: `{name}` is neither yes nor no",
+            raise ArgumentError(f"this {kind} cannot be built: `{name}` is not a bool",
                                 expected="True or False", got=repr(value), code="configuration")  # fmt: skip
     for name, known in words.items():
         value = getattr(config, name)
@@ -50,31 +50,31 @@ def check_kinds(**given: tuple[object, Any]) -> None:
     """Raise ArgumentTypeError for the first argument that is not of its kind. given: (what, a class or a union)."""
     for name, (value, kind) in given.items():
         if not allows(kind, value):
-            raise ArgumentTypeError(f"`{name}` of a kernel is of another type", expected=in_words(kind),
+            raise ArgumentTypeError(f"`{name}` of a kernel has the wrong type", expected=in_words(kind),
                                     got=shown(value))  # fmt: skip
         if dataclasses.is_dataclass(value):
             _check_parts(value)
 
 
 def _check_parts(of: Any) -> None:
-    """The same of all fields of a dataclass: ArgumentError for the first."""
+    """Raise ArgumentError for the first field of a dataclass whose type is wrong."""
     kind: Any = type(of)
     for name, allowed in _kinds_of(kind).items():
         value = getattr(of, name)
         if not allows(allowed, value):
-            raise ArgumentError(f"this {kind.__name__} cannot be built: `{name}` is of another type",
+            raise ArgumentError(f"this {kind.__name__} cannot be built: `{name}` has the wrong type",
                                 expected=in_words(allowed), got=shown(value), code="configuration")  # fmt: skip
 
 
 @lru_cache(maxsize=128)
 def _kinds_of(kind: type[Any]) -> dict[str, Any]:
-    """What the fields of a dataclass may be."""
+    """The types of a dataclass's fields."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def builder(keep: int = 0) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Of a function that builds a kernel: refuse arguments that its annotations do not allow, keep the last results."""
+    """Decorator of `build` functions: refuse arguments that the annotations do not allow; cache the last results."""
 
     def decorate(build: Callable[_P, _R]) -> Callable[_P, _R]:
         remembered = lru_cache(maxsize=keep)(build)
@@ -100,16 +100,16 @@ def builder(keep: int = 0) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 
 
 class Configuration:
-    """What the configurations of all kernels have: a family, and a name made of fields.
+    """Base of all kernel configurations: a family, and a name made of fields.
 
-    `former` has names that fields had in earlier versions, whose evidence files and tables are still read.
+    `former` maps the field names of earlier versions, whose evidence files and tables are still read.
     """
 
     family: ClassVar[str]
     former: ClassVar[Mapping[str, str]] = {}
 
     def name(self) -> str:
-        """As tables show it and `config=` takes it, without fields at their defaults: "small_m:tokens=16,stages=5"."""
+        """The name in tables and for `config=`, without fields at their defaults: "small_m:tokens=16,stages=5"."""
         return f"{self.family}:{to_words(self)}"
 
 

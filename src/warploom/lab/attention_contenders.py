@@ -112,7 +112,7 @@ class OwnBf16(Contender):
 
 
 def subject(problem: ForwardProblem) -> Attention:
-    """What the kernel of a problem is for."""
+    """The attention problem as the kernel's description."""
     return Attention(
         getattr(dtypes, problem.dtype), problem.head_dim, problem.columns,
         above=problem.causal or bool(problem.window), below=bool(problem.window), scaled=problem.dtype == "e4m3",
@@ -154,7 +154,7 @@ def choice(problem: AttentionWork, where: Gpu) -> Any:
 
 
 def decode_subject(problem: DecodeProblem) -> Decode:
-    """What the kernel of a problem is for."""
+    """The attention problem as the kernel's description."""
     return Decode(head_dim=problem.dim, value_dim=problem.dim, paged=bool(problem.page), narrow=problem.narrow)
 
 

@@ -40,7 +40,7 @@ class Stage(Protocol):
 
     @property
     def timer(self) -> Timer:
-        """Its clocks."""
+        """The clocks of the stage."""
 
     def operands(self, problem: Work, data: str) -> list[Any]:
         """The rotating sets of a problem."""
@@ -52,7 +52,7 @@ class Stage(Protocol):
         """One call that enqueues at least that many of the contender's calls, and the number it enqueues."""
 
     def clock(self, program: Program, arguments: Sequence[Any], seconds: float) -> tuple[ClockReading, float]:
-        """The clock that our kernel counts while it runs for that time, and the seconds of a call meanwhile."""
+        """The clock that our kernel counts while it runs for `seconds`, and the seconds per call in that time."""
 
     def share(self, reading: ClockReading, tflops: float, dtype: str) -> float | None:
         """Share of the GPU's peak at that clock; None if its peak is unknown."""

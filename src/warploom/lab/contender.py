@@ -10,7 +10,7 @@ from typing import Any
 from .work import Work
 
 Beat = Callable[[str, float], None]
-"""Tells the watchdog what is running, and for how many seconds it may."""
+"""Tells the watchdog what is running, and its time limit in seconds."""
 COMPILE_S = 180.0
 
 

@@ -23,11 +23,11 @@ contiguous in k; "nn": B contiguous in n; "nt": A contiguous in m and B in n.
 
 
 class Work(Protocol):
-    """What the benchmark needs to know about any problem: a product, or attention."""
+    """The properties that the benchmark needs of any problem: a product, or attention."""
 
     @property
     def shape(self) -> str:
-        """Its name in messages."""
+        """The problem's name in messages."""
 
     @property
     def dtype(self) -> str:
@@ -50,7 +50,7 @@ class Work(Protocol):
         """Number of bytes that must be read and written."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Its entries in an evidence row."""
+        """The problem's entries in an evidence row."""
 
     def rates(self, seconds: float) -> dict[str, Any]:
         """Further entries of a row, for a run that took that many seconds."""

@@ -154,7 +154,7 @@ def _check_dependency(kernel: Kernel, trace: Trace) -> None:
 
 
 def _check_registers(kernel: Kernel, trace: Trace) -> None:
-    """Check that the registers the roles request with setmaxnreg fit the CTA; otherwise setmaxnreg.inc waits for ever.
+    """Check that the registers the roles request with setmaxnreg fit the CTA; otherwise setmaxnreg.inc waits forever.
 
     A CTA has at most its share of the register file, in steps of 8 per thread (PTX ISA 9.7.19.5).
     """

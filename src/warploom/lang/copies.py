@@ -263,7 +263,7 @@ class Tma:
 
 
 def _check_box(trace: Trace, dst: Any, tensor_map: TensorMap) -> None:
-    """Check that a copy that fills a tile moves all of the tile's bytes; otherwise its barrier would wait for ever."""
+    """Check that a copy that fills a tile moves all of the tile's bytes; otherwise its barrier would wait forever."""
     if not isinstance(dst, TileSlice):
         return
     box = tensor_map.box

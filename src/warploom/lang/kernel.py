@@ -316,7 +316,7 @@ class Kernel:
             raise error.with_traceback(None) from error.__cause__  # the caller's line, not a dozen of ours
 
     def launch_of(self, *args: Any, out: Any) -> Any:
-        """What the driver launches for this call, which came before with the same memory, or None."""
+        """The driver launch of this call if it repeats an earlier one with the same memory, else None."""
         return None if self._caller is None else self._caller.launch_of(args, out)
 
     def time(

@@ -73,8 +73,7 @@ class Caller:
         return self._slow(args, out, stream, numbers)
 
     def launch_of(self, args: tuple[Any, ...], out: Any) -> Any:
-        """The launch (`launch_cache.Hit`) of a call that came before with exactly these arrays; None where it did
-        not."""
+        """The launch (`launch_cache.Hit`) of a call that repeats an earlier one with the same arrays, else None."""
         args = tuple(flat_peers(self.program, args)) if self._has_peers else args
         tensors, static = self._split(args, (out,))
         found = self._hits.get((static, *map(_address, tensors)))

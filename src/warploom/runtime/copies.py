@@ -1,4 +1,4 @@
-"""Copies by copy engines beside an emulated kernel: `emulate(kernel, …, devices=2, copies=[[stream], [stream]])`.
+"""Copies by copy engines next to an emulated kernel: `emulate(kernel, …, devices=2, copies=[[stream], [stream]])`.
 
     copies = [[[Copied(a[0], gathered[1][0]), Copied(one, flags[1][:1], flag=True)]], …]
 

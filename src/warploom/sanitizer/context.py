@@ -129,7 +129,7 @@ class Context:
         return self.machine.streams.operations[pc - len(code)]
 
     def of_stream(self, *places: int) -> bool:
-        """Whether one of these (pc) is that of a copy beside the kernel."""
+        """True if one of these instructions (pc) is a copy by a copy engine."""
         return max(places) >= len(self.machine.code.operations)
 
     def guessed(self, load: Operation, write: Operation) -> bool:

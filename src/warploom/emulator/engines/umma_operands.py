@@ -17,7 +17,7 @@ from .matrix_operands import SharedOperand, of_sm_100
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e2m1": 4, "e2m3": 6, "e3m2": 6}
 _UNITS: dict[int, DType] = {16: dtypes.b16, 32: dtypes.b32}
 MISSING = {"ue8m0": 0xFF, "ue4m3": 0x7F}
-"""The code that stands for no number."""
+"""The NaN code of each type of scale factor."""
 
 
 def bits_of(kind: str) -> int:

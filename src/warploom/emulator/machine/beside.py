@@ -1,4 +1,4 @@
-"""Interfaces of the units that run beside the warps of a machine."""
+"""Interfaces of the units that run concurrently with the warps of a machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Engine(Protocol):
 
 
 class Streams(Protocol):
-    """The interface of copies that run beside the kernel (`copy_streams`), for the machine's parts."""
+    """The interface of copy streams (`copy_streams`) to other parts of the machine."""
 
     def over(self, device: Any) -> bool: ...
     def advance(self, idle: bool) -> bool: ...

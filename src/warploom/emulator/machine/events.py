@@ -96,7 +96,7 @@ class Observer:
         """
 
     def copied(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
-        """A copy beside the kernel (`copy_streams`) accesses memory, as `accessed`; the frame stands for its stream."""
+        """A copy engine (`copy_streams`) accesses memory, like `accessed`; the frame represents its stream."""
 
     # -- asynchronous operations ---------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ class Links:
         return np.array([self.random.random() < 0.5 for _ in lines], np.bool_)[line_of.reshape(-1)]
 
     def loads(self, device: int, order: Order, region: Region, index: np.ndarray, taken: np.ndarray) -> np.ndarray:
-        """What lanes of that GPU read if memory holds `taken`, (count, lanes) or (lanes,)."""
+        """The values that lanes of that GPU read if memory holds `taken`, (count, lanes) or (lanes,)."""
         stretch = self._stretches.get(region)
         if stretch is None or not stretch.any:
             return taken
@@ -144,7 +144,7 @@ class Links:
         self._acquired[device] = self._now
 
     def landed(self, region: Region, start: int, size: int) -> None:
-        """A copy beside a kernel has written these bytes: they are there at once."""
+        """Make bytes that a copy engine has written visible at once."""
         stretch = self._stretches.get(region)
         if stretch is not None:
             stretch.by[start : start + size] = 0

@@ -348,11 +348,11 @@ class Machine:
         return True
 
     def _is_over(self, device: Device) -> bool:
-        """Whether the launches that began on a device are over."""
+        """True if all launches that began on a device have finished."""
         return not device.running and (self.streams is None or self.streams.over(device))
 
     def progress(self) -> None:
-        """Something happened that another thread may be waiting for."""
+        """Record an event for which another thread may be waiting."""
         self.progress_count += 1
         self.signals += 1
 

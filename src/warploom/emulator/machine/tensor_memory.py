@@ -125,7 +125,7 @@ def tensor_memory_of(cta: Cta) -> TensorMemory:
 
 @dataclass(eq=False)
 class Permits:
-    """Whether a CTA may still allocate, and the group it allocates for (0: none yet)."""
+    """A CTA's permit to allocate, and the group it allocates for (0: none yet)."""
 
     relinquished: Issuer | None = None
     group: int = 0

@@ -23,7 +23,7 @@ from .rounding import fma32, fma64
 
 MODES = ("exact", "hardware")
 NO_NUMERICS = "none"
-"""Computes no products and moves no data in asynchronous operations: they only take place, for a clock."""
+"""Asynchronous operations compute no products and move no data: only their timing is of interest."""
 _NAN: dict[str, np.generic] = {"f32": np.uint32(0x7FFFFFFF), "f16": np.uint16(0x7FFF)}
 _SMALLEST_EXPONENT = {
     "bf16": -126, "tf32": -126, "f32": -126, "f16": -14, "e4m3": -6, "e5m2": -14, "e2m3": 0, "e3m2": -2, "e2m1": 0,

@@ -31,7 +31,7 @@ _GRANTED, _DECLINED = 0x47524E54, 0
 
 @dataclass(eq=False)
 class Answers:
-    """Whether a CTA has seen a declined request; it must not request again after that."""
+    """Records the declined request of a CTA, if any; it must not request again after that."""
 
     declined: Issuer | None = None
 

@@ -73,7 +73,7 @@ def source_lanes(mode: str, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, n
 
 
 def absent_value(frame: Frame) -> np.uint32:
-    """What a lane that is not here gives, as memory that nobody has written does."""
+    """The value read from an absent lane: the same as uninitialised memory."""
     return np.uint32(int.from_bytes((frame.machine.unwritten * 4)[:4], "little"))
 
 

@@ -85,7 +85,7 @@ class _Walk:
         return 0
 
     def arrive(self, state: _State) -> None:
-        """Record where the last choice has led."""
+        """Record the state to which the last choice has led."""
         if self.before is None:
             self.search.first = state
         else:

@@ -73,7 +73,7 @@ def _index_branch(warp: Warp, frame: Frame, operation: Operation, taken: int, at
 
 
 def leave_behind(warp: Warp, fragment: Fragment, frame: Frame) -> None:
-    """Threads meet others at an instruction and wait there; those that its guard keeps from it go on without them."""
+    """Let threads that an instruction's guard excludes continue without those that wait at it for others."""
     if frame.mask is True:
         return
     meeting = mask_of(frame.active)

@@ -76,7 +76,7 @@ def checked(arrays: dict[str, Any], static: tuple[Any, ...]) -> Any:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attention(static: tuple[Any, ...], logarithms: bool, arrays: dict[str, Any]) -> tuple[Any, Any]:
-    """logarithms: whether anybody gets them, so that they have a gradient."""
+    """logarithms: true if they are returned, so that they have a gradient."""
     registered()
     request = checked(arrays, static)
     given = dict(arrays)

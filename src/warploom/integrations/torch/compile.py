@@ -139,7 +139,7 @@ def _other(node: fx.Node, mine: fx.Node, targets: Sequence[Callable[..., Any]]) 
 
 
 def _replace(graph: fx.Graph, product: fx.Node, last: fx.Node, options: dict[str, Any]) -> None:
-    """Put one call of the operator in the place of `last`, if all that it needs is known."""
+    """Replace `last` by one call of the operator, if all of its arguments are known."""
     x, weight, *bias = product.args
     if bias and bias[0] is not None:
         options = {**options, "bias": bias[0]}

@@ -98,7 +98,7 @@ def remember(
 
 
 def _key(form: Hashable, tensors: Tensors) -> tuple[Any, ...]:
-    """What the output is made by is in it, besides the addresses: the shapes and the type of A and B."""
+    """The key of a call: its form, what determines the output (type of A, shapes of A and B), and all addresses."""
     a, b = tensors[0], tensors[1]
     assert a is not None and b is not None
     return (form, a.dtype, a.shape, b.shape, *[0 if each is None else each.data_ptr() for each in tensors])

@@ -206,7 +206,7 @@ def attend(
 
 @dataclass(frozen=True)
 class Scores:
-    """What becomes of scores: their scale, or None; a softcap; one more of each head, (H,), without a value."""
+    """Modifications of scores: their scale, or None; a softcap; sinks (H,), an extra score per head without a value."""
 
     scaling: Any = None
     softcap: float | None = None
@@ -214,7 +214,7 @@ class Scores:
 
     @property
     def plain(self) -> bool:
-        """Whether SDPA computes them."""
+        """True if SDPA supports them."""
         return self.softcap is None and self.sinks is None
 
 

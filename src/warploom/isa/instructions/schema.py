@@ -216,7 +216,7 @@ class Form:
         return tuple(slots)
 
     def requirements(self, modifiers: Modifiers) -> list[tuple[str, str, tuple[int, int]]]:
-        """What these modifiers' choices need beyond the row: (the modifier as it is written, arch, ptx)."""
+        """Requirements of the chosen modifiers beyond the row's: (the modifier as written, arch, ptx)."""
         found = []
         for slot, chosen in modifiers.items():
             word = f"-{slot}" if chosen is None else chosen if chosen in self.needs else slot
@@ -267,7 +267,7 @@ class Match:
 
     @property
     def converged(self) -> str:
-        """Which threads execute it together: as its row says, and those of a warp where `.aligned` is chosen."""
+        """The threads that execute it together: according to its row, or a warp if `.aligned` is chosen."""
         return self.form.converged or ("warp" if self.modifiers.get("aligned") else "")
 
     @property

@@ -53,10 +53,10 @@ class Config:
             (self.keys not in (64, 128), "64 or 128 keys in a tile", self.keys),
         ):  # fmt: skip
             if wrong:
-                raise ArgumentError("the Blackwell attention kernel does not compute this", expected=expected, got=got)
+                raise ArgumentError("the Blackwell attention kernel does not support this", expected=expected, got=got)
         if self.stages < 0 or self.shared_stages(of) < 2:
-            raise ArgumentError("the Blackwell attention kernel does not compute this",
-                                expected="2 stages or more, a tile of keys and one of values; 0: as many as fit",
+            raise ArgumentError("the Blackwell attention kernel does not support this",
+                                expected="at least 2 stages, one for keys and one for values; 0: as many as fit",
                                 got=self.stages)  # fmt: skip
 
 

@@ -109,10 +109,10 @@ def check_atoms(dims: Mapping[str, int], atoms: int) -> None:
         wanted, got = (-(-dims[rows] // ATOM_ROWS), along), (dims[f"{rows}A"], dims["KA"])
         if got != wanted:
             raise ArgumentError(
-                f"the scale factors of {side} are not those of its {rows} = {dims[rows]} rows of {dims['K']} bytes",
+                f"the scale factors of {side} do not match its {rows} = {dims[rows]} rows of {dims['K']} bytes",
                 expected=f"Scale{side} of shape {(*wanted, ATOM_BYTES)}, an atom for {ATOM_ROWS} rows and four blocks",
                 got=f"{(*got, ATOM_BYTES)}", code="wrong-shape",
-                consequence="rows would be scaled by the factors of others, or by bytes of other arrays",
+                consequence="rows would be scaled by factors of other rows, or by bytes of other arrays",
             )  # fmt: skip
 
 

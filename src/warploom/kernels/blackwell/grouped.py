@@ -126,13 +126,13 @@ def check(product: Product, config: Config, fusion: Fusion, limits: str) -> None
     fusion.check(product.out)
     if config.group != 1 or "MN" in (product.a_major, product.b_major):
         raise ArgumentError(
-            "the grouped kernel cannot be built like this",
+            "the grouped kernel does not support this configuration",
             got=f"{product}, {config}",
             expected="tiles of one CTA, both operands contiguous in k",
             code="configuration",
         )
     if fusion.bias == "row" or fusion.gate or fusion.addend or fusion.scale_out or fusion.amax:
-        raise ArgumentError("the grouped kernel does not end like this", got=fusion,
-                            expected="scales, alpha, a bias of the column, an activation")  # fmt: skip
+        raise ArgumentError("the grouped kernel does not support this epilogue", got=fusion,
+                            expected="scales, alpha, a column bias, an activation")  # fmt: skip
     if limits not in LIMITS:
-        raise ArgumentError("the rows of groups are not told like this", expected=", ".join(LIMITS), got=limits)
+        raise ArgumentError("the row ranges of groups have an unknown form", expected=", ".join(LIMITS), got=limits)

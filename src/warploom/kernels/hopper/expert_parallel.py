@@ -301,7 +301,7 @@ class Flags:
         self.first = 2 * route.ranks + 1
 
     def clear(self, threads: int) -> None:
-        """By all threads of a CTA, before the counts are sent: set the counters to zero."""
+        """Set the counters to zero, in all threads of a CTA, before the counts are sent."""
         with ptx.if_(ptx.special.ctaid.x() == 0):
             counters = self.rounds.counters.pointer(self.rounds.rank)
             count = self.route.local + self.route.experts
@@ -310,16 +310,16 @@ class Flags:
                 ptx.store(place, reg.scalar(u32, init=0))
 
     def row_arrived(self, owner: Register, expert: Register) -> None:
-        """By one thread: signal that a row of an expert has arrived on its GPU."""
+        """Signal, in one thread, that a row of an expert has arrived on its GPU."""
         self.rounds.add(owner, expert % self.route.local + self.first)
 
     def wait_for_rows(self, group: Register) -> None:
-        """By one thread: wait until all rows of one of this GPU's experts have arrived."""
+        """Wait, in one thread, until all rows of one of this GPU's experts have arrived."""
         expert = self.rounds.rank * self.route.local + group
         self.rounds.wait_until(group + self.first, self.route.rows(expert))
 
     def tell_sources(self, group: Register) -> None:
-        """By a consumer's threads, after its rows of a tile: signal all GPUs that have rows of the expert."""
+        """Signal all GPUs that have rows of the expert, in a consumer's threads, after its rows of a tile."""
         route, source = self.route, thread_of_warpgroup()
         expert = self.rounds.rank * route.local + group
         with ptx.if_(source < route.ranks):
@@ -327,7 +327,7 @@ class Flags:
                 self.rounds.add(source, route.local + expert + self.first)
 
     def wait_for_tiles(self, expert: Register, columns: Register) -> None:
-        """By one thread: wait until all tiles of an expert have sent their rows back."""
+        """Wait, in one thread, until all tiles of an expert have sent their rows back."""
         target = self.route.rows_of_tiles(expert) * columns * self.consumers
         self.rounds.wait_until(self.route.local + expert + self.first, target)
 

@@ -83,11 +83,11 @@ class Arrivals:
     pieces: int
 
     def wait(self, owner: Register, tile: Register, chunk: Register) -> None:
-        """By one thread: until a chunk of the rows of a tile of GPU `owner` is here."""
+        """Wait, in one thread, until a chunk of the rows of a tile of GPU `owner` has arrived."""
         self.rounds.wait(self._counter(owner, tile, chunk), self.pieces)
 
     def add(self, to: Register, owner: Register, tile: Register, chunk: Register) -> None:
-        """By one thread: tell GPU `to` that a piece of GPU `owner` has arrived."""
+        """Signal to GPU `to`, in one thread, that a piece of GPU `owner` has arrived."""
         self.rounds.add(to, self._counter(owner, tile, chunk))
 
     def _counter(self, owner: Register, tile: Register, chunk: Register) -> Register:
@@ -120,7 +120,7 @@ class Copied:
         return blocks
 
     def wait(self, owner: Register, tile: Register, chunk: Register) -> None:
-        """By one thread: until a chunk of the rows of a tile of GPU `owner` is here."""
+        """Wait, in one thread, until a chunk of the rows of a tile of GPU `owner` has arrived."""
         block = owner * self._blocks + tile // self.tiles_of_block
         self.rounds.wait_for_flag(block * self.chunks.count + chunk + self.ranks)
 

@@ -31,7 +31,7 @@ def check_end(product: Product, fusion: Fusion) -> None:
     fusion.check(product.out)
     if fusion.bias == "row" or fusion.gate or fusion.addend or fusion.amax:
         raise ArgumentError(
-            "a product that communicates does not end like this",
+            "a product that communicates does not support this epilogue",
             expected="scales, alpha, a bias of the column, an activation, a factor of the output", got=fusion,
         )  # fmt: skip
 

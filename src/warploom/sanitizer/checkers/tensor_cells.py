@@ -341,8 +341,8 @@ class TensorCells(Observer):
 
 
 def _is_used(flight: Flight, view: View) -> bool:
-    """Whether registers that it loads have been read before some signal that has come here, of any lane and scope: a
-    load that is over is over for everybody."""
+    """True if the loaded registers have been read before some signal that has arrived here, of any lane and scope: a
+    complete load is complete for all threads."""
     return 0 <= flight.used <= view.weak[flight.me]
 
 

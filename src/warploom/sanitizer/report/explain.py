@@ -123,7 +123,7 @@ def _allocates(earlier: Access) -> bool:
 
 
 def _within_warpgroup(earlier: Access, now: Access) -> bool:
-    """Whether one warp of a warpgroup wrote what a product of the warpgroup reads."""
+    """True if one warp of a warpgroup wrote what a product of the warpgroup reads."""
     flight = now.flight
     together = flight is not None and flight.starts.parts == "warpgroup" and not now.writes
     return together and earlier.flight is None and earlier.cta is now.cta and earlier.warp // 4 == now.warp // 4
