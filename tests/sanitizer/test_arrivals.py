@@ -51,3 +51,28 @@ def test_a_thread_that_met_the_last_to_arrive_knows_of_the_phase():
     second = "@%p3 mbarrier.arrive.shared::cta.b64 _, [bar];\n"
     assert "surplus-arrival" not in codes(init(1) + first + "bar.sync 0;\n" + last + second + wait(1))
     assert "surplus-arrival" in codes(init(1) + first + last + second + wait(1))
+
+
+ASKED = """
+@%first mbarrier.init.shared::cta.b64 [bar], 1;
+bar.sync 0;
+@%first mbarrier.arrive.shared::cta.b64 %d0, [bar];
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
+AGAIN
+bar.sync 0;
+@%first mbarrier.arrive.shared::cta.b64 %d0, [bar];
+wait_1:
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 1;
+@!%p0 bra wait_1;
+"""
+WAITS = "wait_0:\nmbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;\n@!%p0 bra wait_0;"
+
+
+@pytest.mark.parametrize(("change", "severity"), [
+    (("AGAIN", ""), {"error"}), (("AGAIN", WAITS), set()),
+    (("mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;\nAGAIN", ""), {"warning"}),
+], ids=["asked, and the answer not used", "asked ahead of a wait", "not asked"])  # fmt: skip
+def test_an_arrival_behind_a_wait_whose_answer_nobody_uses_is_an_error(change: tuple[str, str], severity: set[str]):
+    """try_wait may return false, so that its thread has not waited: the loop around it was forgotten."""
+    found = findings(Example(ASKED.replace(*change), threads=64))
+    assert {one.severity for one in found if one.rule == "phase-not-observed"} == severity

@@ -21,7 +21,7 @@ from ..happens_before.signals import behind_fence
 from ..happens_before.state import BarrierRecord, ClusterState, record_of
 from ..report.findings import at
 from ..report.words import actor
-from ..rules import WARNING
+from ..rules import ERROR, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,16 +150,21 @@ class MBarriers(Observer):
 
     def _check_phase_seen(self, barrier: MBarrier, by: Issuer) -> None:
         """At least one wait must have seen a phase complete before any thread arrives for the next (9.7.13.15.4)."""
-        if barrier.phase == 0 or record_of(barrier).previous.seen:
+        previous = record_of(barrier).previous
+        if barrier.phase == 0 or previous.seen:
             return
-        codes = (by.operation,)
-        if not self.findings.seen("phase-not-observed", codes):
+        codes, severity, glanced = (by.operation,), None, ""
+        if previous.glance is not None:
+            severity = ERROR
+            glanced = f": {at(previous.glance)} asks, but nothing uses its result, so that nobody has waited"
+        if not self.findings.seen("phase-not-observed", codes, severity):
             self.findings.add(
                 "phase-not-observed",
                 f"{at(by.operation)} arrives on `{barrier.name}` for phase {barrier.phase}, and no thread saw phase "
-                f"{barrier.phase - 1} complete",
+                f"{barrier.phase - 1} complete{glanced}",
                 codes,
                 by.frame.cta,
+                severity=severity,
                 history=history(barrier),
             )
 

@@ -336,7 +336,7 @@ class Order(Observer):
                 continue
             clock.heard += 1
             if code.pc in self.context.unchecked:  # the result may also have been false
-                state.glances[clock.me] = code
+                state.glances[clock.me] = phase.glance = code
                 continue
             if barrier.phase > 0:
                 phase.seen = True

@@ -38,7 +38,7 @@ class PhaseRecord:
         own, others: what the arrivals from its own CTA and those from other CTAs carried.
         codes: the instructions that delivered or arrived.
         arrived, again: lanes that arrived once, and more than once, by (CTA, warp).
-        seen: True if a wait saw the phase complete.
+        seen: True if a wait saw the phase complete; glance: a wait that may have, but nothing uses its result.
         heard: how often each warp had learned something from others when the phase completed.
         released: an arrival by a thread of another CTA that releases its accesses to the cluster, or a store of one
             that completes bytes (st.async, red.async).
@@ -50,6 +50,7 @@ class PhaseRecord:
     arrived: dict[tuple[Cta, int], int] = field(default_factory=dict)
     again: dict[tuple[Cta, int], int] = field(default_factory=dict)
     seen: bool = False
+    glance: Operation | None = None
     heard: Sequence[int] = ()
     released: Operation | None = None
     _told: dict[tuple[bool, bool], Released] = field(default_factory=dict)
