@@ -608,7 +608,7 @@ def _control() -> Iterator[Case]:
     yield Case("T25", "the next answer may arrive while threads read this one: no proxy fence",
                body(start, asked, ANSWER, "bar.sync 0;\n", guarded, rest, grid=40),
                body(start, asked, ANSWER, "fence.proxy.async;\nbar.sync 0;\n", guarded, rest, grid=40),
-               "generic-access-before-async-write", "warning", top=three)  # fmt: skip
+               "generic-access-before-async-write", top=three)  # fmt: skip
     yield Case("T25", "the next answer overwrites this one before all have read it: no barrier",
                body(start, asked, ANSWER, "fence.proxy.async;\n", guarded, rest, grid=40),
                body(start, asked, ANSWER, "fence.proxy.async;\nbar.sync 0;\n", guarded, rest, grid=40),

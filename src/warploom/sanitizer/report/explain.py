@@ -10,6 +10,7 @@ from ...emulator.diagnosis.phases import history
 from ...emulator.engines.matrix_operands import OperandPlace
 from ...emulator.machine import shared_address as shared
 from ...emulator.machine.mbarrier import mbarriers_of
+from ...emulator.machine.units import LAUNCH
 from ...isa import effects
 from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access
 from ..happens_before.gaps import COPY_FENCE
@@ -157,7 +158,12 @@ def _fence(earlier: Access, now: Access) -> tuple[str, str | None, str]:
         told = _by_what_is_missing("fence before a warpgroup's read") if of_warpgroup else None
         return (told[0] if told else "generic-write-before-async-read"), None, between
     what = "wrote" if earlier.writes else "read"
-    return "generic-access-before-async-write", None, between + f"{what}, or of a thread that it synchronised with"
+    response = now.flight is not None and now.flight.operation.unit == LAUNCH
+    return (
+        "generic-access-before-async-write",
+        ERROR if response else None,
+        between + f"{what}, or of a thread that it synchronised with",
+    )
 
 
 def _pending(conflict: Conflict) -> tuple[str, str | None, str]:
