@@ -140,6 +140,18 @@ def test_metadata_that_means_nothing_is_refused(variant, code):
         multiply(opcode, *arrays, packed(codes, 16, 16, 0), 0, 16, 32)
 
 
+@pytest.mark.parametrize("variant", ["sp::ordered_metadata", "sp"])
+def test_four_bits_over_zeros_do_not_matter(variant):
+    """CUTLASS's compressor leaves 0 for a group of zeros (example 80)."""
+    codes, _ = chosen(np.random.default_rng(2), 16, 16, False)
+    a, b = np.ones((16, 8), np.float16), np.ones((8, 16), np.float16)
+    a[3, 4:6], codes[3, 2] = 0, 0
+    arrays = (a.view(np.uint16), b.view(np.uint16), np.zeros((16, 8), np.uint32))
+    opcode = f"mma.{variant}.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    d = multiply(opcode, *arrays, packed(codes, 16, 16, 0), 0, 16, 32).view(np.float32)
+    assert np.array_equal(d, np.where(np.arange(16) == 3, 6.0, 8.0)[:, None] * np.ones(8))
+
+
 def test_an_infinity_that_meets_nothing_stored_is_not_multiplied():
     codes = np.full((16, 4), 0x4, np.uint32)  # places 0 and 1 of each group
     a, b, c = np.ones((16, 8), np.float16), np.ones((8, 16), np.float16), np.zeros((16, 8), np.uint32)

@@ -21,7 +21,7 @@ PLACES_OF_TF32 = (0x4, 0xE)
 """The first of two elements, the second: both of its halves."""
 ASCENDING = (0x4, 0x8, 0xC, 0x9, 0xD, 0xE)
 """The `PLACES` in which the first position precedes the second."""
-_WHOLE = ("s8", "u8")
+_WHOLE = ("s4", "u4", "s8", "u8")
 ANY_ORDER = (*ASCENDING, 0x1, 0x2, 0x3, 0x6, 0x7, 0xB)
 
 
@@ -32,9 +32,13 @@ def nibbles(cells: np.ndarray, of: InstructionDescriptor, rows: int, stored: np.
     """
     lanes, columns, shifts = metadata_bits(of.kind, rows)
     found = np.asarray(cells[lanes, columns] >> shifts & np.uint32(15), np.uint8)
-    zeros = stored == 0 if of.a in _WHOLE else values(stored, of.a) == 0
-    nothing = zeros.reshape(*found.shape, -1).all(-1)
-    return meaningful(found, of.kind == "tf32", nothing=nothing)
+    return meaningful(found, of.kind == "tf32", nothing=of_zeros(stored, of.a, found.shape))
+
+
+def of_zeros(stored: np.ndarray, kind: str, shape: tuple[int, ...]) -> np.ndarray:
+    """The groups that store only zeros, (rows, groups) as in `shape`."""
+    zeros = stored == 0 if kind in _WHOLE else values(stored, kind) == 0
+    return np.asarray(zeros.reshape(*shape, -1).all(-1))
 
 
 def meaningful(

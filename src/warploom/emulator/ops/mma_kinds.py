@@ -67,8 +67,11 @@ def mma_of_kind(d: Decode) -> Step:
         frame.machine.counters.count_products("mma", frame.warps, flops)
         found: list[np.ndarray | None] = [None] * frame.warps
         if metadata is not None:
-            words = metadata.read(frame).reshape(-1, WARP)
-            found = [_places(frame, one[threads] >> shifts & 15, k) for one in words]
+            words, stored_in = metadata.read(frame).reshape(-1, WARP), gather(registers["a"].read(frame), parts["a"])
+            for warp, word in enumerate(words):
+                found[warp] = _places(
+                    frame, word[threads] >> shifts & 15, k, _codes(stored_in[warp], kind.a, packed), kind.a
+                )
         factors = [side(frame) for side in scaled if side is not None]
         if frame.machine.numerics == NO_NUMERICS:
             return
@@ -89,10 +92,11 @@ def _codes(raw: np.ndarray, kind: str, packed: bool) -> np.ndarray:
     return raw >> np.uint8(2) & np.uint8(15) if kind == "e2m1" else raw & np.uint8(63)
 
 
-def _places(frame: Frame, nibbles: np.ndarray, k: int) -> np.ndarray:
+def _places(frame: Frame, nibbles: np.ndarray, k: int, stored: np.ndarray, kind: str) -> np.ndarray:
     """The positions along k of the stored elements of a warp's A, (16, k / 2)."""
+    nothing = sparse_rows.of_zeros(stored, kind, nibbles.shape)
     try:
-        found = sparse_rows.meaningful(nibbles.astype(np.uint8), False, sparse_rows.ASCENDING)
+        found = sparse_rows.meaningful(nibbles.astype(np.uint8), False, sparse_rows.ASCENDING, nothing)
     except InvalidOperandError as error:
         frame.error(InvalidOperandError, error.what, expected=error.expected, consequence=error.consequence)
     return sparse_rows.places_along(found, k, False)

@@ -39,10 +39,12 @@ def mma_sparse(d: Decode) -> Step:
     registers = {operand: d.registers(operand, dtypes.b32) for operand in ("a", "b", "c", "d", "meta")}
     flops, one_of_two = 2 * m * n * k, a_type == "tf32"
 
-    def places(frame: Frame, words: np.ndarray) -> np.ndarray:
+    def places(frame: Frame, words: np.ndarray, stored: np.ndarray) -> np.ndarray:
         """The positions along k of the stored elements of a warp's A, (16, k / 2)."""
+        nibbles = (words[threads] >> shifts & 15).astype(np.uint8)
+        nothing = sparse_rows.of_zeros(stored, a_type, nibbles.shape)
         try:
-            found = sparse_rows.meaningful((words[threads] >> shifts & 15).astype(np.uint8), one_of_two, orders)
+            found = sparse_rows.meaningful(nibbles, one_of_two, orders, nothing)
         except InvalidOperandError as error:
             frame.error(InvalidOperandError, error.what, expected=error.expected, consequence=error.consequence)
         return sparse_rows.places_along(found, k, one_of_two)
@@ -60,10 +62,11 @@ def mma_sparse(d: Decode) -> Step:
     def step(frame: Frame) -> None:
         frame.machine.counters.count_products("mma", frame.warps, flops)
         metadata = registers["meta"].read(frame).reshape(-1, WARP)
-        found = [places(frame, words) for words in metadata]
+        left = gather(registers["a"].read(frame), a)
+        found = [places(frame, words, stored) for words, stored in zip(metadata, left, strict=True)]
         if frame.machine.numerics == NO_NUMERICS:
             return
-        left, right, third = (gather(registers[x].read(frame), part) for x, part in (("a", a), ("b", b), ("c", c)))
+        right, third = (gather(registers[x].read(frame), part) for x, part in (("b", b), ("c", c)))
         parts = zip(left, right, third, found, strict=True)
         result = np.stack([product(*part, mode=frame.machine.numerics) for part in parts])
         registers["d"].write(frame, scatter(result, c))
