@@ -105,9 +105,17 @@ def _answer(frame: Frame) -> list[int]:
     declines = how == "decline" or (chance and machine.engine.random.random() < 0.25)
     first = None if declines else machine.cancel_cluster(frame.cta.cluster.device)
     if first is None:
-        return [0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, _DECLINED]
+        return [*_meaningless(frame), _DECLINED]
     machine.progress()
     return [*first, _GRANTED]
+
+
+def _meaningless(frame: Frame) -> tuple[int, ...]:
+    """The indices in a declined response, which mean nothing: none at all under lazy, those of the requesting cluster
+    itself under other schedules. A kernel that uses them without asking goes wrong in one way or another."""
+    if frame.machine.engine.policy == "lazy":
+        return (0xFFFFFFFF,) * 3
+    return frame.cta.cluster.ctas[0].index
 
 
 def _words(frame: Frame, slot: int) -> np.ndarray:
