@@ -167,3 +167,39 @@ setp.ne.u32 %p3, 0, 0;
     init = INIT.replace("[bar], 1", "[bar], 2")
     body = init + ALLOC + ONES + DESCRIPTOR + both + wait(0, "1") + LOAD + WAIT_LOAD + USE + FREE
     assert "product-by-several-lanes" not in severities(Blackwell(body))
+
+
+OVERWRITES = (
+    ".shared .align 8 .b64 more[2];\n@%first mbarrier.init.shared::cta.b64 [more], 4;\n"
+    + PRODUCT + LOAD + WAIT_LOAD + USE + """
+    BEFORE
+    and.b32 %r6, %tid, 31;
+    setp.eq.u32 %p4, %r6, 0;
+    @%p4 mbarrier.arriveHOW.shared::cta.b64 _, [more];
+    @!%first bra over;
+    again:
+    mbarrier.try_wait.parityWAITS.shared::cta.b64 %p0, [more], 0;
+    @!%p0 bra again;
+    AFTER
+    """ + multiply() + COMMIT + "over:\n" + wait(1, "2") + FREE
+)  # fmt: skip
+"""Each warp loads, waits for its loads and says so; then a product overwrites the columns."""
+BEFORE, AFTER = "tcgen05.fence::before_thread_sync;", "tcgen05.fence::after_thread_sync;"
+
+
+@pytest.mark.parametrize(("arrives", "waits", "before", "after", "rules"), [
+    ("", "", "", "", set()),
+    (".relaxed.cta", ".relaxed.cta", BEFORE, AFTER, set()),
+    (".relaxed.cta", "", BEFORE, "", set()),
+    (".relaxed.cta", "", "", "", {"missing-tensor-fence"}),
+    ("", ".relaxed.cta", "", "", {"tensor-memory-overwritten"}),
+    (".relaxed.cta", ".relaxed.cta", "", AFTER, {"missing-tensor-fence"}),
+    (".relaxed.cta", ".relaxed.cta", BEFORE, "", {"tensor-memory-overwritten"}),
+], ids=["release, acquire", "relaxed, fenced", "relaxed and fenced, acquire", "relaxed arrival", "relaxed wait",
+        "not fenced before", "not fenced after"])  # fmt: skip
+def test_relaxed_arrivals_and_waits_need_the_fences_of_tcgen05(
+    arrives: str, waits: str, before: str, after: str, rules: set[str]
+) -> None:
+    """As in the ISA's examples (9.7.16.6.4); release and acquire order what is complete without them."""
+    body = OVERWRITES.replace("HOW", arrives).replace("WAITS", waits).replace("BEFORE", before).replace("AFTER", after)
+    assert severities(Blackwell(body)) == dict.fromkeys(rules, "error")

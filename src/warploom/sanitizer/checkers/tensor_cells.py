@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...emulator.machine.events import Observer, Waited
+from ...emulator.machine.events import Meeting, Observer, Waited
+from ...emulator.machine.mbarrier import Event, MBarrier
 from ...emulator.machine.tensor_memory import Cells, Columns
 from ...isa import effects
 from ...isa.tensor_memory import COLUMNS, LANES, QUARTER
 from ..happens_before.access import ASYNC, Access, Flight, flights_of
+from ..happens_before.state import record_of
 from ..happens_before.view import View
 from ..report.findings import at
 from ..report.words import actor, deed, side
@@ -56,12 +58,17 @@ class Notes:
         issued: flight -> the epoch in which its warp issued it.
         let_go: flights whose warp has executed fence::before_thread_sync since.
         taken_up: warps that have executed fence::after_thread_sync since their last wait.
+        offered, taken: warp -> operations (bits) that relaxed waits told of; those that such a fence has taken up.
+        unreleased: flights whose warp has told of them by relaxed arrivals alone, without fence::before_thread_sync.
     """
 
     shadows: dict[int, Shadow] = field(default_factory=dict)
     issued: dict[Flight, int] = field(default_factory=dict)
     let_go: set[Flight] = field(default_factory=set)
     taken_up: set[int] = field(default_factory=set)
+    offered: dict[int, int] = field(default_factory=dict)
+    taken: dict[int, int] = field(default_factory=dict)
+    unreleased: set[Flight] = field(default_factory=set)
 
     def of(self, cta: Cta) -> Shadow:
         return self.shadows.setdefault(cta.rank, Shadow())
@@ -171,7 +178,7 @@ class TensorCells(Observer):
 
     def _order(self, state: ClusterState, earlier: Access, now: Access, view: View) -> str:
         """The order of two accesses to a cell, one of them a write."""
-        if earlier.bit & view.known:
+        if earlier.bit & (view.known | state.notes(Notes).taken.get(now.me, 0)):
             return DONE
         first, second = earlier.flight, now.flight
         assert first is not None and second is not None
@@ -203,7 +210,7 @@ class TensorCells(Observer):
         if how == ISSUED:
             return
         if how == DONE:
-            if self.context.strict and earlier.me != now.me:
+            if earlier.me != now.me and (self.context.strict or earlier.flight in state.notes(Notes).unreleased):
                 self._check_fences(state, earlier, now)
             return
         rule = "tensor-memory-overwritten" if now.writes and not earlier.writes else "tensor-memory-race"
@@ -273,16 +280,32 @@ class TensorCells(Observer):
             for clock in state.of_frame(frame):
                 if fence.direction == "acquire":
                     notes.taken_up.add(clock.me)
+                    notes.taken[clock.me] = notes.taken.get(clock.me, 0) | notes.offered.pop(clock.me, 0)
                 else:
                     notes.let_go.update(flight for flight in notes.issued if flight.me == clock.me)
 
     def waited(self, frame: Frame, wait: Waited) -> None:
         if wait.what is not None:
             state = self.context.state(frame.cta)
-            state.notes(Notes).taken_up.difference_update(clock.me for clock in state.of_frame(frame))
+            notes, clocks = state.notes(Notes), state.of_frame(frame)
+            notes.taken_up.difference_update(clock.me for clock in clocks)
+            if isinstance(wait.what, MBarrier) and wait.what.phase and not frame.operation.order.acquires:
+                known = record_of(wait.what).previous.told(True).known
+                notes.offered.update({clock.me: notes.offered.get(clock.me, 0) | known for clock in clocks})
         for operation, _ in wait.operations:
             for flight in flights_of(operation):
                 self._is_read(flight)
+
+    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+        if event.what != "arrive":
+            return
+        state = self.context.state(event.by.frame.cta)
+        notes, warps = state.notes(Notes), {clock.me for clock, _ in state.clocks_of(event.by)}
+        if event.by.operation.order.sem == "relaxed":
+            mine = (one for one in notes.issued if one.me in warps and one not in notes.let_go)
+            notes.unreleased.update(one for one in mine if kind_of(one) in (LOAD, STORE))
+        elif notes.unreleased:
+            notes.unreleased = {one for one in notes.unreleased if one.me not in warps}
 
     def _check_fences(self, state: ClusterState, earlier: Access, now: Access) -> None:
         """According to the ISA, each side of a hand-over between threads also needs a tcgen05 fence."""
