@@ -315,3 +315,40 @@ def test_try_wait_says_false_when_nothing_else_can_move():
     """
     emulate(init(1) + body, out)
     assert out[0] == 0
+
+
+ARRIVES_LATE = """
+    setp.ge.u32 %p3, %tid, 32;
+    @%p3 bra late;
+    ASKS
+    bra met;
+    late:
+    setp.eq.u32 %p2, %tid, 32;
+    @%p2 mbarrier.arrive.shared::cta.b64 _, [bar];
+    met:
+    bar.sync 0;
+"""
+ASKS_AHEAD = """
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0;
+    selp.u32 %r1, 1, 0, %p1;
+    @%first st.global.u32 [%a0], %r1;
+"""
+WAITS_THEN = "@%p1 bra passed;\n" + wait() + "passed:\n"
+TRIES_THRICE = """
+    mov.u32 %r1, 0;
+    again:
+    add.u32 %r1, %r1, 1;
+    @%first st.global.u32 [%a0], %r1;
+    setp.gt.u32 %p2, %r1, 3;
+    @%p2 trap;
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0;
+    @!%p1 bra again;
+"""
+
+
+@pytest.mark.parametrize(("asks", "stored"), [(ASKS_AHEAD + WAITS_THEN, 0), (TRIES_THRICE, 2)])
+def test_a_try_wait_that_is_not_alone_in_its_loop_fails_once(asks, stored):
+    """A kernel that asks ahead does something else after False; one that counts its attempts waits at the second."""
+    out = np.full(1, 9, np.uint32)
+    emulate(init(1) + ARRIVES_LATE.replace("ASKS", asks), out, threads=64)
+    assert out[0] == stored

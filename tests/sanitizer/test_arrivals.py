@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.sanitizer.pieces import wait
-from tests.sanitizer.running import SCHEDULES, findings
+from tests.sanitizer.running import SCHEDULES, findings, run
+from warploom.errors import DeadlockError
 from warploom.sanitizer.rules import Example
 
 LEADERS = """
@@ -76,3 +77,70 @@ def test_an_arrival_behind_a_wait_whose_answer_nobody_uses_is_an_error(change: t
     """try_wait may return false, so that its thread has not waited: the loop around it was forgotten."""
     found = findings(Example(ASKED.replace(*change), threads=64))
     assert {one.severity for one in found if one.rule == "phase-not-observed"} == severity
+
+
+RING = """
+@%first mbarrier.init.shared::cta.b64 [tile+2048], 1;
+@%first mbarrier.init.shared::cta.b64 [tile+2056], 1;
+@%first mbarrier.init.shared::cta.b64 [tile+2064], 1;
+@%first mbarrier.init.shared::cta.b64 [tile+2072], 1;
+bar.sync 0;
+mov.u32 %r0, tile;
+mov.u32 %r1, 0;
+setp.ge.u32 %p3, %tid, 32;
+@%p3 bra consumer;
+@!%first bra done;
+mov.u32 %r2, 1;
+produce:
+and.b32 %r3, %r1, 1;
+mad.lo.u32 %r4, %r3, 8, %r0;
+@%free bra free;
+not_free:
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r4+2064], %r2;
+@!%p0 bra not_free;
+free:
+mad.lo.u32 %r6, %r3, 4, %r0;
+st.shared.u32 [%r6], %r1;
+mbarrier.arrive.shared::cta.b64 _, [%r4+2048];
+add.u32 %r1, %r1, 1;
+setp.eq.u32 %p0, %r1, 3;
+@%p0 bra done;
+shr.u32 %r2, %r1, 1;
+xor.b32 %r2, %r2, 1;
+xor.b32 %r7, %r2, WRONG;
+and.b32 %r3, %r1, 1;
+mad.lo.u32 %r4, %r3, 8, %r0;
+mbarrier.try_wait.parity.shared::cta.b64 %free, [%r4+2064], %r7;
+bra produce;
+consumer:
+setp.ne.u32 %p3, %tid, 32;
+@%p3 bra done;
+consume:
+and.b32 %r3, %r1, 1;
+shr.u32 %r2, %r1, 1;
+mad.lo.u32 %r4, %r3, 8, %r0;
+not_full:
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r4+2048], %r2;
+@!%p0 bra not_full;
+mad.lo.u32 %r6, %r3, 4, %r0;
+ld.shared.u32 %r8, [%r6];
+mad.wide.u32 %d0, %r1, 4, %data;
+st.global.u32 [%d0], %r8;
+mbarrier.arrive.shared::cta.b64 _, [%r4+2064];
+add.u32 %r1, %r1, 1;
+setp.lt.u32 %p0, %r1, 3;
+@%p0 bra consume;
+done:
+"""
+"""Two stages and three tiles. The producer asks ahead whether the next stage is free, and waits if it is not."""
+
+
+def test_a_producer_that_asks_ahead_with_the_wrong_parity_is_found():
+    """It overtakes the consumer, which then waits for a phase that has passed twice."""
+    ring = ".reg .pred %free;\nsetp.ne.u32 %free, %tid, %tid;\n" + RING
+    for schedule in SCHEDULES:
+        report = run(Example(ring.replace("WRONG", "0")), *schedule)
+        assert report.findings == [] and report.outputs[0][:3].tolist() == [0, 1, 2]
+    with pytest.raises(DeadlockError):
+        run(Example(ring.replace("WRONG", "1")))
+    assert "data-race" in codes(ring.replace("WRONG", "1"), "random", 0)

@@ -64,6 +64,7 @@ class MBarrier:
         tx: expected bytes minus delivered ones.
         log: events of the latest phases, by phase.
         mark: for use by the observer that tracks the order of events.
+        asked: (instruction, warp) of a try_wait that has not blocked -> the phase in which it did not.
     """
 
     cta: Cta
@@ -75,6 +76,7 @@ class MBarrier:
     tx: int = 0
     log: dict[int, list[Event]] = field(default_factory=dict)
     mark: Any = None
+    asked: dict[tuple[int, int], int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -180,7 +182,8 @@ class MBarrier:
         return f"{self.name}, {which}: {self.missing()}; so far: {self._events(self.phase)}"
 
     def digest(self) -> Hashable:
-        return (self.phase, self.expected, self.pending, self.tx)
+        asked = tuple(sorted(key for key, phase in self.asked.items() if phase == self.phase))
+        return (self.phase, self.expected, self.pending, self.tx, asked)
 
     # -- inside --------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,10 @@ from ..machine.address import AddressOperand
 from ..machine.async_operation import AsyncOperation
 from ..machine.events import Waited
 from ..machine.frame import Frame, Issuer
+from ..machine.image import Image
 from ..machine.machine import Cta
 from ..machine.mbarrier import MBarrier
+from ..machine.operation import PLAIN
 from ..machine.register_list import lane_array, lane_value
 from ..machine.registers import WARP
 from ..machine.units import REMOTE
@@ -236,7 +238,11 @@ def test_wait(d: Decode) -> Step:
 
 @HANDLERS.add("mbarrier.try_wait", "mbarrier.try_wait_parity")
 def try_wait(d: Decode) -> Step:
-    """Blocks until the phase is complete; returns False only if nothing else in the machine can run."""
+    """Blocks until the phase is complete; returns False only if nothing else in the machine can run.
+
+    Where the kernel does not go straight back to it, the first attempt does not block: if it asks ahead, it will wait
+    in another place, and what it does after False has to run as well.
+    """
     address, done = d.address("a"), d.destination("done", dtypes.pred)
     parity = d.source("parity") if d.has("parity") else -1
     state = d.source("state") if d.has("state") else -1
@@ -250,13 +256,16 @@ def try_wait(d: Decode) -> Step:
     if parity >= 0:
         d.operation.together = together
 
-    def step(frame: Frame) -> Wait:
+    def step(frame: Frame) -> Wait | None:
         frame.machine.counters.mbarrier_waits += frame.warps
         watches = _watches(frame, address, parity, state)
 
         def finish(frame: Frame) -> None:
             _finish(frame, done, watches)
 
+        if not all(watch.passed() for watch in watches) and _asks_ahead(frame, watches):
+            finish(frame)
+            return None
         return Wait(
             "mbarrier",
             ready=watches[0].passed if len(watches) == 1 else lambda: all(watch.passed() for watch in watches),
@@ -267,6 +276,37 @@ def try_wait(d: Decode) -> Step:
         )
 
     return step
+
+
+def _asks_ahead(frame: Frame, watches: list[Watch]) -> bool:
+    """True for the first attempt at a phase by a try_wait that is not alone in its loop."""
+    code, pc = frame.machine.code, frame.operation.pc
+    if code.fact(("spins", pc), lambda: _spins(code, pc)):
+        return False
+    first = False
+    for watch in watches:
+        for warp in {int(lane) >> 5 for lane in watch.lanes}:
+            key = (pc, frame.first_warp + warp)
+            first |= watch.barrier.asked.get(key) != watch.barrier.phase
+            watch.barrier.asked[key] = watch.barrier.phase
+    return first
+
+
+def _spins(code: Image, pc: int) -> bool:
+    """Whether an instruction is reached again through nothing but instructions without an effect on others."""
+    todo, seen = [pc], set[int]()
+    while todo:
+        operation = code.operations[todo.pop()]
+        onward = list(operation.targets)
+        if operation.kind == PLAIN or operation.guard >= 0:
+            onward.append(operation.pc + 1)
+        for here in onward:
+            if here == pc:
+                return True
+            if here not in seen and here < len(code.operations) and not code.operations[here].effects:
+                seen.add(here)
+                todo.append(here)
+    return False
 
 
 @HANDLERS.add("mbarrier.pending_count")
