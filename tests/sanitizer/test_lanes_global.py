@@ -34,6 +34,15 @@ add.u32 %r1, %r1, %r2;
 cp.async.ca.shared.global [%r1], [%d1], 4;
 cp.async.wait_all;
 """
+FENCED = PUT + "fence.proxy.async;\n"
+BAR = "@%first mbarrier.init.shared::cta.b64 [bar], 1;\nbar.sync 0;\n"
+FETCH = """
+@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 128;
+@%first cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 128, [bar];
+waiting:
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
+@!%p0 bra waiting;
+"""
 SPLIT = "setp.lt.u32 %p2, %r8, 16;\nselp.b32 %r5, 0x0000ffff, 0xffff0000, %p2;\nbar.warp.sync %r5;\n"
 CASES = {
     "read after write": (PUT + GET_OTHER, "error"),
@@ -43,6 +52,8 @@ CASES = {
     "a shuffle before a read": (PUT + SHUFFLE + GET_OTHER, "error"),
     "cp.async of another lane's word": (PUT + COPY_OTHER, "error"),
     "synchronised, then cp.async": (PUT + MEET + COPY_OTHER, None),
+    "a bulk copy of what other lanes wrote": (BAR + FENCED + FETCH, "error"),
+    "synchronised, then a bulk copy": (BAR + FENCED + MEET + FETCH, None),
     "the same value twice": ("st.global.u32 [%d0], 7;\nst.global.u32 [%d1], 7;\n", None),
     "the own word": (PUT + "ld.global.u32 %r3, [%d0];\nst.global.u32 [%d0], %r3;\n", None),
     "synchronised": (PUT + MEET + GET_OTHER, None),

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..emulator.engines.boxes import Box
+from ..emulator.engines.bulk import Bytes
 from ..emulator.machine import shared_address
 from ..emulator.machine.copy_streams import CopyStreams, Stream
 from ..emulator.machine.places import Lanes
@@ -115,6 +117,15 @@ class Context:
         width = min(target.size, 8)
         index = (addresses - found.base) // width
         return Lanes(found.region, "global", index, width, target.size // width, target.lanes[whole])
+
+    def region_of(self, state: ClusterState, place: object) -> Region | None:
+        """The buffer in global memory that contains a copy's source or destination."""
+        if isinstance(place, Bytes):
+            return None if place.region in state.shadows else place.region
+        if isinstance(place, Box):
+            found = self.machine.memory.find(place.bound.address)
+            return found.region if found is not None else None
+        return None
 
     def where(self, cluster: int, rank: int) -> Place:
         """The location of a CTA, by the number of its cluster and its rank there."""

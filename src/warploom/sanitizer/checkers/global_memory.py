@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cta
-    from ...emulator.machine.memory import Region
     from ...emulator.machine.operation import Operation
     from ..context import Context
 
@@ -263,7 +262,7 @@ class GlobalMemory(Observer):
 
     def _copy(self, state: ClusterState, flight: Flight, place: object, writes: bool) -> None:
         """An asynchronous operation will read or write global memory."""
-        region = self._region_of(state, place)
+        region = self.context.region_of(state, place)
         if region is None or not isinstance(place, (Bytes, Box)):
             return
         shadow, clock, code = self.context.buffer(region), state.clocks[flight.me], flight.code
@@ -323,15 +322,6 @@ class GlobalMemory(Observer):
         cluster, me = divmod(deed.actor - 1, state.count)
         front = clock.q if cluster == state.number else clock.far[cluster].q
         return "" if front[me] >= deed.epoch else FENCE
-
-    def _region_of(self, state: ClusterState, place: object) -> Region | None:
-        """The global buffer that contains a copy's source or destination."""
-        if isinstance(place, Bytes):
-            return None if place.region in state.shadows else place.region
-        if isinstance(place, Box):
-            found = self.context.machine.memory.find(place.bound.address)
-            return found.region if found is not None else None
-        return None
 
     # -- reports ---------------------------------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...emulator.engines.bulk import Scattered
+from ...emulator.engines.boxes import Box
+from ...emulator.engines.bulk import Bytes, Scattered
 from ...emulator.machine.events import Observer
 from ...emulator.machine.places import Lanes
 from ...isa import effects
-from ..happens_before.journal import GlobalEntry, Journals
+from ..happens_before.journal import WARP, Entry, GlobalEntry, Journals
 from ..happens_before.lane_order import Clash, clashes
 from ..held_lanes import held_together
 from ..report.findings import at
@@ -44,11 +45,32 @@ class InsideWarpGlobal(Observer):
             self._accessed(frame, how != effects.READS, place, Storing.of(place, values, 0))
 
     def issued(self, operation: AsyncOperation) -> None:
-        """cp.async reads global memory as ld does."""
+        """cp.async reads global memory as ld does; a bulk copy accesses it for the lane that starts it."""
+        by = operation.issuer
         for target in operation.targets:
             place = self.context.origins(target) if isinstance(target, Scattered) else None
             if place is not None:
-                self._accessed(operation.issuer.frame, False, place, None)
+                self._accessed(by.frame, False, place, None)
+        for writes, places in ((False, operation.sources), (True, operation.targets)):
+            for area in places if by.lane is not None else ():
+                region = self.context.region_of(self.context.state(by.frame.cta), area)
+                if region is not None and isinstance(area, Bytes | Box):
+                    self._copies(by.frame, by.lane or 0, writes, self.context.buffer(region), area)
+
+    def _copies(self, frame: Frame, lane: int, writes: bool, shadow: GlobalShadow, area: Bytes | Box) -> None:
+        state = self.context.state(frame.cta)
+        clocks = state.of_frame(frame)
+        clock = clocks[lane // WARP]
+        if not shadow.written and not (writes and shadow.was_read):
+            return
+        for before in shadow.views(area, self.context.machine)[: 2 if writes else 1]:
+            hits = self._own(state, clock, before)
+            if hits.any():
+                granules = shadow.granules_in(before, hits)
+                lanes = np.full(granules.shape, lane)
+                entry = Entry(shadow, granules, lanes, clocks[0].me, writes, False, frame.operation)
+                for clash in clashes(state.notes(Journals).of(clock), clock.me, entry):
+                    self._report(state, frame, clock, entry, clash)
 
     def _accessed(self, frame: Frame, writes: bool, place: Lanes, storing: Storing | None) -> None:
         state, shadow = self.context.state(frame.cta), self.context.buffer(place.region)
@@ -74,13 +96,20 @@ class InsideWarpGlobal(Observer):
         granules, found = shadow.granules(place.index, place.size, place.count), []
         kept = [before for each in kept if np.count_nonzero(before := each[granules])]
         for clock in clocks if kept else ():
-            me = state.actor(clock.me)
-            low, high = pack(me, clock.floor, 0, 0), (me + 1) << ACTOR_SHIFT
-            if any(np.count_nonzero((each >= low) & (each < high)) for each in kept):
+            if any(np.count_nonzero(InsideWarpGlobal._own(state, clock, each)) for each in kept):
                 found.append(clock)
         return found
 
-    def _report(self, state: ClusterState, frame: Frame, clock: WarpClock, now: GlobalEntry, clash: Clash) -> None:
+    @staticmethod
+    def _own(state: ClusterState, clock: WarpClock, before: np.ndarray) -> np.ndarray:
+        """Which of these accesses the warp itself made since its lanes synchronised."""
+        me = state.actor(clock.me)
+        own: np.ndarray = (before >= pack(me, clock.floor, 0, 0)) & (before < (me + 1) << ACTOR_SHIFT)
+        return own
+
+    def _report(
+        self, state: ClusterState, frame: Frame, clock: WarpClock, now: Entry | GlobalEntry, clash: Clash
+    ) -> None:
         """All lanes that race count for `loose`, but one is named."""
         entry, first = clash.entry, clock.me % state.per_cta
         if now.writes == entry.writes:

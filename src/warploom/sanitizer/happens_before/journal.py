@@ -29,7 +29,7 @@ class Entry:
     `first`: the component of the frame's first warp, from which `lanes` count; `epochs`: of the frame's warps.
     """
 
-    shadow: Shadow
+    shadow: Shadow | GlobalShadow
     granules: np.ndarray
     lanes: np.ndarray
     first: int
