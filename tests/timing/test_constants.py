@@ -11,8 +11,10 @@ from warploom.kernels.ladder import RUNGS
 from warploom.timing import H200
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = json.loads((ROOT / "benchmarks/results/nvidia-h200/microbenchmarks.json").read_text())["rows"]
-MEASURED = {row["name"]: row for row in ROWS}
+CARDS = ("nvidia-h100", "nvidia-h200")
+"""The H100's rows are clocks of one SM, which is the same in both; where both have a row, the H200's counts."""
+FILES = [json.loads((ROOT / f"benchmarks/results/{card}/microbenchmarks.json").read_text())["rows"] for card in CARDS]
+MEASURED = {row["name"]: row for rows in FILES for row in rows}
 MOST_FITTED = 5
 
 

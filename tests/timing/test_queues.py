@@ -6,8 +6,9 @@ import pytest
 import warploom
 from warploom.errors import DeadlockError
 from warploom.isa.dtypes import u32
-from warploom.lang import Tile, kernel, ptx, reg
-from warploom.timing.recording import Operation, Recording
+from warploom.lang import Tile, kernel, ptx, reg, smem
+from warploom.runtime.on_clock import record
+from warploom.timing import queues
 
 CTAS, ITEMS = 8, 48
 
@@ -56,17 +57,45 @@ def test_a_barrier_of_the_grid_needs_all_clusters():
     assert warploom.predict(meeting, arrays["counter"], out=arrays["out"], registers=32, clusters=2).us > 0
 
 
-def lengths(*tiles):
-    """A recording of a CTA that takes tiles of so many bytes from a queue."""
-    made = Recording("queue", (8, 1, 1), (32, 1, 1), (1, 1, 1), turns={0: list(range(1, len(tiles)))})
-    made.operations = [Operation("tma", 0, 0, 0, bytes=size, fetched=size) for size in tiles]
-    return made
+@pytest.mark.parametrize("clusters", [2, CTAS])
+def test_each_recorded_cta_takes_one_number_a_round(clusters):
+    """The first does not take all, though the machine runs it to its end before the next begins."""
+    counter, out = np.zeros(1, np.uint32), np.zeros(ITEMS, np.uint32)
+    recording, _ = record(taking, counter, out=out, registers=32, clusters=clusters)
+    assert {cta: len(turns) for cta, turns in recording.turns.items()} == dict.fromkeys(range(clusters), ITEMS // CTAS)
 
 
-def test_a_mean_cta_has_less_than_the_one_with_the_first_of_each_turn_where_tiles_become_shorter():
-    assert lengths(8, 6, 4, 2).pace == pytest.approx((7 + 5 + 3 + 2) / 20)
-    assert lengths(2, 4, 6, 8).pace == pytest.approx((3 + 5 + 7 + 8) / 20)
+@kernel(
+    in_specs={"data": Tile("N", u32), "counter": Tile(1, u32)}, out_specs={"out": Tile("M", u32)}, grid=(CTAS, 1, 1),
+    block=32, arch="sm_90a",
+)  # fmt: skip
+def shortening(data, counter, out):
+    """Takes numbers until none is left, and copies for each as many times 16 bytes as come after it."""
+    source, numbers, target = ptx.global_ptrs(data, counter, out)
+    buffer, bar = smem.array(u32, 4 * ITEMS, align=128, name="buffer"), smem.mbarrier(1)
+    with ptx.if_(ptx.special.tid.x() == 0):
+        ptx.mbarrier.init(bar[0], 1)
+        ptx.fence.mbarrier_init()
+        phase, number = reg.scalar(u32, init=0), reg.scalar(u32, init=0)
+        number.set(ptx.atomic.inc(ptx.addr(numbers), ITEMS + CTAS - 1))
+        with ptx.while_(lambda: number < ITEMS):
+            size = (reg.scalar(u32, init=ITEMS) - number) * 16
+            ptx.mbarrier.arrive_expect_tx(bar[0], size)
+            ptx.cp.async_.bulk.load(buffer[0], ptx.addr(source), size, bar[0])
+            ptx.mbarrier.wait(bar[0], phase)
+            phase ^= 1
+            ptx.store(ptx.addr(target), number)
+            number.set(ptx.atomic.inc(ptx.addr(numbers), ITEMS + CTAS - 1))
 
 
-def test_tiles_of_one_length_are_as_many_as_the_first_cta_has():
-    assert lengths(4, 4, 4).pace == 1.0
+def test_a_mean_cta_has_less_than_the_first_of_each_round_where_tiles_become_shorter():
+    arrays = np.zeros(4 * ITEMS, np.uint32), np.zeros(1, np.uint32)
+    recording, _ = record(shortening, *arrays, out=np.zeros(4, np.uint32), registers=32)
+    of_all = 16 * ITEMS * (ITEMS + 1) / 2 / CTAS
+    assert recording.pace * recording.fetched == pytest.approx(of_all, rel=0.1)
+
+
+def test_lengths_lie_between_the_shortest_and_the_longest_and_the_last_round_is_half_full():
+    assert queues.pace([[8, 6, 4, 2]], [[8, 5, 4]]) == pytest.approx(5 * 3.5 / 17)
+    assert queues.uneven([[4, 4, 4], [8, 6]])
+    assert not queues.uneven([[4, 4, 4]])

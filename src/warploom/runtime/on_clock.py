@@ -111,7 +111,7 @@ def record(
     from ..emulator import api
     from ..emulator.machine.model import Model
     from ..emulator.numerics.tensor_core import NO_NUMERICS
-    from ..timing import Launch, recording_of
+    from ..timing import Launch, queues, recording_of
 
     if clusters < 1:
         raise ArgumentError("there is no cluster to record", expected="clusters >= 1", got=clusters)
@@ -121,12 +121,23 @@ def record(
     target = for_arch(chosen.arch)
     bound = bind(chosen, arguments, target, Shape(grid, block, cluster, dynamic_smem))
     made = [] if made is None else made
-    values, _ = host_values(bound, False, {})
-    report = api.run(
-        parsed(chosen.text, chosen.title, chosen.entry), chosen.entry, values, **launch_of(bound),
-        numerics=NO_NUMERICS, max_clusters=clusters, max_steps=MOST_STEPS,
-        model=Model(name=target.name, sms=target.sms), detailed=bool(watch), watch=[*watch, recording_of(made)],
-    )  # fmt: skip
+
+    def run(made: list[Recorder], spread: bool) -> Any:
+        made.clear()
+        values, _ = host_values(bound, False, {})
+        return api.run(
+            parsed(chosen.text, chosen.title, chosen.entry), chosen.entry, values, **launch_of(bound),
+            numerics=NO_NUMERICS, max_clusters=clusters, max_steps=MOST_STEPS,
+            model=Model(name=target.name, sms=target.sms), detailed=bool(watch),
+            watch=[*watch, recording_of(made, spread)],
+        )  # fmt: skip
+
+    report = run(made, False)
+    taken = made[0].recording.taken
+    if queues.uneven(taken):  # the first of each round has more to do than others
+        made[0].queues.restore()
+        report = run(made, True)
+        made[0].recording.pace = queues.pace(taken, made[0].recording.taken)
     if findings is not None:
         findings += report.findings
     sizes = [(math.prod(array.shape) * array.dtype.bytes, role)
@@ -155,6 +166,9 @@ def _count(program: Program, recording: Recording) -> None:
         return
     reading = machine_code.Reading.of(code, recording.pcs, recording.loops)
     slots = reading.slots()
+    moved, repeated = reading.moved(), reading.repeated()
+    for operation in recording.operations:
+        operation.moved, operation.repeated = operation.pc in moved, operation.pc in repeated
     recording.pcs = [replace(facts, machine=slots[facts.pc]) for facts in recording.pcs]
     ordering.arrange(recording, reading.places())
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ..emulator.machine.units import LOADS, WARPGROUP_MMA
 from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, FP64, HALF, LSU, MUFU, NONE, TENSOR, Facts
 from .ordering import Place
 
@@ -45,14 +46,17 @@ _PIPES = {
     NONE: "NOP",
 }  # fmt: skip
 PIPE = {word: pipe for pipe, words in _PIPES.items() for word in words.split()}
+PRODUCTS, MOVE, COPY, LANES = ("HGMMA", "IGMMA", "QGMMA", "BGMMA"), "R2UR", "UTMALDG", "BRA.U.ANY"
+"""Products of a warpgroup, a move into a uniform register, a TMA load, the end of a loop over the lanes."""
 SINGLE = (LSU, TENSOR, MUFU, CONVERT)
 """Pipes whose instructions ptxas duplicates when it unrolls, but never splits or fuses."""
 
 
 @dataclass(frozen=True)
 class _Machine:
-    """A machine instruction: pipe, PTX line (0: unknown), innermost loop."""
+    """A machine instruction: opcode, pipe, PTX line (0: unknown), innermost loop."""
 
+    opcode: str
     pipe: str
     line: int
     loop: int
@@ -65,6 +69,8 @@ class Reading:
     Attributes:
         pcs: the PTX instructions; loops: the PTX loops; home: the loop of each instruction.
         regions: for each loop, its machine loop and the unroll factor.
+        moving: machine loops whose products have their descriptors moved into uniform registers.
+        repeating: machine loops whose TMA copies each have a loop over the lanes around them.
         copies, where: pipes and positions of the machine instructions of a PTX instruction, by machine loop.
     """
 
@@ -74,6 +80,8 @@ class Reading:
     regions: dict[int, tuple[int, float]]
     copies: _ByLoop[str]
     where: _ByLoop[int]
+    moving: frozenset[int] = frozenset()
+    repeating: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, code: Sequence[tuple[str, int]], pcs: Sequence[Facts], ends: Mapping[int, int]) -> Reading:
@@ -88,12 +96,26 @@ class Reading:
             of_line.setdefault(facts.ptx_line, pc)
         copies: _ByLoop[str] = defaultdict(lambda: defaultdict(list))
         where: _ByLoop[int] = defaultdict(lambda: defaultdict(list))
-        for at, one in enumerate(_read(code)):
+        machine = _read(code)
+        for at, one in enumerate(machine):
             pc = of_line.get(one.line, OUTSIDE)
             copies[pc][one.loop].append(one.pipe)
             where[pc][one.loop].append(at)
         regions = {loop: _region(loop, home, copies, pcs) for loop in {*range(len(loops)), OUTSIDE}}
-        return cls(pcs, loops, home, regions, copies, where)
+        return cls(pcs, loops, home, regions, copies, where, _full(machine, PRODUCTS, MOVE, 2),
+                   _full(machine, (COPY,), LANES, 1))  # fmt: skip
+
+    def moved(self) -> frozenset[int]:
+        """The products (program counters) whose descriptors are moved into uniform registers first."""
+        return self._inside(self.moving, WARPGROUP_MMA.engine)
+
+    def repeated(self) -> frozenset[int]:
+        """The TMA copies (program counters) each of which stands in a loop over the lanes."""
+        return self._inside(self.repeating, LOADS.engine)
+
+    def _inside(self, loops: frozenset[int], engine: str) -> frozenset[int]:
+        return frozenset(pc for pc, one in enumerate(self.pcs)
+                         if one.starts == engine and self.regions[self.home[pc]][0] in loops)  # fmt: skip
 
     def slots(self) -> dict[int, Slots]:
         """The slots of each instruction, by program counter."""
@@ -162,8 +184,20 @@ def _read(code: Sequence[tuple[str, int]]) -> list[_Machine]:
         loop = next((begin for begin, end in ordered if begin <= at <= end), OUTSIDE)
         pipe = PIPE.get(word, CONTROL if not word.startswith("U") else "")
         wide = f"{word}.{first[-1]}"
-        made.append(_Machine(wide if wide in WIDE else pipe, line, loop))
+        made.append(_Machine(".".join(first), wide if wide in WIDE else pipe, line, loop))
     return made
+
+
+def _full(machine: Sequence[_Machine], words: Sequence[str], other: str, times: int) -> frozenset[int]:
+    """Return the loops that have an instruction, and for each of them another one so many times."""
+    loops: dict[int, list[str]] = defaultdict(list)
+    for one in machine:
+        loops[one.loop].append(one.opcode)
+    counts = {
+        loop: (sum(each.startswith(tuple(words)) for each in opcodes), sum(each.startswith(other) for each in opcodes))
+        for loop, opcodes in loops.items()
+    }
+    return frozenset(loop for loop, (those, others) in counts.items() if 0 < those * times <= others)
 
 
 def _loops(ends: Mapping[int, int]) -> list[tuple[int, int]]:

@@ -39,9 +39,9 @@ ROW_BYTES = 128
 
 
 class Recorder(Observer):
-    """Observes one machine; `recording` is complete after `finish`."""
+    """Observes one machine; `recording` is complete after `finish`. spread: how it takes tiles (`queues`)."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, spread: bool = False) -> None:
         self.machine = machine
         self.recording = Recording(
             machine.code.entry.name, machine.grid, machine.block, machine.cluster_shape, machine.code.shared_size,
@@ -60,7 +60,7 @@ class Recorder(Observer):
         """Objects identified by `id`, kept alive so that no id is reused."""
         self._box: Box | None = None
         self._memory = Accesses(machine, self.recording)
-        self._queues = Queues(machine, self.recording)
+        self.queues = Queues(machine, self.recording, spread)
         self._turns: dict[int, int] = {}
 
     # -- warps ---------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Recorder(Observer):
             return
         index = self._memory.made(frame, how, place)
         if how == "updates" and not place.space.startswith("shared"):
-            self._queues.updates(self.number(frame.cta), place)
+            self.queues.updates(self.number(frame.cta), place)
         for warp in np.unique(place.lanes >> 5).tolist():
             self._warp(frame.cta, frame.first_warp + warp).append(-1 - index)
 
@@ -332,11 +332,11 @@ class Recorder(Observer):
         return self.recording
 
 
-def recording_of(made: list[Recorder]) -> Callable[[Machine], Recorder]:
+def recording_of(made: list[Recorder], spread: bool = False) -> Callable[[Machine], Recorder]:
     """Return an observer factory for `emulator.api.run`; the recorder is appended to `made`."""
 
     def make(machine: Machine) -> Recorder:
-        made.append(Recorder(machine))
+        made.append(Recorder(machine, spread))
         return made[-1]
 
     return make

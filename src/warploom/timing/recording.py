@@ -111,6 +111,8 @@ class Operation:
         distant: bytes that this cluster fetches for the first time.
         target: its destination, in words; group: the first operation committed with it, -1 for none.
         conflicts: extra passes through shared memory due to bank conflicts, for a copy by lanes.
+        moved: a product whose descriptors its warps first move into uniform registers; repeated: a TMA copy in a loop
+            over the lanes.
     """
 
     engine: str
@@ -135,6 +137,8 @@ class Operation:
     text: str = ""
     group: int = -1
     conflicts: int = 0
+    moved: bool = False
+    repeated: bool = False
 
     @property
     def is_copy(self) -> bool:
@@ -177,6 +181,7 @@ class Recording:
         dirty: bytes of the written sectors, each counted once; updates: lines that warps update by atomics.
         updated_bytes: size of the arrays updated by atomics; mixed: several words of a line are updated.
         turns: for CTAs that take tiles from a queue, the number of operations before each tile.
+        pace: work of a mean CTA relative to the recorded ones, if they take their tiles from a queue.
         loops: backward branches, by program counter, with their targets.
         uncounted: why PTX instructions are counted instead of machine instructions; "" if they are not.
         marks: steps whose time is wanted, by CTA and warp.
@@ -208,6 +213,7 @@ class Recording:
     mixed: bool = False
     distant: float = 0.0
     turns: dict[int, list[int]] = field(default_factory=dict)
+    pace: float = 1.0
     loops: dict[int, int] = field(default_factory=dict)
     uncounted: str = ""
     marks: dict[tuple[int, int], set[int]] = field(default_factory=dict)
@@ -218,22 +224,16 @@ class Recording:
         return sum(len(ctas) for ctas in self.clusters.values())
 
     @property
-    def pace(self) -> float:
-        """Work of a mean CTA relative to the recorded ones, if they take their tiles from a queue.
-
-        The recorded CTAs have the first tile of each round. The others' tiles lie between it and the first tile of the
-        next round: they are smaller if the queue starts with its longest tiles.
-        """
-        shares = []
+    def taken(self) -> list[list[float]]:
+        """Bytes that each recorded CTA loads for each tile that it takes from a queue."""
+        found = []
         for cta, marks in self.turns.items():
             loads = [0.0] * (len(marks) + 1)
             for index, one in enumerate(self.operations):
                 if one.cta == cta and not one.stores:
                     loads[bisect_right(marks, index)] += one.fetched
-            tiles = [bytes_ for bytes_ in loads if bytes_]
-            if tiles:
-                shares.append(1 - (tiles[0] - tiles[-1]) / (2 * sum(tiles)))
-        return sum(shares) / len(shares) if shares else 1.0
+            found.append([bytes_ for bytes_ in loads if bytes_])
+        return [tiles for tiles in found if tiles]
 
     @property
     def warps(self) -> int:

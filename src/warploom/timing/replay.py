@@ -7,6 +7,7 @@ parked. The machine has executed these steps in some order, so the replay cannot
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,7 +119,7 @@ class Replay:
         self.recording, self.hardware, self.chip, self.trace = recording, hardware, chip, trace
         self.residents, self.instances, self.places = residents, instances, places
         self.costs: list[Cost | None] = [None] * len(recording.runs)
-        self.heap: list[tuple[float, int, Actor]] = []
+        self.heap: list[tuple[float, int, Actor | Sm]] = []
         self.sequence = self.started = 0
         self.dispatched = 0.0
         """Time at which the SMs may get their next CTAs."""
@@ -141,6 +142,9 @@ class Replay:
         heap = self.heap
         while heap:
             time, _, actor = heapq.heappop(heap)
+            if isinstance(actor, Sm):
+                self._multiply(actor, time)
+                continue
             actor.time = time
             self._advance(actor)
         if self.trace is not None:
@@ -217,7 +221,7 @@ class Replay:
                 groups = list(self.recording.clusters.values())
                 self._start(groups[self._next(len(groups))], instance.end)
 
-    def _push(self, actor: Actor, time: float) -> None:
+    def _push(self, actor: Actor | Sm, time: float) -> None:
         self.sequence += 1
         heapq.heappush(self.heap, (time, self.sequence, actor))
 
@@ -248,7 +252,8 @@ class Replay:
                 if actor.copies > actor.time:
                     self._push(actor, actor.copies)
                     return
-                actor.copies = actor.time + self.hardware["tma_issue_clocks"]
+                every = "tma_repeated" if self.recording.operations[payload].repeated else "tma_issue"
+                actor.copies = actor.time + self.hardware[f"{every}_clocks"]
             actor.at += 1
             if kind == kinds.ISSUE:
                 self._issue(actor, payload)
@@ -378,7 +383,7 @@ class Replay:
         return self.hardware["fence_gpu" if wide and "init" not in opcode else "fence_cta"]
 
     def _issue(self, actor: Actor, index: int) -> None:
-        """A warp issues an operation. With the last issuer it starts, and its times are known."""
+        """A warp issues an operation. With the last issuer it starts, or a product queues up for the tensor core."""
         instance, operation = actor.instance, self.recording.operations[index]
         flying = instance.operation(index)
         flying.issued = max(flying.issued, actor.time)
@@ -386,10 +391,34 @@ class Replay:
         if flying.issuers > 0:
             return
         start = flying.issued
-        if operation.engine not in MATRIX:  # products queue up in the tensor core
-            for before in operation.after:
-                start = max(start, instance.operation(before).read.time)
+        if operation.engine in MATRIX:
+            actor.sm.queue((instance.number, actor.warp // 4), operation, start, (actor, index, start))
+            self._call(actor.sm)
+            return
+        for before in operation.after:
+            start = max(start, instance.operation(before).read.time)
         begin, read, done = actor.sm.begin(operation, start, self.chip, instance.sms.get(operation.cta))
+        self._started(actor, index, start, begin, read, done)
+
+    def _call(self, sm: Sm) -> None:
+        """Let an SM's tensor core begin its next product when it can."""
+        time = sm.next_product
+        if time < sm.called:
+            sm.called = time
+            self._push(sm, time)
+
+    def _multiply(self, sm: Sm, time: float) -> None:
+        if time != sm.called:  # called earlier since
+            return
+        sm.called = math.inf
+        begin, read, done, (actor, index, start) = sm.serve(time)
+        self._started(actor, index, start, begin, read, done)
+        self._call(sm)
+
+    def _started(self, actor: Actor, index: int, start: float, begin: float, read: float, done: float) -> None:
+        """An operation that was issued at `start` has begun, so its times are known."""
+        instance, operation = actor.instance, self.recording.operations[index]
+        flying = instance.operation(index)
         if self.trace is not None:
             flying.event = self.trace.operation(actor, index, start, begin, read, done)
         for awaited, time in ((flying.read, read), (flying.done, done)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .constants import Hardware
-from .instructions import ALU, CONVERT, EITHER, FMA, LSU, MUFU, NONE, SERIAL, TENSOR, Facts
+from .instructions import ALU, CONVERT, EITHER, FMA, HALF, LSU, MUFU, NONE, SERIAL, TENSOR, Facts
 from .machine_code import IMAD, WIDE
 from .recording import REMOTE, Access, Run
 
@@ -14,6 +14,8 @@ WAVEFRONT = 128
 REGISTERS = 3
 """Source registers of an f32 addition or multiplication from which on two may share a register bank; with fewer it
 takes the one clock of rate.ffma.w16."""
+
+ORDINARY = (FMA, ALU, EITHER, HALF, IMAD)
 
 
 @dataclass(slots=True)
@@ -31,7 +33,8 @@ class Cost:
             SM).
         needs: registers that it reads before it writes them.
         instructions, flops, wavefronts: instructions issued; FLOP of its matrix products; passes in shared memory.
-        transcendental: of the instructions, MUFU's; doubles: of the FLOP, those in f64.
+        transcendental, ordinary: of the instructions, MUFU's and those of the pipes that take three registers a clock;
+        doubles: of the FLOP, those in f64.
     """
 
     issue: float
@@ -50,6 +53,7 @@ class Cost:
     doubles: float = 0.0
     lines: float = 0.0
     remote: float = 0.0
+    ordinary: float = 0.0
 
 
 def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, far: bool = False) -> Cost:
@@ -76,6 +80,7 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
     now = 0.0
     """Earliest start of the next instruction of a warp that issues in order."""
     issue = slow = lsu = chain = missed = distant = stored = count = flops = doubles = shared = lines = remote = 0.0
+    ordinary = 0.0
     for at, (pc, access) in enumerate(zip(run.pcs, run.accesses, strict=True)):
         facts = pcs[pc]
         reads, writes = run.registers[at] if run.registers else (facts.reads, facts.writes)
@@ -107,6 +112,7 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
             count += many
             issue += many if unhindered and pipe == FMA else many * hardware["issue_clocks"]
             slow += many if pipe == MUFU else 0.0
+            ordinary += many if pipe in ORDINARY else 0.0
             if pipe == IMAD or pipe == FMA and facts.machine is None and facts.latency == "imad":
                 pipes[FMA] = pipes.get(FMA, 0.0) + many * rate["imad"]
             elif pipe == CONVERT:
@@ -161,7 +167,7 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
     late = tuple((register, *one) for register, one in loaded.items())
     return Cost(
         issue, tuple(pipes.items()), lsu, chain, missed, distant, stored, late, frozenset(needs),
-        count, flops, shared, slow, doubles, lines, remote,
+        count, flops, shared, slow, doubles, lines, remote, ordinary,
     )  # fmt: skip
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..emulator.machine.units import TENSOR_MEMORY, UMMA, WARPGROUP_MMA
 from .constants import Hardware
@@ -79,7 +81,9 @@ class Chip:
         self.late = min(1.0, waiting)
         """Share of the copies that wait for DRAM."""
         self.latency = (hardware["tma_latency_ns"] + hardware["tma_dram_ns"] * self.late) * clock
-        """Clocks from a TMA copy's issue to its first bytes."""
+        """Clocks from the time that a TMA copy's bytes take in the queue to their arrival."""
+        self.least = (hardware["tma_least_ns"] + hardware["tma_dram_ns"] * self.late) * clock
+        """Clocks from a TMA copy's issue to the arrival of its bytes, if they are few."""
         near = hardware.latency["ldg"].value
         self.copy_latency = near + (hardware["dram_latency"] - near) * min(1.0, waiting)
         """Clocks from the issue of a copy by lanes to its first bytes."""
@@ -146,9 +150,20 @@ class Sm:
         self.warps = [0, 0, 0, 0]
         self.issue = [0.0, 0.0, 0.0, 0.0]
         self.pipes: list[dict[str, float]] = [{}, {}, {}, {}]
+        self.ports = [0.0, 0.0, 0.0, 0.0]
+        """Times at which each quarter's registers are free for the next ordinary instruction beside products."""
         self.lsu = self.tensor = self.tma = self.fill = self.store = self.remote = 0.0
         self.lanes = [0.0, 0.0, 0.0, 0.0]
         """Times at which each quarter's lanes of tensor memory are free."""
+        self.products: dict[Hashable, deque[tuple[float, float, Operation, Any]]] = {}
+        """Products that wait for the tensor core, by the warpgroup that issued them; the next one's turn is first."""
+        self.served: Hashable = None
+        self.each = 0.0
+        """Clocks of the latest product."""
+        self.free = 0.0
+        """Time at which the tensor core is done with the product that it executes; `tensor`: with all products."""
+        self.called = math.inf
+        """Time for which the tensor core is called to begin a product."""
         self.loaded = 0.0
         """Time at which the bytes of the latest loads arrive."""
         self.crowd = 0.0
@@ -171,6 +186,21 @@ class Sm:
         self._busy += takes / window
         return self.hardware["dram_latency"] * self.hardware["dram_crowding"] * busy / (1.0 - busy)
 
+    def _beside(self, quarter: int, start: float, end: float, ordinary: float) -> float:
+        """Return when a run ends that would end at `end` if its instructions had the registers for themselves.
+
+        Products read and write their accumulators there. Meanwhile the ordinary instructions of a quarter get a slot
+        only every few clocks (a few at a time, so that slots of the last product that nobody took still count), and
+        what depends on them waits, too. After the products, the rest of the run follows at its own pace.
+        """
+        begun = max(self.ports[quarter], start - self.each)
+        takes = ordinary * self.hardware["beside_issue_clocks"]
+        if not ordinary or begun >= self.tensor:
+            return end
+        self.ports[quarter] = min(self.tensor, begun + takes)
+        left = 1.0 - min(1.0, (self.tensor - begun) / takes)
+        return max(end, self.ports[quarter] + left * (end - start))
+
     def execute(self, quarter: int, start: float, cost: Cost, chip: Chip) -> float:
         """Issue a run at `start` or later, and return when its issue and its own chain end."""
         issued = self.issue[quarter] = max(self.issue[quarter], start) + cost.issue
@@ -185,6 +215,8 @@ class Sm:
             used[pipe] = used.get(pipe, 0.0) + clocks
             if busy > end:
                 end = busy
+        if self.tensor > start:
+            end = self._beside(quarter, start, end, cost.ordinary)
         if cost.lsu:
             self.lsu = max(self.lsu, start) + cost.lsu
             end = max(end, self.lsu)
@@ -206,15 +238,40 @@ class Sm:
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
+    def queue(self, stream: Hashable, operation: Operation, start: float, payload: Any) -> None:
+        """Queue a product that a warpgroup (its stream) issues at `start`, for `serve`."""
+        clocks = (umma_clocks if operation.engine == UMMA.engine else mma_clocks)(operation, self.hardware)
+        ready = start + self.hardware["mma_start"]
+        self.tensor = max(self.tensor, ready) + clocks
+        self.products.setdefault(stream, deque()).append((ready, clocks, operation, payload))
+
+    @property
+    def next_product(self) -> float:
+        """Time at which the tensor core may begin another product; infinity if none is queued."""
+        ready = min((waiting[0][0] for waiting in self.products.values()), default=math.inf)
+        return max(ready, self.free)
+
+    def serve(self, time: float) -> tuple[float, float, float, Any]:
+        """Begin the next product: (when it begins, has read its sources, is done, its payload).
+
+        Warpgroups take turns, product by product.
+        """
+        stream = next(one for one, waiting in self.products.items() if waiting[0][0] <= time)
+        waiting = self.products.pop(stream)
+        _, clocks, operation, payload = waiting.popleft()
+        if waiting:
+            self.products[stream] = waiting  # behind the others
+        if operation.moved and stream != self.served:
+            clocks += self.hardware["moved_turn_clocks"]
+        self.served = stream
+        self.free, self.each = time + clocks, clocks
+        self.tensor = max(self.tensor, self.free)
+        self.tensor_busy += clocks
+        return time, self.free, self.free + self.hardware["mma_drain"], payload
+
     def begin(self, operation: Operation, start: float, chip: Chip, home: Sm | None) -> tuple[float, float, float]:
-        """Start an operation: (when it begins, has read its sources, is done)."""
+        """Start an operation that is no product: (when it begins, has read its sources, is done)."""
         hardware, engine = self.hardware, operation.engine
-        if engine in MATRIX:
-            clocks = (umma_clocks if engine == UMMA.engine else mma_clocks)(operation, hardware)
-            begin = max(start + hardware["mma_start"], self.tensor)
-            self.tensor = begin + clocks
-            self.tensor_busy += clocks
-            return begin, self.tensor, self.tensor + hardware["mma_drain"]
         if engine == TENSOR_MEMORY.engine:
             quarter = operation.warp % 4
             begin = max(start, self.lanes[quarter])
@@ -252,4 +309,5 @@ class Sm:
         crowd = 0.0
         if operation.fetched and chip.dram_share:  # queueing time counts towards the wait for DRAM
             crowd = self._crowded(begin, operation.fetched * chip.dram_share / chip.dram) * chip.late
-        return begin, received, max(received, self.tma) + chip.latency + max(0.0, crowd - waits)
+        arrived = max(received + chip.latency, self.tma + chip.latency, begin + chip.least)
+        return begin, received, arrived + max(0.0, crowd - waits)
