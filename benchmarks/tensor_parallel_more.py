@@ -58,7 +58,7 @@ def gather(m: int, n: int, k: int, rank: int, world: int, device: Any) -> Found:
 
     from warploom.integrations.torch import distributed as ours
     from warploom.integrations.torch import peer_launch
-    from warploom.integrations.torch.peer_end import End
+    from warploom.integrations.torch.peer_epilogue import PeerEpilogue
     from warploom.settings import GATHERS
 
     normal, group = _drawn(rank, device), dist.group.WORLD.group_name
@@ -78,7 +78,7 @@ def gather(m: int, n: int, k: int, rank: int, world: int, device: Any) -> Found:
     def by(form: str) -> Any:
         return peer_launch.all_gather_matmul(peer_launch.ranks_of(None), a, b, end=end, by=form)
 
-    end = End(one, one, out_dtype=torch.bfloat16)
+    end = PeerEpilogue(one, one, out_dtype=torch.bfloat16)
     collective()
     return {
         "warploom": lambda: fused(ours.fused_all_gather_scaled_matmul), "nccl": lambda: (collective(), product())[1],
@@ -94,7 +94,7 @@ def scatter(m: int, n: int, k: int, rank: int, world: int, device: Any) -> Found
 
     from warploom.integrations.torch import distributed as ours
     from warploom.integrations.torch import peer_launch
-    from warploom.integrations.torch.peer_end import End
+    from warploom.integrations.torch.peer_epilogue import PeerEpilogue
     from warploom.settings import SCATTERS
 
     normal, group = _drawn(rank, device), dist.group.WORLD.group_name
@@ -116,7 +116,7 @@ def scatter(m: int, n: int, k: int, rank: int, world: int, device: Any) -> Found
     def by(form: str) -> Any:
         return peer_launch.matmul_reduce_scatter(peer_launch.ranks_of(None), a, b, end=end, by=form)
 
-    end = End(one, one, out_dtype=torch.bfloat16)
+    end = PeerEpilogue(one, one, out_dtype=torch.bfloat16)
     expected = torch.empty(m // world, n, device=device)
     dist.reduce_scatter_tensor(expected, a.float() @ b.float() * 0.25)
     return {

@@ -7,7 +7,7 @@ import pytest
 
 from warploom import emulate
 from warploom.errors import ArgumentError, EmulationError
-from warploom.runtime.copies import Copied
+from warploom.runtime.copies import MemoryCopy
 
 TEXT = """
 .version 8.0
@@ -57,10 +57,10 @@ class Case:
         self.inbox, self.out = ([np.zeros(32, np.uint32) for _ in range(2)] for _ in range(2))
         self.flag = [np.zeros(1, np.uint32) for _ in range(2)]
 
-    def stream(self, rank: int) -> list[Copied]:
+    def stream(self, rank: int) -> list[MemoryCopy]:
         to, halves = 1 - rank, (slice(0, 16), slice(16, 32))
-        copies = [Copied(self.sent[rank][half], self.inbox[to][half]) for half in halves]
-        return [*copies, Copied(ONE, self.flag[to], flag=True)]
+        copies = [MemoryCopy(self.sent[rank][half], self.inbox[to][half]) for half in halves]
+        return [*copies, MemoryCopy(ONE, self.flag[to], flag=True)]
 
     def run(self, text: str = LOWERED, copies=None, **options):
         copies = [[self.stream(rank)] for rank in range(2)] if copies is None else copies
@@ -110,7 +110,7 @@ def test_without_the_copy_of_a_flag_the_kernel_hangs():
 def test_rows_of_a_matrix_are_copied_as_they_lie():
     source, target = np.arange(48, dtype=np.uint32).reshape(4, 12), np.zeros((4, 12), np.uint32)
     inbox, flag, out = (np.zeros(count, np.uint32) for count in (32, 1, 32))
-    copies = [[[Copied(source[:, 2:6], target[:, 4:8]), Copied(ONE, flag, flag=True)]]]
+    copies = [[[MemoryCopy(source[:, 2:6], target[:, 4:8]), MemoryCopy(ONE, flag, flag=True)]]]
     emulate(LOWERED, inbox, flag, out, grid=1, block=32, copies=copies, schedule="random", seed=5)
     assert (target[:, 4:8] == source[:, 2:6]).all() and target.sum() == source[:, 2:6].sum()
 
@@ -120,10 +120,10 @@ def halves(array):
 
 
 REFUSED = {
-    "blocks of two sizes": lambda case: [[[Copied(case.sent[0][:8], case.inbox[1][:9])]], []],
-    "halves of words": lambda case: [[[Copied(halves(case.sent[0])[:3], halves(case.inbox[1])[:3])]], []],
-    "a flag of two words": lambda case: [[[Copied(case.sent[0][:2], case.inbox[1][:2], flag=True)]], []],
-    "columns apart": lambda case: [[[Copied(case.sent[0][::2], case.inbox[1][::2])]], []],
+    "blocks of two sizes": lambda case: [[[MemoryCopy(case.sent[0][:8], case.inbox[1][:9])]], []],
+    "halves of words": lambda case: [[[MemoryCopy(halves(case.sent[0])[:3], halves(case.inbox[1])[:3])]], []],
+    "a flag of two words": lambda case: [[[MemoryCopy(case.sent[0][:2], case.inbox[1][:2], flag=True)]], []],
+    "columns apart": lambda case: [[[MemoryCopy(case.sent[0][::2], case.inbox[1][::2])]], []],
     "a list too few": lambda case: [[case.stream(0)]],
 }  # fmt: skip
 

@@ -43,7 +43,7 @@ class Alone(symmetric.Group):
         self.agreed += 1
 
 
-def exchange_of(group: Alone, monkeypatch, wanted: symmetric.Wanted, call=("product", 8)) -> symmetric.Exchange:
+def exchange_of(group: Alone, monkeypatch, wanted: symmetric.MemorySizes, call=("product", 8)) -> symmetric.Exchange:
     def make(group, wanted, device):
         words = tuple(torch.zeros(wanted.counters, dtype=torch.int32).view(torch.uint32) for _ in range(group.ranks))
         return symmetric.Exchange(wanted, (), words, words[0], words[0], np.zeros(wanted.record, np.int32), ())
@@ -59,8 +59,8 @@ def note(exchange: symmetric.Exchange, warp: int, index: int, seen: int, target:
     exchange.host[0] = 1
 
 
-def wanted(counters: int = 6, finished: int = 0, raised_by=lambda index: index % 2) -> symmetric.Wanted:
-    return symmetric.Wanted((8,), torch.int32, counters, 4, watch.words(4), raised_by, finished)
+def wanted(counters: int = 6, finished: int = 0, raised_by=lambda index: index % 2) -> symmetric.MemorySizes:
+    return symmetric.MemorySizes((8,), torch.int32, counters, 4, watch.words(4), raised_by, finished)
 
 
 def test_the_call_after_one_that_gave_up_names_the_rank_and_the_counter(monkeypatch):

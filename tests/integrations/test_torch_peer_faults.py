@@ -45,7 +45,7 @@ def of_cpu(group, wanted, device):
 def exchange(*call: object) -> symmetric.Exchange:
     """What a product of the default group would have made."""
     known = distributed.ranks_of(None)
-    wanted = symmetric.Wanted((8,), torch.int32, 4, 4, 8, lambda index: None)
+    wanted = symmetric.MemorySizes((8,), torch.int32, 4, 4, 8, lambda index: None)
     return known.exchange(call, DEVICE, lambda: wanted)
 
 

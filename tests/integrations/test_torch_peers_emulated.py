@@ -30,7 +30,7 @@ from warploom.kernels.hopper import (  # noqa: E402  # noqa: E402
     ranked_tile,
 )
 from warploom.kernels.hopper.description import Config  # noqa: E402
-from warploom.runtime.copies import Copied  # noqa: E402
+from warploom.runtime.copies import MemoryCopy  # noqa: E402
 from warploom.settings import GATHERS, SCATTERS  # noqa: E402
 from warploom.settings import config as settings  # noqa: E402
 
@@ -137,11 +137,13 @@ class Noted:
             rows, columns = slice(part.first, part.first + part.rows), slice(part.start, part.start + part.bytes)
             data, flags = self.exchange.data[part.to].view(torch.uint8), self.exchange.counters[part.to].numpy()
             stream = streams[number % 2]
-            stream.append(Copied(a.view(torch.uint8).numpy()[rows, columns], data[self.rank].numpy()[rows, columns]))
+            stream.append(
+                MemoryCopy(a.view(torch.uint8).numpy()[rows, columns], data[self.rank].numpy()[rows, columns])
+            )
             if self.travel and part.begins:
                 theirs = self.exchange.more[0][part.to][self.rank].numpy()
-                stream.append(Copied(scales.view(-1).numpy()[rows], theirs[rows]))
-            stream.append(Copied(one, flags[part.flag : part.flag + 1], flag=True))
+                stream.append(MemoryCopy(scales.view(-1).numpy()[rows], theirs[rows]))
+            stream.append(MemoryCopy(one, flags[part.flag : part.flag + 1], flag=True))
 
     def end(self, a, scales) -> None:
         assert self.rank in self.copies

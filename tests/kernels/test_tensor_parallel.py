@@ -18,7 +18,7 @@ from warploom.isa.dtypes import bf16, f32
 from warploom.kernels.hopper import copied_rows, gemm_all_gather, gemm_reduce_scatter
 from warploom.kernels.hopper.description import Config, Product
 from warploom.kernels.hopper.ranked_tile import choose
-from warploom.runtime.copies import Copied
+from warploom.runtime.copies import MemoryCopy
 
 CONFIG = Config(ctas=1, pdl=False, tile_m=128, tile_n=64, stages=3)
 MACHINE = H200(sms=2)
@@ -113,8 +113,8 @@ def run_copied(ranks: int, rows: int, n: int, k: int, text: str | None = None, s
         made = [[] for _ in range(streams)]
         for number, part in enumerate(plan.parts(rank)):
             here = slice(part.first, part.first + part.rows), slice(part.start // 2, (part.start + part.bytes) // 2)
-            copy = Copied(a[rank][0][here], data[part.to][rank][here])
-            made[number % streams] += changed([copy, Copied(one, flags[part.to][part.flag :][:1], flag=True)])
+            copy = MemoryCopy(a[rank][0][here], data[part.to][rank][here])
+            made[number % streams] += changed([copy, MemoryCopy(one, flags[part.to][part.flag :][:1], flag=True)])
         return made
 
     report = built(COPIED, ranks).emulate(

@@ -9,7 +9,7 @@ import pytest
 
 from warploom import asm
 from warploom.runtime import launch_file
-from warploom.runtime.launch_boxes import Likely, likely
+from warploom.runtime.launch_boxes import MapGuess, likely
 from warploom.runtime.launch_steps import Steps
 from warploom.runtime.program import program_of
 
@@ -60,12 +60,12 @@ ONE = f"{COPY} [tile], [%rd0, {{%r2, %r3}}], [bar];"
 TWO = ONE + f"\n    {COPY} [other], [%rd1, {{%r2, %r9}}], [bar];"
 
 
-def found(announced: int, copies: str, room: int = 65536) -> dict[str, Likely]:
+def found(announced: int, copies: str, room: int = 65536) -> dict[str, MapGuess]:
     module = asm.parse(TEXT.replace("BYTES", str(announced)).replace("COPIES", copies).replace("ROOM", str(room)))
     return {name: told for (name, _), told in likely(module.entries[0], module, {}).items()}
 
 
-def guessed(told: Likely) -> bool:
+def guessed(told: MapGuess) -> bool:
     return "guess" in told.notes["box"]
 
 

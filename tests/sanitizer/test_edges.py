@@ -11,7 +11,7 @@ from tests.sanitizer.running import findings, rules
 from warploom import TensorMap, asm, emulate
 from warploom.emulator import api
 from warploom.sanitizer import Sanitizer
-from warploom.sanitizer.happens_before.scopes import LEVELS, Place, needed
+from warploom.sanitizer.happens_before.scopes import LEVELS, ThreadLocation, needed
 from warploom.sanitizer.rules import Example
 
 OTHERS = """
@@ -376,13 +376,13 @@ def test_an_acquire_alone_carries_nothing_to_the_async_proxy(fence: str, clean: 
 @pytest.mark.parametrize(
     ("a", "b", "scope"),
     [
-        (Place(0, 0), Place(0, 0), "cta"),
-        (Place(0, 0), Place(0, 1), "cluster"),
-        (Place(0, 0), Place(1, 0), "gpu"),
-        (Place(0, 0), Place(0, 0, device=1), "sys"),
+        (ThreadLocation(0, 0), ThreadLocation(0, 0), "cta"),
+        (ThreadLocation(0, 0), ThreadLocation(0, 1), "cluster"),
+        (ThreadLocation(0, 0), ThreadLocation(1, 0), "gpu"),
+        (ThreadLocation(0, 0), ThreadLocation(0, 0, device=1), "sys"),
     ],
 )
-def test_a_scope_must_reach_the_lowest_common_place(a: Place, b: Place, scope: str):
+def test_a_scope_must_reach_the_lowest_common_place(a: ThreadLocation, b: ThreadLocation, scope: str):
     assert needed(a, b) == needed(b, a) == LEVELS[scope]
     assert sorted(LEVELS, key=LEVELS.__getitem__) == ["", "cta", "cluster", "gpu", "sys"]
 

@@ -9,7 +9,7 @@ from warploom.lang import Tile, kernel, ptx, reg
 from warploom.runtime.on_clock import record
 from warploom.timing import H200, machine_code, ordering
 from warploom.timing.instructions import Facts
-from warploom.timing.ordering import Place
+from warploom.timing.ordering import CodePosition
 from warploom.timing.recording import RUN, Access, Recording, Run
 from warploom.timing.runs import cost_of
 
@@ -45,12 +45,14 @@ def _arranged(turns, places):
 
 
 def test_a_loop_that_is_not_unrolled_waits_for_each_load():
-    _, pieces = _arranged(2, {0: Place(7, 1, (10,)), 1: Place(7, 1, (11,)), 2: Place(7, 1, (12,))})
+    _, pieces = _arranged(2, {0: CodePosition(7, 1, (10,)), 1: CodePosition(7, 1, (11,)), 2: CodePosition(7, 1, (12,))})
     assert pieces == [(0,), (1, 2, 0), (1, 2)]
 
 
 def test_loads_of_an_unrolled_loop_are_on_their_way_together():
-    recording, pieces = _arranged(2, {0: Place(7, 2, (10, 11)), 1: Place(7, 2, (12, 13)), 2: Place(7, 2, (14,) * 2)})
+    recording, pieces = _arranged(
+        2, {0: CodePosition(7, 2, (10, 11)), 1: CodePosition(7, 2, (12, 13)), 2: CodePosition(7, 2, (14,) * 2)}
+    )
     assert pieces == [(0, 0), (1, 1, 2, 2)]
     first, second = (writes for _, writes in recording.runs[0].registers)
     assert first != second, "a turn's register is not that of the next one"
@@ -60,13 +62,15 @@ def test_loads_of_an_unrolled_loop_are_on_their_way_together():
 
 
 def test_a_use_in_front_of_the_next_load_stands_in_its_way():
-    recording, pieces = _arranged(2, {0: Place(7, 2, (10, 12)), 1: Place(7, 2, (11, 13)), 2: Place(7, 2, (14,) * 2)})
+    recording, pieces = _arranged(
+        2, {0: CodePosition(7, 2, (10, 12)), 1: CodePosition(7, 2, (11, 13)), 2: CodePosition(7, 2, (14,) * 2)}
+    )
     assert pieces == [(0,), (1, 0), (1, 2, 2)]
 
 
 def test_what_the_machine_code_does_not_show_follows_its_operands():
     recording = _recording(1)
-    ordering.arrange(recording, {0: Place(7, 1, (10,)), 1: Place(7, 1, ()), 2: Place(7, 1, (3,))})
+    ordering.arrange(recording, {0: CodePosition(7, 1, (10,)), 1: CodePosition(7, 1, ()), 2: CodePosition(7, 1, (3,))})
     assert [recording.runs[index].pcs for _, _, index in recording.steps[0, 0]] == [(2, 0), (1,)]
 
 
@@ -75,7 +79,7 @@ def test_long_rows_of_requests_let_others_have_a_turn():
     recording = Recording("k", (1, 1, 1), (32, 1, 1), (1, 1, 1), pcs=[LOAD])
     recording.runs = [Run((0,) * count, (Access("shared", False, 1.0),) * count)]
     recording.steps = {(0, 0): [(RUN, 0, 0)]}
-    ordering.arrange(recording, {0: Place(-1, 1, (1,))})
+    ordering.arrange(recording, {0: CodePosition(-1, 1, (1,))})
     assert [len(recording.runs[index].pcs) for _, _, index in recording.steps[0, 0]] == [ordering.MOST_ASKED, 1]
 
 

@@ -94,7 +94,7 @@ class _Branch:
 def _arm(trace: Trace, branch: _Branch, condition: Predicate | None, token: object) -> Iterator[None]:
     """One arm of a chain. Leaves its labels at the end of the statements, where `else_` finds and replaces them."""
     del trace.called[token]
-    watch = source.Watch(trace, loop=False)
+    watch = source.NameSnapshot(trace, loop=False)
     scope = trace.open(Scope("branch", trace.location()))
     skip = ""
     if condition is not None:
@@ -236,7 +236,7 @@ def _range(
     token: object,
 ) -> Iterator[Register]:  # fmt: skip
     del trace.called[token]
-    watch = source.Watch(trace, loop=True)
+    watch = source.NameSnapshot(trace, loop=True)
     head, advance, end = trace.new_labels("for", "", "_next", "_end")
     scope = trace.open(Scope("loop", trace.location(), end, advance))
     bounds = [_fixed(trace, value, dtype) for value in (stop, step)]
@@ -280,7 +280,7 @@ def while_(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
 @contextmanager
 def _while(trace: Trace, condition: Callable[[], Predicate], token: object) -> Iterator[None]:
     del trace.called[token]
-    watch = source.Watch(trace, loop=True)
+    watch = source.NameSnapshot(trace, loop=True)
     head, end = trace.new_labels("while", "", "_end")
     scope = trace.open(Scope("loop", trace.location(), end, head))
     trace.place(head)
@@ -313,7 +313,7 @@ def do_while(condition: Callable[[], Predicate]) -> AbstractContextManager[None]
 @contextmanager
 def _do_while(trace: Trace, condition: Callable[[], Predicate], token: object) -> Iterator[None]:
     del trace.called[token]
-    watch = source.Watch(trace, loop=True)
+    watch = source.NameSnapshot(trace, loop=True)
     head, advance, end = trace.new_labels("do", "", "_next", "_end")
     scope = trace.open(Scope("loop", trace.location(), end, advance))
     trace.place(head)
@@ -335,7 +335,7 @@ def loop() -> AbstractContextManager[None]:
 @contextmanager
 def _loop(trace: Trace, token: object) -> Iterator[None]:
     del trace.called[token]
-    watch = source.Watch(trace, loop=True)
+    watch = source.NameSnapshot(trace, loop=True)
     head, end = trace.new_labels("loop", "", "_end")
     scope = trace.open(Scope("loop", trace.location(), end, head))
     trace.place(head)

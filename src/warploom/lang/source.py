@@ -168,7 +168,7 @@ def _after(block: Block, around: tuple[ast.AST, ...]) -> list[_Use]:
     return found
 
 
-class Watch:
+class NameSnapshot:
     """The values of names before a traced block; `check`, at its end, refuses registers that were rebound."""
 
     def __init__(self, trace: Trace, loop: bool) -> None:

@@ -105,12 +105,12 @@ def tune(
     problem = replace(problem, batch=())
     where = gpu or gpu_to_tune(device, "`warploom explain M N K` shows the model's order")
     before = choose(problem, where).config
-    found = Found(problem, key_of(problem), where, before, select(problem, where, top))
+    found = TuningTask(problem, key_of(problem), where, before, select(problem, where, top))
     return fastest(found, device, rounds, progress, timer or time_on_gpu)
 
 
 @dataclass(frozen=True)
-class Found:
+class TuningTask:
     """What to time.
 
     Attributes:
@@ -125,7 +125,7 @@ class Found:
     candidates: list[Any]
 
 
-def fastest(found: Found, device: int, rounds: int, progress: bool, timer: Callable[..., Any]) -> Tuned:
+def fastest(found: TuningTask, device: int, rounds: int, progress: bool, timer: Callable[..., Any]) -> Tuned:
     """Time the candidates and keep the fastest. Raises ArgumentError if nothing could be timed."""
     configs = found.candidates if found.before in found.candidates else [found.before, *found.candidates]
     title, steps = f"tuning {found.problem.describe()}", len(configs) * (rounds + 1)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Copied:
+class MemoryCopy:
     """One copy: arrays of one size, of one dimension, or of two of which the inner one is contiguous.
 
     flag: of one word of 32 bits, by which other GPUs know that the copies before it have come.
@@ -33,7 +33,7 @@ class Copied:
     flag: bool = False
 
 
-Copies: TypeAlias = "Sequence[Sequence[Sequence[Copied]]]"
+Copies: TypeAlias = "Sequence[Sequence[Sequence[MemoryCopy]]]"
 """By rank, by stream."""
 
 

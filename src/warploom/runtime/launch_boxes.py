@@ -40,7 +40,7 @@ _SHARES = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
-class Likely:
+class MapGuess:
     """The likely properties of a tensor map: element type, box (innermost first) and swizzle, each with a note on its
     source."""
 
@@ -77,7 +77,7 @@ class _Announced:
     copies: list[_Copy] = field(default_factory=list)
 
 
-def likely(function: nodes.Function, module: nodes.Module, dtypes_known: Mapping[Key, str]) -> dict[Key, Likely]:
+def likely(function: nodes.Function, module: nodes.Module, dtypes_known: Mapping[Key, str]) -> dict[Key, MapGuess]:
     """For the tensor maps of a kernel, by parameter and offset, what its text makes likely.
 
     dtypes_known: element types that are known from elsewhere.
@@ -85,7 +85,7 @@ def likely(function: nodes.Function, module: nodes.Module, dtypes_known: Mapping
     text = _Text(function, module)
     matrix = text.operand_type()
     swizzle = text.swizzle()
-    made: dict[Key, Likely] = {}
+    made: dict[Key, MapGuess] = {}
     boxes: dict[Key, tuple[tuple[int, ...], str]] = {}
     kinds: dict[Key, str] = {}
     keys = list(dict.fromkeys(copy.key for copy in text.copies))
@@ -102,7 +102,7 @@ def likely(function: nodes.Function, module: nodes.Module, dtypes_known: Mapping
         span = box[0] * size
         named = swizzle if swizzle and key in loaded and span <= _SPANS[swizzle] else ""
         fitting = named or next((name for name in ("32B", "64B", "128B") if span == _SPANS[name]), "NONE")
-        made[key] = Likely(
+        made[key] = MapGuess(
             kinds[key], box, fitting,
             {
                 "dtype": f"{GUESS}: the type of the matrix unit's operands" if kinds[key] == matrix else GUESS,
@@ -316,4 +316,4 @@ def _note(announced: _Announced, number: int, keys: int) -> str:
     return f"{GUESS} that adds up to {sums}"
 
 
-__all__ = ["Key", "Likely", "likely", "shared_sizes"]
+__all__ = ["Key", "MapGuess", "likely", "shared_sizes"]

@@ -78,7 +78,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from . import launch_shared
 from .devices import count_of
 from .launch_guess import guesses, has_extern_shared, template
-from .launch_values import FILLS, MAP_KEYS, Common, Given, Values, filled, misdescribed
+from .launch_values import FILLS, MAP_KEYS, Given, PeerArguments, Values, filled, misdescribed
 from .machine import for_arch
 from .program import Parameter, Program, program_of, read_text
 
@@ -172,7 +172,7 @@ class LaunchFile:
                 expected=f"{len(program.parameters)}: {names}", got=len(self.parameters),
             )  # fmt: skip
         pairs = list(zip(program.parameters, self.parameters, strict=True))
-        common = Common()
+        common = PeerArguments()
         gpus = [Values(self.path.parent, given, rank, self.devices, common) for rank in range(self.devices)]
         for parameter, described in pairs:  # arrays passed to all GPUs come before any GPU's own
             self._each(parameter, described, gpus[0].share)

@@ -15,7 +15,7 @@ from .. import asm
 from ..asm import nodes
 from ..isa import arch
 from ..isa.launch import ONE
-from .launch_boxes import Key, Likely, likely, shared_sizes
+from .launch_boxes import Key, MapGuess, likely, shared_sizes
 from .launch_compilers import Hints, Map, hints
 from .launch_text import Use, uses
 from .launch_values import FILLS
@@ -122,7 +122,7 @@ def _shared(program: Program, known: Hints, declared: int) -> str:
 
 def _maps(
     program: Program, shown: Mapping[str, dict[int, Use]], known: Hints, function: nodes.Function, module: nodes.Module
-) -> dict[Key, Likely]:
+) -> dict[Key, MapGuess]:
     """What each tensor map is likely to be: from the compiler, otherwise from the text's own numbers."""
     every, loads, stores = (iter(maps) for maps in (known.maps, known.loads, known.stores))
     said: dict[Key, Map] = {}
@@ -140,10 +140,12 @@ def _maps(
             for key, found in said.items()}  # fmt: skip
 
 
-def _together(found: Map, shown: Likely | None, use: Use | None, source: str) -> Likely:
+def _together(found: Map, shown: MapGuess | None, use: Use | None, source: str) -> MapGuess:
     """Merge what a compiler says about one map with what the text says."""
     rank = use.rank if use is not None and use.rank else 2
-    told = shown or Likely("bf16", (64, 64, 1, 1, 1)[:rank], "128B", dict.fromkeys(("dtype", "box", "swizzle"), GUESS))
+    told = shown or MapGuess(
+        "bf16", (64, 64, 1, 1, 1)[:rank], "128B", dict.fromkeys(("dtype", "box", "swizzle"), GUESS)
+    )
     dtype, box, swizzle, notes = told.dtype, told.box, told.swizzle, dict(told.notes)
     if found.dtype:
         dtype, notes["dtype"] = found.dtype, source
@@ -151,10 +153,10 @@ def _together(found: Map, shown: Likely | None, use: Use | None, source: str) ->
         box, notes["box"] = (*found.box, 1, 1, 1, 1, 1)[:rank], source if found.sure else GUESS
     if found.swizzle and (found.sure or notes["swizzle"] == GUESS):
         swizzle, notes["swizzle"] = found.swizzle, source if found.sure else GUESS
-    return Likely(dtype, box, swizzle, notes)
+    return MapGuess(dtype, box, swizzle, notes)
 
 
-def _parameter(parameter: Parameter, shown: dict[int, Use], maps: Mapping[Key, Likely], note: str) -> Iterator[str]:
+def _parameter(parameter: Parameter, shown: dict[int, Use], maps: Mapping[Key, MapGuess], note: str) -> Iterator[str]:
     use = shown.get(0)
     if parameter.kind == "tensor_map":
         yield from _tensor_map(use, maps, (parameter.name, 0))
@@ -199,7 +201,7 @@ def _buffer(use: Use | None, note: str) -> Iterator[str]:
     yield f'fill = "{fill}"                # {", ".join(FILLS)}, a number'
 
 
-def _tensor_map(use: Use | None, maps: Mapping[Key, Likely], key: Key) -> Iterator[str]:
+def _tensor_map(use: Use | None, maps: Mapping[Key, MapGuess], key: Key) -> Iterator[str]:
     told = maps[key]
     rank = len(told.box)
     doing = "stored to" if use is not None and use.writes else "loaded from"

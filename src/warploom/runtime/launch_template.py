@@ -34,7 +34,7 @@ class Launched:
     views: tuple[ArrayView, ...]
 
 
-class Several:
+class LaunchSequence:
     """The launches of one call, in order, as one launch."""
 
     def __init__(self, launches: tuple[PreparedLaunch, ...]) -> None:
@@ -66,7 +66,7 @@ class OfOneStream:
     A graph may run in any stream, so it never gets such a launch.
     """
 
-    def __init__(self, launch: PreparedLaunch | Several, stream: int) -> None:
+    def __init__(self, launch: PreparedLaunch | LaunchSequence, stream: int) -> None:
         self.launch, self.stream = launch, stream
         self.calls: dict[int, Callable[[], Any]] = {}  # stays empty, so that each call checks first
 
@@ -83,7 +83,7 @@ class OfOneStream:
         self.launch.check(status, stream)
 
 
-Launch: TypeAlias = "PreparedLaunch | Several | OfOneStream"
+Launch: TypeAlias = "PreparedLaunch | LaunchSequence | OfOneStream"
 
 
 @dataclass(frozen=True)
@@ -175,5 +175,5 @@ class Kind:
 
 def as_one(launches: tuple[PreparedLaunch, ...], stream: int | None) -> Launch:
     """The launches of a call as one; bound to a stream if one is given."""
-    one = launches[0] if len(launches) == 1 else Several(launches)
+    one = launches[0] if len(launches) == 1 else LaunchSequence(launches)
     return one if stream is None else OfOneStream(one, stream)

@@ -35,7 +35,7 @@ _BY_RANK = ("value", "same_as", "fill", "file", "seed")
 
 
 @dataclass
-class Common:
+class PeerArguments:
     """Arrays that are passed to all GPUs of a launch, by name, and the rank of the GPU that holds each."""
 
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
@@ -53,11 +53,11 @@ class Values:
 
     def __init__(
         self, folder: Path, given: Mapping[str, Given] | None = None, rank: int = 0, devices: int = 1,
-        common: Common | None = None,
+        common: PeerArguments | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.given = given or {}
-        self.rank, self.devices, self.common = rank, devices, common or Common()
+        self.rank, self.devices, self.common = rank, devices, common or PeerArguments()
         self.arrays: dict[str, np.ndarray] = dict(self.common.arrays)
 
     def argument(self, parameter: Parameter, described: Mapping[str, Any]) -> Any:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..timing.recorder import Recorder
     from ..timing.recording import Recording
     from ..timing.timeline import Timeline
-    from ..timing.tracing import CodeTexts, Pin
+    from ..timing.tracing import CodeTexts, PinnedFinding
 
 
 def trace(
@@ -108,9 +108,9 @@ def _pin(
     timeline: Timeline,
     times: dict[tuple[str, str], float],
     moments: dict[tuple[str, str], tuple[int, int, int]],
-) -> Pin:
+) -> PinnedFinding:
     from ..sanitizer.rules import RULES
-    from ..timing.tracing import Pin, moment
+    from ..timing.tracing import PinnedFinding, moment
 
     key = finding.rule, finding.summary
     place = next((one for one in finding.locations if not isinstance(one, str)), None)
@@ -120,7 +120,7 @@ def _pin(
     else:
         clocks, cta, warp = moment(timeline, file, line)
     title = RULES[finding.rule].title if finding.rule in RULES else finding.summary
-    return Pin(clocks, finding.severity, finding.rule, title, finding.message, cta, warp, file, line)
+    return PinnedFinding(clocks, finding.severity, finding.rule, title, finding.message, cta, warp, file, line)
 
 
 def _code(

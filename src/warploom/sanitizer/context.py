@@ -15,7 +15,7 @@ from ..isa import effects
 from .first_guesses import first_guesses
 from .happens_before.clocks import Far, Reach, join_far
 from .happens_before.flags import Flags
-from .happens_before.scopes import Place
+from .happens_before.scopes import ThreadLocation
 from .happens_before.state import ClusterState
 from .lane_sums import lane_sums
 from .loose_reads import LooseReads
@@ -127,9 +127,9 @@ class Context:
             return found.region if found is not None else None
         return None
 
-    def where(self, cluster: int, rank: int) -> Place:
+    def where(self, cluster: int, rank: int) -> ThreadLocation:
         """The location of a CTA, by the number of its cluster and its rank there."""
-        return Place(cluster, rank, self.devices[cluster])
+        return ThreadLocation(cluster, rank, self.devices[cluster])
 
     def operation(self, pc: int) -> Operation:
         """An instruction by its index; the accesses of copy streams follow the kernel's instructions."""

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from ..emulator.machine.units import LOADS, WARPGROUP_MMA
 from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, FP64, HALF, LSU, MUFU, NONE, TENSOR, Facts
-from .ordering import Place
+from .ordering import CodePosition
 
 _Item = TypeVar("_Item")
 _ByLoop = dict[int, dict[int, list[_Item]]]
@@ -135,7 +135,7 @@ class Reading:
             found[branch] = (*found[branch], *extra)
         return found
 
-    def places(self) -> dict[int, Place]:
+    def places(self) -> dict[int, CodePosition]:
         """The position of each instruction in the machine code, by program counter.
 
         If there are several machine instructions, the first counts; for a load, the one that loads.
@@ -148,7 +148,7 @@ class Reading:
             many = loading if facts.pipe == LSU and loading else [at for _, at in both]
             turns = max(1, round(share))
             at = tuple(many[turn * len(many) // turns] for turn in range(turns)) if many else ()
-            found[pc] = Place(region, turns, at)
+            found[pc] = CodePosition(region, turns, at)
         return found
 
 

@@ -21,7 +21,7 @@ Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CodePosition:
     """The position of an instruction in the machine code.
 
     Attributes:
@@ -34,7 +34,7 @@ class Place:
     at: tuple[int, ...]
 
 
-def arrange(recording: Recording, places: Mapping[int, Place]) -> None:
+def arrange(recording: Recording, places: Mapping[int, CodePosition]) -> None:
     """Sort the runs of a recording into machine order, and split them where the machine waits for loads."""
     known: dict[tuple[_Item, ...], int] = {}
     runs: list[Run] = []
@@ -57,7 +57,7 @@ def _several(step: Step, parts: Sequence[Sequence[int]], runs: Sequence[Run]) ->
     return [(RUN, runs[one].pcs[-1], one) for one in parts[payload]] if kind == RUN else [step]
 
 
-def _sorted(run: Run, pcs: Sequence[Facts], places: Mapping[int, Place]) -> list[_Item]:
+def _sorted(run: Run, pcs: Sequence[Facts], places: Mapping[int, CodePosition]) -> list[_Item]:
     """Return the instructions of a run in machine order.
 
     An instruction without a position in the machine code comes after its operands. Unrolled iterations have their own

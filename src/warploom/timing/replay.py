@@ -19,7 +19,7 @@ from .trace import Trace
 from .units import MATRIX, Chip, Sm
 
 
-class Awaited:
+class PendingTime:
     """A time that may not be known yet, and the warps that wait for it. `cause` is the event that determined it."""
 
     __slots__ = ("cause", "left", "parked", "time")
@@ -61,9 +61,9 @@ class Instance:
 
     def __init__(self, recording: Recording, members: list[int], sms: list[Sm], number: int, start: float) -> None:
         self.recording, self.number, self.start, self.end = recording, number, start, start
-        self.phases: dict[int, Awaited] = {}
-        self.meetings: dict[int, Awaited] = {}
-        self.operations: dict[int, Flying] = {}
+        self.phases: dict[int, PendingTime] = {}
+        self.meetings: dict[int, PendingTime] = {}
+        self.operations: dict[int, InFlightOperation] = {}
         self.sms = dict(zip(members, sms, strict=True))
         self.actors = [
             Actor(self, cta, warp, steps, self.sms[cta], time=start)
@@ -72,26 +72,26 @@ class Instance:
         ]
         self.running = len(self.actors)
 
-    def phase(self, index: int) -> Awaited:
+    def phase(self, index: int) -> PendingTime:
         found = self.phases.get(index)
         if found is None:
-            found = self.phases[index] = Awaited(self.recording.phases[index].contributions)
+            found = self.phases[index] = PendingTime(self.recording.phases[index].contributions)
         return found
 
-    def meeting(self, index: int) -> Awaited:
+    def meeting(self, index: int) -> PendingTime:
         found = self.meetings.get(index)
         if found is None:
-            found = self.meetings[index] = Awaited(self.recording.meetings[index].warps)
+            found = self.meetings[index] = PendingTime(self.recording.meetings[index].warps)
         return found
 
-    def operation(self, index: int) -> Flying:
+    def operation(self, index: int) -> InFlightOperation:
         found = self.operations.get(index)
         if found is None:
-            found = self.operations[index] = Flying(self.recording.operations[index].issuers)
+            found = self.operations[index] = InFlightOperation(self.recording.operations[index].issuers)
         return found
 
 
-class Flying:
+class InFlightOperation:
     """An operation in the replay: the issuers still missing, and when its sources are read and it is done."""
 
     __slots__ = ("done", "event", "issued", "issuers", "read")
@@ -99,8 +99,8 @@ class Flying:
     def __init__(self, issuers: int) -> None:
         self.issuers = issuers
         self.issued = 0.0
-        self.read = Awaited(1)
-        self.done = Awaited(1)
+        self.read = PendingTime(1)
+        self.done = PendingTime(1)
         self.event = -1
 
 
@@ -357,7 +357,7 @@ class Replay:
     def _role(self, actor: Actor) -> str:
         return self.recording.roles.get(actor.warp) or f"warp {actor.warp}"
 
-    def _wake(self, awaited: Awaited) -> None:
+    def _wake(self, awaited: PendingTime) -> None:
         for actor in awaited.parked:
             self._push(actor, actor.time)
         awaited.parked.clear()

@@ -17,7 +17,7 @@ FOR_EVER = "for ever"
 
 
 @dataclass(frozen=True)
-class Pin:
+class PinnedFinding:
     """A finding of the sanitizer, pinned to the timeline.
 
     Attributes:
@@ -89,7 +89,7 @@ class Traced:
 
     timeline: Timeline
     prediction: Prediction | None = None
-    pins: list[Pin] = field(default_factory=list)
+    pins: list[PinnedFinding] = field(default_factory=list)
     waiters: list[Waiter] = field(default_factory=list)
     error: str = ""
     code: CodeTexts = field(default_factory=CodeTexts)

@@ -10,7 +10,7 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .apply import Epilogue
-from .row_end import RowEnd, place_of, store_element, words_of
+from .row_epilogue import RowEpilogue, place_of, store_element, words_of
 
 CHUNK = 32
 """Columns that a thread loads at a time."""
@@ -45,7 +45,7 @@ def store_rows(
     line, left = row + mine, column + first
     start = place_of(array, line, left)
     above = line < (extent if rows is None else rows)
-    end = None if epilogue is None else RowEnd(epilogue, line, left, above)
+    end = None if epilogue is None else RowEpilogue(epilogue, line, left, above)
 
     def put(values: Sequence[Register], at: int, inside: Predicate) -> None:
         results = values if end is None else end.piece(values, at, inside)

@@ -33,7 +33,7 @@ IMMEDIATE = "eager"
 """The schedule under which stores take effect at once."""
 
 
-class Stretch:
+class InFlightRange:
     """The bytes in flight in one buffer.
 
     Attributes:
@@ -62,9 +62,9 @@ class Links:
         self.progress = progress
         self.at_random = policy == "random"
         self.random = random.Random(seed)
-        self._stretches = {region: Stretch(region.size) for region in regions}
+        self._stretches = {region: InFlightRange(region.size) for region in regions}
         self._acquired = [0] * devices
-        self._unreleased: list[list[tuple[Stretch, np.ndarray]]] = [[] for _ in range(devices)]
+        self._unreleased: list[list[tuple[InFlightRange, np.ndarray]]] = [[] for _ in range(devices)]
         self._now = 0
 
     # -- what threads do -------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ _GRANTED, _DECLINED = 0x47524E54, 0
 
 
 @dataclass(eq=False)
-class Answers:
+class DeclinedRequests:
     """Records the declined request of a CTA, if any; it must not request again after that."""
 
     declined: Issuer | None = None
@@ -39,7 +39,7 @@ class Answers:
         return self.declined is not None
 
 
-ANSWERS = Slot("launch control", lambda cta: Answers())
+ANSWERS = Slot("launch control", lambda cta: DeclinedRequests())
 
 
 @HANDLERS.add("clusterlaunchcontrol.try_cancel")

@@ -161,7 +161,7 @@ def _arrive_together(
 
 
 @dataclass(eq=False, slots=True)
-class Watch:
+class PhaseWait:
     """What some lanes wait for: a barrier's phase, by parity or by state."""
 
     barrier: MBarrier
@@ -179,7 +179,7 @@ class Watch:
         return self.barrier.describe_wait(None, self.parity)
 
 
-def _watches(frame: Frame, address: AddressOperand, parity: int, state: int) -> list[Watch]:
+def _watches(frame: Frame, address: AddressOperand, parity: int, state: int) -> list[PhaseWait]:
     """One watch for each distinct (barrier, phase) among the active lanes.
 
     Only bit 0 of a parity counts: an H200 treats -3, -1, 1 and 3 alike, and -2, 0 and 2.
@@ -206,14 +206,16 @@ def _alike(values: np.ndarray) -> bool:
     return raw == raw[: values.itemsize] * values.size
 
 
-def _watch(frame: Frame, address: AddressOperand, where: int, value: int, by_parity: bool, lanes: np.ndarray) -> Watch:
+def _watch(
+    frame: Frame, address: AddressOperand, where: int, value: int, by_parity: bool, lanes: np.ndarray
+) -> PhaseWait:
     lane = int(lanes[0])
     by = Issuer.of(frame, lane)
     cta, offset = mbarrier.locate(frame, address.space, where, lane)
-    return Watch(mbarrier.find(by, cta, offset), value & 1 if by_parity else None, value, lanes, by)
+    return PhaseWait(mbarrier.find(by, cta, offset), value & 1 if by_parity else None, value, lanes, by)
 
 
-def _finish(frame: Frame, done: int, watches: list[Watch]) -> None:
+def _finish(frame: Frame, done: int, watches: list[PhaseWait]) -> None:
     """Write the predicate of each lane. Several watches belong to one warp, one may also belong to adjacent warps."""
     for watch in watches:
         passed = watch.passed()
@@ -278,7 +280,7 @@ def try_wait(d: Decode) -> Step:
     return step
 
 
-def _asks_ahead(frame: Frame, watches: list[Watch]) -> bool:
+def _asks_ahead(frame: Frame, watches: list[PhaseWait]) -> bool:
     """True for the first attempt at a phase by a try_wait that is not alone in its loop."""
     code, pc = frame.machine.code, frame.operation.pc
     if code.fact(("spins", pc), lambda: _spins(code, pc)):

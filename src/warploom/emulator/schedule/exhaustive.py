@@ -26,7 +26,7 @@ Run = Callable[[Choose], Report]
 BOUND = 2000
 
 
-class Known(Exception):
+class KnownState(Exception):
     """A run reached a known state. Not an error; `search` catches it."""
 
 
@@ -76,7 +76,7 @@ class _Walk:
         key, states = state_of(machine), self.search.states
         if key in states:
             self.arrive(states[key])
-            raise Known
+            raise KnownState
         state = states[key] = _State([None] * len(moves))
         self.arrive(state)
         for other in range(1, len(moves)):
@@ -112,7 +112,7 @@ def search(run: Run, bound: int = BOUND, on_run: Callable[[int, int], None] | No
         runs += 1
         try:
             report = run(walk)
-        except Known:
+        except KnownState:
             continue
         except EmulationError as error:
             bad = (*(one for one in error.findings if one.severity == "error"), Finding.of_error(error))

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...operators.attention import calls, gradients
 from ...operators.attention.captured import captured
 from ...operators.dispatch_hook import refuse_gradients
-from .custom_operator import Once
+from .custom_operator import OnceDifferentiable
 
 
 @torch.compiler.disable
@@ -51,5 +51,5 @@ class _Modified(torch.autograd.Function):
             sunk = None if sinks is None else sunken(sinks, lse, found.delta)
         made = [found.dq, found.dk, found.dv, sunk]
         if torch.is_grad_enabled():  # create_graph=True: the gradient itself must be differentiable
-            made = [None if each is None else Once.apply(each, grad, lse_grad, q, k, v) for each in made]
+            made = [None if each is None else OnceDifferentiable.apply(each, grad, lse_grad, q, k, v) for each in made]
         return *made, None

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...driver.side_streams import CopyOfRows, SideStreams
-from ...kernels.hopper.copied_rows import Part, Plan
+from ...kernels.hopper.copied_rows import Plan, RowCopy
 from .symmetric import Exchange
 
 STREAMS = 2
@@ -37,7 +37,7 @@ class Transfers:
         torch.cuda.synchronize(device)
         self.side = SideStreams(self.device, streams)
 
-    def _copies(self, rank: int, plan: Plan, exchange: Exchange, part: Part) -> Iterator[CopyOfRows]:
+    def _copies(self, rank: int, plan: Plan, exchange: Exchange, part: RowCopy) -> Iterator[CopyOfRows]:
         """Yield the copies of a part's rows and scales, and its flag after them."""
         begin = part.first * plan.row_bytes + part.start
         target = exchange.data[part.to].data_ptr() + rank * plan.rows * plan.row_bytes + begin

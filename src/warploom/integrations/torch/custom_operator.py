@@ -57,8 +57,8 @@ def define_both(forward: tuple[Any, ...], backward: tuple[Any, ...]) -> torch.li
     return library
 
 
-class Once(torch.autograd.Function):
-    """A gradient without a gradient of its own: `Once.apply(gradient, *what it depends on)`."""
+class OnceDifferentiable(torch.autograd.Function):
+    """A gradient without a gradient of its own: `OnceDifferentiable.apply(gradient, *what it depends on)`."""
 
     @staticmethod
     def forward(ctx: Any, gradient: torch.Tensor, *_: Any) -> torch.Tensor:

@@ -28,7 +28,7 @@ from ..torch import product
 from . import peer_launch
 from .custom_operator import NAMESPACE, define
 from .experts import experts_matmul
-from .peer_end import End
+from .peer_epilogue import PeerEpilogue
 from .peer_launch import LAUNCHES, by_operator, ranks_of
 from .symm_mem import (
     fused_all_gather_matmul,
@@ -128,7 +128,7 @@ def scaled_matmul_all_reduce(
     if by_operator(a, b, scale_a, scale_b):
         name = name_of(group)
         return torch.ops.warploom.scaled_matmul_all_reduce(a, b, scale_a, scale_b, name, out_dtype)
-    end = End(scale_a, scale_b, out_dtype=out_dtype)
+    end = PeerEpilogue(scale_a, scale_b, out_dtype=out_dtype)
     return peer_launch.matmul_all_reduce(ranks_of(group), a, b, end=end)
 
 
@@ -254,7 +254,7 @@ def _register() -> Any:
         library, "scaled_matmul_all_reduce(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, str group,"
         " ScalarType? out_dtype=None) -> Tensor",
         lambda a, b, scale_a, scale_b, group, out_dtype=None: peer_launch.matmul_all_reduce(
-            group_of(group), a, b, end=End(scale_a, scale_b, out_dtype=out_dtype)
+            group_of(group), a, b, end=PeerEpilogue(scale_a, scale_b, out_dtype=out_dtype)
         ),
         lambda a, b, scale_a, scale_b, group, out_dtype=None: a.new_empty(
             (a.shape[0], b.shape[1]), dtype=out_dtype or torch.bfloat16

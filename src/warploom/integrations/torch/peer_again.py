@@ -27,7 +27,7 @@ Tensors = Sequence[Tensor | None]
 
 
 @dataclass(eq=False)
-class Hit:
+class CachedLaunch:
     """A launch with one output; check: the guard of the given tensors, the output last."""
 
     check: Callable[..., bool]
@@ -38,12 +38,12 @@ class Hit:
 
 
 @dataclass(eq=False)
-class Known:
+class CachedCall:
     """A call with certain tensors: how to allocate its output, and its launches by output address."""
 
     make: Callable[[], Tensor]
     device: int
-    hits: dict[int, Hit] = field(default_factory=dict)
+    hits: dict[int, CachedLaunch] = field(default_factory=dict)
 
 
 def again(
@@ -91,10 +91,10 @@ def remember(
         if len(group.again) >= MOST:
             group.again.clear()
         make = partial(torch.empty, tuple(result.shape), dtype=result.dtype, device=result.device)
-        known = group.again[key] = Known(make, result.device.index or 0)
+        known = group.again[key] = CachedCall(make, result.device.index or 0)
     if len(known.hits) >= MOST:
         known.hits.clear()
-    known.hits[result.data_ptr()] = Hit(guard(*given, result), launch, exchange, transfers, tuple(sources))
+    known.hits[result.data_ptr()] = CachedLaunch(guard(*given, result), launch, exchange, transfers, tuple(sources))
 
 
 def _key(form: Hashable, tensors: Tensors) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...errors import ArgumentError, PeerError
 from . import product
-from .peer_end import End
+from .peer_epilogue import PeerEpilogue
 from .symmetric import Group
 
 
@@ -38,7 +38,7 @@ def meet(known: Group, call: tuple[object, ...]) -> None:
 
 
 def all_gather_matmul(
-    known: Group, a: Tensor, b: Tensor, end: End, out: Tensor, kept: Tensor | None, *, travel: bool
+    known: Group, a: Tensor, b: Tensor, end: PeerEpilogue, out: Tensor, kept: Tensor | None, *, travel: bool
 ) -> Tensor:
     """The rows of A of all ranks times this rank's B. `travel`: each rank has the scales of its own rows."""
     rows = torch.cat(of_ranks(known, a))
@@ -49,13 +49,13 @@ def all_gather_matmul(
     return out.copy_(_part(rows, b, end))
 
 
-def matmul_reduce_scatter(known: Group, a: Tensor, b: Tensor, end: End, out: Tensor, *, mean: bool) -> Tensor:
+def matmul_reduce_scatter(known: Group, a: Tensor, b: Tensor, end: PeerEpilogue, out: Tensor, *, mean: bool) -> Tensor:
     """This rank's rows of the sum over all ranks of A B, or of the mean."""
     total = _sum([each.chunk(known.ranks)[known.rank] for each in of_ranks(known, _part(a, b, end))])
     return out.copy_(total / known.ranks if mean else total)
 
 
-def matmul_all_reduce(known: Group, a: Tensor, b: Tensor, end: End, out: Tensor) -> Tensor:
+def matmul_all_reduce(known: Group, a: Tensor, b: Tensor, end: PeerEpilogue, out: Tensor) -> Tensor:
     """The sum over all ranks of A B."""
     return out.copy_(_sum(of_ranks(known, _part(a, b, end))))
 
@@ -116,7 +116,7 @@ def _sum(parts: list[Tensor]) -> Tensor:
     return total
 
 
-def _part(a: Tensor, b: Tensor, end: End) -> Tensor:
+def _part(a: Tensor, b: Tensor, end: PeerEpilogue) -> Tensor:
     """Return this rank's product with scales and bias, rounded to the result type."""
     given: dict[str, Tensor] = {} if end.bias is None else {"bias": end.bias.detach().reshape(-1)}
     if end.scale_a is not None and end.scale_b is not None:

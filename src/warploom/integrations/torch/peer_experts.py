@@ -14,7 +14,7 @@ from ...kernels.hopper.description import Fusion, Product
 from . import peer_collectives as collectives
 from . import peer_launch
 from .peer_launch import EIGHT_BITS
-from .symmetric import Group, Wanted
+from .symmetric import Group, MemorySizes
 
 _TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
 _VECTOR, _VECTOR_BYTES = 8, 16
@@ -39,9 +39,9 @@ def experts_matmul(
         )  # fmt: skip
     needed = expert_parallel.memory(capacity, topk, local * ranks, ranks)
 
-    def wanted() -> Wanted:
+    def wanted() -> MemorySizes:
         warps = peer_launch.sms_of(x.device) * -(-expert_parallel.CONFIG.threads // 32)
-        return Wanted(
+        return MemorySizes(
             (needed.rows, depth), x.dtype, needed.signals, needed.state + needed.order, watch.words(warps),
             lambda index: index - ranks if ranks <= index < 2 * ranks else None, ranks,
             ((needed.counts, torch.int32), (needed.sources, torch.int32), ((needed.returned, columns), kind)),

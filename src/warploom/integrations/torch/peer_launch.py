@@ -27,8 +27,8 @@ from . import peer_again
 from . import peer_collectives as collectives
 from .arguments import traced
 from .copy_engines import Transfers
-from .peer_end import PLAIN, End
-from .symmetric import Group, Wanted, group_of
+from .peer_epilogue import PLAIN, PeerEpilogue
+from .symmetric import Group, MemorySizes, group_of
 
 _TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
 EIGHT_BITS = {torch.float8_e4m3fn: dtypes.e4m3, torch.float8_e5m2: dtypes.e5m2}
@@ -38,7 +38,8 @@ _PLAIN = {Tensor, torch.nn.Parameter, type(None)}
 
 
 def all_gather_matmul(
-    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, *, end: End = PLAIN, kept: Tensor | None = None,
+    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, *, end: PeerEpilogue = PLAIN,
+    kept: Tensor | None = None,
     by: str | None = None,
 ) -> Tensor:  # fmt: skip
     """The rows of A of all ranks times this rank's B. kept: (M, K), for the gathered rows; by: one of `GATHERS`."""
@@ -52,10 +53,10 @@ def all_gather_matmul(
     fusion, replicated = end.fusion(a, b, rows, ranks * rows)
     travel = fusion.scales == "row" and not replicated
 
-    def wanted() -> Wanted:
+    def wanted() -> MemorySizes:
         counters = gemm_all_gather.counters(rows, ranks, config) if plan is None else plan.counters
         of_rank = (counters - ranks) // ranks
-        return Wanted(
+        return MemorySizes(
             (ranks, rows, depth), a.dtype, counters, STATE_WORDS, _record(config, a.device),
             lambda index: index if index < ranks else (index - ranks) // of_rank, ranks,
             (((ranks, rows), torch.float32),) if travel else (),
@@ -103,7 +104,7 @@ def all_gather_matmul(
 
 
 def matmul_reduce_scatter(
-    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, *, end: End = PLAIN, mean: bool = False,
+    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, *, end: PeerEpilogue = PLAIN, mean: bool = False,
     by: str | None = None,
 ) -> Tensor:  # fmt: skip
     """This rank's rows of the sum over all ranks of A B, or of the mean. by: one of `SCATTERS`."""
@@ -122,9 +123,9 @@ def matmul_reduce_scatter(
     rows, columns = a.shape[0] // ranks, b.shape[1]
     fusion, _ = end.fusion(a, b, a.shape[0], a.shape[0])
 
-    def wanted() -> Wanted:
+    def wanted() -> MemorySizes:
         counters = gemm_reduce_scatter.counters(rows, columns, ranks, config)
-        return Wanted(
+        return MemorySizes(
             (ranks, rows, columns), end.out(a), counters, STATE_WORDS, _record(config, a.device),
             lambda index: index if index < ranks else None, ranks,
         )  # fmt: skip
@@ -150,7 +151,7 @@ def matmul_reduce_scatter(
 
 def matmul_all_reduce(
     known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, config: FreeTileConfig | None = None,
-    end: End = PLAIN, by: str | None = None,
+    end: PeerEpilogue = PLAIN, by: str | None = None,
 ) -> Tensor:  # fmt: skip
     """The sum over all ranks of A B, on every rank. end: scales, if any; no bias. by: one of `FORMS`; None: chosen by
     the sizes."""
@@ -174,9 +175,9 @@ def matmul_all_reduce(
     config = config or gemm_all_reduce.choose(rows, columns, depth, sms_of(a.device), product, fusion.scales)
     shape = by or gemm_all_reduce.form_of(rows, columns, ranks, config)
 
-    def wanted() -> Wanted:
+    def wanted() -> MemorySizes:
         memory = gemm_all_reduce.memory(rows, columns, ranks, config, shape)
-        return Wanted(
+        return MemorySizes(
             (memory.slots,), torch.int32, memory.signals, memory.launches, memory.record, lambda index: index % ranks
         )
 
@@ -287,7 +288,7 @@ def check_device(name: str, tensor: Tensor) -> None:
         )  # fmt: skip
 
 
-def _operands(a: Tensor, b: Tensor, end: End = PLAIN, *, either: bool = False) -> tuple[Product, Tensor]:
+def _operands(a: Tensor, b: Tensor, end: PeerEpilogue = PLAIN, *, either: bool = False) -> tuple[Product, Tensor]:
     """The product, and B as the contiguous (N, K) weight whose transpose it is; either: B may also be contiguous
     itself, if it has 16 bits."""
     for name, tensor in (("a", a), ("b", b)):

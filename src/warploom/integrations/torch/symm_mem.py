@@ -24,7 +24,7 @@ from ...operators.calls import matmul
 from ...operators.dispatch_hook import refuse_gradients
 from ..torch import product
 from .custom_operator import NAMESPACE, define
-from .peer_end import PLAIN, End
+from .peer_epilogue import PLAIN, PeerEpilogue
 from .peer_launch import LAUNCHES, by_operator, ranks_of
 from .symmetric import Group, group_of, rows_of_all
 
@@ -156,13 +156,13 @@ def _gather_scaled(
         A_scale = _flat(A_scale, gather_dim)
         if len(Bs) > 1 and A_scale.shape[0] == prod(A.shape[:-1]):  # further products need the scales of all ranks
             A_scale = rows_of_all(A_scale, group_name)
-    ends = [End(A_scale, *each) for each in zip(B_scales, biases, out_dtypes, strict=True)]
+    ends = [PeerEpilogue(A_scale, *each) for each in zip(B_scales, biases, out_dtypes, strict=True)]
     whole, found = _gathered(known, A, Bs, ends, gather_dim, True)
     assert whole is not None
     return whole, found
 
 
-def _gathered(known: Group, A: Tensor, Bs: list[Tensor], ends: list[End], dim: int, keep: bool) -> Gathered:
+def _gathered(known: Group, A: Tensor, Bs: list[Tensor], ends: list[PeerEpilogue], dim: int, keep: bool) -> Gathered:
     """The gathered rows of all ranks, if kept, and their products."""
     if not Bs:
         raise ArgumentError("there is nothing to multiply by", expected="one B or more", got=0)
@@ -200,11 +200,11 @@ def _scatter_scaled(
     _inner_dimension(A, orig_scatter_dim, "scattered")
     if A_scale.numel() > 1:
         A_scale = _flat(A_scale.reshape(*leading, 1), orig_scatter_dim)
-    end = End(A_scale, B_scale, bias, out_dtype)
+    end = PeerEpilogue(A_scale, B_scale, bias, out_dtype)
     return _scattered(group_of(group_name), A, B, reduce_op, orig_scatter_dim, end)
 
 
-def _scattered(known: Group, A: Tensor, B: Tensor, reduce_op: str, dim: int, end: End) -> Tensor:
+def _scattered(known: Group, A: Tensor, B: Tensor, reduce_op: str, dim: int, end: PeerEpilogue) -> Tensor:
     _check_scatter(A, reduce_op, dim, known.ranks)
     found = LAUNCHES["matmul_reduce_scatter"](known, _flat(A, dim), B, end=end, mean=reduce_op == "avg")
     shape = (A.shape[dim] // known.ranks, *A.movedim(dim, 0).shape[1:-1])
@@ -320,7 +320,7 @@ def _fake_gather_scaled(
     whole, _ = _fake_gather(A, [], gather_dim, group_name)
     assert whole is not None
     found = [
-        _laid(A, [*whole.shape[:-1], b.shape[1]], gather_dim, End(out_dtype=dtype).out(A))
+        _laid(A, [*whole.shape[:-1], b.shape[1]], gather_dim, PeerEpilogue(out_dtype=dtype).out(A))
         for b, dtype in zip(Bs, more[2], strict=True)
     ]
     return whole, found
@@ -336,7 +336,7 @@ def _fake_scatter_scaled(
     out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
 ) -> Tensor:  # fmt: skip
     leading = list(A.shape[:-1]) if output_shape is None else list(output_shape[:-1])
-    return _fake_scattered(leading, A, B, dim, group_name, End(out_dtype=out_dtype).out(A))
+    return _fake_scattered(leading, A, B, dim, group_name, PeerEpilogue(out_dtype=out_dtype).out(A))
 
 
 def _fake_scattered(leading: list[int], A: Tensor, B: Tensor, dim: int, group_name: str, dtype: torch.dtype) -> Tensor:

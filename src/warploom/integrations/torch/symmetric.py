@@ -34,7 +34,7 @@ _LEFT = "left"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MemorySizes:
     """Sizes of a kernel's memory: `data` and `counters` that peers access, `state` of this GPU, a `record` of waits.
 
     Attributes:
@@ -63,7 +63,7 @@ class Exchange:
     of a rank does not keep it alive. `more`: the further arrays, each by rank.
     """
 
-    wanted: Wanted
+    wanted: MemorySizes
     data: tuple[Tensor, ...]
     counters: tuple[Tensor, ...]
     state: Tensor
@@ -169,7 +169,7 @@ class Group:
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
-    def exchange(self, call: tuple[object, ...], device: torch.device, wanted: Callable[[], Wanted]) -> Exchange:
+    def exchange(self, call: tuple[object, ...], device: torch.device, wanted: Callable[[], MemorySizes]) -> Exchange:
         """Return the memory of a call. A new call is compared with the other ranks' and its memory allocated.
 
         Raises as `agree`, and PeerError if an earlier launch gave up.
@@ -235,7 +235,7 @@ def group_of(name: str) -> Group:
     return Group(name)
 
 
-def make(group: Group, wanted: Wanted, device: torch.device) -> Exchange:
+def make(group: Group, wanted: MemorySizes, device: torch.device) -> Exchange:
     """Allocate memory that all ranks can access; a collective call."""
     import torch.distributed._symmetric_memory as symmetric
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from ...collective.epilogue.apply import Epilogue
 from ...collective.epilogue.arguments import epilogue_arguments
-from ...collective.epilogue.row_end import ColumnEnd, store_element
+from ...collective.epilogue.row_epilogue import ColumnEpilogue, store_element
 from ...collective.epilogue.spec import Fusion, Product
 from ...collective.mma.tcgen05 import AccumulatorRing
 from ...collective.pipeline.umma import UmmaPipeline
@@ -152,7 +152,7 @@ def store(sums, complete, D, row, column, end):
     line = row + complete.start
     exists, pitch = mine < width, width.to(u64) * D.dtype.bytes
     place = D.pointer() + (line.to(u64) * width + mine) * D.dtype.bytes
-    ends = ColumnEnd(end, line, mine, exists)
+    ends = ColumnEpilogue(end, line, mine, exists)
     for number, index in enumerate(complete):
         inside = exists & (line + number < height)
         store_element(ptx.addr(place), ends.element(sums[index], number, inside), D.dtype, inside)

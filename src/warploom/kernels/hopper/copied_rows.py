@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from .description import TILE_K_BYTES, Config
 
-__all__ = ["Part", "Plan", "choose"]
+__all__ = ["Plan", "RowCopy", "choose"]
 
 LEAST_BYTES = 4 << 20
 """Least bytes of a copy, about ten microseconds on an NVLink."""
@@ -24,7 +24,7 @@ LEAST_K_TILES = 8
 
 
 @dataclass(frozen=True)
-class Part:
+class RowCopy:
     """One copy of `rows` rows from row `first`, `bytes` of each from byte `start`, to GPU `to`, whose flag `flag`
     reports it; `begins`: True for the first copy of its rows, with which their scales travel."""
 
@@ -70,7 +70,7 @@ class Plan:
         """The GPU that raises a counter or a flag."""
         return index if index < self.ranks else (index - self.ranks) // (self.blocks * self.chunks)
 
-    def parts(self, rank: int) -> Iterator[Part]:
+    def parts(self, rank: int) -> Iterator[RowCopy]:
         """The copies of a GPU, in order."""
         height, width = self.tile_m * self.tiles_of_block, TILE_K_BYTES * self.k_tiles_of_chunk
         for distance in range(self.ranks - 1, 0, -1):
@@ -78,7 +78,7 @@ class Plan:
                 first = block * height
                 for chunk in range(self.chunks):
                     start = chunk * width
-                    yield Part(
+                    yield RowCopy(
                         (rank + distance) % self.ranks, first, min(height, self.rows - first), start,
                         min(width, self.row_bytes - start),
                         self.ranks + (rank * self.blocks + block) * self.chunks + chunk, chunk == 0,

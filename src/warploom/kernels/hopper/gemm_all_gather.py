@@ -60,7 +60,7 @@ from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop
 from . import gemm
 from .description import Config, Fusion, Product
-from .pushed_rows import CHUNKS, PIECE_ROWS, Arrivals, Chunks, Copied, Pieces, keep_rows, push
+from .pushed_rows import CHUNKS, PIECE_ROWS, Arrivals, Chunks, CopyEngineArrivals, Pieces, keep_rows, push
 from .ranked_scales import check_end, end_of
 from .ranked_tile import CONFIG
 
@@ -150,10 +150,10 @@ def build(
         schedule = RankedTiles(rows, columns, tile, ranks, rank, grouped(config.group))
         num_k_tiles, warpgroup = (depth + (product.tile_k - 1)) // product.tile_k, warpgroup_index()
         sizes = num_k_tiles, product.tile_k * product.a.bytes, depth * product.a.bytes
-        arrivals: Arrivals | Copied
+        arrivals: Arrivals | CopyEngineArrivals
         if copied:
             chunks = Chunks.by(args["k_tiles_of_chunk"], *sizes)
-            arrivals = Copied(rounds, ranks, schedule.down, chunks, args["tiles_of_block"])
+            arrivals = CopyEngineArrivals(rounds, ranks, schedule.down, chunks, args["tiles_of_block"])
         else:
             chunks = Chunks.of(*sizes)
             arrivals = Arrivals(rounds, ranks, schedule.down, config.tile_m // PIECE_ROWS)
@@ -181,7 +181,7 @@ def build(
                         keep_rows(args["kept"], A, gathered, pieces, arrivals)
             ptx.bar.sync(WHOLE_CTA, config.threads)
             with ptx.if_(ptx.special.tid.x() == 0):
-                if isinstance(arrivals, Copied):
+                if isinstance(arrivals, CopyEngineArrivals):
                     rounds.finish_together(ranks, arrivals.count)
                 else:
                     rounds.finish()

@@ -157,7 +157,7 @@ def build(
             out.begin()
             state_of_ring, first = ring.consumer_state(), me * config.rows
             acc = wgmma_accumulators(config.rows, config.tile_n, dtype=product.accumulator)
-            loop, sent = ConsumerLoop(ring, state_of_ring), Sent(rounds, ranks)
+            loop, sent = ConsumerLoop(ring, state_of_ring), SentTiles(rounds, ranks)
             for here in schedule.tiles():
                 for stage, accumulate in loop.stages(num_k_tiles):
                     wgmma_stage(acc, stage.a.rows(first, config.rows), stage.b, accumulate=accumulate)
@@ -203,7 +203,7 @@ class Target:
 
 
 @dataclass
-class Sent:
+class SentTiles:
     """Tiles sent by a consumer's storing thread: a tile is signalled when the next one is ready, because its stores are
     complete by then without a wait."""
 

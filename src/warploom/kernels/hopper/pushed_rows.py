@@ -24,7 +24,7 @@ from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .ranked_scales import Scales
 
-__all__ = ["CHUNKS", "PIECE_ROWS", "Arrivals", "Chunks", "Copied", "Pieces", "copy", "keep_rows", "push"]
+__all__ = ["CHUNKS", "PIECE_ROWS", "Arrivals", "Chunks", "CopyEngineArrivals", "Pieces", "copy", "keep_rows", "push"]
 
 PUSHERS = 3
 """Pushing warps per CTA."""
@@ -96,7 +96,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopyEngineArrivals:
     """Arrivals by the copy engines of other GPUs: a flag for each chunk of K of each block of tiles' rows.
 
     tiles_of_block: tiles of a block along M. Flags come after the counters of the ranks.
@@ -126,7 +126,7 @@ class Copied:
 
 
 @dataclass(frozen=True)
-class Piece:
+class RowSlice:
     """Some rows of a tile in a chunk of K: the first row, the number of rows, their start in bytes, and the bytes per
     row."""
 
@@ -155,7 +155,7 @@ class Pieces:
         count: Register = self.chunks.count * self.down * (self.tile_m // PIECE_ROWS)
         return count
 
-    def of(self, number: Register) -> Piece:
+    def of(self, number: Register) -> RowSlice:
         """Return a piece by its index."""
         of_tile = self.tile_m // PIECE_ROWS
         of_chunk = self.down * of_tile
@@ -167,7 +167,7 @@ class Pieces:
         rest = self.chunks.row_bytes - column
         size = ptx.select(rest < self.chunks.bytes, rest, self.chunks.bytes)
         start = first.to(u64) * self.chunks.row_bytes + column
-        return Piece(inside // of_tile, chunk, first, here, start, size)
+        return RowSlice(inside // of_tile, chunk, first, here, start, size)
 
     def rank_after(self, distance: Register) -> Register:
         """Return the rank `distance` after this one, wrapped."""
@@ -205,7 +205,7 @@ def push(
 
 
 def keep_rows(
-    kept: ArrayHandle, A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals | Copied
+    kept: ArrayHandle, A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals | CopyEngineArrivals
 ) -> None:
     """Store the rows of all ranks in one array of this GPU, its own first, each piece by one warp."""
     rank = pieces.rank
@@ -222,7 +222,7 @@ def keep_rows(
         copy_piece(source, kept.pointer() + behind, piece, pieces.chunks.row_bytes, lane)
 
 
-def copy_piece(source: Register, target: Register, piece: Piece, row_bytes: Register, lane: Register) -> None:
+def copy_piece(source: Register, target: Register, piece: RowSlice, row_bytes: Register, lane: Register) -> None:
     """Copy a piece from one array to another, by one warp."""
     for row in ptx.range(piece.rows, unroll=False):
         start = piece.start + row.to(u64) * row_bytes

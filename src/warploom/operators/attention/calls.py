@@ -40,7 +40,7 @@ from .machine import (
     machine_for,
     program_of,
 )
-from .request import Asked, Request, read
+from .request import CheckedCall, Request, read
 from .scales import arrays_and_numbers
 
 CACHE = LaunchCache(differentiable=True)
@@ -139,7 +139,7 @@ class Family:
 
 
 def compute(
-    tensors: dict[str, Any], reading: Callable[[dict[str, Any]], Asked], static: Any, out: Any, lse: Any,
+    tensors: dict[str, Any], reading: Callable[[dict[str, Any]], CheckedCall], static: Any, out: Any, lse: Any,
     return_lse: bool, config: Any, family: Family | None = None,
 ) -> Any:  # fmt: skip
     """Repeat a cached launch, or read, check and launch the call.
@@ -179,7 +179,7 @@ def _given(out: Any, lse: Any, return_lse: bool) -> Any:
     return (out, lse) if return_lse else out
 
 
-def outputs(request: Asked, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:
+def outputs(request: CheckedCall, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:
     """Return views of the result, in the kernel's layout, and of the log-sum-exp."""
     given = replace(view(out, "out"), writable=True)
     if given.shape != request.shape or given.dtype is not request.of.result:
@@ -241,7 +241,7 @@ def run(
     return launched
 
 
-def check_machine(request: Asked) -> None:
+def check_machine(request: CheckedCall) -> None:
     """Raise if there is no kernel for the GPU, or if the emulator would take too long."""
     q = request.views["q"]
     if q.device == "cpu":
@@ -250,7 +250,7 @@ def check_machine(request: Asked) -> None:
 
 
 def launch_bound(
-    program: Program, request: Asked, outs: dict[str, ArrayView], owned: dict[str, ArrayView],
+    program: Program, request: CheckedCall, outs: dict[str, ArrayView], owned: dict[str, ArrayView],
     machine: Machine | None = None,
 ) -> Launched | None:  # fmt: skip
     """Launch on the request's arrays, `outs`, and library-owned memory; None if the launch cannot be repeated.
@@ -273,7 +273,7 @@ def _counter(model: ArrayView) -> ArrayView:
     return of_stream("attention", (1,), u32, model)
 
 
-def without_keys(request: Asked, target: ArrayView, sums: ArrayView) -> None:
+def without_keys(request: CheckedCall, target: ArrayView, sums: ArrayView) -> None:
     """Fill rows that see no key: zeros, and as log-sum-exp -inf or the sink."""
     fill(target, number=0.0)
     fill(sums, number=float("-inf"))
@@ -282,7 +282,7 @@ def without_keys(request: Asked, target: ArrayView, sums: ArrayView) -> None:
         copy_into(sums, restrided(sinks, sums.shape, (0, sinks.strides[0], 0)))
 
 
-def refuse_long_emulation(request: Asked) -> None:
+def refuse_long_emulation(request: CheckedCall) -> None:
     seconds, limit = request.flops / EMULATED_FLOPS, settings.emulator.limit_s
     if seconds > limit:
         raise CostLimitError(

@@ -32,7 +32,7 @@ PARAMETERS = {
 TYPES = (f32, bf16, f16, s32, s64, s16, s8, u8, pred)
 LIBRARIES = ("torch", "math", "numpy", "builtins", "operator")
 """Modules whose functions and types are the same in every run."""
-Give = Callable[["Making"], Any]
+Give = Callable[["Rebuild"], Any]
 """Makes the in-kernel form of a captured value."""
 
 
@@ -46,14 +46,14 @@ class Captured:
 
 
 @dataclass
-class Making:
+class Rebuild:
     """One rebuild of a function for the kernel: the stand-ins of arrays, and objects already rebuilt."""
 
     stand_ins: Sequence[Any]
     objects: dict[int, Any] = field(default_factory=dict)
 
 
-class Stand:
+class StandIn:
     """A stand-in for an object, with the attributes that the function names."""
 
     def __init__(self, called: str) -> None:
@@ -110,7 +110,7 @@ class _Reader:
         by_name = self._kept(function.__kwdefaults__ or {}, names)
         self.reading.pop()
 
-        def make(making: Making) -> Any:
+        def make(making: Rebuild) -> Any:
             closure = tuple(types.CellType(give(making)) for give in cells)
             globals_ = {**function.__globals__, **{name: give(making) for name, give in named.items()}}
             made = types.FunctionType(code, globals_, function.__name__, tuple(defaults(making)), closure or None)
@@ -158,9 +158,9 @@ class _Reader:
                     self.parts.append(f".{name}")
                     attributes[name] = self._kept(getattr(value, name), names)
 
-        def make(making: Making) -> Any:
+        def make(making: Rebuild) -> Any:
             if number not in making.objects:
-                made = making.objects[number] = Stand(called)
+                made = making.objects[number] = StandIn(called)
                 for name, give in attributes.items():
                     setattr(made, name, give(making))
             return making.objects[number]
@@ -242,5 +242,5 @@ def captured(function: Any, name: str) -> Captured:
     arrays = tuple((each.dtype.name, each.shape) for each in reader.views)
     key = hashlib.sha256(repr((name, reader.parts, arrays)).encode()).hexdigest()
     return Captured(
-        Function(key, arrays, lambda values, stand_ins: make(Making(stand_ins))(*values)), views, reader.given
+        Function(key, arrays, lambda values, stand_ins: make(Rebuild(stand_ins))(*values)), views, reader.given
     )

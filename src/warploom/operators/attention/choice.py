@@ -30,7 +30,7 @@ from ...kernels.hopper.description import SHARED_BYTES
 from ...settings import config as settings
 from ..spec.gpu import EMULATED, Gpu
 from ..tuned import tables
-from .request import Asked
+from .request import CheckedCall
 
 SPARE_REGISTERS = 24
 """Least number of a consumer's registers beyond its accumulators."""
@@ -160,7 +160,7 @@ def _decoding(first: DecodeConfig, page: int) -> list[DecodeConfig]:
     return found
 
 
-def call_of(request: Asked, *, page: int = 0, room: int = 0) -> Call:
+def call_of(request: CheckedCall, *, page: int = 0, room: int = 0) -> Call:
     """Return the call of a request; room: capacity of the cache, in keys per sequence."""
     batch, queries, heads, _ = request.views["q"].shape
     of = request.of

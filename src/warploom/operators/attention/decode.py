@@ -28,7 +28,7 @@ from .limits import LONGEST, check_countable
 from .machine import EMULATED_SMS
 from .request import (
     WIDE,
-    Asked,
+    CheckedCall,
     array_of,
     check_layout,
     check_sinks,
@@ -124,7 +124,7 @@ def attention_decode(
 
 
 @dataclass(frozen=True)
-class DecodeRequest(Asked):
+class DecodeRequest(CheckedCall):
     """A checked call.
 
     Attributes:

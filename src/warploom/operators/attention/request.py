@@ -38,7 +38,7 @@ CAUSAL = ("bottom-right", "top-left")
 
 
 @dataclass(frozen=True)
-class Asked:
+class CheckedCall:
     """A checked call of a family of kernels.
 
     Attributes:
@@ -74,7 +74,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Request(Asked):
+class Request(CheckedCall):
     """A checked call of `attention` or `attention_varlen`.
 
     Attributes:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Touches:
+class PeerAccesses:
     """The accesses to peer CTAs of a cluster.
 
     Attributes:
@@ -59,7 +59,7 @@ class Clusters(Observer):
         if target is None:
             return
         for clock, _ in state.among(frame, place.lanes):
-            state.notes(Touches).by_warps[target.rank, clock.me] = (clock.epoch, frame.operation)
+            state.notes(PeerAccesses).by_warps[target.rank, clock.me] = (clock.epoch, frame.operation)
             self._check_started(state, clock, frame.cta, target, frame.operation)
 
     def issued(self, operation: AsyncOperation) -> None:
@@ -68,13 +68,13 @@ class Clusters(Observer):
         state = self.context.state(cta)
         if operation.rank >= 0:  # an arrival on another CTA's barrier
             clock = state.clock_of(issuer)
-            state.notes(Touches).by_warps[operation.rank, clock.me] = (clock.epoch - 1, code)
+            state.notes(PeerAccesses).by_warps[operation.rank, clock.me] = (clock.epoch - 1, code)
             self._check_started(state, clock, cta, cta.cluster.ctas[operation.rank], code)
         for flight in flights_of(operation):
             for place in (*operation.targets, *operation.sources):
                 owner = place.cta if isinstance(place, Cells) else state.owners.get(getattr(place, "region", None))  # type: ignore[arg-type]
                 if owner is not None and owner is not cta:
-                    state.notes(Touches).by_operations.append((owner.rank, flight))
+                    state.notes(PeerAccesses).by_operations.append((owner.rank, flight))
                     self._check_started(state, state.clocks[flight.me], cta, owner, code)
 
     def made(self, kind: str, what: object, by: Issuer) -> None:
@@ -120,7 +120,7 @@ class Clusters(Observer):
         if not cluster.exited or cluster.size == 1:
             return
         state = self.context.state(warp.cta)
-        touches = state.notes(Touches)
+        touches = state.notes(PeerAccesses)
         for (rank, me), (epoch, code) in touches.by_warps.items():
             if not any(clock.weak[me] >= epoch for clock in state.exits_of(rank)):
                 self._may_have_exited(state, rank, me, code)

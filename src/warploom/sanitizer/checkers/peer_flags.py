@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Raised:
+class FlagStore:
     """The last strong store to an address: its GPU, launch and instruction, and which GPU read it."""
 
     device: int
@@ -46,7 +46,7 @@ class PeerFlags(Observer):
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._raised: dict[tuple[Region, int], Raised] = {}
+        self._raised: dict[tuple[Region, int], FlagStore] = {}
 
     def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
         machine = self.context.machine
@@ -55,7 +55,7 @@ class PeerFlags(Observer):
         if not frame.operation.order.strong or place.index.size > FLAGS:
             return
         device = frame.cta.device.index
-        raised: dict[int, list[tuple[Raised, int, int] | None]] = {}
+        raised: dict[int, list[tuple[FlagStore, int, int] | None]] = {}
         for lane, first in zip(place.lanes.tolist(), place.index.tolist(), strict=True):
             for part in range(place.count):
                 key = place.region, (first + part) * place.size
@@ -68,7 +68,7 @@ class PeerFlags(Observer):
                 else:
                     stays = known is not None and self._stays(known, frame, place, first + part, values[part, lane])
                     raised.setdefault(lane // 32, []).append((known, lane, first + part) if known and stays else None)
-                    self._raised[key] = Raised(device, frame.cta.cluster.call, frame.operation)
+                    self._raised[key] = FlagStore(device, frame.cta.cluster.call, frame.operation)
         for words in raised.values():
             for word in words if None not in words else ():
                 known, lane, index = word  # type: ignore[misc]
@@ -77,7 +77,7 @@ class PeerFlags(Observer):
     copied = accessed
 
     @staticmethod
-    def _stays(known: Raised, frame: Frame, place: Lanes, index: int, value: np.generic) -> bool:
+    def _stays(known: FlagStore, frame: Frame, place: Lanes, index: int, value: np.generic) -> bool:
         """True if a store in a later launch leaves the flag as another GPU has read it."""
         cta = frame.cta
         if known.read_by is None or known.device != cta.device.index or known.call == cta.cluster.call:
@@ -85,7 +85,7 @@ class PeerFlags(Observer):
         holds = place.region.as_type(np.dtype(f"u{place.size}"))[index]
         return bool(holds == np.asarray(value).view(f"u{place.size}"))
 
-    def _report(self, known: Raised, frame: Frame, place: Lanes, lane: int, index: int) -> None:
+    def _report(self, known: FlagStore, frame: Frame, place: Lanes, lane: int, index: int) -> None:
         code, warp = frame.operation, frame.first_warp + lane // 32
         where = f"`{place.region.name}` at byte {index * place.size}"
         message = (

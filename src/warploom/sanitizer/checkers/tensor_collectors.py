@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Kept:
+class CollectorOperand:
     """An operand that an MMA has left in a collector buffer.
 
     Attributes:
@@ -39,7 +39,7 @@ class Kept:
 class Notes:
     """The contents of collector buffers in a cluster, by (CTA's rank, collector)."""
 
-    kept: dict[tuple[int, str], Kept] = field(default_factory=dict)
+    kept: dict[tuple[int, str], CollectorOperand] = field(default_factory=dict)
 
 
 class TensorCollectors(Observer):
@@ -73,7 +73,7 @@ class TensorCollectors(Observer):
                 one.stale = any(isinstance(into, Cells) and into.meets(cells)
                                 for into in operation.targets for cells in one.cells)  # fmt: skip
 
-    def _operand(self, state: ClusterState, operation: AsyncOperation, name: str, flight: Flight) -> Kept:
+    def _operand(self, state: ClusterState, operation: AsyncOperation, name: str, flight: Flight) -> CollectorOperand:
         """Where an MMA reads A or B: shared memory by descriptor, tensor memory by cells."""
         shared = [one for one in operation.sources if isinstance(one, OperandPlace) and one.name == name]
         if shared or name != "a":
@@ -81,11 +81,13 @@ class TensorCollectors(Observer):
             for one in shared:
                 shadow = state.shadows[one.region]
                 writes.append(shadow.last[granules_of(shadow, one, flight, self._operands)].copy())
-            return Kept(tuple((id(one.region), id(one.map)) for one in shared), tuple(writes))
+            return CollectorOperand(tuple((id(one.region), id(one.map)) for one in shared), tuple(writes))
         first = next(one for one in operation.sources if isinstance(one, Cells))
-        return Kept((id(first.region), first.columns.start), (), (first,))
+        return CollectorOperand((id(first.region), first.columns.start), (), (first,))
 
-    def _check(self, operation: AsyncOperation, collector: str, before: Kept | None, now: Kept) -> None:
+    def _check(
+        self, operation: AsyncOperation, collector: str, before: CollectorOperand | None, now: CollectorOperand
+    ) -> None:
         if before is None:
             holds = "which is empty"
         elif before.place != now.place:

@@ -15,7 +15,7 @@ from ...emulator.machine.events import Observer
 from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import BARRIER
-from ..happens_before.lanes_behind import Ahead, LanesBehind
+from ..happens_before.lanes_behind import LanesBehind, LaneWait
 from ..report.unwaited import lanes_in, report_untold
 from ..shadow.shadow import distinct
 
@@ -85,6 +85,13 @@ class UnwaitedLanes(Observer):
                 self._report(state, frame, clock, mask & ~found.lanes, found, code, "read")
 
     def _report(
-        self, state: ClusterState, frame: Frame, clock: WarpClock, mask: int, wait: Ahead, earlier: Operation, did: str
+        self,
+        state: ClusterState,
+        frame: Frame,
+        clock: WarpClock,
+        mask: int,
+        wait: LaneWait,
+        earlier: Operation,
+        did: str,
     ) -> None:
         report_untold(self.context, frame, clock.me % state.per_cta, mask, wait, earlier, did)

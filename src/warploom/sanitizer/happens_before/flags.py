@@ -18,7 +18,7 @@ import numpy as np
 from .clocks import NO_FENCES, Fences, Released, WarpClock, join_far, join_fences
 from .lanes_apart import LanesApart
 from .lanes_behind import LanesBehind
-from .scopes import LEVELS, Place, needed
+from .scopes import LEVELS, ThreadLocation, needed
 from .state import ClusterState
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ HINTED = 2
 
 
 @dataclass(eq=False)
-class Left:
+class FlagValue:
     """What one CTA left at an address, and the reach of its scope.
 
     Attributes:
@@ -57,7 +57,7 @@ class Flag:
         writers: warps that wrote it strongly -> epoch of their latest such write seen by the readers.
     """
 
-    left: dict[Place, Left] = field(default_factory=dict)
+    left: dict[ThreadLocation, FlagValue] = field(default_factory=dict)
     idle: dict[int, tuple[int, Operation]] = field(default_factory=dict)
     writers: dict[int, int] = field(default_factory=dict)
     seen: dict[int, tuple[int, dict[int, int]]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Flags:
 
     def __init__(self) -> None:
         self._flags: dict[tuple[Region, int], Flag] = {}
-        self.hints: dict[tuple[Place, int], Hint] = {}
+        self.hints: dict[tuple[ThreadLocation, int], Hint] = {}
         """(reader, writing warp of the grid) -> why that ordered nothing."""
         self.apart: dict[int, LanesApart] = {}
         """Warps of the grid in which one lane raised a flag for others."""
@@ -91,7 +91,7 @@ class Flags:
         code = frame.operation
         sem = code.order.sem
         level = LEVELS[code.order.scope]
-        me = Place(state.number, frame.cta.rank, frame.cta.device.index)
+        me = ThreadLocation(state.number, frame.cta.rank, frame.cta.device.index)
         for at, clock in enumerate(state.of_frame(frame)):
             here = lanes >> 5 == at
             mine = set(offsets[here].tolist())
@@ -111,7 +111,7 @@ class Flags:
     # -- taking ----------------------------------------------------------------------------------------------------
 
     def _take(
-        self, state: ClusterState, clock: WarpClock, flag: Flag, me: Place, level: int, sem: str, actor: int,
+        self, state: ClusterState, clock: WarpClock, flag: Flag, me: ThreadLocation, level: int, sem: str, actor: int,
         code: Operation, mask: int, alive: int,
     ) -> None:  # fmt: skip
         gained: dict[int, Released] = {}
@@ -140,7 +140,7 @@ class Flags:
         flag.seen[actor] = (clock.epoch, dict(flag.writers))
 
     @staticmethod
-    def _seen_from(state: ClusterState, released: Released, who: Place, me: Place) -> Released:
+    def _seen_from(state: ClusterState, released: Released, who: ThreadLocation, me: ThreadLocation) -> Released:
         """A release as seen from another location: of another cluster it is known what that cluster did."""
         if who.cluster == me.cluster:
             return released
@@ -151,12 +151,14 @@ class Flags:
         )
         return replace(Released.nothing(state.count), far=far, fences=fences, ahead=ahead)
 
-    def _hint_all(self, state: ClusterState, left: Left, who: Place, me: Place, reason: str) -> None:
+    def _hint_all(
+        self, state: ClusterState, left: FlagValue, who: ThreadLocation, me: ThreadLocation, reason: str
+    ) -> None:
         for warp, epoch in enumerate(left.released.weak):
             if epoch:
                 self.hints[me, who.cluster * state.count + warp + 1] = Hint(epoch, reason, narrow=True)
 
-    def _hint_pending(self, state: ClusterState, gained: Released, me: Place, code: Operation) -> None:
+    def _hint_pending(self, state: ClusterState, gained: Released, me: ThreadLocation, code: Operation) -> None:
         """A relaxed read has seen a release; unless a fence follows, this is why there is no order."""
         reason = (
             f"`{code.instruction.opcode}` acquires nothing, and no later fence of its thread has a scope that includes "
@@ -170,8 +172,8 @@ class Flags:
     # -- leaving ---------------------------------------------------------------------------------------------------
 
     def _leave(
-        self, state: ClusterState, clock: WarpClock, region: Region, offsets: set[int], me: Place, level: int, sem: str,
-        actor: int, code: Operation, mask: int, atomic: bool,
+        self, state: ClusterState, clock: WarpClock, region: Region, offsets: set[int], me: ThreadLocation, level: int,
+        sem: str, actor: int, code: Operation, mask: int, atomic: bool,
     ) -> None:  # fmt: skip
         epoch, strong = clock.epoch, level
         covered = epoch
@@ -201,7 +203,7 @@ class Flags:
             before = flag.left.get(me)
             if before is None or not atomic:
                 kept = carried.copy() if carried else Released.nothing(state.count)
-                flag.left[me] = Left(kept, level if carried else 0, strong, fences)
+                flag.left[me] = FlagValue(kept, level if carried else 0, strong, fences)
                 continue
             if carried:
                 before.released.add(carried)

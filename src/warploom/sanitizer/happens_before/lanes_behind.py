@@ -19,7 +19,7 @@ MOST = 16
 
 
 @dataclass(eq=False, slots=True)
-class Ahead:
+class LaneWait:
     """A wait by some lanes, or a load of theirs that acquires a flag in global memory: the mask of lanes that passed
     it, what the warp knew before (`far`: of other clusters), and what it learned."""
 
@@ -54,7 +54,7 @@ class Ahead:
 class LanesBehind:
     """The state of one cluster: by warp, the waits by some of its lanes since they synchronised."""
 
-    ahead: dict[int, list[Ahead]] = field(default_factory=dict)
+    ahead: dict[int, list[LaneWait]] = field(default_factory=dict)
 
     def waited(
         self, clock: WarpClock, lanes: int, alive: int, phase: tuple[object, int], code: Operation, told: Released
@@ -68,7 +68,7 @@ class LanesBehind:
                     return
         if some is not None or alive & ~lanes:
             kept = self.ahead.setdefault(clock.me, [])
-            kept.append(Ahead(lanes, phase, code, clock.c.copy(), clock.known, told, clock.far))
+            kept.append(LaneWait(lanes, phase, code, clock.c.copy(), clock.known, told, clock.far))
             del kept[:-MOST]
 
     def met(self, clock: WarpClock, lanes: int | None = None) -> None:
@@ -85,14 +85,14 @@ class LanesBehind:
         for one in self.ahead.get(clock.me, ()):
             one.lanes |= lanes
 
-    def untold(self, me: int, lanes: int, warp: int, epoch: int, bit: int) -> Ahead | None:
+    def untold(self, me: int, lanes: int, warp: int, epoch: int, bit: int) -> LaneWait | None:
         """The wait that these lanes of a warp bypassed although it covered an access by `warp`."""
         some = [one for one in self.ahead.get(me, ()) if one.told_of(warp, epoch, bit)]
         for one in some:
             lanes &= ~one.lanes
         return some[0] if some and lanes and some[0].news(warp, epoch, bit) else None
 
-    def untold_far(self, me: int, lanes: int, cluster: int, warp: int, epoch: int) -> Ahead | None:
+    def untold_far(self, me: int, lanes: int, cluster: int, warp: int, epoch: int) -> LaneWait | None:
         """Like `untold`, for an access by a warp of another cluster."""
         some = [one for one in self.ahead.get(me, ()) if one.told_far(cluster, warp, epoch)]
         for one in some:

@@ -8,7 +8,7 @@ LEVELS = {"": 0, "cta": 1, "cluster": 2, "gpu": 3, "sys": 4}
 """The reach of an order; 0 is a weak access."""
 
 
-class Place(NamedTuple):
+class ThreadLocation(NamedTuple):
     """The location of a thread: its cluster's number, its CTA's rank there, its GPU."""
 
     cluster: int
@@ -16,7 +16,7 @@ class Place(NamedTuple):
     device: int = 0
 
 
-def needed(a: Place, b: Place) -> int:
+def needed(a: ThreadLocation, b: ThreadLocation) -> int:
     """The level that a scope must have to include both threads: that of their lowest common level."""
     if a.device != b.device:
         return LEVELS["sys"]

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.operation import Operation
     from ..context import Context
-    from ..happens_before.lanes_behind import Ahead
+    from ..happens_before.lanes_behind import LaneWait
 
 
 def report_untold(
-    context: Context, frame: Frame, warp: int, mask: int, wait: Ahead, earlier: Operation, did: str
+    context: Context, frame: Frame, warp: int, mask: int, wait: LaneWait, earlier: Operation, did: str
 ) -> None:
     """Report lanes that access what an earlier instruction did, but have bypassed the wait for it."""
     codes = (frame.operation, wait.code)

@@ -16,7 +16,7 @@ _BIASES = {torch.float32: dtypes.f32, torch.bfloat16: dtypes.bf16, torch.float16
 
 
 @dataclass(frozen=True, eq=False)
-class End:
+class PeerEpilogue:
     """The epilogue of a product of A and B.
 
     Attributes:
@@ -86,4 +86,4 @@ class End:
         return found + ([] if self.bias is None else [self.bias.detach().contiguous().view(-1)])
 
 
-PLAIN = End()
+PLAIN = PeerEpilogue()

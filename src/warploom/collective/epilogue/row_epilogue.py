@@ -20,7 +20,7 @@ from .apply import Epilogue
 WORD_BYTES = 4
 
 
-class RowEnd:
+class RowEpilogue:
     """The epilogue of one thread's row of one tile.
 
     Args:
@@ -74,7 +74,7 @@ class RowEnd:
         return x if epilogue.scale_out is None else x * epilogue.scale_out
 
 
-class ColumnEnd:
+class ColumnEpilogue:
     """The epilogue of one thread's column of a tile that is computed transposed; its rows come one after the other.
 
     Args:
