@@ -129,7 +129,7 @@ def test_a_queue_gives_each_tile_to_one_cta_and_resets_its_counter(sms: int, sch
         for me in each_consumer(warpgroup, consumers):
             for number in queue.consume():
                 with ptx.if_(ptx.special.tid.x() == 128 * (1 + me)):
-                    place = out.pointer() + (queue.place(number) + me * tiles).to(u64) * 4
+                    place = out.pointer() + (queue.coordinates(number) + me * tiles).to(u64) * 4
                     ptx.atomic.add(ptx.addr(place), number + 1)
 
     counter, out = np.zeros(1, np.uint32), np.zeros((consumers, tiles), np.uint32)

@@ -121,7 +121,7 @@ def test_a_name_of_before_says_what_it_is_called_now(old: str, new: str):
         collective.nothing_of_that_name  # noqa: B018 - the access is what is tested
 
 
-def test_the_rooms_know_no_kernel_and_no_operation():
+def test_a_ring_takes_tiles_under_any_names():
     """`a` and `b` are names that a kernel gives to the tiles of its ring, not attributes that a ring needs."""
 
     def body(A):

@@ -299,7 +299,7 @@ def test_everything_that_is_ranked_can_be_built_and_fits_the_machine(shape: tupl
     assert times == sorted(times) and times[0] > 0
 
 
-def test_neighbours_share_where_it_was_ever_faster():
+def test_ctas_share_operands_where_it_was_ever_faster():
     """Pairs where rows of K are astride lines, or in several waves; four or eight CTAs in one wave."""
     for shape in SHAPES:
         m, n, k = shape

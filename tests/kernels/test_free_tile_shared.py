@@ -59,7 +59,7 @@ def fails(name: str, text: str) -> bool:
 @pytest.mark.sample(4, full=8)
 @pytest.mark.parametrize("name", ["s64x40_3_n2a_f3", "u64x80_3_p_n2w_f3"])
 @pytest.mark.parametrize("right, wrong", MUTANTS.values(), ids=MUTANTS)
-def test_a_mutant_of_what_neighbours_share_is_found(name: str, right: str, wrong: str):
+def test_a_mutant_of_multicast_is_found(name: str, right: str, wrong: str):
     text = build(Product(), named(name)).ptx()
     mutant = re.sub(right, wrong, text)
     assert mutant != text and fails(name, mutant)
@@ -83,7 +83,7 @@ def test_what_is_no_mutant_is_clean(name: str):
     "name", ["s64x40_3_n2a_f3_z", "u64x40_3_p_n2w_f3_z", "s64x40_3_n8b_f3_z", "u64x40_3_p_n4b_f3_z"]
 )
 @pytest.mark.parametrize("m, n", [(1, 64), (41, 40), (129, 72), (64, 136)])
-def test_neighbours_that_share_are_right_at_every_edge(name: str, m: int, n: int):
+def test_multicast_is_right_at_every_edge(name: str, m: int, n: int):
     result, a, w, rules = run(name, m, n, 72)
     np.testing.assert_array_equal(result, rounded(a @ w.T))
     assert rules <= RELAXED
@@ -92,7 +92,7 @@ def test_neighbours_that_share_are_right_at_every_edge(name: str, m: int, n: int
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("name", ["u128x56w2_3_n2w_f3_z", "s64x40k2_3_p_n2a_f3_z", "u128x56w2_3_n4b_f3_z"])
-def test_ends_of_neighbours_that_share(name: str, end: str):
+def test_epilogues_with_multicast(name: str, end: str):
     """The CTA that repeats a tile reads no gate and no addend in its place, and stores nothing over it."""
     m, n, k, fusion, draw = 137, 136, 72, ENDS[end], np.random.default_rng(4)
     gate, c = (draw.integers(-2, 3, (m, n)).astype(NUMPY[bf16]) for _ in range(2))

@@ -63,7 +63,7 @@ def test_segments_of_any_length(sizes: list[int], config: Config, schedule: str)
 
 
 @BOTH
-def test_rooms_that_are_partly_filled(config: Config):
+def test_padded_groups_that_are_partly_filled(config: Config):
     begins = [0, 128, 256, 384]
     check(config, begins, [begin + filled for begin, filled in zip(begins, (5, 128, 0, 77), strict=True)], 512, 64, 64)
 

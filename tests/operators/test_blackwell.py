@@ -350,7 +350,7 @@ def test_groups_of_any_length_are_a_loop_of_products(schedule):
     assert not result[ends[-1] :].any()
 
 
-def test_rooms_that_are_partly_filled_with_scales_on_the_gpu_that_the_emulator_is():
+def test_padded_groups_that_are_partly_filled_with_scales_on_the_gpu_that_the_emulator_is():
     rng = np.random.default_rng(3)
     a, w, sizes = draw(rng, (2, 16, 64), E4M3), draw(rng, (2, 32, 64), E4M3), np.array([5, 16], np.int32)
     of_a, of_b = rng.uniform(0.5, 2, (2, 16, 1)), rng.uniform(0.5, 2, (2, 1, 32))

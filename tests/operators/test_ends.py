@@ -26,7 +26,7 @@ from warploom.operators.families.correction import (
     OPERAND_OF_LARGE_US,
     OPERAND_US,
     SCALES_OF_LARGE_US,
-    ends_us,
+    epilogue_us,
 )
 from warploom.operators.spec.gpu import EMULATED
 
@@ -102,10 +102,10 @@ def test_an_operand_costs_what_was_read(fused):
 def test_every_tile_in_turn_pays_for_its_end():
     free, large = FreeTileConfig(tile_n=128, persistent=True), Config()
     for config in (free, large):
-        costs = [ends_us(config, replace(Problem.of(m, 4096, 4096), fusion=FUSED), EMULATED) for m in (512, 8192)]
+        costs = [epilogue_us(config, replace(Problem.of(m, 4096, 4096), fusion=FUSED), EMULATED) for m in (512, 8192)]
         assert costs[1] > 2 * costs[0] > 0
-        assert ends_us(config, e4m3_problem(8192, 4096, 4096, "tensor"), EMULATED) == 0
-    assert ends_us(large, e4m3_problem(8192, 4096, 4096, "row"), EMULATED) > 0
+        assert epilogue_us(config, e4m3_problem(8192, 4096, 4096, "tensor"), EMULATED) == 0
+    assert epilogue_us(large, e4m3_problem(8192, 4096, 4096, "row"), EMULATED) > 0
 
 
 def test_large_tiles_are_candidates_where_the_sweep_saw_them_win():

@@ -34,7 +34,7 @@ def test_contiguous_groups_are_a_loop_of_products(sizes, dtype):
         np.testing.assert_array_equal(result[begin:end], expected)
 
 
-def test_masked_groups_leave_the_rest_of_their_room_alone():
+def test_masked_groups_leave_the_rows_past_their_end_alone():
     sizes = np.array([3, 0, 16], np.int32)
     a, w = operands(3 * 16, 3, 40, 64)
     out = np.full((3, 16, 40), 7, BF16)

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ..errors import ArgumentError
 from .output import say, say_json, say_table, table
-from .product import Described, asked, described
+from .product import Described, described, product_problem
 
 if TYPE_CHECKING:
     from ..lab.explanation import Explained
@@ -34,7 +34,7 @@ def explain(
     from ..lab import explanation
 
     m, n, k = _three(given.sizes)
-    found = explanation.explain(asked(given, m, n, k), machine, config)
+    found = explanation.explain(product_problem(given, m, n, k), machine, config)
     if as_json:
         say_json(found.data())
         return

@@ -79,7 +79,7 @@ def described(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def asked(given: Described, m: int, n: int, k: int) -> Problem:
+def product_problem(given: Described, m: int, n: int, k: int) -> Problem:
     """The library's problem. Raises ArgumentError, ArgumentTypeError if `matmul` would refuse it."""
     from dataclasses import replace
 

@@ -9,7 +9,7 @@ import typer
 
 from ..errors import ArgumentError
 from .output import say, say_json
-from .product import Described, asked, described
+from .product import Described, described, product_problem
 from .warm import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def tune(
                 "a product has three sizes", expected="M N K, or --attention BxHxSxD",
                 got=" ".join(map(str, given.sizes)) or "none",
             )  # fmt: skip
-        found = tune_problem(asked(given, *given.sizes), device=device, top=top)
+        found = tune_problem(product_problem(given, *given.sizes), device=device, top=top)
     if as_json:
         say_json(
             {
@@ -81,7 +81,7 @@ def _fit(given: Described, count: int, seed: int, device: int, as_json: bool) ->
                             got=" ".join(map(str, given.sizes)) or given.attention)  # fmt: skip
     drawn = draw(seed, count, like=GemmWork(1, 1, 1, dtype=given.dtype, scales=given.scales))
     try:
-        found = recalibrate([asked(given, each.m, each.n, each.k) for each in drawn], device=device)
+        found = recalibrate([product_problem(given, each.m, each.n, each.k) for each in drawn], device=device)
     except KeyboardInterrupt:
         typer.echo("interrupted: timings so far are kept, and the same command continues from there", err=True)
         raise typer.Exit(INTERRUPTED) from None

@@ -54,7 +54,7 @@ def warm(
     if workers < 0:
         raise ArgumentError("the number of workers is negative", expected="--workers of at least 0", got=workers)
     try:
-        found = build(asked(one_word(what), rows, dtype, scales, shards, fused), gpu, workers=workers or None)
+        found = build(problems_of(one_word(what), rows, dtype, scales, shards, fused), gpu, workers=workers or None)
     except KeyboardInterrupt:
         typer.echo("interrupted: finished builds are in the cache, and the same command continues from there", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -80,7 +80,7 @@ def _many(count: int, what: str) -> str:
     return f"{count} {what}{'s' if count != 1 else ''}"
 
 
-def asked(what: str, rows: str, dtype: str, scales: str, shards: int, fused: bool) -> list[Problem]:
+def problems_of(what: str, rows: str, dtype: str, scales: str, shards: int, fused: bool) -> list[Problem]:
     """The products of a model or a list of sizes. Raises ArgumentError for anything else."""
     from dataclasses import replace
 

@@ -102,15 +102,15 @@ class Sizes:
         return self.sizes.shape[0]
 
     @property
-    def room(self) -> Register:
+    def capacity(self) -> Register:
         """Capacity of each group, in rows."""
         return self.rows // self.count
 
     def of(self, group: Register) -> tuple[Register, Register]:
         """The filled rows of a group, at most its capacity."""
-        room, filled = self.room, _entry(self.sizes, group)
-        most = room.view(s32)
-        begin = (group * room).view(s32)
+        capacity, filled = self.capacity, _entry(self.sizes, group)
+        most = capacity.view(s32)
+        begin = (group * capacity).view(s32)
         return begin, begin + ptx.select(filled < most, filled, most)
 
 

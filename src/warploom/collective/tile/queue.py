@@ -45,7 +45,7 @@ class TileQueue:
         counter: u32, one element, 0 before the first launch. Launches that may overlap must not share it.
         tiles: the number of tiles; tiles plus CTAs must be below 2^32.
         consumers: warpgroups that read each number.
-        order: maps a tile's number, in the order in which tiles should begin, to its place (`queue.place(number)`).
+        order: maps a tile number, in launch order, to the coordinates of the tile (`queue.coordinates(number)`).
         others: other threads that read each number.
         slots: numbers that may be in flight, so that a tile can begin before the previous one has ended.
 
@@ -68,8 +68,8 @@ class TileQueue:
             ptx.mbarrier.init(self.full[slot], 1)
             ptx.mbarrier.init(self.empty[slot], self.consumers * WARPGROUP + self.others)
 
-    def place(self, number: Register) -> Any:
-        """The place of a tile by `order`; its number by default."""
+    def coordinates(self, number: Register) -> Any:
+        """The coordinates of a tile by `order`; its number by default."""
         return number if self.order is None else self.order(number)
 
     # -- the producer, one thread ----------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class Persistent:
         start = cta + stride * first if first else cta
         step = stride * every if every > 1 else stride
         for number in ptx.range(start, self.whole, step):
-            yield self.place(number)
+            yield self.coordinates(number)
 
     def first(self) -> Register:
         """Number of this cluster's first tile; the cluster has one if that is less than `whole`."""
@@ -74,7 +74,7 @@ class Persistent:
         grid = ptx.special.nctaid.x()
         return grid // self.ctas if self.ctas > 1 else grid
 
-    def place(self, number: Register) -> TileCoord:
+    def coordinates(self, number: Register) -> TileCoord:
         """The coordinates of this CTA's tile of cluster tile `number`."""
         return self._place(number, ptx.special.cluster_ctarank() if self.ctas > 1 else None)
 

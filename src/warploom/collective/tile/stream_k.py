@@ -8,7 +8,7 @@
                         CTAs    [-- 0 --][-- 1 --][-- 2 --][-- 3 --][-- 4 --]
 
 Grid x counts tiles along the rows of the first operand, grid y tiles of the second operand. A producer calls
-`place(number)` for its CTA's n-th stage; a consumer iterates over `segments()`, each a piece of one tile.
+`coordinates(number)` for its CTA's n-th stage; a consumer iterates over `segments()`, each a piece of one tile.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SplitKSchedule:
         self.first = stages * self.split // splits
         self.total = stages * (self.split + 1) // splits - self.first
 
-    def place(self, number: Register) -> tuple[Register, Register]:
+    def coordinates(self, number: Register) -> tuple[Register, Register]:
         """Tile and stage of K of the n-th stage of this CTA."""
         return self.tile, self.first + number
 
@@ -100,7 +100,7 @@ class StreamKSchedule(EqualShares):
         self.stages, self.tiles = stages, tiles
         super().__init__(stages * tiles)
 
-    def place(self, number: Register) -> tuple[Register, Register]:
+    def coordinates(self, number: Register) -> tuple[Register, Register]:
         """Tile and stage of K of the n-th stage of this CTA."""
         position = self.begin + number
         tile = position // self.stages

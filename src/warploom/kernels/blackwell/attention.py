@@ -85,7 +85,7 @@ class Cta:
     def each_block(self) -> Any:
         """This CTA's blocks, longest first; a run-time loop in each role."""
         for number in ptx.range(ptx.special.ctaid.x(), self.blocks.count, ptx.special.nctaid.x()):
-            yield self.blocks.place(number)
+            yield self.blocks.block_at(number)
 
     def p(self, strand: Any) -> TensorAddress:
         """P of a strand, as an A operand: its own columns, or the upper half of S."""

@@ -165,7 +165,7 @@ def load(config: Config, call: Arguments, tiles: Rings, blocks: BlockScheduler, 
     number = queue.fetch(at_queue).copy()
     with ptx.if_(number < queue.tiles):
         with ptx.do_while(lambda: number < queue.tiles):
-            block = blocks.place(number)
+            block = blocks.block_at(number)
             start, of_keys = block.start + block.key_begin, (block.kv_head, block.batch)
             walk = KeyTileIterator(block, start, config.keys)
             load_keys(start, *of_keys)

@@ -126,7 +126,7 @@ class Consumer:
             with ptx.do_while(lambda: number < self.queue.tiles):
                 if not early:
                     self.begin()
-                block = self.blocks.place(number)
+                block = self.blocks.block_at(number)
                 self.all_but_last_values(block)
                 number.set(self.queue.next(state))
                 slot = State(self.at_q.index.copy(), self.at_q.phase)

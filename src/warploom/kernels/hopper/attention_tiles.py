@@ -101,7 +101,7 @@ class BlockScheduler:
     Args:
         of, config: the kernel.
         queries, keys: Q (B, S, H, D), K (B, T, G, D).
-        section: number of heads whose blocks are interleaved; `place` needs it.
+        section: number of heads whose blocks are interleaved; `block_at` needs it.
         last, first: s32: query i sees keys i + first to i + last; None if `of` has no such edge. For sequences of
             different lengths, T - S of each sequence is added to both.
         ends: for such sequences, the end of each in Q and in K, s32.
@@ -138,7 +138,7 @@ class BlockScheduler:
         if self.sequences is not None:
             self._set(self.sequences.total())
 
-    def place(self, number: Register) -> QueryBlock:
+    def block_at(self, number: Register) -> QueryBlock:
         """The block with a number, in the order in which blocks should start."""
         assert self.section is not None
         before = number // (self.per_head * self.section) * self.section

@@ -82,7 +82,7 @@ class TransposeWarp:
         state = queue.consumer_state()
         number = queue.next(state).copy()
         with ptx.while_(lambda: number < queue.tiles):
-            block = blocks.place(number)
+            block = blocks.block_at(number)
             for _ in ptx.range(block.after_first + 1, unroll=False):
                 self.tile()
             number.set(queue.next(state))

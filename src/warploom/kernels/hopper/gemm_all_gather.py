@@ -61,7 +61,7 @@ from ..gemm_mainloop import ConsumerLoop
 from . import gemm
 from .description import Config, Fusion, Product
 from .pushed_rows import CHUNKS, PIECE_ROWS, Arrivals, Chunks, CopyEngineArrivals, Pieces, keep_rows, push
-from .ranked_scales import check_end, end_of
+from .ranked_scales import check_fusion, epilogue_of
 from .ranked_tile import CONFIG
 
 __all__ = ["CONFIG", "build", "counters"]
@@ -103,7 +103,7 @@ def build(
     """
     config.check(product, fusion)
     check(product, config, ranks)
-    check_end(product, fusion)
+    check_fusion(product, fusion)
     tile = (config.tile_m, config.tile_n)
     travel = fusion.scales == "row" and not replicated
     more = {**({"came": Tile(ranks, "R", f32, peers=ranks)} if travel else {}),
@@ -142,7 +142,7 @@ def build(
             a=gemm.ring_tile(product.a, product.a_major, config.tile_m, product.tile_k, config.stages, "ring.a"),
             b=gemm.ring_tile(product.b, product.b_major, config.tile_n, product.tile_k, config.stages, "ring.b"),
         )
-        epilogue, scales, (producer_regs, consumer_regs) = end_of(fusion, config, D, args, rank)
+        epilogue, scales, (producer_regs, consumer_regs) = epilogue_of(fusion, config, D, args, rank)
         out = TmaStore(D, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
         ring.initialise()
         rounds = Rounds(signals, rank, state, record)

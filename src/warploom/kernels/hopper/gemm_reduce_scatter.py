@@ -52,7 +52,7 @@ from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
 from .description import Config, Fusion, Product
-from .ranked_scales import check_end, end_of
+from .ranked_scales import check_fusion, epilogue_of
 from .ranked_tile import CONFIG
 
 __all__ = ["CONFIG", "build", "counters"]
@@ -96,7 +96,7 @@ def build(
     """
     config.check(product, fusion)
     check(product, config, ranks)
-    check_end(product, fusion)
+    check_fusion(product, fusion)
     more = epilogue_arguments(fusion, product.out, rows="R")
     if fusion.scales == "row":
         more["scale_a"] = Tile(ranks, "R", f32)
@@ -130,7 +130,7 @@ def build(
             b=gemm.ring_tile(product.b, product.b_major, config.tile_n, product.tile_k, config.stages, "ring.b"),
         )
         target = Target(slots)
-        epilogue, scales, (producer_regs, consumer_regs) = end_of(fusion, config, D, args, rank)
+        epilogue, scales, (producer_regs, consumer_regs) = epilogue_of(fusion, config, D, args, rank)
         out = TmaStore(target, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
         ring.initialise()
         rounds = Rounds(signals, rank, state, record)

@@ -19,14 +19,14 @@ from ...lang.values import Register
 from . import gemm
 from .description import Config, Fusion, Product
 
-__all__ = ["ROLE_REGS", "Scales", "check_end", "end_of"]
+__all__ = ["ROLE_REGS", "Scales", "check_fusion", "epilogue_of"]
 
 ROLE_REGS = (72, 216)
 """Registers per thread of the producer's warpgroup, whose other warps copy or add rows, and of each of two consumers;
 the total is that of `gemm.ROLE_REGS`."""
 
 
-def check_end(product: Product, fusion: Fusion) -> None:
+def check_fusion(product: Product, fusion: Fusion) -> None:
     """Raise ArgumentError for an epilogue that communicating products do not support."""
     fusion.check(product.out)
     if fusion.bias == "row" or fusion.gate or fusion.addend or fusion.amax:
@@ -79,7 +79,7 @@ class Scales:
             ptx.store(ptx.addr(there), value)
 
 
-def end_of(
+def epilogue_of(
     fusion: Fusion, config: Config, D: ArrayHandle, args: dict[str, Any], rank: Register
 ) -> tuple[Epilogue | None, Scales | None, tuple[int, int]]:
     """Return a product's epilogue, its row scales, and the registers of its roles."""

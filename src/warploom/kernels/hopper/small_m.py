@@ -167,13 +167,13 @@ class Cta:
 
     def load_weights(self, number: Register, stage: Stage, policy: Register) -> None:
         """Load the weights of this CTA's n-th stage."""
-        tile, k = self.work.place(number)
+        tile, k = self.work.coordinates(number)
         place = (k * stage.a.layout.k, tile * self.config.rows)
         ptx.tma.load(stage.a, self.W.tma_desc(), place, stage.full, cache_hint=policy)
 
     def load_activations(self, number: Register, stage: Stage) -> None:
         """Load the activations of this CTA's n-th stage."""
-        _, k = self.work.place(number)
+        _, k = self.work.coordinates(number)
         ptx.tma.load(stage.b, self.A.tma_desc(), (k * stage.b.layout.k, self.token()), stage.full)
 
     def token(self) -> Register:
@@ -221,7 +221,7 @@ def prefetch_weights(cta: Cta) -> None:
     """Prefetch into L2 weights that may still be written: a later write updates them there."""
     most = cta.config.prefetch
     for number in ptx.range(ptx.select(cta.work.total < most, cta.work.total, most), unroll=False):
-        tile, k = cta.work.place(number)
+        tile, k = cta.work.coordinates(number)
         stage = cta.ring.tiles["a"][0]
         ptx.tma.prefetch(stage, cta.W.tma_desc(), (k * stage.layout.k, tile * cta.config.rows))
 

@@ -60,14 +60,14 @@ class Staggered:
                 self._begin()
                 with ptx.do_while(lambda: number + step < work.whole):
                     self._loop(self.num_k_tiles - 2)
-                    self._cross(work.place(number))
+                    self._cross(work.coordinates(number))
                     number += step
                 self._loop(self.num_k_tiles - 1)
-                self._end(work.place(number))
+                self._end(work.coordinates(number))
             with ptx.else_():
                 self._begin()
                 self._loop(self.num_k_tiles - 1)
-                self._end(work.place(number))
+                self._end(work.coordinates(number))
 
     def _begin(self) -> None:
         """Issue the first k-tile of the first tile."""

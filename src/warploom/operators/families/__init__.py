@@ -15,7 +15,7 @@ from ..spec.problem import Problem
 from .ampere import Ampere
 from .blackwell import Blackwell, BlackwellSmallM
 from .block_scaled import BlockScaled
-from .correction import considered, corrected, ends_us, measured, without_operands
+from .correction import considered, corrected, epilogue_us, measured, without_operands
 from .estimate import Estimate
 from .family import KernelFamily
 from .free_tile import FreeTile, computes
@@ -89,7 +89,7 @@ def ranked(configs: list[Any], problem: Problem, gpu: Gpu) -> list[tuple[Any, Es
     if computes(problem) and measured(configs):
         plain = without_operands(problem)
         alone = [estimate(config, plain, gpu).time_us / problem.count for config in configs]
-        ends = [ends_us(config, problem, gpu) for config in configs]
+        ends = [epilogue_us(config, problem, gpu) for config in configs]
         times = [time + end for time, end in zip(corrected(configs, alone, plain, gpu), ends, strict=True)]
         order = sorted(zip(times, timed, strict=True), key=lambda row: (row[0], row[1][0].name()))
         return [(config, guess.corrected_to(time * problem.count)) for time, (config, _, guess) in order]

@@ -35,7 +35,7 @@ from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
-from .free_tile import short_end
+from .free_tile import short_epilogue
 from .hopper_large import estimate as large_estimate
 from .trees import Trees
 
@@ -151,7 +151,7 @@ def without_operands(problem: Problem) -> Problem:
     return replace(problem, fusion=replace(problem.fusion, gate=False, addend=False))
 
 
-def ends_us(config: Any, problem: Problem, gpu: Gpu) -> float:
+def epilogue_us(config: Any, problem: Problem, gpu: Gpu) -> float:
     """Microseconds that a gate, an addend and row scales add to the epilogues of a CTA's tiles."""
     operands = problem.fusion.gate + problem.fusion.addend
     if isinstance(config, Config):
@@ -170,7 +170,7 @@ def considered(config: Any, problem: Problem, gpu: Gpu) -> bool:
     were small-M kernels with two CTAs per multiprocessor, the fastest of 15 products in 101, by 7 % at most; nor free
     tiles that share an operand, except those that are `sharing_worth_trying`."""
     if isinstance(config, Config):
-        return problem.m >= LARGE_FROM or not short_end(problem)
+        return problem.m >= LARGE_FROM or not short_epilogue(problem)
     if isinstance(config, FreeTileConfig):
         waves, lines = waves_of(config, problem.m, problem.n, gpu.sms), unaligned_fraction(problem.k, problem.product)
         way = config.cluster, config.multicast

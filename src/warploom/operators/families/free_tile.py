@@ -24,7 +24,7 @@ FEW_TILES = 512
 with an odd number of columns: free tiles store these element by element."""
 
 
-def short_end(problem: Problem) -> bool:
+def short_epilogue(problem: Problem) -> bool:
     """True if sums are stored unchanged or scaled, in multiples of 16 bytes."""
     fusion = problem.fusion
     plain = fusion.bias is None and fusion.activation is None and not fusion.gate and not fusion.addend
@@ -34,7 +34,7 @@ def short_end(problem: Problem) -> bool:
 def computes(problem: Problem) -> bool:
     """True if free tiles can compute the whole problem."""
     plain = FreeTileConfig(vector_store=problem.n % 8 == 0)
-    rows = MOST_ROWS if short_end(problem) else FEW_TILES
+    rows = MOST_ROWS if short_epilogue(problem) else FEW_TILES
     return not problem.promoted and problem.m <= rows and plain._problem(problem.product, problem.fusion) is None
 
 
