@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 
 import pytest
 
@@ -97,3 +99,16 @@ def test_options_that_nobody_reads_are_refused():
 def test_dynamo_knows_the_name():
     assert "warploom" in torch._dynamo.list_backends(exclude_tags=())
     torch_compile.register()
+
+
+@pytest.mark.parametrize("call", ["matmul(x * 2, w.mT)", "linear(x * 2, w)"])
+def test_a_program_that_imports_warploom_alone_compiles_to_one_graph(call: str):
+    """The plug-in is loaded while torch.compile traces the first call."""
+    program = f"""
+import torch, warploom
+x, w = (torch.ones(64, 64, dtype=torch.bfloat16) for _ in range(2))
+compiled = torch.compile(lambda x: warploom.{call} + 1, fullgraph=True, backend="eager")
+assert torch.equal(compiled(x), 2 * x @ w.mT + 1)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
