@@ -30,6 +30,7 @@ from warploom.errors import ArgumentError, WarploomError  # noqa: E402
 from warploom.kernels.ladder import RUNGS  # noqa: E402
 from warploom.lab import evidence  # noqa: E402
 from warploom.lab.recipe import rebuild  # noqa: E402
+from warploom.plural import counted
 
 OLDER_BUILDERS = {
     "walkthrough": ("warploom.kernels.walkthrough:build_gemm_m64n64", "mnk"),
@@ -164,7 +165,7 @@ def _print(files: Sequence[Path], rows: Sequence[Judged], only_stale: bool) -> N
         stale, unknown = [row for row in own if row.stale], sum(not row.known for row in own)
         if stale or not only_stale:
             more = f", {unknown} without a recipe" if unknown else ""
-            print(f"  {path}  {len(own)} rows with a text, {len(stale)} stale{more}")
+            print(f"  {path}  {counted(len(own), 'row')} with a text, {len(stale)} stale{more}")
         for row in stale:
             print(f"    {row.title()}: {row.reason}")
     if not only_stale:

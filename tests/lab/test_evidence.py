@@ -122,7 +122,7 @@ def test_the_status_of_fresh_rows_is_exit_code_0(tmp_path: Path, capsys: pytest.
     path = recorded(tmp_path)
     assert status.main([path]) == 0
     told = capsys.readouterr().out
-    assert "1 rows with a text, 0 stale" in told and "nothing is stale" in told
+    assert "1 row with a text, 0 stale" in told and "nothing is stale" in told
     assert status.main(["--check", path]) == 0
     assert capsys.readouterr().out == "", "--check prints stale rows only"
 

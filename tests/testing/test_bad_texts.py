@@ -70,7 +70,7 @@ def test_an_entry_that_is_not_there_names_those_that_are() -> None:
         ((floats(), floats(), floats()), ("wrong-type", "numpy array of f32, shape (60,), on the CPU")),
         ((floats(), floats(), np.uint64(1 << 40)), ("wrong-type", "1099511627776")),
         ((floats(), [1.0] * 60, np.uint32(60)), ("wrong-type", "list")),
-        ((shifted(), floats(), np.uint32(60)), ("wrong-layout", "1 bytes past one")),
+        ((shifted(), floats(), np.uint32(60)), ("wrong-layout", "1 byte past one")),
         ((floats(0), floats(), np.uint32(60)), ("wrong-shape", "shape (0,)")),
         ((floats(10), floats(), np.uint32(60)), ("out-of-bounds",)),
     ],

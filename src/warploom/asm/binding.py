@@ -19,6 +19,7 @@ from ..isa.instructions.nearest import suggest
 from ..isa.instructions.schema import Match, OperandSpec
 from ..isa.instructions.video import MERGE, SCALAR, SELECTORS
 from ..isa.special_registers import SPECIAL_REGISTERS
+from ..plural import counted
 from . import widths
 from .immediates import in_ranges
 from .lone_braces import may_stand_in_braces
@@ -257,7 +258,7 @@ class _Binder:
         wanted, count = _coordinates(self.instruction.opcode), len(operand.coordinates)
         if wanted and count != wanted:
             self._fail(
-                f"{self._place(spec)} has {count} coordinate{'s' * (count != 1)}, the map has {wanted} dimensions",
+                f"{self._place(spec)} has {counted(count, 'coordinate')}, the map has {wanted} dimensions",
                 f"{wanted} coordinates, innermost first",
                 operand,
             )

@@ -20,6 +20,7 @@ import typer
 
 from ..emulator.machine.finding import Finding
 from ..errors import ArgumentError, ArgumentTypeError, WarploomError
+from ..plural import counted
 from ..runtime import launch_file
 from ..sanitizer.report.rendering import Sources
 from ..testing import Checked, check_emulated, check_entries, check_folder, check_static, texts_in
@@ -116,7 +117,7 @@ def _report(
     if path.is_dir():
         bad = sum(not one.ok for one in checked)
         static = sum(one.mode == "static" for one in checked)
-        texts = f"{len(checked)} text{'s' if len(checked) != 1 else ''}"
+        texts = counted(len(checked), "text")
         guessed = sum(bool(one.guessed) for one in checked)
         more = f", {guessed} with launch values guessed by --init" if guessed else ""
         say(f"{texts}: {bad} with errors, {static} without a launch description{more}")
@@ -226,7 +227,7 @@ def _parts(item: Any) -> Sequence[Any]:
 def _kind(part: Any) -> str:
     """The part of an example in a word or two."""
     if isinstance(part, (tuple, list)):
-        return f"{len(part)} argument{'s' * (len(part) != 1)}"
+        return counted(len(part), "argument")
     return "a function" if inspect.isfunction(part) else repr(part) if find.is_kernel(part) else type(part).__name__
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ArgumentError, NoGpuError
+from ..plural import counted
 from .output import say, say_json
 from .product import DTYPES, sizes_of
 
@@ -62,7 +63,7 @@ def warm(
         say_json({"gpu": asdict(gpu), **asdict(found)})
     else:
         say(
-            f"{_many(found.products, 'product')} on {gpu.name}: {_many(found.kernels, 'kernel')}, "
+            f"{counted(found.products, 'product')} on {gpu.name}: {counted(found.kernels, 'kernel')}, "
             f"{found.built} built now, in {found.folder}"
         )
         for problem, reason in found.failed.items():
@@ -74,10 +75,6 @@ def warm(
 def one_word(words: list[str]) -> str:
     """The model or the sizes as one word. Raises ArgumentError for several words that are not M N K."""
     return words[0] if len(words) == 1 else "x".join(map(str, sizes_of(words)))
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"
 
 
 def problems_of(what: str, rows: str, dtype: str, scales: str, shards: int, fused: bool) -> list[Problem]:

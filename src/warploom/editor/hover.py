@@ -16,6 +16,7 @@ from ..isa.instructions import table, word_order
 from ..isa.instructions.nearest import suggest
 from ..isa.instructions.schema import Form, Match, OperandSpec
 from ..isa.special_registers import SPECIAL_REGISTERS
+from ..plural import counted
 from .names import Definition, Names
 from .reading import Reading
 
@@ -185,7 +186,7 @@ def _name(names: Names, definition: Definition) -> str:
     line = names.tokens.line(definition.token)
     uses = len(definition.uses)
     kind = {"entry": "kernel", "func": "function"}.get(definition.kind, definition.kind)
-    said = f"{kind}, line {line}; used {uses} time{'s' if uses != 1 else ''}"
+    said = f"{kind}, line {line}; used {counted(uses, 'time')}"
     return f"```ptx\n{definition.text}\n```\n\n{said}"
 
 

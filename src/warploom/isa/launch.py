@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
+from ..plural import counted
 from .arch import Arch
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -29,11 +30,11 @@ def broken_limit(
     threads, ctas = prod(block), prod(cluster)
     if threads > target.threads_per_cta or any(size > most for size, most in zip(block, BLOCK_LIMITS, strict=True)):
         most = f"at most {target.threads_per_cta}, and {BLOCK_LIMITS} per axis"
-        return f"a block of {threads} threads is too large", most, block
+        return f"a block of {counted(threads, 'thread')} is too large", most, block
     if ctas > 1 and not target.cluster_limit:
         return f"{target.name} has no clusters", f"cluster {ONE}, or sm_90 and later", cluster
     if ctas > max(target.cluster_limit, 1):
-        what = f"a cluster of {ctas} CTAs is too large for {target.name}"
+        what = f"a cluster of {counted(ctas, 'CTA')} is too large for {target.name}"
         return what, f"at most {target.cluster_limit}", cluster
     if not 0 <= dynamic_smem <= target.shared_per_cta:
         what = f"{target.name} has no {dynamic_smem} bytes of dynamic shared memory for a CTA"

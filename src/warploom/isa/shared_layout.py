@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import ArgumentError
+from ..plural import counted
 from . import tcgen05_descriptor
 from .descriptors import Descriptor
 from .dtypes import DType
@@ -94,7 +95,7 @@ class SharedLayout:
                 raise ArgumentError(
                     f"no swizzle divides the {contiguous} contiguous bytes of a {major}-major {rows} x {k} tile",
                     expected="a multiple of 32 bytes, or exactly 16",
-                    got=f"{inner} elements of {dtype.bytes} bytes",
+                    got=f"{counted(inner, 'element')} of {counted(dtype.bytes, 'byte')}",
                 )
             swizzle = fitting[0]
         name = swizzle.value if isinstance(swizzle, Swizzle) else swizzle
@@ -104,7 +105,7 @@ class SharedLayout:
         if contiguous % swizzle.span:
             raise ArgumentError(
                 f"swizzle {swizzle.value} needs a contiguous extent of a multiple of {swizzle.span} bytes",
-                got=f"{inner} elements of {dtype.bytes} bytes = {contiguous} bytes",
+                got=f"{counted(inner, 'element')} of {counted(dtype.bytes, 'byte')} = {contiguous} bytes",
             )
         if outer % 8:
             raise ArgumentError(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..errors import ArgumentError, ArgumentTypeError
+from ..plural import counted
 from . import dtypes
 from .dtypes import DType
 from .im2col import MAXIMUM_CHANNELS, MAXIMUM_PIXELS, PixelBox
@@ -97,7 +98,7 @@ class TensorMapSpec:
         if extents and extents[-1] > 1 and steps[-1] != element.bytes:
             raise ArgumentError(
                 "a tensor map needs an array whose last dimension is contiguous",
-                expected=f"a stride of {element.bytes} bytes in the last dimension",
+                expected=f"a stride of {counted(element.bytes, 'byte')} in the last dimension",
                 got=f"{steps[-1]} bytes (shape {extents}, strides {steps})",
                 hint="copy the array, or describe its transpose",
             )
@@ -278,7 +279,7 @@ class TensorMapSpec:
         ):
             if len(values) != length:
                 raise ArgumentError(
-                    f"{name} of a rank-{self.rank} tensor map has {length} entries",
+                    f"{name} of a rank-{self.rank} tensor map has {counted(length, 'entry')}",
                     expected=length,
                     got=f"{len(values)}: {values}",
                 )
@@ -294,7 +295,7 @@ class TensorMapSpec:
             if stride % multiple or not 0 <= stride < MAXIMUM_STRIDE:
                 raise ArgumentError(
                     f"strides[{index}] of a tensor map (dimension {index + 1} of {self.rank}, innermost first) "
-                    f"is {stride} bytes",
+                    f"is {counted(stride, 'byte')}",
                     expected=f"a multiple of {multiple} from 0 to 2^40 - {multiple}",
                     got=stride,
                     hint=f"pad the rows of the array to a multiple of {multiple // self.dtype.bytes or 1} elements and "
@@ -310,7 +311,7 @@ class TensorMapSpec:
         inner = self.box[0] * (self.dtype.bits if self.packing is None else self.packing.shared_bits) // 8
         if self.interleave == "NONE" and inner % 16:
             raise ArgumentError(
-                f"the box's inner dimension is {inner} bytes ({self.box[0]} × {self.dtype})",
+                f"the box's inner dimension is {counted(inner, 'byte')} ({self.box[0]} × {self.dtype})",
                 expected="a multiple of 16 bytes",
                 got=inner,
             )
@@ -319,10 +320,10 @@ class TensorMapSpec:
         span = self.swizzle_mode.span
         if self.swizzle != "NONE" and self.interleave == "NONE" and inner > span:
             raise ArgumentError(
-                f"the box's inner dimension is {inner} bytes ({self.box[0]} × {self.dtype}), "
+                f"the box's inner dimension is {counted(inner, 'byte')} ({self.box[0]} × {self.dtype}), "
                 f"wider than the {self.swizzle} swizzle",
                 expected=f"at most {span} bytes, {span // self.dtype.bytes} elements",
-                got=f"{inner} bytes",
+                got=counted(inner, "byte"),
                 hint="split the box into several copies, or use a wider swizzle",
             )
 
@@ -330,15 +331,15 @@ class TensorMapSpec:
         """The rules of CUDA driver API, cuTensorMapEncodeTiled, for packed types."""
         if self.dims[0] % packing.multiple:
             raise ArgumentError(
-                f"the innermost extent of a tensor of {self.dtype} is {self.dims[0]} elements",
+                f"the innermost extent of a tensor of {self.dtype} is {counted(self.dims[0], 'element')}",
                 expected=f"a multiple of {packing.multiple}", got=self.dims[0],
             )  # fmt: skip
         if not packing.spread:
             return
         if self.box[0] != packing.multiple:
             raise ArgumentError(
-                f"the box of a map of {self.dtype} is {self.box[0]} elements wide", expected=packing.multiple,
-                got=self.box[0],
+                f"the box of a map of {self.dtype} is {counted(self.box[0], 'element')} wide",
+                expected=packing.multiple, got=self.box[0],
             )  # fmt: skip
         if self.interleave != "NONE":
             raise ArgumentError(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import ArgumentError
+from ..plural import counted
 
 LANES = 128
 COLUMNS = 512
@@ -99,5 +100,7 @@ def data_path(m: int, group: int = 1, *, sparse: bool = False, ws: bool = False)
             return path
     expected = "128 or 256" if group == 2 else "32, 64 or 128" if ws else "64 or 128"
     raise ArgumentError(
-        f"no product of {'a pair of CTAs' if group == 2 else 'one CTA'} has {m} rows", expected=expected, got=m
+        f"no product of {'a pair of CTAs' if group == 2 else 'one CTA'} has {counted(m, 'row')}",
+        expected=expected,
+        got=m,
     )

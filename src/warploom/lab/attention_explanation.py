@@ -16,6 +16,7 @@ from ..kernels.hopper.attention_decode_config import MOST_ROWS, Decode, DecodeCo
 from ..operators.attention.choice import Call, chosen
 from ..operators.attention.request import MOST_DIM
 from ..operators.spec.gpu import Gpu, gpu_of
+from ..plural import counted
 from .roofline import ARCH, SMS, Roofline
 
 EXP_PER_CLOCK = 16
@@ -142,7 +143,7 @@ def problem_of(shape: str, kv_heads: int = 0, keys: int = 0, causal: bool = Fals
     if kv_heads < 1 or heads % kv_heads or keys < 1:
         raise ArgumentError(
             "the query heads are not a multiple of the key heads", expected=f"a divisor of {heads}, and keys",
-            got=f"{kv_heads} key heads, {keys} keys",
+            got=f"{kv_heads} key heads, {counted(keys, 'key')}",
         )  # fmt: skip
     if dim > MOST_DIM or dim % 8:
         raise ArgumentError("there is no kernel for the head dimension", expected=f"a multiple of 8 up to {MOST_DIM}",

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..isa import dtypes
+from ..plural import counted
 
 FORWARD, DECODE = "attention", "attention-decode"
 """Kinds of problems, for contenders to declare."""
@@ -50,7 +51,7 @@ class ForwardProblem:
                  "causal" if self.causal else "full", self.dtype]  # fmt: skip
         words += [f"group {self.group}"] if self.group > 1 else []
         words += [f"window {self.window}"] if self.window else []
-        words += [f"of {self.batch} x {self.heads} heads"] if self.batch or self.heads else []
+        words += [f"of {self.batch} x {counted(self.heads, 'head')}"] if self.batch or self.heads else []
         return " ".join(words + ([self.data] if self.data != "normal" else []))
 
     @property

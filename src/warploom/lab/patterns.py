@@ -12,6 +12,7 @@ import numpy as np
 
 from ..emulator.machine.counters import BANK_COUNT, BANK_WIDTH, SECTOR, bank_conflicts, global_sectors
 from ..errors import ArgumentError
+from ..plural import counted
 
 LANES = 32
 SIZES = (1, 2, 4, 8, 16)
@@ -81,7 +82,9 @@ def access(where: np.ndarray, size: int) -> Access:
     """The cost of an access of `size` bytes per lane at these addresses, as the emulator counts it."""
     if size not in SIZES or np.any(where % size):
         raise ArgumentError(
-            "an address is not a multiple of the access size", expected=f"size one of {SIZES}", got=f"{size} bytes"
+            "an address is not a multiple of the access size",
+            expected=f"size one of {SIZES}",
+            got=counted(size, "byte"),
         )
     lanes = np.arange(LANES)
     _, sectors = global_sectors(lanes, where, size)

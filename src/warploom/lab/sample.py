@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ArgumentError
+from ..plural import counted
 from . import catalogue
 from .plans import Plan
 from .suites import Suite
@@ -98,7 +99,10 @@ def _figures(ratios: Sequence[float]) -> dict[str, Any]:
 def lines(found: Mapping[str, Any]) -> list[str]:
     """One entry of `summary`, as lines of text."""
     told = [_line(f"{found['count']} products", found, found["against"])]
-    told += [_line(f"  {rows} rows, {figures['count']}", figures, "") for rows, figures in found["by_rows"].items()]
+    told += [
+        _line(f"  {counted(rows, 'row')}, {figures['count']}", figures, "")
+        for rows, figures in found["by_rows"].items()
+    ]
     told.append("  the worst")
     told += [f"    {each['ratio']:.3f} {each['problem']}: {each['ours']} against {each['theirs']}"
              for each in found["worst"]]  # fmt: skip

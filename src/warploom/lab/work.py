@@ -13,6 +13,7 @@ from ..collective.epilogue.spec import Fusion
 from ..errors import ArgumentError
 from ..isa import dtypes
 from ..operators.spec.problem import Problem
+from ..plural import counted
 
 KINDS = ("gemm", "gelu", "swiglu", "grouped")
 SCALES = ("", "tensor", "row", "block128")
@@ -102,7 +103,9 @@ class GemmWork:
         """ "8192x8192x8192", with what else distinguishes it from others of the same size."""
         kind, layout = self.kind if self.kind != "gemm" else "", self.layout if self.layout != "tn" else ""
         extra = [word for word in (kind, self.scales, layout) if word]
-        experts = [f"{len(self.rows)} experts" + ("" if len(set(self.rows)) == 1 else ", skewed")] if self.rows else []
+        experts = (
+            [counted(len(self.rows), "expert") + ("" if len(set(self.rows)) == 1 else ", skewed")] if self.rows else []
+        )
         return " ".join([f"{self.m}x{self.n}x{self.k}", *extra, *experts])
 
     @property

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
+from ..plural import counted
 from ..runtime.progress import Progress
 from .families import candidates, family_of, ranked, to_text
 from .fitted import NUMBERS, Weights, factor, fits, numbers
@@ -71,7 +72,7 @@ class Fitted:
 
     def text(self) -> str:
         """The result as text."""
-        lines = [f"{self.products} products on {self.gpu.name}, {self.timed_now} of them timed now"]
+        lines = [f"{counted(self.products, 'product')} on {self.gpu.name}, {self.timed_now} of them timed now"]
         lines.append(f"  first choice, on held-out products: {self.before:.2%} slower than the best timed")
         if self.weights:
             lines.append(f"  with the fit: {self.after:.2%}; matmul now uses it")

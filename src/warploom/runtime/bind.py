@@ -18,6 +18,7 @@ from ..isa import arch as arches
 from ..isa import dtypes
 from ..isa.launch import broken_limit
 from ..isa.tensor_map import MAP_BYTES
+from ..plural import counted
 from .arrays import ArrayView, is_array, view
 from .machine import Machine
 from .multimem import Multimem
@@ -171,9 +172,9 @@ def _positional(program: Program, arguments: Sequence[Any]) -> tuple[tuple[Value
     if len(arguments) != len(wanted):
         listing = ", ".join(f"{parameter.name}: {_kind(parameter)}" for parameter in wanted)
         raise _wrong_arguments(
-            f"entry `{program.entry}` takes {len(wanted)} arguments",
+            f"entry `{program.entry}` takes {counted(len(wanted), 'argument')}",
             expected=f"({listing})",
-            got=f"{len(arguments)} arguments",
+            got=counted(len(arguments), "argument"),
         )
     values: list[Value] = []
     views: dict[str, ArrayView] = {}
@@ -196,7 +197,7 @@ def _kind(parameter: Parameter) -> str:
         return "an array, or a 64-bit integer"
     if parameter.kind == "scalar":
         return str(parameter.dtype)
-    return "TensorMap" if parameter.kind == "tensor_map" else f"{parameter.size} bytes"
+    return "TensorMap" if parameter.kind == "tensor_map" else counted(parameter.size, "byte")
 
 
 def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
@@ -236,7 +237,7 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
             raise _wrong_layout(
                 f"argument `{name}` of {title} is misaligned",
                 expected=f"an address that is a multiple of {array.dtype.bytes}, the bytes of a {array.dtype}",
-                got=f"{array.pointer % array.dtype.bytes} bytes past one",
+                got=f"{counted(array.pointer % array.dtype.bytes, 'byte')} past one",
                 consequence="the kernel's first access fails on the GPU",
                 hint="copy it: np.array(…)",
             )
@@ -251,7 +252,7 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
 def _structure(parameter: Parameter, argument: Struct, title: str) -> Struct:
     if parameter.kind == "scalar" or parameter.kind != "pointer" and parameter.size != argument.size:
         raise _wrong_type(
-            f"argument `{parameter.name}` of {title} is a structure of {argument.size} bytes",
+            f"argument `{parameter.name}` of {title} is a structure of {counted(argument.size, 'byte')}",
             expected=_kind(parameter), got="Struct",
         )  # fmt: skip
     return argument.bound(parameter.name)
@@ -272,8 +273,10 @@ def _blob(parameter: Parameter, argument: Any, title: str) -> np.generic:
         data = argument.tobytes()
     if data is None or len(data) != parameter.size:
         raise _wrong_type(
-            f"argument `{parameter.name}` of {title} is {parameter.size} bytes by value",
-            expected="TensorMap.tiled(array, box=…)" if parameter.kind == "tensor_map" else f"{parameter.size} bytes",
-            got=type(argument).__name__ if data is None else f"{len(data)} bytes",
+            f"argument `{parameter.name}` of {title} is {counted(parameter.size, 'byte')} by value",
+            expected="TensorMap.tiled(array, box=…)"
+            if parameter.kind == "tensor_map"
+            else counted(parameter.size, "byte"),
+            got=type(argument).__name__ if data is None else counted(len(data), "byte"),
         )
     return np.void(data)

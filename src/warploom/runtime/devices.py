@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
+from ..plural import counted
 from .arrays import ArrayView, is_array
 from .dispatch import Call, look, sort_out
 from .tensor_map import TensorMap
@@ -69,7 +70,7 @@ def _of_rank(program: Program, value: Any, rank: int, devices: int) -> Any:
     alone = isinstance(value, TensorMap) or is_array(value) and getattr(value, "shape", None) != ()
     if isinstance(value, (list, tuple, range)) or alone:
         raise _wrong_arguments(
-            f"{program.title} runs on {devices} GPUs, but an argument does not have one value for each",
+            f"{program.title} runs on {counted(devices, 'GPU')}, but an argument does not have one value for each",
             expected=f"a list of {devices}, by rank",
             got=f"a list of {len(value)}" if not alone else "one array",
         )

@@ -13,6 +13,7 @@ from itertools import repeat
 from typing import Any
 
 from ..errors import ArgumentError, ArgumentTypeError
+from ..plural import counted
 from .arrays import ArrayView, empty_like_kind, is_array, view
 from .bind import Arguments
 from .multimem import Multimem
@@ -108,7 +109,7 @@ def flat_peers(program: Program, args: Sequence[Any]) -> Sequence[Any]:
         if not isinstance(argument, (list, tuple)) or len(argument) != spec.peers:
             raise _wrong_arguments(
                 f"{program.title} takes one array for each GPU of a group",
-                expected=f"a list of {spec.peers} arrays, by rank",
+                expected=f"a list of {counted(spec.peers, 'array')}, by rank",
                 got=f"a list of {len(argument)}" if isinstance(argument, (list, tuple)) else type(argument).__name__,
             )
         flat += argument

@@ -15,6 +15,7 @@ from .. import asm
 from ..asm import nodes
 from ..isa import arch
 from ..isa.launch import ONE
+from ..plural import counted
 from .launch_boxes import Key, MapGuess, likely, shared_sizes
 from .launch_compilers import Hints, Map, hints
 from .launch_text import Use, uses
@@ -205,7 +206,7 @@ def _tensor_map(use: Use | None, maps: Mapping[Key, MapGuess], key: Key) -> Iter
     told = maps[key]
     rank = len(told.box)
     doing = "stored to" if use is not None and use.writes else "loaded from"
-    yield f'kind = "tensor_map"             # {doing}, {rank} dimensions'
+    yield f'kind = "tensor_map"             # {doing}, {counted(rank, "dimension")}'
     yield f'dtype = "{told.dtype}"                   # {told.notes["dtype"]}'
     shape = [max(sizes) for sizes in zip(_SHAPES[rank], reversed(told.box), strict=True)]
     yield f"shape = {shape}              # {GUESS}; outermost first"

@@ -15,6 +15,7 @@ from ..errors import ArgumentError
 from ..isa import dtypes
 from ..isa.dtypes import DType, Kind
 from ..isa.tensor_elements import PACKINGS, Packing
+from ..plural import counted
 from .multimem import Multimem
 from .program import Parameter
 from .struct import Struct
@@ -144,7 +145,9 @@ class Values:
             given = self.given[name]
             if isinstance(given, list) and ("device" in described or len(given) != self.devices):
                 raise misdescribed(
-                    f"`{name}` has one array per GPU", expected=f"a launch on {len(given)} GPUs", got=self.devices
+                    f"`{name}` has one array per GPU",
+                    expected=f"a launch on {counted(len(given), 'GPU')}",
+                    got=self.devices,
                 )
             return given[self.rank] if isinstance(given, list) else given
         if "same_as" in described:
@@ -209,7 +212,7 @@ def _viewed(array: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
         return np.ndarray(shape, dtype, array if array.flags.c_contiguous else array.base, 0, steps or None)
     except (TypeError, ValueError) as error:
         raise misdescribed(
-            f"the shared array cannot be viewed this way: {error}", expected=f"inside {array.nbytes} bytes",
+            f"the shared array cannot be viewed this way: {error}", expected=f"inside {counted(array.nbytes, 'byte')}",
             got=f"shape {shape} of {np.dtype(dtype)}",
         ) from None  # fmt: skip
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError
+from ..plural import counted
 from .arrays import ArrayView, view
 
 
@@ -33,7 +34,7 @@ class Multimem:
             raise ArgumentError(
                 "a multimem address needs arrays of one size",
                 expected="one or more arrays, by rank, of the same number of bytes",
-                got=f"{len(self.arrays)} arrays of {', '.join(map(str, sorted(sizes))) or 'no'} bytes",
+                got=f"{counted(len(self.arrays), 'array')} of {', '.join(map(str, sorted(sizes))) or 'no'} bytes",
             )
 
     def named(self, of: str) -> Iterator[tuple[str, Any]]:

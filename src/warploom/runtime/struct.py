@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa.tensor_map import MAP_BYTES
+from ..plural import counted
 from .arrays import ArrayView, is_array, view
 from .tensor_map import TensorMap
 
@@ -44,7 +45,9 @@ class Struct:
     def __post_init__(self) -> None:
         if len(self.data) > self.size:
             raise ArgumentError(
-                "a structure has more data than bytes", expected=f"at most {self.size}", got=f"{len(self.data)} bytes"
+                "a structure has more data than bytes",
+                expected=f"at most {self.size}",
+                got=counted(len(self.data), "byte"),
             )
         end, before = 0, -1
         for offset in sorted(self.at):
@@ -54,7 +57,7 @@ class Struct:
             if end > self.size:
                 raise ArgumentError(
                     f"the part at offset {offset} does not fit into its structure",
-                    expected=f"at most {self.size} bytes", got=f"bytes {offset} to {end}",
+                    expected=f"at most {counted(self.size, 'byte')}", got=f"bytes {offset} to {end}",
                 )  # fmt: skip
 
     def _bytes(self, offset: int) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
+from ..plural import counted
 from .arrays import ArrayView, wants_gradient
 from .program import ArraySpec, Program
 
@@ -126,7 +127,7 @@ def _check_layout(program: Program, spec: ArraySpec, array: ArrayView) -> None:
     if spec.order == "rows" and array.shape and array.shape[-1] > 1 and array.strides[-1] != item:
         raise _wrong_layout(
             f"argument `{spec.name}` of {program.title} must be contiguous in its last dimension",
-            expected=f"a stride of {item} bytes there",
+            expected=f"a stride of {counted(item, 'byte')} there",
             got=f"strides of {array.strides} bytes for shape {array.shape}",
             hint="pass .contiguous() (np.ascontiguousarray), or use the kernel for the other major",
         )

@@ -12,6 +12,7 @@ from ..asm.demangle import readable
 from ..emulator.diagnosis.report import Interleavings
 from ..emulator.machine.finding import Finding
 from ..errors import DeadlockError, EmulationError, PtxSyntaxError, SourceLocation, VerificationError, WarploomError
+from ..plural import counted
 from ..runtime import Program, emulate, launch_file
 from ..runtime.launch_file import LaunchFile
 from ..sanitizer.report.rendering import Sources, as_text, render
@@ -80,10 +81,10 @@ class Checked:
     def summary(self) -> str:
         """One line: how it was checked, the findings, the schedule; one more line on how far this can be trusted."""
         count, kernel = len(self.errors), readable(self.kernel)
-        verdict = f"{count} error{'s' if count != 1 else ''}" if count else "nothing found"
+        verdict = counted(count, "error") if count else "nothing found"
         others = len(self.findings) - count
         if others:
-            verdict = f"{count} error{'s' if count != 1 else ''}, {others} other finding{'s' if others != 1 else ''}"
+            verdict = f"{counted(count, 'error')}, {counted(others, 'other finding')}"
         if self.mode == "static":
             mode = NOT_EMULATED if count else STATIC_ONLY
             return "\n".join([f"{kernel}: {mode}; {verdict}", *(f"  note  {note}" for note in self.notes)])
@@ -91,10 +92,10 @@ class Checked:
             verdict += " in an incomplete search"
         details = []
         if self.explored:
-            details.append(f"{len(self.explored)} schedule{'s' if len(self.explored) != 1 else ''}")
+            details.append(counted(len(self.explored), "schedule"))
         if self.counters and self.counters["ctas"]:
             ctas = self.counters["ctas"]
-            details.append(f"{ctas} CTA{'s' if ctas != 1 else ''}, {self.counters['instructions']} warp instructions")
+            details.append(f"{counted(ctas, 'CTA')}, {self.counters['instructions']} warp instructions")
             details.append(f"{self.seconds:.2f} s")
         under = " under a guessed launch" if self.guessed else ""
         line = f"{kernel}: emulated{under}, {verdict}" + (f" ({', '.join(details)})" if details else "")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..plural import counted
 from .timeline import ARRIVE, COPY, WAIT, Event, Timeline
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Traced:
     def __str__(self) -> str:
         lines = [str(self.prediction)] if self.prediction is not None else [f"{self.kernel}: {self.error}"]
         events, ctas = len(self.timeline.events), len(self.timeline.sm)
-        lines.append(f"  traced  {events} events of {ctas} CTA{'s' if ctas != 1 else ''}")
+        lines.append(f"  traced  {events} events of {counted(ctas, 'CTA')}")
         if self.code.no_sass:
             lines.append(f"  SASS    none: {self.code.no_sass}")
         lines += [f"  found   {pin.severity}[{pin.rule}] {pin.title}" for pin in self.pins]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
+from ...plural import counted
 from ..machine.mbarrier import Event, MBarrier
 from ..machine.registers import WARP
 
@@ -32,7 +33,7 @@ def _words(what: str, who: str, place: str, amount: int, times: int, ctas: int) 
     of = f" of {ctas} CTAs" if ctas > 1 else ""
     often = f", {times} times" if times > 1 else ""
     if what == "arrive":
-        return f"{amount} arrival{'s' if amount > 1 else ''}: {who}{of}{place}"
+        return f"{counted(amount, 'arrival')}: {who}{of}{place}"
     verb = "expected" if what == "expect" else "completed"
     return f"{verb} {amount} bytes: {who}{of}{place}{often}"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...errors import EmulationError
+from ...plural import counted
 from ..machine.counters import Counters
 from ..machine.finding import Finding
 
@@ -37,11 +38,11 @@ class Interleavings:
     def __str__(self) -> str:
         if self.findings:
             shown = "\n".join(f"  {number}. {step}" for number, step in enumerate(self.steps, 1))
-            choices = f"{len(self.steps)} choice{'s' if len(self.steps) != 1 else ''}"
+            choices = counted(len(self.steps), "choice")
             return f"a bad interleaving of {choices}, the shortest there is:\n{shown}" + (
                 "" if self.complete else f"\n  (the shortest one seen in {self.runs} runs)"
             )
-        runs = f"{self.states} states, {self.runs} run{'s' if self.runs != 1 else ''}"
+        runs = f"{self.states} states, {counted(self.runs, 'run')}"
         if not self.complete:
             return (
                 f"the search is incomplete: no bad interleaving in {self.runs} runs, but the bound of {self.bound} was "
@@ -85,10 +86,10 @@ class Report:
 
     def __str__(self) -> str:
         count = len(self.findings)
-        found = f"{count} finding{'s' if count != 1 else ''}" if count else "no findings"
+        found = counted(count, "finding") if count else "no findings"
         ctas, instructions = self.counters.ctas, self.counters.instructions
         first = (
-            f"{self.entry}: {found}; {ctas} CTA{'s' if ctas != 1 else ''}, {instructions} warp instructions, "
+            f"{self.entry}: {found}; {counted(ctas, 'CTA')}, {instructions} warp instructions, "
             f"schedule {self.schedule}, seed {self.seed}"
         )
         return "\n".join([first, *(f"  {finding}" for finding in self.findings)])

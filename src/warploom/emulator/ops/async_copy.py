@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import InvalidOperandError, VerificationError
+from ...plural import counted
 from ..engines.boxes import CHUNK_DTYPE
 from ..engines.bulk import Scattered
 from ..machine import mbarrier
@@ -42,7 +43,7 @@ def copy(d: Decode) -> Step:
     if size not in sizes:
         d.error(
             VerificationError,
-            f"cp.async.{d.modifier('cache')} copies {size} bytes",
+            f"cp.async.{d.modifier('cache')} copies {counted(size, 'byte')}",
             expected=" or ".join(str(allowed) for allowed in sizes),
         )
     partial = d.source("src_size") if d.has("src_size") else -1
@@ -60,7 +61,7 @@ def copy(d: Decode) -> Step:
             if too_much.size:
                 frame.error(
                     InvalidOperandError,
-                    f"cp.async reads {int(taken[too_much[0]])} of {size} bytes",
+                    f"cp.async reads {int(taken[too_much[0]])} of {counted(size, 'byte')}",
                     int(too_much[0]),
                     expected=f"src-size of at most {size}",
                 )
@@ -89,8 +90,8 @@ def copy(d: Decode) -> Step:
         if frame.machine.events.issued:
             origins = np.where(taken == size, source.compute(frame), np.uint64(0))
         operation = AsyncOperation(
-            CP_ASYNC, Issuer.of(frame), f"cp.async of {size} bytes by {lanes.size} threads", read, write,
-            bytes=size * int(lanes.size),
+            CP_ASYNC, Issuer.of(frame),
+            f"cp.async of {size} bytes by {counted(lanes.size, 'thread')}", read, write, bytes=size * int(lanes.size),
             targets=tuple(
                 Scattered(r, picked, at, size, None if origins is None else origins[picked]) for picked, r, at in places
             ),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidOperandError
+from ...plural import counted
 from ..machine.events import Waited
 from ..machine.frame import Frame, Issuer
 from ..machine.machine import Cta, mask_of
@@ -142,7 +143,7 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
                 f"warp {warp} arrives a second time at barrier {number} before it is complete",
                 code="named-barrier",
                 got=f"warp {warp} again",
-                expected=f"{current.needed(cta)} threads, of which {current.reached(cta)} have arrived",
+                expected=f"{counted(current.needed(cta), 'thread')}, of which {current.reached(cta)} have arrived",
                 hint="the counts of this barrier's users do not add up, or a loop runs ahead of the other warps",
             )
         current.arrived[warp] = before | lanes
@@ -157,7 +158,7 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
     if count is not None and reached > count:
         frame.error(
             InvalidOperandError,
-            f"barrier {number} takes {count} threads, but {reached} arrived",
+            f"barrier {number} takes {counted(count, 'thread')}, but {reached} arrived",
             code="named-barrier",
             got=reached,
             hint="the thread count must cover all warps that sync or arrive",
@@ -197,7 +198,7 @@ def _wait(frame: Frame, current: Round, resume: Callable[[Frame], None] | None =
     def describe() -> str:
         absent = [warp.index for warp in cta.warps if warp.alive & ~current.arrived.get(warp.index, 0)]
         return (
-            f"barrier {current.number}: {current.there(cta)} of {current.needed(cta)} threads have arrived, "
+            f"barrier {current.number}: {current.there(cta)} of {counted(current.needed(cta), 'thread')} have arrived, "
             f"{current.needed(cta) - current.there(cta)} missing; not there: {cta.describe_warps(absent)}"
         )
 
@@ -217,7 +218,7 @@ def _verb(use: str) -> str:
 
 
 def _count(count: int | None) -> str:
-    return "no count (all threads)" if count is None else f"{count} threads"
+    return "no count (all threads)" if count is None else counted(count, "thread")
 
 
 def _numbers(d: Decode) -> Callable[[Frame], tuple[int, int | None]]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import InvalidOperandError, VerificationError
 from ...isa import dtypes
+from ...plural import counted
 from ..engines.boxes import POISON
 from ..engines.bulk import (
     MULTIPLE,
@@ -98,7 +99,7 @@ def load(d: Decode) -> Step:
             for receiver in receivers:
                 shared.check_range(frame, receiver, offset, count, MULTIPLE, lane, "the destination")
                 into = shared_bytes(receiver, offset, count)
-                description = f"bulk copy of {count} bytes into {shared.name(receiver, offset)}"
+                description = f"bulk copy of {counted(count, 'byte')} into {shared.name(receiver, offset)}"
                 _poison(into)
                 read, write = _moves(origin, into)
                 frame.machine.counters.tma_load_bytes += count
@@ -147,7 +148,7 @@ def send(d: Decode) -> Step:
             own_barrier(frame, cta, at, lane)
             origin, into = shared_bytes(mine, start, count), shared_bytes(cta, offset, count)
             by = Issuer.of(frame, lane)
-            description = f"bulk copy of {count} bytes into {shared.name(cta, offset)}"
+            description = f"bulk copy of {counted(count, 'byte')} into {shared.name(cta, offset)}"
             read, write = _moves(origin, into, operation, dtype)
             if dtype is None:
                 _poison(into)
@@ -312,7 +313,7 @@ def async_store(d: Decode) -> Step:
             new = np.ascontiguousarray(data[:, lane]).view(np.uint8)
             into = shared_bytes(cta, offset, size)
             by = Issuer.of(frame, lane)
-            description = f"asynchronous store of {size} bytes into {shared.name(cta, offset)}"
+            description = f"asynchronous store of {counted(size, 'byte')} into {shared.name(cta, offset)}"
 
             def write(
                 part: int, parts: int, into: Bytes = into, new: np.ndarray = new, by: Issuer = by, cta: Cta = cta,

@@ -16,6 +16,7 @@ from ...errors import MisalignedError
 from ...isa import dtypes
 from ...isa.fragments import Fragment, matrix_b8, matrix_b8_stored, matrix_b8_transposed
 from ...isa.instructions.matrix import matrices
+from ...plural import counted
 from ..machine.address import AddressOperand
 from ..machine.frame import Frame
 from ..program.decode import Decode
@@ -61,7 +62,7 @@ def _check_alignment(frame: Frame, where: np.ndarray) -> None:
         if int(where[lane]) % _ROW:
             frame.error(
                 MisalignedError, f"the row at {int(where[lane]):#x} is misaligned", lane,
-                expected=f"a multiple of {_ROW}", got=f"{int(where[lane]) % _ROW} bytes past one",
+                expected=f"a multiple of {_ROW}", got=f"{counted(int(where[lane]) % _ROW, 'byte')} past one",
             )  # fmt: skip
 
 

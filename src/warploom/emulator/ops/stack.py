@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import EmulationError
+from ...plural import counted
 from ..machine.frame import Frame
 from ..machine.slots import Slot
 from ..program.decode import Decode
@@ -53,7 +54,7 @@ def _alloca(d: Decode) -> Step:
         if over.size:
             lane = int(lanes[over[0]])
             frame.error(
-                EmulationError, f"alloca requests {int(wanted[over[0]])} bytes", lane,
+                EmulationError, f"alloca requests {counted(int(wanted[over[0]]), 'byte')}", lane,
                 expected=f"at most the {most - int(start[over[0]])} bytes that are left of the thread's stack",
             )  # fmt: skip
         top[lanes] = start + wanted.astype(np.int64)

@@ -19,6 +19,7 @@ from ...isa.instructions.tcgen05_mma import kind_of
 from ...isa.tensor_cells import Block, factor_cells, metadata_cells, metadata_lanes
 from ...isa.tensor_memory import LANE_SHIFT
 from ...isa.zero_columns import zero_columns
+from ...plural import counted
 from ..engines import sparse_rows, umma
 from ..engines.matrix_operands import OperandPlace, SharedOperand
 from ..engines.umma_operands import factors, negated, row_bytes
@@ -75,7 +76,7 @@ class Multiply:
             frame.error(type(error), error.what, lane, expected=error.expected, got=error.got)
         if self.moves_a and what.rows != 128:
             frame.error(
-                InvalidOperandError, f".ashift moves the rows of an A of {what.of.m} rows", lane,
+                InvalidOperandError, f".ashift moves the rows of an A of {counted(what.of.m, 'row')}", lane,
                 expected="128 rows of each CTA",
             )  # fmt: skip
         cta = frame.cta

@@ -16,6 +16,7 @@ from ...errors import ArgumentError, InvalidOperandError, MisalignedError, Verif
 from ...isa import dtypes
 from ...isa.swizzle import Swizzle
 from ...isa.tensor_map import MAP_BYTES
+from ...plural import counted
 from ..engines import tma
 from ..engines.announced import contradiction
 from ..engines.boxes import TENSOR_ALIGNMENT, Box, SharedBox
@@ -109,7 +110,8 @@ def _box(
     if offset % COORDINATE_ALIGNMENT:
         frame.error(
             MisalignedError,
-            f"the copy starts at element {box.coordinates[0]} of the innermost dimension, {offset} bytes into its row",
+            f"the copy starts at element {box.coordinates[0]} of the innermost dimension, "
+            f"{counted(offset, 'byte')} into its row",
             lane,
             got=f"element {box.coordinates[0]}",
             expected=f"a multiple of {COORDINATE_ALIGNMENT} bytes,"
@@ -124,7 +126,7 @@ def _coordinates(d: Decode) -> Callable[[Frame], np.ndarray]:
     """A reader of the coordinates, (rank, lanes). Raises VerificationError if their number is not the opcode's."""
     listed = d.coordinates("map")
     if len(listed) != int(d.modifier("dim")[0]):
-        d.error(VerificationError, f".{d.modifier('dim')} with {len(listed)} coordinates")
+        d.error(VerificationError, f".{d.modifier('dim')} with {counted(len(listed), 'coordinate')}")
     return listed.read
 
 

@@ -2,6 +2,8 @@
 
 import marimo
 
+from ...plural import counted
+
 app = marimo.App(width="medium", app_title="Occupancy")
 
 
@@ -34,7 +36,7 @@ def _(machine, mo, registers, roofline, shared, svg, threads):
     rows = {name: [(0.0, float(count), at, f"{count} CTAs")] for at, (name, count) in enumerate(each.items())}
     sweep = [roofline.occupancy(arch, threads.value, count, shared.value << 10).resident for count in range(16, 256)]
     edges = [16 + at for at in range(1, len(sweep)) if sweep[at] != sweep[at - 1]]
-    fits = f"{found.resident} CTA{'s' * (found.resident != 1)}"
+    fits = counted(found.resident, "CTA")
     short = f"{found.limit} run{'s' * (not found.limit.endswith('s'))} out first"
     mo.vstack(
         [

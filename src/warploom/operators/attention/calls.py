@@ -11,6 +11,7 @@ from typing import Any
 from ...errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError
 from ...isa.dtypes import f32, s32, u32
 from ...kernels.blackwell.attention_config import Config as BlackwellConfig
+from ...plural import counted
 from ...runtime.arrays import ArrayView, view
 from ...runtime.estimate import spoken
 from ...runtime.launch_cache import LaunchCache
@@ -288,7 +289,7 @@ def refuse_long_emulation(request: CheckedCall) -> None:
         raise CostLimitError(
             f"emulating attention would take about {spoken(seconds)}",
             expected=f"at most {spoken(limit)} (config.emulator.limit_s)",
-            got=f"q {request.views['q'].shape}, {request.keys} keys",
+            got=f"q {request.views['q'].shape}, {counted(request.keys, 'key')}",
             hint='use smaller arrays or a GPU, or allow it: with warploom.config.override(emulator={"limit_s": '
             f"{int(seconds * 2) + 1}" + "}): …",
         )

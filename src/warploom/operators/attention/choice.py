@@ -27,6 +27,7 @@ from ...kernels.hopper.attention_decode_config import (
     decode_config,
 )
 from ...kernels.hopper.description import SHARED_BYTES
+from ...plural import counted
 from ...settings import config as settings
 from ..spec.gpu import EMULATED, Gpu
 from ..tuned import tables
@@ -77,7 +78,7 @@ class Call:
         widths = f"{of.head_dim}" if of.head_dim == of.value_dim else f"{of.head_dim}/{of.value_dim}"
         flags = [flag for flag in FLAGS if getattr(of, flag, False)]
         words = [f"{name} {of.dtype}", f"{self.batch}x{self.heads}x{self.queries}x{widths}",
-                 f"{self.keys} keys of {self.kv_heads} heads", *flags]  # fmt: skip
+                 f"{counted(self.keys, 'key')} of {counted(self.kv_heads, 'head')}", *flags]  # fmt: skip
         return ", ".join(words + ([f"pages of {self.page}"] if self.page else []))
 
     def rule(self, sms: int = EMULATED.sms) -> Any:

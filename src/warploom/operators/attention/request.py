@@ -17,6 +17,7 @@ import numpy as np
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import DType, bf16, e4m3, f16, f32, s32, s64
 from ...kernels.hopper.attention_config import MOST_SEQUENCES, Attention, Padded, section
+from ...plural import counted
 from ...runtime.arrays import ArrayView, view
 from ..dispatch_hook import refuse_gradients
 from ..spec.problem import TMA_BYTES
@@ -302,7 +303,7 @@ def array_of(value: Any, name: str, rank: int) -> ArrayView:
     found = view(value, name)
     if len(found.shape) != rank:
         raise ArgumentError(
-            f"`{name}` has {len(found.shape)} dimensions", expected=f"{rank}", got=found.describe(),
+            f"`{name}` has {counted(len(found.shape), 'dimension')}", expected=f"{rank}", got=found.describe(),
             hint="attention_varlen takes sequences one after the other" if (rank, len(found.shape)) == (4, 3) else None,
         )  # fmt: skip
     return found
@@ -367,8 +368,9 @@ def check_sizes(
         array = views[name]
         if array.shape[3] > 1 and array.strides[3] != array.dtype.bytes and array.size:
             raise ArgumentError(
-                f"the head dimension of `{name}` is not contiguous", expected=f"a stride of {array.dtype.bytes} bytes",
-                got=f"{array.strides[3]} bytes", hint="call .contiguous()", code="wrong-layout"
+                f"the head dimension of `{name}` is not contiguous",
+                expected=f"a stride of {counted(array.dtype.bytes, 'byte')}",
+                got=counted(array.strides[3], "byte"), hint="call .contiguous()", code="wrong-layout"
             )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from ...errors import ArgumentError
 from ...isa import arch as arches
 from ...isa.dtypes import bf16, f32
 from ...kernels.fields import Configuration, check_fields
+from ...plural import counted
 from ..spec.gpu import HOPPER, Gpu
 from ..spec.problem import Problem
 from .estimate import Estimate
@@ -117,4 +118,4 @@ class Ampere(KernelFamily):
 
     def describe(self, config: AmpereConfig) -> str:
         return (f"Ampere: tiles of {config.tile_m} x {config.tile_n}, {config.stages} stages, "
-                f"{config.warps_m} x {config.warps_n} warps; nothing is fused")  # fmt: skip
+                f"{config.warps_m} x {counted(config.warps_n, 'warp')}; nothing is fused")  # fmt: skip

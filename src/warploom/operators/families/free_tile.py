@@ -9,6 +9,7 @@ from ...errors import ArgumentError
 from ...kernels.hopper.free_tile_choice import MOST_ROWS, SMALL_M_ROWS, banded, from_small_m, ranked, terms, waves_of
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
+from ...plural import counted
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .estimate import MOST_MHZ, Estimate
@@ -140,5 +141,5 @@ class FreeTile(KernelFamily):
         waves += f" in bands of {config.group}" if config.group else ""
         split += f", {config.cluster} CTAs share {config.multicast}" if config.multicast else ""
         axis = "B" if config.swap_ab else "A"
-        return (f"free tile: {config.tokens} rows of A by {config.weights} of B, {axis} on the MMA's M axis, "
-                f"{config.stages} stages{split}{waves}")  # fmt: skip
+        return (f"free tile: {counted(config.tokens, 'row')} of A by {config.weights} of B, "
+                f"{axis} on the MMA's M axis, {config.stages} stages{split}{waves}")  # fmt: skip

@@ -10,6 +10,7 @@ from ...errors import ArgumentError
 from ...kernels.hopper.description import TILE_K_BYTES
 from ...kernels.hopper.free_tile_choice import SMALL_M_ROWS
 from ...kernels.hopper.small_m_config import GROUP_ROWS, MOST_IN_CLUSTER, SmallMConfig, choose
+from ...plural import counted
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from ..views import round_up
@@ -155,4 +156,4 @@ class SmallM(KernelFamily):
 
     def describe(self, config: SmallMConfig) -> str:
         split = f", K in {config.split_k} splits" if config.split_k > 1 else ""
-        return f"small M: {config.tokens} rows of A by {config.rows} of B, {config.stages} stages{split}"
+        return f"small M: {counted(config.tokens, 'row')} of A by {config.rows} of B, {config.stages} stages{split}"

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import ArgumentError, ArgumentTypeError, NoGpuError, WarploomError
 from ...isa import dtypes
+from ...plural import counted
 from ..arrays import view
 from ..dispatch import Call, sort_out
 from .gpu import LAUNCHES, Gpu, torch_with_cuda
@@ -76,7 +77,7 @@ class Timing:
     def __str__(self) -> str:
         lines = [
             f"{self.kernel} on {self.gpu}: protocol {self.protocol}, launched by {self.launch}, "
-            f"{self.sets} set{'s' if self.sets > 1 else ''} of arrays"
+            f"{counted(self.sets, 'set')} of arrays"
         ]
         width = max(map(len, self.seconds))
         for name, spread in self.seconds.items():

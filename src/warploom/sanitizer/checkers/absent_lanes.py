@@ -11,6 +11,7 @@ import numpy as np
 
 from ...emulator.machine.events import Observer
 from ...emulator.machine.registers import WARP
+from ...plural import counted
 from ..report.findings import at
 from ..report.words import actor
 
@@ -36,7 +37,7 @@ class AbsentLanes(Observer):
         self.context.findings.add(
             RULE,
             f"{actor(frame.cta, warp)} gives lane {lane % WARP} by {at(frame.operation)} the value of a lane that does "
-            f"not execute it, or that the membermask leaves out: {len(present)} lanes are here, from {present[0]} to "
-            f"{present[-1]}",
+            f"not execute it, or that the membermask leaves out: it has {counted(len(present), 'lane')}, "
+            f"from {present[0]} to {present[-1]}",
             (frame.operation,), frame.cta, warp,
         )  # fmt: skip

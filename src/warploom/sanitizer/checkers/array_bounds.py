@@ -16,6 +16,7 @@ from ...emulator.engines.bulk import Bytes, Scattered
 from ...emulator.machine.events import Observer
 from ...emulator.machine.places import Lanes
 from ...isa import effects
+from ...plural import counted
 from ..happens_before.access import flights_of
 from ..report.findings import at
 from ..report.words import actor
@@ -140,8 +141,8 @@ class ArrayBounds(Observer):
         verb = "reads" if how == effects.READS else "writes"
         self.context.findings.add(
             "shared-array-overflow",
-            f"{actor(cta, warp)} {verb} {size} bytes with {at(code)} at an address based on `{name}`, {past} bytes "
-            f"{where}: at `{there}`",
+            f"{actor(cta, warp)} {verb} {counted(size, 'byte')} with {at(code)} at an address based on `{name}`, "
+            f"{counted(past, 'byte')} {where}: at `{there}`",
             (code,), cta, warp, address=there,
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ from ...emulator.machine.counters import Site
 from ...emulator.machine.events import Observer
 from ...emulator.machine.finding import Finding
 from ...isa.effects import Fences
+from ...plural import counted
 from ..report.findings import at
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ class Performance(Observer):
             if idle == seen:
                 self.context.findings.add(
                     "redundant-proxy-fence",
-                    f"{at(code)} was executed by {seen} warps and ordered nothing: there was no memory access since "
-                    "the previous fence",
+                    f"{at(code)} was executed by {counted(seen, 'warp')} and ordered nothing: there was no "
+                    "memory access since the previous fence",
                     (code,),
                 )
         return []
@@ -77,7 +78,7 @@ class Performance(Observer):
         if site.sectors > SECTORS * fewest:
             self.context.findings.add(
                 "uncoalesced-access",
-                f"{at(code)} accesses {site.sectors} sectors of 32 bytes for {site.bytes} bytes, "
+                f"{at(code)} accesses {counted(site.sectors, 'sector')} of 32 bytes for {site.bytes} bytes, "
                 f"{site.sectors / site.requests:.1f} in each of {site.requests} requests of a warp; "
                 f"{fewest} would suffice",
                 (code,),

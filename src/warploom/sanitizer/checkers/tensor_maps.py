@@ -18,6 +18,7 @@ from ...emulator.engines.boxes import Box, whole_pieces
 from ...emulator.machine.events import Observer, Waited
 from ...emulator.machine.places import Lanes
 from ...isa.effects import Fences
+from ...plural import counted
 from ..happens_before.access import Flight, flights_of
 from ..happens_before.flags import knows
 from ..report.findings import at
@@ -220,7 +221,7 @@ class TensorMaps(Observer):
         else:
             rest = found.end + found.room - box.bound.address
             foreign = rest > row
-            why = f"it is in a buffer that continues for {rest} bytes from its first"
+            why = f"it is in a buffer that continues for {counted(rest, 'byte')} from its first"
         elements = f"element {extent}" if end == extent + 1 else f"elements {extent} to {end - 1}"
         whose = (
             f"{why}, so that memory belongs to other data"
@@ -230,8 +231,8 @@ class TensorMaps(Observer):
         self.findings.add(
             "tensor-store-overhang",
             f"{actor(flight.cta, flight.warp)} stores to `{found.region.name}` with {at(code)}, whose innermost extent "
-            f"is {extent} elements of {spec.dtype}, {extent * spec.dtype.bytes} bytes: not a multiple of 16, so "
-            f"{elements} of its rows are written too, with the contents of the box; {whose}",
+            f"is {counted(extent, 'element')} of {spec.dtype}, {extent * spec.dtype.bytes} bytes: not a multiple of "
+            f"16, so {elements} of its rows are written too, with the contents of the box; {whose}",
             (code,),
             flight.cta,
             flight.warp,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...emulator.machine.finding import Finding
+from ...plural import counted
 from ..rules import RULES
 
 PLACES = 40
@@ -79,7 +80,7 @@ def _one(group: list[Finding]) -> Finding:
     locations = tuple(dict.fromkeys(place for finding in group for place in finding.locations))
     lines = [" and ".join(str(getattr(place, "line", place)) for place in finding.locations) for finding in others]
     listed = "; ".join(dict.fromkeys(lines[:6])) + ("; …" if len(lines) > 6 else "")
-    more = f"{len(others)} other pair{'s' if len(others) != 1 else ''} of instructions: lines {listed}"
+    more = f"{counted(len(others), 'other pair')} of instructions: lines {listed}"
     return replace(
         first, locations=locations[:PLACES], count=sum(finding.count for finding in group),
         notes=(*first.notes, ("also", more)), message=f"{first.message}\n  also: {more}",
