@@ -30,7 +30,7 @@ from warploom.errors import ArgumentError, WarploomError  # noqa: E402
 from warploom.kernels.ladder import RUNGS  # noqa: E402
 from warploom.lab import evidence  # noqa: E402
 from warploom.lab.recipe import rebuild  # noqa: E402
-from warploom.plural import counted
+from warploom.plural import counted  # noqa: E402
 
 OLDER_BUILDERS = {
     "walkthrough": ("warploom.kernels.walkthrough:build_gemm_m64n64", "mnk"),

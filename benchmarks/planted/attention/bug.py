@@ -20,7 +20,7 @@ PLACES = {
     "forward": "kernels.hopper.attention",
     "tiles": "kernels.hopper.attention_tiles",
     "rows": "kernels.hopper.attention_rows",
-    "turn": "kernels.hopper.attention_turn",
+    "turn": "kernels.hopper.attention_transpose",
     "functions": "kernels.hopper.attention_functions",
     "decode": "kernels.hopper.attention_decode",
     "warp": "kernels.hopper.attention_decode_warp",
