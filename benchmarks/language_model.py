@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 import warploom.torch
-from warploom.cli.warm import asked
+from warploom.cli.warm import problems_of
 from warploom.lab import catalogue, evidence
 from warploom.operators.spec.gpu import gpu_of
 from warploom.operators.warm import warm
@@ -189,7 +189,7 @@ def main() -> None:
     phases = [("decode", int(each), options.context) for each in options.decode.split(",") if each]
     phases += [("prefill", *map(int, each.split("x"))) for each in options.prefill.split(",") if each]
     rows = sorted({count * (length if what == "prefill" else 1) for what, count, length in phases})
-    found = warm(asked(options.model, ",".join(map(str, rows)), "bf16", "", 1, True), gpu_of(0), progress=False)
+    found = warm(problems_of(options.model, ",".join(map(str, rows)), "bf16", "", 1, True), gpu_of(0), progress=False)
     print(f"{found.kernels} kernels built, {time.monotonic() - begun:.0f} s", flush=True)
     plain = build(options.model, options.layers, "cuda")
     ours = warploom.torch.convert(copy.deepcopy(plain))
