@@ -47,8 +47,8 @@ DEEP = 656
 """K: six k-tiles, so that the ring of three stages wraps around."""
 LONGER = 3
 """A mutant counts as hanging after this many times the steps of the slowest schedule."""
-ONE_SHOT, TWO_SHOTS, FLAGGED, SHARES = (
-    f"all-reduce, {form}" for form in ("one shot", "two shots", "flagged", "shares")
+ONE_SHOT, TWO_SHOTS, FLAGGED, SHARES, FLAGGED_SHARES = SUMS = tuple(
+    f"all-reduce, {form.replace('_', ' ')}" for form in all_reduce.FORMS
 )
 SUMMED = "s128x8w2_2_p_f3"
 """The tile of the all-reduce: two consumers, several tiles per CTA."""
@@ -197,7 +197,7 @@ def subjects() -> dict[str, Peers]:
         "reduce-scatter": Peers(_module(scaled.built("reduce-scatter", 2, scaled.ROW, mean=False)), (scatter,)),
         **{
             name: Peers(_module(all_reduce.built(SUMMED, 2, form)), (summed(form),))
-            for name, form in zip((ONE_SHOT, TWO_SHOTS, FLAGGED, SHARES), all_reduce.FORMS, strict=True)
+            for name, form in zip(SUMS, all_reduce.FORMS, strict=True)
         },
     }
 

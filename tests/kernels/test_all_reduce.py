@@ -164,8 +164,8 @@ FLAGGED = {
     "a launch that is not counted": (r"st\.global\.u32 \[(%rd\d+)\], (%r\d+);", ""),
     "a flag that nobody looks at": (r"(?m)^(\s*)or\.b32 (%r\d+), (%r\d+), (%r\d+);", r"\1mov.b32 \2, \3;"),
 }
-MUTANTS = [(form, *mutant) for form in ("one_shot", "two_shots") for mutant in SIGNALLED.items()]
-MUTANTS += [(form, *mutant) for form in ("flagged", "shares") for mutant in FLAGGED.items()]
+MUTANTS = [(form, *mutant) for form in ("one_shot", "two_shots", "shares") for mutant in SIGNALLED.items()]
+MUTANTS += [(form, *mutant) for form in ("flagged", "flagged_shares") for mutant in FLAGGED.items()]
 
 
 def is_found(text: str, *, form: str, schedule: str = "lazy", seed: int = 0) -> bool:
@@ -203,9 +203,9 @@ def test_a_gpu_that_never_signals_is_given_up_and_named(form: str):
         SMALL, 2, 8, 64, 64, form=form, text=re.sub(sending, "", built(SMALL, 2, form).ptx()), patience=0
     )
     waits = [wait for record in records for wait in watch.given_up(record)]
-    assert waits and all(wait.target == 1 for wait in waits)
-    assert form in ("flagged", "shares") or all(wait.seen == 0 for wait in waits)
-    own = {0} if form == "shares" else set()  # a GPU that sends to itself, too, misses its own words here
+    assert waits and {wait.target for wait in waits} <= ({1, 2} if form == "shares" else {1})
+    assert form.startswith("flagged") or all(wait.seen == 0 for wait in waits)
+    own = {0} if form == "flagged_shares" else set()  # a GPU that sends to itself, too, misses its own words here
     assert {wait.index % 2 for wait in watch.given_up(records[0])} - own <= {1}
 
 
@@ -216,7 +216,7 @@ def test_of_several_gpus_the_one_that_sends_nothing_is_named(form: str):
     text = re.sub(r"(?m)^(\s*\.reg \.pred)", r"\1 %silent;\n\1", text, count=1)
     _, _, records = run(SMALL, 3, 8, 64, 64, form=form, text=text, patience=0)
     named = {wait.index % 3 for wait in watch.given_up(records[0])}
-    assert 2 in named if form == "shares" else named == {2}  # shares of others come late, too
+    assert 2 in named if form.endswith("shares") else named == {2}  # shares of others come late, too
 
 
 # -- choice ----------------------------------------------------------------------------------------------------------

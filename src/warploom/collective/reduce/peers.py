@@ -20,13 +20,13 @@ and are added in f32 in rank order: all GPUs get the same bits, in every run.
                   owner   [multiply] . . . . . . . . . wait [add 0, 1, 2, 3][send back][signal][store]
                   others  [multiply][send to owner][signal] . . . . . . . . . . . . . . . wait [store]
 
-    shares      two shots with flags: every GPU adds up a share of each thread's words and sends the result to all. As
-                few bytes as with owners, but no fence, barrier or signal, and all GPUs add at the same time.
+    shares      two shots in which every GPU adds up a share of each thread's words: as few bytes, and all GPUs add at
+                the same time. `flagged_shares` does so by words with flags, without a fence, barrier or signal.
 
                   GPU 0   [multiply][share 1 to 1, 2 to 2, 3 to 3] wait [add share 0][send to 1, 2, 3] wait [store]
 
-Signals     counter (tile part, GPU)   the sums of that GPU have arrived: 1 in every launch. They only grow. A thread
-            that signals several GPUs does so after one fence.
+Signals     counter (tile part, GPU)   the sums of that GPU have arrived: 1 in every launch, 2 with shares. They only
+            grow. A thread that signals several GPUs does so after one fence.
 Memory      on each GPU two slots for each part of a tile and each GPU, for alternate launches: a GPU is in launch n + 1
             only after it received all signals of launch n, each sent by a GPU that had ended launch n - 1. So no GPU
             waits before it sends.
@@ -51,7 +51,7 @@ _WORD, _PAIR = 4, 8
 _VECTOR = 4
 PLACES = 2
 """Slots, used by alternate launches."""
-FORMS = ("one_shot", "two_shots", "flagged", "shares")
+FORMS = ("one_shot", "two_shots", "flagged", "shares", "flagged_shares")
 TRIPS = 2
 """Of shares: to the GPU that adds them up, and back."""
 _POLLED = 32
@@ -61,8 +61,9 @@ _POLLED = 32
 def slot_words(accumulators: int, ranks: int, form: str = "one_shot") -> int:
     """Return the 32-bit words of one slot for this number of accumulators per thread."""
     words = accumulators // 2
-    of_thread = {"flagged": 2 * words, "shares": 2 * TRIPS * share_of(words, ranks)}.get(form, words)
-    return of_thread * WARPGROUP
+    if form.endswith("shares"):
+        words = TRIPS * share_of(words, ranks)
+    return words * WARPGROUP * (2 if form.startswith("flagged") else 1)
 
 
 def share_of(words: int, ranks: int) -> int:
@@ -113,8 +114,8 @@ class PeerReduce:
             total = self._by_owner(mine, piece, others)
         elif self.form == "flagged":
             total = self._flagged(mine, piece, others)
-        elif self.form == "shares":
-            total = self._by_shares(mine, piece)
+        elif self.form.endswith("shares"):
+            total = self._by_shares(mine, piece, others)
         else:
             piece.send(others, mine)
             piece.write(self.rank, mine)
@@ -148,21 +149,33 @@ class PeerReduce:
             by_rank.append(words)
         return _added(by_rank, self.dtype)
 
-    def _by_shares(self, mine: Sequence[Register], piece: Piece) -> list[Register]:
+    def _by_shares(self, mine: Sequence[Register], piece: Piece, others: Sequence[Register]) -> list[Register]:
         """Return the complete sums, rounded as they travel. A GPU sends to itself, too, so that no register is chosen
         by rank."""
-        ranks = range(len(self.slots))
-        share = share_of(len(mine), len(ranks))
-        filled = [*mine, *[mine[-1]] * (share * len(ranks) - len(mine))]
-        for owner in ranks:
-            piece.write_flagged(owner, filled[owner * share : (owner + 1) * share])
-        sums = _added(piece.read_flagged(ranks, share), self.dtype)
+        ranks = len(self.slots)
+        share = share_of(len(mine), ranks)
+        filled = [*mine, *[mine[-1]] * (share * ranks - len(mine))]
+        came = self._trip(piece, others, [filled[at : at + share] for at in range(0, len(filled), share)], 0)
+        sums = _added(came, self.dtype)
         done = [pack(sums[at : at + 2], self.dtype) for at in range(0, len(sums), 2)]
-        back = share * WARPGROUP * _PAIR
-        for other in ranks:
-            piece.write_flagged(other, done, back)
-        words = [word for came in piece.read_flagged(ranks, share, back) for word in came]
+        words = [word for share in self._trip(piece, others, [done] * ranks, 1) for word in share]
         return [value for word in words[: len(mine)] for value in unpack(word, self.dtype)]
+
+    def _trip(
+        self, piece: Piece, others: Sequence[Register], shares: Sequence[Sequence[Register]], trip: int
+    ) -> list[list[Register]]:
+        """Send each GPU its share, and return what all GPUs sent here."""
+        ranks, count = range(len(shares)), len(shares[0])
+        start = trip * self.slot_bytes // TRIPS
+        if self.form == "flagged_shares":
+            for owner in ranks:
+                piece.write_flagged(owner, shares[owner], start)
+            return piece.read_flagged(ranks, count, start)
+        for owner in ranks:
+            piece.write(owner, shares[owner], start)
+        piece.signal(others)
+        piece.wait_for(*others, target=self.launch * TRIPS + 1 + trip)
+        return [piece.read(source, count, start) for source in ranks]
 
     def _by_owner(self, mine: Sequence[Register], piece: Piece, others: Sequence[Register]) -> list[Register]:
         """Return the complete sums by two shots, rounded as they travel, so that the owner has the same values."""
@@ -198,9 +211,13 @@ class Piece:
         self.offset = place.to(u64) * over.slot_bytes
 
     def send(self, owners: Sequence[Register], words: Sequence[Register]) -> None:
-        """Write this GPU's words to other GPUs, and signal them: one fence for all."""
+        """Write this GPU's words to other GPUs, and signal them."""
         for owner in owners:
             self.write(owner, words)
+        self.signal(owners)
+
+    def signal(self, owners: Sequence[Register]) -> None:
+        """Tell other GPUs that all threads have written: one fence for all."""
         ptx.bar.sync(self.barrier, WARPGROUP)
         with ptx.if_(self.thread == 0):
             ptx.inst("fence.acq_rel.sys")
@@ -208,11 +225,11 @@ class Piece:
                 place = self.over.signals.pointer(owner) + self._counter(self.over.rank).to(u64) * u32.bytes
                 ptx.inst("red.relaxed.sys.global.add.u32", ptx.addr(place), 1)
 
-    def write(self, owner: Register, words: Sequence[Register]) -> None:
-        """Store this GPU's words in their slot on GPU `owner`."""
+    def write(self, owner: Register | int, words: Sequence[Register], start: int = 0) -> None:
+        """Store this GPU's words in their slot on GPU `owner`; `start`: bytes of the slot before them."""
         target = self.over.slots.pointer(owner) + self._slot(self.over.rank)
         for at, count, offset in _vectors(len(words)):
-            address = ptx.addr(target + self.thread * (count * _WORD), offset)
+            address = ptx.addr(target + self.thread * (count * _WORD), start + offset)
             some = list(words[at : at + count])
             ptx.store(address, RegisterArray(some) if count > 1 else some[0])
 
@@ -263,21 +280,24 @@ class Piece:
         self.over.bounded.until_done(look, missing, late, flag)
         return found
 
-    def wait_for(self, *sources: Register) -> None:
-        """Wait until these GPUs have sent their words; then all threads of the consumer may read them."""
+    def wait_for(self, *sources: Register, target: Register | None = None) -> None:
+        """Wait until these GPUs have sent their words; then all threads of the consumer may read them. target: the
+        counters' value, one for each launch by default."""
+        target = self.over.launch + 1 if target is None else target
         with ptx.if_(self.thread == 0):
             for source in sources:
                 counter = self._counter(source)
                 place = self.over.signals.pointer(self.over.rank) + counter.to(u64) * u32.bytes
-                self.over.bounded.until(place, counter, self.over.launch + 1)
+                self.over.bounded.until(place, counter, target)
         ptx.bar.sync(self.barrier, WARPGROUP)
 
-    def read(self, source: Register | int, count: int) -> list[Register]:
+    def read(self, source: Register | int, count: int, start: int = 0) -> list[Register]:
         """Return the words that GPU `source` sent here."""
         found: list[Register] = []
-        start = self.over.slots.pointer(self.over.rank) + self._slot(source)
+        place = self.over.slots.pointer(self.over.rank) + self._slot(source)
         for _, width, offset in _vectors(count):
-            loaded = ptx.load(b32, ptx.addr(start + self.thread * (width * _WORD), offset), vector=width)
+            address = ptx.addr(place + self.thread * (width * _WORD), start + offset)
+            loaded = ptx.load(b32, address, vector=width)
             found += [loaded] if isinstance(loaded, Register) else list(loaded)
         return found
 

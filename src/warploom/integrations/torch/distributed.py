@@ -104,8 +104,8 @@ def matmul_all_reduce(
         out: (M, N), contiguous.
         config: a tile instead of the chosen one, the same on all ranks.
         by: how partial sums travel: "flagged", words with flags; "one_shot", everything to all; "two_shots", tiles
-            to an owner and back; or "shares", words with flags, of which each GPU adds up a share. By default one of
-            the first three, by the sizes.
+            to an owner and back; "shares", each GPU adds up a share of every tile; or "flagged_shares", the same by
+            words with flags. By default one of the first three, by the sizes.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
