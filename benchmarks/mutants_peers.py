@@ -62,16 +62,7 @@ OWN_RESULT = "the last stores are to this GPU's own result, complete when the ke
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *(
         (name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA)
-        for name in (
-            "expert parallel",
-            "all-gather",
-            plain.COPIED,
-            "reduce-scatter",
-            ONE_SHOT,
-            TWO_SHOTS,
-            FLAGGED,
-            SHARES,
-        )
+        for name in ("expert parallel", "all-gather", plain.COPIED, "reduce-scatter", *SUMS)
     ),
     *((ONE_SHOT, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (3, 8)),
     *((TWO_SHOTS, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (5, 12)),
