@@ -99,6 +99,17 @@ def test_steps_behind_a_cache_are_decode_attention(cache, padding, calls):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("hidden", [None, torch.ones(2, 6, dtype=torch.long)], ids=["no mask", "ones"])
+def test_what_generate_adds_to_a_cache_is_decode_attention(cache, hidden, calls):
+    model, tokens = made(), torch.randint(3, 64, (2, 6))
+    options = {"max_new_tokens": 3, "do_sample": False, "cache_implementation": cache, "attention_mask": hidden}
+    found = attending(model).generate(tokens, eos_token_id=63, **options)
+    assert calls == ["attention"] * 2 + ["decode"] * 2 * (found.shape[1] - 7) and found.shape[1] > 7
+    assert torch.equal(found, model.generate(tokens, eos_token_id=63, **options))
+
+
+@torch.no_grad()
 def test_padded_sequences_are_computed_by_torch(calls):
     model = made()
     tokens, hidden = torch.randint(3, 64, (2, 6)), torch.ones(2, 6, dtype=torch.long)

@@ -150,6 +150,7 @@ def mask(**given: Any) -> Tensor | None:
         return made
     plain, keys = given.get("mask_function") is causal_mask_function, given["q_offset"] + rows
     if plain and _unpadded(given.get("attention_mask"), keys):
+        made = made.contiguous()  # as `generate` makes it with a static cache; a copy would not have the attribute
         setattr(made, LENGTHS, _lengths(keys, made))
     return made
 
