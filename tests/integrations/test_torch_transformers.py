@@ -110,6 +110,27 @@ def test_what_generate_adds_to_a_cache_is_decode_attention(cache, hidden, calls)
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("padded", [False, True])
+def test_steps_that_generate_compiles_are_the_operator_in_one_graph(padded, monkeypatch):
+    monkeypatch.setattr(ours, "runs_on", torch.compiler.assume_constant_result(lambda device: device.type == "cpu"))
+    graphs: list[list[str]] = []
+
+    def backend(graph: Any, given: Any) -> Any:
+        graphs.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
+        return graph.forward
+
+    how = transformers.CompileConfig(backend=backend, mode=None, fullgraph=True)
+    how._compile_all_devices = True
+    model, tokens, hidden = made(), torch.randint(3, 64, (2, 6)), torch.ones(2, 6, dtype=torch.long)
+    hidden[0, :2] = 0 if padded else 1
+    options = {"max_new_tokens": 4, "do_sample": False, "attention_mask": hidden, "cache_implementation": "static"}
+    found = attending(model).generate(tokens, eos_token_id=63, compile_config=how, **options)
+    (nodes,) = graphs
+    assert nodes.count("warploom.attention_decode") == (0 if padded else 2)
+    assert torch.equal(found, model.generate(tokens, eos_token_id=63, **options))
+
+
+@torch.no_grad()
 def test_padded_sequences_are_computed_by_torch(calls):
     model = made()
     tokens, hidden = torch.randint(3, 64, (2, 6)), torch.ones(2, 6, dtype=torch.long)

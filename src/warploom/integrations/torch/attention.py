@@ -149,6 +149,7 @@ def has_kernel(query: Tensor, value: Tensor) -> bool:
     return query.dtype in SIXTEEN and all(fits_head(x.shape[-1], query.dtype.itemsize) for x in (query, value))
 
 
+@torch.compiler.assume_constant_result  # a graph belongs to its device
 def runs_on(device: torch.device) -> bool:
     """True if the device is a Hopper GPU, on which these kernels run without an `UnprovenWarning`."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9

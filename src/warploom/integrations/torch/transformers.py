@@ -4,10 +4,11 @@
     attend(...)    is called by its attention layers: one kernel, with grouped heads and the cache used in place
 
 A causal prefill is `attention`; one to sixteen new tokens after a cache are `attention_decode`, which reads the
-sequence lengths on the GPU, so that a CUDA graph of a step with a static cache stays valid. SDPA computes everything
-else as before (padding, dropout, gradients, biases, a tracer, another GPU); `written_out` does with sinks or a softcap,
-which SDPA does not support. A model whose code tests whether its attention is "sdpa", as those with sparse attention
-do, keeps that name.
+sequence lengths on the GPU, so that a CUDA graph of a step with a static cache stays valid. In a graph of
+`torch.compile`, such steps are the operator `warploom::attention_decode` if their mask was made outside the graph, as
+`generate` does with a static cache. SDPA computes everything else as before (padding, dropout, gradients, biases, a
+tracer, another GPU); `written_out` does with sinks or a softcap, which SDPA does not support. A model whose code tests
+whether its attention is "sdpa", as those with sparse attention do, keeps that name.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ...errors import ArgumentError
 from ...kernels.hopper.attention_decode_config import MOST_ROWS
 from ...operators.attention import calls
 from ...operators.attention.decode import attention_decode
+from . import decode_operator  # noqa: F401 - registers warploom::attention_decode
 from . import transformers_experts as experts
 from .attention import fit, runs_on
 from .fused import PLAIN, wanted
@@ -188,7 +190,8 @@ def attend(
     asked = [name for name in OTHERWISE if more.get(name) is not None and more.get(name) is not False]
     scores = Scores(scaling, more.get("softcap"), more.get("s_aux"))
     if not asked and dropout == 0.0 and computable(query, key, value, scaling) and not wanted(scores.sinks):
-        found = _attend(query, key, value, attention_mask, scores, causal)
+        attended = _traced if torch.compiler.is_compiling() else _attend
+        found = attended(query, key, value, attention_mask, scores, causal)
         if found is not None:
             return found, None
     if not scores.plain:
@@ -240,8 +243,9 @@ def written_out(
 
 
 def computable(query: Tensor, key: Tensor, value: Tensor, scaling: Any) -> bool:
-    """True if the kernels accept these tensors, on a supported GPU, and nothing observes torch's operators."""
-    if torch.compiler.is_compiling() or not runs_on(query.device) or _watched():
+    """True if the kernels accept these tensors, on a supported GPU, and nothing but `torch.compile` observes torch's
+    operators."""
+    if not runs_on(query.device) or (not torch.compiler.is_compiling() and _watched()):
         return False
     three = (query, key, value)
     if not all(type(each) in PLAIN for each in three) or not fit(*three):
@@ -279,6 +283,20 @@ def _attend(
     named = "top-left" if causal and rows > 1 else False
     whole: Tensor = calls.attention(q, k, v, causal=named, layout="bshd", **options)
     return whole
+
+
+def _traced(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scores: Scores, causal: bool
+) -> Tensor | None:
+    """In a graph: steps whose mask was made outside, as `generate` does with a static cache, are an operator."""
+    lengths, batch = getattr(mask, LENGTHS, None), query.shape[0]
+    if lengths is None or mask is None or batch > MOST_GROUPS:
+        return None
+    if mask.shape != (batch, 1, query.shape[2], key.shape[2]):
+        return None
+    q, k, v = (each.transpose(1, 2) for each in (query, key, value))
+    found: Tensor = torch.ops.warploom.attention_decode(q, k, v, lengths, scores.sinks, scores.scaling, scores.softcap)
+    return found
 
 
 def _whole(batch: int, keys: int, device: torch.device) -> Tensor:
