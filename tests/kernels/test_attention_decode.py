@@ -88,6 +88,22 @@ def test_counters_are_zero_after_every_launch(monkeypatch):
     assert kept["decode"].host.any(), "CTAs share a head"
 
 
+def test_a_step_with_memory_of_its_own_gives_the_same_bits_whatever_was_in_it(monkeypatch):
+    def of_call(*how: Any) -> Any:
+        made = workspace.of_call(*how)
+        made.host.view(np.uint32)[...] = 0x7FC00000
+        return made
+
+    monkeypatch.setattr(decode, "of_call", of_call)
+    cache = Cache((190, 70), heads=(4, 2))
+    given, lengths = cache.arrays(), np.array(cache.lengths, np.int32)
+    found = decode.attention_step(given["q"], given["k"], given["v"], lengths)
+    assert np.array_equal(
+        found.view(np.uint16),
+        decode.attention_decode(given["q"], given["k"], given["v"], lengths, layout="bshd").view(np.uint16),
+    )
+
+
 @pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("page", [1, 5, 16, 17, 48, 64, 200, 256])
 def test_pages_of_any_size_and_lengths_at_their_edges(page: int):

@@ -41,6 +41,19 @@ for layer in range(3):
     assert kinds(second) == ["launch"] and second.strip() == third.strip()
 
 
+def test_a_step_of_a_graph_of_torch_keeps_no_memory_and_launches_once_each_time(on_gpu) -> None:
+    log = on_gpu(SAID + """
+from warploom.operators.attention.decode import attention_step
+from warploom.operators.workspace import workspaces
+for layer in range(2):
+    attention_step(*(each.transpose(1, 2) for each in (q, k, v)), lengths)
+    say(f"held-{len(workspaces()._held) + len(workspaces()._of_graph)}")
+""")  # fmt: skip
+    assert [line for line in kinds("\n".join(log)) if line == "launch" or line.startswith("held")] == [
+        "launch", "held-0", "launch", "held-0"
+    ]  # fmt: skip
+
+
 @pytest.mark.full
 def test_a_captured_step_is_one_launch_for_each_layer_with_memory_of_its_own(on_gpu) -> None:
     log = on_gpu(

@@ -69,8 +69,14 @@ def _covers(held: ArrayView, shape: tuple[int, ...]) -> bool:
     return all(have >= need for have, need in zip(held.shape, shape, strict=True))
 
 
+def of_call(shape: tuple[int, ...], dtype: DType, model: ArrayView) -> ArrayView:
+    """A buffer next to `model` that nobody keeps, not zeroed. Its memory is used again in the order of the stream. The
+    pool of a graph of `torch.compile` may hold nothing that outlives a call."""
+    return replace(view(new_array(model, shape, dtype), "workspace"), writable=True)
+
+
 def _zeros(shape: tuple[int, ...], dtype: DType, model: ArrayView) -> ArrayView:
-    made = replace(view(new_array(model, shape, dtype), "workspace"), writable=True)
+    made = of_call(shape, dtype, model)
     fill(made, number=0)
     return made
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...operators.attention.decode import attention_decode
+from ...operators.attention.decode import attention_step
 from .custom_operator import NAMESPACE, define
 
 SCHEMA = (
@@ -19,7 +19,7 @@ def _run(
 ) -> Tensor:
     """q (B, R, H, D), k (B, T, G, D), v (B, T, G, E), lengths (B,) i32; the result is (B, R, H, E)."""
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-        found: Tensor = attention_decode(q, k, v, lengths, sinks=sinks, scale=scale, softcap=softcap, layout="bshd")
+        found: Tensor = attention_step(q, k, v, lengths, sinks=sinks, scale=scale, softcap=softcap)
     return found
 
 

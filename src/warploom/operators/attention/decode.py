@@ -17,11 +17,11 @@ from ...runtime.arrays import ArrayView
 from ...runtime.launch_template import Launched
 from ...runtime.program import Program
 from ...settings import config as settings
-from ..kernel_cache import kept
+from .. import kernel_cache
 from ..spec.gpu import EMULATED, gpu_of
 from ..spec.problem import TMA_BYTES
 from ..views import restrided
-from ..workspace import of_stream
+from ..workspace import fill, of_call, of_stream
 from .calls import Family, check_machine, compute, hashed, launch_bound, without_keys
 from .choice import call_of, chosen
 from .limits import LONGEST, check_countable
@@ -121,6 +121,17 @@ def attention_decode(
               constant_lengths, *sorted(numbers.items()), *arrays)  # fmt: skip
     family = Family(DecodeConfig, run, "kernels.hopper.attention_decode_config.DecodeConfig")
     return compute(tensors, partial(read, **options), static, out, lse, return_lse, config, family)
+
+
+def attention_step(
+    q: Any, k: Any, v: Any, lengths: Any, *, sinks: Any = None, scale: float | None = None, softcap: float | None = None
+) -> Any:
+    """`attention_decode` in the layout "bshd", with memory that is freed after the call: for graphs of `torch.compile`,
+    which own all memory. It clears counters each time."""
+    tensors = {"q": q, "k": k, "v": v, "lengths": lengths} | ({} if sinks is None else {"sinks": sinks})
+    options: dict[str, Any] = {"layout": "bshd", "causal": True, "scale": scale, "window": None, "softcap": softcap}
+    family = Family(DecodeConfig, partial(run, kept=False), "")
+    return compute(tensors, partial(read, **options, numbers={}), None, None, None, False, None, family)
 
 
 @dataclass(frozen=True)
@@ -290,8 +301,11 @@ def _check_lengths(views: dict[str, ArrayView], batch: int, room: int) -> None:
 # -- one launch ------------------------------------------------------------------------------------------------------
 
 
-def run(request: DecodeRequest, target: ArrayView, sums: ArrayView, config: DecodeConfig | None) -> Launched | None:
-    """Launch, and return what repeats the launch: on a GPU, if nothing was copied, else None."""
+def run(
+    request: DecodeRequest, target: ArrayView, sums: ArrayView, config: DecodeConfig | None, *, kept: bool = True
+) -> Launched | None:
+    """Launch, and return what repeats the launch: on a GPU, if nothing was copied, else None. kept: use the stream's
+    workspace instead of one of this call."""
     if 0 in (target.size, request.keys, request.views["k"].size):
         without_keys(request, target, sums)
         return None
@@ -306,7 +320,7 @@ def run(request: DecodeRequest, target: ArrayView, sums: ArrayView, config: Deco
     config.check(k.shape[1] if request.of.paged else None, request.of)
     program = _program(request.of, config, None if q.device == "cpu" else settings.cache_dir)
     chunks = -(-rows // config.rows)
-    memory = _memory(request, config, q.shape[0] * k.shape[2] * chunks)
+    memory = (_memory if kept else _memory_of_call)(request, config, q.shape[0] * k.shape[2] * chunks)
     return launch_bound(program, request, {"out": target, "lse": sums}, memory)
 
 
@@ -319,14 +333,28 @@ def _program(of: Decode, config: DecodeConfig, folder: Path | None) -> Program:
 
         return attention_decode.build(of, config).program()
 
-    return trace() if folder is None else kept(f"decode {of!r} {config!r}", trace, folder)
+    return trace() if folder is None else kernel_cache.kept(f"decode {of!r} {config!r}", trace, folder)
 
 
 def _memory(request: DecodeRequest, config: DecodeConfig, places: int) -> dict[str, ArrayView]:
     """Return the workspace for splits and the counters, 0 between launches; each stream and graph has its own."""
-    q, size = request.views["q"], config.block_elements(request.of)
-    sms = EMULATED_SMS if q.device == "cpu" else gpu_of(q.index).sms
+    q = request.views["q"]
     return {
-        "workspace": of_stream("decode", (2 * sms, size), f32, q),
+        "workspace": of_stream("decode", _splits(request, config), f32, q),
         "counters": of_stream("decode counters", (places,), u32, q),
     }
+
+
+def _memory_of_call(request: DecodeRequest, config: DecodeConfig, places: int) -> dict[str, ArrayView]:
+    """Return the same, of one call."""
+    q = request.views["q"]
+    memory = {"workspace": of_call(_splits(request, config), f32, q), "counters": of_call((places,), u32, q)}
+    fill(memory["counters"], number=0)
+    return memory
+
+
+def _splits(request: DecodeRequest, config: DecodeConfig) -> tuple[int, int]:
+    """Return the shape of the workspace."""
+    q = request.views["q"]
+    sms = EMULATED_SMS if q.device == "cpu" else gpu_of(q.index).sms
+    return 2 * sms, config.block_elements(request.of)
