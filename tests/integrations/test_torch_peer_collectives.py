@@ -194,7 +194,10 @@ class Rank:
                 lambda: distributed.matmul_all_reduce(a, b, "nobody's"),
             ],
             "mixed-tensors": [lambda: distributed.matmul_all_reduce(a, self.split(b.mT).mT)],
-            "argument-type": [lambda: distributed.all_gather_matmul(a.float(), b.float())],
+            "argument-type": [
+                lambda: distributed.all_gather_matmul(a.float(), b.float()),
+                lambda: distributed.matmul_all_reduce(a, b, config="s64x8"),
+            ],
         }
         if self.world > 1:
             calls["wrong-shape"] += [
@@ -204,7 +207,11 @@ class Rank:
 
     def faults(self) -> list[str]:
         """Ranks that differ, that do not come to a new call, and to one that all have made before."""
-        lines = [self.refused(lambda: self.summed(rows=5 + (self.rank == 1)))]
+        own = "shares" if self.rank == 1 else "flagged"
+        lines = [
+            self.refused(lambda: self.summed(rows=5 + (self.rank == 1))),
+            self.refused(lambda: self.summed(by=own)),
+        ]
         with config.override(peer_timeout_s=SHORT_S):
             began = time.monotonic()
             lines += [self.refused(self.summed) for _ in range(2)] if self.rank != 1 else []
@@ -269,10 +276,10 @@ def test_products_of_the_cpu_are_those_of_the_kernels_and_faults_are_named(world
         for line in said["value"]:
             name, away = line.split("|")
             assert float(away) < TOLERANCE, name
-        assert len(said["refused"]) == (11 if world == 1 else 13)
+        assert len(said["refused"]) == (12 if world == 1 else 14)
         for line in said["refused"]:
             expected, got = line.split(" ", 1)
             assert got == expected
         if world == 2:
             gave_up = ["peer-timeout"] * 2 if rank == 0 else []
-            assert said["fault"] == ["peer-call", *gave_up, "in time True", "anew True"]
+            assert said["fault"] == ["peer-call", "peer-call", *gave_up, "in time True", "anew True"]

@@ -157,6 +157,8 @@ def matmul_all_reduce(
     the sizes."""
     if by is not None:
         chosen("by", by, by, FORMS)
+    if config is not None and not isinstance(config, FreeTileConfig):
+        raise ArgumentTypeError("`config` is not a tile of few rows", expected="a FreeTileConfig", got=config)
     form, tensors = ("matmul_all_reduce", config, by, end.out_dtype), (a, b, *end.tensors())
     found, out = peer_again.again(known, form, tensors, out)
     if found is not None:
@@ -170,7 +172,8 @@ def matmul_all_reduce(
         known.meet(("matmul_all_reduce", rows, depth, columns), a.device)
         return result
     if by_collectives(known, a):
-        collectives.meet(known, ("matmul_all_reduce", rows, depth, columns, str((a.dtype, b.dtype)), *end.name()))
+        types, tile = str((a.dtype, b.dtype)), "" if config is None else config.name()
+        collectives.meet(known, ("matmul_all_reduce", rows, depth, columns, types, tile, by, *end.name()))
         return collectives.matmul_all_reduce(known, a, b, end, result)
     config = config or gemm_all_reduce.choose(rows, columns, depth, sms_of(a.device), product, fusion.scales)
     shape = by or gemm_all_reduce.form_of(rows, columns, ranks, config)
