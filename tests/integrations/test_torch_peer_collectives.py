@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 from tests.integrations.torch_ranks import begin, end, spawn  # noqa: E402
 from warploom import config  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError, PeerError  # noqa: E402
-from warploom.integrations.torch import distributed  # noqa: E402
+from warploom.integrations.torch import distributed, symmetric  # noqa: E402
 
 pytestmark = pytest.mark.full
 BF16, F16, E4M3 = torch.bfloat16, torch.float16, torch.float8_e4m3fn
@@ -283,3 +283,8 @@ def test_products_of_the_cpu_are_those_of_the_kernels_and_faults_are_named(world
         if world == 2:
             gave_up = ["peer-timeout"] * 2 if rank == 0 else []
             assert said["fault"] == ["peer-call", "peer-call", *gave_up, "in time True", "anew True"]
+
+
+def test_of_two_calls_what_differs_is_named():
+    here, there = ("all_gather_matmul", 4, "K", "push"), ("all_gather_matmul", 6, "K")
+    assert symmetric._differences(here, there) == "4 (here) and 6, push (here) and nothing"

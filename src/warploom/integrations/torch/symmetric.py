@@ -14,9 +14,11 @@ write. The next call reports the ranks that it waited for.
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -127,10 +129,13 @@ class Group:
                 hint="warploom.torch.distributed.reset(group) on all ranks, then call again",
             )  # fmt: skip
         if different := [rank for rank, other in enumerate(others) if other != repr(call)]:
+            rank = different[0]
             raise ArgumentError(
                 "the ranks of the group make different calls", code="peer-call",
-                expected=f"{call}, as on rank {self.rank}", got=f"{others[different[0]]} on rank {different[0]}",
+                expected=f"{call}, as on rank {self.rank}", got=f"{others[rank]} on rank {rank}",
                 consequence="they would wait for each other's tiles; nothing was launched",
+                hint=f"they differ in {_differences(call, literal_eval(others[rank]))}: give all ranks the same sizes, "
+                "types and options",
             )  # fmt: skip
 
     def _compare(self, call: str) -> tuple[list[str], list[int]]:
@@ -300,6 +305,12 @@ def as_seen_by_gpu(pinned: Tensor, device: torch.device) -> Tensor:
     if seen.data_ptr() != pinned.data_ptr():
         raise DriverError("torch copied page-locked memory that a GPU was to write to", got=torch.__version__)
     return seen
+
+
+def _differences(call: tuple[object, ...], other: tuple[object, ...]) -> str:
+    """What two calls do not have in common, as "4 (here) and 6"."""
+    pairs = zip_longest(call, other, fillvalue="nothing")
+    return ", ".join(f"{mine} (here) and {its}" for mine, its in pairs if mine != its)
 
 
 def _listed(ranks: Sequence[int]) -> str:
