@@ -189,9 +189,10 @@ def attend(
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     asked = [name for name in OTHERWISE if more.get(name) is not None and more.get(name) is not False]
     scores = Scores(scaling, more.get("softcap"), more.get("s_aux"))
-    if not asked and dropout == 0.0 and computable(query, key, value, scaling) and not wanted(scores.sinks):
-        attended = _traced if torch.compiler.is_compiling() else _attend
-        found = attended(query, key, value, attention_mask, scores, causal)
+    traced = torch.compiler.is_compiling()
+    own = not asked and dropout == 0.0 and not (traced and getattr(attention_mask, LENGTHS, None) is None)
+    if own and computable(query, key, value, scaling) and not wanted(scores.sinks):
+        found = (_traced if traced else _attend)(query, key, value, attention_mask, scores, causal)
         if found is not None:
             return found, None
     if not scores.plain:
@@ -289,12 +290,11 @@ def _traced(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scores: Scores, causal: bool
 ) -> Tensor | None:
     """In a graph: steps whose mask was made outside, as `generate` does with a static cache, are an operator."""
-    lengths, batch = getattr(mask, LENGTHS, None), query.shape[0]
-    if lengths is None or mask is None or batch > MOST_GROUPS:
-        return None
-    if mask.shape != (batch, 1, query.shape[2], key.shape[2]):
+    batch = query.shape[0]
+    if mask is None or mask.shape != (batch, 1, query.shape[2], key.shape[2]) or batch > MOST_GROUPS:
         return None
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
+    lengths = getattr(mask, LENGTHS)
     found: Tensor = torch.ops.warploom.attention_decode(q, k, v, lengths, scores.sinks, scores.scaling, scores.softcap)
     return found
 
