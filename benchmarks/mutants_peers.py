@@ -293,11 +293,12 @@ def main() -> int:
         if options.missed and name not in known:
             raise SystemExit(f"{name} is not in {FILE.name}")
         known[name] = new = again(known[name]) if options.missed else drawn(name, options.sample)
+        if not options.missed:
+            new["command"] = f"python -m benchmarks.mutants_peers --sample {options.sample}"
         print(name, new["found"], "found,", new["equivalent"], "equivalent,", new["missed"], flush=True)
         rows = [known[kernel] for kernel in subjects() if kernel in known]
         FILE.parent.mkdir(exist_ok=True)
-        command = f"python -m benchmarks.mutants_peers --sample {options.sample}"
-        evidence = {"suite": "mutants-peers", "command": before["command"] if options.missed else command, "rows": rows}
+        evidence = {"suite": "mutants-peers", "command": "python -m benchmarks.mutants_peers", "rows": rows}
         FILE.write_text(json.dumps(evidence, indent=1) + "\n")
     return 0
 
