@@ -128,3 +128,19 @@ def test_the_address_of_columns_may_be_read_behind_a_relaxed_barrier_of_the_clus
     assert severity("data-race", Blackwell(body)) == usual
     assert severity("data-race", Blackwell(body), strict=True) == {"error"}
     assert severity("data-race", Blackwell(body.replace(".relaxed", ""))) == set()
+
+
+@pytest.mark.parametrize(("who", "rules"), [("%p2", set()), ("%p3", {"data-race"})], ids=["its warp", "another warp"])
+def test_the_warp_that_allocates_columns_may_read_their_address_at_once(who: str, rules: set[str]):
+    """As the warp that multiplies does in FlashInfer's TGV product: all lanes execute tcgen05.alloc, and it blocks."""
+    body = f"""
+    setp.lt.u32 %p2, %tid, 32;
+    not.pred %p3, %p2;
+    @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [bar+8], 32;
+    @{who} ld.shared.u32 %r9, [bar+8];
+    bar.sync 0;
+    ld.shared.u32 %r8, [bar+8];
+    @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r8, 32;
+    """
+    found = run(Blackwell(body, threads=64)).findings
+    assert {one.rule for one in found if one.severity == "error"} - {"uninitialised-shared-read"} == rules

@@ -81,6 +81,8 @@ class InsideWarp(Observer):
             return
         row = effects.accesses(frame.operation.effects)
         together = bool(row) and row[0].lanes == "any"
+        if together and row[0].footprint == "value":
+            return  # a lane's own access as much as any other's: the address that tcgen05.alloc stores
         writes = how != effects.READS
         granules = shadow.elements(place.index, place.size, place.count)
         clocks = state.of_frame(frame)
