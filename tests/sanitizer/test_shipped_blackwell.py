@@ -13,7 +13,7 @@ import pytest
 
 from tests.sanitizer.misuse_blackwell import cases
 from tests.sanitizer.running import run
-from tests.sanitizer.tensor_pieces import Blackwell
+from tests.sanitizer.tensor_pieces import DONE, FREE, READ, READY, Blackwell, multiply
 from warploom.sanitizer import Sanitizer
 from warploom.sanitizer.rules import Example
 
@@ -144,3 +144,16 @@ def test_the_warp_that_allocates_columns_may_read_their_address_at_once(who: str
     """
     found = run(Blackwell(body, threads=64)).findings
     assert {one.rule for one in found if one.severity == "error"} - {"uninitialised-shared-read"} == rules
+
+
+@pytest.mark.parametrize(("product", "usual", "strict"), [
+    (multiply().replace("0x8040490", "0x4040490"), {"warning"}, {"error"}), (multiply(), set(), set()),
+    ("", {"error"}, {"error"}),
+], ids=["64 rows", "128 rows", "no product"])  # fmt: skip
+def test_a_load_may_take_the_lanes_that_a_product_of_64_rows_leaves_out(
+    product: str, usual: set[str], strict: set[str]
+):
+    """As CUTLASS's example 93 does, which uses half of what it loads."""
+    example = Blackwell(READY + product + DONE + READ + FREE)
+    assert severity("tensor-memory-uninitialised", example) == usual
+    assert severity("tensor-memory-uninitialised", example, strict=True) == strict

@@ -236,12 +236,15 @@ class TensorCells(Observer):
         )  # fmt: skip
 
     def _uninitialised(self, cells: Cells, last: np.ndarray, now: Access) -> None:
-        if self.context.findings.seen("tensor-memory-uninitialised", (now.code,)):
+        assert now.flight is not None
+        idle = kind_of(now.flight) == LOAD and _is_of_64_rows(last) and not self.context.strict
+        severity = WARNING if idle else ERROR
+        if self.context.findings.seen("tensor-memory-uninitialised", (now.code,), severity):
             return
         place = _place(cells, last == 0)
         self.context.findings.add(
             "tensor-memory-uninitialised", f"{deed(now)} {place}, which nothing has written since the allocation",
-            (now.code,), now.cta, now.warp, sides=(side(now, place),), address=place,
+            (now.code,), now.cta, now.warp, severity, sides=(side(now, place),), address=place,
         )  # fmt: skip
 
     # -- loads whose registers nobody reads ------------------------------------------------------------------------
@@ -367,6 +370,12 @@ def _is_used(flight: Flight, view: View) -> bool:
     """True if the loaded registers have been read before some signal that has arrived here, of any lane and scope: a
     complete load is complete for all threads."""
     return 0 <= flight.used <= view.weak[flight.me]
+
+
+def _is_of_64_rows(last: np.ndarray) -> bool:
+    """Whether the lanes that nothing has written are those that a product of 64 rows leaves out: a warp's upper 16."""
+    half = QUARTER // 2
+    return len(last) == QUARTER and bool(last[:half].all()) and not last[half:].any()
 
 
 def _place(cells: Cells, hits: np.ndarray) -> str:
