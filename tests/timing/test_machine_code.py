@@ -104,3 +104,27 @@ def test_without_a_disassembler_the_ptx_is_counted_and_the_prediction_says_so(mo
     assert made.counted.startswith("PTX")
     assert "nvdisasm" in made.counted
     assert made.us > 0.5
+
+
+def _started(opcode, engine):
+    return Facts(1, opcode, "none", 0.0, "none", frozenset(), frozenset(), True, starts=engine, ptx_line=2)
+
+
+def _in_a_loop(facts, *code):
+    """A reading of a loop of one instruction and a branch."""
+    pcs = [LOOP[0], facts, LOOP[3], LOOP[4]]
+    lines = [(".L_x_1:", 0), *((text, 2) for text in code), ("@P0 BRA `(.L_x_1)", 4), ("EXIT", 5)]
+    return machine_code.Reading.of(lines, pcs, {2: 1})
+
+
+@pytest.mark.parametrize(("moves", "moved"), [(0, set()), (1, set()), (2, {1}), (4, {1})])
+def test_a_product_is_moved_where_each_has_moves_of_its_own(moves, moved):
+    code = ["R2UR UR4, R2"] * moves + ["HGMMA.64x32x16.F32.BF16 R24, gdesc[UR4], R24"]
+    assert _in_a_loop(_started("wgmma.mma_async", "warpgroup_mma"), *code).moved() == moved
+
+
+def test_a_copy_is_repeated_where_it_stands_in_a_loop_over_the_lanes():
+    copy = _started("cp.async.bulk.tensor", "tma")
+    once, lanes = "UTMALDG.2D [UR4], [UR8]", "@P0 BRA.U.ANY `(.L_x_9)"
+    assert _in_a_loop(copy, once).repeated() == set()
+    assert _in_a_loop(copy, ".L_x_9:", once, lanes).repeated() == {1}

@@ -5,6 +5,7 @@ import pytest
 from warploom.timing import H200, Launch
 from warploom.timing.prediction import Predictor
 from warploom.timing.recording import Operation, Recording
+from warploom.timing.runs import Cost
 from warploom.timing.tensor import done_flops, mma_clocks
 from warploom.timing.units import Chip, Sm, together
 
@@ -100,3 +101,37 @@ def test_what_is_pushed_to_another_cta_queues_up():
     clocks = 512 / H200["remote_bytes_per_ns"] * 1.5
     assert first == (100.0, pytest.approx(100.0 + clocks), pytest.approx(100.0 + clocks + H200["remote_arrive"]))
     assert second[0] == first[1]
+
+
+def _served(*streams, moved=False):
+    """The warpgroups of products that were issued in this order, in the order in which they begin, and the clocks."""
+    sm, product = Sm(H200), _product("wgmma.mma_async.sync", 128, 16)
+    product.moved = moved
+    for stream in streams:
+        sm.queue(stream, product, 0.0, stream)
+    order = []
+    while sm.products:
+        order.append(sm.serve(sm.next_product)[3])
+    return "".join(order), pytest.approx(sm.free - H200["mma_start"])
+
+
+def test_warpgroups_take_turns_at_the_tensor_core():
+    assert _served(*"aaabbb") == ("ababab", 6 * 64)
+    assert _served(*"aaab") == ("abaa", 4 * 64)
+
+
+def test_a_turn_costs_more_where_the_descriptors_are_moved():
+    """rate.ring.lanes with one consumer and with two."""
+    assert _served(*"aaaa", moved=True)[1] == 4 * 64 + H200["moved_turn_clocks"]
+    assert _served(*"abab", moved=True)[1] == 4 * (64 + H200["moved_turn_clocks"])
+
+
+@pytest.mark.parametrize(("ordinary", "extra"), [(8, 0), (100, 100 * 5.04 - 64 - 100), (1000, 640 - 140)])
+def test_ordinary_instructions_beside_products_get_a_slot_in_five_clocks(ordinary, extra):
+    """Few find the slots of the last product; many go on at their own pace when the products are done."""
+    sm, chip = Sm(H200), Chip(H200, 1.5, 132)
+    for _ in range(10):
+        sm.queue("a", _product("wgmma.mma_async.sync", 128, 16), -H200["mma_start"], None)
+    sm.serve(0.0)
+    cost = Cost(ordinary, (), 0.0, 0.0, 0.0, 0.0, 0.0, (), frozenset(), ordinary, 0.0, 0.0, ordinary=ordinary)
+    assert sm.execute(0, 0.0, cost, chip) == pytest.approx(ordinary + extra, rel=0.01)

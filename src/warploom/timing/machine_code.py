@@ -47,7 +47,8 @@ _PIPES = {
 }  # fmt: skip
 PIPE = {word: pipe for pipe, words in _PIPES.items() for word in words.split()}
 PRODUCTS, MOVE, COPY, LANES = ("HGMMA", "IGMMA", "QGMMA", "BGMMA"), "R2UR", "UTMALDG", "BRA.U.ANY"
-"""Products of a warpgroup, a move into a uniform register, a TMA load, the end of a loop over the lanes."""
+"""Products of a warpgroup, a move into a uniform register, a TMA load, the end of a loop over the lanes (which is run
+once, so it counts as no loop)."""
 SINGLE = (LSU, TENSOR, MUFU, CONVERT)
 """Pipes whose instructions ptxas duplicates when it unrolls, but never splits or fuses."""
 
@@ -171,7 +172,7 @@ def _read(code: Sequence[tuple[str, int]]) -> list[_Machine]:
     spans: dict[int, int] = {}
     for at, (text, _) in enumerate(texts):
         target = _TARGET.search(text)
-        if target and "BRA" in text and labels.get(target[1], at + 1) <= at:
+        if target and "BRA" in text and LANES not in text and labels.get(target[1], at + 1) <= at:
             begin = labels[target[1]]
             spans[begin] = max(spans.get(begin, 0), at)
     ordered = sorted(spans.items(), key=lambda span: span[1] - span[0])

@@ -10,7 +10,7 @@ from .recording import Recording
 from .timeline import ARRIVE, BARRIER, COLUMNS, COPY, MATRIX, RUN, STORE, WAIT, Event
 
 if TYPE_CHECKING:
-    from .replay import Actor, Instance
+    from .instance import Actor, Instance
     from .runs import Cost
 
 COLUMN_BYTES = 128 * 4
