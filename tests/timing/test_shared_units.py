@@ -131,7 +131,7 @@ def test_ordinary_instructions_beside_products_get_a_slot_in_five_clocks(ordinar
     """Few find the slots of the last product; many go on at their own pace when the products are done."""
     sm, chip = Sm(H200), Chip(H200, 1.5, 132)
     for _ in range(10):
-        sm.queue("a", _product("wgmma.mma_async.sync", 128, 16), -H200["mma_start"], None)
-    sm.serve(0.0)
+        sm.queue("a", _product("wgmma.mma_async.sync", 128, 16), 1000.0 - H200["mma_start"], None)
+    sm.serve(1000.0)
     cost = Cost(ordinary, (), 0.0, 0.0, 0.0, 0.0, 0.0, (), frozenset(), ordinary, 0.0, 0.0, ordinary=ordinary)
-    assert sm.execute(0, 0.0, cost, chip) == pytest.approx(ordinary + extra, rel=0.01)
+    assert sm.execute(0, 1000.0, cost, chip) - 1000.0 == pytest.approx(ordinary + extra, rel=0.01)
