@@ -135,3 +135,12 @@ def test_ordinary_instructions_beside_products_get_a_slot_in_five_clocks(ordinar
     sm.serve(1000.0)
     cost = Cost(ordinary, (), 0.0, 0.0, 0.0, 0.0, 0.0, (), frozenset(), ordinary, 0.0, 0.0, ordinary=ordinary)
     assert sm.execute(0, 1000.0, cost, chip) - 1000.0 == pytest.approx(ordinary + extra, rel=0.01)
+
+
+def test_warps_arrive_at_their_clusters_barriers_one_after_the_other():
+    """latency.cluster_barrier.w8 with eight CTAs per SM."""
+    sm = Sm(H200)
+    times = [sm.arrive(100.0) for _ in range(64)]
+    assert times[0] == 100.0
+    assert times[-1] - times[0] == pytest.approx(63 * H200["cluster_arrive_clocks"])
+    assert sm.arrive(1e6) == 1e6

@@ -171,6 +171,8 @@ SYNCHRONISATION: Mapping[str, Constant] = {
                               '- m("latency.mbarrier.ping_pong", "clocks") / 4'),
     "bar": _clocks(16.5, "latency.bar_sync.w1"),
     "bar_warp": _c(2.0, '(m("latency.bar_sync.w32", "clocks") - m("latency.bar_sync.w1", "clocks")) / 31'),
+    "cluster_arrive_clocks": _clocks(17.9, "latency.cluster_barrier.w8.ctas1056", " / 64"),
+    "remote_load_bytes_per_ns": _c(26.1, 'm("rate.lds_remote.w8.cluster4.ctas132", "bytes_per_ns")'),
     "cluster_bar": _clocks(338, "latency.cluster_barrier"),
     "fence_proxy": _clocks(16.36, "latency.fence.proxy_async"),
     "fence_proxy_all": _clocks(148, "latency.fence.proxy_async_all"),

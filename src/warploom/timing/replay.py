@@ -177,7 +177,10 @@ class Replay:
             elif kind == kinds.MEET:
                 meeting = actor.instance.meeting(payload)
                 cause = trace.meet(actor, pc, payload) if trace is not None else -1
-                if meeting.contribute(actor.time, cause):
+                at = actor.time
+                if self.recording.meetings[payload].kind == "cluster":
+                    at = actor.sm.arrive(at)
+                if meeting.contribute(at, cause):
                     self._wake(meeting)
             elif kind == kinds.HOLD and trace is not None:
                 trace.hold(actor, pc, payload)

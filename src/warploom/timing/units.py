@@ -162,6 +162,8 @@ class Sm:
         """Clocks of the latest product."""
         self.free = 0.0
         """Time at which the tensor core is done with the product that it executes; `tensor`: with all products."""
+        self.arrivals = 0.0
+        """Time at which the next warp may arrive at its cluster's barrier."""
         self.called = math.inf
         """Time for which the tensor core is called to begin a product."""
         self.loaded = 0.0
@@ -228,13 +230,18 @@ class Sm:
         moved = cost.missed * chip.dram_share + cost.stored * chip.kept
         self.crowd = self._crowded(start, moved / chip.dram) if moved else 0.0
         if cost.remote:
-            self.remote = max(self.remote, start) + cost.remote / self.hardware["remote_bytes_per_ns"] * chip.ghz
+            self.remote = max(self.remote, start) + cost.remote / self.hardware["remote_load_bytes_per_ns"] * chip.ghz
             self.loaded = max(self.loaded, self.remote + self.hardware["remote_latency"])
         if cost.stored:
             takes = max(cost.stored / chip.written, cost.lines / chip.lines)
             self.store = max(self.store, start) + takes
             end = max(end, self.store - self.hardware["store_queue_bytes"] * takes / cost.stored)
         return end
+
+    def arrive(self, time: float) -> float:
+        """Return when a warp's arrival at its cluster's barrier is on its way: one after the other."""
+        self.arrivals = max(self.arrivals, time) + self.hardware["cluster_arrive_clocks"]
+        return max(time, self.arrivals - self.hardware["cluster_arrive_clocks"])
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
