@@ -99,7 +99,7 @@ def rendered(text: str, tables: Mapping[str, Entry]) -> str:
         body = MISSING
         if all(path.exists() for path in paths):
             body = "".join(f"{line}\n" for line in make(*(json.loads(path.read_text()) for path in paths)))
-        # A table stands right behind its marker; it ends where its lines do.
+        # A table starts on the line after its marker and ends with its last `|` line.
         table_there = re.escape(marker) + rf"\n(?:\|[^\n]*\n|{re.escape(MISSING)})*"
         text = re.sub(table_there, lambda _, new=f"{marker}\n{body}": new, text)
     return text

@@ -304,7 +304,7 @@ def run(
     done = {identity(point) for point in points(folder)}
     begun, count = now(), 0
     with (folder / POINTS).open("a") as file:
-        file.write("\n")  # behind a line that was cut off
+        file.write("\n")  # ends a line that an interrupted run cut off
         for problem in problems:
             if identity(problem.as_dict()) in done:
                 continue
@@ -392,5 +392,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (WarploomError, OSError) as failure:  # what was measured is kept, and the next run goes on behind it
+    except (WarploomError, OSError) as failure:  # measured points are kept; the next run resumes after them
         sys.exit(f"{type(failure).__name__}: {failure}")

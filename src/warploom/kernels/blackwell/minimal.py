@@ -70,7 +70,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
                 ptx.tcgen05.multiply(acc[0], a[0], b[0], accumulate=k_tile > 0)
                 ptx.tcgen05.commit(done[0])
             ptx.mbarrier.wait(done[0], at.phase)
-            ptx.bar.sync(0)  # a warp two phases behind would wait for ever: a parity only tells odd from even
+            ptx.bar.sync(0)  # a warp two phases behind would wait forever: a parity only tells odd from even
             at.phase ^= 1
         ptx.tcgen05.fence_after_thread_sync()
         store_rows(acc[0], C, row, column)

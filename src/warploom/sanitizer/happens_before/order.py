@@ -91,7 +91,7 @@ class Entry(Observer):
             remote = operation.barrier is not None and operation.barrier[0] is not issuer.frame.cta
             return signalled(clock, mask, issuer.operation, remote)
         released = clock.release(mask, issuer.operation.pc)
-        # of one thread: what its operations came after is over when they are
+        # issued by one thread: whatever preceded them at issue is complete when they are
         released.known |= state.issued.get((commit.family, clock.me, issuer.lane_of_warp), 0)
         return released
 
