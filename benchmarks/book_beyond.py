@@ -117,7 +117,7 @@ def tensor_parallel(table: Table) -> list[str]:
 def four_gpus(table: Table) -> list[str]:
     """The same on four H100s, with 8-bit products and experts."""
     kinds = ("all-gather", "reduce-scatter", "all-gather-e4m3", "reduce-scatter-e4m3", "experts")
-    return _communicating(table, H100 / "tensor-parallel-4.json", kinds)
+    return _communicating(table, H100 / "tensor-parallel-4-forms.json", kinds)
 
 
 def _communicating(table: Table, path: Path, kinds: tuple[str, ...]) -> list[str]:
@@ -139,7 +139,7 @@ def _communicating(table: Table, path: Path, kinds: tuple[str, ...]) -> list[str
 def few_rows_of_four_gpus(table: Table) -> list[str]:
     """Products with an all-reduce, replayed from a CUDA graph."""
     cells = []
-    for row in rows_of(H100 / "tensor-parallel-4.json"):
+    for row in rows_of(H100 / "tensor-parallel-4-forms.json"):
         if row["kind"] == "all-reduce":
             us = row["us"]
             fused = min(us["torch one-shot"], us["torch two-shot"])

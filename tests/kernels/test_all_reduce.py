@@ -244,18 +244,20 @@ def test_what_is_chosen_sends_nothing_that_nobody_wrote(m: int, n: int):
 @pytest.mark.parametrize("m", [1, 16, 64, 128])
 @pytest.mark.parametrize("product, scales", [(Product(f16, f16, f16), None), (EIGHT_BITS, "row")])
 def test_what_is_chosen_builds_without_spills(m: int, ranks: int, product: Product, scales: str | None):
-    config = gemm_all_reduce.choose(m, 8192, 28672 // ranks, 132, product, scales)
+    config = gemm_all_reduce.choose(m, 8192, 28672 // ranks, 132, product, scales, ranks)
     form = gemm_all_reduce.form_of(m, 8192, ranks, config)
     kernel = gemm_all_reduce.build(ranks, product, config, form=form, scales=scales)
     assert kernel.resources().spill_stores == 0
 
 
-def test_the_fewest_bytes_travel_with_flags_and_the_most_by_an_owner():
+def test_the_fewest_bytes_travel_with_flags_more_in_shares_and_the_most_by_an_owner():
     tile = FreeTileConfig(swap_ab=True, tile_m=64, tile_n=8, consumers=1)
-    assert [gemm_all_reduce.form_of(m, 8192, 4, tile) for m in (1, 8, 16, 64, 128)] == [
-        "flagged", "flagged", "flagged", "one_shot", "two_shots"
+    assert [gemm_all_reduce.form_of(m, 8192, 4, tile) for m in (1, 8, 16, 32, 64, 128)] == [
+        "flagged", "flagged", "flagged", "shares", "shares", "two_shots"
     ]  # fmt: skip
     assert gemm_all_reduce.form_of(128, 8192, 2, tile) == "one_shot"  # one journey in any case
+    by_parts = FreeTileConfig(tile_m=128, tile_n=64, consumers=1)
+    assert gemm_all_reduce.form_of(128, 8192, 4, by_parts) == "shares"  # an owner costs a fence for each of two parts
     wide = FreeTileConfig(tile_m=64, tile_n=128, consumers=1)
     assert gemm_all_reduce.form_of(1, 8192, 4, wide) == "one_shot"  # too many words for a thread to poll
 

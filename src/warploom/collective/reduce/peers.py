@@ -52,8 +52,10 @@ _VECTOR = 4
 PLACES = 2
 """Slots, used by alternate launches."""
 FORMS = ("one_shot", "two_shots", "flagged", "shares", "flagged_shares")
+ONE_TRIP, WITH_FLAGS = ("one_shot", "flagged"), ("flagged", "flagged_shares")
+"""Those that send everything to all, and those whose words carry flags: twice the bytes, but no fence or signal."""
 TRIPS = 2
-"""Of shares: to the GPU that adds them up, and back."""
+"""Of two shots and of shares: to the GPU that adds them up, and back."""
 _POLLED = 32
 """Most 64-bit words that a thread polls at a time: two registers each."""
 

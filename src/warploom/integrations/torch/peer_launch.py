@@ -175,7 +175,7 @@ def matmul_all_reduce(
         types, tile = str((a.dtype, b.dtype)), "" if config is None else config.name()
         collectives.meet(known, ("matmul_all_reduce", rows, depth, columns, types, tile, by, *end.name()))
         return collectives.matmul_all_reduce(known, a, b, end, result)
-    config = config or gemm_all_reduce.choose(rows, columns, depth, sms_of(a.device), product, fusion.scales)
+    config = config or gemm_all_reduce.choose(rows, columns, depth, sms_of(a.device), product, fusion.scales, ranks)
     shape = by or gemm_all_reduce.form_of(rows, columns, ranks, config)
 
     def wanted() -> MemorySizes:

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...collective.epilogue.arguments import epilogue_arguments
-from ...collective.reduce.peers import PLACES, PeerReduce, slot_words
+from ...collective.reduce.peers import FORMS, ONE_TRIP, PLACES, TRIPS, WITH_FLAGS, PeerReduce, slot_words
 from ...collective.tile.sizes import exchange_width, owned
 from ...collective.tile.watch import words
 from ...errors import ArgumentError
@@ -36,16 +36,14 @@ from .free_tile_choice import ranked, terms, unfilled_bytes, waves_of
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid
 from .free_tile_launch import operands, traced
 
-__all__ = ["Memory", "build", "candidates", "choose", "form_of", "memory"]
+__all__ = ["Memory", "build", "candidates", "choose", "exchange_us", "form_of", "memory"]
 
-ONE_SHOT_BYTES = 1 << 20
-"""Size of D up to which more than two GPUs send everything to all: a second trip would cost more than the bytes."""
-FLAGGED_BYTES, FLAGGED_WORDS = 1 << 21, 16
-"""Most bytes per GPU, and most words per thread, that travel with flags: twice the bytes, but no fence or signal."""
-
-LINK_BYTES = 250e3
-"""Bytes per microsecond that a GPU sends to all others together, about, as the times of
-benchmarks/results/nvidia-h100/tensor-parallel-4.json say."""
+FLAGGED_WORDS = 16
+"""Most words per thread that travel with flags."""
+LINK_BYTES, TRIP_US, FENCE_US = 350e3, 2.4, 2.7
+"""Bytes per microsecond that a GPU sends to all others together, and microseconds of a trip and of the fence and signal
+that follow it without flags. With them and one constant per product, the times of all forms of few rows in
+benchmarks/results/nvidia-h100/tensor-parallel-4-forms.json follow within 1.3 microseconds (root mean square)."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +69,24 @@ def memory(m: int, n: int, ranks: int, config: FreeTileConfig, form: str = "one_
 
 
 def form_of(m: int, n: int, ranks: int, config: FreeTileConfig) -> str:
-    """Choose how partial sums travel: few with flags; else, with more than two GPUs and a large D, tiles to an owner
-    and back; otherwise everything to all."""
-    size = m * n * 2
-    if 2 * size * (ranks - 1) <= FLAGGED_BYTES and _accumulators(config) // 2 <= FLAGGED_WORDS:
-        return "flagged"
-    return "two_shots" if ranks > 2 and size > ONE_SHOT_BYTES else "one_shot"
+    """Choose how partial sums travel: the form with the shortest `exchange_us`."""
+    few = _accumulators(config) // 2 <= FLAGGED_WORDS
+    known = [form for form in FORMS if few or form not in WITH_FLAGS]
+    return min(known, key=lambda form: exchange_us(m, n, ranks, config, form))
+
+
+def exchange_us(m: int, n: int, ranks: int, config: FreeTileConfig, form: str) -> float:
+    """Return about how long the partial sums travel: their bytes, and the trips and fences of the parts of a tile that
+    a consumer sends one after the other."""
+    trips, of_trip = 1 if form in ONE_TRIP else TRIPS, TRIP_US + (0 if form in WITH_FLAGS else FENCE_US)
+    parts = config.tile_m // BLOCK // config.consumers
+    return parts * trips * of_trip + sent(m, n, ranks, config, form) / LINK_BYTES
+
+
+def sent(m: int, n: int, ranks: int, config: FreeTileConfig, form: str) -> float:
+    """Return the bytes that a GPU sends to the others."""
+    copies = ranks - 1 if form in ONE_TRIP else TRIPS * (ranks - 1) / ranks
+    return copies * travelling(m, n, config) * (2 if form in WITH_FLAGS else 1)
 
 
 def travelling(m: int, n: int, config: FreeTileConfig) -> int:
@@ -103,14 +113,14 @@ def choose(
     m: int, n: int, k: int, sms: int, product: Product = Product(), scales: str | None = None,  # noqa: B008 - frozen
     ranks: int = 1,
 ) -> FreeTileConfig:  # fmt: skip
-    """Return the best of the `candidates`: by the model of the product alone, or with the time of the bytes that travel
-    between so many GPUs. Raises ArgumentError if there is none."""
+    """Return the best of the `candidates`: by the model of the product alone, or with the time in which tiles travel to
+    so many GPUs. Raises ArgumentError if there is none."""
     found = candidates(m, n, k, sms, product, scales)
     if found and ranks > 1:
 
         def time(config: FreeTileConfig) -> float:
-            sent = (ranks - 1) * travelling(m, n, config) * (2 if form_of(m, n, ranks, config) == "flagged" else 1)
-            return terms(config, m, n, k, product, sms).total + sent / LINK_BYTES
+            travels = sent(m, n, ranks, config, "one_shot") / LINK_BYTES
+            return terms(config, m, n, k, product, sms).total + travels
 
         return min(found, key=time)
     if not found:

@@ -1,0 +1,38 @@
+"""The forms of products that communicate, as they are chosen, against the times of all forms on four H100s."""
+
+import json
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from warploom.kernels.hopper import gemm_all_reduce
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "nvidia-h100" / "tensor-parallel-4-forms.json"
+RANKS, SMS = 4, 132
+ROWS = json.loads(RESULTS.read_text())["rows"]
+FEW = [row for row in ROWS if row["kind"] == "all-reduce"]
+
+
+def chosen_us(row: dict) -> float:
+    """The time of the tile and the form that are chosen. The file has the tile by the product alone in all forms, and
+    the one with fewer bytes in its own."""
+    place = row["m"], row["n"], row["k"] // RANKS
+    config = gemm_all_reduce.choose(*place, SMS, ranks=RANKS)
+    form = gemm_all_reduce.form_of(*place[:2], RANKS, config)
+    if config.name() == row["config"]:
+        return row["us"][f"warploom {form}"]
+    assert (config.name(), form) == (row["light"], "flagged")
+    return row["us"]["warploom light"]
+
+
+def test_few_rows_travel_in_nearly_the_fastest_form():
+    for row in FEW:
+        fastest = min(us for name, us in row["us"].items() if name.startswith("warploom"))
+        assert chosen_us(row) < 1.07 * fastest, (row["m"], row["n"], row["k"])
+
+
+def test_the_mean_that_the_chapter_names():
+    ratios = [min(us for name, us in row["us"].items() if name.startswith(("nccl", "torch"))) / chosen_us(row)
+              for row in FEW]  # fmt: skip
+    assert prod(ratios) ** (1 / len(ratios)) == pytest.approx(1.19, abs=0.005)
