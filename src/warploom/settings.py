@@ -82,10 +82,10 @@ class Settings:
     """Compare the first result of a kernel that was never run on such hardware with a slow reference."""
     peer_timeout_s: float = 60.0
     """How long a GPU, or a process, waits for the others of its group, in seconds."""
-    peer_gather: str = "push"
-    """How rows reach the other GPUs in a product with an all-gather, the same on all ranks: see
-    `warploom.torch.distributed.all_gather_matmul`."""
-    peer_scatter: str = "turns"
+    peer_gather: str | None = None
+    """How rows reach the other GPUs in a product with an all-gather, the same on all ranks; None: chosen by type and
+    sizes. See `warploom.torch.distributed.all_gather_matmul`."""
+    peer_scatter: str = "staged"
     """How a product with a reduce-scatter sends its tiles: see `warploom.torch.distributed.matmul_reduce_scatter`."""
     peer_compare: bool = False
     """Compare every product of a group of GPUs, not only new ones, with the calls of the other ranks. This costs a
@@ -110,7 +110,7 @@ class Settings:
         if not isinstance(wait, (int, float)) or isinstance(wait, bool) or not 0 < wait <= MOST_TIMEOUT_S:
             raise ArgumentError("config.peer_timeout_s is not a number of seconds", got=repr(wait),
                                 expected=f"above 0, at most {MOST_TIMEOUT_S}")  # fmt: skip
-        for name, known in (("peer_gather", GATHERS), ("peer_scatter", SCATTERS)):
+        for name, known in (("peer_gather", (None, *GATHERS)), ("peer_scatter", SCATTERS)):
             if getattr(self, name) not in known:
                 raise ArgumentError(f"config.{name} is unknown", expected=known, got=repr(getattr(self, name)))
         if not isinstance(self.keep, (tuple, list)) or not set(self.keep) <= set(KEEPABLE):
@@ -162,8 +162,8 @@ def from_environment(environment: dict[str, str] | None = None) -> Settings:
         ptxas=Path(read("PTXAS", "")).expanduser() if read("PTXAS", "") else None,
         check_unproven=flag("CHECK_UNPROVEN", True),
         peer_timeout_s=number("PEER_TIMEOUT_S", 60.0, float),
-        peer_gather=read("PEER_GATHER", "") or "push",
-        peer_scatter=read("PEER_SCATTER", "") or "turns",
+        peer_gather=read("PEER_GATHER", "") or None,
+        peer_scatter=read("PEER_SCATTER", "") or "staged",
         peer_compare=flag("PEER_COMPARE", False),
         autotune=_autotune(read("AUTOTUNE", "") or "0"),
         emulator=EmulatorSettings(

@@ -42,14 +42,18 @@ def all_gather_matmul(
     kept: Tensor | None = None,
     by: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The rows of A of all ranks times this rank's B. kept: (M, K), for the gathered rows; by: one of `GATHERS`."""
-    by = chosen("by", by, settings.peer_gather, GATHERS)
+    """The rows of A of all ranks times this rank's B. kept: (M, K), for the gathered rows; by: one of `GATHERS`;
+    None: by the settings, or else chosen."""
+    by = settings.peer_gather if by is None else by
+    if by is not None:
+        chosen("by", by, by, GATHERS)
     form, tensors = ("all_gather_matmul", by, end.out_dtype), (a, b, *end.tensors(), kept)
     found, out = peer_again.again(known, form, tensors, out)
     if found is not None:
         return found
     product, weight = _operands(a, b, end, either=True)
     ranks, (rows, depth), columns = known.ranks, a.shape, b.shape[1]
+    by = by or copied_rows.form_of(ranks, rows, columns, depth, a.element_size())
     fusion, replicated = end.fusion(a, b, rows, ranks * rows)
     travel = fusion.scales == "row" and not replicated
 

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 
 from .description import TILE_K_BYTES, Config
 
-__all__ = ["Plan", "RowCopy", "choose"]
+__all__ = ["Plan", "RowCopy", "choose", "form_of"]
 
 LEAST_BYTES = 4 << 20
 """Least bytes of a copy, about ten microseconds on an NVLink."""
 MOST_CHUNKS = 8
+LONG_FLOP = 4e11
+"""Operations of a GPU's product of one-byte types that outlast the host's time for the copies."""
 LEAST_K_TILES = 8
 
 
@@ -83,6 +85,13 @@ class Plan:
                         min(width, self.row_bytes - start),
                         self.ranks + (rank * self.blocks + block) * self.chunks + chunk, chunk == 0,
                     )  # fmt: skip
+
+
+def form_of(ranks: int, rows: int, columns: int, depth: int, element_bytes: int) -> str:
+    """Choose how rows travel: "push" or "copy". Products of one-byte types take half as long and hide fewer loads and
+    stores of pushing warps: long ones are faster with copies, by up to a seventh on four H100s
+    (benchmarks/results/nvidia-h100/tensor-parallel-4-forms.json), all others with warps."""
+    return "copy" if element_bytes == 1 and 2.0 * ranks * rows * columns * depth >= LONG_FLOP else "push"
 
 
 def choose(
