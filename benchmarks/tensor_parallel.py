@@ -35,7 +35,6 @@ import time
 from typing import Any
 
 from benchmarks import tensor_parallel_more
-from benchmarks.tensor_parallel_cases import LIGHT
 from benchmarks.tensor_parallel_machine import Case, Gpus, Processes, build_ahead
 from benchmarks.tensor_parallel_restarts import Failed, Notes, supervise
 from benchmarks.tensor_parallel_rows import CALLS, GRAPH, ROUNDS, SETUP, WrongBaseline, measured, named
@@ -51,7 +50,7 @@ FEW = [(m, n, k) for n, k in ((8192, 28672), (8192, 8192), (4096, 14336)) for m 
 """Products of few rows."""
 SMALL = [(16, 32, 64)]
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", *tensor_parallel_more.KINDS, f"all-gather{GRAPH}")
-FORMS = (*GATHERS, *SCATTERS, *SUMS, LIGHT)
+FORMS = (*GATHERS, *SCATTERS, *SUMS)
 PATIENCE_S = "20"
 """How long a kernel waits for another GPU here."""
 Entry = tuple[Case, tuple[str, ...]]

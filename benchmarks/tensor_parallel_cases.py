@@ -11,8 +11,6 @@ from warploom.collective.reduce.peers import FORMS
 from warploom.settings import GATHERS, SCATTERS
 
 TOLERANCE = 0.02
-LIGHT = "light"
-"""The form of an all-reduce whose tile is chosen with what travels in mind, where that is another tile."""
 SAME_BITS = 100
 """Runs of a product that must give the same bits."""
 
@@ -177,7 +175,5 @@ def all_reduce(machine: Gpus, m: int, n: int, k: int, forms: Sequence[str]) -> C
             calls[f"warploom {form}"] = lambda form=form: ours.matmul_all_reduce(a, b, out=outs["warploom"], by=form)  # type: ignore[misc]
     expected = a.float() @ b.float()
     dist.all_reduce(expected)
-    config, light = (gemm_all_reduce.choose(m, n, k // world, machine.sms(), ranks=ranks) for ranks in (1, world))
-    if light != config and LIGHT in forms:
-        calls[f"warploom {LIGHT}"] = lambda: ours.matmul_all_reduce(a, b, out=outs["warploom"], config=light)
-    return _steady(machine, calls, expected, outs["warploom"], alike=True, config=config.name(), light=light.name())
+    config = gemm_all_reduce.choose(m, n, k // world, machine.sms(), ranks=world)
+    return _steady(machine, calls, expected, outs["warploom"], alike=True, config=config.name())

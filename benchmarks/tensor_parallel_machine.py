@@ -149,20 +149,19 @@ def kernels(case: Case, world: int, sms: int) -> list[tuple[str, dict[str, Any]]
     if kind.startswith("all-gather"):
         config = ranked_tile.choose(m // world, n // world, world, sms)
         of_all = {"ranks": world, "product": product, "config": config, "fusion": fusion}
-        made = [("gather", {**of_all, "copied": by != "push"}) for by in GATHERS[:2]]
-        made += [("gather", {**of_all, "keep": True})] if eight else []
+        made = [
+            ("gather", {**of_all, "copied": by != "push", "keep": keep})
+            for by in GATHERS[:2]
+            for keep in ((False, True) if eight else (False,))
+        ]
     elif kind.startswith("reduce-scatter"):
         for by in SCATTERS:
             config = ranked_tile.choose(m // world, n, world, sms, staged="staged" in by)
             of_all = {"ranks": world, "product": product, "config": config, "fusion": fusion}
             made.append(("scatter", {**of_all, "own_last": "last" in by}))
     elif kind == "all-reduce":
-        tile = gemm_all_reduce.choose(m, n, k // world, sms, product, None)
-        light = gemm_all_reduce.choose(m, n, k // world, sms, product, None, world)
+        tile = gemm_all_reduce.choose(m, n, k // world, sms, product, None, world)
         made = [("sum", {"ranks": world, "product": product, "config": tile, "form": form}) for form in FORMS]
-        if light != tile:
-            form = gemm_all_reduce.form_of(m, n, world, light)
-            made.append(("sum", {"ranks": world, "product": product, "config": light, "form": form}))
     return made
 
 
