@@ -253,11 +253,13 @@ def test_what_is_chosen_builds_without_spills(m: int, ranks: int, product: Produ
 def test_the_fewest_bytes_travel_with_flags_more_in_shares_and_the_most_by_an_owner():
     tile = FreeTileConfig(swap_ab=True, tile_m=64, tile_n=8, consumers=1)
     assert [gemm_all_reduce.form_of(m, 8192, 4, tile) for m in (1, 8, 16, 32, 64, 128)] == [
-        "flagged", "flagged", "flagged", "shares", "shares", "two_shots"
+        "flagged", "flagged", "flagged", "flagged_shares", "flagged_shares", "two_shots"
     ]  # fmt: skip
     assert gemm_all_reduce.form_of(128, 8192, 2, tile) == "one_shot"  # one journey in any case
     by_parts = FreeTileConfig(tile_m=128, tile_n=64, consumers=1)
-    assert gemm_all_reduce.form_of(128, 8192, 4, by_parts) == "shares"  # an owner costs a fence for each of two parts
+    assert (
+        gemm_all_reduce.form_of(128, 8192, 4, by_parts) == "flagged_shares"
+    )  # an owner costs a fence for each of two parts
     wide = FreeTileConfig(tile_m=64, tile_n=128, consumers=1)
     assert gemm_all_reduce.form_of(1, 8192, 4, wide) == "one_shot"  # too many words for a thread to poll
 
