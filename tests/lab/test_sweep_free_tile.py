@@ -149,7 +149,10 @@ def test_the_first_of_every_form_is_among_the_candidates():
     "candidates, kinds",
     [
         (free_tile_candidates.pairs, {(2, "weights"), (2, "tokens")}),
-        (free_tile_candidates.clusters, {(4, "weights"), (4, "tokens"), (4, "both"), (8, "both")}),
+        (
+            free_tile_candidates.clusters,
+            {(2, "weights"), (2, "tokens"), (4, "weights"), (4, "tokens"), (4, "both"), (8, "both")},
+        ),
     ],
 )
 def test_what_shares_is_timed_beside_what_the_library_chooses(shape: tuple[int, int, int], candidates: Any, kinds: Any):

@@ -17,7 +17,7 @@ from tests.sanitizer.tensor_pieces import DONE, FREE, READ, READY, Blackwell, mu
 from warploom.sanitizer import Sanitizer
 from warploom.sanitizer.rules import Example
 
-HANDED = next(case.bad for case in cases() if case.number == "T22" and "tells the other" in case.what)
+HANDED = next(case.bad for case in cases() if case.number == "T22" and "to the other with .cta scope" in case.what)
 """Each CTA of a pair fills its tile, fences, and tells the one that multiplies by an arrival at .cta scope."""
 FENCE = "fence.proxy.async;\nbar.sync 0;\n"
 

@@ -120,6 +120,9 @@ class Observer:
     def waited(self, frame: Frame, wait: Waited) -> None:
         """A wait has passed."""
 
+    def asked(self, frame: Frame, barrier: MBarrier, lanes: np.ndarray) -> None:
+        """A try_wait that is not alone in its loop found the phase incomplete, and goes on."""
+
     def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
         """A fence or membar; `places`: the address of each lane, if it fences one object."""
 

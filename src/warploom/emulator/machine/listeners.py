@@ -23,6 +23,7 @@ class Events:
     done: Listeners
     committed: Listeners
     waited: Listeners
+    asked: Listeners
     fenced: Listeners
     arrived: Listeners
     met: Listeners

@@ -267,6 +267,10 @@ def try_wait(d: Decode) -> Step:
 
         if not all(watch.passed() for watch in watches) and _asks_ahead(frame, watches):
             finish(frame)
+            for watch in watches:
+                if not watch.passed():
+                    for hear in frame.machine.events.asked:
+                        hear(frame, watch.barrier, watch.lanes)
             return None
         return Wait(
             "mbarrier",

@@ -124,7 +124,7 @@ def waves_of(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> int:
     tiles = across * down
     if config.multicast:
         tiles = config.groups(across, down) * config.cluster
-    resident = clusters_at_once(config.ctas, sms) * config.cluster
+    resident = max(1, clusters_at_once(config.ctas, sms)) * config.cluster
     return -(-tiles // (resident if config.persistent else resident * config.ctas_per_sm))
 
 
@@ -227,8 +227,8 @@ def sharing_worth_trying(persistent: bool, waves: int, lines: float) -> tuple[Sh
 
 
 def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Sharing]) -> Iterator[FreeTileConfig]:
-    """The tile in clusters that share in each of these ways, if there are as many tiles, none is larger than the tensor
-    (slices would load the rows outside it, too), and the number of waves stays the same."""
+    """The tile in clusters that share in each of these ways, if the GPU can run them, there are as many tiles, none is
+    larger than the tensor (slices would load the rows outside it, too), and the number of waves stays the same."""
     if config.split_k > 1:
         return
     across, down, waves = -(-m // config.tokens), -(-n // config.weights), waves_of(config, m, n, sms)
@@ -237,7 +237,7 @@ def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Sha
         sides = ((made.along_tokens, made.weights, n, across), (made.along_weights, made.tokens, m, down))
         fits = all(ctas == 1 or (ctas * SLICE_ROWS <= rows <= extent and tiles >= ctas)
                    for ctas, rows, extent, tiles in sides)  # fmt: skip
-        if fits and waves_of(made, m, n, sms) == waves:
+        if fits and clusters_at_once(made.ctas, sms) and waves_of(made, m, n, sms) == waves:
             yield made
 
 

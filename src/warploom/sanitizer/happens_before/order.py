@@ -328,6 +328,14 @@ class Order(Observer):
         record.previous.heard = [clock.heard for clock in self.context.state(barrier.cta).clocks]
         record.current = PhaseRecord.empty(self.context.state(barrier.cta).count)
 
+    def asked(self, frame: Frame, barrier: MBarrier, lanes: np.ndarray) -> None:
+        if frame.operation.pc in self.context.unchecked:
+            state = self.context.state(barrier.cta)
+            record_of(barrier).current.glance = frame.operation
+            for clock, mask in zip(state.of_frame(frame), lane_masks(frame, lanes), strict=True):
+                if mask:
+                    state.glances[clock.me] = frame.operation
+
     def _phase_seen(self, frame: Frame, barrier: MBarrier, lanes: np.ndarray) -> None:
         state, phase, code = self.context.state(barrier.cta), record_of(barrier).previous, frame.operation
         wide, behind = LEVELS[code.order.scope] >= LEVELS["cluster"], state.notes(LanesBehind)
