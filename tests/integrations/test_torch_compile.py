@@ -101,14 +101,23 @@ def test_dynamo_knows_the_name():
     torch_compile.register()
 
 
-@pytest.mark.parametrize("call", ["matmul(x * 2, w.mT)", "linear(x * 2, w)"])
-def test_a_program_that_imports_warploom_alone_compiles_to_one_graph(call: str):
+@pytest.mark.parametrize(
+    ("call", "result"),
+    [
+        ("matmul(x * 2, w.mT)", "2 * x @ w.mT + 1"),
+        ("linear(x * 2, w)", "2 * x @ w.mT + 1"),
+        ("attention(q * 2, q, q)", "q + 1"),
+        ("attention_varlen(t * 2, t, t, n, n, 64, 64)", "t + 1"),
+    ],
+)
+def test_a_program_that_imports_warploom_alone_compiles_to_one_graph(call: str, result: str):
     """The plug-in is loaded while torch.compile traces the first call."""
     program = f"""
 import torch, warploom
 x, w = (torch.ones(64, 64, dtype=torch.bfloat16) for _ in range(2))
-compiled = torch.compile(lambda x: warploom.{call} + 1, fullgraph=True, backend="eager")
-assert torch.equal(compiled(x), 2 * x @ w.mT + 1)
+q, t, n = x.expand(1, 1, 64, 64), x[:, None], torch.tensor([0, 64], dtype=torch.int32)
+compiled = torch.compile(lambda x, q, t: warploom.{call} + 1, fullgraph=True, backend="eager")
+assert torch.equal(compiled(x, q, t), {result})
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

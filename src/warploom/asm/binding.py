@@ -1,8 +1,7 @@
 """Binding of an instruction to the row of the instruction table that reads it, and of its operands to the row's names.
 
-Several rows share an opcode and differ in their operands (`mov.b64` of a register, of a pair, into a pair). The row is
-the first whose operands fit in number, kind, length of braces and, if the declarations are known, register class and
-width. The rules follow PTX ISA 6.1, 9.2 and 9.4.1, and ptxas 13.0 where those are silent.
+Several rows share an opcode, such as `mov.b64` of a register or pair. The row is the first whose operands fit in count,
+kind, length of braces and, if declared, register class and width (PTX ISA 6.1, 9.2, 9.4.1; ptxas 13.0 where silent).
 """
 
 from __future__ import annotations
@@ -288,7 +287,7 @@ class _Binder:
             self._fail(f"{self._place(spec)} lacks its braces", f"{{…}} with {length} operands", operand)
         if len(operand.elements) != length:
             count = len(operand.elements)
-            what = f"{self._place(spec)} has {count} element{'' if count == 1 else 's'} in braces, not {length}"
+            what = f"{self._place(spec)} has {counted(count, 'element')} in braces, not {length}"
             raise _Misfit(self.depth, what, f"{length} for these modifiers", f"{count}")
         for element in operand.elements:
             if not self._fits(element, type_name):

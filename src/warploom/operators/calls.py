@@ -6,7 +6,6 @@ A repeated call goes from its arguments directly to the driver (`runtime.launch_
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
@@ -15,7 +14,7 @@ from ..runtime.launch_cache import LaunchCache
 from ..settings import FIRST_CALLS
 from ..settings import config as settings
 from . import first_calls
-from .dispatch_hook import PLUGINS, plugin_for
+from .dispatch_hook import load_torch_plugin, plugin_for
 from .execute import run
 from .request import check_linear, read
 from .spec.arguments import ARRAYS, DEFAULTS, OF_RESULT_SHAPE, check_names, signature
@@ -138,21 +137,16 @@ else:
     matmul.__signature__ = signature()
 
 
-def _load_plugin() -> bool:
-    import_module(PLUGINS["torch"])
-    return True
-
-
 def _compiled_matmul(*arrays: Any, **options: Any) -> Any:
-    """What torch.compile traces instead of `matmul` if the PyTorch plug-in is not loaded yet: it puts its own here."""
-    return _load_plugin() and matmul._torchdynamo_inline(*arrays, **options)  # type: ignore[attr-defined]
+    """What torch.compile traces instead of `matmul` until the PyTorch plug-in is loaded; a function of its own each, as
+    torch.compile keeps neither closures nor defaults here."""
+    return load_torch_plugin() and matmul._torchdynamo_inline(*arrays, **options)  # type: ignore[attr-defined]
 
 
 def _compiled_linear(*arrays: Any, **options: Any) -> Any:
-    return _load_plugin() and linear._torchdynamo_inline(*arrays, **options)  # type: ignore[attr-defined]
+    return load_torch_plugin() and linear._torchdynamo_inline(*arrays, **options)  # type: ignore[attr-defined]
 
 
-_load_plugin._dynamo_marked_constant = True  # type: ignore[attr-defined]  # run while tracing, not traced
 matmul._torchdynamo_inline = _compiled_matmul  # type: ignore[attr-defined]
 linear._torchdynamo_inline = _compiled_linear  # type: ignore[attr-defined]
 

@@ -35,6 +35,16 @@ def plugin_for(arrays: tuple[Any, ...]) -> Any:
     return None
 
 
+def load_torch_plugin() -> bool:
+    """Load the PyTorch plug-in; True. torch.compile runs this while it traces a function that delegates to the plug-in:
+    it follows the function's attribute `_torchdynamo_inline`, which the plug-in replaces by what is to be traced."""
+    import_module(PLUGINS["torch"])
+    return True
+
+
+load_torch_plugin._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def refuse_gradients(arrays: Mapping[str, Any]) -> None:
     """Raise ArgumentError if autograd expects a gradient, which would silently be missing."""
     torch = sys.modules.get("torch")

@@ -54,6 +54,8 @@ PLACES = 2
 FORMS = ("one_shot", "two_shots", "flagged", "shares", "flagged_shares")
 ONE_TRIP, WITH_FLAGS = ("one_shot", "flagged"), ("flagged", "flagged_shares")
 """Those that send everything to all, and those whose words carry flags: twice the bytes, but no fence or signal."""
+IN_SHARES = ("shares", "flagged_shares")
+"""Those in which every GPU adds up a share of each thread's words."""
 TRIPS = 2
 """Of two shots and of shares: to the GPU that adds them up, and back."""
 _POLLED = 32
@@ -63,9 +65,9 @@ _POLLED = 32
 def slot_words(accumulators: int, ranks: int, form: str = "one_shot") -> int:
     """Return the 32-bit words of one slot for this number of accumulators per thread."""
     words = accumulators // 2
-    if form.endswith("shares"):
+    if form in IN_SHARES:
         words = TRIPS * share_of(words, ranks)
-    return words * WARPGROUP * (2 if form.startswith("flagged") else 1)
+    return words * WARPGROUP * (2 if form in WITH_FLAGS else 1)
 
 
 def share_of(words: int, ranks: int) -> int:
@@ -116,7 +118,7 @@ class PeerReduce:
             total = self._by_owner(mine, piece, others)
         elif self.form == "flagged":
             total = self._flagged(mine, piece, others)
-        elif self.form.endswith("shares"):
+        elif self.form in IN_SHARES:
             total = self._by_shares(mine, piece, others)
         else:
             piece.send(others, mine)
@@ -169,7 +171,7 @@ class PeerReduce:
         """Send each GPU its share, and return what all GPUs sent here."""
         ranks, count = range(len(shares)), len(shares[0])
         start = trip * self.slot_bytes // TRIPS
-        if self.form == "flagged_shares":
+        if self.form in WITH_FLAGS:
             for owner in ranks:
                 piece.write_flagged(owner, shares[owner], start)
             return piece.read_flagged(ranks, count, start)

@@ -46,7 +46,7 @@ def all_gather_matmul(
     None: by the settings, or else chosen."""
     by = settings.peer_gather if by is None else by
     if by is not None:
-        chosen("by", by, by, GATHERS)
+        known_form(by, GATHERS)
     form, tensors = ("all_gather_matmul", by, end.out_dtype), (a, b, *end.tensors(), kept)
     found, out = peer_again.again(known, form, tensors, out)
     if found is not None:
@@ -112,7 +112,7 @@ def matmul_reduce_scatter(
     by: str | None = None,
 ) -> Tensor:  # fmt: skip
     """This rank's rows of the sum over all ranks of A B, or of the mean. by: one of `SCATTERS`."""
-    by = chosen("by", by, settings.peer_scatter, SCATTERS)
+    by = known_form(settings.peer_scatter if by is None else by, SCATTERS)
     form, tensors = ("matmul_reduce_scatter", by, end.out_dtype, mean), (a, b, *end.tensors())
     found, out = peer_again.again(known, form, tensors, out)
     if found is not None:
@@ -160,7 +160,7 @@ def matmul_all_reduce(
     """The sum over all ranks of A B, on every rank. end: scales, if any; no bias. by: one of `FORMS`; None: chosen by
     the sizes."""
     if by is not None:
-        chosen("by", by, by, FORMS)
+        known_form(by, FORMS)
     if config is not None and not isinstance(config, FreeTileConfig):
         raise ArgumentTypeError("`config` is not a tile of few rows", expected="a FreeTileConfig", got=config)
     form, tensors = ("matmul_all_reduce", config, by, end.out_dtype), (a, b, *end.tensors())
@@ -361,11 +361,10 @@ def _result(out: Tensor | None, shape: tuple[int, int], like: Tensor, dtype: tor
     return out
 
 
-def chosen(name: str, given: str | None, setting: str, known: tuple[str, ...]) -> str:
-    """The form of a product that the call requests, or else the settings. Raises ArgumentError."""
-    form = setting if given is None else given
+def known_form(form: str, known: tuple[str, ...]) -> str:
+    """The form of a product that the call or the settings request. Raises ArgumentError."""
     if form not in known:
-        raise ArgumentError(f"`{name}` is unknown", expected=known, got=form, code="unknown-name")
+        raise ArgumentError("`by` is unknown", expected=known, got=form, code="unknown-name")
     return form
 
 

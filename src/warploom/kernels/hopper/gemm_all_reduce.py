@@ -40,10 +40,11 @@ __all__ = ["Memory", "build", "candidates", "choose", "exchange_us", "form_of", 
 
 FLAGGED_WORDS = 16
 """Most words per thread that travel with flags."""
-LINK_BYTES, TRIP_US, FENCE_US = 350e3, 2.4, 2.7
+LINK_BYTES_PER_US, TRIP_US, FENCE_US = 350e3, 2.4, 2.7
 """Bytes per microsecond that a GPU sends to all others together, and microseconds of a trip and of the fence and signal
 that follow it without flags. With them and one constant per product, the times of all forms of few rows in
-benchmarks/results/nvidia-h100/tensor-parallel-4-forms.json follow within 1.3 microseconds (root mean square)."""
+benchmarks/results/nvidia-h100/tensor-parallel-4-forms.json follow within 1.3 microseconds (root mean square).
+A fit gives 0.84 for the trip; 2.4 keeps `flagged` up to 256 kB, where two rows favour it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def memory(m: int, n: int, ranks: int, config: FreeTileConfig, form: str = "one_
 
 
 def form_of(m: int, n: int, ranks: int, config: FreeTileConfig) -> str:
-    """Choose how partial sums travel: the form with the shortest `exchange_us`."""
+    """Choose how partial sums travel: the form with the shortest `exchange_us`, of equal ones the first of `FORMS`. So
+    `shares`, which has not been timed, comes after `two_shots`."""
     few = _accumulators(config) // 2 <= FLAGGED_WORDS
     known = [form for form in FORMS if few or form not in WITH_FLAGS]
     return min(known, key=lambda form: exchange_us(m, n, ranks, config, form))
@@ -80,7 +82,7 @@ def exchange_us(m: int, n: int, ranks: int, config: FreeTileConfig, form: str) -
     a consumer sends one after the other."""
     trips, of_trip = 1 if form in ONE_TRIP else TRIPS, TRIP_US + (0 if form in WITH_FLAGS else FENCE_US)
     parts = config.tile_m // BLOCK // config.consumers
-    return parts * trips * of_trip + sent(m, n, ranks, config, form) / LINK_BYTES
+    return parts * trips * of_trip + sent(m, n, ranks, config, form) / LINK_BYTES_PER_US
 
 
 def sent(m: int, n: int, ranks: int, config: FreeTileConfig, form: str) -> float:
@@ -119,7 +121,7 @@ def choose(
     if found and ranks > 1:
 
         def time(config: FreeTileConfig) -> float:
-            travels = sent(m, n, ranks, config, "one_shot") / LINK_BYTES
+            travels = sent(m, n, ranks, config, "one_shot") / LINK_BYTES_PER_US
             return terms(config, m, n, k, product, sms).total + travels
 
         return min(found, key=time)

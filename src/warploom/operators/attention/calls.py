@@ -21,7 +21,7 @@ from ...runtime.program import Program
 from ...settings import config as settings
 from ..bind import outside, warned
 from ..binding import Binding
-from ..dispatch_hook import plugin_for, refuse_gradients
+from ..dispatch_hook import load_torch_plugin, plugin_for, refuse_gradients
 from ..execute import EMULATED_FLOPS, launch
 from ..spec.gpu import EMULATED, HOPPER, check_gpu, gpu_of
 from ..spec.problem import TMA_BYTES
@@ -128,6 +128,14 @@ def attention(
               *scales, *numbers.items())  # fmt: skip
     reading = partial(read, **options, numbers=numbers)
     return compute(tensors, reading, static, out, lse, return_lse, config)
+
+
+def _compiled(*arrays: Any, **options: Any) -> Any:
+    """What torch.compile traces instead of `attention` until the PyTorch plug-in is loaded."""
+    return load_torch_plugin() and attention._torchdynamo_inline(*arrays, **options)  # type: ignore[attr-defined]
+
+
+attention._torchdynamo_inline = _compiled  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Requests: the checked arguments of an `attention` call, in the form that the kernel takes.
 
-The kernel sees arrays as (batch, length, head, dimension), whatever the caller's layout: swapping two dimensions only
-changes strides.
+The kernel sees arrays as (batch, length, head, dimension); swapping dimensions of the caller's layout changes strides.
 """
 
 from __future__ import annotations

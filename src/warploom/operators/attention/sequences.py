@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from ...kernels.hopper.attention_config import Config
-from ..dispatch_hook import plugin_for
+from ..dispatch_hook import load_torch_plugin, plugin_for
 from .calls import compute, hashed
 from .request import check_longest, read_varlen
 from .scales import arrays_and_numbers
@@ -67,3 +67,11 @@ def attention_varlen(
         read_varlen, longest=max_seqlen_k, causal=causal, scale=scale, window=window, softcap=softcap, numbers=numbers
     )
     return compute(tensors, reading, static, out, lse, return_lse, config)
+
+
+def _compiled(*arrays: Any, **options: Any) -> Any:
+    """What torch.compile traces instead of `attention_varlen` until the PyTorch plug-in is loaded."""
+    return load_torch_plugin() and attention_varlen._torchdynamo_inline(*arrays, **options)  # type: ignore[attr-defined]
+
+
+attention_varlen._torchdynamo_inline = _compiled  # type: ignore[attr-defined]

@@ -26,8 +26,8 @@ from ..happens_before.journal import WARP, Access, Entry, Journals, Landed, Note
 from ..happens_before.lane_order import clashes
 from ..happens_before.scopes import LEVELS
 from ..happens_before.state import ClusterState, record_of
-from ..held_lanes import held_together
 from ..report.findings import at
+from ..report.lanes import apart, holder_of
 from ..report.words import actor
 from ..rules import WARNING
 from ..shadow.places import granules_of
@@ -298,21 +298,11 @@ class InsideWarp(Observer):
         granule: int, lane: int, owner: int,
     ) -> None:  # fmt: skip
         codes = (now.code, entry.code)
-        held = None if entry.writes else held_together(self.context.machine.code, entry.code, now.code)
-        severity = WARNING if held and not self.context.strict else None
+        held, severity = holder_of(self.context, now, entry)
         if self.context.findings.seen("lane-race", codes, severity):
             return
         place = self.context.name(state, now.shadow.region, granule * now.shadow.granule)
-        who = "the warp" if now.together else f"lane {lane}"
-        whose = "the warp" if entry.together else f"lane {owner}"
-        clause = "there is no bar.warp.sync or other barrier in between that both passed"
-        if held:
-            clause = f"{at(held)} keeps the lanes together in between, but does not order memory"
-        self._add(
-            frame, clock.me % state.per_cta, codes,
-            f"{'writes' if now.writes else 'reads'} {place} from {who} with {at(now.code)}, and {whose} "
-            f"{'wrote' if entry.writes else 'read'} it before with {at(entry.code)}; {clause}", severity,
-        )  # fmt: skip
+        self._add(frame, clock.me % state.per_cta, codes, apart(now, entry, place, lane, owner, held), severity)
 
     def _add(
         self, frame: Frame, warp: int, codes: tuple[Operation, ...], what: str, severity: str | None = None,

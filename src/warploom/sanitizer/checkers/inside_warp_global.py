@@ -17,10 +17,8 @@ from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.journal import WARP, Entry, GlobalEntry, Journals
 from ..happens_before.lane_order import Clash, clashes
-from ..held_lanes import held_together
-from ..report.findings import at
+from ..report.lanes import apart, holder_of
 from ..report.words import actor
-from ..rules import WARNING
 from ..shadow.global_shadow import ACTOR_SHIFT, GlobalShadow, pack
 from ..shadow.storing import Storing
 
@@ -117,21 +115,12 @@ class InsideWarpGlobal(Observer):
         else:
             code, lanes = (entry.code, clash.owners) if now.writes else (now.code, clash.lanes)
             self.context.loose.note_lanes(code.pc, frame.cta.index, first, lanes)
-        held = None if entry.writes else held_together(self.context.machine.code, entry.code, now.code)
-        severity = WARNING if held and not self.context.strict else None
+        held, severity = holder_of(self.context, now, entry)
         codes = (now.code, entry.code)
         if self.context.findings.seen("global-lane-race", codes, severity):
             return
-        shadow = now.shadow
-        who = "the warp" if now.together else f"lane {int(clash.lanes[0])}"
-        whose = "the warp" if entry.together else f"lane {int(clash.owners[0])}"
-        clause = "there is no bar.warp.sync or other barrier in between that both passed"
-        if held:
-            clause = f"{at(held)} keeps the lanes together in between, but does not order memory"
+        place = f"`{now.shadow.region.name}` at byte {int(clash.granules[0]) * now.shadow.granule}"
+        told = apart(now, entry, place, int(clash.lanes[0]), int(clash.owners[0]), held)
         self.context.findings.add(
-            "global-lane-race",
-            f"{actor(frame.cta, first)} {'writes' if now.writes else 'reads'} `{shadow.region.name}` at byte "
-            f"{int(clash.granules[0]) * shadow.granule} from {who} with {at(now.code)}, and {whose} "
-            f"{'wrote' if entry.writes else 'read'} it before with {at(entry.code)}; {clause}",
-            codes, frame.cta, first, severity,
-        )  # fmt: skip
+            "global-lane-race", f"{actor(frame.cta, first)} {told}", codes, frame.cta, first, severity
+        )

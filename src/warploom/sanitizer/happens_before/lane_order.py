@@ -33,7 +33,7 @@ def clashes(journal: Sequence[Noted], me: int, now: Access) -> Iterator[Clash]:
         return
     known = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
     """For each lane, the lanes whose accesses up to here happened before its current access."""
-    waiting: dict[int, np.ndarray] = {}
+    waiting: dict[object, np.ndarray] = {}
     reach = np.zeros(WARP, np.int64)
     for entry in reversed(journal):
         if isinstance(entry, Passed):
@@ -72,19 +72,18 @@ def _apart(
     return Clash(entry, *map(np.concatenate, zip(*found, strict=True))) if found else None
 
 
-def _learn(known: np.ndarray, waiting: dict[int, np.ndarray], reach: np.ndarray, passed: Passed) -> None:
+def _learn(known: np.ndarray, waiting: dict[object, np.ndarray], reach: np.ndarray, passed: Passed) -> None:
     """One step back over an event that lanes passed: the waiting lanes learn what the arriving lanes know."""
     members = np.uint32(passed.lanes & FULL)
     if passed.by is None:  # all of them at once
         known[(known & members) != 0] |= members
         return
-    key = id(passed.by) if not isinstance(passed.by, tuple) else hash(passed.by)
-    if passed.arrives and key in waiting:
-        known[waiting[key]] |= members
+    if passed.arrives and passed.by in waiting:
+        known[waiting[passed.by]] |= members
     if passed.waits:
         waiters = (known & members) != 0
         reach[waiters] = np.maximum(reach[waiters], passed.reach)
         if passed.in_turn:
             for lane in np.flatnonzero(waiters):
                 known[lane] |= members & np.uint32((1 << int(known[lane] & members).bit_length()) - 1)
-        waiting[key] = waiters | waiting[key] if key in waiting else waiters
+        waiting[passed.by] = waiters | waiting[passed.by] if passed.by in waiting else waiters
