@@ -324,3 +324,21 @@ def test_a_launch_kept_without_gradients_is_not_taken_where_one_is_wanted(own, m
     assert not passes(x, weight)
     with torch.no_grad():
         assert passes(x, weight)
+
+
+def test_a_repeated_norm_only_launches_and_another_shape_at_its_address_is_checked(on_gpu):
+    log = on_gpu("""
+from warploom.operators import norm
+x, weight = bf16(6, 256), bf16(256)
+kept = [norm.rms_norm(x.view(2, 3, 256), weight, 1e-5) for _ in range(3)]
+norm.why_not = None                          # the long way would fail now
+kept.append(norm.rms_norm(x.view(2, 3, 256), weight, 1e-5))
+assert [each.shape for each in kept] == [(2, 3, 256)] * 4 and len({each.data_ptr() for each in kept}) == 4
+for other in (lambda: norm.rms_norm(x.view(3, 2, 256), weight, 1e-5), lambda: norm.rms_norm(x, weight, 1e-4)):
+    try:
+        other()
+        raise SystemExit("taken for the same call")
+    except TypeError:
+        pass
+""")
+    assert len(launches(log)) == 4

@@ -79,6 +79,12 @@ class Caller:
         found = self._hits.get((static, *map(_address, tensors)))
         return None if found is None or found[1] is None else found[3]
 
+    def entry_of(self, args: tuple[Any, ...]) -> Any:
+        """The entry (`launch_cache.Entry`) of a call that has been repeated and creates its output, else None."""
+        tensors, static = self._split(args, ())
+        found = self._hits.get((static, *map(_address, tensors)))
+        return None if found is None or found[1] is not None else found[3]
+
     def _again(self, args: tuple[Any, ...], out: Any, stream: Any) -> Any:
         """The outputs of a repeated call, or of another call of the same kind; None if there was none."""
         tensors, static = self._split(args, () if out is None else out if type(out) is tuple else (out,))
