@@ -12,6 +12,7 @@ is an autograd function, around which the graph breaks (`attention_functions`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -152,7 +153,12 @@ def has_kernel(query: Tensor, value: Tensor) -> bool:
 @torch.compiler.assume_constant_result  # a graph belongs to its device
 def runs_on(device: torch.device) -> bool:
     """True if the device is a Hopper GPU, on which these kernels run without an `UnprovenWarning`."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
+    return device.type == "cuda" and _is_hopper(device)
+
+
+@lru_cache(maxsize=64)
+def _is_hopper(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device)[0] == 9
 
 
 def flex_attention(
