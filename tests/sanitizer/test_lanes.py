@@ -487,6 +487,41 @@ def test_what_is_made_of_sums_alone_is_as_good_as_a_sum(made: str, stored: str, 
     assert rules(Example(body, threads=32)) == found
 
 
+MEANS = """
+cvt.rn.f32.u32 %f1, %tid;
+mul.f32 %f1, %f1, 0f3F99999A;
+mov.f32 %f2, 0f3F800000;
+STEPS
+st.shared.f32 [tile], %f1;
+bar.sync 0;
+ld.shared.f32 %f5, [tile];
+"""
+MEAN_OF_BOTH = """
+shfl.sync.bfly.b32 %f3, %f1, {}, 31, -1;
+shfl.sync.bfly.b32 %f4, %f2, {}, 31, -1;
+sub.f32 %f6, %f3, %f1;
+add.f32 %f2, %f2, %f4;
+setp.eq.f32 %p2, %f2, 0f00000000;
+div.full.f32 %f4, %f4, %f2;
+selp.f32 %f4, 0f00000000, %f4, %p2;
+fma.rn.f32 %f1, %f6, %f4, %f1;
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "distances", "found"),
+    [
+        (MEAN_OF_BOTH, (16, 8, 4, 2, 1), set()),
+        (MEAN_OF_BOTH, (16, 8, 4, 2, 2), {"lane-race"}),
+        (MEAN_OF_BOTH.replace("%f6, %f4, %f1", "%f6, 0f3F400000, %f1"), (16, 8, 4, 2, 1), {"lane-race"}),
+    ],
+)
+def test_lanes_may_store_what_they_reduced_at_one_place_if_their_order_does_not_matter(step, distances, found):
+    """Welford's mean, and a mean that takes three quarters of the partner's."""
+    steps = "".join(step.format(distance, distance) for distance in distances)
+    assert rules(Example(MEANS.replace("STEPS", steps), threads=32)) == found
+
+
 @pytest.mark.parametrize(("start", "found"), [("%r8", {"same-value-race"}), ("%tid", {"data-race"})])
 def test_warps_with_the_same_numbers_may_store_their_sums_at_one_place(start: str, found: set[str]):
     body = OWN + SUM.replace("LEVELS", levels(8, 4, 2, 1)).replace("f32.u32 %f1, %tid", f"f32.u32 %f1, {start}")

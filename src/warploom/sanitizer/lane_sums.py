@@ -8,7 +8,8 @@
 If a compiler fuses multiplications with additions, the lanes' sums differ in their last bits. All may be stored to
 one address, and any of them is a valid result. The text shows which lanes hold the same sum: their lane numbers
 differ in bits that a butterfly exchange covered. Values computed from such sums, constants and parameters alone are
-the same in those lanes, too.
+the same in those lanes, too. So are those of other reductions, such as means and variances by Welford's formula, if a
+lane and its partner combine their values in a way that does not depend on the order of the two: `lane_steps`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from ..asm.nodes import Float, Integer, Operand, Register, Vector
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import PLAIN, Operation
+from .lane_steps import in_either_order
 from .undefined_reads import Row, collect, read_and_written
 
 ALL = 31
@@ -98,12 +100,41 @@ class _Text:
                 butterfly = self._shuffle(source, written)
                 if butterfly is not None:
                     return _distance(butterfly) | self.alike(butterfly.instruction.operands[1], butterfly)
-        if opcode not in CALCULATING:
-            return 0
-        bits = ALL
+        bits = ALL if opcode in CALCULATING else 0
         for source in sources:
             bits &= self.alike(source, written)
-        return bits
+        return bits or self._combined(written)
+
+    def _combined(self, written: Operation) -> int:
+        """As `alike`, of what a lane makes of values of its own and those of its partner."""
+        partners = self._partners(written)
+        distance = _distance(max(partners, key=lambda one: one.pc)) if partners else 0
+        theirs: dict[int, int] = {}
+        bits = ALL
+        for partner in partners:
+            if _distance(partner) == distance:
+                own = self._writer(partner.instruction.operands[1], partner)
+                if own is None:
+                    return 0
+                theirs[own.pc] = partner.pc
+                bits &= distance | self.alike(partner.instruction.operands[1], partner)
+        return bits if theirs and in_either_order(written, theirs, self._writer) else 0
+
+    def _partners(self, written: Operation) -> list[Operation]:
+        """The exchanges nearest to an operation on the way back from it."""
+        found, seen, left = [], {written.pc}, [written]
+        while left:
+            reader = left.pop()
+            for source in reader.instruction.operands[1:]:
+                one = self._writer(source, reader)
+                if one is None or one.pc in seen:
+                    continue
+                seen.add(one.pc)
+                if _distance(one):
+                    found.append(one)
+                else:
+                    left.append(one)
+        return found
 
     def _shuffle(self, operand: Operand, reader: Operation) -> Operation | None:
         """The exchange that an operand comes from."""
