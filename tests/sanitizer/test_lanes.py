@@ -522,6 +522,17 @@ def test_lanes_may_store_what_they_reduced_at_one_place_if_their_order_does_not_
     assert rules(Example(MEANS.replace("STEPS", steps), threads=32)) == found
 
 
+@pytest.mark.parametrize(
+    ("bits", "distances", "found"),
+    [("7", (4, 2, 1), set()), ("7", (4, 2), {"lane-race"}), ("15", (4, 2, 1), {"lane-race"})],
+)
+def test_groups_of_lanes_with_the_same_numbers_may_store_their_sums_at_one_place(bits, distances, found):
+    """Four groups of eight lanes sum up eight numbers each, which are the same if lane numbers count modulo eight."""
+    start = SUM.replace("cvt.rn.f32.u32 %f1, %tid", f"and.b32 %r9, %tid, {bits};\ncvt.rn.f32.u32 %f1, %r9")
+    start = start.replace("%f2, 16,", f"%f2, {distances[0]},").replace("LEVELS", levels(*distances[1:]))
+    assert rules(Example(start, threads=32)) == found
+
+
 @pytest.mark.parametrize(("start", "found"), [("%r8", {"same-value-race"}), ("%tid", {"data-race"})])
 def test_warps_with_the_same_numbers_may_store_their_sums_at_one_place(start: str, found: set[str]):
     body = OWN + SUM.replace("LEVELS", levels(8, 4, 2, 1)).replace("f32.u32 %f1, %tid", f"f32.u32 %f1, {start}")

@@ -32,6 +32,7 @@ from ..report.words import actor
 from ..rules import WARNING
 from ..shadow.places import granules_of
 from ..shadow.shadow import Shadow, distinct
+from ..shadow.storing import unequal_sums
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
@@ -252,8 +253,10 @@ class InsideWarp(Observer):
         stored = np.ascontiguousarray(values[:, which]).view(f"u{place.size}")
         differ = met & (stored[:, 1:] != stored[:, :-1]).any(axis=0)
         summed = self.context.sums.get(frame.operation.pc, 0)
-        if summed:  # the lanes hold one sum, rounded differently
-            differ &= ((which[1:] ^ which[:-1]) & 31 & ~summed) != 0
+        if summed and differ.any():  # the lanes hold one sum, rounded differently
+            places = (which >> 5) * (1 << 40) + where
+            vectors = np.ascontiguousarray(stored.T).view(f"V{stored.itemsize * len(stored)}").ravel()
+            differ &= np.isin(places[1:], list(unequal_sums(places, vectors, which, summed)))
         if not differ.any():
             return
         arbitrary = self._arbitrary.setdefault(place.region, {})

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from ...emulator.machine.places import Lanes
 
 
-WARP = 32
-
-
 @dataclass(frozen=True, eq=False)
 class Storing:
     """`values`: (count, lanes of the frame), about to be written to a place; `summed`: bits of lane numbers over which
@@ -39,16 +36,17 @@ class Storing:
         order = np.argsort(at, kind="stable")
         differ = (at[order][1:] == at[order][:-1]) & (new[order][1:] != new[order][:-1])
         if differ.any():
-            return self.summed == WARP - 1 and self._same_sums(
-                at, new, np.broadcast_to(place.lanes, chosen.shape)[chosen]
+            return bool(self.summed) and not unequal_sums(
+                at, new, np.broadcast_to(place.lanes, chosen.shape)[chosen], self.summed
             )
         met = np.unique(at).size < at.size  # several lanes write one address: its old contents do not matter
         return bool(met or (place.region.as_type(np.dtype(f"u{place.size}"))[at] == new).all())
 
-    @staticmethod
-    def _same_sums(at: np.ndarray, new: np.ndarray, lanes: np.ndarray) -> bool:
-        """True if the warps that store to one address hold the same sums, rounded in the same ways."""
-        stored: dict[int, dict[int, set[int]]] = {}
-        for place, value, warp in zip(at.tolist(), new.tolist(), (lanes // WARP).tolist(), strict=True):
-            stored.setdefault(place, {}).setdefault(warp, set()).add(value)
-        return all(len({frozenset(values) for values in warps.values()}) == 1 for warps in stored.values())
+
+def unequal_sums(at: np.ndarray, values: np.ndarray, lanes: np.ndarray, summed: int) -> set[int]:
+    """The places where some of the lanes that store have other values than the rest, even if sums count as equal that
+    are rounded in the same ways: those of lanes that differ in the bits `summed` alone."""
+    stored: dict[int, dict[int, set[object]]] = {}
+    for place, value, group in zip(at.tolist(), values.tolist(), (lanes & ~summed).tolist(), strict=True):
+        stored.setdefault(place, {}).setdefault(group, set()).add(value)
+    return {place for place, groups in stored.items() if len({frozenset(each) for each in groups.values()}) > 1}
