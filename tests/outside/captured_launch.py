@@ -80,6 +80,8 @@ class Launch:
                 entry = rest[0]
             elif word in ("grid", "block", "cluster"):
                 shape[word] = tuple(map(int, rest))
+                if word == "cluster" and shape[word] == (1, 1, 1):
+                    shape[word] = None  # not asked for by the launch: as the text requires
             elif word == "shared":
                 shape["dynamic_smem"] = int(rest[0])
             elif word == "dependent":
