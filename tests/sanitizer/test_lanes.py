@@ -445,6 +445,7 @@ def test_a_shuffle_at_the_head_of_a_loop_holds_the_lanes_of_its_end(met: str, se
     assert found == ([severity] if severity else [])
 
 
+UNEVEN = "shfl.sync.bfly.b32 %f3, %f4, 1, 31, -1;\nfma.rn.f32 %f4, %f1, %f3, %f4;\n"  # weighted by a lane's own number
 SUM = """
 cvt.rn.f32.u32 %f1, %tid;
 add.f32 %f1, %f1, 0f3F99999A;
@@ -471,12 +472,24 @@ def test_lanes_may_store_their_sums_at_one_place_though_they_are_rounded_differe
     assert rules(Example(SUM.replace("LEVELS", levels(*distances)), threads=32)) == found
 
 
+BRANCHED = """
+lg2.approx.f32 %f6, %f4;
+setp.lt.f32 %p2, {}, 0f41000000;
+@%p2 bra small;
+mul.f32 %f6, {}, 0f3E000000;
+small:
+"""
+
+
 @pytest.mark.parametrize(
     ("made", "stored", "found"),
     [
         ("mul.f32 %f6, %f4, 0f3E000000;\nrsqrt.approx.f32 %f6, %f6;", "f32 [tile], %f6", set()),
         ("mov.f32 %f6, %f4;", "v2.f32 [tile], {%f4, %f6}", set()),
         ("cvt.rn.f16x2.f32 %r9, %f4, %f4;", "b32 [tile], %r9", set()),
+        (BRANCHED.format("%f4", "%f4"), "f32 [tile], %f6", set()),
+        (BRANCHED.format("%f1", "%f4"), "f32 [tile], %f6", {"lane-race"}),  # a lane's own number decides
+        (BRANCHED.format("%f4", "%f1"), "f32 [tile], %f6", {"lane-race"}),
         ("mul.f32 %f6, %f4, %f1;", "f32 [tile], %f6", {"lane-race"}),  # of each lane's own number
         ("mov.f32 %f6, %f1;", "v2.f32 [tile], {%f4, %f6}", {"lane-race"}),
         ("mov.u32 %r9, %laneid;\ncvt.rn.f32.u32 %f4, %r9;", "f32 [tile], %f4", {"lane-race"}),
@@ -513,13 +526,18 @@ fma.rn.f32 %f1, %f6, %f4, %f1;
     [
         (MEAN_OF_BOTH, (16, 8, 4, 2, 1), set()),
         (MEAN_OF_BOTH, (16, 8, 4, 2, 2), {"lane-race"}),
+        (MEAN_OF_BOTH.replace("%f2, %f2, %f4;", "%f2, 0f3F800000, %f4;"), (16, 8, 4, 2, 1), {"lane-race"}),
         (MEAN_OF_BOTH.replace("%f6, %f4, %f1", "%f6, 0f3F400000, %f1"), (16, 8, 4, 2, 1), {"lane-race"}),
     ],
 )
 def test_lanes_may_store_what_they_reduced_at_one_place_if_their_order_does_not_matter(step, distances, found):
-    """Welford's mean, and a mean that takes three quarters of the partner's."""
+    """Welford's mean; one that counts its own lane once; one that takes three quarters of the partner's."""
     steps = "".join(step.format(distance, distance) for distance in distances)
     assert rules(Example(MEANS.replace("STEPS", steps), threads=32)) == found
+
+
+def test_a_sum_that_each_lane_weights_with_its_own_number_differs_between_lanes():
+    assert rules(Example(SUM.replace("LEVELS", levels(8, 4, 2) + UNEVEN), threads=32)) == {"lane-race"}
 
 
 @pytest.mark.parametrize(

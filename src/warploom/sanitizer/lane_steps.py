@@ -1,4 +1,4 @@
-"""Does a step of a butterfly reduction give the same number whichever lane's values come first?
+"""Does a step of a butterfly reduction give the same number in both of the lanes that exchange their values?
 
     shfl.sync.bfly.b32 %f3, %f1, 1, 31, -1;     %f3, %f4: the partner's mean and count
     shfl.sync.bfly.b32 %f4, %f2, 1, 31, -1;
@@ -7,15 +7,16 @@
     sub.f32 %f7, %f3, %f1;
     fma.rn.f32 %f8, %f7, %f6, %f1;              the mean of both: the same number in both lanes, up to rounding
 
-The text between the exchanges and the result is a formula in the values of a lane and of its partner. It is computed
-for a few numbers and for the same with the two lanes exchanged: if the results agree, both lanes have one number.
+The text is a formula in what each of the two lanes had before. It is computed for both lanes and for a few numbers
+that are drawn: if the results agree, the lanes have one number whatever they had.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Hashable
+from dataclasses import dataclass, field
 
 from ..asm.constants import number
 from ..asm.nodes import Float, Integer, Operand
@@ -23,6 +24,10 @@ from ..emulator.machine.operation import Operation
 
 TRIALS = 4
 TOLERANCE = 1e-9
+MANY = 512
+"""Results in a formula beyond which it is not computed."""
+LEAST_BITS = 1 << 23
+"""`mov.b32 %f1, 1065353216` moves 1.0: integers from here on are taken for the bits of a number."""
 FORMULAS: dict[str, Callable[..., float]] = {
     "mov": lambda a: a, "cvt": lambda a: a, "neg": lambda a: -a, "abs": abs,
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
@@ -35,48 +40,70 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
     "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
 }  # fmt: skip
-Writer = Callable[[Operand, Operation], "Operation | None"]
 
 
-def in_either_order(result: Operation, partners: Mapping[int, int], writer: Writer) -> bool:
-    """True if the result of an operation does not depend on which of two lanes is which.
-
-    partners: of a lane's own values, the pc of what writes each -> that of its exchange. writer: what writes an operand
-    that an operation reads.
+@dataclass(frozen=True)
+class Step:
+    """An exchange at a distance. writer: what writes an operand that an operation reads, or None; place: a name for the
+    operand's value where that is None; distance_of: of an exchange, 0 for others; drawn: results that are not computed.
     """
-    draw = random.Random(0)
-    for _ in range(TRIALS):
-        own = {pc: draw.uniform(0.5, 2) for pc in partners}
-        other = {pc: draw.uniform(0.5, 2) for pc in partners}
-        first, second = (
-            _value(result, {**mine, **{partners[pc]: value for pc, value in theirs.items()}}, writer)
-            for mine, theirs in ((own, other), (other, own))
-        )
-        if first is None or second is None or not math.isclose(first, second, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
-            return False
-    return True
+
+    distance: int
+    writer: Callable[[Operand, Operation], Operation | None]
+    place: Callable[[Operand, Operation], Hashable]
+    distance_of: Callable[[Operation], int]
+    drawn: Container[int] = ()
+
+    def same_in_both(self, result: Operation) -> bool:
+        """True if an operation has one result in the two lanes."""
+        draw = random.Random(0)
+        for _ in range(TRIALS):
+            lanes = _Lanes(self, draw)
+            try:
+                first, second = lanes.result(result, 0), lanes.result(result, 1)
+            except (ArithmeticError, TypeError, ValueError, OverflowError):
+                return False
+            if not math.isclose(first, second, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+                return False
+        return True
 
 
-def _value(operation: Operation, known: dict[int, float], writer: Writer) -> float | None:
-    """The result of an operation where some results are known, by pc; None where the text does not say it."""
-    if operation.pc in known:
-        return known[operation.pc]
-    modifiers = operation.instruction.modifiers
-    formula = FORMULAS.get(modifiers[0]) or (COMPARISONS.get(modifiers[1]) if modifiers[0] == "setp" else None)
-    if formula is None or operation.guard >= 0:
-        return None
-    numbers = []
-    for operand in operation.instruction.operands[1:]:
-        if isinstance(operand, (Integer, Float)):
-            numbers.append(float(operand.value if isinstance(operand, Integer) else number(operand)))
-            continue
-        written = writer(operand, operation)
-        value = None if written is None else _value(written, known, writer)
-        if value is None:
-            return None
-        numbers.append(value)
-    try:
-        known[operation.pc] = formula(*numbers)
-    except (ArithmeticError, TypeError, ValueError):
-        return None
-    return known[operation.pc]
+@dataclass
+class _Lanes:
+    """What the results and other values are in each of two lanes."""
+
+    step: Step
+    draw: random.Random
+    known: dict[Hashable, float] = field(default_factory=dict)
+
+    def result(self, operation: Operation, lane: int) -> float:
+        """Raises ValueError if the formula is too long."""
+        key = operation.pc, lane
+        if key not in self.known:
+            if len(self.known) > MANY:
+                raise ValueError
+            self.known[key] = self._computed(operation, lane)
+        return self.known[key]
+
+    def _computed(self, operation: Operation, lane: int) -> float:
+        modifiers, operands = operation.instruction.modifiers, operation.instruction.operands[1:]
+        if self.step.distance_of(operation) == self.step.distance:
+            return self._operand(operands[0], operation, 1 - lane)
+        formula = FORMULAS.get(modifiers[0]) or (COMPARISONS.get(modifiers[1]) if modifiers[0] == "setp" else None)
+        if formula is None or operation.guard >= 0 or operation.pc in self.step.drawn:
+            return self._drawn((operation.pc, lane))
+        return formula(*(self._operand(operand, operation, lane) for operand in operands))
+
+    def _operand(self, operand: Operand, reader: Operation, lane: int) -> float:
+        if isinstance(operand, Integer):
+            typed_by_bits = reader.instruction.modifiers[-1] == "b32" and abs(operand.value) >= LEAST_BITS
+            return float(number(Float(operand.value & 0xFFFFFFFF, 32)) if typed_by_bits else operand.value)
+        if isinstance(operand, Float):
+            return float(number(operand))
+        written = self.step.writer(operand, reader)
+        if written is None:
+            return self._drawn((self.step.place(operand, reader), lane))
+        return self.result(written, lane)
+
+    def _drawn(self, key: Hashable) -> float:
+        return self.known.setdefault(key, self.draw.uniform(0.5, 2))

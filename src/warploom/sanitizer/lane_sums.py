@@ -8,27 +8,27 @@
 If a compiler fuses multiplications with additions, the lanes' sums differ in their last bits. All may be stored to
 one address, and any of them is a valid result. The text shows which lanes hold the same sum: their lane numbers
 differ in bits that a butterfly exchange covered. Values computed from such sums, constants and parameters alone are
-the same in those lanes, too. So are those of other reductions, such as means and variances by Welford's formula, if a
-lane and its partner combine their values in a way that does not depend on the order of the two: `lane_steps`.
+the same in those lanes, too, also by a function with branches such as a logarithm. So are those of other reductions,
+such as means and variances by Welford's formula, if a lane and its partner combine their values in a way that does
+not depend on the order of the two: `lane_steps`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from ..asm.nodes import Float, Integer, Operand, Register, Vector
 from ..emulator.machine.image import Image
-from ..emulator.machine.operation import PLAIN, Operation
-from .lane_steps import in_either_order
+from ..emulator.machine.operation import BRANCH, PLAIN, Operation
+from .lane_steps import MANY, Step
 from .undefined_reads import Row, collect, read_and_written
 
 ALL = 31
-REDUCING = ("add", "fma", "mad")
-"""Opcodes that add another lane's part to one's own, and may round it differently."""
 CALCULATING = (
-    *REDUCING, "mov", "cvt", "sub", "mul", "div", "neg", "abs", "min", "max", "sqrt", "rsqrt", "rcp", "ex2", "lg2",
-    "tanh",
+    "add", "fma", "mad", "mov", "cvt", "sub", "mul", "div", "neg", "abs", "min", "max", "sqrt", "rsqrt", "rcp", "ex2",
+    "lg2", "tanh", "sin", "cos", "setp", "selp", "and", "or", "xor", "not", "shl", "shr",
 )  # fmt: skip
 """Opcodes whose results depend on their operands alone."""
 
@@ -54,6 +54,7 @@ class _Text:
     operations: list[Operation]
     writers: dict[Row, list[int]] = field(default_factory=dict)
     breaks: list[int] = field(default_factory=list)
+    jumps: list[Operation] = field(default_factory=list)
     known: dict[int, int] = field(default_factory=dict)
     """What was found of the results of an operation (pc)."""
 
@@ -66,6 +67,7 @@ class _Text:
                 text.writers.setdefault(row, []).append(operation.pc)
             if operation.kind != PLAIN:
                 text.breaks.append(operation.pc)
+                text.jumps.append(operation)
             if operation.pc in entered:
                 text.breaks.append(operation.pc - 1)
         text.breaks.sort()
@@ -81,12 +83,36 @@ class _Text:
         if isinstance(operand, (Integer, Float)):
             return ALL
         written = self._writer(operand, reader)
-        if written is None:
-            return 0
+        return self._after_jumps(operand, reader) if written is None else self._known(written)
+
+    def _known(self, written: Operation) -> int:
         if written.pc not in self.known:
             self.known[written.pc] = 0  # a value that is made of itself
             self.known[written.pc] = self._made_by(written)
         return self.known[written.pc]
+
+    def _after_jumps(self, operand: Operand, reader: Operation) -> int:
+        """As `alike`, of a register that some ways of jumps write: what decides about those has to be alike, too."""
+        row = _row(reader, operand)
+        writers = self.writers.get(row, []) if row is not None else []
+        jumps = self._forward(writers[0], reader.pc) if writers and writers[-1] < reader.pc else None
+        if jumps is None:
+            return 0
+        bits = ALL
+        for jump in jumps:
+            if jump.instruction.guard is not None:
+                bits &= self.alike(Register(jump.instruction.guard.register), jump)
+        for pc in writers:
+            bits &= self._known(self.operations[pc])
+        return bits
+
+    def _forward(self, first: int, last: int) -> list[Operation] | None:
+        """The jumps of a stretch of text, if all go forward in it and none comes in from elsewhere."""
+        inside = [jump for jump in self.jumps if first <= jump.pc < last]
+        if any(jump.kind != BRANCH or jump.targets[0] <= jump.pc for jump in inside):
+            return None
+        entered = (target for jump in self.jumps if not first <= jump.pc < last for target in jump.targets)
+        return None if any(first < target <= last for target in entered) else inside
 
     def _made_by(self, written: Operation) -> int:
         """As `alike`, of what an operation writes."""
@@ -95,36 +121,34 @@ class _Text:
             return 0
         if opcode == "ld":
             return ALL if "param" in written.instruction.modifiers else 0
-        if opcode in REDUCING:
-            for source in sources:
-                butterfly = self._shuffle(source, written)
-                if butterfly is not None:
-                    return _distance(butterfly) | self.alike(butterfly.instruction.operands[1], butterfly)
         bits = ALL if opcode in CALCULATING else 0
         for source in sources:
-            bits &= self.alike(source, written)
+            bits = bits and bits & self.alike(source, written)
         return bits or self._combined(written)
 
     def _combined(self, written: Operation) -> int:
         """As `alike`, of what a lane makes of values of its own and those of its partner."""
         partners = self._partners(written)
-        distance = _distance(max(partners, key=lambda one: one.pc)) if partners else 0
-        theirs: dict[int, int] = {}
-        bits = ALL
+        if not partners:
+            return 0
+        distance = _distance(max(partners, key=lambda one: one.pc))
+        bits, own = ALL, set()
         for partner in partners:
             if _distance(partner) == distance:
-                own = self._writer(partner.instruction.operands[1], partner)
-                if own is None:
-                    return 0
-                theirs[own.pc] = partner.pc
-                bits &= distance | self.alike(partner.instruction.operands[1], partner)
-        return bits if theirs and in_either_order(written, theirs, self._writer) else 0
+                source = partner.instruction.operands[1]
+                bits &= distance | self.alike(source, partner)
+                if (one := self._writer(source, partner)) is not None:
+                    own.add(one.pc)
+        for drawn in (own, ()):  # if they are fused into the result, as products are, what they are made of
+            if Step(distance, self._writer, self._place, _distance, drawn).same_in_both(written):
+                return bits
+        return 0
 
     def _partners(self, written: Operation) -> list[Operation]:
         """The exchanges nearest to an operation on the way back from it."""
         found, seen, left = [], {written.pc}, [written]
-        while left:
-            reader = left.pop()
+        while left and len(seen) < MANY:
+            reader = left.pop(0)
             for source in reader.instruction.operands[1:]:
                 one = self._writer(source, reader)
                 if one is None or one.pc in seen:
@@ -136,12 +160,11 @@ class _Text:
                     left.append(one)
         return found
 
-    def _shuffle(self, operand: Operand, reader: Operation) -> Operation | None:
-        """The exchange that an operand comes from."""
-        written = self._writer(operand, reader)
-        while written is not None and written.instruction.modifiers[0] == "mov" and written.guard < 0:
-            written = self._writer(written.instruction.operands[-1], written)
-        return written if written is not None and _distance(written) else None
+    def _place(self, operand: Operand, reader: Operation) -> Hashable:
+        """Of an operand whose writer is not known: the same for all readers between two writes, or two jumps."""
+        row = _row(reader, operand)
+        writers = self.writers.get(row, []) if row is not None else []
+        return str(operand), row, bisect_left(writers, reader.pc), bisect_left(self.breaks, reader.pc)
 
     def _writer(self, operand: Operand, reader: Operation) -> Operation | None:
         """What writes a register that is read, if that is the same for all who come there."""
@@ -150,9 +173,13 @@ class _Text:
         before = bisect_left(writers, reader.pc)
         if len(writers) == 1 and self.operations[writers[0]].instruction.modifiers[0] == "ld":
             return self.operations[writers[0]]
-        if not before or bisect_left(self.breaks, writers[before - 1]) != bisect_left(self.breaks, reader.pc):
+        if not before:
             return None
-        return self.operations[writers[before - 1]]
+        latest = writers[before - 1]
+        straight = bisect_left(self.breaks, latest) == bisect_left(self.breaks, reader.pc)
+        if straight or (len(writers) == 1 and self._forward(latest, reader.pc) is not None):
+            return self.operations[latest]
+        return None
 
 
 def _distance(operation: Operation) -> int:
