@@ -30,3 +30,34 @@ def test_the_wait_for_all_groups_covers_the_maps_of_loads(schedule):
 @pytest.mark.parametrize("before", [(), (COMMIT,), (WAIT,), (COMMIT, WAIT.replace("0", "1"))])
 def test_without_a_group_or_its_wait_it_is_an_error(before):
     assert "tensor-map-in-use" in rules(rewritten(*before))
+
+
+MADE_IN_SHARED_MEMORY = """
+mov.u32 %r1, tile;
+mad.lo.u32 %r2, %tid, 4, %r1;
+st.shared.u32 [%r2], 0;
+CLEARED
+@%first tensormap.replace.tile.rank.shared::cta.b1024.b32 [tile], 0;
+@%first tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [tile], 0, 16;
+REPLACED
+tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%data], [tile], 128;
+"""
+MEET = "bar.warp.sync 0xffffffff;"
+
+
+@pytest.mark.parametrize(
+    ("cleared", "replaced", "found"), [(MEET, MEET, set()), (MEET, "", {"lane-race"}), ("", MEET, {"lane-race"})]
+)
+def test_a_warp_copies_the_map_that_one_of_its_lanes_has_replaced_after_meeting_it(cleared, replaced, found):
+    body = MADE_IN_SHARED_MEMORY.replace("CLEARED", cleared).replace("REPLACED", replaced)
+    assert rules(Example(body, threads=32)) == found
+
+
+def test_another_warp_copies_it_after_a_barrier():
+    other = "setp.lt.u32 %p2, %tid, 32;\n@%p2 bra done;\n"
+    body = (
+        MADE_IN_SHARED_MEMORY.replace("CLEARED", "bar.sync 0;").replace("tensormap.cp", other + "tensormap.cp")
+        + "done:"
+    )
+    assert rules(Example(body.replace("REPLACED", "bar.sync 0;"), threads=64)) == set()
+    assert rules(Example(body.replace("REPLACED", ""), threads=64)) == {"data-race"}

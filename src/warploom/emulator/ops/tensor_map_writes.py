@@ -11,7 +11,9 @@ from ...errors import ArgumentError, InvalidOperandError, VerificationError
 from ...isa.instructions.bulk_copy import LATER_MODES, MODES
 from ...isa.tensor_map import MAP_BYTES
 from ..engines import tma
+from ..machine import shared_address as shared
 from ..machine.frame import Frame
+from ..machine.memory import SHARED_WINDOW, WINDOW_SIZE
 from ..machine.places import Lanes
 from ..machine.register_list import lane_value
 from ..program.decode import Decode
@@ -19,6 +21,9 @@ from ..program.handlers import Handlers, Step
 from .tensor_copy import global_place, map_bytes
 
 HANDLERS = Handlers()
+FIELDS = 64
+"""Bytes of a map from its start that hold its fields: CuTe DSL copies no more to shared memory."""
+ELEMENT = 16
 
 
 def _tell_written(frame: Frame, address: int, lane: int) -> None:
@@ -28,6 +33,17 @@ def _tell_written(frame: Frame, address: int, lane: int) -> None:
         region, start = place
         for hear in frame.machine.events.accessed:
             hear(frame, "changes", Lanes(region, "global", np.array([start]), MAP_BYTES, 1, np.array([lane])), None)
+
+
+def _tell_shared(frame: Frame, how: str, space: str, address: int, lanes: np.ndarray) -> None:
+    """Report to observers that lanes read or write the fields of a map in shared memory."""
+    if space.startswith("shared") or (space == "generic" and SHARED_WINDOW <= address < SHARED_WINDOW + WINDOW_SIZE):
+        cta, offset = shared.place(frame, space, address, int(lanes[0]), "the tensor map")
+        place = Lanes(
+            cta.shared, "shared", np.full(lanes.size, offset // ELEMENT), ELEMENT, FIELDS // ELEMENT, lanes
+        )  # fmt: skip
+        for hear in frame.machine.events.accessed:
+            hear(frame, how, place, None)
 
 
 @HANDLERS.add(
@@ -66,6 +82,7 @@ def replace(d: Decode) -> Step:
                     lane,
                     expected="a tensor map at the address, and a value its field can hold",
                 )
+            _tell_shared(frame, "writes", address.space, int(places[lane]), np.array([lane]))
             view[...] = np.frombuffer(replaced, np.uint8)
             _tell_written(frame, int(places[lane]), lane)
         frame.machine.progress()
@@ -82,7 +99,9 @@ def copy_map(d: Decode) -> Step:
 
     def step(frame: Frame) -> None:
         lane = int(frame.active_lanes[0])
-        origin = map_bytes(frame, source.space, int(source.compute(frame)[lane]), lane)
+        at = int(source.compute(frame)[lane])
+        origin = map_bytes(frame, source.space, at, lane)
+        _tell_shared(frame, "reads", source.space, at, frame.active_lanes)
         into = map_bytes(frame, target.space, int(target.compute(frame)[lane]), lane, writes=True)
         into[...] = origin
         _tell_written(frame, int(target.compute(frame)[lane]), lane)

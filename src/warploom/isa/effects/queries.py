@@ -12,6 +12,7 @@ from .vocabulary import (
     Arrives,
     Commits,
     Effect,
+    Fences,
     Gives,
     Meets,
     Order,
@@ -57,8 +58,15 @@ def may_block(effects: Iterable[Effect]) -> bool:
 
 
 def own_order(effects: Iterable[Effect]) -> Order:
-    """The memory semantics and scope of an instruction: those of its first effect that has any, otherwise weak."""
+    """The memory semantics and scope of an instruction: those of its first effect that has any, otherwise weak.
+
+    A fence beside an access (tensormap.cp_fenceproxy) does not make that strong.
+    """
+    effects = tuple(effects)
+    beside = bool(accesses(effects))
     for effect in effects:
+        if beside and isinstance(effect, Fences):
+            continue
         order = getattr(effect, "order", WEAK)
         if isinstance(effect, Commits) and effect.signals is not None:
             order = effect.signals.order
