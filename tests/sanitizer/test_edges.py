@@ -465,3 +465,25 @@ def test_reductions_in_flight_do_not_race_with_each_other(schedule: str):
     store = RED.replace("red.async.relaxed.cluster", "st.async.weak").replace(".add", "")
     assert "overlapping-copies" in found(RED + store)
     assert found(RED + RED, waits="") & {"copy-not-waited", "data-race"}
+
+
+SENT_TO_THE_OTHER = f"""
+{INIT}{FILL}
+@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 512;
+fence.proxy.async.shared::cta;
+{CLUSTER_SYNC}
+xor.b32 %r2, %rank, 1;
+mov.u32 %r3, tile;
+mapa.shared::cluster.u32 %r4, %r3, %r2;
+add.u32 %r4, %r4, 1024;
+mov.u32 %r5, bar;
+mapa.shared::cluster.u32 %r5, %r5, %r2;
+@%first cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r4], [%r3], 512, [%r5];
+{wait()}
+"""
+
+
+@pytest.mark.parametrize(("end", "found"), [(CLUSTER_SYNC, set()), ("", {"exit-with-pending-work"})])
+def test_a_cta_stays_until_the_others_have_received_what_it_sends(end: str, found: set[str]):
+    """It has waited for the bytes that it gets itself; its own may still be read from its shared memory."""
+    assert rules(Example(SENT_TO_THE_OTHER + end, cluster=2)) == found

@@ -56,8 +56,13 @@ class Exits(Observer):
         for flight in state.flights:
             barrier = flight.operation.barrier
             if barrier is not None:
-                if barrier[0] is cta and not flight.done & known:
+                if flight.done & known:
+                    continue
+                if barrier[0] is cta:
                     self._unfinished(flight, cta, UNDONE, "no thread in it has waited for its bytes")
+                elif flight.cta is cta and _reads_shared(flight):
+                    why = "no thread in it has synchronised with one that has waited for its bytes"
+                    self._unfinished(flight, cta, UNREAD, why)
             elif flight.cta is not cta or flight.starts.parts == "warpgroup":
                 continue
             elif _only_reads_shared(flight):
@@ -87,6 +92,14 @@ def _only_reads_shared(flight: Flight) -> bool:
     """True if the CTA's part in an operation ends when its sources have been read."""
     own = [one for one in effects.accesses(flight.code.effects, effects.RUN) if one.space != "global"]
     return bool(own) and all(one.how == effects.READS for one in own)
+
+
+def _reads_shared(flight: Flight) -> bool:
+    """True if an operation reads shared memory, that of the CTA that started it."""
+    return any(
+        one.how == effects.READS and one.space.startswith("shared")
+        for one in effects.accesses(flight.code.effects, effects.RUN)
+    )
 
 
 def _noun(flight: Flight) -> str:
