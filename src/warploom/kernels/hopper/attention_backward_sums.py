@@ -1,0 +1,200 @@
+"""The sums of dQ: many CTAs add to each tile of a workspace in f32, in a fixed order; another kernel converts it.
+
+    consumer   wait for the buffer | write its part of dQᵀ, in the order of its registers | arrive
+    adder                            wait for the part | wait for its turn | add it in bulk | free | pass the turn on
+
+A part is contiguous in the workspace, in the order in which a warpgroup's threads hold it: thread t has elements
+4t to 4t + 3 of each group of four registers. So writes have no bank conflicts, and an addition is one instruction. The
+kernel that converts reads parts in the same order.
+
+In a deterministic launch, the CTAs add to a tile in the order of their blocks of keys. A block has its number as its
+turn, the first one stores instead of adding, and the workspace need not be zeroed. A CTA waits only for CTAs with
+earlier tickets, which are running or done. They never wait for it, so the wait ends even if few CTAs fit on the GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...collective.epilogue.transposed_panel import TransposedPanel
+from ...collective.mma.fragment import ACC_REGS, Fragment, thread_of_warpgroup
+from ...collective.tile.roles import WARP, WARPGROUP
+from ...isa.dtypes import f32, u32, u64
+from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
+from ...lang.arrays import RegisterArray
+from ...lang.smem import SharedArray
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from ..fields import builder
+from .attention_backward import BlockGrid, BlockIndex
+from .attention_backward_joint_config import SUM_ROWS, JointConfig
+from .attention_config import PANEL, Attention
+
+ADDER = WARPGROUP + WARP
+"""Threads at the barriers of a part: a consumer, and the warp that adds what it writes."""
+_VECTOR_BYTES = ACC_REGS * f32.bytes
+
+
+@dataclass
+class SumBuffer:
+    """The parts of dQᵀ on their way to the workspace, one per consumer, and the barriers that guard them.
+
+    Attributes:
+        memory: f32, one row per consumer.
+        first_barrier: named barriers from here: for each consumer one that says that its part is full, then as many
+            that say that it is free.
+    """
+
+    memory: SharedArray
+    first_barrier: int
+    consumers: int
+
+    @classmethod
+    def allocate(cls, of: Attention, config: JointConfig, first_barrier: int) -> SumBuffer:
+        """Allocate the buffer."""
+        memory = smem.array(f32, (config.consumers, config.part_elements(of)), name="dQ")
+        return cls(memory, first_barrier, config.consumers)
+
+    def full(self, me: int) -> int:
+        """The barrier that says that consumer `me` has written its part."""
+        return self.first_barrier + me
+
+    def free(self, me: int) -> int:
+        """The barrier that says that the part has been read."""
+        return self.first_barrier + self.consumers + me
+
+    def write(self, acc: RegisterArray, me: int) -> None:
+        """Wait until the part is free and write it; called by all threads of consumer `me`."""
+        ptx.bar.sync(self.free(me), ADDER)
+        start = self.memory[me] + thread_of_warpgroup() * _VECTOR_BYTES
+        start = start.register()
+        for index in range(0, len(acc), ACC_REGS):
+            place = ptx.addr(start, index * WARPGROUP * f32.bytes)
+            ptx.store(place, acc[index : index + ACC_REGS], space="shared")
+        ptx.fence.proxy_async_shared_cta()
+        ptx.bar.arrive(self.full(me), ADDER)
+
+
+class Adder:
+    """A warp that adds the parts that consumer `me` writes to the workspace.
+
+    Args:
+        sums: the workspace, f32, (B, H, elements of a head).
+        turns: u32: the ticket counter, then for each part the number of the block whose turn it is. The turns of a
+            launch begin at 0.
+        block: the number of this CTA's block of keys.
+    """
+
+    def __init__(
+        self, of: Attention, config: JointConfig, buffer: SumBuffer, sums: ArrayHandle, turns: ArrayHandle,
+        block: Register, me: int,
+    ) -> None:  # fmt: skip
+        self.config, self.buffer, self.sums, self.turns, self.block, self.me = config, buffer, sums, turns, block, me
+        self.elements = config.part_elements(of)
+        self.leader = (ptx.special.tid.x() & (WARP - 1)) == 0
+
+    def begin(self) -> None:
+        """Say that the part is free; called by all threads of the warp before the first `add`."""
+        ptx.bar.arrive(self.buffer.free(self.me), ADDER)
+
+    def add(self, line: Register, tile: Register) -> None:
+        """Add the next part to a tile (u32) of a head, whose number among all heads and batches is `line` (u32)."""
+        config, number = self.config, tile * self.config.consumers + self.me
+        ptx.bar.sync(self.buffer.full(self.me), ADDER)
+        with ptx.if_(self.leader):
+            per_head = self.sums.shape[2]
+            first = line.to(u64) * per_head + (number * self.elements).to(u64)
+            place = self.sums.pointer() + first * f32.bytes
+            turn = None
+            if config.deterministic:
+                parts = per_head // self.elements
+                turn = self.turns.pointer() + (line * parts + number + 1).to(u64) * u32.bytes
+                self._wait(turn)
+            self._add(place)
+            ptx.cp.async_.bulk.commit_group()
+            ptx.cp.async_.bulk.wait_group_read(0)
+        ptx.warp.sync()
+        ptx.bar.arrive(self.buffer.free(self.me), ADDER)
+        if config.deterministic:
+            with ptx.if_(self.leader):
+                ptx.cp.async_.bulk.wait_group(0)
+                ptx.fence.proxy_async_global()
+                ptx.inst("st.release.gpu.global.u32", ptx.addr(turn), self.block + 1)
+            ptx.warp.sync()
+
+    def finish(self) -> None:
+        """Wait until all additions are complete."""
+        with ptx.if_(self.leader):
+            ptx.cp.async_.bulk.wait_group(0)
+
+    def _wait(self, turn: Register) -> None:
+        """Wait until it is this block's turn."""
+        seen = reg.scalar(u32)
+
+        def look() -> Any:
+            ptx.inst("ld.acquire.gpu.global.u32", seen, ptx.addr(turn))
+            return seen != self.block
+
+        with ptx.while_(look):
+            pass
+        ptx.fence.proxy_async_global()
+
+    def _add(self, place: Register) -> None:
+        """Issue the addition, or for the first block in a fixed order the store."""
+        source, size = self.buffer.memory[self.me], self.elements * f32.bytes
+
+        def add() -> None:
+            opcode = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32"
+            ptx.inst(opcode, ptx.addr(place), source, size)
+
+        if not self.config.deterministic:
+            add()
+            return
+        with ptx.if_(self.block == 0):
+            ptx.cp.async_.bulk.store(ptx.addr(place), source, size)
+        with ptx.else_():
+            add()
+
+
+@builder()
+def build_convert(of: Attention, config: JointConfig, folded: bool = False) -> Kernel:
+    """dQ (B, S, H, D), 16 bits, of a workspace (B, H, elements of a head) and `factor`: the sums times the factor."""
+    chosen = config
+    _, _, queries = config.part(of, 0)
+    grid = BlockGrid("S", "H", config.tile, folded=folded)
+
+    def attention_convert(**call: Any) -> None:
+        panel = smem.wgmma_tile(of.dtype, (queries, PANEL), stages=chosen.consumers, name="dQ")
+        index = BlockIndex(grid, call["dQ"])
+        tile, head, batch = index.block(), index.head(), index.batch()
+        thread, me = thread_of_warpgroup(), ptx.special.tid.x() // WARPGROUP
+        elements = chosen.part_elements(of)
+        line = (batch * call["dQ"].shape[2] + head).to(u64) * call["sums"].shape[2]
+        first = line + ((tile * chosen.consumers + me) * elements + thread * ACC_REGS).to(u64)
+        place = call["sums"].pointer() + first * f32.bytes
+        values = []
+        for group in range(elements // (WARPGROUP * ACC_REGS)):
+            values += list(ptx.load(f32, ptx.addr(place, group * WARPGROUP * _VECTOR_BYTES), vector=ACC_REGS))
+        fragment = Fragment(RegisterArray([value * call["factor"] for value in values]))
+        TransposedPanel().write(fragment.as_a(of.dtype), panel[me])
+        ptx.fence.proxy_async_shared_cta()
+        ptx.bar.sync(0)
+        with ptx.if_(thread == 0):
+            for part in range(chosen.consumers):
+                column, query, _ = chosen.part(of, part)
+                with ptx.if_(me == part):
+                    row = tile * chosen.tile + query
+                    ptx.tma.store(call["dQ"].tma_desc(), panel[part], (column, head, row, batch))
+            ptx.cp.async_.bulk.commit_group()
+            ptx.cp.async_.bulk.wait_group(0)
+
+    return kernel(
+        in_specs={"sums": Tile("B", "H", "W", f32), "factor": Scalar(f32)},
+        out_specs={"dQ": Tile("B", "S", "H", of.head_dim, of.dtype, box=(PANEL, 1, queries, 1), swizzle="128B",
+                              order="rows")},
+        grid=grid, block=WARPGROUP * config.consumers, arch="sm_90a", name="attention_convert",
+    )(attention_convert)  # fmt: skip
+
+
+assert SUM_ROWS == PANEL
