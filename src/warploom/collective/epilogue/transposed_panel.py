@@ -15,7 +15,6 @@ from ...isa.swizzle import CHUNK_BYTES, Swizzle
 from ...lang import ptx
 from ...lang.arrays import RegisterArray
 from ...lang.operand_tile import TileSlice
-from ...lang.values import Register
 from ..mma.fragment import thread_of_warpgroup
 from ..pipeline.swizzling import swizzled
 

@@ -149,9 +149,13 @@ class BlockIndex:
         return count if self.ends is None else count + self.ends.shape[0]
 
 
-def padded_rows(queries: int, sequences: int = 0) -> int:
-    """P, the padded number of queries in lse2 and delta; `sequences`: the number of packed sequences, or 0."""
-    return (-(-queries // PADDED) + sequences) * PADDED
+def padded_rows(queries: int, sequences: int = 0, tile: int = PADDED) -> int:
+    """P, the padded number of queries in lse2 and delta: whole tiles, and whole multiples of `PADDED`.
+
+    sequences: the number of packed sequences, or 0. tile: queries per tile.
+    """
+    whole = -(-queries // tile) * tile
+    return (-(-whole // PADDED) + sequences) * PADDED
 
 
 def padded_begin(begin: Register, number: Register) -> Register:
@@ -190,7 +194,7 @@ def stored(of: Attention, length: str, heads: str, width: int) -> Tile:
 @builder()
 def build_rows(
     dtype: DType, value_dim: int, heads_first: bool, varlen: bool = False, logarithms: bool = False,
-    folded: bool = False,
+    folded: bool = False, turns: bool = False,
 ) -> Kernel:  # fmt: skip
     """lse2 and delta (B, H, P) of O and dO, (B, H, S, E) or (B, S, H, E), contiguous, and LSE (B, H, S).
 
@@ -198,7 +202,8 @@ def build_rows(
     is its probability P, so dS = P (dO Vᵀ - delta) with delta = sum of dO O - dLSE.
 
     The size P is at least S. Queries beyond S and queries that see no key get lse2 = inf and delta = 0. `varlen`:
-    sequences packed in one batch, which end at `ends` (s32). `folded`: see `BlockGrid`.
+    sequences packed in one batch, which end at `ends` (s32). `folded`: see `BlockGrid`. `turns`: u32, set to zeros; at
+    most 32 for each row.
     """
     grid = BlockGrid("P", "H", ROWS_PER_CTA, folded=folded)
     shape = ("B", "H", "S") if heads_first else ("B", "S", "H")
@@ -209,6 +214,8 @@ def build_rows(
         index = BlockIndex(grid, lse2, axes=(2, 1))
         lane, query = thread & 31, index.block() * ROWS_PER_CTA + (thread >> 5)
         head, batch = index.head(), index.batch()
+        if turns:
+            _clear(call["turns"], index.block(), lse2.shape, batch * lse2.shape[1] + head)
         _, heads, queries = LSE.shape
         both = batch * heads + head
         padded, exists = query, None
@@ -245,9 +252,20 @@ def build_rows(
             **({"dLSE": Tile("B", "H", "S", f32)} if logarithms else {}),
             **({"ends": Tile("N", s32)} if varlen else {}),
         },
-        out_specs={"lse2": Tile("B", "H", "P", f32), "delta": Tile("B", "H", "P", f32)},
+        out_specs={
+            "lse2": Tile("B", "H", "P", f32), "delta": Tile("B", "H", "P", f32),
+            **({"turns": Tile("places", u32)} if turns else {}),
+        },
         grid=grid, block=32 * ROWS_PER_CTA, arch="sm_90a", name="attention_rows",
     )(rows)  # fmt: skip
+
+
+def _clear(array: ArrayHandle, block: Register, rows: tuple[Register, ...], line: Register) -> None:
+    """Set this CTA's share of an array of u32 to zeros: one element per thread."""
+    number = line * (rows[2] // ROWS_PER_CTA) + block
+    place = number * (32 * ROWS_PER_CTA) + ptx.special.tid.x()
+    with ptx.if_(place < array.shape[0]):
+        ptx.store(ptx.addr(array.pointer() + place.to(u64) * u32.bytes), 0, dtype=u32)
 
 
 def in_sequence(ends: ArrayHandle, padded: Register, queries: Register) -> tuple[Register, Predicate]:

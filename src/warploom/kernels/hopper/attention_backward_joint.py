@@ -34,6 +34,7 @@ from ...collective import TmaPipeline, each_consumer, warpgroup_index
 from ...collective.tile.roles import WARP, WARPGROUP, producer_warpgroup
 from ...isa.dtypes import f32, s32, u32, u64
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
+from ...lang.operand_tile import OperandTile
 from ...lang.smem import SharedArray
 from ...lang.values import Register
 from ..fields import builder
@@ -57,14 +58,8 @@ def build(of: Attention, config: JointConfig | None = None) -> Kernel:
     few, many, at_launch = REGISTERS[config.consumers]
 
     def attention_joint(**call: Any) -> None:
-        fixed = TmaPipeline(
-            stages=1, consumers=chosen.consumers, name="k",
-            k=smem.wgmma_tile(of.dtype, (chosen.rows, of.key_columns), name="K"),
-            v=smem.wgmma_tile(of.dtype, (chosen.rows, of.value_columns), name="V"),
-        )  # fmt: skip
-        rings = Rings.allocate(of, chosen)
-        ds = smem.wgmma_tile(of.dtype, (chosen.tile, chosen.rows), stages=chosen.ds_stages, swizzle="128B", name="dS")
-        buffer = SumBuffer.allocate(of, chosen, 2 + chosen.consumers)
+        memory = Memory.allocate(of, chosen)
+        fixed, rings = memory.fixed, memory.rings
         number = ticket(chosen, call)
         fixed.initialise(rings.q, rings.o)
         index = TicketIndex.of(number(), chosen, call)
@@ -76,9 +71,9 @@ def build(of: Attention, config: JointConfig | None = None) -> Kernel:
                 load(chosen, call, fixed, rings, block)
             for me in range(chosen.consumers):
                 with ptx.if_(warp == 1 + me):
-                    add_sums(block, call, Adder(of, chosen, buffer, call["sums"], call["turns"], index.number, me))
+                    add_sums(block, call, Adder(of, chosen, memory.sums, call["sums"], call["turns"], index.number, me))
         for me in each_consumer(warpgroup, chosen.consumers, many):
-            Consumer(of, chosen, call, fixed, rings, ds, buffer, block, me).run()
+            Consumer(of, chosen, call, fixed, rings, memory.ds, memory.sums, block, me).run()
 
     return kernel(
         in_specs={
@@ -100,18 +95,35 @@ class Rings:
     lse2: SharedArray
     delta: SharedArray
 
+
+@dataclass
+class Memory:
+    """The shared memory of a CTA: K and V, the rings, dS and the parts of dQ."""
+
+    fixed: TmaPipeline
+    rings: Rings
+    ds: OperandTile
+    sums: SumBuffer
+
     @classmethod
-    def allocate(cls, of: Attention, config: JointConfig) -> Rings:
-        """Allocate the rings and their barriers."""
-        stages, tile = config.stages, config.tile
-        common = {"stages": stages, "consumers": config.consumers, "more_bytes": tile * f32.bytes}
-        q = TmaPipeline(
-            name="q", q=smem.wgmma_tile(of.dtype, (tile, of.key_columns), stages=stages, name="Q"), **common
+    def allocate(cls, of: Attention, config: JointConfig) -> Memory:
+        """Allocate it: first the tiles, which are aligned, then vectors and barriers."""
+        stages, tile, rows = config.stages, config.tile, config.rows
+        k = smem.wgmma_tile(of.dtype, (rows, of.key_columns), name="K")
+        v = smem.wgmma_tile(of.dtype, (rows, of.value_columns), name="V")
+        q = smem.wgmma_tile(of.dtype, (tile, of.key_columns), stages=stages, name="Q")
+        o = smem.wgmma_tile(of.dtype, (tile, of.value_columns), stages=stages, name="dO")
+        ds = smem.wgmma_tile(of.dtype, (tile, rows), stages=config.ds_stages, swizzle="128B", name="dS")
+        sums = SumBuffer.allocate(of, config, 2 + config.consumers)
+        lse2, delta = (smem.array(f32, (stages, tile), name=name) for name in ("lse2", "delta"))
+        fixed = TmaPipeline(stages=1, consumers=config.consumers, name="k", k=k, v=v)
+        q_ring, o_ring = (
+            TmaPipeline(
+                stages=stages, consumers=config.consumers, name=name, more_bytes=tile * f32.bytes, **{name: operand}
+            )
+            for name, operand in (("q", q), ("o", o))
         )
-        o = TmaPipeline(
-            name="o", o=smem.wgmma_tile(of.dtype, (tile, of.value_columns), stages=stages, name="dO"), **common
-        )
-        return cls(q, o, *(smem.array(f32, (stages, tile), name=name) for name in ("lse2", "delta")))
+        return cls(fixed, Rings(q_ring, o_ring, lse2, delta), ds, sums)
 
 
 @dataclass

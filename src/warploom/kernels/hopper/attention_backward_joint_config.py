@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...isa.dtypes import bf16, f16, f32
-from .attention_config import QUERY_ROWS, Attention
+from .attention_config import L2_BYTES, QUERY_ROWS, Attention
 from .description import SHARED_BYTES
 
 WIDTHS = (64, 128)
@@ -91,6 +91,12 @@ class JointConfig:
 def joint_config(of: Attention) -> JointConfig:
     """The configuration for a head dimension."""
     return JointConfig(tile=64 if of.depth > 64 else 128)
+
+
+def joint_section(of: Attention, queries: int, heads: int, kv_heads: int) -> int:
+    """The number of key heads whose blocks are interleaved: as many as have Q, dO and sums that fit the L2 cache."""
+    bytes_of_head = queries * (2 * of.head_dim * of.dtype.bytes + of.head_dim * f32.bytes)
+    return max(1, L2_BYTES // max(1, bytes_of_head * max(1, heads // max(1, kv_heads))))
 
 
 def joins(of: Attention) -> bool:

@@ -145,5 +145,3 @@ class Consumer:
             store = WholeStore(self.call[name], 1 + self.me)
             store.store(acc, memory, lambda column: (column, block.kv_head, key, block.batch))
         store.finish()
-
-

@@ -67,8 +67,7 @@ class SumBuffer:
     def write(self, acc: RegisterArray, me: int) -> None:
         """Wait until the part is free and write it; called by all threads of consumer `me`."""
         ptx.bar.sync(self.free(me), ADDER)
-        start = self.memory[me] + thread_of_warpgroup() * _VECTOR_BYTES
-        start = start.register()
+        start = (self.memory[me] + thread_of_warpgroup() * _VECTOR_BYTES).register()
         for index in range(0, len(acc), ACC_REGS):
             place = ptx.addr(start, index * WARPGROUP * f32.bytes)
             ptx.store(place, acc[index : index + ACC_REGS], space="shared")
@@ -100,28 +99,29 @@ class Adder:
 
     def add(self, line: Register, tile: Register) -> None:
         """Add the next part to a tile (u32) of a head, whose number among all heads and batches is `line` (u32)."""
-        config, number = self.config, tile * self.config.consumers + self.me
+        ordered, number = self.config.deterministic, tile * self.config.consumers + self.me
+        per_head = self.sums.shape[2]
         ptx.bar.sync(self.buffer.full(self.me), ADDER)
         with ptx.if_(self.leader):
-            per_head = self.sums.shape[2]
+            if ordered:
+                self._wait(self._turn(line, number))
             first = line.to(u64) * per_head + (number * self.elements).to(u64)
-            place = self.sums.pointer() + first * f32.bytes
-            turn = None
-            if config.deterministic:
-                parts = per_head // self.elements
-                turn = self.turns.pointer() + (line * parts + number + 1).to(u64) * u32.bytes
-                self._wait(turn)
-            self._add(place)
+            self._add(self.sums.pointer() + first * f32.bytes)
             ptx.cp.async_.bulk.commit_group()
             ptx.cp.async_.bulk.wait_group_read(0)
         ptx.warp.sync()
         ptx.bar.arrive(self.buffer.free(self.me), ADDER)
-        if config.deterministic:
+        if ordered:
             with ptx.if_(self.leader):
                 ptx.cp.async_.bulk.wait_group(0)
                 ptx.fence.proxy_async_global()
-                ptx.inst("st.release.gpu.global.u32", ptx.addr(turn), self.block + 1)
+                ptx.inst("st.release.gpu.global.u32", ptx.addr(self._turn(line, number)), self.block + 1)
             ptx.warp.sync()
+
+    def _turn(self, line: Register, number: Register) -> Register:
+        """The address of a part's turn."""
+        parts = self.sums.shape[2] // self.elements
+        return self.turns.pointer() + (line * parts + number + 1).to(u64) * u32.bytes
 
     def finish(self) -> None:
         """Wait until all additions are complete."""

@@ -12,6 +12,7 @@ from ...isa.dtypes import DType, f32
 from ...isa.launch import GRID_LIMITS
 from ...kernels.hopper.attention_backward import (
     LOG2_E,
+    PADDED,
     ROWS_PER_CTA,
     keys_config,
     keys_parts,
@@ -21,11 +22,8 @@ from ...kernels.hopper.attention_backward import (
 from ...kernels.hopper.attention_config import QUERY_ROWS, Attention
 from ...runtime.arrays import ArrayView, view
 from ...runtime.launch_template import Launched
-from ...runtime.machine import H200
 from ...runtime.program import Program
 from ...settings import config as settings
-from ..binding import Binding
-from ..execute import launch
 from ..kernel_cache import kept
 from ..spec.gpu import HOPPER, check_gpu, emulated, gpu_of
 from ..views import copy_into, new_array, restrided
@@ -33,8 +31,9 @@ from ..workspace import fill
 from .blocks import dense_function
 from .calls import plain, readable, refuse_long_emulation
 from .captured import captured
+from .joint import Joint, joint_choice, launch_joint, turns
 from .limits import check_countable
-from .machine import EMULATED_SMS
+from .named_launch import launch_named
 from .request import WIDE, Request, check_types, one_batch, permuted, read, read_varlen
 
 ENDS = {"cu_seqlens_q": "q_ends", "cu_seqlens_k": "k_ends"}
@@ -138,16 +137,17 @@ def varlen_gradients(
 
 def gradients(
     tensors: dict[str, Any], out: Any, lse: Any, grad: Any, made: dict[str, ArrayView] | None = None,
-    lse_grad: Any = None, **options: Any,
+    lse_grad: Any = None, joint: Joint | None = None, **options: Any,
 ) -> Gradients:  # fmt: skip
     """Check and launch the gradients.
 
     made: arrays for the gradients ("q", "k", "v") and for lse2 and delta, (B, H, P); new arrays by default.
+    joint: as in `of_request`.
     """
     request, mask = read(tensors, **options), options.get("block_mask")
     if mask is not None:  # `read` has checked it
         request = read(tensors, **options | {"block_mask": None, "mask_mod": dense_function(mask)})
-    return of_request(differentiable(request, options["softcap"]), tensors, out, lse, grad, made, lse_grad)
+    return of_request(differentiable(request, options["softcap"]), tensors, out, lse, grad, made, lse_grad, joint)
 
 
 def differentiable(request: Request, softcap: float | None) -> Request:
@@ -162,9 +162,12 @@ def differentiable(request: Request, softcap: float | None) -> Request:
 
 def of_request(
     request: Request, tensors: dict[str, Any], out: Any, lse: Any, grad: Any,
-    made: dict[str, ArrayView] | None = None, lse_grad: Any = None,
+    made: dict[str, ArrayView] | None = None, lse_grad: Any = None, joint: Joint | None = None,
 ) -> Gradients:  # fmt: skip
-    """Compute the gradients of a checked call, from its results and their gradients."""
+    """Compute the gradients of a checked call, from its results and their gradients.
+
+    joint: the kernel with five products, in a configuration; by default `joint_choice` decides.
+    """
     given = check_results(request, tensors, out, lse, grad, lse_grad)
     result, wanted, *_ = given
     of, model = replace(request.of, sinks=False), request.views["q"]  # sinks are in lse already
@@ -172,7 +175,8 @@ def of_request(
     count = ends["cu_seqlens_q"].shape[0] if ends else 0
     if made is None:
         batch, heads, queries = request.lse_shape
-        rows = (batch, heads, padded_rows(queries, count))
+        joint = joint or joint_choice(of)
+        rows = (batch, heads, padded_rows(queries, count, joint.config.tile if joint is not None else PADDED))
         made = {name: new_array(model, view(tensors[name], name).shape, of.dtype) for name in ("q", "k", "v")}
         made |= {name: new_array(model, rows, f32) for name in ("lse2", "delta") if queries}
     seen = {name: _plain_gradient(request, made[name], name) for name in ("q", "k", "v")}
@@ -188,7 +192,8 @@ def of_request(
         refuse_long_emulation(request)
     lse2, delta = (_writable(made[name], name) for name in ("lse2", "delta"))
     folded = folds(request, count)
-    launched = [_rows(request, given, (lse2, delta), ends.get("cu_seqlens_q"), folded)]
+    turned = None if joint is None else turns(joint, lse2, lse2.shape[0] * lse2.shape[1], request.lse_shape[2])
+    launched = [_rows(request, given, (lse2, delta), ends.get("cu_seqlens_q"), folded, turned)]
     operands = {name: readable(request.views[name], name) for name in ("q", "k", "v")}
     arrays = {
         "Q": operands["q"], "K": operands["k"], "V": operands["v"], "dO": readable(request.seen(wanted), "grad"),
@@ -198,14 +203,17 @@ def of_request(
     }  # fmt: skip
     numbers = {name: value for name, value in request.numbers.items() if name != "section"}
     numbers["factor"] = request.numbers.get("inner", request.numbers["scale"] / LOG2_E)
+    folder = None if on_cpu else settings.cache_dir
+    if joint is not None and turned is not None:
+        launch_joint(of, joint, arrays | {"turns": turned}, numbers, folded, folder)
+        return Gradients(made["q"], made["k"], made["v"], _owner(delta))
     for which in ("queries", *keys_parts(of)):
-        launched.append(_launch(_program(of, which, None if on_cpu else settings.cache_dir, folded), arrays, numbers))
-    owner = delta.owner if delta.host is None else delta.host
+        launched.append(launch_named(_program(of, which, folder, folded), arrays, numbers))
     copied = any(operands[name].pointer != request.views[name].pointer for name in operands)
     copied = copied or arrays["dO"].pointer != wanted.pointer or not all(x.contiguous for x in given)
     launches = [each for each in launched if each is not None]
     repeatable = not copied and not of.varlen and launches
-    return Gradients(made["q"], made["k"], made["v"], owner, launches if repeatable else None)
+    return Gradients(made["q"], made["k"], made["v"], _owner(delta), launches if repeatable else None)
 
 
 def folds(request: Request, sequences: int) -> bool:
@@ -262,29 +270,23 @@ def check_results(
 
 def _rows(
     request: Request, given: tuple[ArrayView, ...], made: tuple[ArrayView, ArrayView],
-    ends: ArrayView | None, folded: bool,
+    ends: ArrayView | None, folded: bool, turned: ArrayView | None,
 ) -> Launched | None:  # fmt: skip
-    """Launch the kernel that computes lse2 and delta from O, dO, the log-sum-exp and, if given, its gradient."""
+    """Launch the kernel that computes lse2 and delta from O, dO, the log-sum-exp and, if given, its gradient.
+
+    turned: counters, which it sets to zero.
+    """
     out, grad, *sums = (_contiguous(array) for array in given)
     if request.layout == "thd":
         out, grad = one_batch(out), one_batch(grad)
     heads_first, folder = request.layout == "bhsd", None if out.device == "cpu" else settings.cache_dir
     kind = request.of.dtype, out.shape[-1], heads_first
-    program = _rows_program(*kind, ends is not None, len(sums) > 1, folded, folder)
+    program = _rows_program(*kind, ends is not None, len(sums) > 1, folded, turned is not None, folder)
     arrays = {"O": out, "dO": grad, "LSE": sums[0], "lse2": made[0], "delta": made[1]}
     arrays |= {} if len(sums) == 1 else {"dLSE": sums[1]}
     arrays |= {} if ends is None else {"ends": ends}
-    return _launch(program, arrays, {})
-
-
-def _launch(program: Program, arrays: dict[str, ArrayView], numbers: dict[str, float]) -> Launched | None:
-    names = tuple(spec.name for spec in program.arrays)
-    wanted = {parameter.source for parameter in program.scalars}
-    bound = Binding(
-        tuple(arrays[name] for name in names), names, {k: v for k, v in numbers.items() if k in wanted}
-    )  # fmt: skip
-    on_cpu = bound.arrays[0].device == "cpu"
-    return launch(program, bound, machine=H200(sms=EMULATED_SMS) if on_cpu else None)
+    arrays |= {} if turned is None else {"turns": turned}
+    return launch_named(program, arrays, {})
 
 
 @lru_cache(maxsize=64)
@@ -304,16 +306,22 @@ def _program(of: Attention, which: str, folder: Path | None, folded: bool) -> Pr
 
 @lru_cache(maxsize=16)
 def _rows_program(
-    dtype: DType, value_dim: int, heads_first: bool, varlen: bool, logarithms: bool, folded: bool, folder: Path | None
-) -> Program:
+    dtype: DType, value_dim: int, heads_first: bool, varlen: bool, logarithms: bool, folded: bool, turns: bool,
+    folder: Path | None,
+) -> Program:  # fmt: skip
     def trace() -> Program:
         from ...kernels.hopper.attention_backward import build_rows
 
-        return build_rows(dtype, value_dim, heads_first, varlen, logarithms, folded).program()
+        return build_rows(dtype, value_dim, heads_first, varlen, logarithms, folded, turns).program()
 
-    flags = {"varlen": varlen, "logarithms": logarithms, "folded": folded}
+    flags = {"varlen": varlen, "logarithms": logarithms, "folded": folded, "turns": turns}
     name = " ".join([f"attention rows {dtype} {value_dim} {heads_first}", *(flag for flag in flags if flags[flag])])
     return trace() if folder is None else kept(name, trace, folder)
+
+
+def _owner(array: ArrayView) -> Any:
+    """Return the caller's array that it views."""
+    return array.owner if array.host is None else array.host
 
 
 def _writable(array: Any, name: str) -> ArrayView:

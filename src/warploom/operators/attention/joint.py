@@ -1,0 +1,76 @@
+"""The choice and the launches of the kernel that computes dQ, dK and dV together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from ...isa.dtypes import f32, u32
+from ...kernels.hopper.attention_backward_joint_config import JointConfig, joins, joint_config, joint_section
+from ...kernels.hopper.attention_config import Attention
+from ...runtime.arrays import ArrayView
+from ...runtime.program import Program
+from ..kernel_cache import kept
+from ..workspace import fill, of_call
+from .named_launch import launch_named
+
+CHOSEN = False
+"""True if the kernel is chosen wherever it can compute the gradients."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A configuration, and the number of key heads whose blocks are interleaved; by default `joint_section`."""
+
+    config: JointConfig
+    section: int | None = None
+
+
+def joint_choice(of: Attention, deterministic: bool = True) -> Joint | None:
+    """The configuration for a problem; None if one kernel computes dQ and another dK and dV."""
+    if not (CHOSEN and joins(of)):
+        return None
+    return Joint(replace(joint_config(of), deterministic=deterministic))
+
+
+def turns(joint: Joint, model: ArrayView, heads: int, queries: int) -> ArrayView:
+    """The counters of a launch next to `model`, which the kernel of the rows sets to zero. heads: of all batches."""
+    return of_call((joint.config.turns(heads, queries),), u32, model)
+
+
+def launch_joint(
+    of: Attention, joint: Joint, arrays: Mapping[str, ArrayView], numbers: Mapping[str, float], folded: bool,
+    folder: Path | None,
+) -> None:  # fmt: skip
+    """Launch the kernel of all gradients, then the one that converts dQ. The arrays include `turns`."""
+    batch, queries, heads, _ = arrays["Q"].shape
+    sums = of_call((batch, heads, joint.config.sum_elements(of, queries)), f32, arrays["Q"])
+    if not joint.config.deterministic:
+        fill(sums, number=0.0)
+    section = joint.section or joint_section(of, queries, heads, arrays["K"].shape[2])
+    arrays = {**arrays, "sums": sums}
+    launch_named(_program(of, joint.config, folder), arrays, {**numbers, "section": section})
+    launch_named(_convert_program(of, joint.config, folded, folder), arrays, numbers)
+
+
+@lru_cache(maxsize=64)
+def _program(of: Attention, config: JointConfig, folder: Path | None) -> Program:
+    def trace() -> Program:
+        from ...kernels.hopper import attention_backward_joint
+
+        return attention_backward_joint.build(of, config).program()
+
+    return trace() if folder is None else kept(f"attention backward joint {of!r} {config!r}", trace, folder)
+
+
+@lru_cache(maxsize=64)
+def _convert_program(of: Attention, config: JointConfig, folded: bool, folder: Path | None) -> Program:
+    def trace() -> Program:
+        from ...kernels.hopper import attention_backward_sums
+
+        return attention_backward_sums.build_convert(of, config, folded).program()
+
+    name = f"attention backward convert {of!r} {config!r}" + " folded" * folded
+    return trace() if folder is None else kept(name, trace, folder)
