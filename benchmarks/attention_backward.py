@@ -1,8 +1,11 @@
-"""Time gradients of attention: our three launches next to cuDNN through autograd's scaled_dot_product_attention.
+"""Time gradients of attention next to cuDNN through autograd's scaled_dot_product_attention.
 
     python -m benchmarks.attention_backward [--out FILE] [--only WORDS] [--seconds 0.5] [--budget S]
+    python -m benchmarks.attention_backward --candidates --seconds 0.15
 
-FLOP are 2.5 times those of the forward pass, regardless of recomputation.
+FLOP are 2.5 times those of the forward pass, regardless of recomputation. --candidates times the two kernels with
+seven products and configurations of the one with five (`joint_candidates`), each after a comparison with float64. All
+kernels are built by several processes before anything is timed.
 """
 
 from __future__ import annotations
@@ -10,6 +13,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -18,26 +24,67 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import warploom
 from benchmarks.attention_session import Row, Session, Suite, fits
-from warploom.kernels.hopper import attention_backward_keys
+from warploom.kernels.hopper import (
+    attention_backward_joint,
+    attention_backward_keys,
+    attention_backward_queries,
+    attention_backward_sums,
+)
+from warploom.kernels.hopper.attention_backward_joint_config import joint_config
 from warploom.lab import evidence
 from warploom.lab.attention_contenders import subject
 from warploom.lab.attention_operands import AttentionOperands, make
 from warploom.lab.attention_problem import ForwardProblem
 from warploom.lab.recipe import recipe
 from warploom.operators.attention.gradients import gradients
+from warploom.operators.attention.joint import Joint
 
 SUITE = tuple(ForwardProblem(d, n, causal) for d in (128, 64) for n in (4096, 16384) for causal in (False, True))
 OF_FORWARD = 2.5
+MOST_ERROR = 1e-2
+"""Results with a larger relative error are not timed."""
 Call = Callable[[], tuple[torch.Tensor, ...]]
 
 
-def ours(case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor) -> Call:
+def joint_candidates(case: ForwardProblem) -> dict[str, Joint]:
+    """Configurations of the joint kernel, by name."""
+    first = joint_config(subject(case))
+    unordered = replace(first, deterministic=False)
+    found = {"five": Joint(first), "five, any order": Joint(unordered)}
+    for section in (1, 4, 16):
+        found[f"five, {section} together"] = Joint(first, section)
+    others = {"one dS": {"ds_stages": 1}}
+    if case.head_dim == 128:
+        others |= {"80 queries": {"tile": 80}, "80 queries, one dS": {"tile": 80, "ds_stages": 1}}
+    else:
+        others |= {
+            "64 queries": {"tile": 64},
+            "96 queries": {"tile": 96},
+            "64 queries, 4 stages": {"tile": 64, "stages": 4},
+        }
+    for name, fields in others.items():
+        found[f"five, {name}"] = Joint(replace(first, **fields))
+        found[f"five, {name}, any order"] = Joint(replace(unordered, **fields))
+    return {name: each for name, each in found.items() if each.config.fits(subject(case))}
+
+
+def build(case: ForwardProblem) -> None:
+    """Build the candidates of a case into the cache."""
+    of = subject(case)
+    attention_backward_keys.build(of).resources()
+    attention_backward_queries.build(of).resources()
+    for config in {each.config for each in joint_candidates(case).values()}:
+        for kernel in (attention_backward_joint.build(of, config), attention_backward_sums.build_convert(of, config)):
+            kernel.resources()
+
+
+def ours(case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor, joint: Joint | None = None) -> Call:
     tensors = {"q": made.q, "k": made.k, "v": made.v}
     out, lse = warploom.attention(**tensors, causal=case.causal, return_lse=True)
 
     def call() -> tuple[torch.Tensor, ...]:
         options = {"causal": case.causal, "scale": None, "softcap": None, "window": None}
-        found = gradients(tensors, out, lse, grad, layout="bhsd", **options)
+        found = gradients(tensors, out, lse, grad, layout="bhsd", joint=joint, **options)
         return found.dq, found.dk, found.dv
 
     return call
@@ -73,26 +120,39 @@ def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
     (made,) = make(case, 1)
     grad = torch.randn_like(made.q)
     calls: dict[str, Call] = {"warploom": ours(case, made, grad), "cudnn": cudnns(case, made, grad)}
+    if session.asked.candidates:
+        calls |= {name: ours(case, made, grad, joint) for name, joint in joint_candidates(case).items()}
     wanted = exact(case, made, grad)
-    errors = {name: error(call(), wanted) for name, call in calls.items()}
+    errors, same = {}, {}
+    for name, call in calls.items():
+        session.watchdog.beat(f"{case.name}: {name}", 60)
+        first = call()
+        errors[name] = error(first, wanted)
+        same[name] = all(torch.equal(a, b) for a, b in zip(first, call(), strict=True))
     del wanted
-    again = all(torch.equal(a, b) for a, b in zip(calls["warploom"](), calls["warploom"](), strict=True))
+    for name in [name for name in calls if not errors[name] < MOST_ERROR]:
+        print(f"    {name}: wrong, relative error {errors[name]:.2e}", flush=True)
+        del calls[name]
     spreads = session.sample(case, calls)
     for name in calls:
         more: dict[str, Any] = {"relative_error": errors[name]}
+        if name != "cudnn":
+            more |= {"same_in_every_run": same[name]}
         if name == "warploom":
-            more |= {"kernel": "attention_backward_keys", "same_in_every_run": again, **facts(case)}
+            more |= {"kernel": "attention_backward_keys", **facts(case)}
         yield session.row(case, name, "alone", spreads, more, OF_FORWARD)
 
 
 def told(rows: Sequence[Row]) -> str:
-    """A summary line of a case."""
-    ours, theirs = rows
-    speeds = (
-        f"ours {ours['tflops']['median']:.0f} ({ours['ratio_to']['cudnn']:.3f}) cudnn {theirs['tflops']['median']:.0f}"
-    )
-    off = f"err {ours['relative_error']:.2e} ({theirs['relative_error']:.2e}) same {ours['same_in_every_run']}"
-    return f"{ours['case']:24} {speeds} {off}"
+    """A summary of a case: one line, or with candidates one for each."""
+    (theirs,) = (row for row in rows if row["provider"] == "cudnn")
+    lines = []
+    for row in rows:
+        if row is not theirs:
+            speeds = f"{row['tflops']['median']:.0f} ({row['ratio_to']['cudnn']:.3f})"
+            off = f"err {row['relative_error']:.2e} ({theirs['relative_error']:.2e}) same {row['same_in_every_run']}"
+            lines.append(f"{row['case']:24} {row['provider']:32} {speeds} cudnn {theirs['tflops']['median']:.0f} {off}")
+    return "\n".join(lines)
 
 
 def facts(case: ForwardProblem) -> dict[str, Any]:
@@ -103,7 +163,15 @@ def facts(case: ForwardProblem) -> dict[str, Any]:
 
 def main(words: Sequence[str]) -> int:
     suite = Suite("attention-backward", __doc__, SUITE, fits, measure, told)
-    return suite.run(suite.parser().parse_args(words))
+    parser = suite.parser()
+    parser.add_argument("--candidates", action="store_true", help="what may become the choice, beside it")
+    asked = parser.parse_args(words)
+
+    def prepare(cases: Sequence[ForwardProblem]) -> None:
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+            list(pool.map(build, cases))
+
+    return suite.run(asked, prepare if asked.candidates else None)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ WIDTHS = (64, 128)
 """Head dimensions: dQ is computed transposed, in blocks of 64 of its columns."""
 SUM_ROWS = 64
 """Columns of dQ per consumer: rows of its transposed product."""
-RESERVE_BYTES = 2200
+RESERVE_BYTES = 1024
+"""Shared memory reserved for barriers and the ticket."""
 
 
 @dataclass(frozen=True)
