@@ -51,20 +51,18 @@ def joint_candidates(case: ForwardProblem) -> dict[str, Joint]:
     first = joint_config(subject(case))
     unordered = replace(first, deterministic=False)
     found = {"five": Joint(first), "five, any order": Joint(unordered)}
-    for section in (1, 4, 16):
+    for section in (1, 4, 8, 16):
         found[f"five, {section} together"] = Joint(first, section)
-    others = {"one dS": {"ds_stages": 1}}
+        found[f"five, {section} together, any order"] = Joint(unordered, section)
+    others: dict[str, dict[str, Any]]
     if case.head_dim == 128:
-        others |= {"80 queries": {"tile": 80}, "80 queries, one dS": {"tile": 80, "ds_stages": 1}}
+        others = {"two dS": {"ds_stages": 2}, "64 queries, early dV": {"tile": 64, "ds_stages": 2, "early": True}}
     else:
-        others |= {
-            "64 queries": {"tile": 64},
-            "96 queries": {"tile": 96},
-            "64 queries, 4 stages": {"tile": 64, "stages": 4},
-        }
+        others = {"one dS": {"ds_stages": 1}, "96 queries": {"tile": 96}, "64 queries": {"tile": 64}}
+        others |= {"96 queries, early dV": {"tile": 96, "early": True}}
+        others |= {"64 queries, 4 stages": {"tile": 64, "stages": 4}}
     for name, fields in others.items():
         found[f"five, {name}"] = Joint(replace(first, **fields))
-        found[f"five, {name}, any order"] = Joint(replace(unordered, **fields))
     return {name: each for name, each in found.items() if each.config.fits(subject(case))}
 
 

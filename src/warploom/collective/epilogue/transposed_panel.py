@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ...isa.swizzle import CHUNK_BYTES, Swizzle
 from ...lang import ptx
 from ...lang.arrays import RegisterArray
-from ...lang.operand_tile import TileSlice
+from ...lang.smem import SharedAddress
 from ..mma.fragment import thread_of_warpgroup
 from ..pipeline.swizzling import swizzled
 
@@ -36,7 +36,7 @@ class TransposedPanel:
         inside = warp * _WARP_BYTES + (matrix & 1) * CHUNK_BYTES
         self._place = swizzled(column * PANEL_BYTES + inside, Swizzle.B128)
 
-    def write(self, parts: Sequence[RegisterArray], panel: TileSlice) -> None:
+    def write(self, parts: Sequence[RegisterArray], panel: SharedAddress) -> None:
         """Write a fragment of 16-bit elements, as `Fragment.as_a` packs it. Called by all threads of the warpgroup.
 
         panel: the address of a panel with at least as many rows as the fragment has columns.

@@ -23,6 +23,7 @@ from ...collective.mma.fragment import unpack
 from ...collective.tile.groups import Offsets
 from ...isa.dtypes import DType, b32, f32, s32, u32, u64
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg
+from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
@@ -35,6 +36,8 @@ PADDED = 128
 """lse2 and delta are padded to a multiple of this number of queries."""
 ROWS_PER_CTA = 8
 LOG2_E = math.log2(math.e)
+CLEARED = {"sums": Tile("B", "H", "W", f32), "turns": Tile("places", u32, multiple=(4,))}
+"""Arrays of a workspace that the kernel of the rows may set to zeros; their sizes are multiples of 4."""
 _LANE_ELEMENTS = 8
 _BOTH = 128
 
@@ -194,7 +197,7 @@ def stored(of: Attention, length: str, heads: str, width: int) -> Tile:
 @builder()
 def build_rows(
     dtype: DType, value_dim: int, heads_first: bool, varlen: bool = False, logarithms: bool = False,
-    folded: bool = False, turns: bool = False,
+    folded: bool = False, cleared: tuple[str, ...] = (),
 ) -> Kernel:  # fmt: skip
     """lse2 and delta (B, H, P) of O and dO, (B, H, S, E) or (B, S, H, E), contiguous, and LSE (B, H, S).
 
@@ -202,8 +205,8 @@ def build_rows(
     is its probability P, so dS = P (dO Vᵀ - delta) with delta = sum of dO O - dLSE.
 
     The size P is at least S. Queries beyond S and queries that see no key get lse2 = inf and delta = 0. `varlen`:
-    sequences packed in one batch, which end at `ends` (s32). `folded`: see `BlockGrid`. `turns`: u32, set to zeros; at
-    most 32 for each row.
+    sequences packed in one batch, which end at `ends` (s32). `folded`: see `BlockGrid`. `cleared`:
+    arrays of the workspace that are set to zeros, "sums" (B, H, elements), f32, or "turns", u32 (`_clear`).
     """
     grid = BlockGrid("P", "H", ROWS_PER_CTA, folded=folded)
     shape = ("B", "H", "S") if heads_first else ("B", "S", "H")
@@ -214,8 +217,8 @@ def build_rows(
         index = BlockIndex(grid, lse2, axes=(2, 1))
         lane, query = thread & 31, index.block() * ROWS_PER_CTA + (thread >> 5)
         head, batch = index.head(), index.batch()
-        if turns:
-            _clear(call["turns"], index.block(), lse2.shape, batch * lse2.shape[1] + head)
+        for name in cleared:
+            _clear(call[name], (batch * lse2.shape[1] + head) * (lse2.shape[2] // ROWS_PER_CTA) + index.block())
         _, heads, queries = LSE.shape
         both = batch * heads + head
         padded, exists = query, None
@@ -254,18 +257,23 @@ def build_rows(
         },
         out_specs={
             "lse2": Tile("B", "H", "P", f32), "delta": Tile("B", "H", "P", f32),
-            **({"turns": Tile("places", u32)} if turns else {}),
+            **{name: CLEARED[name] for name in cleared},
         },
         grid=grid, block=32 * ROWS_PER_CTA, arch="sm_90a", name="attention_rows",
     )(rows)  # fmt: skip
 
 
-def _clear(array: ArrayHandle, block: Register, rows: tuple[Register, ...], line: Register) -> None:
-    """Set this CTA's share of an array of u32 to zeros: one element per thread."""
-    number = line * (rows[2] // ROWS_PER_CTA) + block
-    place = number * (32 * ROWS_PER_CTA) + ptx.special.tid.x()
-    with ptx.if_(place < array.shape[0]):
-        ptx.store(ptx.addr(array.pointer() + place.to(u64) * u32.bytes), 0, dtype=u32)
+def _clear(array: ArrayHandle, cta: Register) -> None:
+    """Set a CTA's share of an array to zeros: 16 bytes per thread and pass, all CTAs side by side."""
+    size = array.shape[0]
+    for extent in array.shape[1:]:
+        size = size * extent
+    threads, zero = 32 * ROWS_PER_CTA, reg.scalar(b32, init=0)
+    ctas = ptx.special.nctaid.x() * ptx.special.nctaid.y() * ptx.special.nctaid.z()
+    place = (cta * threads + ptx.special.tid.x()).to(u64) * 4
+    with ptx.while_(lambda: place < size.to(u64)):
+        ptx.store(ptx.addr(array.pointer() + place * u32.bytes), RegisterArray([zero] * 4))
+        place += ctas.to(u64) * (threads * 4)
 
 
 def in_sequence(ends: ArrayHandle, padded: Register, queries: Register) -> tuple[Register, Predicate]:

@@ -117,12 +117,9 @@ class Memory:
         sums = SumBuffer.allocate(of, config, 2 + config.consumers)
         lse2, delta = (smem.array(f32, (stages, tile), name=name) for name in ("lse2", "delta"))
         fixed = TmaPipeline(stages=1, consumers=config.consumers, name="k", k=k, v=v)
-        q_ring, o_ring = (
-            TmaPipeline(
-                stages=stages, consumers=config.consumers, name=name, more_bytes=tile * f32.bytes, **{name: operand}
-            )
-            for name, operand in (("q", q), ("o", o))
-        )
+        more = tile * f32.bytes
+        q_ring = TmaPipeline(stages=stages, consumers=config.consumers, name="q", more_bytes=more, q=q)
+        o_ring = TmaPipeline(stages=stages, consumers=config.consumers, name="o", more_bytes=more, o=o)
         return cls(fixed, Rings(q_ring, o_ring, lse2, delta), ds, sums)
 
 
@@ -162,7 +159,9 @@ def ticket(config: JointConfig, call: dict[str, Any]) -> Any:
         return ptx.special.ctaid.x
     taken = smem.array(u32, 1, name="ticket")
     with ptx.if_(ptx.special.tid.x() == 0):
-        ptx.store(taken[0], ptx.atomic.add(ptx.addr(call["turns"].pointer()), 1))
+        turns = call["turns"]
+        counter = turns.pointer() + (turns.shape[0] - 1).to(u64) * u32.bytes
+        ptx.store(taken[0], ptx.atomic.add(ptx.addr(counter), 1))
     return lambda: ptx.load(u32, taken[0])
 
 
@@ -186,20 +185,18 @@ def load(config: JointConfig, call: dict[str, Any], fixed: TmaPipeline, rings: R
         for name in ("k", "v"):
             at = (0, block.kv_head, block.row, block.batch)
             ptx.tma.load(stage.tiles[name], call[name.upper()].tma_desc(), at, stage.full)
-    state, heads = rings.q.producer_state(), call["Q"].shape[2]
-    parts = ((rings.q, "q", "Q", rings.lse2, "lse2"), (rings.o, "o", "dO", rings.delta, "delta"))
+    heads, (q, o) = call["Q"].shape[2], (ring.producer_state() for ring in (rings.q, rings.o))
+    parts = ((rings.q, q, "q", "Q", rings.lse2, "lse2"), (rings.o, o, "o", "dO", rings.delta, "delta"))
     for member in ptx.range(block.group):
         head = block.kv_head * block.group + member
         line = (block.batch * heads + head).to(u64) * call["delta"].shape[2]
         query = (block.end - 1) * config.tile
         for _ in ptx.range(block.begin, block.end):
-            for ring, name, array, vector, rows in parts:
-                stage = ring.producer_acquire(state)
-                place = (0, head, query, block.batch)
-                ptx.tma.load(stage.tiles[name], call[array].tma_desc(), place, stage.full)
-                source = ptx.addr(call[rows].pointer() + (line + query.view(u32)) * f32.bytes)
-                ptx.cp.async_.bulk.load(vector[state.index, 0], source, config.tile * f32.bytes, stage.full)
-            rings.q.advance(state)
+            for ring, state, name, array, vector, rows in parts:
+                with ring.produce(state) as stage:
+                    ptx.tma.load(stage.tiles[name], call[array].tma_desc(), (0, head, query, block.batch), stage.full)
+                    source = ptx.addr(call[rows].pointer() + (line + query.view(u32)) * f32.bytes)
+                    ptx.cp.async_.bulk.load(vector[state.index, 0], source, config.tile * f32.bytes, stage.full)
             query -= config.tile
 
 

@@ -35,7 +35,7 @@ class JointConfig:
         stages: stages of the rings of queries and of dO.
         ds_stages: buffers of dS, 1 or 2.
         deterministic: the CTAs add to a tile of dQ in the order of their blocks.
-        ahead: S of the next tile is issued before dQ and dK of this one.
+        early: dV is issued before dP is complete, so that it overlaps dS.
     """
 
     tile: int = 64
@@ -43,7 +43,7 @@ class JointConfig:
     stages: int = 2
     ds_stages: int = 2
     deterministic: bool = True
-    ahead: bool = False
+    early: bool = False
 
     @property
     def rows(self) -> int:
@@ -74,8 +74,9 @@ class JointConfig:
         return self.tiles(queries) * self.consumers * self.part_elements(of)
 
     def turns(self, heads: int, queries: int) -> int:
-        """Counters of a launch: the ticket, and one for each part of each tile of all `heads` of all batches."""
-        return 1 + heads * self.tiles(queries) * self.consumers
+        """Counters of a launch: one for each part of each tile of all `heads` of all batches, and last, in four words,
+        the tickets."""
+        return -(-heads * self.tiles(queries) * self.consumers // 4) * 4 + 4
 
     def shared_bytes(self, of: Attention) -> int:
         """Bytes of shared memory for the tiles."""
@@ -91,7 +92,7 @@ class JointConfig:
 
 def joint_config(of: Attention) -> JointConfig:
     """The configuration for a head dimension."""
-    return JointConfig(tile=64 if of.depth > 64 else 128)
+    return JointConfig(tile=80, ds_stages=1) if of.depth > 64 else JointConfig(tile=128)
 
 
 def joint_section(of: Attention, queries: int, heads: int, kv_heads: int) -> int:

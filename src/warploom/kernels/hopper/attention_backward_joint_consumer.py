@@ -9,12 +9,11 @@ from ...collective.epilogue.transposed_panel import TransposedPanel
 from ...collective.epilogue.whole_store import WholeStore
 from ...collective.mma.fragment import Fragment
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
-from ...collective.pipeline.tma import Stage
 from ...collective.tile.roles import WARPGROUP
-from ...isa.dtypes import s32
+from ...isa.dtypes import s32, u32
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
-from ...lang.operand_tile import OperandTile
+from ...lang.operand_tile import OperandTile, TileSlice
 from ...lang.smem import SharedArray
 from ...lang.values import Register
 from .attention_backward import weight
@@ -53,6 +52,7 @@ class Consumer:
         (self.dq,) = wgmma_accumulators(SUM_ROWS, queries)
         self.s, self.dp, self.panel = Fragment(self.scores), Fragment(self.gradients), TransposedPanel()
         self.state, self.leader = rings.q.consumer_state(), rings.q.leader()
+        self.turn = reg.scalar(u32, init=0)
         self.turned = {"q": rings.q.tiles["q"].transposed(), "o": rings.o.tiles["o"].transposed()}
         k, v = (fixed.tiles[name][0] for name in ("k", "v"))
         self.k, self.v = (tile.rows(QUERY_ROWS * me, QUERY_ROWS) for tile in (k, v))
@@ -75,55 +75,62 @@ class Consumer:
 
     def step(self, query: Register, masked: bool) -> None:
         """Process the tile of queries that starts at `query`."""
-        rings, state = self.rings, self.state
-        self.multiply(self.scores, self.k.first_k(self.of.depth), rings.q, "q", self.of.depth)
-        self.multiply(self.gradients, self.v.first_k(self.of.columns), rings.o, "o", self.of.columns)
+        of, rings, state, early = self.of, self.rings, self.state, self.config.early
+        self.multiply(self.scores, self.k.first_k(of.depth), rings.q, "q", of.depth)
+        self.multiply(self.gradients, self.v.first_k(of.columns), rings.o, "o", of.columns)
         ptx.wgmma.wait_group(1)
         if masked:
             self.hide(query)
         for at, lse2 in column_vector(rings.lse2, state, self.s):
             self.scores[at].set(weight(self.scores[at], self.call["scale"], lse2))
-        p = self.s.as_a(self.of.dtype)
-        ptx.wgmma.wait_group(0)
+        p = self.s.as_a(of.dtype)
+        if early:
+            self.accumulate(self.dv, p, "o", of.columns)
+        ptx.wgmma.wait_group(1 if early else 0)
         for at, delta in column_vector(rings.delta, state, self.dp):
             self.gradients[at].set(self.scores[at] * (self.gradients[at] - delta))
-        ds = self.dp.as_a(self.of.dtype)
-        stage = self.ds_stage()
-        if self.config.ds_stages == 1:
-            self.meet()  # the other consumer has read dS of the tile before
-        self.panel.write(ds, stage + self.me * stage.layout.panel_bytes)
-        self.accumulate(self.dv, p, self.turned["o"], self.of.columns)
+        ds = self.dp.as_a(of.dtype)
+        stage = self.share(ds)
+        if not early:
+            self.accumulate(self.dv, p, "o", of.columns)
         ptx.fence.proxy_async_shared_cta()  # for dS, and for lse2 and delta, which TMA will overwrite
         self.meet()
         ptx.wgmma.fence()
-        _, query_, count = self.config.part(self.of, self.me)
-        wgmma_block(self.dq, self.columns, stage.rows(query_, count), accumulate=False)
+        _, first, count = self.config.part(of, self.me)
+        wgmma_block(self.dq, self.columns, stage.rows(first, count), accumulate=False)
         ptx.wgmma.commit_group()
         ptx.wgmma.wait_group(1)
         rings.o.consumer_release(state, leader=self.leader)
-        self.accumulate(self.dk, ds, self.turned["q"], self.of.depth)
+        self.accumulate(self.dk, ds, "q", of.depth)
         ptx.wgmma.wait_group(1)
         self.buffer.write(self.dq, self.me)
         ptx.wgmma.wait_group(0)
         rings.q.consumer_release(state, leader=self.leader)
         rings.q.advance(state, branch=False)
 
-    def multiply(self, acc: RegisterArray, kept: Any, ring: TmaPipeline, name: str, depth: int) -> None:
+    def multiply(self, acc: RegisterArray, kept: TileSlice, ring: TmaPipeline, name: str, depth: int) -> None:
         """Issue Sᵀ = K Qᵀ or dPᵀ = V dOᵀ, one group of wgmmas."""
-        stage: Stage = ring.consumer_wait(self.state)
+        stage = ring.consumer_wait(self.state)
         ptx.wgmma.fence()
         wgmma_block(acc, kept, stage.tiles[name].first_k(depth), accumulate=False)
         ptx.wgmma.commit_group()
 
-    def accumulate(self, acc: RegisterArray, parts: list[Any], turned: OperandTile, columns: int) -> None:
+    def accumulate(self, acc: RegisterArray, parts: list[Any], name: str, columns: int) -> None:
         """Issue dV += Pᵀ dO or dK += dSᵀ Q, one group of wgmmas."""
         ptx.wgmma.fence()
-        wgmma_block(acc, parts, turned[self.state.index].rows(0, columns))
+        wgmma_block(acc, parts, self.turned[name][self.state.index].rows(0, columns))
         ptx.wgmma.commit_group()
 
-    def ds_stage(self) -> Any:
-        """The buffer of dS of this tile: the ring's stage, if there are as many."""
-        return self.ds[0 if self.config.ds_stages == 1 else self.state.index]
+    def share(self, ds: list[Any]) -> TileSlice:
+        """Write dS of this consumer's keys to shared memory; returns the tile that all consumers write."""
+        if self.config.ds_stages == 1:
+            stage = self.ds[0]
+            self.meet()  # the other consumer has read dS of the tile before
+        else:
+            stage = self.ds[self.turn]
+            self.turn ^= 1
+        self.panel.write(ds, stage + self.me * stage.layout.panel_bytes)
+        return stage
 
     def meet(self) -> None:
         """Wait for the other consumer."""

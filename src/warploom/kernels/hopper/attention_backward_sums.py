@@ -80,8 +80,7 @@ class Adder:
 
     Args:
         sums: the workspace, f32, (B, H, elements of a head).
-        turns: u32: the ticket counter, then for each part the number of the block whose turn it is. The turns of a
-            launch begin at 0.
+        turns: u32: for each part the number of the block whose turn it is. The turns of a launch begin at 0.
         block: the number of this CTA's block of keys.
     """
 
@@ -121,7 +120,7 @@ class Adder:
     def _turn(self, line: Register, number: Register) -> Register:
         """The address of a part's turn."""
         parts = self.sums.shape[2] // self.elements
-        return self.turns.pointer() + (line * parts + number + 1).to(u64) * u32.bytes
+        return self.turns.pointer() + (line * parts + number).to(u64) * u32.bytes
 
     def finish(self) -> None:
         """Wait until all additions are complete."""

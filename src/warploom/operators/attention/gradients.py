@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ...errors import ArgumentError, ArgumentTypeError
-from ...isa.dtypes import DType, f32
+from ...isa.dtypes import DType, f32, u32
 from ...isa.launch import GRID_LIMITS
 from ...kernels.hopper.attention_backward import (
     LOG2_E,
@@ -28,23 +28,26 @@ from ..kernel_cache import kept
 from ..spec.gpu import HOPPER, check_gpu, emulated, gpu_of
 from ..views import copy_into, new_array, restrided
 from ..workspace import fill
+from . import gradient_cache
 from .blocks import dense_function
 from .calls import plain, readable, refuse_long_emulation
 from .captured import captured
-from .joint import Joint, joint_choice, launch_joint, turns
+from .joint import Joint, joint_choice, launch_joint
 from .limits import check_countable
 from .named_launch import launch_named
 from .request import WIDE, Request, check_types, one_batch, permuted, read, read_varlen
 
 ENDS = {"cu_seqlens_q": "q_ends", "cu_seqlens_k": "k_ends"}
 """Maps the call's names of sequence offsets to the kernels' names."""
+WRITTEN = {"q": "dQ", "k": "dK", "v": "dV"}
+"""Maps the operands to the kernels' names of their gradients."""
 
 
 @dataclass(frozen=True)
 class Gradients:
     """The gradients, in the caller's framework and layout. `delta`: (B, H, P), row sums of dO O minus dLSE.
 
-    `launches`: the GPU launches in order; None if they alone do not repeat the call.
+    `launches`: the GPU launches in order; None if they alone do not repeat the call. `written`: what they write.
     """
 
     dq: Any
@@ -52,6 +55,7 @@ class Gradients:
     dv: Any
     delta: Any
     launches: list[Launched] | None = None
+    written: dict[str, Any] = field(default_factory=dict)
 
 
 def attention_backward(
@@ -144,10 +148,18 @@ def gradients(
     made: arrays for the gradients ("q", "k", "v") and for lse2 and delta, (B, H, P); new arrays by default.
     joint: as in `of_request`.
     """
+    given = (*tensors.values(), out, lse, grad, *(() if lse_grad is None else (lse_grad,)))
+    static = gradient_cache.static_of(tensors, joint, options) if made is None else None
+    repeated = gradient_cache.again(static, given)
+    if repeated is not None:
+        dq, dk, dv, _, delta, *_ = repeated
+        return Gradients(dq, dk, dv, delta)
     request, mask = read(tensors, **options), options.get("block_mask")
     if mask is not None:  # `read` has checked it
         request = read(tensors, **options | {"block_mask": None, "mask_mod": dense_function(mask)})
-    return of_request(differentiable(request, options["softcap"]), tensors, out, lse, grad, made, lse_grad, joint)
+    found = of_request(differentiable(request, options["softcap"]), tensors, out, lse, grad, made, lse_grad, joint)
+    gradient_cache.remember(static, given, found.written, found.launches)
+    return found
 
 
 def differentiable(request: Request, softcap: float | None) -> Request:
@@ -174,11 +186,10 @@ def of_request(
     ends = {name: readable(request.views[name], name) for name in ENDS if of.varlen}
     count = ends["cu_seqlens_q"].shape[0] if ends else 0
     if made is None:
-        batch, heads, queries = request.lse_shape
         joint = joint or joint_choice(of)
-        rows = (batch, heads, padded_rows(queries, count, joint.config.tile if joint is not None else PADDED))
-        made = {name: new_array(model, view(tensors[name], name).shape, of.dtype) for name in ("q", "k", "v")}
-        made |= {name: new_array(model, rows, f32) for name in ("lse2", "delta") if queries}
+        made = _make(request, tensors, joint, count)
+    else:
+        joint = None
     seen = {name: _plain_gradient(request, made[name], name) for name in ("q", "k", "v")}
     nothing = 0 in (result.size, request.keys)
     if nothing or of.varlen:  # no kernel writes rows after the last sequence
@@ -192,8 +203,9 @@ def of_request(
         refuse_long_emulation(request)
     lse2, delta = (_writable(made[name], name) for name in ("lse2", "delta"))
     folded = folds(request, count)
-    turned = None if joint is None else turns(joint, lse2, lse2.shape[0] * lse2.shape[1], request.lse_shape[2])
-    launched = [_rows(request, given, (lse2, delta), ends.get("cu_seqlens_q"), folded, turned)]
+    space: dict[str, ArrayView] = {name: _writable(made[name], name) for name in ("sums", "turns") if name in made}
+    cleared = {name: array for name, array in space.items() if joint is not None and joint.clears(name)}
+    launched = [_rows(request, given, (lse2, delta), ends.get("cu_seqlens_q"), folded, cleared)]
     operands = {name: readable(request.views[name], name) for name in ("q", "k", "v")}
     arrays = {
         "Q": operands["q"], "K": operands["k"], "V": operands["v"], "dO": readable(request.seen(wanted), "grad"),
@@ -204,16 +216,33 @@ def of_request(
     numbers = {name: value for name, value in request.numbers.items() if name != "section"}
     numbers["factor"] = request.numbers.get("inner", request.numbers["scale"] / LOG2_E)
     folder = None if on_cpu else settings.cache_dir
-    if joint is not None and turned is not None:
-        launch_joint(of, joint, arrays | {"turns": turned}, numbers, folded, folder)
-        return Gradients(made["q"], made["k"], made["v"], _owner(delta))
-    for which in ("queries", *keys_parts(of)):
-        launched.append(launch_named(_program(of, which, folder, folded), arrays, numbers))
+    if joint is not None:
+        launched += launch_joint(of, joint, arrays | space, numbers, folded, folder)
+    else:
+        for which in ("queries", *keys_parts(of)):
+            launched.append(launch_named(_program(of, which, folder, folded), arrays, numbers))
     copied = any(operands[name].pointer != request.views[name].pointer for name in operands)
     copied = copied or arrays["dO"].pointer != wanted.pointer or not all(x.contiguous for x in given)
     launches = [each for each in launched if each is not None]
     repeatable = not copied and not of.varlen and launches
-    return Gradients(made["q"], made["k"], made["v"], _owner(delta), launches if repeatable else None)
+    written = {WRITTEN.get(name, name): array for name, array in made.items()}
+    dq, dk, dv = (made[name] for name in ("q", "k", "v"))
+    return Gradients(dq, dk, dv, _owner(delta), launches if repeatable else None, written)
+
+
+def _make(request: Request, tensors: dict[str, Any], joint: Joint | None, sequences: int) -> dict[str, Any]:
+    """Make the arrays that the kernels write: the gradients, what each row needs, and the workspace."""
+    (batch, heads, queries), of, model = request.lse_shape, request.of, request.views["q"]
+    made = {name: new_array(model, view(tensors[name], name).shape, of.dtype) for name in ("q", "k", "v")}
+    if queries:
+        tile = PADDED if joint is None else joint.config.tile
+        rows = (batch, heads, padded_rows(queries, sequences, tile))
+        made |= {name: new_array(model, rows, f32) for name in ("lse2", "delta")}
+    if queries and joint is not None:
+        sums = (batch, heads, joint.config.sum_elements(of, queries))
+        made |= {"sums": new_array(model, sums, f32)}
+        made |= {"turns": new_array(model, (joint.config.turns(batch * heads, queries),), u32)}
+    return made
 
 
 def folds(request: Request, sequences: int) -> bool:
@@ -270,23 +299,22 @@ def check_results(
 
 def _rows(
     request: Request, given: tuple[ArrayView, ...], made: tuple[ArrayView, ArrayView],
-    ends: ArrayView | None, folded: bool, turned: ArrayView | None,
+    ends: ArrayView | None, folded: bool, cleared: dict[str, ArrayView],
 ) -> Launched | None:  # fmt: skip
     """Launch the kernel that computes lse2 and delta from O, dO, the log-sum-exp and, if given, its gradient.
 
-    turned: counters, which it sets to zero.
+    cleared: parts of the workspace, which it sets to zeros.
     """
     out, grad, *sums = (_contiguous(array) for array in given)
     if request.layout == "thd":
         out, grad = one_batch(out), one_batch(grad)
     heads_first, folder = request.layout == "bhsd", None if out.device == "cpu" else settings.cache_dir
     kind = request.of.dtype, out.shape[-1], heads_first
-    program = _rows_program(*kind, ends is not None, len(sums) > 1, folded, turned is not None, folder)
+    program = _rows_program(*kind, ends is not None, len(sums) > 1, folded, tuple(cleared), folder)
     arrays = {"O": out, "dO": grad, "LSE": sums[0], "lse2": made[0], "delta": made[1]}
     arrays |= {} if len(sums) == 1 else {"dLSE": sums[1]}
     arrays |= {} if ends is None else {"ends": ends}
-    arrays |= {} if turned is None else {"turns": turned}
-    return launch_named(program, arrays, {})
+    return launch_named(program, arrays | cleared, {})
 
 
 @lru_cache(maxsize=64)
@@ -306,15 +334,15 @@ def _program(of: Attention, which: str, folder: Path | None, folded: bool) -> Pr
 
 @lru_cache(maxsize=16)
 def _rows_program(
-    dtype: DType, value_dim: int, heads_first: bool, varlen: bool, logarithms: bool, folded: bool, turns: bool,
-    folder: Path | None,
+    dtype: DType, value_dim: int, heads_first: bool, varlen: bool, logarithms: bool, folded: bool,
+    cleared: tuple[str, ...], folder: Path | None,
 ) -> Program:  # fmt: skip
     def trace() -> Program:
         from ...kernels.hopper.attention_backward import build_rows
 
-        return build_rows(dtype, value_dim, heads_first, varlen, logarithms, folded, turns).program()
+        return build_rows(dtype, value_dim, heads_first, varlen, logarithms, folded, cleared).program()
 
-    flags = {"varlen": varlen, "logarithms": logarithms, "folded": folded, "turns": turns}
+    flags = {"varlen": varlen, "logarithms": logarithms, "folded": folded, **dict.fromkeys(cleared, True)}
     name = " ".join([f"attention rows {dtype} {value_dim} {heads_first}", *(flag for flag in flags if flags[flag])])
     return trace() if folder is None else kept(name, trace, folder)
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from ...isa.dtypes import f32, u32
 from ...kernels.hopper.attention_backward_joint_config import JointConfig, joins, joint_config, joint_section
 from ...kernels.hopper.attention_config import Attention
 from ...runtime.arrays import ArrayView
+from ...runtime.launch_template import Launched
 from ...runtime.program import Program
 from ..kernel_cache import kept
-from ..workspace import fill, of_call
 from .named_launch import launch_named
 
 CHOSEN = False
@@ -27,6 +26,10 @@ class Joint:
     config: JointConfig
     section: int | None = None
 
+    def clears(self, name: str) -> bool:
+        """True if an array of the workspace must be zeros: the counters, or the sums where no block comes first."""
+        return self.config.deterministic == (name == "turns")
+
 
 def joint_choice(of: Attention, deterministic: bool = True) -> Joint | None:
     """The configuration for a problem; None if one kernel computes dQ and another dK and dV."""
@@ -35,24 +38,17 @@ def joint_choice(of: Attention, deterministic: bool = True) -> Joint | None:
     return Joint(replace(joint_config(of), deterministic=deterministic))
 
 
-def turns(joint: Joint, model: ArrayView, heads: int, queries: int) -> ArrayView:
-    """The counters of a launch next to `model`, which the kernel of the rows sets to zero. heads: of all batches."""
-    return of_call((joint.config.turns(heads, queries),), u32, model)
-
-
 def launch_joint(
     of: Attention, joint: Joint, arrays: Mapping[str, ArrayView], numbers: Mapping[str, float], folded: bool,
     folder: Path | None,
-) -> None:  # fmt: skip
-    """Launch the kernel of all gradients, then the one that converts dQ. The arrays include `turns`."""
-    batch, queries, heads, _ = arrays["Q"].shape
-    sums = of_call((batch, heads, joint.config.sum_elements(of, queries)), f32, arrays["Q"])
-    if not joint.config.deterministic:
-        fill(sums, number=0.0)
+) -> list[Launched | None]:  # fmt: skip
+    """Launch the kernel of all gradients, then the one that converts dQ. The arrays include the workspace."""
+    _, queries, heads, _ = arrays["Q"].shape
     section = joint.section or joint_section(of, queries, heads, arrays["K"].shape[2])
-    arrays = {**arrays, "sums": sums}
-    launch_named(_program(of, joint.config, folder), arrays, {**numbers, "section": section})
-    launch_named(_convert_program(of, joint.config, folded, folder), arrays, numbers)
+    return [
+        launch_named(_program(of, joint.config, folder), arrays, {**numbers, "section": section}),
+        launch_named(_convert_program(of, joint.config, folded, folder), arrays, numbers),
+    ]
 
 
 @lru_cache(maxsize=64)
