@@ -80,3 +80,25 @@ assert not set(addresses[:8]) & set(addresses[8:]), "another graph has its own"
     captured = "\n".join(log).split("capture\n")[1].split("end")[0]
     assert kinds(captured).count("launch") == 4
     assert "synchronize" not in captured and "load ELF" not in captured
+
+
+@pytest.mark.parametrize("options, launches", [
+    ("causal=True", 3),
+    pytest.param("window=(16, 0)", 3, marks=SLOW),
+    pytest.param("softcap=5.0", 3, marks=SLOW),
+])  # fmt: skip
+def test_repeated_gradients_only_launch(on_gpu, options: str, launches: int) -> None:
+    log = on_gpu(SAID + f"""
+from warploom.operators.attention import gradients
+q = bf16(2, 8, 96, 64)
+out, lse, grad = bf16(2, 8, 96, 64), torch.empty(2, 8, 96), bf16(2, 8, 96, 64)
+for layer in range(3):
+    found = warploom.attention_backward(q, k, v, out, lse, grad, {options})
+    assert [x.shape for x in found] == [q.shape, k.shape, v.shape]
+    say("layer")
+    gradients.read = None          # the long way would fail now
+""")  # fmt: skip
+    first, second, third, _ = "\n".join(log).split("layer")
+    assert kinds(first).count("launch") == launches
+    assert [kind for kind in kinds(second) if kind not in ("map", "")] == ["launch"] * launches
+    assert [kind for kind in kinds(third) if kind not in ("map", "")] == ["launch"] * launches
