@@ -37,7 +37,7 @@ from warploom.lab.attention_operands import AttentionOperands, make
 from warploom.lab.attention_problem import ForwardProblem
 from warploom.lab.recipe import recipe
 from warploom.operators.attention.gradients import gradients
-from warploom.operators.attention.joint import Joint
+from warploom.operators.attention.joint import CHOSEN, Joint
 
 SUITE = tuple(ForwardProblem(d, n, causal) for d in (128, 64) for n in (4096, 16384) for causal in (False, True))
 OF_FORWARD = 2.5
@@ -76,7 +76,9 @@ def build(case: ForwardProblem) -> None:
             kernel.resources()
 
 
-def ours(case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor, joint: Joint | None = None) -> Call:
+def ours(
+    case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor, joint: Joint | str | None = CHOSEN
+) -> Call:  # fmt: skip
     tensors = {"q": made.q, "k": made.k, "v": made.v}
     out, lse = warploom.attention(**tensors, causal=case.causal, return_lse=True)
 
@@ -119,7 +121,8 @@ def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
     grad = torch.randn_like(made.q)
     calls: dict[str, Call] = {"warploom": ours(case, made, grad), "cudnn": cudnns(case, made, grad)}
     if session.asked.candidates:
-        calls |= {name: ours(case, made, grad, joint) for name, joint in joint_candidates(case).items()}
+        others = {"seven": None} | joint_candidates(case)
+        calls |= {name: ours(case, made, grad, joint) for name, joint in others.items()}
     wanted = exact(case, made, grad)
     errors, same = {}, {}
     for name, call in calls.items():
@@ -137,7 +140,7 @@ def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
         if name != "cudnn":
             more |= {"same_in_every_run": same[name]}
         if name == "warploom":
-            more |= {"kernel": "attention_backward_keys", **facts(case)}
+            more |= {"kernel": "attention_backward_joint", **facts(case)}
         yield session.row(case, name, "alone", spreads, more, OF_FORWARD)
 
 
@@ -154,8 +157,8 @@ def told(rows: Sequence[Row]) -> str:
 
 
 def facts(case: ForwardProblem) -> dict[str, Any]:
-    """The configuration of the dK, dV kernel; the dQ kernel is built with the same arguments."""
-    of, builder = subject(case), attention_backward_keys.build
+    """The configuration of the kernel of all gradients."""
+    of, builder = subject(case), attention_backward_joint.build
     return evidence.facts(builder(of), recipe(builder, of))
 
 

@@ -32,7 +32,7 @@ from . import gradient_cache
 from .blocks import dense_function
 from .calls import plain, readable, refuse_long_emulation
 from .captured import captured
-from .joint import Joint, joint_choice, launch_joint
+from .joint import CHOSEN, Joint, joint_choice, launch_joint
 from .limits import check_countable
 from .named_launch import launch_named
 from .request import WIDE, Request, check_types, one_batch, permuted, read, read_varlen
@@ -141,7 +141,7 @@ def varlen_gradients(
 
 def gradients(
     tensors: dict[str, Any], out: Any, lse: Any, grad: Any, made: dict[str, ArrayView] | None = None,
-    lse_grad: Any = None, joint: Joint | None = None, **options: Any,
+    lse_grad: Any = None, joint: Joint | str | None = CHOSEN, **options: Any,
 ) -> Gradients:  # fmt: skip
     """Check and launch the gradients.
 
@@ -174,22 +174,21 @@ def differentiable(request: Request, softcap: float | None) -> Request:
 
 def of_request(
     request: Request, tensors: dict[str, Any], out: Any, lse: Any, grad: Any,
-    made: dict[str, ArrayView] | None = None, lse_grad: Any = None, joint: Joint | None = None,
+    made: dict[str, ArrayView] | None = None, lse_grad: Any = None, joint: Joint | str | None = CHOSEN,
 ) -> Gradients:  # fmt: skip
     """Compute the gradients of a checked call, from its results and their gradients.
 
-    joint: the kernel with five products, in a configuration; by default `joint_choice` decides.
+    joint: the kernel of all gradients in a configuration; None: one of dQ and one of dK and dV; `CHOSEN`: the choice.
     """
     given = check_results(request, tensors, out, lse, grad, lse_grad)
     result, wanted, *_ = given
     of, model = replace(request.of, sinks=False), request.views["q"]  # sinks are in lse already
     ends = {name: readable(request.views[name], name) for name in ENDS if of.varlen}
     count = ends["cu_seqlens_q"].shape[0] if ends else 0
+    if isinstance(joint, str):
+        joint = joint_choice(of) if made is None else None
     if made is None:
-        joint = joint or joint_choice(of)
         made = _make(request, tensors, joint, count)
-    else:
-        joint = None
     seen = {name: _plain_gradient(request, made[name], name) for name in ("q", "k", "v")}
     nothing = 0 in (result.size, request.keys)
     if nothing or of.varlen:  # no kernel writes rows after the last sequence

@@ -15,8 +15,8 @@ from ...runtime.program import Program
 from ..kernel_cache import kept
 from .named_launch import launch_named
 
-CHOSEN = True
-"""True if the kernel is chosen wherever it can compute the gradients."""
+CHOSEN = "chosen"
+"""Instead of a configuration: the one of `joint_choice`."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,7 @@ class Joint:
 
 def joint_choice(of: Attention, deterministic: bool = True) -> Joint | None:
     """The configuration for a problem; None if one kernel computes dQ and another dK and dV."""
-    if not (CHOSEN and joins(of)):
-        return None
-    return Joint(replace(joint_config(of), deterministic=deterministic))
+    return Joint(replace(joint_config(of), deterministic=deterministic)) if joins(of) else None
 
 
 def launch_joint(
