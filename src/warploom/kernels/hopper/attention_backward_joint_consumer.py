@@ -99,13 +99,12 @@ class Consumer:
         _, first, count = self.config.part(of, self.me)
         wgmma_block(self.dq, self.columns, stage.rows(first, count), accumulate=False)
         ptx.wgmma.commit_group()
-        ptx.wgmma.wait_group(1)
-        rings.o.consumer_release(state, leader=self.leader)
         self.accumulate(self.dk, ds, "q", of.depth)
         ptx.wgmma.wait_group(1)
         self.buffer.write(self.dq, self.me)
         ptx.wgmma.wait_group(0)
-        rings.q.consumer_release(state, leader=self.leader)
+        for ring in (rings.q, rings.o):
+            ring.consumer_release(state, leader=self.leader)
         rings.q.advance(state, branch=False)
 
     def multiply(self, acc: RegisterArray, kept: TileSlice, ring: TmaPipeline, name: str, depth: int) -> None:

@@ -1,0 +1,170 @@
+"""The kernel of all gradients of attention against float64: any lengths, any schedule, the same bits in any order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.kernels.attention_cases import Attention, operands
+from tests.kernels.test_attention_backward import ERROR, exact
+from warploom.kernels.hopper import attention_backward, attention_backward_joint, attention_backward_sums
+from warploom.kernels.hopper.attention_backward import LOG2_E, padded_rows
+from warploom.kernels.hopper.attention_backward_joint_config import JointConfig, joins, joint_config
+from warploom.runtime.machine import H200
+from warploom.types import bf16, f16
+
+NARROW, WIDE = Attention(head_dim=64, value_dim=64), Attention()
+SMALL = JointConfig(tile=64)
+SCHEDULES = ["eager", "lazy", "random", "starve"]
+
+
+class Run:
+    """A launch of the rows, of the joint kernel and of the conversion, and what should come out.
+
+    loud: a factor of q, for scores far below 0.
+    """
+
+    def __init__(self, of, config, queries, keys, heads=(1, 1), last=None, batch=1, loud=1.0):
+        self.of, self.config = of, config
+        q, k, v = operands(queries, keys, of, heads, batch)
+        if loud != 1.0:
+            q, k = (-loud * abs(q)).astype(q.dtype), abs(k)
+        grad = np.random.default_rng(7).standard_normal(q.shape).astype(q.dtype)
+        *self.wanted, out, lse = exact(q, k, v, grad, last, None)
+        self.given = q, k, v, grad
+        self.results = out.astype(q.dtype, order="C"), grad, lse.astype(np.float32)
+        self.numbers = {"scale": of.head_dim**-0.5 * LOG2_E, "factor": of.head_dim**-0.5}
+        self.numbers |= {"last": last} if last is not None else {}
+        self.lines = batch, heads[0], queries
+
+    def __call__(self, schedule="lazy", sms=2, section=2, ptx=None, seed=0):
+        """The reports, and dQ, dK and dV."""
+        of, config, (batch, heads, queries) = self.of, self.config, self.lines
+        rows = [np.zeros((batch, heads, padded_rows(queries, 0, config.tile)), np.float32) for _ in range(2)]
+        sums = np.full((batch, heads, config.sum_elements(of, queries)), np.nan, np.float32)
+        turns = np.full(config.turns(batch * heads, queries), 77, np.uint32)
+        cleared, space = ("turns", turns) if config.deterministic else ("sums", sums)
+        before = attention_backward.build_rows(of.dtype, of.value_dim, False, cleared=(cleared,))
+        joint, convert = (
+            attention_backward_joint.build(of, config), attention_backward_sums.build_convert(of, config)
+        )  # fmt: skip
+        reports = [before.emulate(*self.results, *rows, space)]
+        reports.append(joint.emulate(
+            *self.given, *rows, sums, turns, **self.numbers, section=section, schedule=schedule, seed=seed, ptx=ptx,
+            machine=H200(sms=sms),
+        ))  # fmt: skip
+        reports.append(convert.emulate(sums, np.zeros_like(self.given[0]), factor=self.numbers["factor"]))
+        return reports, [reports[2].outputs[-1], *reports[1].outputs[-2:]]
+
+    def check(self, **how):
+        """Run, and assert that nothing is found and that the gradients are right."""
+        reports, found = self(**how)
+        for report in reports:
+            report.raise_on_findings()
+        for one, wanted in zip(found, self.wanted, strict=True):
+            off = np.linalg.norm(one.astype(np.float64) - wanted) / max(np.linalg.norm(wanted), 1e-30)
+            assert off <= ERROR
+        return found
+
+
+@pytest.mark.sample(2, all=8)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("queries, keys", [(1, 1), (63, 129), (130, 64), (129, 200)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_any_lengths_are_right_and_clean_under_every_schedule(queries, keys, causal, schedule):
+    last = keys - queries if causal else None
+    Run(replace(NARROW, above=causal), SMALL, queries, keys, last=last).check(schedule=schedule)
+
+
+@pytest.mark.sample(1, all=4)
+@pytest.mark.parametrize("config", [
+    joint_config(NARROW), replace(joint_config(NARROW), deterministic=False), JointConfig(tile=64, stages=4),
+    JointConfig(tile=96, early=True), JointConfig(tile=64, ds_stages=1),
+])  # fmt: skip
+def test_configurations_of_head_dimension_64(config):
+    Run(replace(NARROW, above=True), config, 150, 200, last=50).check()
+
+
+@pytest.mark.sample(1, all=3)
+@pytest.mark.parametrize("config", [
+    joint_config(WIDE), replace(joint_config(WIDE), deterministic=False), JointConfig(tile=64, early=True),
+])  # fmt: skip
+def test_configurations_of_head_dimension_128(config):
+    Run(replace(WIDE, above=True, dtype=f16), config, 170, 130, last=-40).check()
+
+
+@pytest.mark.sample(1, all=2)
+@pytest.mark.parametrize("queries, keys, last", [(70, 300, 0), (300, 70, 0), (70, 100, -80)])
+def test_blocks_and_tiles_that_see_nothing_get_zeros(queries, keys, last):
+    Run(replace(NARROW, above=True), SMALL, queries, keys, last=last).check()
+
+
+@pytest.mark.sample(1, all=2)
+@pytest.mark.parametrize("section", [1, 3])
+def test_query_heads_that_share_a_key_head(section):
+    Run(NARROW, SMALL, 65, 130, heads=(6, 3), batch=2).check(section=section)
+
+
+def test_keys_beyond_the_end_reach_nothing_where_all_scores_are_far_below_zero():
+    """A key of zeros has the score 0, so its weight 2^-lse2 would be infinite."""
+    run = Run(NARROW, SMALL, 64, 70, loud=60.0)
+    assert run.results[2].max() * LOG2_E < -128, "the weight of a score of 0 must overflow"
+    assert all(np.isfinite(np.asarray(x, np.float64)).all() for x in run()[1])
+
+
+@pytest.mark.sample(1, all=3)
+@pytest.mark.parametrize("sms, section, schedule", [(1, 1, "lazy"), (3, 2, "random"), (4, 1, "starve")])
+def test_sums_have_the_same_order_however_many_ctas_run_together(sms, section, schedule):
+    run = Run(replace(NARROW, above=True), SMALL, 150, 400, heads=(2, 2), last=250)
+    usual = run.check()
+    for one, other in zip(run.check(sms=sms, section=section, schedule=schedule, seed=3), usual, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+def test_what_the_kernel_takes():
+    assert joins(NARROW) and joins(replace(WIDE, above=True, dtype=f16)) and WIDE.dtype is bf16
+    for other in (
+        {"below": True}, {"varlen": True}, {"value_dim": 64}, {"head_dim": 96, "value_dim": 96}, {"softcap": True}
+    ):  # fmt: skip
+        assert not joins(replace(WIDE, **other))
+
+
+@pytest.mark.sample(1, all=3)
+@pytest.mark.parametrize("of", [WIDE, replace(WIDE, above=True), NARROW, replace(NARROW, above=True)])
+def test_it_builds_without_spills_and_serialised_products(of):
+    config = joint_config(of)
+    assert config.fits(of)
+    assert not attention_backward_joint.build(of, config).resources().serialisation_notes
+    assert not attention_backward_sums.build_convert(of, config).resources().spills
+
+
+MUTANTS = {
+    "dS is read before the other consumer has written it": (r"bar\.sync 3, 256;", 0, 1, 3, 4),
+    "dS and lse2 are not ordered before wgmma and TMA": (r"fence\.proxy\.async\.shared::cta;", 0),
+    "a part of dQ is not ordered before its addition": (r"fence\.proxy\.async\.shared::cta;", 1),
+    "a part of dQ is overwritten while it is read": (r"cp\.async\.bulk\.wait_group\.read 0;", 0),
+    "a block does not wait for its turn": (r"ld\.acquire[^$]*bra \$\w+;\s+bra \$\w+;", 0),
+    "the turn is passed on before the addition is complete": (r"cp\.async\.bulk\.wait_group 0;", 0),
+    "the turn is passed on without release": (r"st\.release\.gpu", 0),
+    "K is overwritten by dK while the other consumer reads it": (r"bar\.sync 3, 256;", 2, 5),
+    "P is used before S is complete": (r"wgmma\.wait_group\.sync\.aligned 1;", 0),
+    "dQ is written before it is complete": (r"wgmma\.wait_group\.sync\.aligned 1;", 1),
+    "Q is let go before dK is complete": (r"wgmma\.wait_group\.sync\.aligned 0;", 1),
+}
+
+
+@pytest.mark.sample(2, all=6)
+@pytest.mark.parametrize("name", MUTANTS)
+def test_without_one_synchronisation_something_is_found(name):
+    pattern, *which = MUTANTS[name]
+    run = Run(NARROW, SMALL, 200, 256)
+    text = attention_backward_joint.build(NARROW, SMALL).ptx()
+    found = list(re.finditer(pattern, text))
+    for match in [found[at] for at in reversed(which)]:
+        instead = "st.relaxed.gpu" if "release" in match.group() else ""
+        text = text[: match.start()] + instead + text[match.end() :]
+    (_, report, _), _ = run(ptx=text)
+    assert report.findings
