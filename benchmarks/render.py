@@ -30,7 +30,7 @@ from benchmarks import tables_predicted as predicted  # noqa: E402
 from benchmarks.tables_rows import STALE  # noqa: E402
 
 MISSING = "Not measured yet.\n"
-H200 = RESULTS / "nvidia-h200"
+H200, H100 = RESULTS / "nvidia-h200", RESULTS / "nvidia-h100"
 FACTS, MEASURED, README = ROOT / "docs" / "measured-facts.md", ROOT / "docs" / "measured.md", ROOT / "README.md"
 INSTALLING, ATTENTION = ROOT / "docs" / "installing.md", ROOT / "docs" / "attention.md"
 PREDICTING = ROOT / "docs" / "predicting.md"
@@ -80,7 +80,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
     },
     ATTENTION: {
         "attention": (attention.table, H200 / "attention.json"),
-        "attention-backward": (attention.backward, H200 / "attention-backward.json"),
+        "attention-backward": (attention.backward, H100 / "attention-backward-candidates.json"),
         "attention-gradients": (attention.gradients, H200 / "attention-gradients.json"),
         "attention-e4m3": (attention.eight_bits, H200 / "attention-e4m3.json"),
         "eight-bit-sums": (attention.eight_bit_sums, RESULTS / "emulated" / "eight-bit-sums.json"),

@@ -21,6 +21,8 @@ WIDTHS = (64, 128)
 """Head dimensions: dQ is computed transposed, in blocks of 64 of its columns."""
 SUM_ROWS = 64
 """Columns of dQ per consumer: rows of its transposed product."""
+LEAST_HEADS = 4
+"""Fewest heads whose blocks are interleaved (nvidia-h100/attention-backward-candidates.json)."""
 RESERVE_BYTES = 1024
 """Shared memory reserved for barriers and the ticket."""
 
@@ -96,9 +98,10 @@ def joint_config(of: Attention) -> JointConfig:
 
 
 def joint_section(of: Attention, queries: int, heads: int, kv_heads: int) -> int:
-    """The number of key heads whose blocks are interleaved: as many as have Q, dO and sums that fit the L2 cache."""
+    """The number of key heads whose blocks are interleaved: as many as have Q, dO and sums that fit the L2 cache, but
+    at least `LEAST_HEADS`. Blocks of one head wait for each other; those of other heads do not."""
     bytes_of_head = queries * (2 * of.head_dim * of.dtype.bytes + of.head_dim * f32.bytes)
-    return max(1, L2_BYTES // max(1, bytes_of_head * max(1, heads // max(1, kv_heads))))
+    return max(LEAST_HEADS, L2_BYTES // max(1, bytes_of_head * max(1, heads // max(1, kv_heads))))
 
 
 def joins(of: Attention) -> bool:

@@ -1,4 +1,4 @@
-"""Gradients of `attention`: three or four launches on the arrays of an earlier forward call."""
+"""Gradients of `attention`: three or four launches on the arrays of an earlier forward call. `joint` says which."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from . import gradient_cache
 from .blocks import dense_function
 from .calls import plain, readable, refuse_long_emulation
 from .captured import captured
-from .joint import CHOSEN, Joint, joint_choice, launch_joint
+from .joint import CHOSEN, UNORDERED, Joint, joint_choice, launch_joint
 from .limits import check_countable
 from .named_launch import launch_named
 from .request import WIDE, Request, check_types, one_batch, permuted, read, read_varlen
@@ -76,8 +76,9 @@ def attention_backward(
     block_mask: Any = None,
     layout: str = "bhsd",
     lse_grad: Any = None,
+    deterministic: bool = True,
 ) -> tuple[Any, Any, Any]:
-    """Compute the gradients of q, k and v of `attention`, bitwise the same in every run.
+    """Compute the gradients of q, k and v of `attention`, bitwise the same in every run by default.
 
     Args:
         q, k, v, causal, scale, window, softcap, sinks, layout: the arguments of the `attention` call.
@@ -86,13 +87,15 @@ def attention_backward(
             tiles that a block mask leaves out are computed.
         out, lse: the results of `attention` with return_lse=True.
         grad: gradient of `out`, with its shape and type. lse_grad: gradient of `lse`, likewise; none by default.
+        deterministic: False lets the kernel of all gradients add up the rows of dQ in any order. The others have a
+            fixed order anyway.
 
     Raises as `attention` does.
     """
     found = gradients(
         {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks}), out, lse, grad,
         causal=causal, scale=scale, window=window, softcap=softcap, layout=layout, score_mod=score_mod,
-        mask_mod=mask_mod, block_mask=block_mask, lse_grad=lse_grad,
+        mask_mod=mask_mod, block_mask=block_mask, lse_grad=lse_grad, joint=CHOSEN if deterministic else UNORDERED,
     )  # fmt: skip
     return found.dq, found.dk, found.dv
 
@@ -178,7 +181,8 @@ def of_request(
 ) -> Gradients:  # fmt: skip
     """Compute the gradients of a checked call, from its results and their gradients.
 
-    joint: the kernel of all gradients in a configuration; None: one of dQ and one of dK and dV; `CHOSEN`: the choice.
+    joint: the kernel of all gradients in a configuration; None: one of dQ and one of dK and dV; `CHOSEN` and
+        `UNORDERED`: the choice.
     """
     given = check_results(request, tensors, out, lse, grad, lse_grad)
     result, wanted, *_ = given
@@ -186,7 +190,7 @@ def of_request(
     ends = {name: readable(request.views[name], name) for name in ENDS if of.varlen}
     count = ends["cu_seqlens_q"].shape[0] if ends else 0
     if isinstance(joint, str):
-        joint = joint_choice(of) if made is None else None
+        joint = joint_choice(of, deterministic=joint == CHOSEN) if made is None else None
     if made is None:
         made = _make(request, tensors, joint, count)
     seen = {name: _plain_gradient(request, made[name], name) for name in ("q", "k", "v")}

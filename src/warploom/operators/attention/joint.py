@@ -15,8 +15,8 @@ from ...runtime.program import Program
 from ..kernel_cache import kept
 from .named_launch import launch_named
 
-CHOSEN = "chosen"
-"""Instead of a configuration: the one of `joint_choice`."""
+CHOSEN, UNORDERED = "chosen", "unordered"
+"""Instead of a configuration: the one of `joint_choice`; the same without a fixed order of the sums of dQ."""
 
 
 @dataclass(frozen=True)
