@@ -10,7 +10,7 @@ import pytest
 import warploom
 from tests.errors import refused
 from warploom.kernels.hopper.attention_config import L2_BYTES
-from warploom.operators.attention import captured, gradients, limits
+from warploom.operators.attention import captured, gradients, limits, named_launch
 from warploom.operators.attention.request import read, read_varlen
 from warploom.operators.binding import Binding
 from warploom.runtime.bind import Arguments, bind
@@ -116,9 +116,9 @@ def test_a_window_wider_than_all_keys_is_no_limit(window: tuple[int, int]) -> No
     np.testing.assert_array_equal(warploom.attention(q, k, v, window=window), wanted)
 
 
-@pytest.mark.parametrize("batch, heads", [(65_536, 1), (70_000, 3), (1, 65_537)])
+@pytest.mark.parametrize("batch, heads, width", [(65_536, 1, 8), (70_000, 3, 8), (1, 65_537, 8), (1, 65_537, 64)])
 def test_gradients_of_more_heads_and_batches_than_a_grid_has_along_y_and_z(
-    batch: int, heads: int, monkeypatch: pytest.MonkeyPatch
+    batch: int, heads: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without emulating them: the launches are bound as on a GPU, whose grid limits `bind` asks for."""
     grids = []
@@ -127,9 +127,9 @@ def test_gradients_of_more_heads_and_batches_than_a_grid_has_along_y_and_z(
         found = bind(program, Arguments(list(arrays.arrays), arrays.numbers), Machine("H200", "sm_90a", 132))
         grids.append(found.grid)
 
-    monkeypatch.setattr(gradients, "launch", bound)
+    monkeypatch.setattr(named_launch, "launch", bound)
     monkeypatch.setattr(gradients, "refuse_long_emulation", lambda request: None)
-    q, grad, lse = long(batch, heads, 2, 8), long(batch, heads, 2, 8), np.zeros((batch, heads, 2), np.float32)
+    q, grad, lse = long(batch, heads, 2, width), long(batch, heads, 2, width), np.zeros((batch, heads, 2), np.float32)
     warploom.attention_backward(q, q, q, q, lse, grad)
     assert grids == [(batch * heads * blocks, 1, 1) for blocks in (16, 1, 1)]
 

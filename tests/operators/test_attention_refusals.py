@@ -132,7 +132,7 @@ ROWS = {"out": array(8, 2, 64), "lse": np.zeros((1, 2, 8), np.float32), "grad": 
 ))  # fmt: skip
 @pytest.mark.parametrize("varlen", [False, True])
 def test_gradients_refuse(varlen: bool, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warploom.operators.attention.gradients.launch", calls.launch)
+    monkeypatch.setattr("warploom.operators.attention.named_launch.launch", calls.launch)
     function = warploom.attention_varlen_backward if varlen else warploom.attention_backward
     with pytest.raises((ArgumentError, ArgumentTypeError)) as found:
         function(**((VARLEN | ROWS if varlen else FORWARD | GIVEN) | change))
