@@ -70,7 +70,7 @@ class Run:
         return found
 
 
-@pytest.mark.sample(2, all=8)
+@pytest.mark.sample(2, all=5)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("queries, keys", [(1, 1), (63, 129), (130, 64), (129, 200)])
 @pytest.mark.parametrize("causal", [False, True])
@@ -79,7 +79,7 @@ def test_any_lengths_are_right_and_clean_under_every_schedule(queries, keys, cau
     Run(replace(NARROW, above=causal), SMALL, queries, keys, last=last).check(schedule=schedule)
 
 
-@pytest.mark.sample(1, all=4)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("config", [
     joint_config(NARROW), replace(joint_config(NARROW), deterministic=False), JointConfig(tile=64, stages=4),
     JointConfig(tile=96, early=True), JointConfig(tile=64, ds_stages=1),
@@ -102,10 +102,10 @@ def test_blocks_and_tiles_that_see_nothing_get_zeros(queries, keys, last):
     Run(replace(NARROW, above=True), SMALL, queries, keys, last=last).check()
 
 
-@pytest.mark.sample(1, all=2)
-@pytest.mark.parametrize("section", [1, 3])
+@pytest.mark.sample(0, all=1)
+@pytest.mark.parametrize("section", [2, 5])
 def test_query_heads_that_share_a_key_head(section):
-    Run(NARROW, SMALL, 65, 130, heads=(6, 3), batch=2).check(section=section)
+    Run(NARROW, SMALL, 65, 70, heads=(6, 3), batch=2).check(section=section)
 
 
 def test_keys_beyond_the_end_reach_nothing_where_all_scores_are_far_below_zero():
@@ -115,10 +115,10 @@ def test_keys_beyond_the_end_reach_nothing_where_all_scores_are_far_below_zero()
     assert all(np.isfinite(np.asarray(x, np.float64)).all() for x in run()[1])
 
 
-@pytest.mark.sample(1, all=3)
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("sms, section, schedule", [(1, 1, "lazy"), (3, 2, "random"), (4, 1, "starve")])
 def test_sums_have_the_same_order_however_many_ctas_run_together(sms, section, schedule):
-    run = Run(replace(NARROW, above=True), SMALL, 150, 400, heads=(2, 2), last=250)
+    run = Run(replace(NARROW, above=True), SMALL, 80, 300, heads=(2, 2), last=220)
     usual = run.check()
     for one, other in zip(run.check(sms=sms, section=section, schedule=schedule, seed=3), usual, strict=True):
         assert one.tobytes() == other.tobytes()
@@ -132,7 +132,7 @@ def test_what_the_kernel_takes():
         assert not joins(replace(WIDE, **other))
 
 
-@pytest.mark.sample(1, all=3)
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("of", [WIDE, replace(WIDE, above=True), NARROW, replace(NARROW, above=True)])
 def test_it_builds_without_spills_and_serialised_products(of):
     config = joint_config(of)
@@ -156,11 +156,11 @@ MUTANTS = {
 }
 
 
-@pytest.mark.sample(2, all=6)
+@pytest.mark.sample(2, all=5)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_without_one_synchronisation_something_is_found(name):
     pattern, *which = MUTANTS[name]
-    run = Run(NARROW, SMALL, 200, 256)
+    run = Run(NARROW, SMALL, 200, 129)
     text = attention_backward_joint.build(NARROW, SMALL).ptx()
     found = list(re.finditer(pattern, text))
     for match in [found[at] for at in reversed(which)]:

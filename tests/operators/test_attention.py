@@ -202,6 +202,9 @@ def test_gradients_are_those_of_the_formula_in_both_layouts(layout):
     found = warploom.attention_backward(*turned[:3], out, lse, turned[3], **options)
     for x, y in zip(found, wanted[:3], strict=True):
         assert_close(x.transpose(0, 2, 1, 3) if layout == "bhsd" else x, y)
+    unordered = warploom.attention_backward(*turned[:3], out, lse, turned[3], deterministic=False, **options)
+    for x, y in zip(unordered, found, strict=True):
+        assert_close(x, y)
     with pytest.raises(ArgumentError):
         warploom.attention_backward(*turned[:3], out, lse, turned[3][:, :, :1], **options)
 

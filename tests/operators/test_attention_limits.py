@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 
 import warploom
 from tests.errors import refused
-from warploom.kernels.hopper.attention_config import L2_BYTES
+from warploom.kernels.hopper.attention_backward_joint_config import joint_config
+from warploom.kernels.hopper.attention_config import L2_BYTES, Attention
 from warploom.operators.attention import captured, gradients, limits, named_launch
+from warploom.operators.attention.joint import Joint, joint_choice
 from warploom.operators.attention.request import read, read_varlen
 from warploom.operators.binding import Binding
 from warploom.runtime.bind import Arguments, bind
@@ -132,6 +135,16 @@ def test_gradients_of_more_heads_and_batches_than_a_grid_has_along_y_and_z(
     q, grad, lse = long(batch, heads, 2, width), long(batch, heads, 2, width), np.zeros((batch, heads, 2), np.float32)
     warploom.attention_backward(q, q, q, q, lse, grad)
     assert grids == [(batch * heads * blocks, 1, 1) for blocks in (16, 1, 1)]
+
+
+def test_one_kernel_computes_all_gradients_where_it_can_count_and_where_it_is_built() -> None:
+    wide, most = Attention(), 1 << 30
+    assert joint_choice(wide, (4, 16, 4096), 4096) == Joint(joint_config(wide))
+    unordered = joint_choice(wide, (4, 16, 4096), 4096, deterministic=False)
+    assert unordered is not None and not unordered.config.deterministic
+    for lines, keys in (((1, 1, 1 << 25), 8), ((most, 1, 80), 8), ((1, 1 << 16, 80), 1 << 24)):
+        assert joint_choice(wide, lines, keys) is None
+    assert joint_choice(replace(wide, below=True), (1, 1, 8), 8) is None
 
 
 @pytest.mark.full

@@ -190,7 +190,7 @@ def of_request(
     ends = {name: readable(request.views[name], name) for name in ENDS if of.varlen}
     count = ends["cu_seqlens_q"].shape[0] if ends else 0
     if isinstance(joint, str):
-        joint = joint_choice(of, deterministic=joint == CHOSEN) if made is None else None
+        joint = joint_choice(of, request.lse_shape, request.keys, joint == CHOSEN) if made is None else None
     if made is None:
         made = _make(request, tensors, joint, count)
     seen = {name: _plain_gradient(request, made[name], name) for name in ("q", "k", "v")}

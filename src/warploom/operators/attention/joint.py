@@ -13,6 +13,7 @@ from ...runtime.arrays import ArrayView
 from ...runtime.launch_template import Launched
 from ...runtime.program import Program
 from ..kernel_cache import kept
+from .limits import ELEMENTS
 from .named_launch import launch_named
 
 CHOSEN, UNORDERED = "chosen", "unordered"
@@ -31,9 +32,18 @@ class Joint:
         return self.config.deterministic == (name == "turns")
 
 
-def joint_choice(of: Attention, deterministic: bool = True) -> Joint | None:
-    """The configuration for a problem; None if one kernel computes dQ and another dK and dV."""
-    return Joint(replace(joint_config(of), deterministic=deterministic)) if joins(of) else None
+def joint_choice(of: Attention, lines: tuple[int, ...], keys: int, deterministic: bool = True) -> Joint | None:
+    """The configuration for a problem; None if one kernel computes dQ and another dK and dV.
+
+    lines: batches, query heads, queries. The kernel numbers blocks, turns and the sums of a head in 32 bits.
+    """
+    if not joins(of):
+        return None
+    config = replace(joint_config(of), deterministic=deterministic)
+    batch, heads, queries = lines
+    blocks = batch * heads * -(-keys // config.rows)
+    most = max(blocks, config.turns(batch * heads, queries), config.sum_elements(of, queries))
+    return Joint(config) if most <= ELEMENTS else None
 
 
 def launch_joint(
@@ -41,8 +51,8 @@ def launch_joint(
     folder: Path | None,
 ) -> list[Launched | None]:  # fmt: skip
     """Launch the kernel of all gradients, then the one that converts dQ. The arrays include the workspace."""
-    _, queries, heads, _ = arrays["Q"].shape
-    section = joint.section or joint_section(of, queries, heads, arrays["K"].shape[2])
+    (batch, queries, heads, _), kv_heads = arrays["Q"].shape, arrays["K"].shape[2]
+    section = min(joint.section or joint_section(of, queries, heads, kv_heads), batch * kv_heads)
     return [
         launch_named(_program(of, joint.config, folder), arrays, {**numbers, "section": section}),
         launch_named(_convert_program(of, joint.config, folded, folder), arrays, numbers),
