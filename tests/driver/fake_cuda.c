@@ -108,6 +108,12 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream) {
         memcpy((char *)copy->dstDevice + row * copy->dstPitch, (char *)copy->srcDevice + row * copy->srcPitch, copy->WidthInBytes);
     return 0;
 }
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned flags) {
+    note("write %u stream %zx", value, (size_t)stream);
+    if (!current) return CUDA_ERROR_INVALID_CONTEXT;
+    *(cuuint32_t *)at = value;
+    return 0;
+}
 CUresult cuStreamSynchronize(CUstream stream) { note("synchronize %zx", (size_t)stream); return 0; }
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     note("load %.3s", (const char *)image + 1);

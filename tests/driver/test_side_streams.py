@@ -4,15 +4,15 @@ from __future__ import annotations
 
 SCRIPT = """
 from warploom.driver.library import load
-from warploom.driver.side_streams import CopyOfRows, SideStreams
+from warploom.driver.side_streams import CopyOfRows, SetFlag, SideStreams
 
 source = np.arange(60, dtype=np.uint8).reshape(4, 15)
-one, flag = np.ones(1, np.uint32), np.zeros(2, np.uint32)
+flag = np.zeros(2, np.uint32)
 target, whole = np.zeros((4, 15), np.uint8), np.zeros((4, 15), np.uint8)
 at = lambda array: array.ctypes.data
 copies = [
-    [CopyOfRows(at(target) + 3, 3, 4, 5, 15, of=0), CopyOfRows(at(flag), at(one), 1, 4, 4)],
-    [CopyOfRows(at(whole), 0, 4, 15, 15, of=0), CopyOfRows(at(flag) + 4, at(one), 1, 4, 4)],
+    [CopyOfRows(at(target) + 3, 3, 4, 5, 15, of=0), SetFlag(at(flag))],
+    [CopyOfRows(at(whole), 0, 4, 15, 15, of=0), SetFlag(at(flag) + 4)],
 ]
 """
 
@@ -32,10 +32,10 @@ assert (whole == source).all() and flag.tolist() == [1, 1]
     )
     made = [line for line in log if "flags" in line]
     assert made == ["stream 101 flags 1", "stream 102 flags 1"]
-    called = [line for line in log if line.startswith(("event", "copy", "stream")) and line not in made]
+    called = [line for line in log if line.startswith(("event", "copy", "stream", "write")) and line not in made]
     assert called == 2 * [
         "event 1 stream 40", "stream 101 waits for event 1", "stream 102 waits for event 1",
-        "copy 4 x 5 stream 101", "copy 60 stream 102", "copy 4 stream 101", "copy 4 stream 102",
+        "copy 4 x 5 stream 101", "copy 60 stream 102", "write 1 stream 101", "write 1 stream 102",
         "event 2 stream 101", "event 3 stream 102", "stream 40 waits for event 2", "stream 40 waits for event 3",
     ]  # fmt: skip
 

@@ -26,6 +26,7 @@ SCHEDULES = ("lazy", "eager", "random", "starve", "pct")
 ROUNDING = 2**-8
 MODULES = {"all-gather": gemm_all_gather, "reduce-scatter": gemm_reduce_scatter}
 COPIED = "all-gather, copied"
+KEPT = f"{COPIED}, kept"
 KINDS = (*MODULES, COPIED)
 
 
@@ -85,8 +86,8 @@ def problem(kind: str, ranks: int, rows: int, n: int, k: int) -> Problem:
 
 @lru_cache
 def built(kind: str, ranks: int):
-    if kind == COPIED:
-        return gemm_all_gather.build(ranks, config=CONFIG, copied=True)
+    if kind in (COPIED, KEPT):
+        return gemm_all_gather.build(ranks, config=CONFIG, copied=True, keep=kind == KEPT)
     return MODULES[kind].build(ranks, config=CONFIG)
 
 
@@ -100,12 +101,15 @@ def run(kind: str, ranks: int = 2, rows: int = 144, n: int = 96, k: int = 72, te
 
 
 def run_copied(ranks: int, rows: int, n: int, k: int, text: str | None = None, streams: int = 2, *,
-               changed=lambda pair: pair, machine=MACHINE, **options):  # fmt: skip
+               changed=lambda pair: pair, machine=MACHINE, waves=0.0, keep=False, **options):  # fmt: skip
     """The all-gather whose rows copy engines bring, a tile and a k-tile in each copy. changed: what becomes of a copy
-    and its flag."""
+    and its flag. keep: the gathered rows are compared with those of all ranks."""
     posed = problem("all-gather", ranks, rows, n, k)
     a, b, data, _, *rest = posed.arguments
-    plan = copied_rows.Plan(ranks, rows, k * 2, CONFIG.tile_m, 1, 1)
+    plan = copied_rows.Plan(ranks, rows, k * 2, CONFIG.tile_m, 1, 1, waves)
+    kept = [np.zeros((ranks, rows, k), a[0].dtype) for _ in range(ranks)]
+    if keep:
+        rest.insert(-1, kept)
     flags = [np.zeros(plan.counters, np.uint32) for _ in range(ranks)]
     one = np.ones(1, np.uint32)
 
@@ -117,10 +121,13 @@ def run_copied(ranks: int, rows: int, n: int, k: int, text: str | None = None, s
             made[number % streams] += changed([copy, MemoryCopy(one, flags[part.to][part.flag :][:1], flag=True)])
         return made
 
-    report = built(COPIED, ranks).emulate(
+    report = built(KEPT if keep else COPIED, ranks).emulate(
         a, b, data, flags, *rest, 1, 1, devices=ranks, machine=machine, ptx=text,
         copies=[copies(rank) for rank in range(ranks)], **options,
     )  # fmt: skip
+    if keep:
+        whole = np.concatenate([one[0] for one in a])
+        assert all(np.array_equal(each.reshape(whole.shape).view(np.uint16), whole.view(np.uint16)) for each in kept)
     return posed, report
 
 
@@ -295,6 +302,38 @@ def test_rows_are_copied_in_blocks_of_a_wave_and_chunks_that_are_worth_a_copy(si
     assert sum(part.rows * part.bytes for part in mine) == rows * 2 * k
     assert len({part.flag for part in mine}) == len(mine) == blocks * chunks
     assert all(4 <= part.flag < plan.counters and plan.raised_by(part.flag) == 1 for part in mine)
+
+
+@pytest.mark.parametrize(("waves", "order"), [(0.3, "1a 0a 1b 0b"), (0.5, "1a 1b 0a 0b"), (0.0, "1a 1b 0a 0b")])
+def test_rows_of_one_wave_are_copied_chunk_by_chunk_and_others_gpu_after_gpu(waves: float, order: str):
+    """Chunks a and b of rank 2, which rank 1 multiplies before rank 0 does."""
+    plan = copied_rows.Plan(3, 128, 256, 128, 1, 1, waves)
+    assert [f"{part.to}{'ab'[part.start // 128]}" for part in plan.parts(2)] == order.split()
+
+
+@pytest.mark.sample(1, full=3)
+@pytest.mark.parametrize(("ranks", "rows", "waves", "schedule"), [
+    (2, 144, 0.5, "random"), (3, 16, 0.3, "lazy"), (2, 130, 1.0, "starve")])  # fmt: skip
+def test_copied_rows_can_be_kept_whole_from_the_stages_of_the_ring(ranks: int, rows: int, waves: float, schedule: str):
+    """D has tiles of several columns; K ends within a k-tile."""
+    posed, report = run_copied(ranks, rows, 136, 200, waves=waves, keep=True, schedule=schedule, calls=2)
+    assert not report.findings
+    assert posed.worst(report.outputs[0]) < ROUNDING
+
+
+@pytest.mark.parametrize("left_out", [r"@!%p\d+ bra \$wait\d+;", r"cp\.async\.bulk\.wait_group\.read 0;"])
+def test_a_stage_is_kept_when_it_is_full_and_refilled_when_it_is_kept(left_out: str):
+    """Without either wait of the thread that keeps the rows, it would store other rows."""
+    text = built(KEPT, 2).ptx()
+    store = text.index("cp.async.bulk.tensor.3d.global.shared::cta")
+    near = [found for found in re.finditer(left_out, text) if abs(found.start() - store) < 400]
+    assert len(near) == 1
+    text = text[: near[0].start()] + text[near[0].end() :]
+    try:
+        _, report = run_copied(2, 80, 72, 656, text, keep=True, calls=2)
+    except (EmulationError, AssertionError):  # the rows differ
+        return
+    assert [each for each in report.findings if each.severity == "error"]
 
 
 def impatient(text: str) -> list[str]:

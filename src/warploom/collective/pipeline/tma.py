@@ -90,6 +90,7 @@ class TmaPipeline:
             (rung 14 of the ladder removes it).
         name: prefix of the barriers' names in reports, for kernels with several rings.
         more_bytes: bytes of copies that belong to a stage but go to memory outside its tiles.
+        readers: threads besides the consumers that read each stage, and let go of it with `reader_release`.
         tiles: `smem.wgmma_tile`s with that many stages, by name.
 
     Allocates its barriers. `initialise` initialises them; all threads of the CTA call it before the first use.
@@ -98,7 +99,8 @@ class TmaPipeline:
 
     def __init__(
         self, *, stages: int, consumers: int, ctas: int = 1, grid: cluster.ClusterGrid | None = None,
-        producers: int = 1, every_thread: bool = False, name: str = "", more_bytes: int = 0, **tiles: OperandTile,
+        producers: int = 1, every_thread: bool = False, name: str = "", more_bytes: int = 0, readers: int = 0,
+        **tiles: OperandTile,
     ) -> None:  # fmt: skip
         for tile_name, tile in tiles.items():
             if tile.stages != stages:
@@ -114,7 +116,7 @@ class TmaPipeline:
         self.producers = producers
         self.every_thread = every_thread
         self.tiles = tiles
-        self.more_bytes = more_bytes
+        self.more_bytes, self.readers = more_bytes, readers
         prefix = f"{name}." if name else ""
         self.full = smem.mbarrier(stages, name=f"{prefix}full")
         self.empty = smem.mbarrier(stages, name=f"{prefix}empty")
@@ -131,8 +133,8 @@ class TmaPipeline:
 
     @property
     def empty_arrivals(self) -> int:
-        """One arrival per consumer (or consumer thread) of each CTA that reads what this CTA loads."""
-        return self.consumers * self.ctas * (WARPGROUP if self.every_thread else 1)
+        """One arrival per consumer (or consumer thread) of each CTA that reads what this CTA loads, and per reader."""
+        return self.consumers * self.ctas * (WARPGROUP if self.every_thread else 1) + self.readers
 
     def init_barriers(self) -> None:
         """Initialise the barriers. Called by one thread, before `fence.mbarrier_init`."""
@@ -265,6 +267,10 @@ class TmaPipeline:
         else:
             chosen = thread == 0 if leader is None else leader
             ptx.mbarrier.arrive(barrier, pred=chosen if only is None else chosen & only)
+
+    def reader_release(self, state: State) -> None:
+        """Let the producers refill the stage, for one of its `readers`, in one thread."""
+        ptx.mbarrier.arrive(self.empty[state.index])
 
     @contextmanager
     def consume(self, state: State) -> Iterator[Stage]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ...driver.side_streams import CopyOfRows, SideStreams
+from ...driver.side_streams import CopyOfRows, SetFlag, SideStreams
 from ...kernels.hopper.copied_rows import Plan, RowCopy
 from .symmetric import Exchange
 
@@ -30,14 +30,12 @@ class Transfers:
 
     def __init__(self, rank: int, plan: Plan, exchange: Exchange, device: torch.device, *, travel: bool) -> None:
         self.device, self.travel = device.index or 0, travel
-        self.one = torch.ones(1, dtype=torch.int32, device=device)
-        streams: list[list[CopyOfRows]] = [[] for _ in range(STREAMS)]
+        streams: list[list[CopyOfRows | SetFlag]] = [[] for _ in range(STREAMS)]
         for number, part in enumerate(plan.parts(rank)):
             streams[number % STREAMS] += self._copies(rank, plan, exchange, part)
-        torch.cuda.synchronize(device)
         self.side = SideStreams(self.device, streams)
 
-    def _copies(self, rank: int, plan: Plan, exchange: Exchange, part: RowCopy) -> Iterator[CopyOfRows]:
+    def _copies(self, rank: int, plan: Plan, exchange: Exchange, part: RowCopy) -> Iterator[CopyOfRows | SetFlag]:
         """Yield the copies of a part's rows and scales, and its flag after them."""
         begin = part.first * plan.row_bytes + part.start
         target = exchange.data[part.to].data_ptr() + rank * plan.rows * plan.row_bytes + begin
@@ -46,8 +44,7 @@ class Transfers:
             first, size = part.first * _WORD, part.rows * _WORD
             target = exchange.more[0][part.to].data_ptr() + rank * plan.rows * _WORD + first
             yield CopyOfRows(target, first, 1, size, size, of=1)
-        flag = exchange.counters[part.to].data_ptr() + part.flag * _WORD
-        yield CopyOfRows(flag, self.one.data_ptr(), 1, _WORD, _WORD)
+        yield SetFlag(exchange.counters[part.to].data_ptr() + part.flag * _WORD)
 
     def begin(self, a: Tensor, scales: Tensor | None) -> None:
         """Enqueue the copies of these rows of this GPU, and of their scales. Raises DriverError."""

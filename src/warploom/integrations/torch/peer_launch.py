@@ -28,7 +28,7 @@ from . import peer_collectives as collectives
 from .arguments import traced
 from .copy_engines import Transfers
 from .peer_epilogue import PLAIN, PeerEpilogue
-from .symmetric import Group, MemorySizes, group_of
+from .symmetric import Group, MemorySizes, group_of, rows_of_all
 
 _TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
 EIGHT_BITS = {torch.float8_e4m3fn: dtypes.e4m3, torch.float8_e5m2: dtypes.e5m2}
@@ -68,8 +68,10 @@ def all_gather_matmul(
 
     call = ("all_gather_matmul", rows, depth, columns, str(a.dtype), product.b_major, *end.name(), by)
     result = _result(out, (ranks * rows, columns), a, end.out(a))
-    if not result.numel() and (kept is None or not kept.numel()):
+    if not result.numel():
         known.meet(call, a.device)
+        if kept is not None and kept.numel():  # B has no columns
+            kept.copy_(rows_of_all(a.detach(), known.name))
         return result
     if by_collectives(known, a):
         collectives.meet(known, call)

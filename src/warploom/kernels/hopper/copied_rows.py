@@ -3,15 +3,20 @@
     to rank - 1    [block 0, chunk 0 of K, flag][block 0, chunk 1, flag] ... [block 1, chunk 0, flag] ...
     to rank - 2    [block 0 ...
 
-Rank - 1 needs this GPU's rows first. A block has as many rows of tiles as run at one time: its tiles follow the chunks
-of K as they arrive, and after the last chunk only that one is left to multiply. Small blocks are not divided: a copy
-takes microseconds to start. Copies of all columns of K are contiguous, others are strided rows.
+Rank - 1 needs this GPU's rows first. Copies go in the order of the waves that multiply them; those of one wave chunk by
+chunk, because its tiles all begin with the first chunk, whoever owns their rows.
+
+A block has as many rows of tiles as run at one time: its tiles follow the chunks of K as they arrive, and after the
+last chunk only that one is left to multiply. Small blocks are not divided: a copy takes microseconds to start. Copies
+of all columns of K are contiguous, others are strided rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
+from math import ceil
 
 from .description import TILE_K_BYTES, Config
 
@@ -43,7 +48,8 @@ class RowCopy:
 class Plan:
     """The division of a GPU's rows by the kernel's `tiles_of_block` and `k_tiles_of_chunk`.
 
-    rows, row_bytes: of A on each GPU; tile_m: rows of a tile.
+    rows, row_bytes: of A on each GPU; tile_m: rows of a tile; waves: waves of the tiles of one GPU's rows, a fraction;
+    0: the copies go to one GPU after the other.
     """
 
     ranks: int
@@ -52,6 +58,7 @@ class Plan:
     tile_m: int
     tiles_of_block: int
     k_tiles_of_chunk: int
+    waves: float = 0.0
 
     @property
     def blocks(self) -> int:
@@ -75,16 +82,18 @@ class Plan:
     def parts(self, rank: int) -> Iterator[RowCopy]:
         """The copies of a GPU, in order."""
         height, width = self.tile_m * self.tiles_of_block, TILE_K_BYTES * self.k_tiles_of_chunk
-        for distance in range(self.ranks - 1, 0, -1):
-            for block in range(self.blocks):
-                first = block * height
-                for chunk in range(self.chunks):
-                    start = chunk * width
-                    yield RowCopy(
-                        (rank + distance) % self.ranks, first, min(height, self.rows - first), start,
-                        min(width, self.row_bytes - start),
-                        self.ranks + (rank * self.blocks + block) * self.chunks + chunk, chunk == 0,
-                    )  # fmt: skip
+        for place, block, chunk in sorted(product(range(1, self.ranks), range(self.blocks), range(self.chunks)),
+                                          key=lambda copy: (self._wave(*copy[:2]), copy[2], *copy)):  # fmt: skip
+            first, start = block * height, chunk * width
+            yield RowCopy(
+                (rank - place) % self.ranks, first, min(height, self.rows - first), start,
+                min(width, self.row_bytes - start), self.ranks + (rank * self.blocks + block) * self.chunks + chunk,
+                chunk == 0,
+            )  # fmt: skip
+
+    def _wave(self, place: int, block: int) -> int:
+        """The wave with the last tile of a block, where the receiver multiplies its part as the `place`-th from 0."""
+        return ceil((place + (block + 1) / self.blocks) * self.waves) if self.waves else place * self.blocks + block
 
 
 def form_of(ranks: int, rows: int, columns: int, depth: int, element_bytes: int) -> str:
@@ -109,7 +118,7 @@ def choose(
     tiles = -(-down // blocks)
     k_tiles = -(-row_bytes // TILE_K_BYTES)
     if whole_rows:
-        return Plan(ranks, rows, row_bytes, config.tile_m, tiles, k_tiles)
+        return Plan(ranks, rows, row_bytes, config.tile_m, tiles, k_tiles, down * across / sms)
     block_bytes = min(rows, tiles * config.tile_m) * row_bytes
     chunks = max(1, min(MOST_CHUNKS, block_bytes // LEAST_BYTES, k_tiles // LEAST_K_TILES))
-    return Plan(ranks, rows, row_bytes, config.tile_m, tiles, -(-k_tiles // chunks))
+    return Plan(ranks, rows, row_bytes, config.tile_m, tiles, -(-k_tiles // chunks), down * across / sms)

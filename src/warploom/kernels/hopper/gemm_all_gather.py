@@ -15,7 +15,8 @@ Order      this GPU's rows first, then those of rank + 1 and so on. Rank - 1 nee
            first: the first chunk of K of all rows, then the second (`pushed_rows`). So all tiles of a peer follow its
            chunks, and after the last chunk only that chunk is left to multiply, not a whole tile.
 Scales     per tensor, or per row: row scales travel with the rows, or are replicated beforehand (`replicated`)
-Kept       with `keep` the pushing warps of all CTAs also store the gathered rows of all ranks, as they arrive
+Kept       with `keep` warp 1 of warpgroup 0 pushes nothing: one thread stores the gathered rows of all ranks, by TMA
+           from the stages of the ring in CTAs with a tile of the first columns (`kept_rows`)
 Signals    counter r                       GPU r has read what was pushed to it       1 of GPU r for each launch
            counter ranks + (r x down + t) x CHUNKS + c    chunk c of the rows of tile t of GPU r has come, 1 for each
                                            piece of `PIECE_ROWS` rows
@@ -45,7 +46,7 @@ from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import Stage, TmaPipeline
 from ...collective.tile.ranked import RankedTile, RankedTiles
 from ...collective.tile.raster import grouped
-from ...collective.tile.roles import WARP, each_consumer, producer_warpgroup, warpgroup_index
+from ...collective.tile.roles import WARP, WARPGROUP, each_consumer, producer_warpgroup, warpgroup_index
 from ...collective.tile.rounds import STATE_WORDS, Rounds
 from ...collective.tile.sizes import OnAll
 from ...errors import ArgumentError
@@ -60,7 +61,8 @@ from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop
 from . import gemm
 from .description import Config, Fusion, Product
-from .pushed_rows import CHUNKS, PIECE_ROWS, Arrivals, Chunks, CopyEngineArrivals, Pieces, keep_rows, push
+from .kept_rows import keep_rows
+from .pushed_rows import CHUNKS, PIECE_ROWS, PUSHERS, Arrivals, Chunks, CopyEngineArrivals, Pieces, push
 from .ranked_scales import check_fusion, epilogue_of
 from .ranked_tile import CONFIG
 
@@ -110,17 +112,16 @@ def build(
             **epilogue_arguments(fusion, product.out, rows="R")}  # fmt: skip
     if fusion.scales == "row" and replicated:
         more["scale_a"] = Tile(ranks, "R", f32)
-    if keep:
-        more["kept"] = Tile(ranks, "R", "K", product.a, multiple=(1, 1, _BYTES // product.a.bytes), inout=True)
-    vector = _BYTES // product.a.bytes
     of_a = Tile.operand("One", "R", "K", product.a, along=1, tile=(config.tile_m, product.tile_k))
+
+    if keep:
+        more["kept"] = rows_of_all(product, ranks, of_a, inout=True)
 
     @kernel(
         in_specs={
             "A": of_a,
             "B": gemm.operand_b(product, config),
-            "gathered": Tile(ranks, "R", "K", product.a, multiple=(1, 1, vector), box=of_a.box, swizzle=of_a.swizzle,
-                             layout=of_a.layout, peers=ranks),
+            "gathered": rows_of_all(product, ranks, of_a, peers=ranks),
             "signals": Tile("Signals", u32, peers=ranks),
             "state": Tile(STATE_WORDS, u32, inout=True),
             "record": Tile("Record", u32, inout=True),
@@ -139,6 +140,7 @@ def build(
         ring = TmaPipeline(
             stages=config.stages,
             consumers=config.consumers,
+            readers=int(keep),
             a=gemm.ring_tile(product.a, product.a_major, config.tile_m, product.tile_k, config.stages, "ring.a"),
             b=gemm.ring_tile(product.b, product.b_major, config.tile_n, product.tile_k, config.stages, "ring.b"),
         )
@@ -171,14 +173,15 @@ def build(
                                 k = k_tile * product.tile_k
                                 load_rows(stage, source, (k, here.row, part))
                                 ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
-            if keep or not copied:
-                with ptx.if_(ptx.special.tid.x() >= WARP):
+            if keep:
+                with ptx.if_(ptx.special.tid.x() == WARP):
+                    keep_rows(args["kept"], ring, schedule, num_k_tiles, product.tile_k)
+            if isinstance(arrivals, Arrivals):
+                pushers = PUSHERS - int(keep)
+                with ptx.if_(ptx.special.tid.x() >= WARPGROUP - pushers * WARP):
                     pieces = Pieces(chunks, config.tile_m, schedule.down, A.shape[1], ranks, rank)
-                    if isinstance(arrivals, Arrivals):
-                        together = schedule.in_part * ranks <= ptx.special.nctaid.x()
-                        push(A, gathered, pieces, arrivals, scales, together)
-                    if keep:
-                        keep_rows(args["kept"], A, gathered, pieces, arrivals)
+                    together = schedule.in_part * ranks <= ptx.special.nctaid.x()
+                    push(A, gathered, pieces, arrivals, scales, together, pushers)
             ptx.bar.sync(WHOLE_CTA, config.threads)
             with ptx.if_(ptx.special.tid.x() == 0):
                 if isinstance(arrivals, CopyEngineArrivals):
@@ -202,6 +205,14 @@ def build(
             ptx.bar.sync(WHOLE_CTA, config.threads)
 
     return gemm_all_gather
+
+
+def rows_of_all(product: Product, ranks: int, of_a: Tile, *, peers: int = 0, inout: bool = False) -> Tile:
+    """Return the spec of the rows of all ranks (ranks, M / ranks, K), with the boxes of A."""
+    return Tile(
+        ranks, "R", "K", product.a, multiple=(1, 1, _BYTES // product.a.bytes), box=of_a.box, swizzle=of_a.swizzle,
+        layout=of_a.layout, peers=peers, inout=inout,
+    )  # fmt: skip
 
 
 def result(product: Product, ranks: int) -> Tile:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...collective.tile.roles import WARP
+from ...collective.tile.roles import WARP, WARPGROUP
 from ...collective.tile.rounds import Rounds
 from ...isa.dtypes import b32, u64
 from ...lang import ptx
@@ -24,10 +24,10 @@ from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .ranked_scales import Scales
 
-__all__ = ["CHUNKS", "PIECE_ROWS", "Arrivals", "Chunks", "CopyEngineArrivals", "Pieces", "copy", "keep_rows", "push"]
+__all__ = ["CHUNKS", "PIECE_ROWS", "Arrivals", "Chunks", "CopyEngineArrivals", "Pieces", "copy", "push"]
 
 PUSHERS = 3
-"""Pushing warps per CTA."""
+"""Pushing warps per CTA, at most."""
 CHUNKS, LEAST_CHUNK = 8, 8
 """Most chunks of K, and least k-tiles of a chunk."""
 PIECE_ROWS = 4
@@ -39,6 +39,8 @@ leave them memory bandwidth."""
 _BYTES = 16
 _UNROLL = 4
 """Vectors of a lane that are in flight at a time."""
+COLUMNS = 2
+"""Vectors of each row of a piece that a lane has in flight: with `PIECE_ROWS` rows, eight."""
 
 
 @dataclass(frozen=True)
@@ -175,12 +177,13 @@ class Pieces:
 
 
 def push(
-    A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals, scales: Scales | None, together: Predicate
-) -> None:
+    A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals, scales: Scales | None,
+    together: Predicate, pushers: int = PUSHERS,
+) -> None:  # fmt: skip
     """Push this GPU's rows to all peers, each piece by one warp, in the order that `together` selects; see the
-    module."""
+    module. By the last `pushers` warps of warpgroup 0."""
     ranks, rank = pieces.ranks, pieces.rank
-    lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - WARP) // WARP
+    lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - (WARPGROUP - pushers * WARP)) // WARP
     pushing = (ptx.special.nctaid.x() * PUSHING_EIGHTHS.get(ranks, MOST_EIGHTHS) + 7) // 8
     cta = ptx.special.ctaid.x()
     start_at = ptx.select(cta < pushing, warp * pushing + cta, pieces.number)
@@ -193,7 +196,7 @@ def push(
             arrivals.rounds.wait_for_launch(owner)
         ptx.warp.sync()
         target = gathered.pointer(owner) + rank.to(u64) * (pieces.rows * pieces.chunks.row_bytes.to(u64))
-        for number in ptx.range(first + start_at, first + of_round, pushing * PUSHERS, unroll=False):
+        for number in ptx.range(first + start_at, first + of_round, pushing * pushers, unroll=False):
             piece = pieces.of(number)
             if scales is not None:
                 with ptx.if_(piece.chunk == 0):
@@ -204,29 +207,21 @@ def push(
                 arrivals.add(owner, rank, piece.tile, piece.chunk)
 
 
-def keep_rows(
-    kept: ArrayHandle, A: ArrayHandle, gathered: PeerArrays, pieces: Pieces, arrivals: Arrivals | CopyEngineArrivals
-) -> None:
-    """Store the rows of all ranks in one array of this GPU, its own first, each piece by one warp."""
-    rank = pieces.rank
-    lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - WARP) // WARP
-    start_at = warp * ptx.special.nctaid.x() + ptx.special.ctaid.x()
-    for number in ptx.range(start_at, pieces.number * pieces.ranks, ptx.special.nctaid.x() * PUSHERS, unroll=False):
-        owner = pieces.rank_after(number // pieces.number)
-        piece, others = pieces.of(number % pieces.number), owner != rank
-        with ptx.if_((lane == 0) & others):
-            arrivals.wait(owner, piece.tile, piece.chunk)
-        ptx.warp.sync()
-        behind = owner.to(u64) * (pieces.rows * pieces.chunks.row_bytes.to(u64))
-        source = ptx.select(others, gathered.pointer(rank) + behind, A.pointer())
-        copy_piece(source, kept.pointer() + behind, piece, pieces.chunks.row_bytes, lane)
-
-
 def copy_piece(source: Register, target: Register, piece: RowSlice, row_bytes: Register, lane: Register) -> None:
-    """Copy a piece from one array to another, by one warp."""
-    for row in ptx.range(piece.rows, unroll=False):
-        start = piece.start + row.to(u64) * row_bytes
-        copy(source + start, target + start, lane, piece.bytes // _BYTES, WARP)
+    """Copy a piece from one array to another, by one warp: a lane loads its vectors of all rows before it stores
+    them."""
+    count, there = piece.bytes // _BYTES, target - source
+    first = source + piece.start
+    for at in ptx.range(lane, ptx.select(piece.rows != 0, count, 0), COLUMNS * WARP, unroll=False):
+        start = first + at.to(u64) * _BYTES
+        rows = [start + number * row_bytes.to(u64) for number in range(PIECE_ROWS)]
+        moved = [
+            (row, step * WARP * _BYTES, (piece.rows > number) & (at + step * WARP < count))
+            for number, row in enumerate(rows) for step in range(COLUMNS)
+        ]  # fmt: skip
+        values = [ptx.load(b32, ptx.addr(row, step), vector=4, pred=inside) for row, step, inside in moved]
+        for (row, step, inside), value in zip(moved, values, strict=True):
+            ptx.store(ptx.addr(row + there, step), value, pred=inside)
 
 
 def copy(source: Register, target: Register, thread: Register, count: Register, threads: int) -> None:
