@@ -15,6 +15,11 @@ ROWS = json.loads(RESULTS.read_text())["rows"]
 FEW = [row for row in ROWS if row["kind"] == "all-reduce"]
 
 
+UNTIMED = {(128, 8192, 8192)}
+"""Products for which another tile is chosen than the one that was timed."""
+FEW = [row for row in FEW if (row["m"], row["n"], row["k"]) not in UNTIMED]
+
+
 def chosen_us(row: dict) -> float:
     """The time of the tile and the form that are chosen. The file has the tile by the product alone in all forms, and
     the one with fewer bytes in its own."""
@@ -36,7 +41,7 @@ def test_few_rows_travel_in_nearly_the_fastest_form():
 def test_the_mean_that_the_chapter_names():
     ratios = [min(us for name, us in row["us"].items() if name.startswith(("nccl", "torch"))) / chosen_us(row)
               for row in FEW]  # fmt: skip
-    assert prod(ratios) ** (1 / len(ratios)) == pytest.approx(1.19, abs=0.005)
+    assert prod(ratios) ** (1 / len(ratios)) == pytest.approx(1.22, abs=0.005)
 
 
 def test_only_long_products_of_one_byte_types_travel_by_copy_engines():

@@ -116,12 +116,12 @@ def choose(
     ranks: int = 1,
 ) -> FreeTileConfig:  # fmt: skip
     """Return the best of the `candidates`: by the model of the product alone, or with the time in which tiles travel to
-    so many GPUs. Raises ArgumentError if there is none."""
+    so many GPUs in their fastest form. Raises ArgumentError if there is none."""
     found = candidates(m, n, k, sms, product, scales)
     if found and ranks > 1:
 
         def time(config: FreeTileConfig) -> float:
-            travels = sent(m, n, ranks, config, "one_shot") / LINK_BYTES_PER_US
+            travels = exchange_us(m, n, ranks, config, form_of(m, n, ranks, config))
             return terms(config, m, n, k, product, sms).total + travels
 
         return min(found, key=time)
