@@ -158,7 +158,7 @@ def kernels(case: Case, world: int, sms: int) -> list[tuple[str, dict[str, Any]]
         for by in SCATTERS:
             config = ranked_tile.choose(m // world, n, world, sms, staged="staged" in by)
             of_all = {"ranks": world, "product": product, "config": config, "fusion": fusion}
-            made.append(("scatter", {**of_all, "own_last": "last" in by}))
+            made.append(("scatter", {**of_all, "own_last": "last" in by, "staged": "staged" in by}))
     elif kind == "all-reduce":
         tile = gemm_all_reduce.choose(m, n, k // world, sms, product, None, world)
         made = [("sum", {"ranks": world, "product": product, "config": tile, "form": form}) for form in FORMS]

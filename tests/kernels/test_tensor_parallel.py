@@ -27,7 +27,8 @@ ROUNDING = 2**-8
 MODULES = {"all-gather": gemm_all_gather, "reduce-scatter": gemm_reduce_scatter}
 COPIED = "all-gather, copied"
 KEPT = f"{COPIED}, kept"
-KINDS = (*MODULES, COPIED)
+STAGED = "reduce-scatter, staged"
+KINDS = (*MODULES, COPIED, STAGED)
 
 
 @dataclass
@@ -88,6 +89,8 @@ def problem(kind: str, ranks: int, rows: int, n: int, k: int) -> Problem:
 def built(kind: str, ranks: int):
     if kind in (COPIED, KEPT):
         return gemm_all_gather.build(ranks, config=CONFIG, copied=True, keep=kind == KEPT)
+    if kind == STAGED:
+        return gemm_reduce_scatter.build(ranks, config=CONFIG, staged=True)
     return MODULES[kind].build(ranks, config=CONFIG)
 
 
@@ -218,6 +221,11 @@ MUTANTS = [
     (COPIED, "ld.acquire.sys", "ld.relaxed.sys"),
     (COPIED, "fence.proxy.async;", ""),
     (COPIED, "atom.acq_rel.gpu.global.inc", "atom.relaxed.gpu.global.inc"),
+    (STAGED, "red.release.sys", "red.release.gpu"),
+    (STAGED, "red.release.sys", "red.relaxed.sys"),
+    (STAGED, "ld.acquire.sys", "ld.acquire.gpu"),
+    (STAGED, "cp.async.bulk.wait_group 0;", "cp.async.bulk.wait_group.read 0;"),
+    (STAGED, "fence.proxy.async.shared::cta;", ""),
     ("reduce-scatter", "red.release.sys", "red.release.gpu"),
     ("reduce-scatter", "red.release.sys", "red.relaxed.sys"),
     ("reduce-scatter", "ld.acquire.sys", "ld.acquire.gpu"),
@@ -360,17 +368,18 @@ def test_the_candidates_build_without_spills(ranks):
     assert gemm_all_gather.build(ranks, copied=True).resources().spill_stores == 0
     config = choose(2048, 8192, ranks, 132, staged=True)
     assert (config.tile_n, config.stages, config.epi_stages) == (256, 3, 4)
-    assert gemm_reduce_scatter.build(ranks, config=config, own_last=True).resources().spill_stores == 0
+    assert gemm_reduce_scatter.build(ranks, config=config, own_last=True, staged=True).resources().spill_stores == 0
 
 
 @pytest.mark.sample(1, full=2)
 @pytest.mark.parametrize("own_last", [False, True])
-@pytest.mark.parametrize("staged", [1, 2])
-def test_forms_of_the_reduce_scatter_are_right_and_clean(own_last: bool, staged: int):
-    config = replace(CONFIG, epi_stages=staged)
+@pytest.mark.parametrize("staged", [False, True])
+def test_forms_of_the_reduce_scatter_are_right_and_clean(own_last: bool, staged: bool):
+    """A tile has two boxes, and the last ones end within a box."""
+    config = replace(CONFIG, tile_n=128)
     for schedule in ("lazy", "starve"):
-        posed = problem("reduce-scatter", 3, 144, 96, 72)
-        kernel = gemm_reduce_scatter.build(3, config=config, own_last=own_last)
+        posed = problem("reduce-scatter", 3, 144, 176, 72)
+        kernel = gemm_reduce_scatter.build(3, config=config, own_last=own_last, staged=staged)
         report = kernel.emulate(*posed.arguments, devices=3, machine=MACHINE, schedule=schedule, calls=2)
         assert not report.findings
         assert posed.worst(report.outputs[0]) < ROUNDING

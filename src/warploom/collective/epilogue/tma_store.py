@@ -22,6 +22,7 @@ from ...lang import ptx, smem
 from ...lang.arrays import RegisterArray
 from ...lang.pointers import TensorMap
 from ...lang.predicate import Predicate
+from ...lang.smem import SharedAddress
 from ...lang.tile import Tile
 from ...lang.trace import Trace
 from ...lang.values import Register
@@ -154,18 +155,7 @@ class TmaStore:
         for box in boxes:
             if self.epilogue is not None and box.column == 0:
                 block = self.epilogue.block(row + box.block * BOX_ROWS, column)
-            first, atoms = box.column // ACC_ATOM_N, box.width // ACC_ATOM_N
-            batch = atoms if self.epilogue is None else self.epilogue.batch(atoms, self.writer.step)
-            loaded = None if block is None else block.load(first, batch)
-            self._claim(box, leader, barrier)
-            slot = self.boxes[box.stage]
-            start = (slot + place).register()
-            values = acc[box.block][first * ACC_REGS : (first + atoms) * ACC_REGS]
-            if block is None or loaded is None:
-                self.writer.write(start, 0, values.elements)
-            else:
-                others = [] if self.operands is None else self.operands.starts(box.stage, start, place)
-                self._write(start, values, first, block, loaded, others)
+            slot = self._fill(box, acc, block, place, lambda box=box: self._claim(box, leader, barrier))  # type: ignore[misc]
             ptx.fence.proxy_async_shared_cta()
             ptx.bar.sync(barrier, WARPGROUP)
             with ptx.if_(leader):
@@ -196,6 +186,25 @@ class TmaStore:
             Box(number, len(places), *place, me * self.epi_stages + number % self.epi_stages)
             for number, place in enumerate(places)
         ]
+
+    def _fill(
+        self, box: Box, acc: list[RegisterArray], block: EpilogueBlock | None, place: Register,
+        claim: Callable[[], None],
+    ) -> SharedAddress:  # fmt: skip
+        """Write a box to its stage after `claim`, which comes after the loads of its first values."""
+        first, atoms = box.column // ACC_ATOM_N, box.width // ACC_ATOM_N
+        batch = atoms if self.epilogue is None else self.epilogue.batch(atoms, self.writer.step)
+        loaded = None if block is None else block.load(first, batch)
+        claim()
+        slot = self.boxes[box.stage]
+        start = (slot + place).register()
+        values = acc[box.block][first * ACC_REGS : (first + atoms) * ACC_REGS]
+        if block is None or loaded is None:
+            self.writer.write(start, 0, values.elements)
+        else:
+            others = [] if self.operands is None else self.operands.starts(box.stage, start, place)
+            self._write(start, values, first, block, loaded, others)
+        return slot
 
     def _claim(self, box: Box, leader: Predicate, barrier: int) -> None:
         """Wait until the box's stage may be written: its operands have arrived, or TMA has read the previous box."""

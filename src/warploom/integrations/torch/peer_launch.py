@@ -146,7 +146,9 @@ def matmul_reduce_scatter(
         return collectives.matmul_reduce_scatter(known, a, b, end, result, mean=mean)
     config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device), staged="staged" in by)
     exchange = known.exchange(call, a.device, wanted)
-    kernel = gemm_reduce_scatter.build(ranks, product, config, fusion, mean=mean, own_last="last" in by)
+    kernel = gemm_reduce_scatter.build(
+        ranks, product, config, fusion, mean=mean, own_last="last" in by, staged="staged" in by
+    )
     more = end.arguments((ranks, rows))
     given = (a.detach(), weight.detach(), *exchange.arguments(), *more, known.rank)
     into = result.detach()

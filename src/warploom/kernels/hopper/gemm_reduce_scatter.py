@@ -6,6 +6,8 @@ Roles      loader     warpgroup 0, thread 0: TMA loads of the k-tiles of the CTA
            adder      warpgroup 0, warps 1 to 3: add up the slots of tiles that have arrived from all GPUs
            consumer   every other warpgroup: wgmma for its rows of a tile; TMA stores them to the tile's owner, into
                       the slot of this GPU
+           sender     with `staged` warp 1 of warpgroup 0 adds nothing: one thread stores the tiles that consumers have
+                      written to shared memory, and signals them (`collective.epilogue.handed_store`)
 
                loader       [A, B of a tile of rank + 1][of rank + 2] ... [of its own] ...
                consumer     [multiply][send, signal the tile before][multiply][send, signal the tile before] ...
@@ -16,10 +18,12 @@ Order      a row of tiles of each GPU in turn (`collective.tile.ranked`), so tha
            are added while the rest is multiplied. Slots are added in rank order: the bits of the result do not depend
            on the order of arrival.
 Signals    counter r                the slots of GPU r may be written again      1 of GPU r for each launch
-           counter ranks + tile     a tile has come                              1 of each consumer of each GPU
+           counter ranks + tile     a tile has come                              1 of each consumer, or sender, of
+                                                                                 each GPU
            They only grow (`collective.tile.rounds`).
 Barriers   full[s], empty[s]        the ring's
            bar 1..                  128 threads of a consumer: its store boxes
+           ready[c], free[c]        with `staged` the boxes of consumer c: written, and read by the sender's stores
            bar 8                    all of the CTA: it is done
 Memory     slots: on each GPU ranks x its rows x N, of D's type, written by all
 Limits     M a multiple of the ranks; N a multiple of 16 bytes; 16-bit D; A K-major; the whole grid must be resident
@@ -31,18 +35,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...collective.epilogue.arguments import BOX_ROWS, BOX_SWIZZLE, box_columns, epilogue_arguments
+from ...collective.epilogue.handed_store import HandedStore
 from ...collective.epilogue.tma_store import TmaStore
 from ...collective.mma.fragment import pack, thread_of_warpgroup, unpack
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import TmaPipeline
 from ...collective.tile.ranked import RankedTile, RankedTiles
 from ...collective.tile.raster import grouped
-from ...collective.tile.roles import WARP, each_consumer, producer_warpgroup, warpgroup_index
+from ...collective.tile.roles import WARP, WARPGROUP, each_consumer, producer_warpgroup, warpgroup_index
 from ...collective.tile.rounds import STATE_WORDS, Rounds
 from ...collective.tile.sizes import OnAll
 from ...errors import ArgumentError
-from ...isa.dtypes import b32, f32, u32, u64
-from ...lang import Kernel, Tile, kernel, ptx
+from ...isa.dtypes import DType, b32, f32, u32, u64
+from ...lang import Kernel, Tile, kernel, ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.peers import PeerArrays
 from ...lang.pointers import TensorMap
@@ -60,9 +65,11 @@ __all__ = ["CONFIG", "build", "counters"]
 WHOLE_CTA = 8
 """The named barrier of a whole CTA."""
 ADDERS = 3
-"""Adding warps per CTA."""
+"""Adding warps per CTA, at most."""
 ADDED_ROWS = 16
 """Rows of a tile that a warp adds up at a time."""
+LOADS = 8
+"""Vectors of a lane in flight, from all GPUs together: the last tiles are added when nothing else is left to do."""
 _VECTOR = 8
 """16-bit elements in 16 bytes."""
 
@@ -81,6 +88,7 @@ def build(
     *,
     mean: bool = False,
     own_last: bool = False,
+    staged: bool = False,
 ) -> Kernel:
     """The kernel for a group of `ranks` GPUs; called as
     kernel(a, b, slots, counters, state, record, *more, rank, out=d).
@@ -92,6 +100,7 @@ def build(
     more: the arguments named by `epilogue_arguments`, with scale_a of all rows as (ranks, M / ranks).
     fusion: the epilogue of this GPU's partial sum before it is rounded and sent: scales, a column bias, an
     activation, alpha. mean: divide the sums by the number of ranks. own_last: this GPU's tiles come after the others'.
+    staged: consumers hand whole tiles to a sender; `config` then has a box for every 64 columns.
     Raises ArgumentError if the configuration does not fit.
     """
     config.check(product, fusion)
@@ -131,8 +140,14 @@ def build(
         )
         target = Target(slots)
         epilogue, scales, (producer_regs, consumer_regs) = epilogue_of(fusion, config, D, args, rank)
-        out = TmaStore(target, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
-        ring.initialise()
+        out: TmaStore
+        if staged:
+            out = HandedStore(target, config.consumers, blocks=config.rows // BOX_ROWS, columns=config.tile_n,
+                              epilogue=epilogue)  # fmt: skip
+            ring.initialise(out)
+        else:
+            out = TmaStore(target, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
+            ring.initialise()
         rounds = Rounds(signals, rank, state, record)
         order = grouped(config.group)
         rows, columns = D.shape
@@ -148,8 +163,11 @@ def build(
                             k = k_tile * product.tile_k
                             ptx.tma.load(stage.a, A.tma_desc(), stage.a.coordinates(row, k), stage.full)
                             ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
-            with ptx.if_(ptx.special.tid.x() >= WARP):
-                add_slots(slots, D, schedule, tile, rounds, config, mean)
+            if isinstance(out, HandedStore):
+                with ptx.if_(ptx.special.tid.x() == WARP):
+                    send_tiles(out, target, schedule, rounds, config.rows)
+            with ptx.if_(ptx.special.tid.x() >= WARP * (1 + staged)):
+                add_slots(slots, D, schedule, rounds, config, staged, mean)
             ptx.bar.sync(WHOLE_CTA, config.threads)
             with ptx.if_(ptx.special.tid.x() == 0):
                 rounds.finish()
@@ -158,16 +176,21 @@ def build(
             state_of_ring, first = ring.consumer_state(), me * config.rows
             acc = wgmma_accumulators(config.rows, config.tile_n, dtype=product.accumulator)
             loop, sent = ConsumerLoop(ring, state_of_ring), SentTiles(rounds, ranks)
+            phase = reg.scalar(u32, init=1)
             for here in schedule.tiles():
                 for stage, accumulate in loop.stages(num_k_tiles):
                     wgmma_stage(acc, stage.a.rows(first, config.rows), stage.b, accumulate=accumulate)
                 loop.drain()
-                sent.before(here)
-                target.owner = here.owner
                 if scales is not None:
                     scales.owner = here.owner
-                out.store(acc, me, here.row + first, here.column, at=lambda row, column: (column, row, rank))
-            sent.last()
+                if isinstance(out, HandedStore):
+                    out.write(acc, me, here.row + first, here.column, phase)
+                else:
+                    sent.before(here)
+                    target.owner = here.owner
+                    out.store(acc, me, here.row + first, here.column, at=lambda row, column: (column, row, rank))
+            if not isinstance(out, HandedStore):
+                sent.last()
             ptx.bar.sync(WHOLE_CTA, config.threads)
 
     return gemm_reduce_scatter
@@ -235,35 +258,58 @@ class SentTiles:
             self.rounds.add(self.owner, self.number + self.ranks)
 
 
+def send_tiles(out: HandedStore, target: Target, schedule: RankedTiles, rounds: Rounds, rows: int) -> None:
+    """Store this CTA's tiles to their owners and signal them, in one thread. rows: of a consumer's part."""
+    phase, ranks, known = reg.scalar(u32, init=0), schedule.ranks, reg.scalar(u32, init=0)
+    for here in schedule.tiles():
+        mark = reg.scalar(u32, init=1) << here.owner
+        with ptx.if_((known & mark) == 0):  # its slots may be written for the whole launch
+            rounds.wait_for_launch(here.owner)
+            known |= mark
+        target.owner = here.owner
+        out.send(here.row, here.column, rows, phase, lambda row, column: (column, row, rounds.rank))
+        ptx.cp.async_.bulk.wait_group(0)
+        ptx.fence.proxy_async()
+        rounds.add(here.owner, here.number + ranks)
+
+
 def add_slots(
-    slots: PeerArrays, D: ArrayHandle, schedule: RankedTiles, tile: tuple[int, int], rounds: Rounds, config: Config,
-    mean: bool,
+    slots: PeerArrays, D: ArrayHandle, schedule: RankedTiles, rounds: Rounds, config: Config, staged: bool, mean: bool,
 ) -> None:  # fmt: skip
     """Add up this GPU's own rows in rank order, tile by tile as they arrive: a warp adds `ADDED_ROWS` rows of a tile at
     a time, 16 bytes per lane."""
-    ranks, thread = len(slots), ptx.special.tid.x()
-    lane, warp = thread & (WARP - 1), ptx.special.ctaid.x() * ADDERS + (thread - WARP) // WARP
+    ranks, thread, tile = len(slots), ptx.special.tid.x(), schedule.tile
+    adders, arrivals = (ADDERS - 1, 1) if staged else (ADDERS, config.consumers)
+    lane, warp = thread & (WARP - 1), ptx.special.ctaid.x() * adders + (thread - (WARPGROUP - adders * WARP)) // WARP
     rows, columns = D.shape
     in_row, pieces = tile[1] // _VECTOR, tile[0] // ADDED_ROWS
     source, result = slots.pointer(schedule.rank), D.pointer()
     part = rows.to(u64) * columns * D.dtype.bytes
-    order = grouped(max(1, config.group // ranks))
-    for number in ptx.range(warp, schedule.in_part * pieces, ptx.special.nctaid.x() * ADDERS, unroll=False):
+    order, steps = grouped(max(1, config.group // ranks)), max(1, LOADS // ranks)
+    for number in ptx.range(warp, schedule.in_part * pieces, ptx.special.nctaid.x() * adders, unroll=False):
         here = schedule.own(number // pieces, order)
         first = here.row + number % pieces * ADDED_ROWS
         with ptx.if_(lane == 0):
-            rounds.wait(here.number + ranks, ranks * config.consumers)
+            rounds.wait(here.number + ranks, ranks * arrivals)
         ptx.warp.sync()
-        for piece in ptx.range(lane, ADDED_ROWS * in_row, WARP, unroll=False):
-            row, column = first + piece // in_row, here.column + piece % in_row * _VECTOR
-            with ptx.if_((row < rows) & (column < columns)):
-                place = (row.to(u64) * columns + column) * D.dtype.bytes
-                came = [ptx.load(b32, ptx.addr(source + part * slot + place), vector=4) for slot in range(ranks)]
-                sums: list[Register] = []
-                for words in came:
-                    values = [value for word in words for value in unpack(word, D.dtype)]
-                    sums = [a + b for a, b in zip(sums, values, strict=True)] if sums else values
-                if mean:
-                    sums = [each * (1 / ranks) for each in sums]
-                packed = [pack(sums[at : at + 2], D.dtype) for at in range(0, _VECTOR, 2)]
-                ptx.store(ptx.addr(result + place), RegisterArray(packed))
+        for piece in ptx.range(lane, ADDED_ROWS * in_row, steps * WARP, unroll=False):
+            places = []
+            for at in (piece + step * WARP for step in range(steps)):
+                row, column = first + at // in_row, here.column + at % in_row * _VECTOR
+                inside = (at < ADDED_ROWS * in_row) & (row < rows) & (column < columns)
+                places.append(((row.to(u64) * columns + column) * D.dtype.bytes, inside))
+            came = [[ptx.load(b32, ptx.addr(source + part * slot + place), vector=4, pred=inside)
+                     for slot in range(ranks)] for place, inside in places]  # fmt: skip
+            for (place, inside), words in zip(places, came, strict=True):
+                ptx.store(ptx.addr(result + place), added(words, D.dtype, mean), pred=inside)
+
+
+def added(came: list[RegisterArray], dtype: DType, mean: bool) -> RegisterArray:
+    """Return the sums of vectors of 16-bit values in their order, or the means."""
+    sums: list[Register] = []
+    for words in came:
+        values = [value for word in words for value in unpack(word, dtype)]
+        sums = [a + b for a, b in zip(sums, values, strict=True)] if sums else values
+    if mean:
+        sums = [each * (1 / len(came)) for each in sums]
+    return RegisterArray([pack(sums[at : at + 2], dtype) for at in range(0, _VECTOR, 2)])
