@@ -61,14 +61,16 @@ def entries_of(options: argparse.Namespace) -> list[Entry]:
     """What is measured, the most important first."""
     shapes = SMALL if options.pretend else SHAPES[: options.shapes]
     forms = tuple(options.forms.split(",")) if options.forms else FORMS
+    only = options.only.split(",") if options.only else KINDS
     large: list[Case] = [(kind, *shape) for shape in shapes for kind in KINDS[:2]]
     entries: list[Entry] = [(case, ()) for case in large]
-    entries += [(case, forms) for case in large]
+    known = dict(zip(KINDS, (GATHERS, SCATTERS), strict=False))
+    entries += [(case, forms) for case in large if set(forms) & set(known[case[0]])]
     entries += [(("all-reduce", *shape), forms) for shape in (SMALL if options.pretend else FEW)]
     entries.append(((KINDS[-1], *shapes[0]), forms))
-    if (options.more or options.only in tensor_parallel_more.KINDS) and not options.pretend:
+    if (options.more or (options.only and set(only) & set(tensor_parallel_more.KINDS))) and not options.pretend:
         entries += [(case, forms) for case in tensor_parallel_more.cases(shapes)]
-    return [each for each in entries if options.only in ("", each[0][0])]
+    return [each for each in entries if each[0][0] in only]
 
 
 def worker(
@@ -134,7 +136,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=500.0, help="no row is begun that would end behind that")
     parser.add_argument("--forms", default="", help=f"which are timed, of {','.join(FORMS)}; all by default")
     parser.add_argument("--more", action="store_true", help="eight-bit operands and experts, too")
-    parser.add_argument("--only", choices=KINDS, default="", help="one kind alone")
+    parser.add_argument("--only", default="", help=f"some kinds alone, of {','.join(KINDS)}")
     parser.add_argument("--shapes", type=int, default=len(SHAPES))
     parser.add_argument("--pretend", action="store_true", help="on the CPU")
     parser.add_argument("--break", dest="broken", default="", help="CONTENDER=raise, exit or hang, on the last rank")

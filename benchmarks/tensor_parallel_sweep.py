@@ -171,14 +171,24 @@ def contest(machine: Gpus, groups: dict[str, Any], width: str, m: int, n: int, k
         def call(known: Any = known, by: str = by, kept: Any = kept) -> Any:
             return peer_launch.all_gather_matmul(known, a, b, out, end=end, by=by, kept=kept)
 
-        calls[name] = call
-        with constants(changed):
-            for _ in range(3):  # what is repeated is kept
-                call()
-            machine.synchronize()
-        gather()
-        if kept is not None and not torch.equal(kept.view(torch.uint8), whole.view(torch.uint8)):
-            print(f"rank {machine.rank}: {name} kept other rows", flush=True)
+        problem = ""
+        try:
+            with constants(changed):
+                for _ in range(3):  # what is repeated is kept
+                    call()
+                machine.synchronize()
+            known.check()
+            gather()
+            if kept is not None and not torch.equal(kept.view(torch.uint8), whole.view(torch.uint8)):
+                problem = "it kept other rows"
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"[:300]
+        if problem:
+            print(f"rank {machine.rank}: {name}: {problem}", flush=True)
+        if machine.most(float(bool(problem))):
+            known.forget()
+        else:
+            calls[name] = call
     gather()
     expected = whole.float() @ b.float() * (0.25 if eight else 1)
     return Contest(calls, expected, {}, out, 10)
