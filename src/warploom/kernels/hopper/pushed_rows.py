@@ -34,8 +34,8 @@ PIECE_ROWS = 4
 """Rows of a tile that one warp pushes at a time: few, so that a short A keeps all warps busy."""
 PUSHING_EIGHTHS = {2: 3}
 MOST_EIGHTHS = 5
-"""Eighths of the CTAs that push, to one peer and to several: enough to keep up with the products, but few enough to
-leave them memory bandwidth."""
+"""Eighths of the CTAs that push, to one peer and to several, with `PUSHERS` warps each; with fewer warps, more CTAs:
+enough to keep up with the products, but few enough to leave them memory bandwidth."""
 _BYTES = 16
 _UNROLL = 4
 """Vectors of a lane that are in flight at a time."""
@@ -184,7 +184,8 @@ def push(
     module. By the last `pushers` warps of warpgroup 0."""
     ranks, rank = pieces.ranks, pieces.rank
     lane, warp = ptx.special.tid.x() & (WARP - 1), (ptx.special.tid.x() - (WARPGROUP - pushers * WARP)) // WARP
-    pushing = (ptx.special.nctaid.x() * PUSHING_EIGHTHS.get(ranks, MOST_EIGHTHS) + 7) // 8
+    eighths = min(8, -(-PUSHING_EIGHTHS.get(ranks, MOST_EIGHTHS) * PUSHERS // pushers))
+    pushing = (ptx.special.nctaid.x() * eighths + 7) // 8
     cta = ptx.special.ctaid.x()
     start_at = ptx.select(cta < pushing, warp * pushing + cta, pieces.number)
     rounds = ptx.select(together, pieces.chunks.count, 1)
