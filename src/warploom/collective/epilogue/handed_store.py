@@ -60,6 +60,8 @@ class HandedStore(TmaStore):
             if self.epilogue is not None and box.column == 0:
                 block = self.epilogue.block(row + box.block * BOX_ROWS, column)
             self._fill(box, acc, block, place, lambda: None)
+            if block is not None:  # ptxas moves no values of other boxes across it: they would spill
+                ptx.bar.sync(1 + me, WARPGROUP)
         ptx.fence.proxy_async_shared_cta()
         ptx.mbarrier.arrive(self.ready[me])
         phase ^= 1
