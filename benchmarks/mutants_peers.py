@@ -62,7 +62,7 @@ OWN_RESULT = "the last stores are to this GPU's own result, complete when the ke
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *(
         (name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA)
-        for name in ("expert parallel", "all-gather", plain.COPIED, "reduce-scatter", *SUMS)
+        for name in ("expert parallel", "all-gather", plain.COPIED, "reduce-scatter", plain.STAGED, *SUMS)
     ),
     *((ONE_SHOT, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (3, 8)),
     *((TWO_SHOTS, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (5, 12)),
@@ -157,6 +157,9 @@ def subjects() -> dict[str, Peers]:
     def copied(text: str | None = None, **options: Any) -> tuple[Any, list[np.ndarray]]:
         return plain.run_copied(2, 80, 96, DEEP, text, calls=2, **options)[1], []
 
+    def staged(text: str | None = None, **options: Any) -> tuple[Any, list[np.ndarray]]:
+        return plain.run(plain.STAGED, 2, 80, 96, DEEP, text, calls=2, **options)[1], []
+
     def scatter(**options: Any) -> tuple[Any, list[np.ndarray]]:
         return scaled.scatter(2, 80, 96, DEEP, scaled.ROW, calls=2, **options)[0], []
 
@@ -186,6 +189,7 @@ def subjects() -> dict[str, Peers]:
         "all-gather": Peers(_module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True)), gathers),
         plain.COPIED: Peers(_module(plain.built(plain.COPIED, 2)), (copied,)),
         "reduce-scatter": Peers(_module(scaled.built("reduce-scatter", 2, scaled.ROW, mean=False)), (scatter,)),
+        plain.STAGED: Peers(_module(plain.built(plain.STAGED, 2)), (staged,)),
         **{
             name: Peers(_module(all_reduce.built(SUMMED, 2, form)), (summed(form),))
             for name, form in zip(SUMS, all_reduce.FORMS, strict=True)

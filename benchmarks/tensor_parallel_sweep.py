@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ VARIANTS: dict[str, tuple[str, Constants]] = {
     "warploom copy 3 streams 16 chunks": ("copy", {"STREAMS": 3, "MOST_CHUNKS": 16, "LEAST_BYTES": 1 << 21}),
 }
 """By name: the form, and the constants of its modules."""
+CHANGED_BUILD = lru_cache(gemm_all_gather.build.__wrapped__)  # type: ignore[attr-defined]
+"""Builds of the one variant whose kernel has other constants."""
 
 
 @contextmanager
@@ -62,7 +65,7 @@ def constants(changed: Constants) -> Iterator[None]:
             module = next(each for each in (copy_engines, copied_rows, pushed_rows) if hasattr(each, name))
             stack.enter_context(mock.patch.object(module, name, value))
         if changed.keys() & vars(pushed_rows).keys():
-            stack.enter_context(mock.patch.object(gemm_all_gather, "build", gemm_all_gather.build.__wrapped__))  # type: ignore[attr-defined]
+            stack.enter_context(mock.patch.object(gemm_all_gather, "build", CHANGED_BUILD))
         yield
 
 
