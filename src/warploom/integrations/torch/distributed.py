@@ -80,9 +80,9 @@ def matmul_reduce_scatter(
         b: (K / ranks, N), contiguous, or the transpose of a contiguous weight.
         group: the process group, the default one by default.
         out: (M / ranks, N), contiguous.
-        by: how tiles are sent: "turns", a row of tiles of each rank in turn; "staged", the same from a buffer of a
-            whole tile in shared memory, so that no warp waits for a link, at the price of one operand stage; "last",
-            this rank's own tiles after all others; or "staged-last". `config.peer_scatter` by default.
+        by: how tiles are sent: "turns", a row of tiles of each rank in turn; "staged", the same by a thread that takes
+            whole tiles from shared memory, so that no consumer waits for a link, at the price of one operand stage;
+            "last", this rank's own tiles after all others; or "staged-last". `config.peer_scatter` by default.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
