@@ -97,7 +97,7 @@ def rates(machine: Gpus) -> dict[str, float]:
             stream.append(CopyOfRows(inbox[to] + rank * SENT + start, source.data_ptr() + start, *shape))
             place_of_flag = inbox[to] + world * SENT + 4 * number
             if flag == "write":
-                stream.append(SetFlag(place_of_flag))
+                stream.append(SetFlag(place_of_flag, one.data_ptr()))
             elif flag == "copy":
                 stream.append(CopyOfRows(place_of_flag, one.data_ptr(), 1, 4, 4))
         return SideStreams(machine.rank, made)

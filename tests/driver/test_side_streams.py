@@ -7,12 +7,12 @@ from warploom.driver.library import load
 from warploom.driver.side_streams import CopyOfRows, SetFlag, SideStreams
 
 source = np.arange(60, dtype=np.uint8).reshape(4, 15)
-flag = np.zeros(2, np.uint32)
+one, flag = np.ones(1, np.uint32), np.zeros(2, np.uint32)
 target, whole = np.zeros((4, 15), np.uint8), np.zeros((4, 15), np.uint8)
 at = lambda array: array.ctypes.data
 copies = [
-    [CopyOfRows(at(target) + 3, 3, 4, 5, 15, of=0), SetFlag(at(flag))],
-    [CopyOfRows(at(whole), 0, 4, 15, 15, of=0), SetFlag(at(flag) + 4)],
+    [CopyOfRows(at(target) + 3, 3, 4, 5, 15, of=0), SetFlag(at(flag), at(one))],
+    [CopyOfRows(at(whole), 0, 4, 15, 15, of=0), SetFlag(at(flag) + 4, at(one))],
 ]
 """
 
@@ -38,6 +38,19 @@ assert (whole == source).all() and flag.tolist() == [1, 1]
         "copy 4 x 5 stream 101", "copy 60 stream 102", "write 1 stream 101", "write 1 stream 102",
         "event 2 stream 101", "event 3 stream 102", "stream 40 waits for event 2", "stream 40 waits for event 3",
     ]  # fmt: skip
+
+
+def test_flags_are_copied_in_the_capture_of_a_graph(pretend):
+    log = pretend(
+        SCRIPT
+        + """
+with load().activated(0):
+    SideStreams(0, copies).begin(0x40, [at(source)])
+assert flag.tolist() == [1, 1]
+""",
+        FAKE_CUDA_CAPTURING=1,
+    )
+    assert "copy 4 stream 101" in log and not [line for line in log if line.startswith("write")]
 
 
 def test_a_thread_without_a_context_gets_the_gpu_s(pretend):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ..errors import ArgumentError, DriverError, NoGpuError
@@ -104,6 +104,11 @@ class Library:
     def device_count(self) -> int:
         return int(self.call("cuDeviceGetCount"))
 
+    def attribute(self, index: int, name: str) -> int:
+        """An attribute of a GPU, by its name without CU_DEVICE_ATTRIBUTE_."""
+        known = getattr(self.cuda.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_" + name)
+        return int(self.call("cuDeviceGetAttribute", known, self.call("cuDeviceGet", index)))
+
     @lru_cache(maxsize=64)  # noqa: B019  (one Library per process)
     def device(self, index: int) -> Device:
         """Properties of a GPU."""
@@ -111,12 +116,7 @@ class Library:
             raise ArgumentError(
                 f"there is no GPU {index}", expected=f"0 to {self.device_count - 1}", got=index, code="unknown-name"
             )
-        handle = self.call("cuDeviceGet", index)
-        attributes = self.cuda.CUdevice_attribute
-
-        def read(name: str) -> int:
-            return int(self.call("cuDeviceGetAttribute", getattr(attributes, "CU_DEVICE_ATTRIBUTE_" + name), handle))
-
+        handle, read = self.call("cuDeviceGet", index), partial(self.attribute, index)
         major, minor = read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")
         name = self.call("cuDeviceGetName", 128, handle)
         return Device(

@@ -22,8 +22,8 @@ from .library import INVALID_CONTEXT, INVALID_HANDLE, Library, load
 _NON_BLOCKING, _NO_TIMING = 1, 2
 _UNIFIED = 4
 """CU_STREAM_NON_BLOCKING, CU_EVENT_DISABLE_TIMING, CU_MEMORYTYPE_UNIFIED."""
-_KEPT = 64
-"""Most sets of addresses whose driver calls are cached."""
+_KEPT, _WORD = 64, 4
+"""Most sets of addresses whose driver calls are cached; bytes of a flag."""
 Call = Callable[[], int]
 
 
@@ -59,9 +59,13 @@ class CopyOfRows:
 @dataclass(frozen=True)
 class SetFlag:
     """A word at address `target` that becomes 1 when the copies before it in its stream are complete, for all GPUs.
-    The stream's own write costs a fraction of a copy of four bytes, which would wait for a copy engine."""
+
+    The stream itself writes it, which costs a fraction of a copy of four bytes. Where a driver has no such writes, and
+    in the capture of a graph, it is copied from the word at address `one`.
+    """
 
     target: int
+    one: int
 
 
 class SideStreams:
@@ -73,38 +77,40 @@ class SideStreams:
         self.device, self.copies = device, [list(each) for each in copies if each]
         self.library = library or load()
         native = self.library.native
+        self._writes = bool(self.library.attribute(device, "CAN_USE_64_BIT_STREAM_MEM_OPS"))
         with self.library.activated(device):
             self._streams = [self._made(native.cuStreamCreateWithPriority, _NON_BLOCKING, -1) for _ in self.copies]
             self._events = [self._made(native.cuEventCreate, _NO_TIMING) for _ in range(1 + len(self.copies))]
-        self._calls: dict[tuple[int, tuple[int, ...]], tuple[list[Call], list[Call]]] = {}
+        self._calls: dict[tuple[int, tuple[int, ...], bool], tuple[list[Call], list[Call]]] = {}
 
     def begin(self, stream: int, addresses: Sequence[int]) -> None:
         """Enqueue all copies after the work in a raw stream; `addresses`: the addresses that `CopyOfRows.of` indexes.
 
         Raises DriverError, like `end`.
         """
-        for call in self._of(stream, tuple(addresses))[0]:
+        writes = self._writes and not self.library.is_capturing(stream)
+        for call in self._of(stream, tuple(addresses), writes)[0]:
             if status := call():
                 self._again(call, status)
 
     def end(self, stream: int, addresses: Sequence[int]) -> None:
         """Make the stream wait for the copies of `begin`."""
-        for call in self._of(stream, tuple(addresses))[1]:
+        for call in self._of(stream, tuple(addresses), self._writes)[1]:
             if status := call():
                 self._again(call, status)
 
     # -- the driver's calls ------------------------------------------------------------------------------------------
 
-    def _of(self, stream: int, addresses: tuple[int, ...]) -> tuple[list[Call], list[Call]]:
-        known = self._calls.get((stream, addresses))
+    def _of(self, stream: int, addresses: tuple[int, ...], writes: bool) -> tuple[list[Call], list[Call]]:
+        known = self._calls.get((stream, addresses, writes))
         if known is None:
             if len(self._calls) >= _KEPT:
                 self._calls.clear()
-            known = self._calls[stream, addresses] = self._laid_out(stream, addresses)
+            known = self._calls[stream, addresses, writes] = self._laid_out(stream, addresses, writes)
         return known
 
-    def _laid_out(self, stream: int, addresses: tuple[int, ...]) -> tuple[list[Call], list[Call]]:
-        """The driver calls of `begin` and `end`, with their ctypes arguments."""
+    def _laid_out(self, stream: int, addresses: tuple[int, ...], writes: bool) -> tuple[list[Call], list[Call]]:
+        """The driver calls of `begin` and `end`, with their ctypes arguments; writes: the streams write flags."""
         native, main = self.library.native, _handle(stream)
         fork, *joins = map(_handle, self._events)
         begin: list[Call] = [partial(native.cuEventRecord, fork, main)]
@@ -114,14 +120,16 @@ class SideStreams:
         for at in range(longest):
             for side, copies in zip(sides, self.copies, strict=True):
                 if at < len(copies):
-                    begin.append(self._copy(copies[at], addresses, side))
+                    begin.append(self._copy(copies[at], addresses, side, writes))
         end: list[Call] = []
         for side, join in zip(sides, joins, strict=True):
             begin.append(partial(native.cuEventRecord, join, side))
             end.append(partial(native.cuStreamWaitEvent, main, join, 0))
         return begin, end
 
-    def _copy(self, copy: CopyOfRows | SetFlag, addresses: tuple[int, ...], side: Any) -> Call:
+    def _copy(self, copy: CopyOfRows | SetFlag, addresses: tuple[int, ...], side: Any, writes: bool) -> Call:
+        if isinstance(copy, SetFlag) and not writes:
+            copy = CopyOfRows(copy.target, copy.one, 1, _WORD, _WORD)
         if isinstance(copy, SetFlag):
             words = ctypes.c_uint64(copy.target), ctypes.c_uint32(1), ctypes.c_uint(0)
             return partial(self.library.native.cuStreamWriteValue32_v2, side, *words)

@@ -30,9 +30,11 @@ class Transfers:
 
     def __init__(self, rank: int, plan: Plan, exchange: Exchange, device: torch.device, *, travel: bool) -> None:
         self.device, self.travel = device.index or 0, travel
+        self.one = torch.ones(1, dtype=torch.int32, device=device)
         streams: list[list[CopyOfRows | SetFlag]] = [[] for _ in range(STREAMS)]
         for number, part in enumerate(plan.parts(rank)):
             streams[number % STREAMS] += self._copies(rank, plan, exchange, part)
+        torch.cuda.synchronize(device)
         self.side = SideStreams(self.device, streams)
 
     def _copies(self, rank: int, plan: Plan, exchange: Exchange, part: RowCopy) -> Iterator[CopyOfRows | SetFlag]:
@@ -44,7 +46,7 @@ class Transfers:
             first, size = part.first * _WORD, part.rows * _WORD
             target = exchange.more[0][part.to].data_ptr() + rank * plan.rows * _WORD + first
             yield CopyOfRows(target, first, 1, size, size, of=1)
-        yield SetFlag(exchange.counters[part.to].data_ptr() + part.flag * _WORD)
+        yield SetFlag(exchange.counters[part.to].data_ptr() + part.flag * _WORD, self.one.data_ptr())
 
     def begin(self, a: Tensor, scales: Tensor | None) -> None:
         """Enqueue the copies of these rows of this GPU, and of their scales. Raises DriverError."""
