@@ -75,6 +75,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         for at in (0, 1)
     ),
     *(("reduce-scatter", "drop-proxy-fence", f"fence.proxy.async#{at}", IMPLICIT) for at in range(4)),
+    (plain.STAGED, "drop-proxy-fence", "fence.proxy.async#0", IMPLICIT),
     *(
         ("reduce-scatter", kind, f"cp.async.bulk.wait_group.read#{at}", WAITED)
         for kind in ("drop-store-wait", "wait-for-less")
