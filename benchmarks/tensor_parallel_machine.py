@@ -38,6 +38,8 @@ class Gpus:
         self.rank, self.world = rank, world
         self.device = self._device()
         dist.init_process_group(**self._backend())
+        import torch.distributed._symmetric_memory  # defines PyTorch's operators
+
         self.torch, self.dist = torch, dist
 
     def _device(self) -> Any:

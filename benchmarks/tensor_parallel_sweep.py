@@ -43,12 +43,8 @@ VARIANTS: dict[str, tuple[str, Constants]] = {
     "warploom push": ("push", {}),
     "warploom push all": ("push", {"MOST_EIGHTHS": 8}),
     "warploom copy": ("copy", {}),
-    "warploom copy 1 stream": ("copy", {"STREAMS": 1}),
-    "warploom copy 3 streams": ("copy", {"STREAMS": 3}),
-    "warploom copy 4 streams": ("copy", {"STREAMS": 4}),
-    "warploom copy 16 chunks": ("copy", {"MOST_CHUNKS": 16, "LEAST_BYTES": 1 << 21}),
-    "warploom copy 4 chunks": ("copy", {"MOST_CHUNKS": 4}),
-    "warploom copy 3 streams 16 chunks": ("copy", {"STREAMS": 3, "MOST_CHUNKS": 16, "LEAST_BYTES": 1 << 21}),
+    **{f"warploom copy {streams} streams": ("copy", {"STREAMS": streams}) for streams in (1, 3, 4)},
+    **{f"warploom copy, {us} us": ("copy", {"COPY_US": us}) for us in (1, 2, 8, 16)},
 }
 """By name: the form, and the constants of its modules."""
 CHANGED_BUILD = lru_cache(gemm_all_gather.build.__wrapped__)  # type: ignore[attr-defined]

@@ -79,7 +79,7 @@ class HandedStore(TmaStore):
                 corner = at(row + me * rows + block * BOX_ROWS, column + first)
                 target = self.array.tma_desc((width, *self._extents[1:]))
                 ptx.tma.store(target, self.boxes[me * self.epi_stages + number], corner)
-            ptx.cp.async_.bulk.commit_group()
+        ptx.cp.async_.bulk.commit_group()
         ptx.cp.async_.bulk.wait_group_read(0)
         for me in range(self.consumers):
             ptx.mbarrier.arrive(self.free[me])

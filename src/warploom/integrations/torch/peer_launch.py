@@ -53,7 +53,7 @@ def all_gather_matmul(
         return found
     product, weight = _operands(a, b, end, either=True)
     ranks, (rows, depth), columns = known.ranks, a.shape, b.shape[1]
-    by = by or copied_rows.form_of(ranks, rows, columns, depth, a.element_size())
+    by = by or copied_rows.form_of(ranks, rows, columns, depth)
     fusion, replicated = end.fusion(a, b, rows, ranks * rows)
     travel = fusion.scales == "row" and not replicated
 

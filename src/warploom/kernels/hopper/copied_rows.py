@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from math import ceil
+from math import ceil, sqrt
 
 from .description import TILE_K_BYTES, Config
 
@@ -24,9 +24,13 @@ __all__ = ["Plan", "RowCopy", "choose", "form_of"]
 
 LEAST_BYTES = 4 << 20
 """Least bytes of a copy, about ten microseconds on an NVLink."""
-MOST_CHUNKS = 8
+COPY_US = 4.0
+"""Microseconds that one more copy costs all of them, the mean over the products of
+benchmarks/results/nvidia-h100/sweep-all-gather.json with 4, 8 and 16 chunks."""
+TILE_BYTES_PER_US = 6e6
+"""Elements of a tile times bytes of a row of A, by the microseconds in which a CTA multiplies the tile."""
 LONG_FLOP = 4e11
-"""Operations of a GPU's product of one-byte types that outlast the host's time for the copies."""
+"""Operations of a GPU's product that outlast the host's time for the copies."""
 LEAST_K_TILES = 8
 
 
@@ -96,11 +100,11 @@ class Plan:
         return ceil((place + (block + 1) / self.blocks) * self.waves) if self.waves else place * self.blocks + block
 
 
-def form_of(ranks: int, rows: int, columns: int, depth: int, element_bytes: int) -> str:
-    """Choose how rows travel: "push" or "copy". Products of one-byte types take half as long and hide fewer loads and
-    stores of pushing warps: long ones are faster with copies, by up to a seventh on four H100s
-    (benchmarks/results/nvidia-h100/tensor-parallel-4-forms.json), all others with warps."""
-    return "copy" if element_bytes == 1 and 2.0 * ranks * rows * columns * depth >= LONG_FLOP else "push"
+def form_of(ranks: int, rows: int, columns: int, depth: int) -> str:
+    """Choose how rows travel: "push" or "copy". Copies leave the multiprocessors to the product, but their calls cost
+    the host up to 200 us: of the products in sweep-all-gather.json, those of `LONG_FLOP` and more are faster with
+    copies, by up to a third, and shorter ones with warps."""
+    return "copy" if 2.0 * ranks * rows * columns * depth >= LONG_FLOP else "push"
 
 
 def choose(
@@ -120,5 +124,7 @@ def choose(
     if whole_rows:
         return Plan(ranks, rows, row_bytes, config.tile_m, tiles, k_tiles, down * across / sms)
     block_bytes = min(rows, tiles * config.tile_m) * row_bytes
-    chunks = max(1, min(MOST_CHUNKS, block_bytes // LEAST_BYTES, k_tiles // LEAST_K_TILES))
+    tile_us = config.tile_m * config.tile_n * row_bytes / TILE_BYTES_PER_US
+    best = ceil(sqrt(tile_us / ((ranks - 1) * blocks * COPY_US)))  # copies' time, and the last chunk's of a tile
+    chunks = max(1, min(best, block_bytes // LEAST_BYTES, k_tiles // LEAST_K_TILES))
     return Plan(ranks, rows, row_bytes, config.tile_m, tiles, -(-k_tiles // chunks), down * across / sms)
