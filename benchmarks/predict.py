@@ -7,17 +7,15 @@
 One row per point: `predicted_us`, `measured_us`, the kernel, the shape, and the bound. Measured times come from
 `benchmarks/results`; nothing is fitted to them. Sets are scored separately, each against a trivial rule: one rate for
 all large products of a type, or bytes over the bandwidth plus a launch time for few rows. `skill` is 1 - error / its
-error. Recording is most of the work and does not depend on the model: --recordings keeps the recordings. The second
-form
-predicts nothing: it merges the rows that parallel runs wrote into files of their own.
+error. A row whose kernel has another text now than when it was measured has `text`. Recording is most of the work and
+does not depend on the model: --recordings keeps the recordings, by their texts. The second form predicts nothing: it
+merges the rows that parallel runs wrote into files of their own.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import itertools
-import pickle
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -27,6 +25,8 @@ from typing import Any
 
 import prediction_checks as checks
 from predict_sets import Point, Recorded, ladder, points
+from recordings import Recordings
+from status import equivalent
 
 from warploom.lab import evidence
 from warploom.timing import H200, Prediction, predict, predict_turns
@@ -38,18 +38,9 @@ OUT = ROOT / "benchmarks/results/emulator/predicted.json"
 # -- predictions -----------------------------------------------------------------------------------------------------
 
 
-def recorded(point: Point, folder: Path | None) -> list[Recorded]:
-    """The recordings of a point's launches, from the folder if they are there."""
-    if folder is None:
-        return several(point.record())
-    name = hashlib.sha256(repr((point.kernel, point.shape, point.sha, point.dtype)).encode()).hexdigest()[:24]
-    path = folder / f"{name}.pickle"
-    if path.exists():
-        return several(pickle.loads(path.read_bytes()))
-    made = point.record()
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pickle.dumps(made))
-    return several(made)
+def recorded(point: Point, kept: Recordings) -> list[Recorded]:
+    """The recordings of a point's launches."""
+    return several(point.record(kept.record))
 
 
 def several(made: Recorded | list[Recorded]) -> list[Recorded]:
@@ -72,14 +63,24 @@ def in_turns(made: Iterator[Point]) -> Iterator[list[Point]]:
         yield [point for _, point in mine]
 
 
-def predictions(group: Sequence[Point], folder: Path | None) -> list[Prediction]:
-    """Rows of one point, or of several that share a clock."""
+def predictions(group: Sequence[Point], kept: Recordings) -> tuple[list[Prediction], list[bool]]:
+    """Predictions of one point, or of several that share a clock, and whether each is of the text that was measured."""
+    made, same = [], []
+    for point in group:
+        kept.texts.clear()
+        made.append(recorded(point, kept))
+        same.append(not point.sha or measured_text(point.sha, kept.texts[-1]))
     if len(group) == 1:
-        return [predicted(recorded(group[0], folder), group[0])]
-    return predict_turns([recorded(point, folder)[0] for point in group], H200)
+        return [predicted(made[0], group[0])], same
+    return predict_turns([launches[0] for launches in made], H200), same
 
 
-def row_of(point: Point, prediction: Prediction, seconds: float) -> dict[str, Any]:
+def measured_text(measured: str, now: str) -> bool:
+    """True if a text is the one that was measured, or has its machine code."""
+    return measured == now or (measured, now) in equivalent()
+
+
+def row_of(point: Point, prediction: Prediction, same: bool, seconds: float) -> dict[str, Any]:
     m, n, k = point.shape
     row = {
         "set": point.part, "kernel": point.kernel, "m": m, "n": n, "k": k, "dtype": point.dtype,
@@ -89,6 +90,8 @@ def row_of(point: Point, prediction: Prediction, seconds: float) -> dict[str, An
         "predicted_mhz": round(prediction.clock_mhz, 1), "predicted_watts": round(prediction.watts, 1),
         "seconds": round(seconds, 1),
     }  # fmt: skip
+    if not same:
+        row["text"] = "changed since it was measured"
     if point.measured_mhz:
         row["measured_mhz"] = point.measured_mhz
         row["clock_error"] = round(prediction.clock_mhz / point.measured_mhz - 1, 4)
@@ -132,6 +135,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=12, help="points of a long set")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
+    kept = Recordings(options.recordings)
     rows: list[dict[str, Any]] = []
     skipped: list[dict[str, str]] = []
     wanted = options.sets or ([] if options.take else list(points(options.most)))
@@ -149,15 +153,15 @@ def main() -> None:
         for group in in_turns(wanted_points):
             started = time.perf_counter()
             try:
-                found = predictions(group, options.recordings)
+                found, same = predictions(group, kept)
             except Exception as error:  # what cannot be predicted is named, and costs no other
                 reason = f"{type(error).__name__}: {error}"[:200]
                 skipped += [{"set": name, "kernel": point.kernel, "reason": reason} for point in group]
                 print("skipped", skipped[-1], flush=True)
                 continue
             seconds = (time.perf_counter() - started) / len(group)
-            for point, prediction in zip(group, found, strict=True):
-                rows.append(row_of(point, prediction, seconds))
+            for point, prediction, known in zip(group, found, same, strict=True):
+                rows.append(row_of(point, prediction, known, seconds))
                 shown = {key: rows[-1][key] for key in ("measured_us", "predicted_us", "error", "bound", "seconds")}
                 print(name, point.kernel, point.shape, shown, rows[-1].get("clock_error", ""), flush=True)
         mine = [row for row in rows if row["set"] == name]
@@ -172,7 +176,7 @@ def main() -> None:
     head |= {"steps": checks.steps(rungs), "within_a_shape": checks.orders(inside)}
     if options.folds:
         head["halves"] = checks.halves({
-            int(one.kernel[1:3]): (one.measured_us, *recorded(one, options.recordings)[0])
+            int(one.kernel[1:3]): (one.measured_us, *recorded(one, kept)[0])
             for one in ladder("ladder-4096", "")
         })  # fmt: skip
     elif options.append and options.out.exists():

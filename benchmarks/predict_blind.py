@@ -1,6 +1,6 @@
 """Predict kernels measured after the model was made, and keep the first prediction next to every later one.
 
-    python benchmarks/predict_blind.py MEASURED.json … [--every N] [--only WORDS …] [--again]
+    python benchmarks/predict_blind.py MEASURED.json … [--every N] [--only WORDS …] [--again] [--recordings FOLDER]
                                        [--out benchmarks/results/emulator/blind.json]
 
 MEASURED: evidence of `benchmarks.attention`, `benchmarks.attention_decode` or `benchmarks.beside`, for this package's
@@ -16,7 +16,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,12 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.recordings import Recordings  # noqa: E402
 from warploom.lab import evidence  # noqa: E402
 from warploom.lab.recipe import rebuild  # noqa: E402
 from warploom.lang import Kernel  # noqa: E402
-from warploom.timing import Prediction  # noqa: E402
+from warploom.timing import H200, Launch, Prediction, predict  # noqa: E402
+from warploom.timing.recording import Recording  # noqa: E402
 
 OUT = ROOT / "benchmarks/results/emulator/blind.json"
 BESIDE = ROOT / "benchmarks/results/emulator/beside.json"
@@ -37,6 +39,8 @@ SMS = 132
 LENGTHS, TABLE = 3, 4
 """The decode kernel's arrays that hold the number of keys and the page table."""
 Row = dict[str, Any]
+Recorded = tuple[Recording, Launch]
+Record = Callable[..., Recorded]
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,10 @@ class Found:
     name: str
     row: Row
 
-    def predicted(self) -> Prediction:
-        if self.part == "attention":
-            return attention(self.row)
-        return decode(self.row) if self.part == "decode" else beside(self.row)
+    def predicted(self, kept: Recordings) -> Prediction:
+        by_part = {"attention": attention, "decode": decode, "beside the ladder": beside}
+        recording, launch = by_part[self.part](self.row, kept.record)
+        return predict(recording, H200, launch)
 
 
 def arrays_of(kernel: Kernel, sizes: dict[str, int]) -> tuple[list[Any], tuple[Any, ...]]:
@@ -68,7 +72,7 @@ def specs_of(specs: Any) -> list[Any]:
     return list(specs.values()) if isinstance(specs, dict) else list(specs)
 
 
-def attention(row: Row) -> Prediction:
+def attention(row: Row, record: Record) -> Recorded:
     """A forward case; its sizes are those of the suite."""
     from warploom.kernels.hopper.attention_config import section
     from warploom.lab.attention_contenders import subject
@@ -82,10 +86,10 @@ def attention(row: Row) -> Prediction:
     numbers |= {"last": 0} if case.causal else {}
     known = {parameter.source for parameter in kernel.program().scalars}
     more = {"v_factor": 1.0} if "v_factor" in known else {}
-    return kernel.predict(*inputs, out=outputs, registers=row["registers"], **numbers, **more)
+    return record(kernel, *inputs, out=outputs, registers=row["registers"], **numbers, **more)
 
 
-def decode(row: Row) -> Prediction:
+def decode(row: Row, record: Record) -> Recorded:
     """One step of decoding, with sequences of equal length."""
     from warploom.lab.attention_problem import DecodeProblem
 
@@ -108,15 +112,15 @@ def decode(row: Row) -> Prediction:
         inputs[TABLE][:] = np.arange(inputs[TABLE].size).reshape(inputs[TABLE].shape)
     known = {parameter.source for parameter in kernel.program().scalars}
     numbers = {name: value for name, value in {"scale": 1.0, "causal": 1, "v_factor": 1.0}.items() if name in known}
-    return kernel.predict(*inputs, out=outputs, registers=row["registers"], **numbers)
+    return record(kernel, *inputs, out=outputs, registers=row["registers"], **numbers)
 
 
-def beside(row: Row) -> Prediction:
+def beside(row: Row, record: Record) -> Recorded:
     """A kernel outside the ladder."""
     from benchmarks.beside import Case, kernels, zeros
 
     case = Case(row["kind"], row["m"], row["n"], row["k"], row["dtype"])
-    return kernels(case, candidates=True)[row["kernel"]].predict(*zeros(case, row["kernel"]))
+    return record(kernels(case, candidates=True)[row["kernel"]], *zeros(case, row["kernel"]))
 
 
 def found(path: Path) -> Iterator[Found]:
@@ -165,9 +169,11 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="of a file's rows, each Nth")
     parser.add_argument("--only", nargs="*", default=[], help="parts of names")
     parser.add_argument("--again", action="store_true", help="only kernels that --out has")
+    parser.add_argument("--recordings", type=Path, help="a folder that keeps what was recorded")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     before = json.loads(options.out.read_text()) if options.out.exists() else {"rows": [], "measured_on": {}}
+    kept = Recordings(options.recordings)
     rows: dict[str, Row] = {row["kernel"]: row for row in before["rows"]}
     head = evidence.header("blind", gpu="emulator")
     head["measured_on"] = before.get("measured_on", {})
@@ -181,7 +187,7 @@ def main() -> None:
             wanted = [one for one in wanted if one.name in rows]
         for one in wanted[:: options.every]:
             started = time.perf_counter()
-            prediction = one.predicted()
+            prediction = one.predicted(kept)
             us, measured = round(prediction.us, 2), one.row["us"]["median"]
             blind = rows.get(one.name, {}).get("blind_us") or earlier(one) or us
             rows[one.name] = {

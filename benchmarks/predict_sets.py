@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from warploom.isa.dtypes import ALL
+from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.ladder import find
 from warploom.lab.recipe import rebuild
-from warploom.runtime.on_clock import record
 from warploom.timing import H200, Launch
 from warploom.timing.recording import Recording
 
@@ -23,6 +23,7 @@ TRIVIAL_TFLOPS = {"bf16": 680.0, "f16": 680.0, "e4m3": 1330.0, "f32": 40.0}
 TRIVIAL_TBYTES, TRIVIAL_START_US = 4.71, 2.2
 FREE_TILE = re.compile(r"[us]\d+x\d")
 Recorded = tuple[Recording, Launch]
+Record = Callable[..., Recorded]
 FEW_ROWS = 512
 """The trivial rule counts bytes up to this many rows."""
 
@@ -34,7 +35,7 @@ class Point:
     Attributes:
         part: the set it belongs to; kernel, shape, dtype: labels.
         measured_us, measured_mhz: the latter is 0 if the kernel did not count its clock.
-        record: makes the recording, or the recordings of consecutive launches.
+        record: makes the recording, or the recordings of consecutive launches, by a function like `on_clock.record`.
         protocol, zeros: of the measurement; flops: if not 2 m n k; cap_watts: the power limit of the protocol.
         turns: a name shared by kernels that were measured in alternation, and so at one clock.
     """
@@ -44,7 +45,7 @@ class Point:
     shape: tuple[int, int, int]
     dtype: str
     measured_us: float
-    record: Callable[[], Recorded | list[Recorded]] = field(repr=False)
+    record: Callable[[Record], Recorded | list[Recorded]] = field(repr=False)
     measured_mhz: float = 0.0
     protocol: str = "alone"
     zeros: bool = False
@@ -95,7 +96,7 @@ def ladder(name: str, part: str, zeros: bool = False) -> Iterator[Point]:
             continue
         m, n, k = row["m"], row["n"], row["k"]
 
-        def recorded(row: dict[str, Any] = row, m: int = m, n: int = n, k: int = k) -> tuple[Recording, Launch]:
+        def recorded(record: Record, row: dict[str, Any] = row, m: int = m, n: int = n, k: int = k) -> Recorded:
             rung = find(row["rung"])
             b = (n, k) if rung.layout == "TN" else (k, n)
             arrays = [np.zeros(shape, rung.dtype.numpy) for shape in ((m, k), b)]
@@ -120,7 +121,7 @@ def built(name: str, part: str, protocol: str, wanted: Callable[[dict[str, Any]]
     for row in spread(rows, most):
         m, n, k = row["m"], row["n"], row["k"]
 
-        def recorded(row: dict[str, Any] = row, m: int = m, n: int = n, k: int = k) -> tuple[Recording, Launch]:
+        def recorded(record: Record, row: dict[str, Any] = row, m: int = m, n: int = n, k: int = k) -> Recorded:
             kernel = rebuild(row["build"])
             sizes = {"M": m, "N": n, "K": k, "Blocks": -(-k // 128), "ColumnBlocks": -(-n // 128)}
             if isinstance(row.get("rows"), list):
@@ -146,7 +147,7 @@ def texts() -> Iterator[Point]:
             continue
         m, n, k = row["m"], row["n"], row["k"]
 
-        def recorded(row: dict[str, Any] = row, m: int = m, n: int = n, k: int = k) -> tuple[Recording, Launch]:
+        def recorded(record: Record, row: dict[str, Any] = row, m: int = m, n: int = n, k: int = k) -> Recorded:
             import torch
 
             duel = next(one for one in duels.DUELS if one.text == row["text"])
@@ -182,7 +183,7 @@ def attention(most: int) -> Iterator[Point]:
             row["head_dim"], row["length"], row["causal"], row["dtype"], value_dim, group, window=window
         )
 
-        def recorded(row: dict[str, Any] = row, case: ForwardProblem = case) -> tuple[Recording, Launch]:
+        def recorded(record: Record, row: dict[str, Any] = row, case: ForwardProblem = case) -> Recorded:
             kernel = rebuild(row["build"])
             b, h, n, _ = case.sizes
             sizes = {"B": b, "S": n, "T": n, "H": h, "G": h // case.group, "N": 1}
@@ -216,7 +217,7 @@ def attention_backward() -> Iterator[Point]:
         if row["provider"] != "warploom":
             continue
 
-        def recorded(case: ForwardProblem = case) -> list[Recorded]:
+        def recorded(record: Record, case: ForwardProblem = case) -> list[Recorded]:
             (b, h, n, _), of = case.sizes, subject(case)
             if case.causal and n > LONGEST_CAUSAL:
                 raise ValueError(f"blocks of {n} keys differ: to record all of a head takes too long")
@@ -247,6 +248,15 @@ def sampled(most: int) -> Iterator[Point]:
         yield from built(name, "sampled", "interleaved", most=most)
 
 
+@dataclass(frozen=True)
+class Shuffled(FreeTileConfig):
+    """A free tile as `sweep-free-tile` measured it: the warpgroup's index comes from shfl.sync."""
+
+    @property
+    def reduced_index(self) -> bool:
+        return False
+
+
 def within(shapes: int = 6, most: int = 7) -> Iterator[Point]:
     """Configurations of free tiles on the same shape."""
     from warploom.kernels.hopper.free_tile import build
@@ -258,8 +268,9 @@ def within(shapes: int = 6, most: int = 7) -> Iterator[Point]:
         m, n, k = row["m"], row["n"], row["k"]
         for config in [name for name in sorted(row["us"]) if FREE_TILE.match(name)][:most]:
 
-            def recorded(config: str = config, m: int = m, n: int = n, k: int = k) -> tuple[Recording, Launch]:
-                kernel, sizes = build(config=named(config)), {"M": m, "N": n, "K": k}
+            def recorded(record: Record, config: str = config, m: int = m, n: int = n, k: int = k) -> Recorded:
+                tile = Shuffled(**vars(named(config)))
+                kernel, sizes = build(config=tile), {"M": m, "N": n, "K": k}
                 return record(kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes))
 
             yield Point("within a shape", config, (m, n, k), row["dtype"], row["us"][config], recorded,

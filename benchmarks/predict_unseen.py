@@ -1,7 +1,8 @@
 """Predict kernels of many kinds on a CPU and measure them on a GPU: copies, reductions, softmaxes, transposes, atomics,
 pipelines, small products, attention, texts of nvcc and Triton.
 
-    python benchmarks/predict_unseen.py [--only PART …] [--again] [--out benchmarks/results/emulator/unseen.json]
+    python benchmarks/predict_unseen.py [--only PART …] [--again] [--recordings FOLDER]
+                                        [--out benchmarks/results/emulator/unseen.json]
     python benchmarks/predict_unseen.py --measure [--unmeasured] [--seconds S] [--only PART …]
 
 The first form writes `predicted_us` for every kernel that has a measurement or no prediction, without a GPU.
@@ -31,11 +32,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.recordings import Recordings  # noqa: E402
 from benchmarks.unseen import Case, cases  # noqa: E402
 from warploom.lab import evidence  # noqa: E402
 from warploom.lang import Kernel  # noqa: E402
 from warploom.runtime.benchmark.timing import MOST_SETS  # noqa: E402
-from warploom.runtime.on_clock import record  # noqa: E402
 from warploom.timing import H200, predict  # noqa: E402
 from warploom.timing.occupancy import L2_BYTES  # noqa: E402
 
@@ -55,7 +56,7 @@ def trivial_us(case: Case) -> float:
     return max(case.bytes / TRIVIAL_TBYTES / 1e6, case.flops / TRIVIAL_TFLOPS / 1e6) + TRIVIAL_START_US
 
 
-def predicted(case: Case) -> dict[str, Any]:
+def predicted(case: Case, kept: Recordings) -> dict[str, Any]:
     """The row of a case."""
     started = time.perf_counter()
     subject = case.build()
@@ -63,7 +64,7 @@ def predicted(case: Case) -> dict[str, Any]:
     outputs = tuple(one.made() for one in case.outputs)
     out = outputs[0] if len(outputs) == 1 else outputs
     warm = sum(one.bytes for one in (*case.inputs, *case.outputs)) * MOST_SETS < L2_BYTES
-    recording, launch = record(subject, *inputs, out=out, clusters=case.clusters, warm=warm, **case.scalars)
+    recording, launch = kept.record(subject, *inputs, out=out, clusters=case.clusters, warm=warm, **case.scalars)
     recorded = time.perf_counter() - started
     found = predict(recording, H200, launch)
     return {
@@ -147,6 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="parts of names")
     parser.add_argument("--again", action="store_true", help="predict also what waits for its measurement")
+    parser.add_argument("--recordings", type=Path, help="a folder that keeps what was recorded")
     parser.add_argument("--measure", action="store_true", help="on the GPU")
     parser.add_argument("--unmeasured", action="store_true", help="only kernels that have no measurement yet")
     parser.add_argument("--seconds", type=float, default=0.25, help="of each kernel on the GPU")
@@ -163,13 +165,14 @@ def main() -> None:
         head = _measure(wanted, rows, options.seconds, before, partial(_write, options.out, list(known)))
     else:
         head |= {name: before[name] for name in ("measured_on", "skipped") if name in before}
+        kept = Recordings(options.recordings)
         waiting = {name for name, row in rows.items() if "predicted_us" in row and "measured_us" not in row}
         for case in wanted:
             if case.name in waiting and not options.again:
                 continue
-            row = predicted(case) | {"predicted_at": head["source_sha256"][:12]}
-            kept = {name: value for name, value in rows.get(case.name, {}).items() if name not in row}
-            rows[case.name] = with_error(kept | row)
+            row = predicted(case, kept) | {"predicted_at": head["source_sha256"][:12]}
+            earlier = {name: value for name, value in rows.get(case.name, {}).items() if name not in row}
+            rows[case.name] = with_error(earlier | row)
             shown = {name: row[name] for name in ("predicted_us", "roof_us", "bound", "seconds", "steps")}
             absurd = not PLAUSIBLE[0] <= row["predicted_us"] / row["roof_us"] <= PLAUSIBLE[1]
             print(case.name, shown, rows[case.name].get("error", ""), "ABSURD?" if absurd else "", flush=True)

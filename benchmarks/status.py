@@ -75,12 +75,12 @@ def judge(row: Mapping[str, Any]) -> tuple[str, bool]:
         return "", False
     now, failure = _built(dumps(recipe, sort_keys=True))
     measured = row["ptx_sha256"]
-    same = now == measured or (measured, now) in _equivalent()
+    same = now == measured or (measured, now) in equivalent()
     return failure or ("" if same else "the kernel's text has changed since"), True
 
 
 @lru_cache(maxsize=1)
-def _equivalent() -> frozenset[tuple[str, str]]:
+def equivalent() -> frozenset[tuple[str, str]]:
     """(hash of the measured text, hash of a text with the same machine code)."""
     if not EQUIVALENT.exists():
         return frozenset()

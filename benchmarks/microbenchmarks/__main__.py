@@ -29,6 +29,7 @@ from . import (
     beside,
     copies,
     launches,
+    lives,
     neighbours,
     pending,
     power,
@@ -59,7 +60,7 @@ def everything(only: list[str]) -> tuple[list[Measurement], list[launches.Launch
         return not only or any(name.startswith(prefix) for prefix in only)
 
     timed = [each for module in MODULES for each in module.measurements() if wanted(each.name)]
-    started = [each for each in (*launches.launches(), *neighbours.launches()) if wanted(each.name)]
+    started = [each for each in (*launches.launches(), *neighbours.launches(), *lives.launches()) if wanted(each.name)]
     return timed, started, [each for each in power.loads() if wanted(each.measurement.name)]
 
 
@@ -163,11 +164,9 @@ class Bench:
     def launch(self, one: launches.Launch) -> dict[str, Any]:
         """Microseconds per launch in a graph of 100."""
         torch, kernel = self.torch, one.build()
-        if one.elements:
-            data = torch.zeros(one.elements, dtype=torch.bfloat16, device="cuda")
-        else:
-            data = torch.zeros(32, dtype=torch.int32, device="cuda").view(torch.uint32)
-        out = torch.zeros(32, dtype=torch.int32, device="cuda").view(torch.uint32)
+        blank = {"bf16": torch.bfloat16, "u32": torch.uint32}[kernel.in_specs[0].dtype.name]
+        data = torch.zeros(one.elements or (32,), dtype=blank, device="cuda")
+        out = torch.zeros(one.written or (32,), dtype=torch.uint32, device="cuda")
         kernel(data, out=out)
         torch.cuda.synchronize()
         graph, count = torch.cuda.CUDAGraph(), 100

@@ -13,6 +13,7 @@ from .harness import Measurement, loop
 
 WIDTH = 64
 """Elements of a box's row: 128 bytes."""
+SMS = 132
 L2_ROWS = 1 << 16
 """Rows of an array that stays in L2: 8 MiB."""
 DRAM_ROWS = 1 << 23
@@ -254,6 +255,61 @@ def tma_stores(name: str, rows: int, *, ctas: int, read_only: bool = False, in_f
     )  # fmt: skip
 
 
+def tma_copies(name: str, rows: int, stages: int) -> Measurement:
+    """One thread of each CTA loads boxes of an array, stores them in its other half, and keeps stages - 1 in flight."""
+    repetitions, half = 24 * stages, 1 << 20
+
+    def prepare(array):
+        ring = smem.wgmma_tile(bf16, (rows, WIDTH), stages=stages, name="ring")
+        full = smem.mbarrier(stages)
+        row = (ptx.special.ctaid.x() * rows).copy()
+        first = ptx.special.tid.x() == 0
+        with ptx.if_(first):
+            for stage in range(stages):
+                ptx.mbarrier.init(full[stage], 1)
+            ptx.fence.mbarrier_init()
+        ptx.bar.sync(0)
+        state = array, ring, full, row, reg.scalar(u32, init=0), first
+        with ptx.if_(first):
+            for stage in range(stages - 1):
+                load(state, stage, row + stage * SMS * rows)
+        return state
+
+    def load(state, stage, row):
+        array, ring, full, *_ = state
+        ptx.mbarrier.arrive_expect_tx(full[stage], ring.bytes)
+        ptx.cp.async_.bulk.tensor_2d(ring[stage], array.tma_desc(), (0, row), full[stage])
+
+    def body(state):
+        array, ring, full, row, phase, first = state
+        with ptx.if_(first):
+            for stage in range(stages):
+                ptx.mbarrier.wait(full[stage], phase)
+                ptx.tma.store(array.tma_desc(), ring[stage], (0, row + half))
+                ptx.cp.async_.bulk.commit_group()
+                ptx.cp.async_.bulk.wait_group_read(1)
+                load(state, (stage - 1) % stages, row + (stages - 1) * SMS * rows)
+                row += SMS * rows
+        phase ^= 1
+
+    def finish(state):
+        _, _, full, _, phase, first = state
+        with ptx.if_(first):
+            for stage in range(stages - 1):
+                ptx.mbarrier.wait(full[stage], phase)
+            ptx.cp.async_.bulk.wait_group(0)
+        return []
+
+    return Measurement(
+        name,
+        lambda: loop(name, body, repetitions=repetitions // stages, ctas=SMS, prepare=prepare, finish=finish,
+                     array=Tile(2 * half, WIDTH, bf16, box=(WIDTH, rows), swizzle="128B", inout=True)),
+        operations=stages, repetitions=repetitions // stages, bytes=stages * rows * 128, ctas=SMS,
+        of=f"TMA load and store of {rows} rows of 128 bytes, {stages - 1} in flight",
+        elements=(2 * half, WIDTH), data="zeros", facts={"rows": rows, "stages": stages, "source": "dram"},
+    )  # fmt: skip
+
+
 def chase(name: str, elements: int, apart: int) -> Measurement:
     """One thread chases pointers that are `apart` bytes from each other."""
     repetitions, count = 64, 16
@@ -372,6 +428,10 @@ def measurements() -> Iterator[Measurement]:
         yield tma_stores(f"latency.tma_store.done.rows{rows}", rows, ctas=1)
     yield tma_stores("rate.tma_store.rows64.ctas132", 64, ctas=132, in_flight=8)
     yield tma_stores("rate.tma_store.rows64.ctas1", 64, ctas=1, in_flight=8)
+    for rows, stages in ((32, 2), (32, 3), (32, 4), (32, 8), (64, 4)):
+        yield tma_copies(f"rate.tma.copied.dram.rows{rows}.stages{stages}", rows, stages)
+        yield tma_loads(f"rate.tma.dram.rows{rows}.stages{stages}.ctas132", rows, stages, ctas=132, dram=True,
+                        repetitions=32)  # fmt: skip
     yield chase("latency.ldg.l2", 1 << 18, 512)
     yield chase("latency.ldg.dram", 1 << 27, 256 * 1024 + 512)
     yield streamed("rate.dram.read", "read", 8, 4, 4)

@@ -16,7 +16,7 @@ SMS = 132
 class Launch:
     """A kernel launched many times from one CUDA graph; a row has microseconds per launch.
 
-    elements: size of its input (bf16); by default a few words.
+    elements, written: sizes of its input and of its output; by default a few words.
     """
 
     name: str
@@ -24,6 +24,7 @@ class Launch:
     of: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     elements: tuple[int, ...] = ()
+    written: tuple[int, ...] = ()
 
 
 def empty(name: str, ctas: int, threads: int, shared: int, *, cluster: int = 1, pdl: str = "", spin: int = 0) -> Kernel:

@@ -1,4 +1,4 @@
-"""A ring that one thread fills and one or two warpgroups multiply from, its state uniform or of each lane.
+"""A ring that one thread fills and one to three warpgroups multiply from, its state uniform or of each lane.
 
 `uniform`: ptxas can prove that the stage's index is the same in a warp. `lanes`: it cannot, as the index begins with
 what a lane has loaded, so descriptors move into uniform registers (R2UR) before each product. `bare`: the producer
@@ -105,7 +105,7 @@ def measurement(consumers: int, n: int, state: str, *, copies: bool) -> Measurem
 
 
 def measurements() -> Iterator[Measurement]:
-    for consumers in (1, 2):
+    for consumers in (1, 2, 3):
         for n in (32, 128):
             for state in ("uniform", "lanes"):
                 for copies in (True, False):

@@ -146,9 +146,12 @@ def pushes(name: str, warps: int, cluster: int, ctas: int) -> Measurement:
     )  # fmt: skip
 
 
-def pulls(warps: int, cluster: int, ctas: int) -> Measurement:
-    """Each warp loads 128 bytes at a time from the next CTA of its cluster, eight loads in flight."""
-    count, name = 8, f"rate.lds_remote.w{warps}.cluster{cluster}.ctas{ctas}"
+def pulls(warps: int, cluster: int, ctas: int, meets: bool = False) -> Measurement:
+    """Each warp loads 128 bytes at a time from the next CTA of its cluster, eight loads in flight.
+
+    meets: after each eight the cluster meets at its barrier, whose arrivals may take the same way.
+    """
+    count, name = 8, f"rate.lds_remote.{'meets.' if meets else ''}w{warps}.cluster{cluster}.ctas{ctas}"
 
     def prepare(data):
         cells = smem.array(u32, (count * 32 * warps,), align=128, name="cells")
@@ -165,6 +168,8 @@ def pulls(warps: int, cluster: int, ctas: int) -> Measurement:
             ptx.inst("ld.volatile.shared::cluster.u32", value, ptx.addr(address, at * 128 * warps))
         for value in loaded:
             total += value
+        if meets:
+            ptx.cluster.sync()
 
     def finish(state):
         ptx.cluster.sync()
@@ -210,5 +215,7 @@ def measurements() -> Iterator[Measurement]:
         yield pushes(f"rate.st_async.w{warps}.cluster{cluster}.ctas{ctas}", warps, cluster, ctas)
     for warps, cluster, ctas in ((8, 2, 2), (8, 2, 132), (8, 4, 132), (8, 4, 1056)):
         yield pulls(warps, cluster, ctas)
+    for ctas in (132, 1056):
+        yield pulls(8, 4, ctas, meets=True)
     yield _simple("latency.lds_remote", _remote_load, "a dependent load from the other CTA's shared memory", ctas=2,
                   cluster=2, prepare=_remote_chain)  # fmt: skip
