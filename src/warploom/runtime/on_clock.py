@@ -7,7 +7,7 @@ arrays need no values, and a product of 8192 x 8192 x 8192 takes half a minute i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ..timing.recording import Recording
 
 MOST_STEPS = 1_000_000_000
+MOST_LONGER = 4
+"""How many times as many steps as the first CTA's a run may take that looks for what the last CTA does."""
 EVENTS = 1_000_000
 """Maximum number of timeline events."""
 
@@ -122,17 +124,20 @@ def record(
     bound = bind(chosen, arguments, target, Shape(grid, block, cluster, dynamic_smem))
     made = [] if made is None else made
 
-    def run(made: list[Recorder], spread: bool) -> Any:
+    def run(
+        made: list[Recorder], spread: bool = False, planted: Mapping[queues.Word, int] = queues.NONE,
+        watch: Sequence[Callable[[Any], Observer]] = watch, max_steps: int = MOST_STEPS,
+    ) -> Any:  # fmt: skip
         made.clear()
         values, _ = host_values(bound, False, {})
         return api.run(
             parsed(chosen.text, chosen.title, chosen.entry), chosen.entry, values, **launch_of(bound),
-            numerics=NO_NUMERICS, max_clusters=clusters, max_steps=MOST_STEPS,
+            numerics=NO_NUMERICS, max_clusters=clusters, max_steps=max_steps,
             model=Model(name=target.name, sms=target.sms), detailed=bool(watch),
-            watch=[*watch, recording_of(made, spread)],
+            watch=[*watch, recording_of(made, spread, planted)],
         )  # fmt: skip
 
-    report = run(made, False)
+    report = run(made)
     taken = made[0].recording.taken
     if queues.uneven(taken):  # the first of each round has more to do than others
         made[0].queues.restore()
@@ -146,11 +151,44 @@ def record(
     written = sum(size for size, role in sizes if role == "out")
     writable = sum(size for size, role in sizes if role != "in" or not chosen.arrays)
     recording = made[0].finish()
+    recording.written -= sum(recording.lanes_wrote.get(spec.name, 0.0) for spec in chosen.arrays if spec.role != "out")
+    if recording.ctas < math.prod(bound.grid):
+        recording.last, recording.arrivals = _last(made[0], run)
     _count(chosen, recording)
     return recording, Launch(
         registers=_registers(chosen) if registers is None else registers, input_bytes=read,
         output_bytes=written, writable_bytes=writable, warm=warm, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz,
     )  # fmt: skip
+
+
+def _last(first: Recorder, run: Callable[..., Any]) -> tuple[Recording | None, int]:
+    """Return the recording of a CTA that arrives last where CTAs count their arrivals, and how many they are."""
+    from ..timing import arrivals
+
+    counters = first.queues.arrivals
+    if not counters:
+        return None, 1
+    found: list[arrivals.Comparisons] = []
+    marked = arrivals.marks(counters)
+    made: list[Recorder] = []
+    most = MOST_LONGER * first.machine.steps
+
+    def comparing(machine: Any) -> arrivals.Comparisons:
+        found.append(arrivals.Comparisons(machine, marked))
+        return found[-1]
+
+    try:
+        first.queues.restore()
+        run(made, planted=marked, watch=[comparing], max_steps=most)
+        if found[0].last:
+            first.queues.restore()
+            run(made, planted=found[0].last, watch=(), max_steps=most)
+    except WarploomError:  # the counter is no number of arrivals
+        return None, 1
+    finally:
+        first.queues.restore()
+    last = found[0].last
+    return (made[0].finish(), 1 + max(last.values())) if last else (None, 1)
 
 
 def _count(program: Program, recording: Recording) -> None:
@@ -167,10 +205,13 @@ def _count(program: Program, recording: Recording) -> None:
     reading = machine_code.Reading.of(code, recording.pcs, recording.loops)
     slots = reading.slots()
     moved, repeated = reading.moved(), reading.repeated()
-    for operation in recording.operations:
-        operation.moved, operation.repeated = operation.pc in moved, operation.pc in repeated
-    recording.pcs = [replace(facts, machine=slots[facts.pc]) for facts in recording.pcs]
-    ordering.arrange(recording, reading.places())
+    for one in (recording, recording.last):
+        if one is None:
+            continue
+        for operation in one.operations:
+            operation.moved, operation.repeated = operation.pc in moved, operation.pc in repeated
+        one.pcs = [replace(facts, machine=slots[facts.pc]) for facts in one.pcs]
+        ordering.arrange(one, reading.places())
 
 
 def _roles(program: Program, bound: Any) -> list[str]:

@@ -42,6 +42,8 @@ class Accesses:
         self.known: list[Access] = []
         self.touched: set[Any] = set()
         """Sectors and boxes that the cluster has read or written."""
+        self.after_all = False
+        """All other CTAs have written what this one now reads of the arrays that it writes, too: L2 has it."""
         self._indices: dict[Access, int] = {}
         self._patterns: dict[Any, tuple[float, float]] = {}
         self._shared: dict[Any, tuple[float, bool]] = {}
@@ -131,8 +133,13 @@ class Accesses:
             recording.stored += SECTOR * len(sectors)
             if how == "updates":
                 self._updates(place, address, number)
-            recording.written += place.lanes.size * size if how == "writes" else 0
+            if how == "writes":
+                recording.written += place.lanes.size * size
+                name = place.region.name
+                recording.lanes_wrote[name] = recording.lanes_wrote.get(name, 0.0) + place.lanes.size * size
             return float(len(sectors)), 0.0, 0.0
+        if self.after_all and number in self._written:
+            new = set()
         distant = float(len(new))
         first = self._from_dram(new)
         recording.distant += first

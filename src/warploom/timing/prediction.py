@@ -191,8 +191,19 @@ class Predictor:
             earlier, _ = self._replay(ghz, first, None)
             later, replay = self._replay(ghz, last, trace)
             clocks = later + (turns - last) * (later - earlier) / (last - first)
+        clocks += self._last_clocks(ghz)
         self._replays[ghz] = clocks, replay
         return clocks, replay
+
+    def _last_clocks(self, ghz: float) -> float:
+        """Clocks that the CTA that arrives last at a counter takes longer than others: at the end of the grid, and
+        where there are many turns, in its share of them."""
+        last, room = self.recording.last, self.room
+        if last is None:
+            return 0.0
+        alone, _ = self._replay(ghz, 1, None)
+        more = Replay(last, self.hardware, self.chip(ghz)).run() - alone
+        return max(0.0, more) * max(1.0, room.turns / room.residents / self.recording.arrivals)
 
     def _replay(
         self, ghz: float, instances: int, trace: Trace | None, chip: Chip | None = None

@@ -3,8 +3,8 @@
 A tile queue is a counter in global memory. With few recorded clusters, these would get all of the grid's work, and the
 first of them all of theirs. So the CTAs of a grid are assumed to take tiles in rounds, each one per round, and from the
 second time that a CTA updates the same counter, it finds there what the others have left it. A counter that each CTA
-updates once (arrivals at the end of a split-K sum) is left as it is, and so is one that all CTAs of the grid update
-equally often (a barrier of the grid).
+updates once (`arrivals`) is left as it is, or gets a planted value; and one that all CTAs of the grid update equally
+often (a barrier of the grid) is left, too.
 
 In every round, a recorded CTA comes first, as the CTA that takes most tiles does. If tiles differ and the longest come
 first, it also has more work than others. `spread` lets it come at another place in each round. These tiles are still
@@ -14,8 +14,9 @@ few, so the mean CTA's work (`pace`) follows from the shortest and the longest o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from ..emulator.machine.machine import Machine
     from .recording import Recording
 
+Word = tuple[str, int]
+"""A word of 32 bits in global memory: its array's name, and its index."""
 NUMBER = np.dtype(np.uint32)
+NONE: Mapping[Word, int] = MappingProxyType({})
 GOLDEN = (5**0.5 - 1) / 2
 """Share of a round from a place to the next round's: multiples of it are spread evenly, however many there are."""
 
@@ -62,26 +66,38 @@ class _Queue:
     last: int
     draws: dict[int, int] = field(default_factory=dict)
     jumped: bool = False
+    told: bool = False
+    """A CTA learns the value that it had before an update."""
 
 
 class Queues:
-    """The queues of one machine, which runs the first clusters of its grid. spread: see the module's docstring."""
+    """The queues of one machine, which runs the first clusters of its grid.
 
-    def __init__(self, machine: Machine, recording: Recording, spread: bool = False) -> None:
+    spread: see the module's docstring. planted: what each CTA finds in words that it updates once.
+    """
+
+    def __init__(
+        self, machine: Machine, recording: Recording, spread: bool = False, planted: Mapping[Word, int] = NONE
+    ) -> None:
         self._machine = machine
         self._recording = recording
         self._spread = spread
+        self._planted = planted
         self._queues: dict[tuple[int, int], _Queue] = {}
 
-    def updates(self, cta: int, place: Lanes) -> None:
-        """Called before a CTA updates an integer in global memory atomically."""
+    def updates(self, cta: int, place: Lanes, told: bool) -> bool:
+        """Called before a CTA updates an integer in global memory atomically. True if it finds a planted value."""
         if place.lanes.size != 1 or place.count != 1 or place.size != NUMBER.itemsize:
-            return
+            return False
         values, at = place.region.as_type(NUMBER), int(place.index[0])
         key = id(place.region), at
         now = int(values[at])
         queue = self._queues.setdefault(key, _Queue(place.region, now, now - 1))
+        queue.told |= told
         turn = queue.draws.get(cta, 0)
+        planted = self._planted.get((place.region.name, at)) if turn == 0 else None
+        if planted is not None:
+            values[at] = now = planted
         if (queue.jumped and now == 0) or (now == queue.last + 1 and (queue.jumped or self._ahead(queue, turn))):
             values[at] = now = self._number(queue, cta, turn)
             queue.jumped = True
@@ -89,6 +105,15 @@ class Queues:
             self._recording.turns.setdefault(cta, []).append(len(self._recording.operations))
         queue.draws[cta] = turn + 1
         queue.last = now
+        return planted is not None
+
+    @property
+    def arrivals(self) -> list[Word]:
+        """The words that no CTA updated twice, and of which it learnt the value."""
+        return [
+            (queue.region.name, at) for (_, at), queue in self._queues.items()
+            if queue.told and max(queue.draws.values()) == 1
+        ]  # fmt: skip
 
     def restore(self) -> None:
         """Give each counter its first value, for another recording on the same arrays."""

@@ -5,7 +5,7 @@ Any schedule of the machine gives the same recording, if a warp's path does not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..isa.effects import Fences
 from . import recording as kinds
 from .accesses import Accesses
 from .instructions import Facts, facts_of
-from .queues import Queues
+from .queues import NONE, Queues, Word
 from .recording import Access, Meeting, Operation, Phase, Recording, Run
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ ROW_BYTES = 128
 
 
 class Recorder(Observer):
-    """Observes one machine; `recording` is complete after `finish`. spread: how it takes tiles (`queues`)."""
+    """Observes one machine; `recording` is complete after `finish`. spread, planted: what it finds in `queues`."""
 
-    def __init__(self, machine: Machine, spread: bool = False) -> None:
+    def __init__(self, machine: Machine, spread: bool = False, planted: Mapping[Word, int] = NONE) -> None:
         self.machine = machine
         self.recording = Recording(
             machine.code.entry.name, machine.grid, machine.block, machine.cluster_shape, machine.code.shared_size,
@@ -60,7 +60,7 @@ class Recorder(Observer):
         """Objects identified by `id`, kept alive so that no id is reused."""
         self._box: Box | None = None
         self._memory = Accesses(machine, self.recording)
-        self.queues = Queues(machine, self.recording, spread)
+        self.queues = Queues(machine, self.recording, spread, planted)
         self._turns: dict[int, int] = {}
 
     # -- warps ---------------------------------------------------------------------------------------------------------
@@ -151,7 +151,8 @@ class Recorder(Observer):
             return
         index = self._memory.made(frame, how, place)
         if how == "updates" and not place.space.startswith("shared"):
-            self.queues.updates(self.number(frame.cta), place)
+            told = not frame.operation.instruction.opcode.startswith("red")
+            self._memory.after_all |= self.queues.updates(self.number(frame.cta), place, told)
         for warp in np.unique(place.lanes >> 5).tolist():
             self._warp(frame.cta, frame.first_warp + warp).append(-1 - index)
 
@@ -332,11 +333,13 @@ class Recorder(Observer):
         return self.recording
 
 
-def recording_of(made: list[Recorder], spread: bool = False) -> Callable[[Machine], Recorder]:
+def recording_of(
+    made: list[Recorder], spread: bool = False, planted: Mapping[Word, int] = NONE
+) -> Callable[[Machine], Recorder]:
     """Return an observer factory for `emulator.api.run`; the recorder is appended to `made`."""
 
     def make(machine: Machine) -> Recorder:
-        made.append(Recorder(machine, spread))
+        made.append(Recorder(machine, spread, planted))
         return made[-1]
 
     return make

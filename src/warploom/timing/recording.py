@@ -182,6 +182,9 @@ class Recording:
         updated_bytes: size of the arrays updated by atomics; mixed: several words of a line are updated.
         turns: for CTAs that take tiles from a queue, the number of operations before each tile.
         pace: work of a mean CTA relative to the recorded ones, if they take their tiles from a queue.
+        lanes_wrote: of the written bytes, those that lanes write to each array, by its name.
+        last: another recording, of the CTA that arrives last where CTAs count their arrivals; None if they do not.
+        arrivals: how many arrive there.
         loops: backward branches, by program counter, with their targets.
         uncounted: why PTX instructions are counted instead of machine instructions; "" if they are not.
         marks: steps whose time is wanted, by CTA and warp.
@@ -214,6 +217,9 @@ class Recording:
     distant: float = 0.0
     turns: dict[int, list[int]] = field(default_factory=dict)
     pace: float = 1.0
+    lanes_wrote: dict[str, float] = field(default_factory=dict)
+    last: Recording | None = None
+    arrivals: int = 1
     loops: dict[int, int] = field(default_factory=dict)
     uncounted: str = ""
     marks: dict[tuple[int, int], set[int]] = field(default_factory=dict)
