@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ..timing.recording import Recording
 
 MOST_STEPS = 1_000_000_000
-MOST_LONGER = 4
-"""How many times as many steps as the first CTA's a run may take that looks for what the last CTA does."""
+MOST_LONGER, MOST_MORE = 4, 1_000_000
+"""A run that looks for what the last CTA does may take so many times the first CTA's steps, and so many more."""
 EVENTS = 1_000_000
 """Maximum number of timeline events."""
 
@@ -171,7 +171,7 @@ def _last(first: Recorder, run: Callable[..., Any]) -> tuple[Recording | None, i
     found: list[arrivals.Comparisons] = []
     marked = arrivals.marks(counters)
     made: list[Recorder] = []
-    most = MOST_LONGER * first.machine.steps
+    most = MOST_LONGER * first.machine.steps + MOST_MORE
 
     def comparing(machine: Any) -> arrivals.Comparisons:
         found.append(arrivals.Comparisons(machine, marked))

@@ -180,7 +180,11 @@ SYNCHRONISATION: Mapping[str, Constant] = {
     "fence_cta": _clocks(13.0, "latency.fence.cta"),
     "cta_start": _c(451.8, '(m("launch.waves8", "us") - m("launch.one_wave", "us")) / 7 * 1980'),
     "cta_every": _c(155.7, '(m("launch.rate.threads256", "us") - m("launch.one_cta", "us")) / 256 * 1980'),
-    "cluster_cta_every": _c(196.5, '(m("launch.rate.cluster4", "us") - m("launch.one_cta", "us")) / 256 * 1980'),
+    "cluster2_cta_every": _c(233.9, 'c.cluster4_cta_every + (m("launch.short.empty.cluster2", "us") '
+                                    '- m("launch.short.empty.cluster4", "us")) / 64 * 1980'),
+    "cluster4_cta_every": _c(196.5, '(m("launch.rate.cluster4", "us") - m("launch.one_cta", "us")) / 256 * 1980'),
+    "cluster8_cta_every": _c(174.0, 'c.cluster4_cta_every - (m("launch.short.empty.cluster4", "us") '
+                                    '- m("launch.short.empty.cluster8", "us")) / 64 * 1980'),
     "warp_every": _c(7.21, '(m("launch.rate.threads1024", "us") - m("launch.one_cta", "us")) / 256 * 1980 / 32'),
     "launch_us": _c(0.6873, 'm("launch.spin", "us") - (5000 + c.cta_start) / 1980'),
     "launch_pdl_us": _c(0.3604, 'm("launch.pdl.late", "us") - (5000 + c.cta_start) / 1980'),

@@ -18,6 +18,9 @@ from .runs import Cost, cost_of
 from .trace import Trace
 from .units import MATRIX, Chip, Sm
 
+CLUSTERS = (2, 4, 8)
+"""Sizes of clusters whose rate of starting was measured."""
+
 
 class Replay:
     """Runs `instances` copies of the recorded clusters, as many at a time as `residents` allow.
@@ -110,7 +113,8 @@ class Replay:
 
     def _start(self, members: list[int], time: float) -> None:
         time = max(time, self.dispatched)
-        every = self.hardware["cta_every" if len(members) == 1 else "cluster_cta_every"]
+        size = min(CLUSTERS, key=lambda size: abs(size - len(members)))
+        every = self.hardware["cta_every" if len(members) == 1 else f"cluster{size}_cta_every"]
         self.dispatched = time + max(every, self.hardware["warp_every"] * self.recording.warps)
         instance = Instance(self.recording, members, self.sms[: len(members)], self.started, time)
         self.started += 1

@@ -152,7 +152,9 @@ class Sm:
         self.pipes: list[dict[str, float]] = [{}, {}, {}, {}]
         self.ports = [0.0, 0.0, 0.0, 0.0]
         """Times at which each quarter's registers are free for the next ordinary instruction beside products."""
-        self.lsu = self.tensor = self.tma = self.fill = self.store = self.remote = 0.0
+        self.lsu = self.tensor = self.tma = self.fill = self.store = 0.0
+        self.remote = 0.0
+        """Time at which the way to other SMs of the cluster is free."""
         self.lanes = [0.0, 0.0, 0.0, 0.0]
         """Times at which each quarter's lanes of tensor memory are free."""
         self.products: dict[Hashable, deque[tuple[float, float, Operation, Any]]] = {}
@@ -162,8 +164,6 @@ class Sm:
         """Clocks of the latest product."""
         self.free = 0.0
         """Time at which the tensor core is done with the product that it executes; `tensor`: with all products."""
-        self.arrivals = 0.0
-        """Time at which the next warp may arrive at its cluster's barrier."""
         self.called = math.inf
         """Time for which the tensor core is called to begin a product."""
         self.loaded = 0.0
@@ -239,9 +239,11 @@ class Sm:
         return end
 
     def arrive(self, time: float) -> float:
-        """Return when a warp's arrival at its cluster's barrier is on its way: one after the other."""
-        self.arrivals = max(self.arrivals, time) + self.hardware["cluster_arrive_clocks"]
-        return max(time, self.arrivals - self.hardware["cluster_arrive_clocks"])
+        """Return when a warp's arrival at its cluster's barrier is on its way: after those and the remote loads before
+        it."""
+        start = max(self.remote, time)
+        self.remote = start + self.hardware["cluster_arrive_clocks"]
+        return start
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
