@@ -31,6 +31,8 @@ PYTEST := $(ALIVE) $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 STYLE = $(BIN)/ruff check . && $(BIN)/ruff format --check .
 # The seed of a run that draws other examples; a function, so that it is drawn once and only where it is used.
 SEED ?= $(eval SEED := $(shell date +%s))$(SEED)
+# Each process of the tests imports compiled modules, even where the user's settings forbid to write bytecode.
+export PYTHONDONTWRITEBYTECODE :=
 # At a terminal pip shows what it downloads; elsewhere it is silent, and alive.py says that it still runs.
 INSTALL = if [ -t 1 ]; then quiet=; else quiet=-qq; fi; $(ALIVE) $(PIP) $$quiet install
 
