@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warploom.emulator.machine.async_operation import AsyncOperation
-from warploom.emulator.machine.events import Meeting, Observer, Waited
+from warploom.emulator.machine.events import CompletedWait, Meeting, Observer
 from warploom.emulator.machine.frame import Frame, Issuer
 from warploom.emulator.machine.machine import Cta, Machine
 from warploom.emulator.machine.mbarrier import Event, MBarrier
@@ -129,13 +129,13 @@ class Recorder(Observer):
             self._note(self._issuer(event.by), Action("arrive", key, event.amount))
         return None
 
-    def waited(self, frame: Frame, wait: Waited) -> None:
+    def waited(self, frame: Frame, wait: CompletedWait) -> None:
         action = self._of_wait(wait)
         if action is not None:
             for actor in self._groups(frame):
                 self._note(actor, action)
 
-    def _of_wait(self, wait: Waited) -> Action | None:
+    def _of_wait(self, wait: CompletedWait) -> Action | None:
         if isinstance(wait.what, MBarrier):
             return Action("wait", self._phase(wait.what, wait.what.phase - 1)) if wait.what.phase else None
         if wait.what is not None:

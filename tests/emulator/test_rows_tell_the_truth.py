@@ -15,7 +15,7 @@ from warploom.emulator.engines.boxes import Box, SharedBox
 from warploom.emulator.engines.bulk import Bytes, Scattered
 from warploom.emulator.engines.matrix_operands import OperandPlace
 from warploom.emulator.machine.async_operation import AsyncOperation
-from warploom.emulator.machine.events import Observer, Waited
+from warploom.emulator.machine.events import CompletedWait, Observer
 from warploom.emulator.machine.frame import Frame, Issuer
 from warploom.emulator.machine.mbarrier import MBarrier
 from warploom.emulator.machine.operation import Operation
@@ -91,7 +91,7 @@ class Witness(Observer):
         )  # cp.async.wait_all does both
         self.seen["Commits"] += 1
 
-    def waited(self, frame: Frame, wait: Waited) -> None:
+    def waited(self, frame: Frame, wait: CompletedWait) -> None:
         if wait.on in ("cta", "cluster"):
             self._declares(frame.operation, Meets, kind=wait.on)
         else:

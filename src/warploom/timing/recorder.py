@@ -13,7 +13,7 @@ import numpy as np
 from ..emulator.engines.boxes import Box
 from ..emulator.engines.bulk import Scattered
 from ..emulator.machine.counters import bank_conflicts
-from ..emulator.machine.events import Observer, Waited
+from ..emulator.machine.events import CompletedWait, Observer
 from ..emulator.machine.operation import BRANCH
 from ..emulator.machine.places import Lanes, Rows
 from ..emulator.machine.units import REMOTE, TENSOR_MEMORY, UMMA
@@ -277,7 +277,7 @@ class Recorder(Observer):
         record.contributions += warps
         self._step(by.frame, by.lane, kinds.ARRIVE, phase, by.operation.pc)
 
-    def waited(self, frame: Frame, wait: Waited) -> None:
+    def waited(self, frame: Frame, wait: CompletedWait) -> None:
         lane = None if frame.warps > 1 else 0
         if wait.on == "phase":
             barrier: Any = wait.what

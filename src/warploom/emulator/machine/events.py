@@ -36,7 +36,7 @@ class Meeting(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class Waited:
+class CompletedWait:
     """A wait that has passed, and what it proves.
 
     Attributes:
@@ -117,7 +117,7 @@ class Observer:
 
     # -- order ---------------------------------------------------------------------------------------------------
 
-    def waited(self, frame: Frame, wait: Waited) -> None:
+    def waited(self, frame: Frame, wait: CompletedWait) -> None:
         """A wait has passed."""
 
     def asked(self, frame: Frame, barrier: MBarrier, lanes: np.ndarray) -> None:

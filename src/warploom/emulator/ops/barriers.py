@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import InvalidOperandError
 from ...plural import counted
-from ..machine.events import Waited
+from ..machine.events import CompletedWait
 from ..machine.frame import Frame, Issuer
 from ..machine.machine import Cta, mask_of
 from ..machine.mbarrier import Event
@@ -206,7 +206,7 @@ def _wait(frame: Frame, current: Round, resume: Callable[[Frame], None] | None =
 
     def go_on(frame: Frame) -> None:
         for hear in frame.machine.events.waited:
-            hear(frame, Waited("cta", frame.active_lanes, current))
+            hear(frame, CompletedWait("cta", frame.active_lanes, current))
         if resume is not None:
             resume(frame)
 

@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import InvalidOperandError, VerificationError
 from ...isa import dtypes
 from ..machine.async_operation import AsyncOperation
-from ..machine.events import Waited
+from ..machine.events import CompletedWait
 from ..machine.frame import Frame, Issuer
 from ..machine.machine import Cluster, Cta, Warp, mask_of
 from ..machine.mbarrier import Event, arrivals_in_flight
@@ -156,7 +156,7 @@ def cluster_wait(d: Decode) -> Step:
             owed[:] = [(before, phase) for before, phase in left if before]
             for hear in frame.machine.events.waited:
                 for phase in phases:
-                    hear(frame, Waited("cluster", frame.active_lanes, phase))
+                    hear(frame, CompletedWait("cluster", frame.active_lanes, phase))
 
         def describe() -> str:
             missing = sorted({name for phase in phases if not phase.complete for name in phase.missing(cluster)})
@@ -309,7 +309,7 @@ def griddepcontrol(d: Decode) -> Step:
         events = frame.machine.events
         if action == "wait":
             for hear in events.waited:
-                hear(frame, Waited("grid", frame.active_lanes))
+                hear(frame, CompletedWait("grid", frame.active_lanes))
         else:
             for hear in events.permitted:
                 hear(frame, action)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..machine.events import Waited
+from ..machine.events import CompletedWait
 from ..machine.frame import Frame
 from ..machine.groups import groups_of
 from ..machine.wait import Wait
@@ -20,7 +20,7 @@ def wait_for_groups(frame: Frame, family: str, newest: int, reads_only: bool = F
         for warp in range(frame.first_warp, frame.first_warp + frame.warps):
             proven = groups_of(family, frame.cta, warp).prove(newest, lanes, reads_only)
         for hear in frame.machine.events.waited:
-            hear(frame, Waited(family, frame.active_lanes, None, proven, newest, reads_only))
+            hear(frame, CompletedWait(family, frame.active_lanes, None, proven, newest, reads_only))
 
     def ready() -> bool:
         while needed and (needed[-1].read_done if reads_only else needed[-1].done):

@@ -13,7 +13,7 @@ from ...isa import dtypes
 from ..machine import mbarrier
 from ..machine.address import AddressOperand
 from ..machine.async_operation import AsyncOperation
-from ..machine.events import Waited
+from ..machine.events import CompletedWait
 from ..machine.frame import Frame, Issuer
 from ..machine.image import Image
 from ..machine.machine import Cta
@@ -223,7 +223,7 @@ def _finish(frame: Frame, done: int, watches: list[PhaseWait]) -> None:
         lane_array(frame, done)[lanes] = passed
         if passed:
             for hear in frame.machine.events.waited:
-                hear(frame, Waited("phase", lanes, watch.barrier))
+                hear(frame, CompletedWait("phase", lanes, watch.barrier))
 
 
 @HANDLERS.add("mbarrier.test_wait", "mbarrier.test_wait_parity", polls=True)

@@ -18,7 +18,7 @@ from ...isa.tensor_cells import fragment
 from ...isa.tensor_memory import COLUMNS, LANE_SHIFT, QUARTER, SIZES
 from ..machine import tensor_memory
 from ..machine.async_operation import AsyncOperation
-from ..machine.events import Waited
+from ..machine.events import CompletedWait
 from ..machine.frame import Frame, Issuer
 from ..machine.machine import FULL, Cta
 from ..machine.memory import SHARED_WINDOW
@@ -392,7 +392,7 @@ def wait(d: Decode) -> Step:
 
         def finish(frame: Frame) -> None:
             for hear in frame.machine.events.waited:
-                hear(frame, Waited(f"drained:{family}", frame.active_lanes, None, proven))
+                hear(frame, CompletedWait(f"drained:{family}", frame.active_lanes, None, proven))
 
         return Wait(family, ready, lambda: f"{len(needed)} of its {family} operations", resume=finish)
 

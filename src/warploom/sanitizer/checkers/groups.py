@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...emulator.engines.boxes import Box
-from ...emulator.machine.events import Observer, Waited
+from ...emulator.machine.events import CompletedWait, Observer
 from ...isa.effects import Changes, Starts
 from ..happens_before.access import Flight, flights_of
 from ..report.findings import at
@@ -76,7 +76,7 @@ class Groups(Observer):
                 loaders = self.context.state(flight.cta).notes(Owners).loaders
                 loaders.add((flight.cta.rank, operation.issuer.thread))
 
-    def waited(self, frame: Frame, wait: Waited) -> None:
+    def waited(self, frame: Frame, wait: CompletedWait) -> None:
         state = self.context.state(frame.cta)
         owners = state.notes(Owners)
         if not owners.flights or wait.what is not None or wait.on == "grid":

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...emulator.engines.bulk import Scattered
-from ...emulator.machine.events import Meeting, Observer, Waited
+from ...emulator.machine.events import CompletedWait, Meeting, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
 from ...emulator.machine.places import Lanes
 from ...isa import effects
@@ -213,7 +213,7 @@ class InsideWarp(Observer):
         if event.what == "arrive":
             self._note(self.context.state(frame.cta), frame, lanes, on, arrives=True, waits=False)
 
-    def waited(self, frame: Frame, wait: Waited) -> None:
+    def waited(self, frame: Frame, wait: CompletedWait) -> None:
         if wait.what is None:
             self._landed(frame, wait)
             return
@@ -225,7 +225,7 @@ class InsideWarp(Observer):
         state = self.context.state(frame.cta)
         self._note(state, frame, wait.lanes, wait.what, arrives=False, waits=True, told=told)
 
-    def _landed(self, frame: Frame, wait: Waited) -> None:
+    def _landed(self, frame: Frame, wait: CompletedWait) -> None:
         """cp.async.wait_group: the copies of a lane become visible to that lane (9.7.9.25.3.3)."""
         state = self.context.state(frame.cta)
         for operation, lanes in wait.operations:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from ...emulator.machine.events import Observer, Waited
+from ...emulator.machine.events import CompletedWait, Observer
 from ...emulator.machine.image import Image
 from ...emulator.machine.operation import Operation
 from ...emulator.machine.places import Rows
@@ -258,7 +258,7 @@ class MatrixRegisters(Observer):
         for mine in self._of_frame(frame) if owned else ():
             mine.committed |= owned
 
-    def waited(self, frame: Frame, wait: Waited) -> None:
+    def waited(self, frame: Frame, wait: CompletedWait) -> None:
         done = {operation for operation, _ in wait.operations if _rows(operation.targets)}
         for mine in self._of_frame(frame) if done else ():
             mine.committed -= done

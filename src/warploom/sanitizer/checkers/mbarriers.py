@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...emulator.diagnosis.phases import history
 from ...emulator.engines.announced import contradiction
 from ...emulator.machine import shared_address
-from ...emulator.machine.events import Meeting, Observer, Waited
+from ...emulator.machine.events import CompletedWait, Meeting, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of, was_invalidated
 from ...errors import DeadlockError, StepLimitError
 from ...isa import effects
@@ -193,7 +193,7 @@ class MBarriers(Observer):
             history=history(what),
         )
 
-    def waited(self, frame: Frame, wait: Waited) -> None:
+    def waited(self, frame: Frame, wait: CompletedWait) -> None:
         barrier = wait.what
         if not isinstance(barrier, MBarrier):
             return

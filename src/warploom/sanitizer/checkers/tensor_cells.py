@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...emulator.machine.events import Meeting, Observer, Waited
+from ...emulator.machine.events import CompletedWait, Meeting, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier
 from ...emulator.machine.tensor_memory import Cells, Columns
 from ...isa import effects
@@ -287,7 +287,7 @@ class TensorCells(Observer):
                 else:
                     notes.let_go.update(flight for flight in notes.issued if flight.me == clock.me)
 
-    def waited(self, frame: Frame, wait: Waited) -> None:
+    def waited(self, frame: Frame, wait: CompletedWait) -> None:
         if wait.what is not None:
             state = self.context.state(frame.cta)
             notes, clocks = state.notes(Notes), state.of_frame(frame)

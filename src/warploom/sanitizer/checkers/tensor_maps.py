@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...emulator.engines.boxes import Box, whole_pieces
-from ...emulator.machine.events import Observer, Waited
+from ...emulator.machine.events import CompletedWait, Observer
 from ...emulator.machine.places import Lanes
 from ...isa.effects import Fences
 from ...plural import counted
@@ -117,7 +117,7 @@ class TensorMaps(Observer):
             for use, _ in self._uses(frame, frame.active_lanes):
                 use.committed = True
 
-    def waited(self, frame: Frame, wait: Waited) -> None:
+    def waited(self, frame: Frame, wait: CompletedWait) -> None:
         """A thread that commits a group and waits for all groups may also rewrite the maps of its loads.
 
         A load completes on a barrier and is in no group. But PTX ISA 9.7.9.27.2.2 says about the wait that maps have

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...emulator.machine.events import Meeting, Observer, Waited
+from ...emulator.machine.events import CompletedWait, Meeting, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
 from ...emulator.machine.places import Lanes
 from ...isa import effects
@@ -29,8 +29,7 @@ from .clocks import Front, Released, WarpClock
 from .lanes_behind import LanesBehind
 from .scopes import LEVELS
 from .signals import narrowed, reaches, signalled, unscoped
-from .state import BarrierRecord, ClusterState, PhaseRecord, lane_masks, record_of
-from .state import Waited as LastWait
+from .state import BarrierRecord, ClusterState, LastWait, PhaseRecord, lane_masks, record_of
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
@@ -188,7 +187,7 @@ class Order(Observer):
             np.maximum(weak, clock.mark(), out=weak)
         return weak
 
-    def waited(self, frame: Frame, wait: Waited) -> None:
+    def waited(self, frame: Frame, wait: CompletedWait) -> None:
         if isinstance(wait.what, MBarrier):
             self._phase_seen(frame, wait.what, wait.lanes)
         elif wait.what is not None:
@@ -201,7 +200,7 @@ class Order(Observer):
         else:
             self._proven(frame, wait)
 
-    def _proven(self, frame: Frame, wait: Waited) -> None:
+    def _proven(self, frame: Frame, wait: CompletedWait) -> None:
         """Operations are complete, or have read their sources."""
         flights = []
         for operation, lanes in wait.operations:

@@ -121,7 +121,7 @@ def record_of(barrier: MBarrier) -> BarrierRecord:
 
 
 @dataclass(eq=False, slots=True)
-class Waited:
+class LastWait:
     """The latest phase of a barrier that a warp saw complete (-1: none yet, it was new), where, and at which step."""
 
     phase: int
@@ -159,7 +159,7 @@ class ClusterState:
         self.owners: dict[Region, Cta] = {cta.shared: cta for cta in cluster.ctas}
         self.flights: list[Flight] = []
         self.issued: dict[tuple[str, int, int | None], int] = {}
-        self.waits: dict[tuple[Cta, int, int], Waited] = {}
+        self.waits: dict[tuple[Cta, int, int], LastWait] = {}
         self.glances: dict[int, Operation] = {}
         self.exits: dict[int, Released] = {}
         self.waited_for_grid: dict[int, int] = {}
