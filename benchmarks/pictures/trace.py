@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warploom.emulator.machine.async_operation import AsyncOperation
-from warploom.emulator.machine.events import CompletedWait, Meeting, Observer
+from warploom.emulator.machine.events import BarrierUse, CompletedWait, Observer
 from warploom.emulator.machine.frame import Frame, Issuer
 from warploom.emulator.machine.machine import Cta, Machine
 from warploom.emulator.machine.mbarrier import Event, MBarrier
@@ -87,7 +87,7 @@ class Recorder(Observer):
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.trace = Trace()
-        self._meetings: dict[int, Meeting] = {}
+        self._meetings: dict[int, BarrierUse] = {}
 
     # -- who ---------------------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Recorder(Observer):
 
     # -- barriers ------------------------------------------------------------------------------------------------------
 
-    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+    def arrived(self, on: MBarrier | BarrierUse, event: Event) -> None:
         if not isinstance(on, MBarrier):
             return self._arrive(self._meeting(on), event.by.frame)
         key = self._phase(on, on.phase)
@@ -144,7 +144,7 @@ class Recorder(Observer):
             return Action("settle", amount=wait.newest, detail=wait.reads_only)
         return Action("drain", amount=wait.newest) if wait.on == "wgmma" else None
 
-    def _meeting(self, barrier: Meeting) -> Hashable:
+    def _meeting(self, barrier: BarrierUse) -> Hashable:
         self._meetings[id(barrier)] = barrier  # kept alive: its id is its name
         return (barrier.kind, id(barrier), 0)
 

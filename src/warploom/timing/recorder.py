@@ -22,7 +22,7 @@ from . import recording as kinds
 from .accesses import Accesses
 from .instructions import Facts, facts_of
 from .queues import NONE, Queues, Word
-from .recording import Access, Meeting, Operation, Phase, Recording, Run
+from .recording import Access, BarrierUse, Operation, Phase, Recording, Run
 
 if TYPE_CHECKING:
     from ..emulator.machine.async_operation import AsyncOperation
@@ -253,7 +253,7 @@ class Recorder(Observer):
             found = self._meetings[id(what)] = len(self.recording.meetings)
             self._kept.append(what)
             name = "cluster" if what.kind == "cluster" else f"bar {what.number}"
-            self.recording.meetings.append(Meeting(what.kind, name))
+            self.recording.meetings.append(BarrierUse(what.kind, name))
         return found
 
     def arrived(self, on: Any, event: Event) -> None:

@@ -158,7 +158,7 @@ class Phase:
 
 
 @dataclass(slots=True)
-class Meeting:
+class BarrierUse:
     """One use of a named barrier or of a cluster's barrier by `warps` warps."""
 
     kind: str
@@ -202,7 +202,7 @@ class Recording:
     runs: list[Run] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
-    meetings: list[Meeting] = field(default_factory=list)
+    meetings: list[BarrierUse] = field(default_factory=list)
     pcs: list[Any] = field(default_factory=list)
     flops: float = 0.0
     fetched: float = 0.0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .mbarrier import Event, MBarrier
 
 
-class Meeting(Protocol):
+class BarrierUse(Protocol):
     """One use of a named barrier or of a cluster's barrier; `mark` is for the observer that orders events."""
 
     mark: Any
@@ -40,10 +40,10 @@ class CompletedWait:
     """A wait that has passed, and what it proves.
 
     Attributes:
-        on: a family of groups ("cp_async", "bulk", …), "phase" (of an mbarrier), "cta" or "cluster" (a meeting),
+        on: a family of groups ("cp_async", "bulk", …), "phase" (of an mbarrier), "cta" or "cluster" (a barrier),
             "grid".
         lanes: indices of the lanes that know it.
-        what: the MBarrier or the Meeting.
+        what: the MBarrier or the BarrierUse.
         operations: for groups, the operations proven complete (`reads_only`: read), each with its lanes of the
             warp as a mask.
         newest: how many groups may still be pending.
@@ -126,7 +126,7 @@ class Observer:
     def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
         """A fence or membar; `places`: the address of each lane, if it fences one object."""
 
-    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+    def arrived(self, on: MBarrier | BarrierUse, event: Event) -> None:
         """An arrival, expected bytes or delivered bytes, before they take effect."""
 
     def met(self, what: MBarrier | None, frame: Frame | None) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...emulator.engines.bulk import Scattered
-from ...emulator.machine.events import CompletedWait, Meeting, Observer
+from ...emulator.machine.events import BarrierUse, CompletedWait, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
 from ...emulator.machine.places import Lanes
 from ...isa import effects
@@ -203,7 +203,7 @@ class InsideWarp(Observer):
         if frame is not None:
             self._note(self.context.state(frame.cta), frame, frame.active_lanes, None, arrives=True, waits=True)
 
-    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+    def arrived(self, on: MBarrier | BarrierUse, event: Event) -> None:
         frame = event.by.frame
         if event.operation is not None:
             return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...emulator.diagnosis.phases import history
 from ...emulator.engines.announced import contradiction
 from ...emulator.machine import shared_address
-from ...emulator.machine.events import CompletedWait, Meeting, Observer
+from ...emulator.machine.events import BarrierUse, CompletedWait, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of, was_invalidated
 from ...errors import DeadlockError, StepLimitError
 from ...isa import effects
@@ -73,7 +73,7 @@ class MBarriers(Observer):
         else:
             self._check_initialised(self.context.state(cta), barrier, operation.issuer)
 
-    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+    def arrived(self, on: MBarrier | BarrierUse, event: Event) -> None:
         if not isinstance(on, MBarrier):
             return
         state, by, operation = self.context.state(on.cta), event.by, event.operation

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...emulator.machine.events import Meeting, Observer
+from ...emulator.machine.events import BarrierUse, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier
 from ...emulator.ops.barriers import Round
 from ..report.findings import at
@@ -28,12 +28,12 @@ class Uses:
     """One barrier: its current use, and the epochs in which warps arrived for it and for the previous one (0: none)."""
 
     def __init__(self, warps: int) -> None:
-        self.round: Meeting | None = None
+        self.round: BarrierUse | None = None
         self.code: Operation | None = None
         self.now = np.zeros(warps, np.int32)
         self.before = np.zeros(warps, np.int32)
 
-    def begin(self, use: Meeting) -> None:
+    def begin(self, use: BarrierUse) -> None:
         self.round, self.before = use, self.now
         self.now = np.zeros_like(self.before)
 
@@ -53,7 +53,7 @@ class NamedBarriers(Observer):
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+    def arrived(self, on: MBarrier | BarrierUse, event: Event) -> None:
         if not isinstance(on, Round):
             return
         frame = event.by.frame

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...emulator.machine.events import CompletedWait, Meeting, Observer
+from ...emulator.machine.events import BarrierUse, CompletedWait, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier
 from ...emulator.machine.tensor_memory import Cells, Columns
 from ...isa import effects
@@ -299,7 +299,7 @@ class TensorCells(Observer):
             for flight in flights_of(operation):
                 self._is_read(flight)
 
-    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+    def arrived(self, on: MBarrier | BarrierUse, event: Event) -> None:
         if event.what != "arrive":
             return
         state = self.context.state(event.by.frame.cta)

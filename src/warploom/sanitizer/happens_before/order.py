@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...emulator.machine.events import CompletedWait, Meeting, Observer
+from ...emulator.machine.events import BarrierUse, CompletedWait, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
 from ...emulator.machine.places import Lanes
 from ...isa import effects
@@ -258,7 +258,7 @@ class Order(Observer):
                 else:
                     _all_meet(state, clock, mask)
 
-    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+    def arrived(self, on: MBarrier | BarrierUse, event: Event) -> None:
         if isinstance(on, MBarrier):
             self._arrived_on_mbarrier(on, event)
             return
@@ -277,7 +277,7 @@ class Order(Observer):
             else:
                 on.mark.add(released)
 
-    def _passed(self, frame: Frame, meeting: Meeting) -> None:
+    def _passed(self, frame: Frame, meeting: BarrierUse) -> None:
         state = self.context.state(frame.cta)
         masks = lane_masks(frame, frame.active_lanes)
         for number, (clock, mask) in enumerate(zip(state.of_frame(frame), masks, strict=True)):
