@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..emulator.machine.machine import Cta, Machine
     from ..emulator.machine.operation import Operation
     from .happens_before.state import ClusterState
-    from .shadow.global_shadow import Deed
+    from .shadow.global_shadow import UnpackedAccess
 
 Indices: TypeAlias = "tuple[int, int, int]"
 Reads: TypeAlias = "Mapping[int, Mapping[tuple[Indices, int], int]]"
@@ -40,7 +40,7 @@ class LooseReads:
         self._other_races = False
 
     def note(
-        self, indices: Sequence[Sequence[Indices]], state: ClusterState, earlier: Deed,
+        self, indices: Sequence[Sequence[Indices]], state: ClusterState, earlier: UnpackedAccess,
         now: tuple[Cta, int, Operation], writes: bool, unordered: bool,
     ) -> None:  # fmt: skip
         """A race of an access (CTA, warp, instruction) with an earlier one; `indices`: %ctaid by cluster and rank."""

@@ -48,7 +48,7 @@ from ..report.global_verdict import (
 from ..report.unwaited import lanes_in, report_untold
 from ..report.words import actor
 from ..rules import ERROR
-from ..shadow.global_shadow import ACTOR_SHIFT, Deed, GlobalShadow, pack, unpack
+from ..shadow.global_shadow import ACTOR_SHIFT, GlobalShadow, UnpackedAccess, pack, unpack
 from ..shadow.shadow import distinct
 from ..shadow.storing import Storing
 from ..shadow.written_twice import NOT_COMPLETE, SAME, WrittenTwice
@@ -161,7 +161,7 @@ class GlobalMemory(Observer):
                     if clock.me in ahead:
                         self._untold(state, frame, clock, deed, lanes_in(lanes, of_warp & (before == number)))
 
-    def _gap(self, state: ClusterState, clock: WarpClock, deed: Deed, code: Operation, level: int) -> str:
+    def _gap(self, state: ClusterState, clock: WarpClock, deed: UnpackedAccess, code: Operation, level: int) -> str:
         """What is missing between an earlier access and a generic one of this warp; "" if nothing is."""
         if deed.asynchronous:
             return "" if self._complete(state, clock, deed) else NOT_COMPLETE
@@ -177,7 +177,7 @@ class GlobalMemory(Observer):
             return "" if _bytes_at_once(earlier) == _bytes_at_once(code) else SIZES
         return NO_ORDER
 
-    def _untold(self, state: ClusterState, frame: Frame, clock: WarpClock, deed: Deed, lanes: int) -> None:
+    def _untold(self, state: ClusterState, frame: Frame, clock: WarpClock, deed: UnpackedAccess, lanes: int) -> None:
         """These lanes access what another cluster did: check that they have acquired the flag that covers it."""
         cluster, me = divmod(deed.actor - 1, state.count)
         if cluster == state.number or deed.asynchronous or self.context.of_stream(deed.pc):
@@ -189,14 +189,14 @@ class GlobalMemory(Observer):
             mask = lanes & ~found.lanes
             report_untold(self.context, frame, clock.me % state.per_cta, mask, found, earlier, did)
 
-    def _by_another_lane(self, state: ClusterState, clock: WarpClock, deed: Deed) -> bool:
+    def _by_another_lane(self, state: ClusterState, clock: WarpClock, deed: UnpackedAccess) -> bool:
         apart = self.context.flags.apart
         if not apart or deed.level or deed.actor == state.actor(clock.me):
             return False
         return self.context.flags.by_another_lane(clock, state, deed.actor, deed.epoch, deed.pc)
 
     @staticmethod
-    def _complete(state: ClusterState, clock: WarpClock, deed: Deed) -> bool:
+    def _complete(state: ClusterState, clock: WarpClock, deed: UnpackedAccess) -> bool:
         """True if a warp knows that a copy has read its source (a read) or is complete (a write)."""
         cluster = (deed.actor - 1) // state.count
         reach = clock.far.get(cluster)
@@ -310,7 +310,7 @@ class GlobalMemory(Observer):
                 else:
                     report(missing)
 
-    def _copy_gap(self, state: ClusterState, clock: WarpClock, deed: Deed) -> str:
+    def _copy_gap(self, state: ClusterState, clock: WarpClock, deed: UnpackedAccess) -> str:
         if deed.asynchronous:
             return "" if self._complete(state, clock, deed) else NOT_COMPLETE
         if not knows(clock, state, deed.actor, deed.epoch):
@@ -326,7 +326,7 @@ class GlobalMemory(Observer):
     # -- reports ---------------------------------------------------------------------------------------------------
 
     def _report_global(
-        self, state: ClusterState, shadow: GlobalShadow, offset: int, earlier: Deed,
+        self, state: ClusterState, shadow: GlobalShadow, offset: int, earlier: UnpackedAccess,
         now: tuple[Cta, int, Operation], writes: bool, missing: str, level: int,
     ) -> None:  # fmt: skip
         cta, warp, code = now
@@ -353,7 +353,7 @@ class GlobalMemory(Observer):
         )
         self.context.findings.add(rule, message, (code, before), cta, warp, severity, sides, place, clause)
 
-    def _alone(self, deed: Deed) -> bool:
+    def _alone(self, deed: UnpackedAccess) -> bool:
         """True if nothing synchronised the lanes of a warp between this and the flag that one lane raised for all."""
         raised = self.context.flags.apart[deed.actor].raised.get((deed.epoch, deed.pc))
         return raised is not None and not held_between(self.context.machine.code, deed.pc, raised)

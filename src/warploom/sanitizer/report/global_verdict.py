@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..happens_before.state import ClusterState
 from ..rules import RULES
-from ..shadow.global_shadow import Deed
+from ..shadow.global_shadow import UnpackedAccess
 from ..shadow.written_twice import NOT_COMPLETE, SAME
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ Verdict = tuple[str, str]
 
 
 def verdict(
-    context: Context, state: ClusterState, earlier: Deed, now: tuple[Cta, int, Operation], missing: str, writes: bool
+    context: Context,
+    state: ClusterState,
+    earlier: UnpackedAccess,
+    now: tuple[Cta, int, Operation],
+    missing: str,
+    writes: bool,
 ) -> Verdict:
     """The rule that an access (CTA, warp, instruction) violates with an earlier one, and the missing edge."""
     cta, cluster = now[0], (earlier.actor - 1) // state.count
@@ -80,7 +85,7 @@ def verdict(
 
 
 def _between_gpus(
-    context: Context, state: ClusterState, earlier: Deed, now: tuple[Cta, int, Operation], writes: bool
+    context: Context, state: ClusterState, earlier: UnpackedAccess, now: tuple[Cta, int, Operation], writes: bool
 ) -> Verdict | None:
     """The verdict on two accesses of different GPUs that no flag orders, if it is known which signal is missing."""
     cta, warp, _ = now

@@ -28,7 +28,7 @@ LOGGED = 1 << 14
 
 
 @dataclass(frozen=True)
-class Deed:
+class UnpackedAccess:
     """An access, unpacked. `actor`: warp of the grid, counted from 1; `epoch`: or the operation's number."""
 
     actor: int
@@ -47,9 +47,9 @@ def pack(actor: int, epoch: int, pc: int, level: int, asynchronous: bool = False
     return actor << ACTOR_SHIFT | epoch << EPOCH_SHIFT | pc << PC_SHIFT | level
 
 
-def unpack(number: int, writes: bool) -> Deed:
+def unpack(number: int, writes: bool) -> UnpackedAccess:
     actor = number >> ACTOR_SHIFT
-    return Deed(
+    return UnpackedAccess(
         actor % ASYNC_ACTOR, number >> EPOCH_SHIFT & EPOCH_MASK, number >> PC_SHIFT & PC_MASK, number & 7,
         actor >= ASYNC_ACTOR, writes,
     )  # fmt: skip
