@@ -16,7 +16,7 @@ from ...emulator.machine.events import Observer
 from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.journal import WARP, Entry, GlobalEntry, Journals
-from ..happens_before.lane_order import Clash, clashes
+from ..happens_before.lane_order import LaneConflict, clashes
 from ..report.lanes import apart, holder_of
 from ..report.words import actor
 from ..shadow.global_shadow import ACTOR_SHIFT, GlobalShadow, pack
@@ -106,7 +106,7 @@ class InsideWarpGlobal(Observer):
         return own
 
     def _report(
-        self, state: ClusterState, frame: Frame, clock: WarpClock, now: Entry | GlobalEntry, clash: Clash
+        self, state: ClusterState, frame: Frame, clock: WarpClock, now: Entry | GlobalEntry, clash: LaneConflict
     ) -> None:
         """All lanes that race count for `loose`, but one is named."""
         entry, first = clash.entry, clock.me % state.per_cta

@@ -16,7 +16,7 @@ from .journal import WARP, Access, Noted, Passed
 
 
 @dataclass(frozen=True, eq=False)
-class Clash:
+class LaneConflict:
     """An earlier access that some lanes of a warp do not know of: granules, the lane of each, and who made the
     earlier access there."""
 
@@ -26,7 +26,7 @@ class Clash:
     owners: np.ndarray
 
 
-def clashes(journal: Sequence[Noted], me: int, now: Access) -> Iterator[Clash]:
+def clashes(journal: Sequence[Noted], me: int, now: Access) -> Iterator[LaneConflict]:
     """The earlier accesses that an access of the warp `me` races with, the latest first."""
     mine, lanes = now.of(me)
     if not mine.size:
@@ -51,7 +51,7 @@ def clashes(journal: Sequence[Noted], me: int, now: Access) -> Iterator[Clash]:
 def _apart(
     known: np.ndarray, lanes: np.ndarray, together: bool, owners: np.ndarray, entry: Access,
     mine: np.ndarray, there: np.ndarray,
-) -> Clash | None:  # fmt: skip
+) -> LaneConflict | None:  # fmt: skip
     """The lanes that are not ordered with the entry's at common granules; None if all are."""
     order = np.argsort(there, kind="stable")
     there, owners = there[order], owners[order]
@@ -69,7 +69,7 @@ def _apart(
         wrong = np.flatnonzero((has & needed) != needed)
         if wrong.size:
             found.append((mine[some[wrong]], lanes[some[wrong]], owner[wrong]))
-    return Clash(entry, *map(np.concatenate, zip(*found, strict=True))) if found else None
+    return LaneConflict(entry, *map(np.concatenate, zip(*found, strict=True))) if found else None
 
 
 def _learn(known: np.ndarray, waiting: dict[object, np.ndarray], reach: np.ndarray, passed: Passed) -> None:
