@@ -22,7 +22,7 @@ from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import BARRIER, flights_of
 from ..happens_before.clocks import Released, WarpClock
-from ..happens_before.journal import WARP, Access, Entry, Journals, Landed, Noted, Passed
+from ..happens_before.journal import WARP, Access, Entry, Journals, Noted, Passed, WaitedCopy
 from ..happens_before.lane_order import clashes
 from ..happens_before.scopes import LEVELS
 from ..happens_before.state import ClusterState, record_of
@@ -237,7 +237,7 @@ class InsideWarp(Observer):
                 for place in operation.targets:
                     if isinstance(place, Scattered):
                         shadow = state.shadows[place.region]
-                        landed = Landed(shadow, place, lanes, flight.me, clock.epoch, number, flight.code)
+                        landed = WaitedCopy(shadow, place, lanes, flight.me, clock.epoch, number, flight.code)
                         state.notes(Journals).of(clock).append(landed)
 
     # -- one instruction -------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ class GlobalEntry:
 
 
 @dataclass(frozen=True, eq=False)
-class Landed:
+class WaitedCopy:
     """Lanes of a warp (a mask) have waited for their parts of a copy: each sees what it copied itself.
 
     `me`: the warp's component; `epoch`: of the wait; `at`: its index in the frame of the copy.
@@ -113,7 +113,7 @@ class Passed:
     reach: int = 0
 
 
-Access: TypeAlias = "Entry | GlobalEntry | Landed"
+Access: TypeAlias = "Entry | GlobalEntry | WaitedCopy"
 Noted: TypeAlias = "Access | Passed"
 
 
@@ -149,7 +149,7 @@ class Journals:
             return 0
         left, lanes = np.unique(granules), 0
         for entry in reversed(journal.entries):
-            if isinstance(entry, Entry | Landed) and entry.writes and entry.shadow is shadow and left.size:
+            if isinstance(entry, Entry | WaitedCopy) and entry.writes and entry.shadow is shadow and left.size:
                 there, owners = entry.of(me)
                 for owner in np.unique(owners[np.isin(there, left)]).tolist():
                     lanes |= 1 << owner
