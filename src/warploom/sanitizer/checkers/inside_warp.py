@@ -6,7 +6,7 @@ shows that the warp itself accessed these bytes since its lanes synchronised, so
 
 Lanes are ordered by what they pass together: bar.warp.sync, a barrier, an mbarrier's phase, a strong store and a
 strong load of one address. The journal holds these events too; reading it backwards gives the lanes whose accesses a
-lane knows of. The clocks say what another warp has passed on in between (`Passed.reach`).
+lane knows of. The clocks say what another warp has passed on in between (`LaneSync.reach`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import BARRIER, flights_of
 from ..happens_before.clocks import Released, WarpClock
-from ..happens_before.journal import WARP, Access, Entry, Journals, Noted, Passed, WaitedCopy
+from ..happens_before.journal import WARP, Access, Entry, Journals, LaneSync, Noted, WaitedCopy
 from ..happens_before.lane_order import clashes
 from ..happens_before.scopes import LEVELS
 from ..happens_before.state import ClusterState, record_of
@@ -169,7 +169,7 @@ class InsideWarp(Observer):
         for writes, places in ((False, operation.sources), (True, operation.targets)):
             for place in places if journal else ():
                 shadow = state.shadows.get(getattr(place, "region", None))  # type: ignore[arg-type]
-                touched = (one for one in journal if not isinstance(one, Passed) and (one.writes or writes))
+                touched = (one for one in journal if not isinstance(one, LaneSync) and (one.writes or writes))
                 if shadow is None or not any(one.shadow is shadow for one in touched):
                     continue
                 for flight in flights_of(operation)[:1]:
@@ -188,7 +188,7 @@ class InsideWarp(Observer):
         journals = state.notes(Journals)
         for clock, mask in state.among(frame, lanes):
             reach = int(told.c[clock.me]) if told is not None and waits else 0
-            journals.of(clock).append(Passed(by, mask, arrives, waits, in_turn, reach))
+            journals.of(clock).append(LaneSync(by, mask, arrives, waits, in_turn, reach))
 
     def _strong(self, state: ClusterState, frame: Frame, how: str, place: Lanes) -> None:
         for index in distinct(place.index)[:FEW]:

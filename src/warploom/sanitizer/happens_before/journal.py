@@ -101,7 +101,7 @@ class WaitedCopy:
 
 
 @dataclass(frozen=True, eq=False)
-class Passed:
+class LaneSync:
     """Lanes that signalled (`arrives`) or waited (`waits`) through one object; `in_turn`: one after the other, in lane
     order, by an atomic; `reach`: the epoch up to which the waiting lanes know all that the warp did."""
 
@@ -114,7 +114,7 @@ class Passed:
 
 
 Access: TypeAlias = "Entry | GlobalEntry | WaitedCopy"
-Noted: TypeAlias = "Access | Passed"
+Noted: TypeAlias = "Access | LaneSync"
 
 
 @dataclass(eq=False)

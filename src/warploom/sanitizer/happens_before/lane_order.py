@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .clocks import FULL
-from .journal import WARP, Access, Noted, Passed
+from .journal import WARP, Access, LaneSync, Noted
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ def clashes(journal: Sequence[Noted], me: int, now: Access) -> Iterator[LaneConf
     waiting: dict[object, np.ndarray] = {}
     reach = np.zeros(WARP, np.int64)
     for entry in reversed(journal):
-        if isinstance(entry, Passed):
+        if isinstance(entry, LaneSync):
             _learn(known, waiting, reach, entry)
         elif entry.together and now.together:
             continue  # the warp makes both as one, in program order
@@ -72,7 +72,7 @@ def _apart(
     return LaneConflict(entry, *map(np.concatenate, zip(*found, strict=True))) if found else None
 
 
-def _learn(known: np.ndarray, waiting: dict[object, np.ndarray], reach: np.ndarray, passed: Passed) -> None:
+def _learn(known: np.ndarray, waiting: dict[object, np.ndarray], reach: np.ndarray, passed: LaneSync) -> None:
     """One step back over an event that lanes passed: the waiting lanes learn what the arriving lanes know."""
     members = np.uint32(passed.lanes & FULL)
     if passed.by is None:  # all of them at once
