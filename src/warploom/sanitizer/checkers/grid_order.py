@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Behind:
+class OperationsAfterWait:
     """The asynchronous operations of a cluster that were started after the wait: a bit each for "completed"."""
 
     done: int = 0
@@ -74,7 +74,7 @@ class GridOrder(Observer):
         for flight in flights_of(operation):
             state = self.context.state(flight.cta)
             if self._knows(state, state.clocks[flight.me]):
-                state.notes(Behind).done |= flight.done
+                state.notes(OperationsAfterWait).done |= flight.done
                 continue
             for writes, places in enumerate((operation.sources, operation.targets)):
                 for place in places:
@@ -124,7 +124,7 @@ class GridOrder(Observer):
         if not clock.after_grid:
             waited = state.waited_for_grid
             clock.after_grid = any(me == clock.me or clock.weak[me] >= epoch for me, epoch in waited.items())
-            clock.after_grid = clock.after_grid or bool(clock.known & state.notes(Behind).done)
+            clock.after_grid = clock.after_grid or bool(clock.known & state.notes(OperationsAfterWait).done)
         return clock.after_grid
 
     def report(self) -> list[Finding]:
