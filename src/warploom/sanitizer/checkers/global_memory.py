@@ -29,7 +29,7 @@ from ...isa import effects
 from ..happens_before.access import Flight, flights_of
 from ..happens_before.clocks import WarpClock
 from ..happens_before.flags import knows
-from ..happens_before.lanes_behind import LanesBehind
+from ..happens_before.lanes_behind import PartialWaits
 from ..happens_before.scopes import LEVELS, needed
 from ..happens_before.state import ClusterState
 from ..held_lanes import held_between
@@ -130,7 +130,7 @@ class GlobalMemory(Observer):
         foreign = (before >> ACTOR_SHIFT != mine) & (before != 0)
         if not np.count_nonzero(foreign):
             return
-        ahead = state.notes(LanesBehind).ahead
+        ahead = state.notes(PartialWaits).ahead
         for at_warp, clock in enumerate(state.of_frame(frame)):
             of_warp = foreign if frame.warps == 1 else foreign & (lanes >> 5 == at_warp)
             for number in distinct(before[of_warp]):
@@ -182,7 +182,7 @@ class GlobalMemory(Observer):
         cluster, me = divmod(deed.actor - 1, state.count)
         if cluster == state.number or deed.asynchronous or self.context.of_stream(deed.pc):
             return
-        behind, code = state.notes(LanesBehind), self.context.machine.code
+        behind, code = state.notes(PartialWaits), self.context.machine.code
         found = behind.untold_far(clock.me, lanes, cluster, me, deed.epoch)
         if found is not None and not held_between(code, found.code.pc, frame.operation.pc):
             did, earlier = "wrote" if deed.writes else "read", code.operations[deed.pc]

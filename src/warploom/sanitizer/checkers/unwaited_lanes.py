@@ -15,7 +15,7 @@ from ...emulator.machine.events import Observer
 from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import BARRIER
-from ..happens_before.lanes_behind import LanesBehind, LaneWait
+from ..happens_before.lanes_behind import LaneWait, PartialWaits
 from ..report.unwaited import lanes_in, report_untold
 from ..shadow.shadow import distinct
 
@@ -38,7 +38,7 @@ class UnwaitedLanes(Observer):
 
     def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
         state = self.context.state(frame.cta)
-        ahead = state.notes(LanesBehind).ahead
+        ahead = state.notes(PartialWaits).ahead
         if not ahead or frame.operation.order.strong:
             return
         shadow = state.shadows.get(place.region)
@@ -56,7 +56,7 @@ class UnwaitedLanes(Observer):
         self, state: ClusterState, shadow: Shadow, frame: Frame, clock: WarpClock, granules: np.ndarray,
         lanes: np.ndarray, how: str,
     ) -> None:  # fmt: skip
-        behind = state.notes(LanesBehind)
+        behind = state.notes(PartialWaits)
         last = shadow.last[granules]
         for number in distinct(last):
             earlier = state.accesses[number] if number else None

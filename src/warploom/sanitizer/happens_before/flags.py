@@ -17,7 +17,7 @@ import numpy as np
 
 from .clocks import NO_FENCES, Fences, Released, WarpClock, join_far, join_fences
 from .lanes_apart import LanesApart
-from .lanes_behind import LanesBehind
+from .lanes_behind import PartialWaits
 from .scopes import LEVELS, ThreadLocation, needed
 from .state import ClusterState
 
@@ -132,7 +132,7 @@ class Flags:
             self.hints[me, writer] = Hint(epoch, f"`{where.instruction.opcode}` releases nothing")
         for reach, seen in gained.items():
             if sem in ("acquire", "acq_rel"):
-                state.notes(LanesBehind).waited(clock, mask, alive, (flag, clock.heard), code, seen)
+                state.notes(PartialWaits).waited(clock, mask, alive, (flag, clock.heard), code, seen)
                 clock.acquire(seen)
             else:
                 clock.remember(seen, reach)

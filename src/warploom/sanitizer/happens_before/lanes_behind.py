@@ -51,7 +51,7 @@ class LaneWait:
 
 
 @dataclass(eq=False)
-class LanesBehind:
+class PartialWaits:
     """The state of one cluster: by warp, the waits by some of its lanes since they synchronised."""
 
     ahead: dict[int, list[LaneWait]] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from ...emulator.machine.places import Lanes
 from ...isa import effects
 from .access import BARRIER, COPY, Flight, flights_of, writing_proxy
 from .clocks import Front, Released, WarpClock
-from .lanes_behind import LanesBehind
+from .lanes_behind import PartialWaits
 from .scopes import LEVELS
 from .signals import narrowed, reaches, signalled, unscoped
 from .state import BarrierRecord, ClusterState, LastWait, PhaseRecord, lane_masks, record_of
@@ -153,7 +153,7 @@ class Order(Observer):
                 if before is not None and (atomic or not writes):
                     if order.acquires:
                         clock.acquire(before)
-                        state.notes(LanesBehind).heard(clock, mask)
+                        state.notes(PartialWaits).heard(clock, mask)
                     else:
                         clock.remember(before)
                 if atomic and (order.releases or clock.published is not None):
@@ -254,7 +254,7 @@ class Order(Observer):
             for clock, mask in state.active(frame):
                 if frame.cta.warps[clock.me % state.per_cta].alive & ~mask:
                     clock.meet_some(mask)
-                    state.notes(LanesBehind).met(clock, mask)
+                    state.notes(PartialWaits).met(clock, mask)
                 else:
                     _all_meet(state, clock, mask)
 
@@ -283,7 +283,7 @@ class Order(Observer):
         for number, (clock, mask) in enumerate(zip(state.of_frame(frame), masks, strict=True)):
             if meeting.mark is not None:
                 clock.acquire(meeting.mark)
-            state.notes(LanesBehind).heard(clock, mask)  # of all that arrived, also lanes of its own warp
+            state.notes(PartialWaits).heard(clock, mask)  # of all that arrived, also lanes of its own warp
             if not frame.cta.warps[frame.first_warp + number].alive & ~mask:
                 _all_meet(state, clock, mask)
 
@@ -337,7 +337,7 @@ class Order(Observer):
 
     def _phase_seen(self, frame: Frame, barrier: MBarrier, lanes: np.ndarray) -> None:
         state, phase, code = self.context.state(barrier.cta), record_of(barrier).previous, frame.operation
-        wide, behind = LEVELS[code.order.scope] >= LEVELS["cluster"], state.notes(LanesBehind)
+        wide, behind = LEVELS[code.order.scope] >= LEVELS["cluster"], state.notes(PartialWaits)
         for clock, mask in zip(state.of_frame(frame), lane_masks(frame, lanes), strict=True):
             if not mask:
                 continue
@@ -366,4 +366,4 @@ def _all_meet(state: ClusterState, clock: WarpClock, lanes: int) -> None:
         clock.meet_some(lanes)
     else:
         clock.meet()
-    state.notes(LanesBehind).met(clock)
+    state.notes(PartialWaits).met(clock)
