@@ -28,7 +28,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .lanes_apart import EVERYTHING, PLACES, WHOLE, LanesApart, Part, Parts
+from .lanes_apart import EVERYTHING, PLACES, WHOLE, LaneRelease, LaneReleases, LanesApart
 from .scopes import LEVELS
 
 FULL = 0xFFFFFFFF
@@ -134,7 +134,7 @@ class Released(HasFronts):
     known: int = 0
     carried: int = 0
     far: Far = field(default_factory=lambda: NOBODY)
-    parts: Parts = field(default_factory=lambda: WHOLE)
+    parts: LaneReleases = field(default_factory=lambda: WHOLE)
     fences: Fences = field(default_factory=lambda: NO_FENCES)
     ahead: Fences = field(default_factory=lambda: NO_FENCES)
 
@@ -151,7 +151,7 @@ class Released(HasFronts):
         if other.parts:
             self._put_together(other.parts)
 
-    def _put_together(self, more: Parts) -> None:
+    def _put_together(self, more: LaneReleases) -> None:
         """If threads of a warp released separately and all have released, all that the warp did is released."""
         parts = dict(self.parts)
         for me, theirs in more.items():
@@ -235,7 +235,7 @@ class WarpClock(HasFronts):
         """Fences.sc before what strong accesses have seen, by the level that a fence.sc here needs."""
         self.after_grid = False
         """True if it is known that a griddepcontrol.wait has passed."""
-        self.parts: dict[int, tuple[Part, ...]] = {}
+        self.parts: dict[int, tuple[LaneRelease, ...]] = {}
         self.apart = LanesApart()
         self.heard = 0
         self.settled: set[int] = set()
@@ -280,7 +280,8 @@ class WarpClock(HasFronts):
         released = Released(self.fronts.copy(), self.known, self.carried, self.far, fences=fences, ahead=ahead)
         released.weak[me] = epoch
         if lanes != FULL and self.lanes:
-            released.parts = {me: (Part(lanes, epoch, int(self.p[me]), dict(self.touched), dict(self.made), pc),)}
+            part = LaneRelease(lanes, epoch, int(self.p[me]), dict(self.touched), dict(self.made), pc)
+            released.parts = {me: (part,)}
         if self.lanes & ~lanes:
             released.c[me] = reached = self._reached(lanes)
             released.p[me] = min(released.p[me], reached)

@@ -1,6 +1,7 @@
 """Lanes of a warp that release separately: for themselves in shared memory, or for others in global memory.
 
-In shared memory a release by some lanes covers their accesses, and the warp's before its lanes synchronised (`Part`).
+In shared memory a release by some lanes (`LaneRelease`) covers their accesses, and the warp's before its lanes
+synchronised.
 
 In global memory a warp is one component of the clocks, and a thread that acquires a flag of it knows what all its lanes
 did. That is correct only while the lanes run together (PTX ISA 8.9: lanes are separate threads). So each warp keeps
@@ -29,7 +30,7 @@ Key = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Part:
+class LaneRelease:
     """A release by some lanes of a warp.
 
     Attributes:
@@ -45,7 +46,7 @@ class Part:
     made: dict[int, int] = field(default_factory=dict)
     pc: int = -1
 
-    def covered(self, parts: Sequence[Part]) -> bool:
+    def covered(self, parts: Sequence[LaneRelease]) -> bool:
         """True if all threads that made these accesses have released since, each for itself."""
         for lanes, epoch in self.touched.items():
             for part in parts:
@@ -56,9 +57,9 @@ class Part:
         return True
 
 
-Parts: TypeAlias = "Mapping[int, tuple[Part, ...]]"
+LaneReleases: TypeAlias = "Mapping[int, tuple[LaneRelease, ...]]"
 """By the warp's component; only warps whose threads released separately. Never modified in place."""
-WHOLE: Parts = MappingProxyType({})
+WHOLE: LaneReleases = MappingProxyType({})
 
 
 @dataclass(eq=False, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .clocks import WarpClock
-from .lanes_apart import Part
+from .lanes_apart import LaneRelease
 
 
 @dataclass(eq=False)
@@ -27,7 +27,7 @@ class View:
     ordered: set[int] = field(default_factory=set)
     rows: dict[object, np.ndarray] = field(default_factory=dict)
     epochs: np.ndarray | None = None
-    parts: dict[int, tuple[Part, ...]] = field(default_factory=dict)
+    parts: dict[int, tuple[LaneRelease, ...]] = field(default_factory=dict)
 
     def has_from(self, me: int, lanes: int, epoch: int) -> bool:
         """True if each of these lanes of a warp has itself released its accesses up to an epoch."""

@@ -14,7 +14,7 @@ from ...emulator.machine.units import LAUNCH
 from ...isa import effects
 from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access
 from ..happens_before.gaps import COPY_FENCE
-from ..happens_before.lanes_apart import Part
+from ..happens_before.lanes_apart import LaneRelease
 from ..happens_before.state import ClusterState
 from ..held_lanes import held_between
 from ..rules import ERROR, RULES, WARNING
@@ -42,7 +42,7 @@ class Conflict:
     earlier: Access
     now: Access
     missing: str
-    parts: Sequence[Part] = ()
+    parts: Sequence[LaneRelease] = ()
     near: int = 0
 
 
