@@ -187,14 +187,14 @@ def _code(trace: Trace, value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Treatment:
+class OperandConversion:
     """The conversion of an argument to an operand: the kind that its row takes, and the type of numbers in it."""
 
     kind: str = "value"
     dtype: DType | None = None
 
 
-def _node(trace: Trace, value: Any, treatment: Treatment) -> nodes.Operand:
+def _node(trace: Trace, value: Any, treatment: OperandConversion) -> nodes.Operand:
     """An argument as a node."""
     if isinstance(value, Operand):
         return value.operand(trace, treatment.kind)
@@ -218,18 +218,20 @@ class Form:
         may_point: whether its result may be a pointer, computed from a pointer among its operands.
     """
 
-    treatments: tuple[Treatment, ...]
+    treatments: tuple[OperandConversion, ...]
     notes: tuple[Note, ...]
     may_point: bool
 
 
-def _treatments(match: Any, codes: Sequence[Any]) -> tuple[Treatment, ...] | None:
+def _treatments(match: Any, codes: Sequence[Any]) -> tuple[OperandConversion, ...] | None:
     """What a row takes for each argument, or None if the counts cannot fit."""
     specs = match.form.operands
     if not sum(not spec.optional for spec in specs) <= len(codes) <= len(specs):
         return None
     return tuple(
-        Treatment(dtype=dtypes.ALL.get(match.type_of(spec))) if _has_literal(code) else Treatment(spec.kind)
+        OperandConversion(dtype=dtypes.ALL.get(match.type_of(spec)))
+        if _has_literal(code)
+        else OperandConversion(spec.kind)
         for spec, code in zip(specs, codes, strict=False)
     )
 
@@ -288,7 +290,7 @@ def _form(trace: Trace, opcode: str, arguments: Sequence[Any], codes: tuple[Any,
         if first_error.where is None:
             first_error.where = location
         raise first_error
-    operands = tuple(_node(trace, a, Treatment()) for a in arguments if not isinstance(a, float))
+    operands = tuple(_node(trace, a, OperandConversion()) for a in arguments if not isinstance(a, float))
     binding.bind(nodes.Instruction(opcode, operands, None, location), trace.declared)  # raises the reason if it fails
     raise VerificationError(f"no form of `{opcode}` takes {len(arguments)} operands of these kinds", where=location)
 
