@@ -60,7 +60,7 @@ class OtherStreamError(KeyError):
     """A launch with memory that belongs to one stream was requested in another, or during a graph capture."""
 
 
-class OfOneStream:
+class SingleStreamLaunch:
     """A launch whose arguments include the library's memory, which only calls in one stream may share.
 
     A graph may run in any stream, so it never gets such a launch.
@@ -83,7 +83,7 @@ class OfOneStream:
         self.launch.check(status, stream)
 
 
-Launch: TypeAlias = "PreparedLaunch | LaunchSequence | OfOneStream"
+Launch: TypeAlias = "PreparedLaunch | LaunchSequence | SingleStreamLaunch"
 
 
 @dataclass(frozen=True)
@@ -176,4 +176,4 @@ class Kind:
 def as_one(launches: tuple[PreparedLaunch, ...], stream: int | None) -> Launch:
     """The launches of a call as one; bound to a stream if one is given."""
     one = launches[0] if len(launches) == 1 else LaunchSequence(launches)
-    return one if stream is None else OfOneStream(one, stream)
+    return one if stream is None else SingleStreamLaunch(one, stream)
