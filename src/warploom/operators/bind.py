@@ -178,7 +178,7 @@ class Binder:
             )
 
 
-class Warned:
+class CopyWarnings:
     """The copies that were already warned about."""
 
     def __init__(self) -> None:
@@ -197,9 +197,9 @@ class Warned:
 
 
 @lru_cache(maxsize=1)
-def warned() -> Warned:
+def warned() -> CopyWarnings:
     """The process's record."""
-    return Warned()
+    return CopyWarnings()
 
 
 def outside() -> int:
