@@ -25,10 +25,10 @@ from warploom.errors import EmulationError
 from warploom.isa import effects
 from warploom.isa.effects import (
     Access,
-    Announces,
     Arrives,
     Changes,
     Commits,
+    Expects,
     Fences,
     Gives,
     Makes,
@@ -75,7 +75,7 @@ class Witness(Observer):
     def issued(self, operation: AsyncOperation) -> None:
         code = operation.issuer.operation
         if effects.started(code.effects) is None:  # an arrival that takes its time
-            self._declares(code, Arrives, Announces, Commits)
+            self._declares(code, Arrives, Expects, Commits)
             assert not operation.sources and not operation.targets
             return
         self._declares(code, Starts)
@@ -102,7 +102,7 @@ class Witness(Observer):
         self._declares(frame.operation, Fences)
 
     def arrived(self, on: object, event: object) -> None:
-        kinds = (Arrives, Announces, Commits, Starts) if isinstance(on, MBarrier) else (Meets,)
+        kinds = (Arrives, Expects, Commits, Starts) if isinstance(on, MBarrier) else (Meets,)
         self._declares(event.by.operation, *kinds)  # type: ignore[attr-defined]
 
     def made(self, kind: str, what: object, by: Issuer) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..isa import effects
-from ..isa.effects import Access, Announces, Arrives, Commits, Makes, Meets, Operand, Waits
+from ..isa.effects import Access, Arrives, Commits, Expects, Makes, Meets, Operand, Waits
 from ..isa.instructions.schema import Match
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def notes_of(match: Match) -> tuple[Note, ...]:
             found.append(Note(effect, places[effect.barrier], number(effect.expects)))
         elif isinstance(effect, Commits) and effect.signals is not None:
             found.append(Note(effect, places[effect.signals.barrier]))
-        elif isinstance(effect, Announces) and not effect.completes:
+        elif isinstance(effect, Expects) and not effect.completes:
             found.append(Note(effect, places[effect.barrier], number(effect.bytes)))
         elif isinstance(effect, Waits) and effect.operand:
             found.append(Note(effect, places[effect.operand]))

@@ -16,7 +16,6 @@ from .vocabulary import (
     WEAK,
     WRITES,
     Access,
-    Announces,
     Arrives,
     Bytes,
     Changes,
@@ -24,6 +23,7 @@ from .vocabulary import (
     Commits,
     Drained,
     Effect,
+    Expects,
     Fences,
     Gives,
     Group,
@@ -44,7 +44,7 @@ from .vocabulary import (
 
 __all__ = [
     "ASYNC", "FOOTPRINTS", "GENERIC", "ISSUE", "KINDS", "READS", "RUN", "STATE_SPACE", "TENSOR", "TENSORMAP", "UPDATES",
-    "WEAK", "WRITES", "Access", "Announces", "Arrives", "Bytes", "Changes", "Choice", "Commits", "Drained", "Effect",
+    "WEAK", "WRITES", "Access", "Expects", "Arrives", "Bytes", "Changes", "Choice", "Commits", "Drained", "Effect",
     "Fences", "Gives", "Group", "Leaves", "Makes", "Meets", "Operand", "Order", "Permits", "Signalled", "Starts",
     "Takes", "Unmakes", "Value", "Waits", "accesses", "is_scheduling_point", "may_block", "own_order", "resolved",
     "started",

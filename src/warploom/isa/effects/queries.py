@@ -8,10 +8,10 @@ from .vocabulary import (
     ISSUE,
     WEAK,
     Access,
-    Announces,
     Arrives,
     Commits,
     Effect,
+    Expects,
     Fences,
     Gives,
     Meets,
@@ -31,7 +31,7 @@ def is_scheduling_point(effects: Iterable[Effect]) -> bool:
     any order.
     """
     for effect in effects:
-        if isinstance(effect, (Arrives, Announces, Waits, Takes, Gives, Unmakes)):
+        if isinstance(effect, (Arrives, Expects, Waits, Takes, Gives, Unmakes)):
             return True
         if isinstance(effect, Meets) and effect.kind != "lanes":
             return True

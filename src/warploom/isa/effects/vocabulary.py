@@ -265,7 +265,7 @@ class Arrives(Effect):
 
 
 @dataclass(frozen=True)
-class Announces(Effect):
+class Expects(Effect):
     """An expectation: the current phase of an mbarrier expects more bytes or arrivals; with `completes`, bytes have
     arrived."""
 

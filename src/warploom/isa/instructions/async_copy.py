@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..effects import READS, RUN, WRITES, Access, Announces, Arrives, Choice, Commits, Group, Operand, Starts, Waits
+from ..effects import READS, RUN, WRITES, Access, Arrives, Choice, Commits, Expects, Group, Operand, Starts, Waits
 from .schema import Form
 
 _SLOTS = {"cache": "ca cg", "to": "shared shared::cta", "prefetch": "L2::64B L2::128B L2::256B"}
@@ -74,7 +74,7 @@ FORMS: tuple[Form, ...] = (
         section="9.7.13.15.15", noun="arrival of cp.async", narrow=True,
         effects=(
             Commits("cp_async", covers="all", signals=Arrives("a")),
-            Announces("a", pending=1, when=Choice("noinc", True, {"noinc": False})),
+            Expects("a", pending=1, when=Choice("noinc", True, {"noinc": False})),
         ),
     ),
 )  # fmt: skip

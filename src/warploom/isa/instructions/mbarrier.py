@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..effects import Announces, Arrives, Choice, Makes, Operand, Order, Unmakes, Waits
+from ..effects import Arrives, Choice, Expects, Makes, Operand, Order, Unmakes, Waits
 from .schema import Form, Modifiers
 
 _SCOPED = {"sem": "release relaxed", "scope": "cta cluster"}
@@ -117,14 +117,14 @@ FORMS: tuple[Form, ...] = (
         "mbarrier.expect_tx", "mbarrier.expect_tx{.sem}{.scope}{.space}.b64", "[a], tx:u32",
         {"sem": "relaxed", "scope": "cta cluster", **_ANY},
         arch="sm_90", ptx=(8, 0), check=_together, section="9.7.13.15.11",
-        effects=(Announces("a", Operand("tx"), rank="any"),), **_HERE,
+        effects=(Expects("a", Operand("tx"), rank="any"),), **_HERE,
     ),
     Form(
         "mbarrier.complete_tx", "mbarrier.complete_tx{.sem}{.scope}{.space}.b64", "[a], tx:u32",
         {"sem": "relaxed", "scope": "cta cluster", **_ANY},
         arch="sm_90", ptx=(8, 0), check=_together, section="9.7.13.15.12",
         effects=(
-            Announces(
+            Expects(
                 "a", Operand("tx"), rank="any", completes=True, order=Order("relaxed", Choice("scope", "cta")),
             ),
         ), **_HERE,
