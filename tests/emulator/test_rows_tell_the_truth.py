@@ -32,9 +32,9 @@ from warploom.isa.effects import (
     Fences,
     Gives,
     Makes,
-    Meets,
     Permits,
     Starts,
+    Synchronises,
     Takes,
     Unmakes,
     Waits,
@@ -93,7 +93,7 @@ class Witness(Observer):
 
     def waited(self, frame: Frame, wait: CompletedWait) -> None:
         if wait.on in ("cta", "cluster"):
-            self._declares(frame.operation, Meets, kind=wait.on)
+            self._declares(frame.operation, Synchronises, kind=wait.on)
         else:
             whole = wait.on in ("phase", "grid") or wait.on.startswith("drained:")
             self._declares(frame.operation, Waits, on=wait.on if whole else f"group:{wait.on}")
@@ -102,7 +102,7 @@ class Witness(Observer):
         self._declares(frame.operation, Fences)
 
     def arrived(self, on: object, event: object) -> None:
-        kinds = (Arrives, Expects, Commits, Starts) if isinstance(on, MBarrier) else (Meets,)
+        kinds = (Arrives, Expects, Commits, Starts) if isinstance(on, MBarrier) else (Synchronises,)
         self._declares(event.by.operation, *kinds)  # type: ignore[attr-defined]
 
     def made(self, kind: str, what: object, by: Issuer) -> None:

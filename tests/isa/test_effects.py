@@ -20,10 +20,10 @@ from warploom.isa.effects import (
     Drained,
     Fences,
     Group,
-    Meets,
     Operand,
     Signalled,
     Starts,
+    Synchronises,
     Takes,
     Waits,
 )
@@ -146,7 +146,12 @@ def test_somebody_acts_on_every_effect():
     assert {starts.engine for row in run for starts in of_kind(Starts, row)} == ENGINES
     fences = {fence.kind for row in table.FORMS for fence in of_kind(Fences, row)}
     assert fences == FENCES | {"registers:wgmma", "thread_sync:tcgen05"}
-    assert {meets.kind for row in table.FORMS for meets in of_kind(Meets, row)} == {"lanes", "cta", "cluster", "pair"}
+    assert {meets.kind for row in table.FORMS for meets in of_kind(Synchronises, row)} == {
+        "lanes",
+        "cta",
+        "cluster",
+        "pair",
+    }
     pools = {takes.pool for row in table.FORMS for takes in of_kind(Takes, row)}
     assert pools == {"registers", "columns", "clusters"}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..isa import effects
-from ..isa.effects import Access, Arrives, Commits, Expects, Makes, Meets, Operand, Waits
+from ..isa.effects import Access, Arrives, Commits, Expects, Makes, Operand, Synchronises, Waits
 from ..isa.instructions.schema import Match
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def notes_of(match: Match) -> tuple[Note, ...]:
             found.append(Note(effect, places[effect.barrier], number(effect.bytes)))
         elif isinstance(effect, Waits) and effect.operand:
             found.append(Note(effect, places[effect.operand]))
-        elif isinstance(effect, Meets) and effect.kind == "cta":
+        elif isinstance(effect, Synchronises) and effect.kind == "cta":
             found.append(Note(effect, places[effect.key], number(effect.count)))
     return tuple(found)
 
@@ -76,7 +76,7 @@ def note(trace: Trace, notes: Sequence[Note], arguments: Sequence[Any]) -> None:
         amount = arguments[one.amount] if 0 <= one.amount < len(arguments) else None
         if isinstance(effect, Access):
             _access(trace, one, effect, subject, amount)
-        elif isinstance(effect, Meets):
+        elif isinstance(effect, Synchronises):
             key = (_words(subject, "run-time"), _words(amount, "run-time") if amount is not None else "all")
             trace.protocol.named_barriers[key] = trace.protocol.named_barriers.get(key, 0) + 1
         elif (barrier := _barrier(trace, subject)) is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import Operation
-from ..isa.effects import Meets
+from ..isa.effects import Synchronises
 from .undefined_reads import successors
 
 
@@ -66,7 +66,7 @@ def held_together(code: Image, earlier: Operation, later: Operation) -> Operatio
 
 def _holds(operation: Operation) -> bool:
     """Whether all lanes of a warp wait for each other at an instruction."""
-    meets = (one for one in operation.effects if isinstance(one, Meets))
+    meets = (one for one in operation.effects if isinstance(one, Synchronises))
     return operation.instruction.guard is None and any(one.kind == "lanes" for one in meets)
 
 

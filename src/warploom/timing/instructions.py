@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..asm.nodes import Address, Operand, Pair, Register, TensorAddress, Vector
 from ..emulator.machine.operation import BRANCH, EXIT, INDEXED_BRANCH, WARPGROUP, Operation
 from ..emulator.machine.scopes import DeclaredRegister
-from ..isa.effects import Access, Meets, Starts
+from ..isa.effects import Access, Starts, Synchronises
 
 FMA, ALU, EITHER, HALF, MUFU, CONVERT, LSU, TENSOR, FP64, CONTROL, NONE = (
     "fma", "alu", "either", "half", "mufu", "convert", "lsu", "tensor", "fp64", "control", "none",
@@ -70,7 +70,7 @@ def facts_of(operation: Operation) -> Facts:
     reads, writes = _registers(operation)
     backward = operation.kind == BRANCH and bool(operation.targets) and operation.targets[0] <= operation.pc
     engine = next((effect.engine for effect in operation.effects if isinstance(effect, Starts)), "")
-    meets = any(isinstance(effect, Meets) for effect in operation.effects)
+    meets = any(isinstance(effect, Synchronises) for effect in operation.effects)
     pipe, count, latency = _cost(operation, words)
     place = instruction.location
     return Facts(

@@ -14,7 +14,7 @@ from ...asm.nodes import Address, Function, Instruction, Module, Operand, Regist
 from ...errors import UnsupportedInstructionError, VerificationError
 from ...isa import arch as isa_arch
 from ...isa import dtypes
-from ...isa.effects import Changes, Commits, Gives, Meets, Starts, Takes, Unmakes, Waits, may_block
+from ...isa.effects import Changes, Commits, Gives, Starts, Synchronises, Takes, Unmakes, Waits, may_block
 from ..machine import initialiser
 from ..machine.frame import Frame
 from ..machine.image import Image, SharedVariable
@@ -171,7 +171,7 @@ class Code(Image):
         kind, _, operand = bound.match.converged.partition(":")
         if kind == "members":
             operation.members = decode.source(operand, dtypes.b32)
-            operation.meets_anywhere = any(isinstance(one, Meets) and one.orders for one in bound.match.effects)
+            operation.meets_anywhere = any(isinstance(one, Synchronises) and one.orders for one in bound.match.effects)
 
     def _link(self, operation: Operation, flat: FlatInstruction) -> None:
         """Resolve jump targets, once all positions are known."""
@@ -252,7 +252,7 @@ def executed_by(bound: Bound, handler: Handler) -> int:
         return WARPGROUP
     if handler.polls or any(isinstance(one, (Waits, Takes, Gives, Commits, Changes, Unmakes)) for one in effects):
         return WARP
-    if any(isinstance(one, Meets) and one.kind != "lanes" for one in effects):
+    if any(isinstance(one, Synchronises) and one.kind != "lanes" for one in effects):
         return WARP
     if any(isinstance(one, Starts) and one.parts == "warp" for one in effects) and form.converged:
         return WARP  # the operation belongs to the warp

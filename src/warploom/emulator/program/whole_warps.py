@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import EmulationError
-from ...isa.effects import Effect, Meets
+from ...isa.effects import Effect, Synchronises
 from ..machine.frame import Frame
 from ..machine.wait import Wait
 from .handlers import Step
@@ -15,7 +15,7 @@ from .handlers import Step
 
 def asks_for_whole_warps(converged: str, effects: Sequence[Effect]) -> bool:
     """True if no thread of a warp may be missing. A barrier names its threads, and tolerates exited ones."""
-    return converged in ("warp", "warpgroup") and not any(isinstance(one, Meets) for one in effects)
+    return converged in ("warp", "warpgroup") and not any(isinstance(one, Synchronises) for one in effects)
 
 
 def by_whole_warps(step: Step) -> Step:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...isa.effects import Meets
+from ...isa.effects import Synchronises
 from ..diagnosis.livelock import LoopWatch
 from ..diagnosis.step_limit import report_step_limit
 from ..machine.frame import Frame, frame_of
@@ -182,7 +182,7 @@ class Runner:
                 fragment.pc += 1
             return True
         assert wait.spins or operation.blocks, f"the row of {operation.text} does not say that it may block"
-        if any(isinstance(one, Meets) for one in operation.effects):
+        if any(isinstance(one, Synchronises) for one in operation.effects):
             leave_behind(warp, fragments[0], frame)
         for fragment in fragments:
             self._block(fragment, wait, frame.mask)

@@ -29,12 +29,12 @@ from .vocabulary import (
     Group,
     Leaves,
     Makes,
-    Meets,
     Operand,
     Order,
     Permits,
     Signalled,
     Starts,
+    Synchronises,
     Takes,
     Unmakes,
     Value,
@@ -45,7 +45,7 @@ from .vocabulary import (
 __all__ = [
     "ASYNC", "FOOTPRINTS", "GENERIC", "ISSUE", "KINDS", "READS", "RUN", "STATE_SPACE", "TENSOR", "TENSORMAP", "UPDATES",
     "WEAK", "WRITES", "Access", "Expects", "Arrives", "Bytes", "Changes", "Choice", "Commits", "Drained", "Effect",
-    "Fences", "Gives", "Group", "Leaves", "Makes", "Meets", "Operand", "Order", "Permits", "Signalled", "Starts",
+    "Fences", "Gives", "Group", "Leaves", "Makes", "Synchronises", "Operand", "Order", "Permits", "Signalled", "Starts",
     "Takes", "Unmakes", "Value", "Waits", "accesses", "is_scheduling_point", "may_block", "own_order", "resolved",
     "started",
 ]  # fmt: skip

@@ -14,9 +14,9 @@ from .vocabulary import (
     Expects,
     Fences,
     Gives,
-    Meets,
     Order,
     Starts,
+    Synchronises,
     Takes,
     Unmakes,
     Waits,
@@ -33,7 +33,7 @@ def is_scheduling_point(effects: Iterable[Effect]) -> bool:
     for effect in effects:
         if isinstance(effect, (Arrives, Expects, Waits, Takes, Gives, Unmakes)):
             return True
-        if isinstance(effect, Meets) and effect.kind != "lanes":
+        if isinstance(effect, Synchronises) and effect.kind != "lanes":
             return True
         if isinstance(effect, Access) and effect.at == ISSUE and effect.order.strong:
             return True
@@ -53,7 +53,7 @@ def started(effects: Iterable[Effect]) -> Starts | None:
 def may_block(effects: Iterable[Effect]) -> bool:
     """True if a thread may have to wait at an instruction with these effects."""
     return any(
-        isinstance(effect, (Waits, Meets)) or (isinstance(effect, Takes) and effect.blocks) for effect in effects
+        isinstance(effect, (Waits, Synchronises)) or (isinstance(effect, Takes) and effect.blocks) for effect in effects
     )
 
 

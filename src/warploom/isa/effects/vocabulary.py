@@ -278,7 +278,7 @@ class Expects(Effect):
 
 
 @dataclass(frozen=True)
-class Meets(Effect):
+class Synchronises(Effect):
     """A synchronisation of threads.
 
     Attributes:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..effects import Meets, Operand, Order
+from ..effects import Operand, Order, Synchronises
 from .schema import Form
 
 _ROW: dict[str, Any] = {"needs": {"cta": ("sm_50", (7, 8))}, "section": "9.7.13.1"}
-_ALL = (Meets("cta", "a", Operand("b")),)
-_ARRIVES = (Meets("cta", "a", Operand("b"), part="arrive", order=Order("release", "cta")),)
+_ALL = (Synchronises("cta", "a", Operand("b")),)
+_ARRIVES = (Synchronises("cta", "a", Operand("b"), part="arrive", order=Order("release", "cta")),)
 
 
 def _rows(base: str, aligned: str, converged: str, first: tuple[int, int], later: tuple[int, int]) -> tuple[Form, ...]:

@@ -7,7 +7,7 @@ PTX ISA 9.7.13.3 (barrier.cluster), 9.7.9.23 (mapa), 9.7.9.24 (getctarank), 9.7.
 
 from __future__ import annotations
 
-from ..effects import Choice, Gives, Meets, Operand, Order, Permits, Takes, Waits
+from ..effects import Choice, Gives, Operand, Order, Permits, Synchronises, Takes, Waits
 from .schema import Form
 
 _SEM = {"release": ("sm_90", (8, 0)), "relaxed": ("sm_90", (8, 0)), "acquire": ("sm_90", (8, 0))}
@@ -17,12 +17,12 @@ FORMS: tuple[Form, ...] = (
     Form(
         "cluster.arrive", "barrier.cluster.arrive{.sem}{.aligned}", "", {"sem": "release relaxed"},
         arch="sm_90", ptx=(7, 8), needs=_SEM, section="9.7.13.3",
-        effects=(Meets("cluster", part="arrive", order=Order(Choice("sem", "release"), "cluster")),),
+        effects=(Synchronises("cluster", part="arrive", order=Order(Choice("sem", "release"), "cluster")),),
     ),
     Form(
         "cluster.wait", "barrier.cluster.wait{.acquire}{.aligned}", "",
         arch="sm_90", ptx=(7, 8), needs=_SEM, section="9.7.13.3",
-        effects=(Meets("cluster", part="wait", order=Order("acquire", "cluster")),),
+        effects=(Synchronises("cluster", part="wait", order=Order("acquire", "cluster")),),
     ),
     Form(
         "cluster.mapa", "mapa{.shared::cluster}.type", ">d:type, a:type&shared, b:u32", _WIDTHS,

@@ -24,12 +24,12 @@ from ..effects import (
     Fences,
     Gives,
     Makes,
-    Meets,
     Operand,
     Order,
     Permits,
     Signalled,
     Starts,
+    Synchronises,
     Takes,
     Unmakes,
     Waits,
@@ -55,7 +55,7 @@ _COLUMNS = {"n": (SIZES, "32, 64, 128, 256 or 512")}
 
 # -- allocation --------------------------------------------------------------------------------------------------
 
-_PAIR_MEETS = Meets("pair", orders=False, when=OF_A_PAIR)
+_PAIR_MEETS = Synchronises("pair", orders=False, when=OF_A_PAIR)
 _ALLOCATION = (
     Form(
         "tcgen05.alloc", "tcgen05.alloc.cta_group.sync.aligned{.space}.b32", "[dst], n:u32",

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..effects import Meets
+from ..effects import Synchronises
 from .schema import Form
 
 _TOGETHER: dict[str, Any] = {
-    "effects": (Meets("lanes", members="membermask", orders=False),), "converged": "members:membermask",
+    "effects": (Synchronises("lanes", members="membermask", orders=False),), "converged": "members:membermask",
 }  # fmt: skip
-_BARRIER: dict[str, Any] = {"effects": (Meets("lanes", members="membermask"),), "converged": "members:membermask"}
+_BARRIER: dict[str, Any] = {
+    "effects": (Synchronises("lanes", members="membermask"),),
+    "converged": "members:membermask",
+}
 _VOTE = {"mode": "all any uni"}
 
 FORMS: tuple[Form, ...] = (

@@ -265,7 +265,9 @@ class Order(Observer):
         frame = event.by.frame
         relaxed = frame.operation.order.sem == "relaxed"
         state = self.context.state(frame.cta)
-        of_cluster = any(isinstance(one, effects.Meets) and one.kind == "cluster" for one in frame.operation.effects)
+        of_cluster = any(
+            isinstance(one, effects.Synchronises) and one.kind == "cluster" for one in frame.operation.effects
+        )
         for clock, mask in state.active(frame):
             for record in state.unfenced.get(clock.me, ()) if of_cluster else ():
                 record.met = clock.epoch if record.met is None else record.met
