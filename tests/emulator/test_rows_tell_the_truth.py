@@ -25,18 +25,18 @@ from warploom.errors import EmulationError
 from warploom.isa import effects
 from warploom.isa.effects import (
     Access,
+    Allocates,
     Arrives,
     Changes,
     Commits,
+    Creates,
+    Destroys,
     Expects,
     Fences,
-    Gives,
-    Makes,
+    Frees,
     Permits,
     Starts,
     Synchronises,
-    Takes,
-    Unmakes,
     Waits,
 )
 from warploom.kernels import ladder
@@ -106,16 +106,16 @@ class Witness(Observer):
         self._declares(event.by.operation, *kinds)  # type: ignore[attr-defined]
 
     def made(self, kind: str, what: object, by: Issuer) -> None:
-        self._declares(by.operation, Makes, object=kind)
+        self._declares(by.operation, Creates, object=kind)
 
     def unmade(self, kind: str, what: object, by: Issuer) -> None:
-        self._declares(by.operation, Unmakes, object=kind)
+        self._declares(by.operation, Destroys, object=kind)
 
     def took(self, frame: Frame, pool: str, amount: int, effective: bool) -> None:
-        self._declares(frame.operation, Takes, pool=pool)
+        self._declares(frame.operation, Allocates, pool=pool)
 
     def gave(self, frame: Frame, pool: str, amount: int, effective: bool) -> None:
-        self._declares(frame.operation, Gives, pool=pool)
+        self._declares(frame.operation, Frees, pool=pool)
 
     def permitted(self, frame: Frame, what: str) -> None:
         self._declares(frame.operation, Permits)

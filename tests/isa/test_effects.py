@@ -15,6 +15,7 @@ from warploom.emulator.ops import HANDLERS, RUN_BY_THE_CORE
 from warploom.isa import effects
 from warploom.isa.effects import (
     Access,
+    Allocates,
     Choice,
     Commits,
     Drained,
@@ -24,7 +25,6 @@ from warploom.isa.effects import (
     Signalled,
     Starts,
     Synchronises,
-    Takes,
     Waits,
 )
 from warploom.isa.instructions import table
@@ -146,13 +146,9 @@ def test_somebody_acts_on_every_effect():
     assert {starts.engine for row in run for starts in of_kind(Starts, row)} == ENGINES
     fences = {fence.kind for row in table.FORMS for fence in of_kind(Fences, row)}
     assert fences == FENCES | {"registers:wgmma", "thread_sync:tcgen05"}
-    assert {meets.kind for row in table.FORMS for meets in of_kind(Synchronises, row)} == {
-        "lanes",
-        "cta",
-        "cluster",
-        "pair",
-    }
-    pools = {takes.pool for row in table.FORMS for takes in of_kind(Takes, row)}
+    groups = {each.kind for row in table.FORMS for each in of_kind(Synchronises, row)}
+    assert groups == {"lanes", "cta", "cluster", "pair"}
+    pools = {each.pool for row in table.FORMS for each in of_kind(Allocates, row)}
     assert pools == {"registers", "columns", "clusters"}
 
 

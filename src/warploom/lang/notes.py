@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..isa import effects
-from ..isa.effects import Access, Arrives, Commits, Expects, Makes, Operand, Synchronises, Waits
+from ..isa.effects import Access, Arrives, Commits, Creates, Expects, Operand, Synchronises, Waits
 from ..isa.instructions.schema import Match
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def notes_of(match: Match) -> tuple[Note, ...]:
             elif effect.footprint == "lanes":
                 width = match.access_bytes if effect.at == effects.ISSUE else -1
             found.append(Note(effect, places[effect.operand], sizes, width))
-        elif isinstance(effect, Makes):
+        elif isinstance(effect, Creates):
             found.append(Note(effect, places[effect.operand], number(effect.count)))
         elif isinstance(effect, Arrives):
             found.append(Note(effect, places[effect.barrier], number(effect.expects)))
@@ -103,7 +103,7 @@ def _barrier(trace: Trace, subject: Any) -> Barrier | None:
 
 
 def _barrier_use(trace: Trace, barrier: Barrier, effect: object, amount: Any) -> None:
-    if isinstance(effect, Makes):
+    if isinstance(effect, Creates):
         barrier.arrivals.add(_words(amount, "run-time count"))
     elif isinstance(effect, Waits):
         barrier.waits.append(trace.location())

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from warploom.isa.effects import READS, RUN, WRITES, Access, Commits, Group, Makes, Operand, Starts, Waits
+from warploom.isa.effects import READS, RUN, WRITES, Access, Commits, Creates, Group, Operand, Starts, Waits
 from warploom.isa.instructions.schema import Form
 
 FAMILY = SPACE = "pad"
 _ROW: dict[str, Any] = {"arch": "sm_90", "ptx": (8, 0), "section": "0.0"}
 
 FORMS = (
-    Form("pad.alloc", "pad.alloc.b32", ">d:b32, n:imm", **_ROW, effects=(Makes("cells", "d", Operand("n")),)),
+    Form("pad.alloc", "pad.alloc.b32", ">d:b32, n:imm", **_ROW, effects=(Creates("cells", "d", Operand("n")),)),
     Form(
         "pad.put", "pad.put.async.b32", "c:b32, a:b32", **_ROW, noun="pad store",
         effects=(Starts(FAMILY, (Group(FAMILY),)), Access(WRITES, "c", SPACE, FAMILY, at=RUN)),

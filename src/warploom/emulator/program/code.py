@@ -14,7 +14,7 @@ from ...asm.nodes import Address, Function, Instruction, Module, Operand, Regist
 from ...errors import UnsupportedInstructionError, VerificationError
 from ...isa import arch as isa_arch
 from ...isa import dtypes
-from ...isa.effects import Changes, Commits, Gives, Starts, Synchronises, Takes, Unmakes, Waits, may_block
+from ...isa.effects import Allocates, Changes, Commits, Destroys, Frees, Starts, Synchronises, Waits, may_block
 from ..machine import initialiser
 from ..machine.frame import Frame
 from ..machine.image import Image, SharedVariable
@@ -250,7 +250,7 @@ def executed_by(bound: Bound, handler: Handler) -> int:
     form, effects = bound.match.form, bound.match.effects
     if form.converged == "warpgroup":
         return WARPGROUP
-    if handler.polls or any(isinstance(one, (Waits, Takes, Gives, Commits, Changes, Unmakes)) for one in effects):
+    if handler.polls or any(isinstance(one, (Waits, Allocates, Frees, Commits, Changes, Destroys)) for one in effects):
         return WARP
     if any(isinstance(one, Synchronises) and one.kind != "lanes" for one in effects):
         return WARP

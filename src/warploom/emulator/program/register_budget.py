@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...asm.nodes import Integer, Vector
-from ...isa.effects import Takes
+from ...isa.effects import Allocates
 from ...isa.launch import registers_for
 from ..machine.image import Image
 from ..machine.registers import WARP
@@ -50,7 +50,7 @@ def _asked(code: Image) -> int:
     counts = [
         operand.value
         for operation in code.operations
-        if any(isinstance(effect, Takes) and effect.pool == "registers" for effect in operation.effects)
+        if any(isinstance(effect, Allocates) and effect.pool == "registers" for effect in operation.effects)
         for operand in operation.instruction.operands
         if isinstance(operand, Integer)
     ]

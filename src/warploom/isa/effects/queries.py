@@ -8,17 +8,17 @@ from .vocabulary import (
     ISSUE,
     WEAK,
     Access,
+    Allocates,
     Arrives,
     Commits,
+    Destroys,
     Effect,
     Expects,
     Fences,
-    Gives,
+    Frees,
     Order,
     Starts,
     Synchronises,
-    Takes,
-    Unmakes,
     Waits,
 )
 
@@ -31,7 +31,7 @@ def is_scheduling_point(effects: Iterable[Effect]) -> bool:
     any order.
     """
     for effect in effects:
-        if isinstance(effect, (Arrives, Expects, Waits, Takes, Gives, Unmakes)):
+        if isinstance(effect, (Arrives, Expects, Waits, Allocates, Frees, Destroys)):
             return True
         if isinstance(effect, Synchronises) and effect.kind != "lanes":
             return True
@@ -53,7 +53,8 @@ def started(effects: Iterable[Effect]) -> Starts | None:
 def may_block(effects: Iterable[Effect]) -> bool:
     """True if a thread may have to wait at an instruction with these effects."""
     return any(
-        isinstance(effect, (Waits, Synchronises)) or (isinstance(effect, Takes) and effect.blocks) for effect in effects
+        isinstance(effect, (Waits, Synchronises)) or (isinstance(effect, Allocates) and effect.blocks)
+        for effect in effects
     )
 
 

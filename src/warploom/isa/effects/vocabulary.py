@@ -317,7 +317,7 @@ class Fences(Effect):
 
 
 @dataclass(frozen=True)
-class Makes(Effect):
+class Creates(Effect):
     """Creation of an object at an operand's address; `count` is its initial count."""
 
     object: str
@@ -326,7 +326,7 @@ class Makes(Effect):
 
 
 @dataclass(frozen=True)
-class Unmakes(Effect):
+class Destroys(Effect):
     """Destruction of an object."""
 
     object: str
@@ -342,7 +342,7 @@ class Changes(Effect):
 
 
 @dataclass(frozen=True)
-class Takes(Effect):
+class Allocates(Effect):
     """Allocation from a pool: the thread waits until there is enough, or fails if it does not block."""
 
     pool: str
@@ -351,7 +351,7 @@ class Takes(Effect):
 
 
 @dataclass(frozen=True)
-class Gives(Effect):
+class Frees(Effect):
     """Release to a pool."""
 
     pool: str

@@ -7,7 +7,7 @@ PTX ISA 9.7.13.3 (barrier.cluster), 9.7.9.23 (mapa), 9.7.9.24 (getctarank), 9.7.
 
 from __future__ import annotations
 
-from ..effects import Choice, Gives, Operand, Order, Permits, Synchronises, Takes, Waits
+from ..effects import Allocates, Choice, Frees, Operand, Order, Permits, Synchronises, Waits
 from .schema import Form
 
 _SEM = {"release": ("sm_90", (8, 0)), "relaxed": ("sm_90", (8, 0)), "acquire": ("sm_90", (8, 0))}
@@ -38,8 +38,8 @@ FORMS: tuple[Form, ...] = (
         example="setmaxnreg.inc.sync.aligned.u32 232;",
         converged="warp",
         effects=(
-            Takes("registers", Operand("count"), when=Choice("action", means={"inc": True, "dec": False})),
-            Gives("registers", Operand("count"), when=Choice("action", means={"inc": False, "dec": True})),
+            Allocates("registers", Operand("count"), when=Choice("action", means={"inc": True, "dec": False})),
+            Frees("registers", Operand("count"), when=Choice("action", means={"inc": False, "dec": True})),
         ),
     ),
     Form(

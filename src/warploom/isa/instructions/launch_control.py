@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..effects import ASYNC, RUN, WRITES, Access, Bytes, Choice, Starts, Takes
+from ..effects import ASYNC, RUN, WRITES, Access, Allocates, Bytes, Choice, Starts
 from .schema import Form
 
 _HERE: dict[str, Any] = {"arch": "sm_100", "ptx": (8, 6)}
@@ -26,7 +26,7 @@ FORMS: tuple[Form, ...] = (
         "[dst], [mbar]", {"space": "shared::cta"}, **_HERE,
         needs={_EVERYWHERE: ("sm_100f sm_101f sm_110f sm_120f", (8, 6))}, section="9.7.13.17",
         noun="request for a cluster",
-        effects=(Takes("clusters", 1, blocks=False), Starts("launch", (Bytes("mbar"),)), _ANSWER),
+        effects=(Allocates("clusters", 1, blocks=False), Starts("launch", (Bytes("mbar"),)), _ANSWER),
     ),
     Form(
         "clusterlaunchcontrol.is_canceled", "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128",

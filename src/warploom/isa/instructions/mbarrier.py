@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..effects import Arrives, Choice, Expects, Makes, Operand, Order, Unmakes, Waits
+from ..effects import Arrives, Choice, Creates, Destroys, Expects, Operand, Order, Waits
 from .schema import Form, Modifiers
 
 _SCOPED = {"sem": "release relaxed", "scope": "cta cluster"}
@@ -106,12 +106,12 @@ def _waits(what: str, arch: str, ptx: tuple[int, int], hint: str) -> tuple[Form,
 FORMS: tuple[Form, ...] = (
     Form(
         "mbarrier.init", "mbarrier.init{.space}.b64", "[a], count:u32", _OWN,
-        arch="sm_80", ptx=(7, 0), needs=_LATER, section="9.7.13.15.9", effects=(Makes(_OBJECT, "a", Operand("count")),),
-        **_HERE,
+        arch="sm_80", ptx=(7, 0), needs=_LATER, section="9.7.13.15.9",
+        effects=(Creates(_OBJECT, "a", Operand("count")),), **_HERE,
     ),
     Form(
         "mbarrier.inval", "mbarrier.inval{.space}.b64", "[a]", _OWN,
-        arch="sm_80", ptx=(7, 0), needs=_LATER, section="9.7.13.15.10", effects=(Unmakes(_OBJECT, "a"),), **_HERE,
+        arch="sm_80", ptx=(7, 0), needs=_LATER, section="9.7.13.15.10", effects=(Destroys(_OBJECT, "a"),), **_HERE,
     ),
     Form(
         "mbarrier.expect_tx", "mbarrier.expect_tx{.sem}{.scope}{.space}.b64", "[a], tx:u32",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...emulator.machine.events import Observer
-from ...isa.effects import Takes
+from ...isa.effects import Allocates
 from ..report.findings import at
 from ..report.words import actor
 from ..rules import WARNING
@@ -96,4 +96,4 @@ class RegisterPool(Observer):
 
 
 def takes_registers(code: Operation) -> bool:
-    return any(isinstance(effect, Takes) and effect.pool == "registers" for effect in code.effects)
+    return any(isinstance(effect, Allocates) and effect.pool == "registers" for effect in code.effects)

@@ -120,7 +120,7 @@ def _kept_by_a_fence(conflict: Conflict) -> bool:
 
 def _allocates(earlier: Access) -> bool:
     """True for the address that tcgen05.alloc writes: it blocks until that is done, and DeepGEMM's pairs rely on it."""
-    return any(isinstance(effect, effects.Makes) for effect in earlier.code.effects) and earlier.proxy == GENERIC
+    return any(isinstance(effect, effects.Creates) for effect in earlier.code.effects) and earlier.proxy == GENERIC
 
 
 def _within_warpgroup(earlier: Access, now: Access) -> bool:
