@@ -18,7 +18,7 @@ from .happens_before.flags import Flags
 from .happens_before.scopes import ThreadLocation
 from .happens_before.state import ClusterState
 from .lane_sums import lane_sums
-from .loose_reads import LooseReads
+from .loose_reads import RacingLoads
 from .report.findings import Findings
 from .shadow.global_shadow import GlobalShadow
 from .unchecked_waits import unchecked_waits
@@ -54,7 +54,7 @@ class Context:
         self.unchecked = machine.code.fact("unchecked waits", lambda: unchecked_waits(machine.code))
         self.guesses = machine.code.fact("first guesses", lambda: first_guesses(machine.code))
         self.sums = machine.code.fact("lane sums", lambda: lane_sums(machine.code))
-        self.loose = LooseReads()
+        self.loose = RacingLoads()
         self.indices: list[tuple[tuple[int, int, int], ...]] = []
         self.devices: list[int] = []
         self.calls: list[int] = []

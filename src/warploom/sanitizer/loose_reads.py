@@ -32,7 +32,7 @@ SPOILS = ((0xFFFF, 0x3C5A), (0, 0))
 leaves zero, because a set flag may be tested either way."""
 
 
-class LooseReads:
+class RacingLoads:
     """Records who makes such loads in a run."""
 
     def __init__(self) -> None:
