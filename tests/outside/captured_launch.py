@@ -38,7 +38,7 @@ from warploom.isa.tensor_map import INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, OOB_F
 from warploom.runtime.loose_reads import unused_reads
 from warploom.runtime.on_cpu import loaded
 from warploom.runtime.unwritten import OTHER_BYTES, settled
-from warploom.sanitizer import SPOILS, Sanitizer, SpoiledReads
+from warploom.sanitizer import SPOILS, PerturbedLoads, Sanitizer
 from warploom.sanitizer.report.rendering import as_text, render
 
 MARKS = (b"FAKEMAP1", b"FAKEMAP2")
@@ -202,7 +202,7 @@ def runs(launch: Launch, text: str, checked: bool, max_steps: int = STEPS) -> Ca
             return report
         reads = sanitizers[0].loose_reads()
         report = settled(report, lambda: once(schedule, seed, OTHER_BYTES))
-        again = (once(schedule, seed, watch=partial(SpoiledReads, reads=reads, spoil=spoil)) for spoil in SPOILS)
+        again = (once(schedule, seed, watch=partial(PerturbedLoads, reads=reads, spoil=spoil)) for spoil in SPOILS)
         return unused_reads(report, reads, again)
 
     return judged

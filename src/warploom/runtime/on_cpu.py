@@ -141,7 +141,7 @@ def run(
     from ..emulator.machine.machine import POISON
     from ..emulator.machine.model import Model
     from ..emulator.schedule import exhaustive
-    from ..sanitizer import SPOILS, Sanitizer, SpoiledReads, explore
+    from ..sanitizer import SPOILS, PerturbedLoads, Sanitizer, explore
 
     program = call.program
     _check_options(machine, seed, max_steps, numerics)
@@ -191,7 +191,7 @@ def run(
         unwritten: bytes = POISON,
         spoiled: tuple[Reads, tuple[int, int]] | None = None,
     ) -> Report:
-        spoil = partial(SpoiledReads, reads=spoiled[0], spoil=spoiled[1]) if spoiled else None
+        spoil = partial(PerturbedLoads, reads=spoiled[0], spoil=spoiled[1]) if spoiled else None
         return api.run(
             codes,
             program.entry,

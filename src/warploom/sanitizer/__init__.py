@@ -6,8 +6,8 @@ last accesses to each byte, `rules` says what is wrong and why, `report` puts fi
 """
 
 from .explore import EXPLORED, explore
-from .loose_reads import SPOILS, SpoiledReads
+from .loose_reads import SPOILS, PerturbedLoads
 from .rules import RULES, Rule
 from .sanitizer import Sanitizer
 
-__all__ = ["EXPLORED", "RULES", "SPOILS", "Rule", "Sanitizer", "SpoiledReads", "explore"]
+__all__ = ["EXPLORED", "RULES", "SPOILS", "PerturbedLoads", "Rule", "Sanitizer", "explore"]

@@ -71,7 +71,7 @@ class RacingLoads:
         return {} if self._other_races else self._reads
 
 
-class SpoiledReads(Observer):
+class PerturbedLoads(Observer):
     """Lets these warps load values that differ from memory."""
 
     def __init__(self, machine: Machine, reads: Reads, spoil: tuple[int, int]) -> None:
