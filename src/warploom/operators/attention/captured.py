@@ -53,7 +53,7 @@ class Rebuild:
     objects: dict[int, Any] = field(default_factory=dict)
 
 
-class StandIn:
+class Placeholder:
     """A stand-in for an object, with the attributes that the function names."""
 
     def __init__(self, called: str) -> None:
@@ -160,7 +160,7 @@ class _Reader:
 
         def make(making: Rebuild) -> Any:
             if number not in making.objects:
-                made = making.objects[number] = StandIn(called)
+                made = making.objects[number] = Placeholder(called)
                 for name, give in attributes.items():
                     setattr(made, name, give(making))
             return making.objects[number]
