@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..context import Context
 
 
-class Uses:
+class BarrierUses:
     """One barrier: its current use, and the epochs in which warps arrived for it and for the previous one (0: none)."""
 
     def __init__(self, warps: int) -> None:
@@ -42,7 +42,7 @@ class Uses:
 class UsesOfCluster:
     """By the rank of the CTA and the barrier's number."""
 
-    by_barrier: dict[tuple[int, int], Uses] = field(default_factory=dict)
+    by_barrier: dict[tuple[int, int], BarrierUses] = field(default_factory=dict)
 
 
 class NamedBarriers(Observer):
@@ -61,7 +61,7 @@ class NamedBarriers(Observer):
         every, key = state.notes(UsesOfCluster).by_barrier, (frame.cta.rank, on.number)
         uses = every.get(key)
         if uses is None:
-            uses = every[key] = Uses(state.count)
+            uses = every[key] = BarrierUses(state.count)
         if uses.round is not on:
             uses.begin(on)
         for clock, _ in state.active(frame):
