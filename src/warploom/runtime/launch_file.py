@@ -99,7 +99,7 @@ _KEYS = {
 
 
 @dataclass(frozen=True)
-class Made:
+class LaunchValues:
     """The values made from a launch description.
 
     Attributes:
@@ -160,7 +160,7 @@ class LaunchFile:
         """
         return self.made(program).arguments
 
-    def made(self, program: Program, given: Mapping[str, Given] | None = None) -> Made:
+    def made(self, program: Program, given: Mapping[str, Given] | None = None) -> LaunchValues:
         """Like `arguments`, with their arrays by name, including those in structures, and what else a launch needs.
 
         given: arrays to use instead of new ones, by name.
@@ -188,7 +188,7 @@ class LaunchFile:
         held = [[common.arrays[name] for name, at in common.holders.items() if at == rank] for rank in
                 range(self.devices if common.holders else 0)]  # fmt: skip
         machine = {"machine": replace(for_arch(program.arch), **self.machine)} if self.machine else {}
-        return Made(arguments, arrays, {"devices": self.devices, "calls": self.calls, "held": held, **machine})
+        return LaunchValues(arguments, arrays, {"devices": self.devices, "calls": self.calls, "held": held, **machine})
 
     def _argument(self, parameter: Parameter, described: Mapping[str, Any], values: Values) -> Any:
         return self._each(parameter, described, values.argument)
