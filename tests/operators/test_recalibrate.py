@@ -10,7 +10,7 @@ from warploom import config
 from warploom.errors import ArgumentError, CacheWarning, NoGpuError
 from warploom.operators import Problem, choose
 from warploom.operators.families import family_of, ranked
-from warploom.operators.fitted import Fits, fits
+from warploom.operators.fitted import FittedModels, fits
 from warploom.operators.recalibrate import recalibrate
 from warploom.operators.select import _chosen, ranking
 from warploom.operators.spec.gpu import EMULATED
@@ -76,7 +76,7 @@ def test_where_the_model_is_right_it_stays_as_it_is():
 def test_another_process_reads_the_fit():
     recalibrate(PROBLEMS, gpu=CARD, progress=False, timer=card({"free_tile": 3.0}))
     weights = fits().weights(CARD)
-    assert Fits().weights(CARD) == weights and len(Fits().times(CARD)) == len(PROBLEMS)
+    assert FittedModels().weights(CARD) == weights and len(FittedModels().times(CARD)) == len(PROBLEMS)
 
 
 def test_what_an_interrupted_run_has_timed_is_kept_and_not_timed_again():
@@ -91,12 +91,12 @@ def test_what_an_interrupted_run_has_timed_is_kept_and_not_timed_again():
 
 
 def test_two_processes_that_fit_keep_what_both_have_timed():
-    mine, theirs = Fits(), Fits()
+    mine, theirs = FittedModels(), FittedModels()
     assert not mine.times(CARD) and not theirs.times(CARD)
     name = {"free_tile:": 1.0}
     mine.keep(CARD, {"one": name}, {})
     theirs.keep(CARD, {"two": name})
-    assert set(Fits().times(CARD)) == {"one", "two"}
+    assert set(FittedModels().times(CARD)) == {"one", "two"}
 
 
 def test_a_full_disk_loses_nothing_of_this_process(monkeypatch):
@@ -119,7 +119,7 @@ def test_a_fit_that_cannot_be_read_is_none_and_said_to_be_none(cache, content):
     path.parent.mkdir(parents=True)
     path.write_text(content)
     with pytest.warns(CacheWarning):
-        assert not Fits().weights(CARD)
+        assert not FittedModels().weights(CARD)
 
 
 def test_products_that_cannot_be_timed_are_named_and_too_few_are_refused():

@@ -46,7 +46,7 @@ def factor(config: Any, problem: Problem, weights: Weights) -> float:
     return math.exp(sum(w * x for w, x in zip(of_family, numbers(problem), strict=True)))
 
 
-class Fits:
+class FittedModels:
     """The times and fits of each GPU, read when first needed."""
 
     def __init__(self) -> None:
@@ -123,9 +123,9 @@ def _numbers(row: Any) -> dict[str, float]:
 
 
 @lru_cache(maxsize=1)
-def fits() -> Fits:
+def fits() -> FittedModels:
     """The process's fits."""
-    return Fits()
+    return FittedModels()
 
 
 def applied(order: list[tuple[Any, Estimate]], problem: Problem, gpu: Gpu) -> list[tuple[Any, Estimate]]:
