@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ..errors import ArgumentError
 from .output import say, say_json, say_table, table
-from .product import Described, described, product_problem
+from .product import ProblemOptions, described, product_problem
 
 if TYPE_CHECKING:
     from ..lab.explanation import Explained
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @described
 def explain(
-    given: Described,
+    given: ProblemOptions,
     machine: Annotated[str, typer.Option(help="B200, H200, H100 or A100.")] = "H200",
     config: Annotated[str, typer.Option(help="A configuration instead of the library's choice.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -75,7 +75,7 @@ def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return sizes or (8192, 8192, 8192)
 
 
-def _attention(given: Described, machine: str, as_json: bool) -> None:
+def _attention(given: ProblemOptions, machine: str, as_json: bool) -> None:
     from ..lab.attention_explanation import explain_attention, problem_of
 
     found = explain_attention(problem_of(given.attention, given.kv_heads, given.keys, given.causal), machine)

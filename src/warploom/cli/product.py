@@ -27,7 +27,7 @@ def _help(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Described:
+class ProblemOptions:
     """The options that `tune` and `explain` share: a product, or attention."""
 
     shape: Annotated[list[str] | None, typer.Argument(metavar="M N K|MxNxK", help=SHAPE)] = None
@@ -61,15 +61,15 @@ def sizes_of(words: Sequence[str]) -> tuple[int, ...]:
 
 
 def described(command: Callable[..., None]) -> Callable[..., None]:
-    """Give typer a command that takes a `Described` and its own options as one with all of these options."""
-    shared = {each.name: each.default for each in fields(Described)}
+    """Give typer a command that takes a `ProblemOptions` and its own options as one with all of these options."""
+    shared = {each.name: each.default for each in fields(ProblemOptions)}
     _, *own = inspect.signature(command).parameters.values()
 
     @wraps(command)
     def run(**given: Any) -> None:
-        command(Described(**{name: given.pop(name) for name in shared}), **given)
+        command(ProblemOptions(**{name: given.pop(name) for name in shared}), **given)
 
-    hints = get_type_hints(Described, include_extras=True) | get_type_hints(command, include_extras=True)
+    hints = get_type_hints(ProblemOptions, include_extras=True) | get_type_hints(command, include_extras=True)
     defaults = shared | {each.name: each.default for each in own}
     run.__annotations__ = {name: hints[name] for name in defaults}
     run.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ def described(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def product_problem(given: Described, m: int, n: int, k: int) -> Problem:
+def product_problem(given: ProblemOptions, m: int, n: int, k: int) -> Problem:
     """The library's problem. Raises ArgumentError, ArgumentTypeError if `matmul` would refuse it."""
     from dataclasses import replace
 

@@ -9,7 +9,7 @@ import typer
 
 from ..errors import ArgumentError
 from .output import say, say_json
-from .product import Described, described, product_problem
+from .product import ProblemOptions, described, product_problem
 from .warm import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @described
 def tune(
-    given: Described,
+    given: ProblemOptions,
     top: Annotated[int, typer.Option(help="Number of candidates to time.")] = 10,
     fit: Annotated[
         bool, typer.Option("--fit", help="Time products of public models, and fit the choice to this GPU.")
@@ -70,7 +70,7 @@ def tune(
     say(found.text())
 
 
-def _fit(given: Described, count: int, seed: int, device: int, as_json: bool) -> None:
+def _fit(given: ProblemOptions, count: int, seed: int, device: int, as_json: bool) -> None:
     """Fit the choice to this GPU."""
     from ..lab.catalogue import draw
     from ..lab.work import GemmWork
