@@ -40,8 +40,7 @@ class Round:
         use: "sync" (arrivals too), "popc", "and" or "or": reductions do not mix with anything else.
         arrived: mask of arrived lanes by warp.
         again: of these, the lanes that did not wait (bar.arrive) and later came back to wait: they count twice.
-        Attention
-            kernels start their ring of warpgroups this way, with an arrival that a warpgroup gives itself.
+            Attention kernels start their ring of warpgroups this way, with an arrival that a warpgroup gives itself.
         votes: number of them whose predicate was set.
     """
 
