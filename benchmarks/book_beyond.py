@@ -89,7 +89,7 @@ def strong(table: Table) -> list[str]:
         found = roofline.waves(4096, 4096, 128, 256, sms)
         steps = -(-found.tiles // sms)
         cells.append([sms, f"{found.waves:.2f}", steps, f"{found.tiles / steps:.0f}", f"{found.efficiency:.0%}"])
-    return table(["SMs", "waves", "that take", "times as fast as one SM", "of the SMs' time"], cells)
+    return table(["SMs", "waves", "rounded up", "times as fast as one SM", "of the SMs' time"], cells)
 
 
 def sizes(table: Table) -> list[str]:
@@ -102,14 +102,14 @@ def sizes(table: Table) -> list[str]:
 
 
 def ways_to_divide(table: Table) -> list[str]:
-    """Tiles of 256 x 192 of some products on 132 CTAs: k-tiles of the slowest CTA, and parts to add up."""
+    """Tiles of 256 x 192 of some products on 132 CTAs: k-tiles of the slowest CTA, and partial tiles to reduce."""
     cells = []
     for m, n, k in ((8192, 8192, 8192), (4096, 4096, 4096), (1024, 2048, 8192), (256, 4096, 14336)):
         tiles, k_tiles = -(-m // 256) * -(-n // 192), k // 64
         for made in (schedules.data_parallel(tiles, k_tiles, 132), schedules.split_k(tiles, k_tiles, 132, 2),
                      schedules.split_k(tiles, k_tiles, 132, 4), schedules.stream_k(tiles, k_tiles, 132)):  # fmt: skip
             cells.append([f"{m} x {n} x {k}", made.name, made.time, f"{made.busy:.0%}", made.partial])
-    return table(["product", "way", "k-tiles of the slowest CTA", "busy", "pieces to add up"], cells)
+    return table(["product", "way", "k-tiles of the slowest CTA", "busy", "partial tiles to reduce"], cells)
 
 
 def tensor_parallel(table: Table) -> list[str]:

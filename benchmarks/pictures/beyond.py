@@ -68,7 +68,7 @@ def divided() -> str:
     """Nine tiles on four CTAs, three ways; one colour per tile, paler for a part of a tile."""
     found = {
         "data-parallel": schedules.data_parallel(TILE_COUNT, K_TILES, CTAS),
-        "split-K, two parts": schedules.split_k(TILE_COUNT, K_TILES, CTAS, 2),
+        "split-K, two splits": schedules.split_k(TILE_COUNT, K_TILES, CTAS, 2),
         "stream-K": schedules.stream_k(TILE_COUNT, K_TILES, CTAS),
     }
     drawn, axes = figure(7.6, 2.0, 1, 3, sharey=True)

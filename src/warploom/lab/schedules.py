@@ -76,7 +76,7 @@ def split_k(tiles: int, k_tiles: int, ctas: int, parts: int) -> Schedule:
     _check(tiles, k_tiles, ctas, parts)
     cut = [(k_tiles * part // parts, k_tiles * (part + 1) // parts) for part in range(parts)]
     pieces = [(tile, first, last) for tile in range(tiles) for first, last in cut if last > first]
-    return _queued(f"split-K, {parts} parts", pieces, ctas, k_tiles)
+    return _queued(f"split-K, {parts} splits", pieces, ctas, k_tiles)
 
 
 def stream_k(tiles: int, k_tiles: int, ctas: int) -> Schedule:
