@@ -60,7 +60,7 @@ def run(of, queries, keys, heads=(2, 1), last=None, first=None, schedule="lazy",
     ]
 
 
-@pytest.mark.sample(2, all=6)
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve"])
 @pytest.mark.parametrize("queries, keys", [(1, 1), (63, 129), (65, 63), (129, 200), (130, 64)])
 @pytest.mark.parametrize("causal", [False, True])
@@ -73,7 +73,7 @@ def test_any_lengths_are_right_and_clean_under_every_schedule(queries, keys, cau
     assert max(errors) <= ERROR
 
 
-@pytest.mark.sample(0, all=2)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("schedule", ["lazy", "random"])
 @pytest.mark.parametrize("queries, keys", [(65, 63), (129, 100)])
 def test_functions_that_change_nothing_give_the_same_and_are_clean(queries, keys, schedule):
@@ -96,7 +96,7 @@ def test_a_window_with_both_edges(first, last):
     assert max(errors) <= ERROR
 
 
-@pytest.mark.sample(0, all=2)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("head_dim, value_dim", [(96, 96), (128, 64), (128, 128), (192, 128), (256, 256)])
 def test_head_dimensions(head_dim, value_dim):
     reports, errors = run(Attention(head_dim=head_dim, value_dim=value_dim, above=True), 70, 100, last=30)

@@ -148,7 +148,7 @@ CASES = {
     "a GPU without tokens": (2, [0, 13], 2, 2, "random"),
     "no tokens at all": (2, [0, 0], 2, 1, "random"),
     "entries that are no expert's": (2, [9, 8], 4, 3, "no expert"),
-    "four GPUs": (4, [5, 0, 70, 1], 8, 3, "random"),
+    "four GPUs": (4, [5, 0, 24, 1], 8, 3, "random"),
     "four GPUs, one expert": (4, [3, 40, 30, 5], 4, 1, "one expert"),
     "three GPUs, six experts": (3, [6, 1, 9], 6, 2, "random"),
 }
