@@ -31,7 +31,7 @@ def bound(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a.shape[1] * EPSILON * (np.abs(a) @ np.abs(b).T)
 
 
-@pytest.mark.sample(1, all=3)
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("schedule, seed", SCHEDULES)
 @CONFIGS
 def test_it_is_right_and_clean_under_every_schedule(config: Config, schedule: str, seed: int):

@@ -70,7 +70,7 @@ def test_padded_groups_that_are_partly_filled(config: Config):
 
 @pytest.mark.full
 @given(sizes=st.lists(st.integers(0, 200), min_size=1, max_size=9), n=st.integers(1, 20), k=st.integers(1, 20))
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_any_groups(sizes: list[int], n: int, k: int):
     check(SMALL, *contiguous(sizes), n=8 * n, k=8 * k, schedule="random")
 

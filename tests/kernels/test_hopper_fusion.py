@@ -36,7 +36,7 @@ def run(config: Config, fusion: Fusion, product: Product, m: int, n: int, k: int
         assert abs(float(subject.given["amax"][0]) - largest) <= off
 
 
-@pytest.mark.sample(1, all=3)
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("form", SMALL)
 def test_every_form_ends_with_every_step(form: str):
     """Several tiles for each CTA, cut off at any row and column."""
@@ -47,13 +47,13 @@ def test_every_form_ends_with_every_step(form: str):
 @pytest.mark.parametrize("schedule", ["random", "eager", "starve"])
 @pytest.mark.parametrize("form", ["cooperative", "ping_pong", "staggered tail"])
 def test_a_residual_comes_in_time_under_every_schedule(form: str, schedule: str):
-    run(SMALL[form], Fusion(bias="column", addend=True), Product(), 700, 136, 64, schedule=schedule, seed=1)
+    run(SMALL[form], Fusion(bias="column", addend=True), Product(), 400, 136, 64, schedule=schedule, seed=1)
 
 
 OUTPUTS = {"bf16": Product(e4m3, e4m3), "e4m3": Product(e4m3, e4m3, e4m3), "f32": Product(out=f32)}
 
 
-@pytest.mark.sample(1, all=4)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("out", OUTPUTS)
 @pytest.mark.parametrize("form", ["cooperative", "ping_pong", "staggered"])
 def test_every_type_of_output(form: str, out: str):
