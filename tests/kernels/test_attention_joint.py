@@ -27,17 +27,17 @@ class Run:
     loud: a factor of q, for scores far below 0.
     """
 
-    def __init__(self, of, config, queries, keys, heads=(1, 1), last=None, batch=1, loud=1.0):
+    def __init__(self, of, config, queries, keys, heads=(1, 1), last=None, first=None, batch=1, loud=1.0):
         self.of, self.config = of, config
         q, k, v = operands(queries, keys, of, heads, batch)
         if loud != 1.0:
             q, k = (-loud * abs(q)).astype(q.dtype), abs(k)
         grad = np.random.default_rng(7).standard_normal(q.shape).astype(q.dtype)
-        *self.wanted, out, lse = exact(q, k, v, grad, last, None)
+        *self.wanted, out, lse = exact(q, k, v, grad, last, first)
         self.given = q, k, v, grad
         self.results = out.astype(q.dtype, order="C"), grad, lse.astype(np.float32)
         self.numbers = {"scale": of.head_dim**-0.5 * LOG2_E, "factor": of.head_dim**-0.5}
-        self.numbers |= {"last": last} if last is not None else {}
+        self.numbers |= {name: edge for name, edge in (("last", last), ("first", first)) if edge is not None}
         self.lines = batch, heads[0], queries
 
     def __call__(self, schedule="lazy", sms=2, section=2, ptx=None, seed=0):
@@ -47,6 +47,7 @@ class Run:
         sums = np.full((batch, heads, config.sum_elements(of, queries)), np.nan, np.float32)
         turns = np.full(config.turns(batch * heads, queries), 77, np.uint32)
         cleared, space = ("turns", turns) if config.deterministic else ("sums", sums)
+        keys = self.given[1].shape[1]
         before = attention_backward.build_rows(of.dtype, of.value_dim, False, cleared=(cleared,))
         joint, convert = (
             attention_backward_joint.build(of, config), attention_backward_sums.build_convert(of, config)
@@ -56,7 +57,14 @@ class Run:
             *self.given, *rows, sums, turns, **self.numbers, section=section, schedule=schedule, seed=seed, ptx=ptx,
             machine=H200(sms=sms),
         ))  # fmt: skip
-        reports.append(convert.emulate(sums, np.zeros_like(self.given[0]), factor=self.numbers["factor"]))
+        reports.append(
+            convert.emulate(
+                sums,
+                np.zeros_like(self.given[0]),
+                factor=self.numbers["factor"],
+                **({"first": self.numbers["first"], "keys": keys} if of.below else {}),
+            )
+        )
         return reports, [reports[2].outputs[-1], *reports[1].outputs[-2:]]
 
     def check(self, **how):
@@ -102,6 +110,16 @@ def test_blocks_and_tiles_that_see_nothing_get_zeros(queries, keys, last):
     Run(replace(NARROW, above=True), SMALL, queries, keys, last=last).check()
 
 
+@pytest.mark.sample(1, all=3)
+@pytest.mark.parametrize("above", [True, False])
+@pytest.mark.parametrize("queries, keys, first, last", [
+    (129, 300, -70, 0), (129, 300, 100, 171), (300, 70, -100, 30), (300, 150, -300, -100), (400, 130, -20, 20),
+])  # fmt: skip
+def test_windows(queries, keys, first, last, above):
+    of = replace(NARROW, above=above, below=True)
+    Run(of, SMALL, queries, keys, first=first, last=last if above else None).check()
+
+
 @pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("section", [2, 5])
 def test_query_heads_that_share_a_key_head(section):
@@ -127,7 +145,7 @@ def test_sums_have_the_same_order_however_many_ctas_run_together(sms, section, s
 def test_what_the_kernel_takes():
     assert joins(NARROW) and joins(replace(WIDE, above=True, dtype=f16)) and WIDE.dtype is bf16
     for other in (
-        {"below": True}, {"varlen": True}, {"value_dim": 64}, {"head_dim": 96, "value_dim": 96}, {"softcap": True}
+        {"varlen": True}, {"value_dim": 64}, {"head_dim": 96, "value_dim": 96}, {"softcap": True}
     ):  # fmt: skip
         assert not joins(replace(WIDE, **other))
 

@@ -144,7 +144,7 @@ def test_one_kernel_computes_all_gradients_where_it_can_count_and_where_it_is_bu
     assert unordered is not None and not unordered.config.deterministic
     for lines, keys in (((1, 1, 1 << 25), 8), ((most, 1, 80), 8), ((1, 1 << 16, 80), 1 << 24)):
         assert joint_choice(wide, lines, keys) is None
-    assert joint_choice(replace(wide, below=True), (1, 1, 8), 8) is None
+    assert joint_choice(replace(wide, varlen=True), (1, 1, 8), 8) is None
 
 
 @pytest.mark.full

@@ -71,7 +71,7 @@ def build(of: Attention, config: JointConfig | None = None) -> Kernel:
                 load(chosen, call, fixed, rings, block)
             for me in range(chosen.consumers):
                 with ptx.if_(warp == 1 + me):
-                    add_sums(block, call, Adder(of, chosen, memory.sums, call["sums"], call["turns"], index.number, me))
+                    add_sums(block, call, Adder(of, chosen, memory.sums, call, index.number, me))
         for me in each_consumer(warpgroup, chosen.consumers, many):
             Consumer(of, chosen, call, fixed, rings, memory.ds, memory.sums, block, me).run()
 
@@ -176,6 +176,7 @@ def joint_block(of: Attention, config: JointConfig, call: dict[str, Any], index:
     block.begin = ptx.select(block.row == 0, zero, block.begin)
     ragged = block.row + config.rows > call["K"].shape[1].view(s32)
     block.clear = ptx.select(ragged, block.end, block.clear)
+    block.low = ptx.select(ragged, block.end, block.low)
     return block
 
 

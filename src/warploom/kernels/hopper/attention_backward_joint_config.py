@@ -106,7 +106,7 @@ def joint_section(of: Attention, queries: int, heads: int, kv_heads: int) -> int
 
 def joins(of: Attention) -> bool:
     """True if the kernel can compute these gradients."""
-    special = of.below or of.varlen or of.softcap or of.score_mod is not None or of.mask_mod is not None
+    special = of.varlen or of.softcap or of.score_mod is not None or of.mask_mod is not None
     plain = of.dtype in (bf16, f16) and of.head_dim == of.value_dim and of.head_dim in WIDTHS
     return plain and not special
 

@@ -67,11 +67,19 @@ class Consumer:
         self.fixed.wait(self.fixed.consumer_state())
         for _ in ptx.range(block.group):
             query = (block.end - 1) * tile
-            for begin, end, masked in ((block.clear, block.end, False), (block.begin, block.clear, True)):
+            for begin, end, masked in self.phases():
                 for _ in ptx.range(begin, end):
                     self.step(query, masked)
                     query -= tile
         self.finish()
+
+    def phases(self) -> list[tuple[Register, Register, bool]]:
+        """Ranges of tiles, the last one first: first, end, and whether the range is masked."""
+        block, below = self.block, self.of.below
+        return [
+            *([(block.low, block.end, True)] if below else []), (block.clear, block.low if below else block.end, False),
+            (block.begin, block.clear, True),
+        ]  # fmt: skip
 
     def step(self, query: Register, masked: bool) -> None:
         """Process the tile of queries that starts at `query`."""
@@ -136,11 +144,12 @@ class Consumer:
         ptx.bar.sync(self.both, self.config.consumers * WARPGROUP)
 
     def hide(self, query: Register) -> None:
-        """Set -inf where a query does not see a key: query i sees key j if i >= j - last and the key exists."""
-        exist, last = self.call["K"].shape[1].view(s32), self.block.last
+        """Set -inf where a query does not see a key: query i sees key j if j - last <= i <= j - first and the key
+        exists."""
+        exist, last, first = self.call["K"].shape[1].view(s32), self.block.last, self.block.first
         never = reg.scalar(s32, init=_NEVER)
-        first = [ptx.select(row < exist, 0 if last is None else row - last - query, never) for row in self.keys]
-        self.s.keep_columns([never] * 2, first)
+        start = [ptx.select(row < exist, 0 if last is None else row - last - query, never) for row in self.keys]
+        self.s.keep_columns([never if first is None else row - first + 1 - query for row in self.keys], start)
 
     def finish(self) -> None:
         """Store dV and dK through the shared memory of their values and keys."""

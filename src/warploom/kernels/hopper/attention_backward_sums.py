@@ -7,9 +7,10 @@ A part is contiguous in the workspace, in the order in which a warpgroup's threa
 4t to 4t + 3 of each group of four registers. So writes have no bank conflicts, and an addition is one instruction. The
 kernel that converts reads parts in the same order.
 
-In a deterministic launch, the CTAs add to a tile in the order of their blocks of keys. A block has its number as its
-turn, the first one stores instead of adding, and the workspace need not be zeroed. A CTA waits only for CTAs with
-earlier tickets, which are running or done. They never wait for it, so the wait ends even if few CTAs fit on the GPU.
+In a deterministic launch, the CTAs add to a tile in the order of their blocks of keys. The first block that sees the
+tile stores instead of adding, so the workspace need not be zeroed. Each later one waits until as many blocks have added
+as come before it. A CTA waits only for CTAs with earlier tickets, which are running or done. They never wait for it, so
+the wait ends even if few CTAs fit on the GPU.
 """
 
 from __future__ import annotations
@@ -20,11 +21,10 @@ from typing import Any
 from ...collective.epilogue.transposed_panel import TransposedPanel
 from ...collective.mma.fragment import ACC_REGS, Fragment, thread_of_warpgroup
 from ...collective.tile.roles import WARP, WARPGROUP
-from ...isa.dtypes import f32, u32, u64
+from ...isa.dtypes import f32, s32, u32, u64
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
 from ...lang.arrays import RegisterArray
 from ...lang.smem import SharedArray
-from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from ..fields import builder
 from .attention_backward import BlockGrid, BlockIndex
@@ -79,16 +79,16 @@ class Adder:
     """A warp that adds the parts that consumer `me` writes to the workspace.
 
     Args:
-        sums: the workspace, f32, (B, H, elements of a head).
-        turns: u32: for each part the number of the block whose turn it is. The turns of a launch begin at 0.
+        call: the kernel's arguments. `sums`: the workspace, f32, (B, H, elements of a head). `turns`: u32: for each
+            part the number of blocks that have added to it, 0 at first.
         block: the number of this CTA's block of keys.
     """
 
     def __init__(
-        self, of: Attention, config: JointConfig, buffer: SumBuffer, sums: ArrayHandle, turns: ArrayHandle,
-        block: Register, me: int,
-    ) -> None:  # fmt: skip
-        self.config, self.buffer, self.sums, self.turns, self.block, self.me = config, buffer, sums, turns, block, me
+        self, of: Attention, config: JointConfig, buffer: SumBuffer, call: dict[str, Any], block: Register, me: int
+    ) -> None:
+        self.config, self.buffer, self.block, self.me = config, buffer, block, me
+        self.sums, self.turns, self.first = call["sums"], call["turns"], call.get("first")
         self.elements = config.part_elements(of)
         self.leader = (ptx.special.tid.x() & (WARP - 1)) == 0
 
@@ -102,10 +102,11 @@ class Adder:
         per_head = self.sums.shape[2]
         ptx.bar.sync(self.buffer.full(self.me), ADDER)
         with ptx.if_(self.leader):
+            before = self._before(tile)
             if ordered:
-                self._wait(self._turn(line, number))
+                self._wait(self._turn(line, number), before)
             first = line.to(u64) * per_head + (number * self.elements).to(u64)
-            self._add(self.sums.pointer() + first * f32.bytes)
+            self._add(self.sums.pointer() + first * f32.bytes, before)
             ptx.cp.async_.bulk.commit_group()
             ptx.cp.async_.bulk.wait_group_read(0)
         ptx.warp.sync()
@@ -114,8 +115,15 @@ class Adder:
             with ptx.if_(self.leader):
                 ptx.cp.async_.bulk.wait_group(0)
                 ptx.fence.proxy_async_global()
-                ptx.inst("st.release.gpu.global.u32", ptx.addr(self._turn(line, number)), self.block + 1)
+                ptx.inst("st.release.gpu.global.u32", ptx.addr(self._turn(line, number)), self._before(tile) + 1)
             ptx.warp.sync()
+
+    def _before(self, tile: Register) -> Register:
+        """The number of blocks that add to a tile before this one."""
+        if self.first is None:
+            return self.block
+        lowest = ptx.math.max((tile * self.config.tile).view(s32) + self.first, 0)
+        return self.block - lowest.view(u32) // self.config.rows
 
     def _turn(self, line: Register, number: Register) -> Register:
         """The address of a part's turn."""
@@ -127,19 +135,19 @@ class Adder:
         with ptx.if_(self.leader):
             ptx.cp.async_.bulk.wait_group(0)
 
-    def _wait(self, turn: Register) -> None:
-        """Wait until it is this block's turn."""
+    def _wait(self, turn: Register, before: Register) -> None:
+        """Wait until all blocks before this one have added."""
         seen = reg.scalar(u32)
 
         def look() -> Any:
             ptx.inst("ld.acquire.gpu.global.u32", seen, ptx.addr(turn))
-            return seen != self.block
+            return seen != before
 
         with ptx.while_(look):
             pass
         ptx.fence.proxy_async_global()
 
-    def _add(self, place: Register) -> None:
+    def _add(self, place: Register, before: Register) -> None:
         """Issue the addition, or for the first block in a fixed order the store."""
         source, size = self.buffer.memory[self.me], self.elements * f32.bytes
 
@@ -150,7 +158,7 @@ class Adder:
         if not self.config.deterministic:
             add()
             return
-        with ptx.if_(self.block == 0):
+        with ptx.if_(before == 0):
             ptx.cp.async_.bulk.store(ptx.addr(place), source, size)
         with ptx.else_():
             add()
@@ -158,7 +166,10 @@ class Adder:
 
 @builder()
 def build_convert(of: Attention, config: JointConfig, folded: bool = False) -> Kernel:
-    """dQ (B, S, H, D), 16 bits, of a workspace (B, H, elements of a head) and `factor`: the sums times the factor."""
+    """dQ (B, S, H, D), 16 bits, of a workspace (B, H, elements of a head) and `factor`: the sums times the factor.
+
+    With a left edge of a window, tiles that begin after the last of `keys` have no sums, and dQ is 0.
+    """
     chosen = config
     _, _, queries = config.part(of, 0)
     grid = BlockGrid("S", "H", config.tile, folded=folded)
@@ -175,6 +186,9 @@ def build_convert(of: Attention, config: JointConfig, folded: bool = False) -> K
         values = []
         for group in range(elements // (WARPGROUP * ACC_REGS)):
             values += list(ptx.load(f32, ptx.addr(place, group * WARPGROUP * _VECTOR_BYTES), vector=ACC_REGS))
+        if of.below:
+            seen = (tile * chosen.tile).view(s32) + call["first"] < call["keys"]
+            values = [ptx.select(seen, value, 0.0) for value in values]
         fragment = Fragment(RegisterArray([value * call["factor"] for value in values]))
         TransposedPanel().write(fragment.as_a(of.dtype), panel[me])
         ptx.fence.proxy_async_shared_cta()
@@ -189,7 +203,10 @@ def build_convert(of: Attention, config: JointConfig, folded: bool = False) -> K
             ptx.cp.async_.bulk.wait_group(0)
 
     return kernel(
-        in_specs={"sums": Tile("B", "H", "W", f32), "factor": Scalar(f32)},
+        in_specs={
+            "sums": Tile("B", "H", "W", f32), "factor": Scalar(f32),
+            **({"first": Scalar(s32), "keys": Scalar(s32)} if of.below else {}),
+        },
         out_specs={"dQ": Tile("B", "S", "H", of.head_dim, of.dtype, box=(PANEL, 1, queries, 1), swizzle="128B",
                               order="rows")},
         grid=grid, block=WARPGROUP * config.consumers, arch="sm_90a", name="attention_convert",

@@ -55,7 +55,9 @@ def launch_joint(
     section = min(joint.section or joint_section(of, queries, heads, kv_heads), batch * kv_heads)
     return [
         launch_named(_program(of, joint.config, folder), arrays, {**numbers, "section": section}),
-        launch_named(_convert_program(of, joint.config, folded, folder), arrays, numbers),
+        launch_named(
+            _convert_program(of, joint.config, folded, folder), arrays, {**numbers, "keys": arrays["K"].shape[1]}
+        ),
     ]
 
 
