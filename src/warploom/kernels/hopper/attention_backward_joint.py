@@ -22,7 +22,7 @@ added in a fixed order. Tiles of queries are read from the last to the first: wi
 sees the last tile, so blocks that begin together add to the same tiles at the same time, each a little after the one
 before it, and the order costs a wait only at the beginning.
 
-Query heads that share a key head are processed one after the other.
+Query heads that share a key head are processed one after the other. A window bounds the tiles at both ends.
 """
 
 from __future__ import annotations

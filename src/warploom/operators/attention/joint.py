@@ -53,12 +53,9 @@ def launch_joint(
     """Launch the kernel of all gradients, then the one that converts dQ. The arrays include the workspace."""
     (batch, queries, heads, _), kv_heads = arrays["Q"].shape, arrays["K"].shape[2]
     section = min(joint.section or joint_section(of, queries, heads, kv_heads), batch * kv_heads)
-    return [
-        launch_named(_program(of, joint.config, folder), arrays, {**numbers, "section": section}),
-        launch_named(
-            _convert_program(of, joint.config, folded, folder), arrays, {**numbers, "keys": arrays["K"].shape[1]}
-        ),
-    ]
+    numbers = {**numbers, "section": section, "keys": arrays["K"].shape[1]}
+    programs = _program(of, joint.config, folder), _convert_program(of, joint.config, folded, folder)
+    return [launch_named(program, arrays, numbers) for program in programs]
 
 
 @lru_cache(maxsize=64)
