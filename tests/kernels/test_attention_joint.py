@@ -32,7 +32,7 @@ class Run:
         q, k, v = operands(queries, keys, of, heads, batch)
         if loud != 1.0:
             q, k = (-loud * abs(q)).astype(q.dtype), abs(k)
-        grad = np.random.default_rng(7).standard_normal(q.shape).astype(q.dtype)
+        grad = np.random.default_rng(7).standard_normal((*q.shape[:3], of.value_dim)).astype(q.dtype)
         *self.wanted, out, lse = exact(q, k, v, grad, last, first)
         self.given = q, k, v, grad
         self.results = out.astype(q.dtype, order="C"), grad, lse.astype(np.float32)
@@ -105,6 +105,14 @@ def test_configurations_of_head_dimension_128(config):
 
 
 @pytest.mark.sample(1, all=2)
+@pytest.mark.parametrize("head_dim, value_dim", [(96, 72), (40, 40), (64, 128), (128, 64), (8, 16)])
+def test_head_dimensions(head_dim, value_dim):
+    of = Attention(head_dim=head_dim, value_dim=value_dim, above=True)
+    assert joins(of)
+    Run(of, joint_config(of), 70, 100, last=30).check()
+
+
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("queries, keys, last", [(70, 300, 0), (300, 70, 0), (70, 100, -80)])
 def test_blocks_and_tiles_that_see_nothing_get_zeros(queries, keys, last):
     Run(replace(NARROW, above=True), SMALL, queries, keys, last=last).check()
@@ -145,13 +153,16 @@ def test_sums_have_the_same_order_however_many_ctas_run_together(sms, section, s
 def test_what_the_kernel_takes():
     assert joins(NARROW) and joins(replace(WIDE, above=True, dtype=f16)) and WIDE.dtype is bf16
     for other in (
-        {"varlen": True}, {"value_dim": 64}, {"head_dim": 96, "value_dim": 96}, {"softcap": True}
+        {"varlen": True}, {"value_dim": 136}, {"head_dim": 192}, {"softcap": True}
     ):  # fmt: skip
         assert not joins(replace(WIDE, **other))
 
 
 @pytest.mark.sample(1, all=2)
-@pytest.mark.parametrize("of", [WIDE, replace(WIDE, above=True), NARROW, replace(NARROW, above=True)])
+@pytest.mark.parametrize("of", [
+    WIDE, replace(WIDE, above=True, below=True), NARROW, replace(NARROW, above=True, below=True),
+    replace(WIDE, head_dim=64, above=True, below=True), replace(WIDE, value_dim=64, above=True),
+])  # fmt: skip
 def test_it_builds_without_spills_and_serialised_products(of):
     config = joint_config(of)
     assert config.fits(of)

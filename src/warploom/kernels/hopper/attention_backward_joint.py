@@ -17,7 +17,7 @@ Timeline   Sᵀ = K Qᵀ | dPᵀ = V dOᵀ | Pᵀ, dSᵀ in registers | dV += P�
 
 Sᵀ and dPᵀ have the keys as rows, so Pᵀ and dSᵀ are in the registers of the consumer that adds them up in dV and dK. A
 tile of dQ needs dS of all keys of the block, so dS passes through shared memory, and each consumer computes 64 columns
-of dQ (at head dimension 64: its share of the queries). `attention_backward_sums` says how the blocks' parts of dQ are
+of dQ (up to head dimension 64: its share of the queries). `attention_backward_sums` says how the blocks' parts of dQ are
 added in a fixed order. Tiles of queries are read from the last to the first: with a causal mask, every block of keys
 sees the last tile, so blocks that begin together add to the same tiles at the same time, each a little after the one
 before it, and the order costs a wait only at the beginning.
@@ -48,7 +48,7 @@ from .attention_config import REGISTERS, Attention
 
 @builder()
 def build(of: Attention, config: JointConfig | None = None) -> Kernel:
-    """The kernel of dK (B, T, G, D), dV (B, T, G, D) and the sums of dQ, of the arguments of the kernel of dK and dV.
+    """The kernel of dK (B, T, G, D), dV (B, T, G, E) and the sums of dQ, of the arguments of the kernel of dK and dV.
 
     `section` is the number of key heads whose blocks are interleaved; `turns` are zeros, if the order is fixed.
     `build_convert` makes dQ of the sums. Without a fixed order, the sums must be zeros.

@@ -17,8 +17,8 @@ from ...isa.dtypes import bf16, f16, f32
 from .attention_config import L2_BYTES, QUERY_ROWS, Attention
 from .description import SHARED_BYTES
 
-WIDTHS = (64, 128)
-"""Head dimensions: dQ is computed transposed, in blocks of 64 of its columns."""
+WIDEST = 128
+"""Largest head dimension. dQ is computed transposed, in blocks of 64 of its columns, one or two."""
 SUM_ROWS = 64
 """Columns of dQ per consumer: rows of its transposed product."""
 LEAST_HEADS = 4
@@ -32,7 +32,7 @@ class JointConfig:
     """A configuration.
 
     Attributes:
-        tile: queries per tile, a multiple of 16; at head dimension 64 a multiple of 32.
+        tile: queries per tile, a multiple of 16; up to head dimension 64 a multiple of 32.
         consumers: consumer warpgroups, with 64 keys each.
         stages: stages of the rings of queries and of dO.
         ds_stages: buffers of dS, 1 or 2.
@@ -54,12 +54,12 @@ class JointConfig:
 
     @property
     def part_queries(self) -> int:
-        """Queries of the part of dQ that a consumer computes at head dimension 64: consumers divide the tile."""
+        """Queries of the part of dQ that a consumer computes up to head dimension 64: consumers divide the tile."""
         return self.tile // self.consumers
 
     def part(self, of: Attention, me: int) -> tuple[int, int, int]:
         """First column, first query and number of queries of consumer `me`'s part of a tile of dQ; 64 columns each."""
-        if of.depth == SUM_ROWS:
+        if of.key_columns == SUM_ROWS:
             return 0, me * self.part_queries, self.part_queries
         return me * SUM_ROWS, 0, self.tile
 
@@ -93,8 +93,10 @@ class JointConfig:
 
 
 def joint_config(of: Attention) -> JointConfig:
-    """The configuration for a head dimension."""
-    return JointConfig(tile=80, ds_stages=1) if of.depth > 64 else JointConfig(tile=128)
+    """The configuration for head dimensions."""
+    if of.key_columns > SUM_ROWS:
+        return JointConfig(tile=80, ds_stages=1)
+    return JointConfig(tile=128 if of.columns <= SUM_ROWS else 64)
 
 
 def joint_section(of: Attention, queries: int, heads: int, kv_heads: int) -> int:
@@ -107,8 +109,7 @@ def joint_section(of: Attention, queries: int, heads: int, kv_heads: int) -> int
 def joins(of: Attention) -> bool:
     """True if the kernel can compute these gradients."""
     special = of.varlen or of.softcap or of.score_mod is not None or of.mask_mod is not None
-    plain = of.dtype in (bf16, f16) and of.head_dim == of.value_dim and of.head_dim in WIDTHS
-    return plain and not special
+    return of.dtype in (bf16, f16) and max(of.head_dim, of.value_dim) <= WIDEST and not special
 
 
 @dataclass(frozen=True)
