@@ -17,10 +17,10 @@ Timeline   Sᵀ = K Qᵀ | dPᵀ = V dOᵀ | Pᵀ, dSᵀ in registers | dV += P�
 
 Sᵀ and dPᵀ have the keys as rows, so Pᵀ and dSᵀ are in the registers of the consumer that adds them up in dV and dK. A
 tile of dQ needs dS of all keys of the block, so dS passes through shared memory, and each consumer computes 64 columns
-of dQ (up to head dimension 64: its share of the queries). `attention_backward_sums` says how the blocks' parts of dQ are
-added in a fixed order. Tiles of queries are read from the last to the first: with a causal mask, every block of keys
-sees the last tile, so blocks that begin together add to the same tiles at the same time, each a little after the one
-before it, and the order costs a wait only at the beginning.
+of dQ, or up to head dimension 64 its share of the queries. `attention_backward_sums` says how the blocks' parts of dQ
+are added in a fixed order. Tiles of queries are read from the last to the first: with a causal mask, every block of
+keys sees the last tile, so blocks that begin together add to the same tiles at the same time, each a little after the
+one before it, and the order costs a wait only at the beginning.
 
 Query heads that share a key head are processed one after the other. A window bounds the tiles at both ends.
 """
