@@ -1,11 +1,12 @@
-"""Gradients of attention: code shared by the kernels for dQ and for dK, dV, and the preprocessing kernel.
+"""Gradients of attention: code shared by the kernels for dQ, for dK and dV, and for all; and the preprocessing kernel.
 
     rows       lse2 = log2(e) LSE, delta = sum of dO O - dLSE      for each query; padded with queries of weight 0
     queries    dQ = scale dS K                              a block of queries, one tile of keys after the other
     keys       dV = Pᵀ dO, dK = scale dSᵀ Q                 a block of keys, one tile of queries after the other
 
-Both kernels recompute P = 2^(S scale - lse2) and dS = P (dO Vᵀ - delta): seven products instead of five, but no atomic
-adds in memory. Every sum has a fixed order, so results are bitwise reproducible.
+Both kernels recompute P = 2^(S scale - lse2) and dS = P (dO Vᵀ - delta): seven products instead of five, but no additions
+in memory. Every sum has a fixed order, so results are bitwise reproducible. `attention_backward_joint` computes all with
+five products, where it applies.
 
 For packed sequences of different lengths, lse2 and delta are padded to a multiple of 128 queries per sequence. The
 entries of sequence i, which begins at row b, begin at 128 (ceil(b / 128) + i). Their loads are therefore aligned, and

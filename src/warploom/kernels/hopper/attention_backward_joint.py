@@ -11,7 +11,8 @@ Barriers   k.full              1 arrival + bytes of K and V            producer 
            q.full[s], o.full[s]     1 arrival + bytes of a tile        producer -> consumers
            q.empty[s], o.empty[s]   1 arrival of each consumer         consumers -> producer
            1, 2 (named)        the warps of one consumer, around its stores of dV and dK
-           3 (named)           both consumers: dS is written, and all have read lse2 and delta
+           3 (named)           both consumers: dS is written, and all have read lse2 and delta; with one buffer of
+                               dS, also: dS of the tile before has been read
            4, 5; 6, 7 (named)  a part of dQ is full; it is free        consumer <-> its adder
 Timeline   Sᵀ = K Qᵀ | dPᵀ = V dOᵀ | Pᵀ, dSᵀ in registers | dV += Pᵀ dO | dQᵀ = Kᵀ dSᵀ | dK += dSᵀ Q | dQ to memory
 
