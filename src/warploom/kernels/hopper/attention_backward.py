@@ -4,9 +4,9 @@
     queries    dQ = scale dS K                              a block of queries, one tile of keys after the other
     keys       dV = Pᵀ dO, dK = scale dSᵀ Q                 a block of keys, one tile of queries after the other
 
-Both kernels recompute P = 2^(S scale - lse2) and dS = P (dO Vᵀ - delta): seven products instead of five, but no additions
-in memory. Every sum has a fixed order, so results are bitwise reproducible. `attention_backward_joint` computes all with
-five products, where it applies.
+Both kernels recompute P = 2^(S scale - lse2) and dS = P (dO Vᵀ - delta): seven products instead of five, but nothing
+is added up in memory. Every sum has a fixed order, so results are bitwise reproducible. `attention_backward_joint`
+computes all gradients with five products, where it applies.
 
 For packed sequences of different lengths, lse2 and delta are padded to a multiple of 128 queries per sequence. The
 entries of sequence i, which begins at row b, begin at 128 (ceil(b / 128) + i). Their loads are therefore aligned, and
