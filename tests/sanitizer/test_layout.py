@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from warploom.sanitizer.checkers.layout import _uneven_columns, _uneven_rows
+from warploom.sanitizer.checkers.layout import _in_order, _uneven_columns, _uneven_rows
 
 ROW_BYTES = 4096
 ROWS = np.arange(8)[:, None]
@@ -40,3 +40,10 @@ def test_halves_of_a_row_read_as_rows():
     assert _uneven_columns(halves) is None
     found = _uneven_rows(halves)
     assert found is not None and found[0] == (0, 0)
+
+
+@pytest.mark.parametrize(("depth", "apart", "right"), [(128, 128, True), (128, 64, False), (256, 128, False)])
+def test_halves_of_an_operand_in_the_third_dimension_of_a_box(depth: int, apart: int, right: bool):
+    """16 rows of 16 chunks, of which a row of the box has 8: the others are `apart` rows farther on."""
+    row, chunk = np.indices((16, 16))
+    assert _in_order(row + chunk // 8 * apart, chunk % 8, 8, depth) is right

@@ -47,12 +47,13 @@ class Layouts(Observer):
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._boxes: list[tuple[int, Flight]] = []
+        self._boxes: list[tuple[int, int, Flight]] = []
+        """Of each box its chunks in a row, its rows up to the next step of its third dimension, and its copy."""
         self._chunks: dict[int, tuple[object, np.ndarray]] = {}
         """The chunks of each operand, by its chunk map and base."""
-        self._right: dict[tuple[int, int, int], bytes] = {}
-        """Tags of an operand that were found correct, minus the first of them, by the width of its box and the position
-        of its first chunk there."""
+        self._right: dict[tuple[int, int, int, int], bytes] = {}
+        """Tags of an operand that were found correct, minus the first of them, by the width and rows of its box and the
+        position of its first chunk there."""
         self._asked = any(
             form.converged == "warpgroup" or form.key.startswith("tcgen05.mma")
             for form in (one.bound.match.form for one in context.machine.code.operations if one.bound is not None)
@@ -79,7 +80,8 @@ class Layouts(Observer):
         if places.size >= 1 << TAG_BITS:
             return
         shadow.tagged = True
-        self._boxes.append((places.shape[1], flight))
+        counts = target.spec.counts
+        self._boxes.append((places.shape[1], counts[1] if len(counts) > 1 else len(places), flight))
         base = (len(self._boxes) & 0x7FFF) << TAG_BITS
         shadow.tags[places] = base + np.arange(places.size, dtype=np.int32).reshape(places.shape)
 
@@ -97,16 +99,16 @@ class Layouts(Observer):
                 self._check_origins(shadow, place, chunks, frame)
             return
         number, start = first >> TAG_BITS, first & ((1 << TAG_BITS) - 1)
-        width, flight = self._boxes[number - 1]
+        width, depth, flight = self._boxes[number - 1]
         steps = (tags - first).tobytes()
-        if self._right.get((key, width, start)) == steps:
+        if self._right.get((key, width, depth, start)) == steps:
             return
         pattern = tags - (number << TAG_BITS)
         pattern[pattern >> TAG_BITS != 0] = OTHER_BOX
         inside = self._of_first_box(pattern)
         rows, columns = inside // width, inside % width
-        if inside.size == 0 or _affine(rows, columns, width):
-            self._right[key, width, start] = steps
+        if inside.size == 0 or _in_order(rows, columns, width, depth):
+            self._right[key, width, depth, start] = steps
         else:
             self._mismatch(place, flight, rows, columns, width, frame)
 
@@ -195,6 +197,13 @@ def _expected(rows: np.ndarray, columns: np.ndarray, width: int) -> tuple[np.nda
 def _affine(rows: np.ndarray, columns: np.ndarray, width: int) -> bool:
     wanted_row, wanted_column = _expected(rows, columns, width)
     return bool((rows == wanted_row).all() and (columns == wanted_column).all())
+
+
+def _in_order(rows: np.ndarray, columns: np.ndarray, width: int, depth: int) -> bool:
+    """True if chunks of a box are where an operand has them. depth: the rows of one step of the third dimension, which
+    may go on to the right of the second: ThunderKittens loads tiles of 128 columns as two halves so."""
+    beside = rows % depth, columns + rows // depth * width
+    return _affine(rows, columns, width) or _affine(*beside, width)
 
 
 Where: TypeAlias = "tuple[tuple[int, int], str] | None"
