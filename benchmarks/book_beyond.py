@@ -8,13 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from warploom.kernels.hopper import gemm_all_reduce
 from warploom.lab import roofline, schedules
-from warploom.settings import Settings
 
 RESULTS = Path(__file__).resolve().parent / "results"
 H200, H100 = RESULTS / "nvidia-h200", RESULTS / "nvidia-h100"
-GPUS, SMS = 4, 132
+FOUR_GPUS = H100 / "tensor-parallel-4-defaults.json"
 DOWN = (7, 8, 10, 11, 17, 18)
 """Rungs that are slower than the one below, with the lower rung."""
 SAYS = {
@@ -114,23 +112,23 @@ def ways_to_divide(table: Table) -> list[str]:
 
 def tensor_parallel(table: Table) -> list[str]:
     """Two H200s, next to NCCL and torch's fused operators; the bound is the longer of the two phases."""
-    return _communicating(table, H200 / "tensor-parallel.json", ("all-gather", "reduce-scatter"))
+    return _communicating(table, rows_of(H200 / "tensor-parallel.json"), ("all-gather", "reduce-scatter"))
 
 
 def four_gpus(table: Table) -> list[str]:
-    """The same on four H100s, with 8-bit products and experts."""
+    """The same on four H100s, with 8-bit products; experts were timed before."""
     kinds = ("all-gather", "reduce-scatter", "all-gather-e4m3", "reduce-scatter-e4m3", "experts")
-    return _communicating(table, H100 / "tensor-parallel-4-forms.json", kinds)
+    experts = [row for row in rows_of(H100 / "tensor-parallel-4-forms.json") if row["kind"] == "experts"]
+    return _communicating(table, rows_of(FOUR_GPUS) + experts, kinds)
 
 
-def _communicating(table: Table, path: Path, kinds: tuple[str, ...]) -> list[str]:
+def _communicating(table: Table, rows: list[dict[str, Any]], kinds: tuple[str, ...]) -> list[str]:
     cells = []
-    last = {(row["kind"], row["m"], row["n"], row["k"]): row for row in rows_of(path)}  # the one with all forms
     for kind in kinds:
-        for row in last.values():
+        for row in rows:
             if row["kind"] != kind:
                 continue
-            us = {**row["us"], "warploom": _ours(row)}
+            us = row["us"]
             bound, best = max(us["mm"], us["collective"]), min(us["nccl"], us.get("torch fused", us["nccl"]))
             names = ("mm", "collective", "nccl", "torch fused", "warploom")
             times = (f"{us[name]:,.0f}" if name in us else "" for name in names)
@@ -140,26 +138,12 @@ def _communicating(table: Table, path: Path, kinds: tuple[str, ...]) -> list[str
     return table([*head, "of the faster", "of the bound"], cells)
 
 
-def _ours(row: dict[str, Any]) -> float:
-    """The time of the form that is chosen today; those of the eight-bit all-gather were timed without giving A back."""
-    us: dict[str, float] = row["us"]
-    chosen = ""
-    if row["kind"].startswith("reduce-scatter"):
-        chosen = Settings().peer_scatter
-    elif row["kind"] == "all-reduce":
-        m, n, k = row["m"], row["n"], row["k"] // GPUS
-        config = gemm_all_reduce.choose(m, n, k, SMS, ranks=GPUS)
-        form = gemm_all_reduce.form_of(m, n, GPUS, config)
-        chosen = form if config.name() == row["config"] else "light"
-    return us.get(f"warploom {chosen}", us["warploom"])
-
-
 def few_rows_of_four_gpus(table: Table) -> list[str]:
     """Products with an all-reduce, replayed from a CUDA graph."""
     cells = []
-    for row in rows_of(H100 / "tensor-parallel-4-forms.json"):
+    for row in rows_of(FOUR_GPUS):
         if row["kind"] == "all-reduce":
-            us = {**row["us"], "warploom": _ours(row)}
+            us = row["us"]
             fused = min(us["torch one-shot"], us["torch two-shot"])
             cells.append(
                 [
