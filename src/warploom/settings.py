@@ -83,7 +83,7 @@ class Settings:
     peer_timeout_s: float = 60.0
     """How long a GPU, or a process, waits for the others of its group, in seconds."""
     peer_gather: str | None = None
-    """How rows reach the other GPUs in a product with an all-gather, the same on all ranks; None: chosen by type and
+    """How rows reach the other GPUs in a product with an all-gather, the same on all ranks; None: chosen by the
     sizes. See `warploom.torch.distributed.all_gather_matmul`."""
     peer_scatter: str = "staged"
     """How a product with a reduce-scatter sends its tiles: see `warploom.torch.distributed.matmul_reduce_scatter`."""

@@ -61,7 +61,8 @@ def all_gather_matmul(
         group: the process group, the default one by default.
         out: (M, N), contiguous.
         by: how rows reach the other GPUs: "push", by idle warps; "copy", by copy engines in separate streams, in chunks
-            of K; or "copy-rows", the same in blocks of whole rows. `config.peer_gather` by default, or else "push".
+            of K; or "copy-rows", the same in blocks of whole rows. `config.peer_gather` by default, or else "copy" for
+            long products and "push" for others.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
