@@ -194,7 +194,7 @@ ALWAYS = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.sample(0, all=2)
 @pytest.mark.parametrize("case", ALWAYS.values(), ids=ALWAYS)
 def test_slots_are_added_in_the_order_of_the_ranks_whoever_comes_first(case):
     *sizes, machine = case
