@@ -187,10 +187,10 @@ def test_b_may_be_contiguous_along_its_columns(kind):
 
 
 ALWAYS = {
-    "three GPUs": (3, 16, 96, 72, MACHINE),
+    "three GPUs": (3, 16, 40, 72, MACHINE),
     "more CTAs than tiles": (2, 16, 64, 200, H200(sms=3)),
     "one tile, one row, one k-tile": (2, 1, 8, 64, H200(sms=1)),
-    "more tiles than CTAs": (2, 300, 136, 64, H200(sms=1)),
+    "more tiles than CTAs": (2, 144, 72, 64, H200(sms=1)),
 }
 
 
