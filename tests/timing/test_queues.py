@@ -99,3 +99,38 @@ def test_lengths_lie_between_the_shortest_and_the_longest_and_the_last_round_is_
     assert queues.pace([[8, 6, 4, 2]], [[8, 5, 4]]) == pytest.approx(5 * 3.5 / 17)
     assert queues.uneven([[4, 4, 4], [8, 6]])
     assert not queues.uneven([[4, 4, 4]])
+
+
+ROWS = 16
+
+
+@kernel(
+    in_specs={"counter": Tile(1, u32)}, out_specs={"out": Tile("N", u32)}, grid=(ROWS, 1, 1), block=32, arch="sm_90a"
+)  # fmt: skip
+def combining(counter, out):
+    """Each CTA writes a row and counts; the last one adds up all rows."""
+    (source, target) = ptx.global_ptrs(counter, out)
+    thread, arrived = ptx.special.tid.x(), smem.array(u32, 1, name="arrived")
+    ptx.store(ptx.addr(target + (ptx.special.ctaid.x() * 32 + thread).to(target.dtype) * 4), thread)
+    with ptx.if_(thread == 0):
+        ptx.store(arrived[0], ptx.atomic.add(ptx.addr(source), 1))
+    ptx.bar.sync(0)
+    with ptx.if_(ptx.load(u32, arrived[0]) + 1 == ROWS):
+        total = reg.scalar(u32, init=0)
+        for row in ptx.range(ROWS):
+            total += ptx.load(u32, ptx.addr(target + (row * 32 + thread).to(target.dtype) * 4), cache="cg")
+        ptx.store(ptx.addr(target + thread.to(target.dtype) * 4), total)
+
+
+def test_the_cta_that_arrives_last_is_recorded_too():
+    counter, out = np.zeros(1, np.uint32), np.zeros(32 * ROWS, np.uint32)
+    recording, _ = record(combining, counter, out=out, registers=32)
+    assert recording.arrivals == ROWS
+    assert counter[0] == 0
+    assert recording.last.fetched - recording.fetched == ROWS * 128
+    assert recording.last.distant == recording.distant  # the other CTAs' rows are in L2
+
+
+def test_a_queue_of_tiles_has_no_last_arrival():
+    counter, out = np.zeros(1, np.uint32), np.zeros(ITEMS, np.uint32)
+    assert record(taking, counter, out=out, registers=32)[0].last is None
