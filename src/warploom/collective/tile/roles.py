@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from operator import eq
 
 from ...isa.dtypes import u32
 from ...lang import ptx, reg
@@ -102,11 +104,14 @@ def producer_warp(warpgroup: Register, consumers: int, registers: int | None = N
         yield
 
 
-def each_consumer(warpgroup: Register, count: int, registers: int | None = None, *, first: int = 1) -> Iterator[int]:
+def each_consumer(
+    warpgroup: Register, count: int, registers: int | None = None, *, first: int = 1, exclusive: bool = False
+) -> Iterator[int]:
     """Like `consumers`, but the block is written once per consumer: `for me in each_consumer(...)`, with `me` an int.
 
     Values that depend on `me` are then constants: descriptors stay in uniform registers, and the loop has no
-    multiplication. `first`: warpgroup of the first consumer.
+    multiplication. `first`: warpgroup of the first consumer. `exclusive`: the consumers are arms of one if/else, not
+    one `if` after the other, behind which ptxas may take a later consumer's values for different in each lane.
     """
     who = f"warpgroups {first} to {first + count - 1}" if count > 1 else f"warpgroup {first}"
     _note(Role("consumer", who, registers, (4 * first, 4 * (first + count) - 1), 4))
@@ -117,7 +122,12 @@ def each_consumer(warpgroup: Register, count: int, registers: int | None = None,
             yield 0
             return
         for me in range(count):
-            with ptx.if_(warpgroup == first + me):
+            own = partial(eq, warpgroup, first + me)
+            if not exclusive or me == 0:
+                arm = ptx.if_(own())
+            else:
+                arm = ptx.elif_(own) if me < count - 1 else ptx.else_()
+            with arm:
                 yield me
 
 

@@ -158,6 +158,7 @@ class Config(Configuration):
             itself is the accumulator, and loses precision over thousands of keys.
         renewed: a recomputed tile raises every maximum that it exceeds. Else it raises only maxima that it exceeds by
             more than `attention_softmax.growth`, and rows just below that threshold cause another recomputation.
+        exclusive: consumers are arms of one if/else (`each_consumer`).
     """
 
     keys: int = 128
@@ -169,6 +170,7 @@ class Config(Configuration):
     ordered: bool = True
     apart: int = 0
     renewed: bool = False
+    exclusive: bool = False
 
     family: ClassVar[str] = "attention"
 
@@ -182,7 +184,7 @@ class Config(Configuration):
             "query_slots": 1,
             "apart": 0,
         }
-        check_fields(self, numbers, ("guarded", "ordered", "renewed"), {})
+        check_fields(self, numbers, ("guarded", "ordered", "renewed", "exclusive"), {})
         step = STEP_BYTES // of.dtype.bytes
         if self.consumers not in REGISTERS or self.keys % step:
             raise ArgumentError(
