@@ -277,11 +277,12 @@ def _widest(of: Attention) -> Config:
 
 
 def _narrow(of: Attention) -> Config:
+    common = Config(key_stages=4, value_stages=3, ordered=False, renewed=True, exclusive=True)
     if max(of.depth, of.columns) <= 64:
-        return Config(key_stages=4, value_stages=3, ordered=False, apart=of.columns, renewed=True)
+        return replace(common, apart=of.columns)
     if max(of.depth, of.columns) <= 128:
-        return Config(keys=96, key_stages=4, value_stages=3, ordered=False, apart=of.columns, renewed=True)
-    return Config(keys=64, key_stages=2, query_slots=1, apart=32, renewed=True)
+        return replace(common, keys=96, apart=of.columns)
+    return Config(keys=64, key_stages=2, query_slots=1, apart=32, renewed=True, exclusive=True)
 
 
 def section(of: Attention, causal: bool, length: int, heads: int, kv_heads: int) -> int:
