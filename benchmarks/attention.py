@@ -37,7 +37,6 @@ def candidates(case: ForwardProblem) -> dict[str, Config]:
     turns = "unordered" if chosen.ordered else "ordered"
     found = {turns: replace(chosen, ordered=not chosen.ordered), "maxima not renewed": replace(chosen, renewed=False)}
     found |= {f"{loads} loads": replace(chosen, loads=loads) for loads in (2, 4)}
-    found["not exclusive"] = replace(chosen, exclusive=False)
     found["pairs, 2 loads"] = replace(chosen, pairs=True, loads=2)
     if case.head_dim == 256:
         return found | {"apart 64": replace(chosen, apart=64), "never apart": replace(chosen, apart=0)}

@@ -70,6 +70,24 @@ def test_products_apart_from_o_in_any_number_of_parts(apart: int, guarded: bool)
     assert_right(run(OF, *operands(64, 200, OF), replace(ONE, apart=apart, guarded=guarded)))
 
 
+@pytest.mark.parametrize("schedule", ["eager", "random"])
+@pytest.mark.parametrize("fields", [{"loads": 2}, {"loads": 4}, {"pairs": True}, {"pairs": True, "loads": 2}], ids=str)
+@pytest.mark.sample(1, all=2, full=4)
+def test_loads_in_flight_and_tiles_accumulated_in_pairs_change_no_result(fields: dict[str, int], schedule: str):
+    for keys in (64, 200):  # one tile of a pair, and both
+        assert_right(
+            run(CAUSAL, *operands(70, keys, CAUSAL), replace(SMALL, **fields), last=keys - 70, schedule=schedule)
+        )
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.sample(1, full=3)
+def test_fast_accumulation_lets_the_tensor_core_add_up_all_tiles(head_dim: int):
+    of = Attention(e4m3, head_dim, head_dim, fast_accumulation=True)
+    assert default(of).apart == 0 and default(replace(of, fast_accumulation=False)).apart > 0
+    assert_right(run(of, *operands(70, 250, of), replace(default(of), consumers=1)))
+
+
 def test_a_row_whose_first_maximum_is_a_little_low_is_recomputed_once_if_that_raises_the_maximum():
     """2^3.5 is less than `growth`, and yet P is so large that its sums do not pass: in each tile, or in one."""
     found = {}

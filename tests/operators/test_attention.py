@@ -228,6 +228,19 @@ def test_eight_bits_with_a_number_or_with_a_scale_for_each_head_give_bf16():
     np.testing.assert_allclose(np.asarray(apart, np.float64), wanted, atol=0.02)
 
 
+def test_fast_accumulation_is_another_kernel_for_eight_bits_and_refused_for_sixteen():
+    q, k, v = eight_bits(1, 2, 40, D), eight_bits(1, 1, 200, D, seed=1), eight_bits(1, 1, 200, D, seed=2)
+    fast = warploom.attention(q, k, v, fast_accumulation=True)
+    np.testing.assert_allclose(np.asarray(fast, np.float64), exact(q, k, v)[0], atol=0.03)
+    ends = np.array([0, 40], np.int32), np.array([0, 200], np.int32)
+    packed = [np.ascontiguousarray(each[0].swapaxes(0, 1)) for each in (q, k, v)]
+    found = warploom.attention_varlen(*packed, *ends, fast_accumulation=True)
+    np.testing.assert_array_equal(found.swapaxes(0, 1), fast[0])
+    for arrays, flag in ((given(), True), ((q, k, v), "yes")):
+        with pytest.raises(ArgumentError):
+            warploom.attention(*arrays, fast_accumulation=flag)
+
+
 def test_sequences_of_eight_bits_have_numbers_for_all_of_them():
     q, k, v = eight_bits(100, 2, D), eight_bits(140, 1, D, seed=1), eight_bits(140, 1, D, seed=2)
     ends = np.array([0, 30, 100], np.int32), np.array([0, 70, 140], np.int32)

@@ -26,14 +26,15 @@ from ..xla_ffi import Call, Memory
 from .calls import Handlers, seen, varying
 
 FORWARD, BACKWARD = "warploom_attention", "warploom_attention_backward"
-OPTIONS = ("causal", "scale", "window", "softcap", "layout")
+OPTIONS = ("causal", "scale", "window", "softcap", "layout", "fast_accumulation")
 RESULTS = {"out": "O", "lse": "LSE", "grad": "dO", "lse_grad": "dLSE", "q": "Q", "k": "K", "v": "V"}
 """The backward kernels' names of the arguments."""
 
 
 def attention(
     q: Any, k: Any, v: Any, *, causal: bool | str = False, scale: float | None = None, window: Any = None,
-    softcap: float | None = None, sinks: Any = None, layout: str = "bhsd", return_lse: bool = False,
+    softcap: float | None = None, sinks: Any = None, layout: str = "bhsd", fast_accumulation: bool = False,
+    return_lse: bool = False,
 ) -> Any:  # fmt: skip
     """`warploom.attention` for JAX arrays and inside of `jit`, `grad` and `vmap`. Raises as it does, at trace time.
 
@@ -41,10 +42,17 @@ def attention(
     score and mask functions are not supported.
     """
     arrays = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks})
-    checked(arrays, (causal, scale, window, softcap, layout))
+    checked(arrays, (causal, scale, window, softcap, layout, fast_accumulation))
     numbers = [None if each is None else float(each) for each in (scale, softcap)]
     edges = None if window is None else tuple(-1 if edge is None else edge for edge in window_of(window, bool(causal)))
-    static = (causal if isinstance(causal, str) else bool(causal), numbers[0], edges, numbers[1], layout)
+    static = (
+        causal if isinstance(causal, str) else bool(causal),
+        numbers[0],
+        edges,
+        numbers[1],
+        layout,
+        fast_accumulation,
+    )
     out, lse = _attention(static, return_lse, varying(arrays))
     return (out, lse) if return_lse else out
 
@@ -163,6 +171,7 @@ class Backward(Handlers):
     def compute(self, call: Call, device: str, index: int, stream: int | None) -> Sequence[Launched] | None:
         names, options = _described(call)
         views = _views(names, call.arguments, device, index, stream)
+        del options["fast_accumulation"]  # of 8 bits, which have no gradients
         made = _views(("q", "k", "v", "lse2", "delta"), call.results, device, index, stream)
         tensors = {name: views[name] for name in ("q", "k", "v")}
         given = views["out"], views["lse"], views["grad"], made, views.get("lse_grad")

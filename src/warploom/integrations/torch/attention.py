@@ -32,7 +32,7 @@ UNLIMITED = -1
 SCHEMA = (
     "attention"
     "(Tensor q, Tensor k, Tensor v, Tensor? sinks, str causal, float? scale, int left, int right, float? softcap, "
-    "str layout) -> (Tensor, Tensor)"
+    "str layout, bool fast_accumulation) -> (Tensor, Tensor)"
 )
 BACKWARD_SCHEMA = (
     "attention_backward"
@@ -44,8 +44,8 @@ BACKWARD_SCHEMA = (
 def attend(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None, window: Any = None,
     softcap: float | None = None, sinks: Tensor | None = None, score_mod: Any = None, mask_mod: Any = None,
-    block_mask: Any = None, layout: str = "bhsd", return_lse: bool = False, out: Any = None, lse: Any = None,
-    config: Any = None,
+    block_mask: Any = None, layout: str = "bhsd", fast_accumulation: bool = False, return_lse: bool = False,
+    out: Any = None, lse: Any = None, config: Any = None,
 ) -> Any:  # fmt: skip
     """Run `warploom.attention` with gradients, autocast or tracing. Raises ArgumentError as it does."""
     refuse_outputs(out, lse, config)
@@ -63,7 +63,7 @@ def attend(
     scale = None if scale is None else float(scale)
     named = causal if isinstance(causal, str) else "bottom-right" if causal else ""
     result, sums = torch.ops.warploom.attention(
-        plain(q), plain(k), plain(v), plain(sinks), named, scale, left, right, softcap, layout
+        plain(q), plain(k), plain(v), plain(sinks), named, scale, left, right, softcap, layout, fast_accumulation
     )
     return (result, sums) if return_lse else result
 
@@ -220,18 +220,24 @@ def _options(
 
 def _run(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: str, scale: float | None, left: int, right: int,
-    softcap: float | None, layout: str,
+    softcap: float | None, layout: str, fast_accumulation: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
         found: tuple[Tensor, Tensor] = calls.attention(
-            q, k, v, sinks=sinks, return_lse=True, **_options(causal, scale, left, right, softcap, layout)
+            q,
+            k,
+            v,
+            sinks=sinks,
+            return_lse=True,
+            fast_accumulation=fast_accumulation,
+            **_options(causal, scale, left, right, softcap, layout),
         )
     return found
 
 
 def _fake(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: str, scale: float | None, left: int, right: int,
-    softcap: float | None, layout: str,
+    softcap: float | None, layout: str, fast_accumulation: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     if layout not in LAYOUTS or q.ndim != 4 or v.ndim != 4:
         raise ArgumentError("attention takes four dimensions", expected=", ".join(LAYOUTS), got=f"{layout}, {q.shape}")
@@ -282,7 +288,7 @@ def _fake_backward(
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, sinks, *options = inputs
+    q, k, v, sinks, *options, _ = inputs
     gradients.check_differentiable(q.device.type, q.device.index)
     out, lse = output
     ctx.save_for_backward(q, k, v, sinks, out, lse)
@@ -294,7 +300,7 @@ def _backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
     q, k, v, sinks, out, lse = ctx.saved_tensors
     grad = of_result(grad, out)
     dq, dk, dv, sunk = torch.ops.warploom.attention_backward(q, k, v, sinks, out, lse, grad, lse_grad, *ctx.options)
-    return dq, dk, dv, None if sinks is None else sunk, *(None,) * 6
+    return dq, dk, dv, None if sinks is None else sunk, *(None,) * 7
 
 
 _LIBRARY = define_both((SCHEMA, _run, _fake, _backward, _setup), (BACKWARD_SCHEMA, _run_backward, _fake_backward))

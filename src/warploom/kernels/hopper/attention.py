@@ -111,7 +111,7 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
                     TransposeWarp(given, config, tiles.values, tiles.transposed, me).run(blocks, queue)
                 with ptx.else_(), ptx.if_(ptx.special.tid.x() == 0):
                     load(config, call, tiles, blocks, queue)
-        for me in each_consumer(warpgroup, config.consumers, many, exclusive=config.exclusive):
+        for me in each_consumer(warpgroup, config.consumers, many, exclusive=given.narrow):
             Consumer(given, config, call, tiles, blocks, queue, me).run()
 
     return kernel(

@@ -30,7 +30,7 @@ STEP_BYTES = 32
 """Bytes along k of one wgmma; products are padded to multiples of this."""
 REGISTERS = {1: (24, 240, 240), 2: (24, 240, 168), 3: (32, 160, 128)}
 """Registers per thread by number of consumers: of the producer, of a consumer, at launch."""
-LOADING_REGISTERS = {**REGISTERS, 1: (40, 240, 240), 2: (40, 232, 168)}
+TRANSPOSING_REGISTERS = {**REGISTERS, 1: (40, 240, 240), 2: (40, 232, 168)}
 """The same if a transposing warp has several loads in flight."""
 TRANSPOSE_WARPS = 3
 """Warps of the producer's warpgroup that transpose values, if needed."""
@@ -103,6 +103,7 @@ class Attention(Padded):
         head_dim: columns of Q and K.
         value_dim: columns of V and O.
         scaled: e4m3 only: each head of Q, of K and of V has a scale factor; else V has one factor for all.
+        fast_accumulation: e4m3 only: the tensor core adds up P V of all tiles, with its 13 bits (`Config.apart`).
         above: keys beyond a diagonal are masked: causal, or a window with a right edge.
         below: keys before a diagonal are masked: a window with a left edge.
         softcap: scores s become cap tanh(s / cap).
@@ -124,6 +125,7 @@ class Attention(Padded):
     mask_mod: Function | None = None
     lists: bool = False
     scaled: bool = False
+    fast_accumulation: bool = False
 
     @property
     def narrow(self) -> bool:
@@ -160,7 +162,6 @@ class Config(Configuration):
             itself is the accumulator, and loses precision over thousands of keys.
         renewed: a recomputed tile raises every maximum that it exceeds. Else it raises only maxima that it exceeds by
             more than `attention_softmax.growth`, and rows just below that threshold cause another recomputation.
-        exclusive: consumers are arms of one if/else (`each_consumer`).
         pairs: for 8 bits with all columns `apart`: two tiles of P V are accumulated before they are added to O.
         loads: for 8 bits, the ldmatrix that a transposing warp has in flight.
     """
@@ -174,7 +175,6 @@ class Config(Configuration):
     ordered: bool = True
     apart: int = 0
     renewed: bool = False
-    exclusive: bool = False
     pairs: bool = False
     loads: int = 1
 
@@ -191,7 +191,7 @@ class Config(Configuration):
             "apart": 0,
             "loads": 1,
         }
-        check_fields(self, numbers, ("guarded", "ordered", "renewed", "exclusive", "pairs"), {})
+        check_fields(self, numbers, ("guarded", "ordered", "renewed", "pairs"), {})
         step = STEP_BYTES // of.dtype.bytes
         if self.consumers not in REGISTERS or self.keys % step:
             raise ArgumentError(
@@ -224,7 +224,7 @@ class Config(Configuration):
     @property
     def registers(self) -> tuple[int, int, int]:
         """Registers per thread: of the producer, of a consumer, at launch."""
-        return (LOADING_REGISTERS if self.loads > 1 else REGISTERS)[self.consumers]
+        return (TRANSPOSING_REGISTERS if self.loads > 1 else REGISTERS)[self.consumers]
 
     def accumulators(self, of: Attention) -> int:
         """Registers per thread for S, O, two copies of P, and the separate product (`apart`)."""
@@ -277,12 +277,13 @@ def _widest(of: Attention) -> Config:
 
 
 def _narrow(of: Attention) -> Config:
-    common = Config(key_stages=4, value_stages=3, ordered=False, renewed=True, exclusive=True)
-    if max(of.depth, of.columns) <= 64:
-        return replace(common, apart=of.columns)
-    if max(of.depth, of.columns) <= 128:
-        return replace(common, keys=96, apart=of.columns)
-    return Config(keys=64, key_stages=2, query_slots=1, apart=32, renewed=True, exclusive=True)
+    fast = of.fast_accumulation
+    if max(of.depth, of.columns) > 128:
+        return Config(keys=64, key_stages=2, query_slots=1, apart=0 if fast else 32, renewed=True)
+    if fast:
+        return Config(keys=96 if of.columns <= 96 else 128, key_stages=3, value_stages=3, ordered=False, renewed=True)
+    keys = 128 if max(of.depth, of.columns) <= 64 else 96
+    return Config(keys=keys, key_stages=4, value_stages=3, ordered=False, apart=of.columns, renewed=True)
 
 
 def section(of: Attention, causal: bool, length: int, heads: int, kv_heads: int) -> int:

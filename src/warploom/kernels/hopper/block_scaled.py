@@ -113,7 +113,7 @@ def build(
                         ptx.tma.load(stage.b, B.tma_desc(), (k, tile.column), stage.full)
             if config.pdl:
                 ptx.griddepcontrol.launch_dependents()
-        for me in each_consumer(warpgroup, config.consumers, consumer_regs, exclusive=config.exclusive):
+        for me in each_consumer(warpgroup, config.consumers, consumer_regs):
             if config.pdl:
                 ptx.griddepcontrol.wait()  # the scales are read by the consumers themselves
             state, first = ring.consumer_state(), me * config.rows

@@ -43,7 +43,6 @@ MOST_OF_THREE = 96
 MOST_CONSUMERS = 3
 _TAIL_BARRIERS = 2
 _NUMBERS = dict.fromkeys(("tile_m", "tile_n", "consumers", "stages", "epi_stages", "ctas", "group"), 1)
-_FLAGS = ("pdl", "split_tail", "constant_weights", "exclusive", "end_barrier")
 _WORDS = {"kernel_schedule": KERNEL_SCHEDULES, "multicast": ("a", "b")}
 _PLAIN = Fusion()
 
@@ -68,9 +67,6 @@ class Config(Configuration):
         split_tail: if the last wave is at most half full, two CTAs compute each of its tiles, with half of K each.
         constant_weights: the caller's promise that no running kernel writes B: a second producer loads B while the
             previous kernel ends. Needs one CTA per cluster and pdl.
-        exclusive: consumers are arms of one if/else (`each_consumer`).
-        end_barrier: a cluster's CTAs synchronise before they exit. Else the producer waits until all CTAs have released
-            its stages (`TmaPipeline.producer_tail`), without a memory barrier of the GPU.
     """
 
     family: ClassVar[str] = "hopper_large"
@@ -87,8 +83,6 @@ class Config(Configuration):
     pdl: bool = True
     split_tail: bool = False
     constant_weights: bool = False
-    exclusive: bool = False
-    end_barrier: bool = True
 
     @property
     def rows(self) -> int:
@@ -140,7 +134,7 @@ class Config(Configuration):
 
     def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError if no kernel can be built from this configuration."""
-        check_fields(self, _NUMBERS, _FLAGS, _WORDS)
+        check_fields(self, _NUMBERS, ("pdl", "split_tail", "constant_weights"), _WORDS)
         problem = self._problem(product, fusion)
         if problem is not None:
             what, expected, got = problem

@@ -127,12 +127,11 @@ def build(
         warpgroup = warpgroup_index()
         for me in each_producer(warpgroup, ring.producers, producer_regs):
             produce(cta, PRODUCERS[ring.producers][me])
-        for me in each_consumer(warpgroup, config.consumers, consumer_regs, exclusive=config.exclusive):
+        for me in each_consumer(warpgroup, config.consumers, consumer_regs):
             out.begin()
             CONSUME[config.kernel_schedule](cta, me)
             out.finish()
-        if config.end_barrier:
-            cluster.leave()
+        cluster.leave()
 
     return gemm
 
@@ -258,8 +257,6 @@ def produce(cta: Cta, operands: str) -> None:
                     load_b(stage.b, B, stage.b.coordinates(tile.column, k), stage.full)
     if waits:
         ptx.griddepcontrol.launch_dependents()
-    if config.ctas > 1 and not config.end_barrier:
-        ring.producer_tail(state)
 
 
 # -- consumers -----------------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def build(
                         ptx.tma.load(stage.b, B.tma_desc(), (k, column), stage.full)
             if config.pdl:
                 ptx.griddepcontrol.launch_dependents()
-        for me in each_consumer(warpgroup, config.consumers, consumer_regs, exclusive=config.exclusive):
+        for me in each_consumer(warpgroup, config.consumers, consumer_regs):
             out.begin()
             state, first = ring.consumer_state(), me * config.rows
             acc = wgmma_accumulators(config.rows, tile_n, dtype=product.accumulator)

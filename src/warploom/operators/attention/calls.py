@@ -69,6 +69,7 @@ def attention(
     mask_mod: Any = None,
     block_mask: Any = None,
     layout: str = "bhsd",
+    fast_accumulation: bool = False,
     return_lse: bool = False,
     out: Any = None,
     lse: Any = None,
@@ -101,6 +102,9 @@ def attention(
             are not read, and its `mask_mod` is applied in partial tiles. It must be made for the lengths of q and k.
             Blocks may have any size; the size of the kernel's tiles is best (`config.rows` x `config.keys`).
         layout: of q, k, v and the result: "bhsd", torch's, or "bshd", flash-attn's (B, S, H, D).
+        fast_accumulation: for e4m3, let the tensor core add up P V of all tiles, as `use_fast_accum` of
+            torch._scaled_mm does: faster, but if the values do not average zero, its 13 bits lose precision with
+            thousands of keys. Otherwise each tile's product is added in f32.
         return_lse: also return the log-sum-exp of the scores, (B, H, S) f32.
         out, lse: arrays for the result and the log-sum-exp.
         config: a configuration instead of the chosen one.
@@ -114,7 +118,8 @@ def attention(
     """
     scales, numbers = arrays_and_numbers(q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
     tensors = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks}) | scales
-    options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "layout": layout}
+    options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "layout": layout,
+               "fast_accumulation": fast_accumulation}  # fmt: skip
     attend = getattr(plugin_for(tuple(tensors.values())), "attend", None)
     functions = {"score_mod": score_mod, "mask_mod": mask_mod, "block_mask": block_mask}
     plain_call = all(function is None for function in functions.values())
@@ -124,8 +129,8 @@ def attention(
     if not plain_call:
         options |= functions | {"numbers": numbers}
         return compute(tensors, partial(read, **options), None, out, lse, return_lse, config)
-    static = ("attention", causal, scale, hashed(window), softcap, layout, config, sinks is not None,
-              *scales, *numbers.items())  # fmt: skip
+    static = ("attention", causal, scale, hashed(window), softcap, layout, fast_accumulation, config,
+              sinks is not None, *scales, *numbers.items())  # fmt: skip
     reading = partial(read, **options, numbers=numbers)
     return compute(tensors, reading, static, out, lse, return_lse, config)
 

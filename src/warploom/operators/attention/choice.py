@@ -37,7 +37,7 @@ SPARE_REGISTERS = 24
 """Least number of a consumer's registers beyond its accumulators."""
 STEP = 16
 """Step in keys between candidate tiles: k of a 16-bit product; twice as many in e4m3."""
-FLAGS = ("above", "below", "softcap", "sinks", "scaled", "paged", "narrow")
+FLAGS = ("above", "below", "softcap", "sinks", "scaled", "paged", "narrow", "fast_accumulation")
 """Flags of a kernel's subject that are part of its name."""
 
 

@@ -24,7 +24,7 @@ from ..views import restrided
 from .blocks import check_block_mask, function_of
 from .captured import captured
 from .limits import check_lengths, within
-from .scales import check_scales, positive
+from .scales import check_fast, check_scales, positive
 
 LAYOUTS = {"bhsd": (0, 2, 1, 3), "bshd": (0, 1, 2, 3)}
 """Axes of (batch, length, head, dimension) in a caller's array."""
@@ -32,6 +32,7 @@ MOST_DIM = 256
 LOG2_E = math.log2(math.e)
 WIDE = (bf16, f16)
 """Types with full support; e4m3 has no gradients."""
+Edges = tuple[int | None, int | None]
 RANKS = {"sinks": 1, "q_scale": 2, "k_scale": 2, "v_scale": 2}
 """Ranks of arrays other than q, k and v."""
 CAUSAL = ("bottom-right", "top-left")
@@ -88,7 +89,7 @@ class Request(CheckedCall):
 def read(
     tensors: dict[str, Any], *, layout: str, causal: bool | str, scale: float | None, window: Any,
     softcap: float | None, score_mod: Any = None, mask_mod: Any = None, block_mask: Any = None,
-    numbers: Mapping[str, float] | None = None,
+    numbers: Mapping[str, float] | None = None, fast_accumulation: bool = False,
 ) -> Request:  # fmt: skip
     """Check the arguments; `numbers`: scales that are not arrays. Raises ArgumentError, ArgumentTypeError."""
     check_options(causal, scale, window, softcap, layout)
@@ -111,7 +112,7 @@ def read(
             )  # fmt: skip
         check_block_mask(block_mask, views["q"].shape, keys, views["q"].place)
         mask_mod = function_of(block_mask)
-    of = _subject(views, edges, softcap)
+    of = _subject(views, edges, softcap, fast_accumulation)
     begin = min(section(of, of.above, keys, heads, views["k"].shape[2]), max(1, batch * heads))
     found = numbers_of(of, edges, scale, softcap) | {"section": begin}
     found = _scaled(of, found, numbers or {})
@@ -126,7 +127,7 @@ def read(
 
 def read_varlen(
     tensors: dict[str, Any], *, longest: int | None, causal: bool | str, scale: float | None, window: Any,
-    softcap: float | None, numbers: Mapping[str, float] | None = None,
+    softcap: float | None, numbers: Mapping[str, float] | None = None, fast_accumulation: bool = False,
 ) -> Request:  # fmt: skip
     """Like `read`, for packed sequences: q (rows, H, D), k and v (rows, G, D), and the sequences' offsets.
 
@@ -146,7 +147,7 @@ def read_varlen(
     views |= {name: seen[name] for name in RANKS if name in seen}
     views |= _sequences(seen, rows, views["k"].shape[1])
     edges = _edges(causal, window, 0, 0, rows + views["k"].shape[1])
-    of = replace(_subject(views, edges, softcap), varlen=True)
+    of = replace(_subject(views, edges, softcap, fast_accumulation), varlen=True)
     count = views["cu_seqlens_q"].shape[0]
     length = longest or max(1, views["k"].shape[1] // max(1, count))
     begin = min(section(of, True, length, heads, views["k"].shape[2]), max(1, heads))
@@ -221,17 +222,16 @@ def _sequences(seen: dict[str, ArrayView], queries: int, keys: int) -> dict[str,
     return found
 
 
-def _subject(views: dict[str, ArrayView], edges: tuple[int | None, int | None], softcap: float | None) -> Attention:
+def _subject(views: dict[str, ArrayView], edges: Edges, softcap: float | None, fast_accumulation: bool) -> Attention:
     q, v = views["q"], views["v"]
+    check_fast(fast_accumulation, q.dtype)
     return Attention(
-        q.dtype, q.shape[3], v.shape[3], above=edges[1] is not None, below=edges[0] is not None,
-        softcap=softcap is not None, sinks="sinks" in views, scaled="k_scale" in views,
+        q.dtype, q.shape[3], v.shape[3], above=edges[1] is not None, below=edges[0] is not None, sinks="sinks" in views,
+        softcap=softcap is not None, scaled="k_scale" in views, fast_accumulation=bool(fast_accumulation),
     )  # fmt: skip
 
 
-def numbers_of(
-    of: Padded, edges: tuple[int | None, int | None], scale: float | None, softcap: float | None
-) -> dict[str, float]:
+def numbers_of(of: Padded, edges: Edges, scale: float | None, softcap: float | None) -> dict[str, float]:
     """Return the kernel's scalars by name: `scale` for exp2, `inner` inside a softcap, the edges of a window.
 
     Raises ArgumentError for a scale or a softcap that is not a positive number.
@@ -373,7 +373,7 @@ def check_sizes(
             )  # fmt: skip
 
 
-def _edges(causal: bool | str, window: Any, queries: int, keys: int, rows: int) -> tuple[int | None, int | None]:
+def _edges(causal: bool | str, window: Any, queries: int, keys: int, rows: int) -> Edges:
     """Return (first, last): query i sees keys i + first to i + last; None for no edge. rows: total of q and k."""
     offset = 0 if causal == "top-left" else keys - queries
     left, right = (within(edge, rows) for edge in window_of(window, bool(causal)))
@@ -382,7 +382,7 @@ def _edges(causal: bool | str, window: Any, queries: int, keys: int, rows: int) 
     return (None if left is None else offset - left), (None if right is None else offset + right)
 
 
-def window_of(window: Any, causal: bool) -> tuple[int | None, int | None]:
+def window_of(window: Any, causal: bool) -> Edges:
     """Return how many keys before and after its own a query sees, None for no limit. Raises ArgumentError."""
     if window is None:
         return None, None

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from ...errors import ArgumentError, ArgumentTypeError
-from ...isa.dtypes import e4m3, f32
+from ...isa.dtypes import DType, e4m3, f32
 from ...runtime.arrays import ArrayView
 
 SMALLEST, LARGEST = 2.0**-100, 2.0**100
@@ -69,3 +71,14 @@ def positive(value: Any, name: str) -> float:
     if not number or not SMALLEST <= value <= LARGEST:
         raise ArgumentError(f"`{name}` is a positive number", expected="2^-100 to 2^100", got=repr(value))
     return float(value)
+
+
+def check_fast(fast_accumulation: Any, dtype: DType) -> None:
+    """Raise ArgumentError unless it is False, or True for 8 bits."""
+    if not isinstance(fast_accumulation, (bool, np.bool_)):
+        raise ArgumentError("`fast_accumulation` is not a flag", expected="True or False", got=repr(fast_accumulation))
+    if fast_accumulation and dtype is not e4m3:
+        raise ArgumentError(
+            "`fast_accumulation` is for 8 bits", expected="q, k and v in e4m3", got=dtype,
+            hint="leave it out: products of 16 bits are added up in f32 at full speed",
+        )  # fmt: skip

@@ -29,6 +29,7 @@ def attention_varlen(
     q_scale: Any = None,
     k_scale: Any = None,
     v_scale: Any = None,
+    fast_accumulation: bool = False,
     return_lse: bool = False,
     out: Any = None,
     lse: Any = None,
@@ -42,7 +43,8 @@ def attention_varlen(
         cu_seqlens_q, cu_seqlens_k: (sequences + 1,), s32: 0 and the end of each sequence, ascending. They stay on the
             GPU, without a host synchronisation. At most 512 sequences; any of them may be empty.
         max_seqlen_q, max_seqlen_k: length of the longest sequence; only a hint for the order of the work.
-        causal, window, softcap, sinks, scale, config: as in `attention`; a sequence's last query sees its last key.
+        causal, window, softcap, sinks, scale, fast_accumulation, config: as in `attention`; a sequence's last query
+            sees its last key.
         q_scale, k_scale, v_scale: for e4m3, as in `attention`; arrays are (1, H), (1, G) and (1, G).
         return_lse: also return the log-sum-exp of the scores, (1, H, rows) f32.
         out, lse: arrays for the result, (rows, H, E), and the log-sum-exp.
@@ -56,16 +58,17 @@ def attention_varlen(
     scales, numbers = arrays_and_numbers(q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
     tensors |= ({} if sinks is None else {"sinks": sinks}) | scales
     attend = getattr(plugin_for((q, k, v, sinks)), "attend_varlen", None)
-    if attend is not None and not (scales or numbers):  # a gradient, autocast or a tracer
+    if attend is not None and not (scales or numbers or fast_accumulation):  # a gradient, autocast or a tracer
         return attend(
             **tensors, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, causal=causal, scale=scale, window=window,
             softcap=softcap, return_lse=return_lse, out=out, lse=lse, config=config,
         )  # fmt: skip
-    static = ("varlen", max_seqlen_k, causal, scale, hashed(window), softcap, config, sinks is not None,
-              *scales, *numbers.items())  # fmt: skip
+    static = ("varlen", max_seqlen_k, causal, scale, hashed(window), softcap, fast_accumulation, config,
+              sinks is not None, *scales, *numbers.items())  # fmt: skip
     reading = partial(
-        read_varlen, longest=max_seqlen_k, causal=causal, scale=scale, window=window, softcap=softcap, numbers=numbers
-    )
+        read_varlen, longest=max_seqlen_k, causal=causal, scale=scale, window=window, softcap=softcap, numbers=numbers,
+        fast_accumulation=fast_accumulation,
+    )  # fmt: skip
     return compute(tensors, reading, static, out, lse, return_lse, config)
 
 
