@@ -36,8 +36,6 @@ def candidates(case: ForwardProblem) -> dict[str, Config]:
         return {}
     turns = "unordered" if chosen.ordered else "ordered"
     found = {turns: replace(chosen, ordered=not chosen.ordered), "maxima not renewed": replace(chosen, renewed=False)}
-    found |= {f"{loads} loads": replace(chosen, loads=loads) for loads in (2, 4)}
-    found["pairs, 2 loads"] = replace(chosen, pairs=True, loads=2)
     if case.head_dim == 256:
         return found | {"apart 64": replace(chosen, apart=64), "never apart": replace(chosen, apart=0)}
     found["never apart"] = replace(chosen, keys=128, key_stages=3, apart=0)

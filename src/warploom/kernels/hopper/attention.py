@@ -36,7 +36,7 @@ from ...isa.dtypes import f32, s32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, smem
 from ...lang.values import Register
 from ..fields import builder
-from .attention_config import PANEL, QUERY_ROWS, TRANSPOSE_WARPS, Attention, Config, OnePerSm, default
+from .attention_config import PANEL, QUERY_ROWS, REGISTERS, TRANSPOSE_WARPS, Attention, Config, OnePerSm, default
 from .attention_consumer import Arguments, Consumer, Rings, function_arrays
 from .attention_tiles import BlockScheduler, KeyTileIterator
 from .attention_transpose import TransposeWarp, transpose_warp_index
@@ -60,7 +60,7 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
     config = config or default(of)
     config.check(of)
     given, columns = of, of.query_columns
-    few, many, at_launch = config.registers
+    few, many, at_launch = REGISTERS[config.consumers]
     stored, major = (PANEL, 1, QUERY_ROWS, 1), "K" if of.narrow else "MN"
 
     def attention(**arguments: Any) -> None:
@@ -142,6 +142,7 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
         },
         grid=OnAll() if of.varlen else OnePerSm(config.rows), block=WARPGROUP * (1 + config.consumers), arch=ARCH,
         registers=at_launch, name="attention",
+        allow_spills=of.narrow and of.varlen,  # 44 to 68 bytes in every tiling tried, also with fewer keys
     )(attention)  # fmt: skip
 
 

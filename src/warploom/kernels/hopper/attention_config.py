@@ -30,8 +30,6 @@ STEP_BYTES = 32
 """Bytes along k of one wgmma; products are padded to multiples of this."""
 REGISTERS = {1: (24, 240, 240), 2: (24, 240, 168), 3: (32, 160, 128)}
 """Registers per thread by number of consumers: of the producer, of a consumer, at launch."""
-TRANSPOSING_REGISTERS = {**REGISTERS, 1: (40, 240, 240), 2: (40, 232, 168)}
-"""The same if a transposing warp has several loads in flight."""
 TRANSPOSE_WARPS = 3
 """Warps of the producer's warpgroup that transpose values, if needed."""
 L2_BYTES = 32 << 20
@@ -162,8 +160,6 @@ class Config(Configuration):
             itself is the accumulator, and loses precision over thousands of keys.
         renewed: a recomputed tile raises every maximum that it exceeds. Else it raises only maxima that it exceeds by
             more than `attention_softmax.growth`, and rows just below that threshold cause another recomputation.
-        pairs: for 8 bits with all columns `apart`: two tiles of P V are accumulated before they are added to O.
-        loads: for 8 bits, the ldmatrix that a transposing warp has in flight.
     """
 
     keys: int = 128
@@ -175,8 +171,6 @@ class Config(Configuration):
     ordered: bool = True
     apart: int = 0
     renewed: bool = False
-    pairs: bool = False
-    loads: int = 1
 
     family: ClassVar[str] = "attention"
 
@@ -189,9 +183,8 @@ class Config(Configuration):
             "value_stages": 1,
             "query_slots": 1,
             "apart": 0,
-            "loads": 1,
         }
-        check_fields(self, numbers, ("guarded", "ordered", "renewed", "pairs"), {})
+        check_fields(self, numbers, ("guarded", "ordered", "renewed"), {})
         step = STEP_BYTES // of.dtype.bytes
         if self.consumers not in REGISTERS or self.keys % step:
             raise ArgumentError(
@@ -220,11 +213,6 @@ class Config(Configuration):
         """Keys per tile of transposed values in shared memory, padded to whole panels of 128 or 64 bytes."""
         half = PANEL_BYTES // 2
         return _up(self.keys, half if self.keys % PANEL_BYTES == half else PANEL_BYTES)
-
-    @property
-    def registers(self) -> tuple[int, int, int]:
-        """Registers per thread: of the producer, of a consumer, at launch."""
-        return (TRANSPOSING_REGISTERS if self.loads > 1 else REGISTERS)[self.consumers]
 
     def accumulators(self, of: Attention) -> int:
         """Registers per thread for S, O, two copies of P, and the separate product (`apart`)."""

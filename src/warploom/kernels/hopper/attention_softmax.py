@@ -182,12 +182,11 @@ class Softmax:
 
     # -- O -----------------------------------------------------------------------------------------------------------
 
-    def rescale(self, *sums: Fragment) -> None:
-        """Rescale O, or its parts, to the new maxima, after the products into it are complete."""
+    def rescale(self, out: Fragment) -> None:
+        """Rescale O to the new maxima, after the products into it are complete."""
         with ptx.if_(self.needed):
-            for each in sums:
-                each.scale_rows(self.roots)
-                each.scale_rows(self.roots)
+            out.scale_rows(self.roots)
+            out.scale_rows(self.roots)
 
     def finish(self, sink: Register | None = None) -> tuple[list[Register], list[Register]]:
         """For each of the two rows: the factor of O, and the logarithm of the sum of exp(score).

@@ -13,7 +13,6 @@ their two columns, so that the 8 rows of each stored matrix are in different ban
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 
 from ...collective import TileQueue, TmaPipeline
@@ -23,7 +22,6 @@ from ...collective.tile.roles import WARP
 from ...isa.dtypes import b32, u32
 from ...isa.swizzle import CHUNK_BYTES, Swizzle
 from ...lang import ptx, reg
-from ...lang.arrays import RegisterArray
 from ...lang.operand_tile import TileSlice
 from ...lang.values import Register
 from .attention_config import PANEL_BYTES, TRANSPOSE_WARPS, Attention, Config
@@ -57,7 +55,7 @@ class TransposeWarp:
         self, of: Attention, config: Config, values: TmaPipeline, transposed: TmaPipeline, me: Register
     ) -> None:
         self.of, self.values, self.transposed, self.me = of, values, transposed, me
-        self.groups, self.loads = config.keys // KEYS, config.loads
+        self.groups = config.keys // KEYS
         layout = transposed.tiles["t"].layout
         self.pitch = layout.swizzle.span
         in_panel = self.pitch // KEYS
@@ -111,22 +109,12 @@ class TransposeWarp:
         read = (values + offsets.read).register()
         written = (transposed + offsets.written).register()
         steps = range(self.of.columns // COLUMNS)
-        loaded: deque[tuple[int, RegisterArray]] = deque()
-
-        def store() -> None:
-            step, words = loaded.popleft()
-            found = [_bytes(words[at], words[at + 1], selector) for at in (0, 2) for selector in self.selectors]
-            ptx.stmatrix(ptx.addr(written, step * (COLUMNS * self.pitch)), found)
-
-        for inside in range(_PER_PANEL):  # ptxas moves no load across a store, and few registers hold loaded words
+        for inside in range(_PER_PANEL):  # one at a time: the producer's warpgroup has few registers
             source = read ^ (inside * COLUMNS) if inside else read
             for panel, step in enumerate(steps[inside::_PER_PANEL]):
-                place = ptx.addr(source, panel * values.layout.panel_bytes)
-                loaded.append((step, ptx.ldmatrix(place, trans=True)))
-                if len(loaded) == self.loads:
-                    store()
-        while loaded:
-            store()
+                words = ptx.ldmatrix(ptx.addr(source, panel * values.layout.panel_bytes), trans=True)
+                found = [_bytes(words[at], words[at + 1], selector) for at in (0, 2) for selector in self.selectors]
+                ptx.stmatrix(ptx.addr(written, step * (COLUMNS * self.pitch)), found)
 
 
 def transpose_warp_index(thread: Register) -> Register:
