@@ -267,3 +267,13 @@ def test_a_second_derivative_is_refused_and_not_zero(name: str) -> None:
     assert first.requires_grad and first.abs().sum() > 0
     with refused("argument"):
         (first.float().pow(2).sum() + q.float().sum()).backward()
+
+
+def test_fast_accumulation_of_eight_bits_reaches_the_kernel_with_and_without_scales():
+    eight = [x.detach().to(torch.float8_e4m3fn) for x in given()[:3]]
+    fast = warploom.attention(*eight, fast_accumulation=True)
+    assert fast.dtype is torch.bfloat16
+    scaled = warploom.attention(*eight, v_scale=2.0, fast_accumulation=True)
+    torch.testing.assert_close(scaled.float(), 2 * fast.float())
+    with pytest.raises(ArgumentError):
+        warploom.attention(*(x.detach() for x in given()[:3]), fast_accumulation=True)

@@ -89,7 +89,7 @@ def test_a_row_of_another_text_or_of_no_kernel_any_more_is_stale() -> None:
 
 def test_a_row_whose_text_became_another_of_the_same_machine_code_is_fresh(monkeypatch) -> None:
     now = evidence.ptx_sha256(recipe.rebuild(row_of()["build"]).ptx())
-    monkeypatch.setattr(status, "_equivalent", lambda: frozenset({("1" * 64, now), ("2" * 64, "3" * 64)}))
+    monkeypatch.setattr(status, "equivalent", lambda: frozenset({("1" * 64, now), ("2" * 64, "3" * 64)}))
     assert status.judge(row_of(ptx_sha256="1" * 64)) == ("", True)
     assert status.judge(row_of(ptx_sha256="2" * 64))[0], "the text that is the same code is not built any more"
 

@@ -32,7 +32,7 @@ UNLIMITED = -1
 SCHEMA = (
     "attention"
     "(Tensor q, Tensor k, Tensor v, Tensor? sinks, str causal, float? scale, int left, int right, float? softcap, "
-    "str layout, bool fast_accumulation) -> (Tensor, Tensor)"
+    "str layout, bool fast_accumulation=False) -> (Tensor, Tensor)"
 )
 BACKWARD_SCHEMA = (
     "attention_backward"
@@ -220,7 +220,7 @@ def _options(
 
 def _run(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: str, scale: float | None, left: int, right: int,
-    softcap: float | None, layout: str, fast_accumulation: bool,
+    softcap: float | None, layout: str, fast_accumulation: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
         found: tuple[Tensor, Tensor] = calls.attention(
@@ -237,7 +237,7 @@ def _run(
 
 def _fake(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: str, scale: float | None, left: int, right: int,
-    softcap: float | None, layout: str, fast_accumulation: bool,
+    softcap: float | None, layout: str, fast_accumulation: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     if layout not in LAYOUTS or q.ndim != 4 or v.ndim != 4:
         raise ArgumentError("attention takes four dimensions", expected=", ".join(LAYOUTS), got=f"{layout}, {q.shape}")
