@@ -98,7 +98,7 @@ CASES = {
 }
 
 
-@pytest.mark.sample(2, all=5)
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_forms_of_the_tile_and_ragged_sizes(case: tuple, form: str):
@@ -116,7 +116,7 @@ SCALED = {
 }
 
 
-@pytest.mark.sample(2, all=6)
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("scaled", ["tensor", "row"])
 @pytest.mark.parametrize("case", SCALED.values(), ids=SCALED)

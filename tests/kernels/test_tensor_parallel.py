@@ -154,7 +154,7 @@ def test_odd_sizes_and_numbers_of_gpus(kind, ranks, rows, n, k):
     assert posed.worst(report.outputs[0]) < ROUNDING
 
 
-@pytest.mark.sample(1, full=4)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("sms", [2, 8])
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_rows_come_in_chunks_of_k_to_one_gpu_after_the_other_or_to_all_at_one_time(ranks: int, sms: int):
@@ -194,7 +194,7 @@ ALWAYS = {
 }
 
 
-@pytest.mark.sample(0, all=2)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("case", ALWAYS.values(), ids=ALWAYS)
 def test_slots_are_added_in_the_order_of_the_ranks_whoever_comes_first(case):
     *sizes, machine = case
@@ -274,8 +274,9 @@ MISHAPS = {
 @pytest.mark.parametrize("mishap", MISHAPS)
 def test_copies_that_are_enqueued_wrongly_are_found(mishap: str):
     changed, found = MISHAPS[mishap]
+    machine = H200(sms=1) if found == "DeadlockError" else MACHINE  # fewer CTAs that wait in vain
     try:
-        posed, report = run_copied(2, 80, 128, 64, changed=changed)
+        posed, report = run_copied(2, 80, 128, 64, changed=changed, machine=machine)
     except EmulationError as error:
         assert type(error).__name__ == found
     else:
