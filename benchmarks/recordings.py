@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from warploom.lab import evidence
+from warploom.operators.kernel_cache import source_hash
 from warploom.runtime import on_clock
 from warploom.runtime.bind import Shape, bind
 from warploom.runtime.dispatch import complete, look, sort_out
@@ -25,11 +26,10 @@ from warploom.runtime.program import Program, program_of
 from warploom.timing import Launch
 from warploom.timing.recording import Recording
 
-PACKAGE = Path(on_clock.__file__).resolve().parents[1]
 RECORDING = (
-    "asm", "emulator", "isa", "runtime/on_clock.py", "driver/sass_lines.py", "timing/accesses.py", "timing/caches.py",
-    "timing/instructions.py", "timing/machine_code.py", "timing/ordering.py", "timing/queues.py", "timing/recorder.py",
-    "timing/recording.py",
+    "asm", "emulator", "isa", "runtime/on_clock.py", "driver/sass_lines.py", "timing/accesses.py", "timing/arrivals.py",
+    "timing/caches.py", "timing/constants.py", "timing/instructions.py", "timing/machine_code.py",
+    "timing/occupancy.py", "timing/ordering.py", "timing/queues.py", "timing/recorder.py", "timing/recording.py",
 )  # fmt: skip
 """The sources of what records; what replays is not among them."""
 SHAPES = ("out", "grid", "block", "cluster", "entry", "dynamic_smem", "clusters", "warm", "registers")
@@ -96,10 +96,4 @@ def _parts(value: Any) -> Iterator[bytes]:
 @lru_cache(maxsize=1)
 def source() -> str:
     """Hash of the sources of what records."""
-    digest = hashlib.sha256()
-    for part in RECORDING:
-        place = PACKAGE / part
-        for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
-            if path.suffix in (".py", ".toml"):
-                digest.update(path.relative_to(PACKAGE).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()
+    return source_hash(RECORDING)

@@ -30,6 +30,7 @@ from . import (
     copies,
     launches,
     lives,
+    memory,
     neighbours,
     pending,
     power,
@@ -45,7 +46,8 @@ from .harness import READINGS, Measurement
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "benchmarks/results/nvidia-h200/microbenchmarks.json"
 MODULES = (
-    arithmetic, shared, pending, tensor, beside, ring, softmax, synchronisation, copies, product, neighbours, atomics,
+    arithmetic, shared, pending, tensor, beside, ring, softmax, synchronisation, copies, memory, product, neighbours,
+    atomics,
 )  # fmt: skip
 FLUSH_BYTES = 256 << 20
 BURSTS = ("power.wgmma.n256.ctas132", "power.wgmma.n256.zeros", "power.wgmma.e4m3.n256", "power.mma_sync")

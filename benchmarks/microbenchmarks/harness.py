@@ -134,3 +134,12 @@ def in_turn(items: Sequence[Any], count: int) -> list[Any]:
 
 def scalar(value: int = 0) -> Register:
     return reg.scalar(u32, init=value)
+
+
+def initialise(full: Any, stages: int, works: Any) -> None:
+    """Initialise the barriers of a ring for one arrival each, by the thread that works; all threads wait for it."""
+    with ptx.if_(works):
+        for stage in range(stages):
+            ptx.mbarrier.init(full[stage], 1)
+        ptx.fence.mbarrier_init()
+    ptx.bar.sync(0)

@@ -14,7 +14,7 @@ from warploom.isa.dtypes import bf16, u32
 from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem
 
 from .copies import DRAM_ROWS, L2_ROWS, WIDTH, refilled
-from .harness import Measurement, loop
+from .harness import Measurement, initialise, loop
 from .launches import SMS, Launch
 
 ROWS = 128
@@ -29,11 +29,7 @@ def ring_of(stages: int, works: Any) -> tuple[Any, ...]:
     """A ring of boxes, its barriers, and the phase."""
     ring = smem.wgmma_tile(bf16, (ROWS, WIDTH), stages=stages, name="ring")
     full = smem.mbarrier(stages)
-    with ptx.if_(works):
-        for stage in range(stages):
-            ptx.mbarrier.init(full[stage], 1)
-        ptx.fence.mbarrier_init()
-    ptx.bar.sync(0)
+    initialise(full, stages, works)
     return ring, full, reg.scalar(u32, init=0)
 
 

@@ -8,7 +8,7 @@ from warploom.isa.dtypes import bf16, u32, u64
 from warploom.lang import Tile, ptx, reg, smem
 
 from .copies import refilled
-from .harness import Measurement, loop
+from .harness import Measurement, initialise, loop
 
 WIDTH, ROWS = 64, 128
 SQUARE = 12
@@ -34,11 +34,7 @@ def wave(
         left = ((cta % across) * ROWS if sharing else cta * ROWS).copy()
         right = ((cta // across) * ROWS + rows // 2 if sharing else cta * ROWS).copy()
         first = ptx.special.tid.x() == 0
-        with ptx.if_(first):
-            for stage in range(stages):
-                ptx.mbarrier.init(full[stage], 1)
-            ptx.fence.mbarrier_init()
-        ptx.bar.sync(0)
+        initialise(full, stages, first)
         state = array, ring, full, (left, right), k, phase, first
         with ptx.if_(first):
             for stage in range(stages):

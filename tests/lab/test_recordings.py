@@ -1,10 +1,13 @@
 """A kept recording is found again for the same text and arguments only."""
 
+import ast
+
 import numpy as np
 import pytest
 
-from benchmarks.recordings import Recordings
+from benchmarks.recordings import RECORDING, Recordings
 from warploom.lang import Tile, kernel, ptx
+from warploom.operators.kernel_cache import ROOT
 from warploom.types import f32
 
 
@@ -41,3 +44,13 @@ def test_a_recording_is_found_again_unless_what_it_depends_on_differs(other, tmp
     assert kept.texts[0] == kept.texts[1]
     other(kept.record)
     assert len(files(tmp_path)) == len(one) + 1 == 2
+
+
+def test_a_recording_depends_on_all_that_its_parts_of_the_clock_import():
+    """Else a kept recording would be found after a change of what made it."""
+    parts = {name for name in RECORDING if name.startswith("timing/")}
+    for part in parts:
+        for node in ast.walk(ast.parse((ROOT / part).read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                names = [node.module] if node.module else [one.name for one in node.names]
+                assert {f"timing/{name}.py" for name in names} <= parts, part

@@ -12,7 +12,7 @@ import hashlib
 import io
 import pickle
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -127,13 +127,19 @@ def kept(key: str, trace: Callable[[], Program], folder: Path) -> Program:
 @lru_cache(maxsize=1)
 def sources() -> str:
     """A hash over the files of the package that a text depends on."""
+    return source_hash(SOURCES)
+
+
+def source_hash(names: Sequence[str]) -> str:
+    """A hash over files and folders of the package: Python, and the tables in .toml."""
     digest = hashlib.sha256()
-    for name in SOURCES:
+    for name in names:
         place = ROOT / name
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            data = path.read_bytes()
-            digest.update(f"{path.relative_to(ROOT)} {len(data)}\n".encode())
-            digest.update(data)
+        for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if path.suffix in (".py", ".toml"):
+                data = path.read_bytes()
+                digest.update(f"{path.relative_to(ROOT)} {len(data)}\n".encode())
+                digest.update(data)
     return digest.hexdigest()
 
 

@@ -18,7 +18,7 @@ from ...lang.smem import SharedAddress
 from ..mma.fragment import thread_of_warpgroup
 from ..pipeline.swizzling import swizzled
 
-PANEL_BYTES = 128
+PANEL_BYTES = Swizzle.B128.span
 """Bytes of a panel's row: 64 elements of 16 bits."""
 COLUMNS = 16
 """Columns of the fragment that one stmatrix writes."""
