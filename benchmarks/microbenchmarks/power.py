@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from warploom.isa.dtypes import b32, bf16, e4m3, f32, u32
 from warploom.lang import Tile, ptx, reg
 
-from . import arithmetic, copies, product, shared
+from . import arithmetic, copies, memory, product, shared
 from .harness import Measurement, loop
 from .tensor import wgmma_loop
 
@@ -161,4 +161,4 @@ def loads() -> Iterator[Load]:
     yield Load(product.wave("power.product", 8, repetitions=4000), moved="l2")
     yield Load(product.wave("power.product.own", 8, depth=1024, sharing=False, repetitions=4000), moved="l2")
     yield Load(product.wave("power.product.zeros", 8, data="zeros", repetitions=4000), moved="l2")
-    yield Load(copies.streamed("power.dram.copy", "copy", 8, 4, 4), moved="dram")
+    yield Load(memory.streamed("power.dram.copy", "copy", 8, 4, 4), moved="dram")

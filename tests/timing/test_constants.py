@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.microbenchmarks.__main__ import everything
 from warploom.kernels.ladder import RUNGS
 from warploom.timing import H200
 
@@ -51,3 +52,9 @@ def test_the_model_names_no_kernel_rung_or_configuration():
     assert not [rung.module for rung in RUNGS if rung.module in text]
     assert not re.search(r"\b[a-z]*\d{2,3}x\d{2,3}\b|\brung\b|warploom\.kernels|\b(8192|4096)\b", text)
     assert not re.search(r"recording\.kernel\s*(==|in\b|\.startswith)", text)
+
+
+def test_each_microbenchmark_is_listed_once():
+    timed, started, loads = everything([])
+    names = [each.name for each in (*timed, *started)] + [each.measurement.name for each in loads]
+    assert len(names) > 300 and len(set(names)) == len(names)
