@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -97,6 +99,28 @@ def test_operands_may_be_contiguous_in_either_dimension(form: str, majors: str):
 
 
 @pytest.mark.sample(3, all=6)
+@pytest.mark.parametrize("config", [
+    Config(tile_n=128, stages=3), Config(tile_m=256, tile_n=64, stages=3, multicast="a"),
+    Config("ping_pong", 64, 128, stages=3, epi_stages=1), Config("staggered", 256, 128, stages=2, epi_stages=1),
+    Config(tile_n=128, stages=3, split_tail=True),
+], ids=Config.name)  # fmt: skip
+@pytest.mark.parametrize("schedule, seed", [("eager", 0), ("random", 1)])
+def test_ctas_share_the_panels_of_an_operand_that_is_contiguous_in_m_or_n(config: Config, schedule: str, seed: int):
+    """Each CTA loads every other panel of 64 columns for both."""
+    both = Product(a_major="MN", b_major="MN")
+    assert run(config, 600, 264, 136, both, schedule=schedule, seed=seed)[1] < BOUND
+
+
+@pytest.mark.sample(4, all=9)
+@pytest.mark.parametrize("tile_k", [16, 32])
+@pytest.mark.parametrize("k", [1, 16, 48, 144])
+@pytest.mark.parametrize("form", ["cooperative", "three consumers", "ping_pong", "staggered", "one CTA"])
+def test_stages_of_gradients_of_few_rows_are_as_shallow_as_their_k(form: str, k: int, tile_k: int):
+    config = replace(SMALL[form], tile_k=tile_k)
+    assert run(config, 600, 136, k, Product(a_major="MN", b_major="MN"))[1] < BOUND
+
+
+@pytest.mark.sample(3, all=6)
 @pytest.mark.parametrize("form", ["cooperative", "ping_pong", "staggered"])
 @pytest.mark.parametrize("types", [(e4m3, e4m3), (e5m2, e4m3), (f16, f16), (tf32, tf32)], ids=str)
 def test_every_type_the_tensor_core_has(form: str, types: tuple[DType, DType]):
@@ -157,6 +181,16 @@ def test_large_tiles_are_built_without_spills_and_remarks(config: Config):
 def test_what_cannot_be_built_is_said(change: dict, got: str):
     with refused("configuration", got=got):
         build(Product(), Config(**change))
+
+
+@pytest.mark.parametrize("config, product, got", [
+    (Config(tile_n=64, tile_k=16), Product(b_major="MN"), "(16, 'K', 'MN')"),
+    (Config(tile_n=64, tile_k=24), Product(a_major="MN", b_major="MN"), "(24, 'MN', 'MN')"),
+    (Config(tile_n=64, tile_k=16, split_tail=True), Product(a_major="MN", b_major="MN"), "16"),
+])  # fmt: skip
+def test_only_gradients_have_shallow_stages(config: Config, product: Product, got: str):
+    with refused("configuration", got=got):
+        build(product, config)
 
 
 def test_integers_have_no_tile_that_their_wgmma_lacks():

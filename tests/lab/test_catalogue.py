@@ -105,7 +105,7 @@ def test_rows_are_spread_over_their_logarithms_and_half_of_them_are_odd():
 
 def test_every_drawn_operand_can_be_addressed_in_every_direction():
     for problem in catalogue.draw(1, 200, layouts=("forward", "input-gradient", "weight-gradient")):
-        inner = {"tn": problem.k, "nn": problem.k * problem.n, "nt": problem.m * problem.n}[problem.layout]
+        inner = {"tn": problem.k, "tt": problem.k * problem.n, "nt": problem.m * problem.n}[problem.layout]
         assert inner % 8 == 0
     assert {problem.layout for problem in catalogue.draw(1, 60, layouts=("weight-gradient",))} == {"nt"}
     assert all(p.dtype == "e4m3" for p in catalogue.draw(1, 5, like=GemmWork(1, 1, 1, dtype="e4m3", scales="row")))

@@ -23,6 +23,7 @@ PROBLEMS = [
     GemmWork(40, 48, 64, dtype="e4m3", scales="tensor"),
     GemmWork(40, 48, 64, dtype="e4m3", scales="row"),
     GemmWork(40, 256, 384, dtype="e4m3", scales="block128"),
+    GemmWork(40, 144, 208, dtype="e4m3", scales="block128"),
     GemmWork(44, 16, 32, dtype="e4m3", scales="row", kind="grouped", rows=(4, 0, 40)),
 ]
 

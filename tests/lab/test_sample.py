@@ -157,4 +157,4 @@ def test_eight_bit_samples_have_scales_and_an_opponent_that_takes_them():
 
 def test_gradients_are_drawn_in_their_layouts():
     suite = sample.suite(0, 40, layouts=("input-gradient", "weight-gradient"))
-    assert {problem.layout for problem in suite.problems} == {"nn", "nt"}
+    assert {problem.layout for problem in suite.problems} == {"tt", "nt"}

@@ -164,9 +164,23 @@ def test_every_candidate_can_be_built(shape, dtype, out):
         each.check(problem.product)
 
 
-def test_only_layouts_that_are_read_along_k_are_multicast():
-    for each in hopper(Problem.of(4096, 4096, 4096, layout="tt"), UNKNOWN):
-        assert each.ctas == 1 or each.multicast == "a"
+@pytest.mark.parametrize("layout", ["tt", "nt"])
+def test_tiles_that_are_read_along_n_or_m_are_whole_panels(layout: str):
+    """A narrower swizzle is read at half the rate; of an odd number of panels, CTAs would load unequal slices."""
+    found = list(hopper(Problem.of(4096, 4096, 4096, layout=layout), UNKNOWN))
+    assert {each.tile_n for each in found} == {64, 128, 192, 256}
+    for each in found:
+        assert each.ctas == 1 or each.multicast != "b" or each.tile_n % 128 == 0
+        assert each.ctas == 1 or each.multicast != "a" or each.tile_m % 128 == 0 or layout[0] == "t"
+
+
+def test_stages_are_shallow_where_fewer_rows_of_k_are_then_outside():
+    def depths(k: int, layout: str = "nt") -> set[int]:
+        return {each.tile_k for each in hopper(Problem.of(4096, 4096, k, layout=layout), UNKNOWN)}
+
+    assert depths(2) == {0, 32, 16} == depths(144)
+    assert depths(96) == {0, 32}
+    assert depths(64) == depths(2, "tt") == depths(2, "tn") == depths(1000) == {0}
 
 
 def test_a_split_tail_is_offered_where_the_last_wave_is_at_most_half_full():

@@ -238,6 +238,6 @@ def _product(layer: Layer, rows: int, layout: str, like: GemmWork) -> GemmWork |
     sizes = {"forward": (rows, layer.n, layer.k), "input-gradient": (rows, layer.k, layer.n),
              "weight-gradient": (layer.n, layer.k, rows)}[layout]  # fmt: skip
     problem = replace(like, m=sizes[0], n=sizes[1], k=sizes[2], layout=LAYOUTS[layout])
-    inner = {"tn": (problem.k,), "nn": (problem.k, problem.n), "nt": (problem.m, problem.n)}[problem.layout]
+    inner = {"tn": (problem.k,), "tt": (problem.k, problem.n), "nt": (problem.m, problem.n)}[problem.layout]
     step = 16 if like.dtype in ("e4m3", "e5m2") else TMA_ELEMENTS
     return problem if all(size % step == 0 for size in inner) else None

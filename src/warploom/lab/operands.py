@@ -86,9 +86,9 @@ def make(problem: GemmWork, data: str = "normal", sets: int = 1, device: str = "
         a, scale_a = quantised(values(problem.m, problem.k), problem.scales, types[problem.dtype], "a")
         if problem.scales == "block128":
             scale_a = scale_a.T.contiguous().T  # contiguous along m, the layout that all contenders accept
-        if problem.layout == "nt":
+        if problem.layout[0] == "n":
             a = a.T.contiguous().T
-        if problem.layout != "tn":
+        if problem.layout[1] == "t":
             b = b.T.contiguous().T
         made = Operands(a, b, torch.empty(problem.m, problem.n, dtype=types[problem.out], device=device),
                         scale_a, scale_b)  # fmt: skip
@@ -117,9 +117,12 @@ def quantised(values: Any, scales: str, dtype: Any, side: str) -> tuple[Any, Any
         blocks = values.reshape(rows, 1, 1, columns)
     else:
         height = 1 if side == "a" else _BLOCK
-        blocks = values.reshape(rows // height, height, columns // _BLOCK, _BLOCK)
+        partial = (0, -columns % _BLOCK, 0, -rows % height)  # the last blocks may be partial
+        padded = torch.nn.functional.pad(values, partial)
+        blocks = padded.reshape(padded.shape[0] // height, height, padded.shape[1] // _BLOCK, _BLOCK)
     factor = (blocks.abs().amax((1, 3), keepdim=True) / most).clamp(min=1e-12)
-    plain = (blocks / factor).reshape(rows, columns).to(dtype)
+    scaled = blocks / factor
+    plain = scaled.reshape(scaled.shape[0] * scaled.shape[1], -1)[:rows, :columns].to(dtype)
     factor = factor.reshape(factor.shape[0], factor.shape[2])
     return plain, factor.reshape(()) if scales == "tensor" else factor.contiguous()
 
@@ -129,7 +132,8 @@ def wide(values: Any, scale: Any, scales: str, side: str) -> Any:
     result = values.double()
     if scales == "block128":
         factor = scale.double().repeat_interleave(_BLOCK, 1)
-        result = result * (factor if side == "a" else factor.repeat_interleave(_BLOCK, 0))
+        factor = factor if side == "a" else factor.repeat_interleave(_BLOCK, 0)
+        result = result * factor[: values.shape[0], : values.shape[1]]
     elif scales:
         result = result * scale.double()
     return result

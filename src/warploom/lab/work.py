@@ -17,9 +17,9 @@ from ..plural import counted
 
 KINDS = ("gemm", "gelu", "swiglu", "grouped")
 SCALES = ("", "tensor", "row", "block128")
-LAYOUTS = {"forward": "tn", "input-gradient": "nn", "weight-gradient": "nt"}
-"""The directions of a linear layer, and the memory layout of its operands: "tn": A (M, K) and B (N, K),
-contiguous in k; "nn": B contiguous in n; "nt": A contiguous in m and B in n.
+LAYOUTS = {"forward": "tn", "input-gradient": "tt", "weight-gradient": "nt"}
+"""The directions of a linear layer, and the memory layout of its operands, as `Problem.of` names it: "tn": A (M, K) and
+B (N, K), contiguous in k; "tt": B contiguous in n; "nt": A contiguous in m and B in n.
 """
 
 

@@ -139,7 +139,7 @@ class Binder:
     def _block_scales(self) -> tuple[ArrayView, ArrayView]:
         """The block scales in the kernel's layout, whichever dimension is contiguous, or one number everywhere."""
         request, problem = self.request, self.request.problem
-        blocks = problem.k // BLOCK
+        blocks = -(-problem.k // BLOCK)
         found = []
         for name, shape, exchanged in (
             ("scale_a", (problem.m, blocks), problem.scale_a_major == "MN"),

@@ -244,7 +244,7 @@ def operands(problem: Problem, device: int) -> list[dict[str, Any]]:
             shapes = {
                 "tensor": ((1,), (1,)),
                 "row": ((m, 1), (1, n)),
-                "block128": ((m, k // BLOCK), (k // BLOCK, -(-n // BLOCK))),
+                "block128": ((m, -(-k // BLOCK)), (-(-k // BLOCK), -(-n // BLOCK))),
             }[fusion.scales]
             given["scale_a"] = ones(shapes[0], problem.scale_a_major == "MN")
             given["scale_b"] = ones(shapes[1], problem.scale_b_major == "K")

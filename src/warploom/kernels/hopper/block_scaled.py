@@ -17,7 +17,8 @@ Barriers   full[s]    1 arrival + bytes of the stage                  producer -
            bar 1..    128 threads of a consumer, twice per store box
 Scales     read from global memory two blocks of k ahead: two rows' scales per 64 rows of a thread, one for the columns;
            each array is contiguous along the blocks of k ("K") or along the other axis ("MN")
-Limits     any M; rows of D a multiple of 16 bytes; K a multiple of 128; tile_n divides 128
+Limits     any M; rows of D a multiple of 16 bytes; K a multiple of 16, the last block of 128 may be partial; tile_n
+           divides 128
 """
 
 from __future__ import annotations

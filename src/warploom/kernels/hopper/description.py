@@ -42,8 +42,12 @@ MOST_OF_THREE = 96
 """Accumulators per thread, at most, with three consumers: ptxas gives each of 512 threads 128 registers."""
 MOST_CONSUMERS = 3
 _TAIL_BARRIERS = 2
-_NUMBERS = dict.fromkeys(("tile_m", "tile_n", "consumers", "stages", "epi_stages", "ctas", "group"), 1)
+_NUMBERS = {
+    **dict.fromkeys(("tile_m", "tile_n", "consumers", "stages", "epi_stages", "ctas", "group"), 1), "tile_k": 0,
+}  # fmt: skip
 _WORDS = {"kernel_schedule": KERNEL_SCHEDULES, "multicast": ("a", "b")}
+SHALLOW = (16, 32)
+"""Values of `tile_k` besides 0."""
 _PLAIN = Fusion()
 
 
@@ -67,6 +71,8 @@ class Config(Configuration):
         split_tail: if the last wave is at most half full, two CTAs compute each of its tiles, with half of K each.
         constant_weights: the caller's promise that no running kernel writes B: a second producer loads B while the
             previous kernel ends. Needs one CTA per cluster and pdl.
+        tile_k: k per stage; 0: 128 bytes. If both operands are MN-major, it may be 16 or 32: rows of k that a box has
+            outside the tensor cost TMA several times as much as those inside, which matters for a short K.
     """
 
     family: ClassVar[str] = "hopper_large"
@@ -83,6 +89,7 @@ class Config(Configuration):
     pdl: bool = True
     split_tail: bool = False
     constant_weights: bool = False
+    tile_k: int = 0
 
     @property
     def rows(self) -> int:
@@ -109,10 +116,18 @@ class Config(Configuration):
         """Rows and columns that the CTAs of a cluster compute at a time."""
         return cluster_tile((self.tile_m, self.tile_n), self.ctas, self.multicast)
 
+    def stage_k(self, product: Product) -> int:
+        """Elements of k per stage."""
+        return self.tile_k or product.tile_k
+
+    def stage_bytes(self, product: Product) -> int:
+        """Bytes of one stage: both operands' tiles."""
+        return (self.tile_m + self.tile_n) * self.stage_k(product) * product.a.bytes
+
     def shared_bytes(self, product: Product, fusion: Fusion = _PLAIN) -> int:
         """Bytes of shared memory: the ring and its barriers (rounded up), the store boxes, and the barriers of gate and
         C. If the epilogue has both a gate and C, the boxes are doubled."""
-        ring = self.stages * (self.tile_m + self.tile_n) * TILE_K_BYTES
+        ring = self.stages * self.stage_bytes(product)
         beside = fusion.gate + fusion.addend
         count = self.consumers * self.epi_stages
         boxes = count * BOX * TILE_K_BYTES * max(1, beside)
@@ -154,6 +169,10 @@ class Config(Configuration):
         if product.b_major == "MN" and self.tile_n % 16:
             return "an MN-major B is read 32 bytes of columns at a time", (
                 "a multiple of 16"), self.tile_n  # fmt: skip
+        majors = (product.a_major, product.b_major)
+        if self.tile_k and (self.tile_k not in SHALLOW or majors != ("MN", "MN")):
+            return "stages of less than 128 bytes of k are for operands that are both MN-major", (
+                "tile_k 0, or 16 or 32 of them"), (self.tile_k, *majors)  # fmt: skip
         if self.kernel_schedule == "staggered" and self.rows != 128:
             return "a staggered consumer has two blocks of 64 rows", "128 rows per consumer", self.rows
         if not product.a.is_float and self.tile_n > 32 and self.tile_n % 16:
@@ -161,6 +180,8 @@ class Config(Configuration):
         if self.constant_weights and (self.ctas > 1 or not self.pdl):
             return "constant weights are loaded early only by unclustered CTAs with dependent launch", (
                 "ctas 1 and pdl"), (self.ctas, self.pdl)  # fmt: skip
+        if self.split_tail and self.tile_k:
+            return "the split tail exchanges sums in a ring of whole stages", "tile_k 0", self.tile_k
         if self.split_tail and (self.kernel_schedule == "ping_pong" or (self.ctas, self.consumers) != (2, 2)):
             return "the split tail needs two CTAs of two consumers that share a tile", "2 CTAs, 2 consumers", (
                 self.kernel_schedule, self.ctas, self.consumers)  # fmt: skip

@@ -105,7 +105,7 @@ def build(
         name=config.kernel_schedule,
     )
     def gemm(A, B, D, **epilogue_args):
-        tile_k, stages = product.tile_k, config.stages
+        tile_k, stages = config.stage_k(product), config.stages
         ring = TmaPipeline(
             stages=stages,
             consumers=1 if config.kernel_schedule == "ping_pong" else config.consumers,
@@ -155,20 +155,20 @@ def operand_a(product: Product, config: Config) -> Tile:
     """A (M, K), or (K, M) if it is MN-major. A multicast operand is loaded in slices."""
     rows = config.tile_m
     if product.a_major == "MN":
-        return Tile.wgmma_a("K", "M", product.a, major="MN", tile_m=rows, tile_k=product.tile_k, ragged=True)
+        return Tile.wgmma_a("K", "M", product.a, major="MN", tile_m=rows, tile_k=config.stage_k(product), ragged=True)
     if config.multicast == "a":
         rows //= config.ctas
-    return Tile.wgmma_a("M", "K", product.a, tile_m=rows, tile_k=product.tile_k, ragged=True)
+    return Tile.wgmma_a("M", "K", product.a, tile_m=rows, tile_k=config.stage_k(product), ragged=True)
 
 
 def operand_b(product: Product, config: Config) -> Tile:
     """B (N, K), or (K, N) if it is MN-major. A multicast operand is loaded in slices."""
     rows = config.tile_n
     if product.b_major == "MN":
-        return Tile.wgmma_b("K", "N", product.b, major="MN", tile_n=rows, tile_k=product.tile_k, ragged=True)
+        return Tile.wgmma_b("K", "N", product.b, major="MN", tile_n=rows, tile_k=config.stage_k(product), ragged=True)
     if config.multicast == "b":
         rows //= config.ctas
-    return Tile.wgmma_b("N", "K", product.b, major="K", tile_n=rows, tile_k=product.tile_k, ragged=True)
+    return Tile.wgmma_b("N", "K", product.b, major="K", tile_n=rows, tile_k=config.stage_k(product), ragged=True)
 
 
 def result(product: Product, rows: str = "M", overhang: bool = False, over: str = "") -> Tile:
@@ -206,9 +206,14 @@ class Cta:
             split_tail=config.split_tail,
         )  # fmt: skip
 
+    @property
+    def tile_k(self) -> int:
+        """Elements of k per stage."""
+        return self.config.stage_k(self.product)
+
     def num_k_tiles(self) -> Register:
         """The number of k-tiles of a tile."""
-        count = k_tiles(self.A, self.product.tile_k, self.product.a_major)
+        count = k_tiles(self.A, self.tile_k, self.product.a_major)
         return (
             ptx.select(count < MIN_K_TILES, MIN_K_TILES, count) if self.config.kernel_schedule == "staggered" else count
         )
@@ -230,7 +235,7 @@ def produce(cta: Cta, operands: str) -> None:
 
     A producer of B alone does not wait for the previous kernel: the caller promised that no running kernel writes B.
     """
-    A, B, ring, config, tile_k = cta.A, cta.B, cta.ring, cta.config, cta.product.tile_k
+    A, B, ring, config, tile_k = cta.A, cta.B, cta.ring, cta.config, cta.tile_k
     waits = config.pdl and operands != "b"
     scheduler, num_k_tiles, state = cta.scheduler(), cta.num_k_tiles(), ring.producer_state()
     if waits:

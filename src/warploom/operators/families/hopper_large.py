@@ -6,14 +6,17 @@ Candidates follow from the problem's sizes by arithmetic on shared memory and re
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import gcd
 from typing import Any
 
 from ...collective.epilogue.spec import Fusion
-from ...kernels.hopper.description import SHARED_BYTES, TILE_K_BYTES, Config, Product
+from ...kernels.hopper.description import SHALLOW, SHARED_BYTES, TILE_K_BYTES, Config, Product
 from ...kernels.hopper.free_tile_choice import SMALL_M_ROWS
+from ...kernels.hopper.staggered import MIN_K_TILES
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from ..views import round_up
@@ -22,6 +25,10 @@ from .family import KernelFamily
 from .free_tile import computes
 
 MOST_STAGES = 8
+PANEL = 64
+"""Columns of 16 bits in a panel of the widest swizzle."""
+SHORT_K = 512
+"""K up to which shallower stages are candidates; more rows than that hide those of a box that are outside."""
 FEWEST_ROWS, MOST_ROWS = 32, 128
 """Range of rows of A in which columns are cut to whole waves."""
 LEAST_COLUMNS, MOST_COLUMNS = 64, 256
@@ -58,8 +65,9 @@ def hopper(problem: Problem, gpu: Gpu) -> Iterator[Config]:
     for shape in SHAPES:
         if shape.tile_m >= 2 * round_up(problem.m, 64):
             continue  # half of the tile would be padding
-        widths = [n for n in shape.columns if n < 2 * round_up(problem.n, 16)] or list(shape.columns[:1])
-        for tile_n in widths:
+        columns = [n for n in shape.columns if n % column_step(problem.product) == 0]
+        widths = [n for n in columns if n < 2 * round_up(problem.n, 16)] or columns[:1]
+        for tile_n, tile_k in itertools.product(widths, depths(problem)):
             plain = Config(
                 kernel_schedule=shape.kernel_schedule,
                 tile_m=shape.tile_m,
@@ -67,11 +75,30 @@ def hopper(problem: Problem, gpu: Gpu) -> Iterator[Config]:
                 consumers=shape.consumers,
                 epi_stages=shape.epi_stages,
                 ctas=1,
+                tile_k=tile_k,
             )
             for config in clustered(plain, problem, gpu):
                 filled = with_stages(config, problem.product, problem.fusion)
                 if filled is not None:
                     yield filled
+
+
+def column_step(of: Product) -> int:
+    """The step of a tile's columns. An MN-major B at any other width has a narrower swizzle and is read at as little as
+    half the rate (docs/measured-facts.md)."""
+    return PANEL if of.b_major == "MN" else 8 if of.a.is_float else 16
+
+
+def depths(problem: Problem) -> list[int]:
+    """Values of `tile_k`: 0, and for a short K of MN-major operands those that leave fewer rows of boxes outside."""
+    if "K" in (problem.product.a_major, problem.product.b_major) or problem.k > SHORT_K:
+        return [0]
+    rows = {each: -(-problem.k // each) * each for each in (problem.product.tile_k, *sorted(SHALLOW, reverse=True))}
+    found = [0]
+    for tile_k, covered in rows.items():
+        if covered < rows[found[-1] or problem.product.tile_k]:
+            found.append(tile_k)
+    return found
 
 
 def whole_waves(problem: Problem, gpu: Gpu) -> Iterator[Config]:
@@ -82,8 +109,7 @@ def whole_waves(problem: Problem, gpu: Gpu) -> Iterator[Config]:
     rows = round_up(problem.m, 64)
     waves = -(-problem.n // (MOST_COLUMNS * gpu.sms))
     for each in (waves, waves + 1):
-        narrow = problem.product.a.is_float and problem.product.b_major == "K"
-        columns = round_up(-(-problem.n // (each * gpu.sms)), 8 if narrow else 16)
+        columns = round_up(-(-problem.n // (each * gpu.sms)), column_step(problem.product))
         plain = Config("cooperative", rows, columns, consumers=rows // 64, epi_stages=2, ctas=1)
         config = with_stages(replace(plain, group=band(plain, gpu)), problem.product, problem.fusion)
         if config is not None and columns > LEAST_COLUMNS:
@@ -99,22 +125,21 @@ def clustered(config: Config, problem: Problem, gpu: Gpu) -> Iterator[Config]:
     """One CTA, and two that share the longer operand tile (either, if the last wave's tiles are split: that changes
     how many remain); not if the second would have nothing to do."""
     yield replace(config, ctas=1, multicast="b", group=band(config, gpu))
-    # a tile that is read MN-major is loaded whole by each CTA: it is not cut for the multicast
-    product = problem.product
-    majors = {"a": product.a_major, "b": product.b_major}
+    majors = {"a": problem.product.a_major, "b": problem.product.b_major}
     longer = "b" if config.tile_n >= config.tile_m else "a"
     shared = False
     for operand in (longer, "a" if longer == "b" else "b"):
         across = problem.m > config.tile_m if operand == "b" else problem.n > config.tile_n
         rows = config.tile_n if operand == "b" else config.tile_m
-        if not across or majors[operand] != "K" or rows % 16:
-            continue
+        if not across or rows % (16 if majors[operand] == "K" else 2 * PANEL):
+            continue  # slices are rows of a K-major tile, and panels of an MN-major one
         pair = replace(config, ctas=2, multicast=operand)
         pair = replace(pair, group=band(pair, gpu))
         if not shared:
             yield pair
             shared = True
-        if config.kernel_schedule != "ping_pong" and config.consumers == 2 and has_tail(pair, problem, gpu):
+        splits = config.kernel_schedule != "ping_pong" and config.consumers == 2 and not config.tile_k
+        if splits and has_tail(pair, problem, gpu):
             yield replace(pair, split_tail=True)
 
 
@@ -146,7 +171,7 @@ def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Co
     """The configuration with as many stages as shared memory holds, or None if its form does not fit. Fewer store
     boxes are used if the stages would be too few."""
     wanted = 2 if config.kernel_schedule == "ping_pong" else 3
-    stage = (config.tile_m + config.tile_n) * TILE_K_BYTES
+    stage = config.stage_bytes(product)
     for epi_stages in range(config.epi_stages, 0, -1):
         room = SHARED_BYTES - replace(config, epi_stages=epi_stages, stages=0).shared_bytes(product, fusion)
         stages = min(MOST_STAGES, room // stage)
@@ -196,6 +221,13 @@ FILL_ABOVE, FILL_BELOW = 1.11, 0.24
 MULTICAST_SAVES = 0.01
 ALONE = 1.005
 """CTAs without a partner read each operand themselves; measurements are of pairs, so they must promise more."""
+NARROW_SWIZZLE = {64: 1.0, 32: 1.3, 16: 1.8}
+"""How much longer an MMA takes that reads an MN-major B in panels of so many columns (the table of widths in
+docs/measured-facts.md)."""
+OUTSIDE_ROW = 6.0
+"""Cycles of a row of k of an MN-major box that is outside the tensor."""
+LEAST_STEP = 64.0
+"""Cycles of a stage, at least: its barriers, and the start of its MMAs."""
 MEMORY_EXPOSED = 0.12
 """Share of the other work that the memory time does not hide."""
 
@@ -204,25 +236,30 @@ def estimate(config: Config, problem: Problem, gpu: Gpu) -> Estimate:
     """The estimate for one product."""
     sms = gpu.sms
     m, n = problem.m, problem.n
-    k_tiles = -(-problem.k // problem.product.tile_k)
+    tile_k = config.stage_k(problem.product)
+    k_tiles, depth = -(-problem.k // tile_k), tile_k / problem.product.tile_k
     rows, columns = config.cluster_tile
     tiles = -(-m // rows) * -(-n // columns)
     clusters = max(1, sms // config.ctas)
     waves, extra = _waves(tiles, clusters, config)
 
-    tensor = config.tile_m * config.tile_n / TENSOR_TILE * narrowness(config.tile_n)
+    tensor = config.tile_m * config.tile_n / TENSOR_TILE * narrowness(config.tile_n) * depth
+    if problem.product.b_major == "MN":
+        tensor *= NARROW_SWIZZLE[gcd(config.tile_n, PANEL)]
     shared = config.tile_n if config.multicast == "b" else config.tile_m
-    filled = (config.tile_m + config.tile_n - (shared / 2 if config.ctas == 2 else 0)) * TILE_K_BYTES
-    step = max(tensor, filled / FILL_BYTES)
+    filled = (config.tile_m + config.tile_n - (shared / 2 if config.ctas == 2 else 0)) * TILE_K_BYTES * depth
+    step = max(tensor, filled / FILL_BYTES, LEAST_STEP * (depth < 1))
     if problem.promoted:
         step += PROMOTION * config.rows * config.tile_n / 128 / (config.consumers if config.consumers > 2 else 1)
     end = _end(config, problem, k_tiles * step)
     ramp = RAMP + (PAIR_RAMP if config.ctas == 2 else 0)
-    cycles = waves * (k_tiles * step + end) + extra + ramp + _whole_end(config, problem)
-    useful = problem.m * problem.n * k_tiles / TENSOR_TILE / sms
+    loaded = max(k_tiles, MIN_K_TILES) if config.kernel_schedule == "staggered" else k_tiles
+    outside = (loaded * tile_k - problem.k) * OUTSIDE_ROW * _transposed_panels(config, problem.product)
+    cycles = waves * (k_tiles * step + outside + end) + extra + ramp + _whole_end(config, problem)
+    useful = problem.m * problem.n * k_tiles * depth / TENSOR_TILE / sms
     activity = min(1.0, useful / cycles)
 
-    bytes_per_cycle = (config.tile_m + config.tile_n) * TILE_K_BYTES / tensor
+    bytes_per_cycle = (config.tile_m + config.tile_n) * TILE_K_BYTES * depth / tensor
     clock = _clock(activity * narrowness(config.tile_n), bytes_per_cycle, config.ctas)
     time = cycles / clock * (1.0 if config.ctas == 2 else ALONE)
     memory = problem.bytes / problem.count / MEMORY
@@ -232,6 +269,12 @@ def estimate(config: Config, problem: Problem, gpu: Gpu) -> Estimate:
         max(time, memory) + MEMORY_EXPOSED * min(time, memory) * (bound == "memory"), waves, efficiency, activity,
         filled / step, (waves * end) / cycles, clock, bound,
     )  # fmt: skip
+
+
+def _transposed_panels(config: Config, of: Product) -> int:
+    """The number of panels of a stage that are read MN-major, whose boxes have rows of k."""
+    widths = ((of.a_major, config.tile_m), (of.b_major, config.tile_n))
+    return sum(-(-width // PANEL) for major, width in widths if major == "MN")
 
 
 def _waves(tiles: int, clusters: int, config: Config) -> tuple[float, float]:
@@ -280,7 +323,7 @@ def _best(problem: Problem, gpu: Gpu) -> list[Config]:
     """The first by the model, one for each tile."""
     found: dict[tuple[object, ...], Config] = {}
     for config in sorted(hopper(problem, gpu), key=lambda each: estimate(each, problem, gpu).time_us):
-        found.setdefault((config.kernel_schedule, config.tile_m, config.tile_n), config)
+        found.setdefault((config.kernel_schedule, config.tile_m, config.tile_n, config.tile_k), config)
     return list(found.values())[:MOST_BESIDE]
 
 
@@ -315,7 +358,7 @@ class HopperLarge(KernelFamily):
 
     def tile(self, config: Config) -> tuple[Any, ...]:
         """Configurations that differ only in other fields are similar: `tune` times few of them."""
-        return config.kernel_schedule, config.tile_m, config.tile_n
+        return config.kernel_schedule, config.tile_m, config.tile_n, config.tile_k
 
     def build(self, problem: Problem, config: Config, overhang: bool) -> Any:
         """The kernel. overhang: it may write past the end of a row, up to a multiple of 16 bytes."""

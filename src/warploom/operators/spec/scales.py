@@ -79,17 +79,13 @@ def read_scales(
     )
 
 
-def check_blocks(kind: str | None, k: int) -> None:
-    """Raise ArgumentError if a kernel with one scale per block cannot take these."""
+def check_blocks(kind: str | None) -> None:
+    """Raise ArgumentError if a kernel with one scale per block cannot take scales of this kind."""
     if kind == "row":
         raise ArgumentError(
             'accumulate="precise" needs one scale for a whole block of 128 columns of `b`',
             expected="scales of the tensors, or of blocks of 128",
             got="one scale per row of a and one per column of b",
-        )
-    if k % BLOCK:
-        raise ArgumentError(
-            f"sums are promoted every {BLOCK} of k", expected=f"K a multiple of {BLOCK}", got=k, hint="pad with zeros"
         )
 
 

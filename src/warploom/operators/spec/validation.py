@@ -50,7 +50,7 @@ def check_together(problem: Problem) -> None:
         raise ArgumentTypeError("scales of blocks of 128 need eight-bit operands", got=str(product.a))
     if not problem.promoted:
         return
-    check_blocks(fusion.scales, problem.k)
+    check_blocks(fusion.scales)
     more = (fusion.alpha, fusion.bias, fusion.activation, fusion.gate, fusion.addend, fusion.scale_out, fusion.amax)
     if any(more) or product.out.bits == 8 or problem.batch:
         raise ArgumentError(
