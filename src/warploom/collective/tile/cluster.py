@@ -4,8 +4,8 @@ A tile that all CTAs of a cluster need is divided into slices of rows, one per C
 multicasts it, so every CTA has the whole tile after one slice's worth of traffic. Every full barrier counts the bytes
 of all slices.
 
-`load_tile`, `Multicast` and `load_slices` are called alike, so a producer chooses one of them per operand. `Slices`
-does the same for tiles of any multiple of 8 rows, and can prefetch them into L2.
+`load_tile`, `Multicast` and `load_slices` are called alike, so a producer chooses one of them per operand.
+`MulticastSlices` does the same for tiles of any multiple of 8 rows, and can prefetch them into L2, as can `WholeTiles`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Multicast:
 
 
 def slice_boxes(ctas: int, array: ArrayHandle) -> list[tuple[int, int]]:
-    """The boxes of `Slices`, the higher one first if there are two."""
+    """The boxes of `MulticastSlices`, the higher one first if there are two."""
     assert array.spec.box is not None
     width, rows = array.spec.box[0], _rows(array)
     least, more = divmod(rows // SLICE_ROWS, ctas)
@@ -90,28 +90,28 @@ def _rows(array: ArrayHandle) -> int:
 
 
 @dataclass(frozen=True)
-class Sharers:
+class MulticastGroup:
     """CTAs of a cluster that share a tile.
 
     Attributes:
         ctas: the number of CTAs.
         ranks: their mask in the cluster, to be shifted by `first` if that is a register.
-        place: index of this CTA among them; its rank if they are the whole cluster.
+        position: index of this CTA among them; its rank if they are the whole cluster.
     """
 
     ctas: int
     ranks: int
-    place: Register | None = None
+    position: Register | None = None
     first: Register | None = None
 
     @staticmethod
-    def all(ctas: int) -> Sharers:
+    def all(ctas: int) -> MulticastGroup:
         """All CTAs of a cluster of `ctas` CTAs."""
-        return Sharers(ctas, (1 << ctas) - 1)
+        return MulticastGroup(ctas, (1 << ctas) - 1)
 
     def index(self) -> Register:
         """The index of this CTA among them."""
-        return ptx.special.cluster_ctarank() if self.place is None else self.place
+        return ptx.special.cluster_ctarank() if self.position is None else self.position
 
     def mask(self) -> int | Register:
         """The multicast mask of these CTAs."""
@@ -142,32 +142,49 @@ class ClusterGrid:
         below = (self.row + 1 + number - self.columns) % self.rows
         return ptx.select(number < self.columns, self.first_of_row + number, below * self.columns + self.column)
 
-    def of_row(self) -> Sharers:
+    def of_row(self) -> MulticastGroup:
         """The CTAs of this CTA's row."""
-        return Sharers(self.columns, (1 << self.columns) - 1, self.column, self.first_of_row)
+        return MulticastGroup(self.columns, (1 << self.columns) - 1, self.column, self.first_of_row)
 
-    def of_column(self) -> Sharers:
+    def of_column(self) -> MulticastGroup:
         """The CTAs of this CTA's column."""
         ranks = sum(1 << row * self.columns for row in range(self.rows))
-        return Sharers(self.rows, ranks, self.row, self.column)
+        return MulticastGroup(self.rows, ranks, self.row, self.column)
 
 
-class Slices:
+class WholeTiles:
+    """Loads of an operand's tiles for this CTA alone, with the interface of `MulticastSlices`."""
+
+    def __init__(self, array: ArrayHandle) -> None:
+        self.array = array
+
+    def load(
+        self, tile: TileSlice, coordinates: Coordinates, full: BarrierAddress, cache_hint: Register | None = None
+    ) -> None:
+        """Load a tile."""
+        ptx.tma.load(tile, self.array.tma_desc(), coordinates, full, cache_hint=cache_hint)
+
+    def prefetch(self, tile: TileSlice, coordinates: Coordinates) -> None:
+        """Prefetch into L2 what `load` with the same arguments reads."""
+        ptx.tma.prefetch(tile, self.array.tma_desc(), coordinates)
+
+
+class MulticastSlices:
     """This CTA's slice of a K-major tile, which it loads for all CTAs that share the tile.
 
     Slices are multiples of 8 rows, the pattern of the swizzle, and as equal as this allows: 80 and 72 of 152. Each size
     has its own tensor map.
 
     Args:
-        sharers: the CTAs that share the tile.
+        group: the CTAs that share the tile.
         array: the operand, whose Tile's box is as high as the whole tile, and not clipped.
 
     Raises TraceError if a CTA would have no rows.
     """
 
-    def __init__(self, sharers: Sharers, array: ArrayHandle) -> None:
-        ctas, rank = sharers.ctas, sharers.index()
-        self.everyone, self.array, boxes = sharers.mask(), array, slice_boxes(ctas, array)
+    def __init__(self, group: MulticastGroup, array: ArrayHandle) -> None:
+        ctas, rank = group.ctas, group.index()
+        self.everyone, self.array, boxes = group.mask(), array, slice_boxes(ctas, array)
         width, least = boxes[-1]
         self.first = rank * least
         self.boxes: list[tuple[tuple[int, int], Predicate | None]] = [(boxes[-1], None)]

@@ -30,36 +30,34 @@ Limits     any M, N; K a multiple of 16 bytes' worth; both operands K-major; D o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...collective import TmaPipeline, each_consumer, warpgroup_index
 from ...collective.epilogue.arguments import epilogue_arguments
 from ...collective.epilogue.staged_store import Region, StagedStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.cache_policy import read_once
-from ...collective.pipeline.tma import State
+from ...collective.pipeline.tma import Stage, State, TmaPipeline
 from ...collective.reduce.peers import PeerReduce
 from ...collective.reduce.split_k import DsmemReduce, NoReduce
 from ...collective.tile import cluster
-from ...collective.tile.cluster import ClusterGrid
-from ...collective.tile.inside import inside, least
-from ...collective.tile.roles import producer_warp
+from ...collective.tile.cluster import ClusterGrid, MulticastSlices, WholeTiles, slice_boxes
+from ...collective.tile.moved_tiles import MovedTile, MovedTiles, at_most
+from ...collective.tile.roles import each_consumer, producer_warp, warpgroup_index
 from ...collective.tile.stream_k import Segment, SplitKSchedule
 from ...isa.dtypes import b32, u32
-from ...lang import Kernel, ptx, reg, smem
+from ...lang import Kernel, Tile, kernel, ptx, reg, smem
 from ...lang.arrays import RegisterArray
 from ...lang.smem import SharedAddress
-from ...lang.tile import ArrayHandle
+from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
 from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import TILE_K_BYTES, Fusion, Product
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block_bytes, staged_pitch
-from .free_tile_coordinates import OperandLoads, TileCoordinates, TileSchedule, prefetch_descriptors
 from .free_tile_epilogue import Epilogue, EpilogueVectors
-from .free_tile_launch import operands, result, traced
 
 __all__ = ["FreeTileConfig", "build"]
 
@@ -89,18 +87,53 @@ def build(
     return traced(free_tile, names, product, config, FreeTileGrid(config), over="C" if fusion.addend else "")
 
 
+def traced(
+    body: Callable[..., None], names: Mapping[str, Tile | Scalar], product: Product, config: FreeTileConfig, grid: Any,
+    over: str = "",
+) -> Kernel:  # fmt: skip
+    """The kernel of a body that takes the arguments `names` and D, under the body's name. over: an argument whose
+    memory D may share."""
+    positional = inspect.Parameter.POSITIONAL_ONLY
+    body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, positional) for name in (*names, "D")]
+    )
+    return kernel(
+        in_specs=tuple(names.values()), out_specs=(result(product, config, over),), grid=grid, block=config.threads,
+        cluster=(config.ctas, 1, 1), arch="sm_90a", registers=config.launch_registers, pdl=config.pdl,
+        name=body.__name__,
+    )(body)  # fmt: skip
+
+
+def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
+    """A and W. An operand that CTAs share is loaded in slices, which are never clipped."""
+    tile_k = config.k_tiles * product.tile_k
+    return {
+        "A": Tile.wgmma_b("M", "K", product.a, major="K", tile_n=config.tokens, tile_k=tile_k, ragged=True,
+                          clipped=config.along_weights == 1),
+        "W": Tile.wgmma_a("N", "K", product.b, tile_m=config.weights, tile_k=tile_k, ragged=True,
+                          clipped=config.along_tokens == 1),
+    }  # fmt: skip
+
+
+def result(product: Product, config: FreeTileConfig, over: str = "") -> Tile:
+    """D. Rows stored in 16-byte units must begin at multiples of 16 bytes; otherwise they begin anywhere."""
+    if config.vector_store:
+        return Tile("M", "N", product.out, multiple=(1, 8), order="rows", over=over)
+    return Tile("M", "N", product.out, over=over)
+
+
 # -- what the roles share ------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Cta:
-    """What the roles share: the arrays, the ring, this CTA's stages of K, and the exchange of partial sums."""
+    """What the roles share: the arrays, the ring, this CTA's tiles and stages of K, the exchange of partial sums."""
 
     config: FreeTileConfig
     fusion: Fusion
     given: Mapping[str, Any]
     ring: TmaPipeline
-    schedule: TileSchedule
+    schedule: MovedTiles
     exchange: NoReduce | DsmemReduce
     staged: SharedAddress
 
@@ -109,16 +142,13 @@ class Cta:
         """Allocate shared memory and set up the ring, the schedule and the exchange."""
         A: ArrayHandle = given["A"]
         tile_k = config.k_tiles * product.tile_k
-        on_m, on_n = (product.b, product.a) if config.swap_ab else (product.a, product.b)
+        on_m, on_n = config.on_axes(product.a, product.b)
         grid = ClusterGrid(config.along_weights, config.along_tokens) if config.multicast == "both" else None
         ring = TmaPipeline(
-            stages=config.stages,
-            consumers=config.consumers,
-            ctas=config.cluster if config.multicast else 1,
-            grid=grid,
+            stages=config.stages, consumers=config.consumers, ctas=config.cluster if config.multicast else 1, grid=grid,
             a=smem.wgmma_tile(on_m, (config.tile_m, tile_k), stages=config.stages, name="ring.m"),
             b=smem.wgmma_tile(on_n, (config.tile_n, tile_k), stages=config.stages, name="ring.n"),
-        )
+        )  # fmt: skip
         if config.persistent:
             staged = smem.array(product.out, config.staged_bytes // product.out.bytes, name="staged")[0]
         else:
@@ -126,18 +156,11 @@ class Cta:
         exchange: NoReduce | DsmemReduce = NoReduce()
         if config.split_k > 1:
             exchange = DsmemReduce(config.tile_n // 2, config.consumers, config.split_k)
-        k = SplitKSchedule(k_tiles(A, tile_k), config.split_k)
-        return Cta(config, fusion, given, ring, TileSchedule(config, A, given["W"], k, grid), exchange, staged)
-
-    @property
-    def A(self) -> ArrayHandle:  # noqa: N802 - the operands' names
-        """The tokens (M, K)."""
-        return self.given["A"]
-
-    @property
-    def W(self) -> ArrayHandle:  # noqa: N802
-        """The weights (N, K)."""
-        return self.given["W"]
+        schedule = MovedTiles(
+            A, given["W"], config.output_tile, SplitKSchedule(k_tiles(A, tile_k), config.split_k), config.persistent,
+            config.cluster, config.shared, grid, config.group,
+        )  # fmt: skip
+        return Cta(config, fusion, given, ring, schedule, exchange, staged)
 
     @property
     def k(self) -> SplitKSchedule:
@@ -145,13 +168,28 @@ class Cta:
         return self.schedule.k
 
     @property
-    def names(self) -> tuple[str, str]:
-        """Names of the ring's tiles: the tokens', then the weights'."""
-        return ("b", "a") if self.config.swap_ab else ("a", "b")
+    def operands(self) -> tuple[Operand, Operand]:
+        """The tokens and the weights."""
+        of_tokens, of_weights = self.config.on_axes("a", "b")
+        return (
+            Operand(self.given["A"], "a", of_tokens, self.config.tokens, self.config.along_weights),
+            Operand(self.given["W"], "b", of_weights, self.config.weights, self.config.along_tokens),
+        )
 
     def split_index(self, tile: Register, block: int) -> Register:
         """The index of this CTA's split of a block of 64 rows of a tile, over all tiles, blocks and splits."""
         return (tile * (self.config.tile_m // BLOCK) + block) * self.config.split_k + self.k.split
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A or W: its name in D = A Bᵀ, that of its tiles in the ring, their rows, and the CTAs that share a tile."""
+
+    array: ArrayHandle
+    name: str
+    in_ring: str
+    rows: int
+    ctas: int
 
 
 # -- roles ---------------------------------------------------------------------------------------------------------
@@ -180,7 +218,10 @@ def run_roles(cta: Cta, peer_reduce: PeerReduce | None = None) -> None:
 
 def initialise(cta: Cta) -> None:
     """Run by the producer's thread before any thread waits."""
-    prefetch_descriptors(cta.schedule)
+    for operand in reversed(cta.operands):
+        boxes = [None] if operand.ctas == 1 else slice_boxes(operand.ctas, operand.array)
+        for box in boxes:
+            ptx.tma.prefetch_descriptor(operand.array.tma_desc(box))
     cta.ring.init_barriers()
     cta.exchange.initialise()
     ptx.fence.mbarrier_init()
@@ -188,60 +229,79 @@ def initialise(cta: Cta) -> None:
         ptx.griddepcontrol.launch_dependents()
 
 
+class Load:
+    """The producer's loads of an operand: whole tiles, or slices if several CTAs share them."""
+
+    def __init__(self, cta: Cta, operand: Operand) -> None:
+        self.operand, self.k, self.ring = operand, cta.k, cta.ring
+        group = cta.schedule.sharing(operand.name)
+        self.loads = WholeTiles(operand.array) if group is None else MulticastSlices(group, operand.array)
+
+    def rows(self) -> Register | int:
+        """Rows that a load brings: of whole tiles those inside the tensor, of slices all."""
+        operand = self.operand
+        return at_most(operand.array.shape[0], operand.rows) if operand.ctas == 1 else operand.rows
+
+    def __call__(self, number: Register, row: Register, stage: Stage, policy: Register | None = None) -> None:
+        """Load the operand's rows from `row` of this CTA's n-th stage of K."""
+        tile = stage.tiles[self.operand.in_ring]
+        self.loads.load(tile, ((self.k.first + number) * tile.layout.k, row), stage.full, policy)
+
+    def prefetch(self, number: Register, row: Register) -> None:
+        """Prefetch the same into L2. If it is written later, the write updates it there."""
+        tile = self.ring.tiles[self.operand.in_ring][0]
+        self.loads.prefetch(tile, ((self.k.first + number) * tile.layout.k, row))
+
+
 def load(cta: Cta) -> None:
     """The producer: the loads that may precede the end of the previous kernel, then stage by stage."""
     config, ring, total = cta.config, cta.ring, cta.k.total
-    policy, loads = read_once() if config.evict_first else None, OperandLoads(cta.schedule, ring, cta.names)
-    bytes_of_stage, state = loads.stage_bytes(), ring.producer_state()
+    policy = read_once() if config.evict_first else None
+    tokens, weights = (Load(cta, operand) for operand in cta.operands)
+    rows = weights.rows() + tokens.rows() if config.multicast == "tokens" else tokens.rows() + weights.rows()
+    stage_bytes, state = rows * (config.k_tiles * TILE_K_BYTES), ring.producer_state()
     ahead, waits = reg.scalar(u32, init=0), reg.scalar(u32, init=1)
+
+    def prologue(at: MovedTile) -> None:
+        """Start the first tile before the previous kernel has completed. With constant weights, the weights of all
+        stages are loaded before that and the tokens after it (`ahead` stages are then in flight). Otherwise weights go
+        to L2."""
+        if not config.constant_weights:
+            if config.prefetch and config.pdl:
+                for number in ptx.range(at_most(total, config.prefetch), unroll=False):
+                    weights.prefetch(number, at.column)
+            wait_for_previous_kernel(config)
+            return
+        ahead.set(at_most(total, config.stages))
+        for number in ptx.range(ahead, unroll=False):
+            stage = ring.stage(State(number, number))
+            ptx.mbarrier.arrive_expect_tx(stage.full, stage_bytes)
+            weights(number, at.column, stage, policy)
+        wait_for_previous_kernel(config)
+        for number in ptx.range(ahead, unroll=False):
+            tokens(number, at.row, ring.stage(State(number, number)))
+        around = ahead == config.stages
+        state.index.set(ptx.select(around, 0, ahead))
+        state.phase.set(ptx.select(around, reg.scalar(u32, init=0), 1))
+
     for tile in cta.schedule.tiles():
-        coordinates = cta.schedule.coordinates(tile)
+        at = cta.schedule.coordinates(tile)
         if not config.persistent:
-            load_prologue(cta, loads, coordinates, state, ahead, bytes_of_stage, policy)
+            prologue(at)
         else:
             with ptx.if_(waits == 1):
-                load_prologue(cta, loads, coordinates, state, ahead, bytes_of_stage, policy)
+                prologue(at)
             waits.set(0)
         for number in ptx.range(ahead, total, unroll=False):
             ptx.mbarrier.wait(ring.empty[state.index], state.phase)
             stage = ring.stage(state)
-            ptx.mbarrier.arrive_expect_tx(stage.full, bytes_of_stage)
-            loads.weights(coordinates, number, stage, policy)
-            loads.tokens(coordinates, number, stage)
+            ptx.mbarrier.arrive_expect_tx(stage.full, stage_bytes)
+            weights(number, at.column, stage, policy)
+            tokens(number, at.row, stage)
             ring.advance(state)
         ahead.set(0)
     if config.multicast:
         ring.producer_tail(state)
-
-
-def load_prologue(
-    cta: Cta,
-    loads: OperandLoads,
-    coordinates: TileCoordinates,
-    state: State,
-    ahead: Register,
-    bytes_of_stage: Register | int,
-    policy: Register | None,
-) -> None:
-    """Start the first tile before the previous kernel has completed. With constant weights, the weights of all stages
-    are loaded before that and the tokens after it (`ahead` stages are then in flight). Otherwise weights go to L2."""
-    ring, config = cta.ring, cta.config
-    if not config.constant_weights:
-        if config.prefetch and config.pdl:
-            loads.prefetch_weights(coordinates)
-        wait_for_previous_kernel(config)
-        return
-    ahead.set(least(cta.k.total, config.stages))
-    for number in ptx.range(ahead, unroll=False):
-        stage = ring.stage(State(number, number))
-        ptx.mbarrier.arrive_expect_tx(stage.full, bytes_of_stage)
-        loads.weights(coordinates, number, stage, policy)
-    wait_for_previous_kernel(config)
-    for number in ptx.range(ahead, unroll=False):
-        loads.tokens(coordinates, number, ring.stage(State(number, number)))
-    around = ahead == config.stages
-    state.index.set(ptx.select(around, 0, ahead))
-    state.phase.set(ptx.select(around, reg.scalar(u32, init=0), 1))
 
 
 def wait_for_previous_kernel(config: FreeTileConfig) -> None:
@@ -262,7 +322,7 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
     acc = wgmma_accumulators(BLOCK * config.blocks, config.tile_n, zero=empty_split)
     loop, rows = ConsumerLoop(cta.ring, cta.ring.consumer_state()), BLOCK * config.blocks
     for tile in cta.schedule.tiles():
-        vectors = load_epilogue_vectors(cta, me, tile)
+        vectors = EpilogueVectors(cta.given, cta.fusion, config, cta.schedule, me, tile)
         for stage, later in loop.stages(cta.k.total):
             mine = stage.a.rows(me * rows, rows)
             wgmma_stage(acc, mine, stage.b, accumulate=True if empty_split else later)
@@ -284,31 +344,12 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
         peer_reduce.finish(me)
 
 
-def load_epilogue_vectors(cta: Cta, me: int, tile: Register) -> EpilogueVectors:
-    """Load the scales and the bias of this consumer's rows of a tile while it multiplies."""
-    config, fusion, D = cta.config, cta.fusion, cta.given["D"]
-    on_m, on_n, limit_m, limit_n = tile, tile, D.shape[0], D.shape[1]
-    if fusion.scales == "row" or fusion.bias is not None:
-        coordinates, first = cta.schedule.coordinates(tile), me * config.blocks * BLOCK
-        on_m, on_n = (
-            (coordinates.weight, coordinates.token) if config.swap_ab else (coordinates.token, coordinates.weight)
-        )
-        on_m, (limit_m, limit_n) = on_m + first, (limit_n, limit_m) if config.swap_ab else (limit_m, limit_n)
-    return EpilogueVectors(
-        cta.given, fusion, config.swap_ab, on_m, on_n, limit_m, limit_n, config.blocks, config.tile_n
-    )  # fmt: skip
-
-
 def zero_fill_rows(cta: Cta) -> None:
-    """Zero the rows of a tile past a smaller tensor, once: no TMA box ever writes them."""
+    """Zero the rows of a tile past a smaller tensor, once: no TMA box ever writes them. Boxes of a shared operand are
+    whole and bring the zeros themselves."""
     config, ring = cta.config, cta.ring
-    tokens, weights = cta.names
-    threads = 128 * config.consumers
-    thread = ptx.special.tid.x()
-    extents = [(tokens, cta.A.shape[0], config.tokens), (weights, cta.W.shape[0], config.weights)]
-    # boxes of a shared operand are whole and bring the zeros themselves
-    extents = [each for each, sharers in zip(extents, (config.along_weights, config.along_tokens), strict=True)
-               if sharers == 1]  # fmt: skip
+    threads, thread = 128 * config.consumers, ptx.special.tid.x()
+    extents = [(each.in_ring, each.array.shape[0], each.rows) for each in cta.operands if each.ctas == 1]
     if not extents:
         return
     small = extents[0][1] < extents[0][2]
@@ -316,8 +357,8 @@ def zero_fill_rows(cta: Cta) -> None:
         small = small | (extents[1][1] < extents[1][2])
     with ptx.if_(small):
         for name, extent, rows in extents:
-            start = SharedAddress(cta.A.trace, ring.tiles[name].buffer.offset)
-            first = inside(extent, rows) * TILE_K_BYTES
+            start = SharedAddress(cta.given["A"].trace, ring.tiles[name].buffer.offset)
+            first = at_most(extent, rows) * TILE_K_BYTES
             for panel in ptx.range(0, config.stages * config.k_tiles * rows * TILE_K_BYTES, rows * TILE_K_BYTES,
                                    unroll=False):  # fmt: skip
                 for at in ptx.range(first + thread * 16, rows * TILE_K_BYTES, threads * 16, unroll=False):
@@ -331,31 +372,19 @@ class OutputStore:
     """A consumer's stores: where they are staged, and which region of D they cover."""
 
     def __init__(self, cta: Cta, me: int, vectors: EpilogueVectors) -> None:
-        config = cta.config
-        self.cta, self.me, self.vectors, self.config = cta, me, vectors, config
-        columns = config.pass_columns
-        self.staged = StagedStore(
-            cta.given["D"], config.swap_ab, staged_pitch(columns, config.swap_ab), config.vector_store
-        )
-        self.block_bytes = staged_block_bytes(columns, config.swap_ab)
+        self.cta, self.me, self.vectors, self.config = cta, me, vectors, cta.config
+        columns, swap_ab = cta.config.pass_columns, cta.config.swap_ab
+        self.staged = StagedStore(cta.given["D"], swap_ab, staged_pitch(columns, swap_ab), cta.config.vector_store)
+        self.block_bytes = staged_block_bytes(columns, swap_ab)
 
-    def block(self, acc: RegisterArray, index: int, complete: range, coordinates: TileCoordinates) -> None:
+    def block(self, acc: RegisterArray, index: int, complete: range, at: MovedTile) -> None:
         """Store the accumulators in the range `complete` of the consumer's block `index`."""
-        config, step = self.config, self.config.pass_columns // 2
+        config, cta, step = self.config, self.cta, self.config.pass_columns // 2
         block = self.me * config.blocks + index
-        on_m, on_n = (
-            (coordinates.weight, coordinates.token) if config.swap_ab else (coordinates.token, coordinates.weight)
-        )
-        own = (
-            (coordinates.own_weight, coordinates.own_token)
-            if config.swap_ab
-            else (coordinates.own_token, coordinates.own_weight)
-        )
-        epilogue = Epilogue(
-            self.cta.given["D"], self.cta.given, self.cta.fusion, self.vectors, index, config.swap_ab,
-            on_m + block * BLOCK, on_n, own, config.vector_store,
-        )  # fmt: skip
-        memory = self.cta.staged + (self.me if config.persistent else block) * self.block_bytes
+        on_m, on_n = config.on_axes(at.row, at.column)
+        own = config.on_axes(at.own_row, at.own_column)
+        epilogue = Epilogue(cta.given, cta.fusion, config, self.vectors, index, (on_m + block * BLOCK, on_n), own)
+        memory = cta.staged + (self.me if config.persistent else block) * self.block_bytes
         for first in range(complete.start, complete.stop, step):
             values = acc[first : min(first + step, complete.stop)]
             if config.persistent:
@@ -363,12 +392,6 @@ class OutputStore:
                     ptx.bar.sync(1 + self.me, 128)
                 else:
                     ptx.inst.bar.warp.sync(-1)
-            region = self.region(block * BLOCK, first * 2, coordinates)
+            row, column = config.on_axes(block * BLOCK, first * 2)
+            region = Region(at.row + row, at.column + column, at.own_row, at.own_column)
             self.staged.store(epilogue.words(values, first * 2), memory, 1 + self.me, region)
-
-    def region(self, on_m: int, on_n: int, coordinates: TileCoordinates) -> Region:
-        """The region of D of the accumulators that begin at row `on_m` and column `on_n` of the tile."""
-        token, weight = (on_n, on_m) if self.config.swap_ab else (on_m, on_n)
-        return Region(
-            coordinates.token + token, coordinates.weight + weight, coordinates.own_token, coordinates.own_weight
-        )

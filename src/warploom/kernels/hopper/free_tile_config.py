@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from ...collective.tile.cluster import SLICE_ROWS
 from ...collective.tile.sizes import exchange_width, owned
@@ -42,6 +42,7 @@ an activation and an operand. `MORE_ACCUMULATORS`: each further one. `OPERAND_AC
 and swapped.
 Tried with ptxas 13.0 (`tests/kernels/test_free_tile.py`)."""
 _PLAIN = Fusion()
+_Axis = TypeVar("_Axis")
 MAX_PASS_COLUMNS = 64
 """Columns of the accumulators (swapped: tokens) that a persistent kernel stages at a time."""
 BARRIER_BYTES = 512
@@ -175,6 +176,10 @@ class FreeTileConfig(Configuration):
         """Rows of W in a tile."""
         return self.tile_m if self.swap_ab else self.tile_n
 
+    def on_axes(self, of_tokens: _Axis, of_weights: _Axis) -> tuple[_Axis, _Axis]:
+        """What belongs to wgmma's M axis and to its N axis; its own inverse."""
+        return (of_weights, of_tokens) if self.swap_ab else (of_tokens, of_weights)
+
     @property
     def along_tokens(self) -> int:
         """CTAs of a cluster that are adjacent along the tokens and share weights."""
@@ -184,6 +189,11 @@ class FreeTileConfig(Configuration):
     def along_weights(self) -> int:
         """CTAs of a cluster that are adjacent along the weights and share tokens."""
         return {"tokens": self.cluster, "both": self.cluster // ROW}.get(self.multicast, 1)
+
+    @property
+    def shared(self) -> str:
+        """The operands of D = A Bᵀ whose tiles the CTAs of a cluster share: "", "a", "b" or "ab"."""
+        return {"weights": "b", "tokens": "a", "both": "ab"}.get(self.multicast, "")
 
     @property
     def ctas(self) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...collective.epilogue.activations import FUNCTIONS
 from ...collective.mma.fragment import ACC_REGS, HALF_ROWS, load_as_f32, pack, unpack
+from ...collective.tile.moved_tiles import MovedTiles
 from ...collective.tile.sizes import ACC_ATOM_N
 from ...isa.dtypes import b32, f32, u64
 from ...lang import ptx, reg
@@ -23,7 +24,7 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .description import Fusion
-from .free_tile_config import BLOCK
+from .free_tile_config import BLOCK, FreeTileConfig
 
 _LAST_LANE = 31
 _GROUPS_IN_FLIGHT = 8
@@ -34,21 +35,22 @@ class EpilogueOperand:
     """A matrix of D's shape, of which a thread reads the elements that match its accumulators.
 
     Args:
-        pairs: rows, and tiles along the rows of D, begin at multiples of 16 bytes.
-        swap_ab: consecutive accumulators are in one column of D.
         on_m, on_n: this thread's first row and column of the tile, on wgmma's axes.
         needed: for each of its two rows on the M axis, whether the thread stores it.
+
+    With vector_store, rows, and tiles along the rows of D, begin at multiples of 16 bytes. With swap_ab, consecutive
+    accumulators are in one column of D.
     """
 
     def __init__(
-        self, array: ArrayHandle, pairs: bool, swap_ab: bool, on_m: Register, on_n: Register,
-        needed: Sequence[Predicate],
-    ) -> None:  # fmt: skip
-        self.array, self.swap_ab, self.pairs, self.needed = array, swap_ab, pairs and not swap_ab, needed
+        self, array: ArrayHandle, config: FreeTileConfig, on_m: Register, on_n: Register, needed: Sequence[Predicate]
+    ) -> None:
+        self.array, self.swap_ab, self.needed = array, config.swap_ab, needed
+        self.pairs = config.vector_store and not config.swap_ab
         step, size = array.row_stride(), array.dtype.bytes
         self.step = step.to(u64) * size
-        token, weight = (on_n, on_m) if swap_ab else (on_m, on_n)
-        self.start = array.pointer() + (token.to(u64) * step + weight) * size
+        row, column = config.on_axes(on_m, on_n)
+        self.start = array.pointer() + (row.to(u64) * step + column) * size
 
     def pair(self, column: int, half: int, needed: Sequence[Predicate]) -> tuple[Register, Register]:
         """Two elements of row `half` as f32, beginning at column `column` of the tile; undefined where not needed."""
@@ -76,16 +78,19 @@ class EpilogueVectors:
 
     Args:
         given: the call's arrays by name.
-        swap_ab: the M axis is the weights (columns of D).
-        on_m, on_n: coordinates in D of the consumer's first row and the tile's first column, on the M and the N axis.
-        limit_m, limit_n: extents of D on these axes.
-        blocks, columns: the consumer's blocks of 64 rows; the tile's columns.
+        schedule, tile: the tile.
+        me: index of the consumer, which has `config.blocks` blocks of 64 rows of the M axis.
     """
 
     def __init__(
-        self, given: Mapping[str, Any], fusion: Fusion, swap_ab: bool, on_m: Register, on_n: Register,
-        limit_m: Register, limit_n: Register, blocks: int, columns: int,
+        self, given: Mapping[str, Any], fusion: Fusion, config: FreeTileConfig, schedule: MovedTiles, me: int,
+        tile: Register,
     ) -> None:  # fmt: skip
+        on_m, on_n, limits = tile, tile, (given["D"].shape[0], given["D"].shape[1])
+        if fusion.scales == "row" or fusion.bias is not None:
+            at, above = schedule.coordinates(tile), me * config.blocks * BLOCK
+            on_m, on_n = config.on_axes(at.row, at.column)
+            on_m, limits = on_m + above, config.on_axes(*limits)
         scale_a, scale_b, bias = given.get("scale_a"), given.get("scale_b"), given.get("bias")
         self.factor: Register | None = None
         if fusion.scales == "tensor":
@@ -95,19 +100,19 @@ class EpilogueVectors:
             self.factor = given["alpha"] if self.factor is None else self.factor * given["alpha"]
         scales = (scale_a, scale_b) if fusion.scales == "row" else (None, None)
         biases = (None, bias)
-        of_m, of_n = ([pair[axis] for pair in (scales, biases)] for axis in ((1, 0) if swap_ab else (0, 1)))
+        of_m, of_n = ([pair[axis] for pair in (scales, biases)] for axis in config.on_axes(0, 1))
         self._rows: list[list[list[Register]] | None] = [None, None]
         self._lanes: list[list[Register] | None] = [None, None]
+        blocks = range(config.blocks)
         for index, (along_m, along_n) in enumerate(zip(of_m, of_n, strict=True)):
             if along_m is not None:
                 first = on_m + _row_of_thread()
-                rows = [[first + (block * BLOCK + half * HALF_ROWS) for half in range(2)] for block in range(blocks)]
-                self._rows[index] = [[_load_or_zero(along_m, row, limit_m) for row in pair] for pair in rows]
+                rows = [[first + (block * BLOCK + half * HALF_ROWS) for half in range(2)] for block in blocks]
+                self._rows[index] = [[_load_or_zero(along_m, row, limits[0]) for row in pair] for pair in rows]
             if along_n is not None:
                 first = on_n + (ptx.special.tid.x() & _LAST_LANE)
-                self._lanes[index] = [
-                    _load_or_zero(along_n, first + at, limit_n) for at in range(0, columns, _LAST_LANE + 1)
-                ]
+                some = range(0, config.tile_n, _LAST_LANE + 1)
+                self._lanes[index] = [_load_or_zero(along_n, first + step, limits[1]) for step in some]
 
     def along_m(self, block: int) -> tuple[list[Register] | None, list[Register] | None]:
         """Scales and biases of a thread's two rows of a block."""
@@ -167,27 +172,25 @@ class Epilogue:
         given: the call's arrays by name.
         vectors: the factor and the vectors, loaded before the main loop.
         index: index of the block among the consumer's blocks.
-        swap_ab: the M axis is the weights (columns of D).
-        on_m, on_n: coordinates of the block in D, on the M and the N axis.
+        on_axes: coordinates of the block in D, on the M and the N axis.
         own: first coordinates, on both axes, that this tile stores: a last tile that was moved computes more than that.
-        vector_store: rows of D, of the gate and of the addend begin at multiples of 16 bytes.
     """
 
     def __init__(
-        self, D: ArrayHandle, given: Mapping[str, Any], fusion: Fusion, vectors: EpilogueVectors, index: int,
-        swap_ab: bool, on_m: Register, on_n: Register, own: tuple[Register, Register], vector_store: bool,
+        self, given: Mapping[str, Any], fusion: Fusion, config: FreeTileConfig, vectors: EpilogueVectors, index: int,
+        on_axes: tuple[Register, Register], own: tuple[Register, Register],
     ) -> None:  # fmt: skip
-        self.D, self.fusion, self.vectors = D, fusion, vectors
+        self.D, self.fusion, self.config, self.vectors = given["D"], fusion, config, vectors
         lane, warp = ptx.special.tid.x() & 31, (ptx.special.tid.x() & 127) >> 5
-        tokens, weights = D.shape[0], D.shape[1]
-        self.on_m, self.limit_m = on_m + (warp << 4) + (lane >> 2), weights if swap_ab else tokens
-        self.on_n, self.limit_n = on_n + ((lane & 3) << 1), tokens if swap_ab else weights
+        self.limit_m, self.limit_n = config.on_axes(self.D.shape[0], self.D.shape[1])
+        self.on_m = on_axes[0] + (warp << 4) + (lane >> 2)
+        self.on_n = on_axes[1] + ((lane & 3) << 1)
         self.scale_m, self.bias_m = vectors.along_m(index)
         self.own_n, self.beta = own[1], given.get("beta")
-        self.gate, self.addend = self._operands(given, swap_ab, own[0], vector_store)
+        self.gate, self.addend = self._operands(given, own[0])
 
     def _operands(
-        self, given: Mapping[str, Any], swap_ab: bool, own_m: Register, vector_store: bool
+        self, given: Mapping[str, Any], own_m: Register
     ) -> tuple[EpilogueOperand | None, EpilogueOperand | None]:
         """Gate and addend. Elements outside D or of another tile are not read, nor is C if beta is 0."""
         gate = addend = None
@@ -195,10 +198,10 @@ class Epilogue:
             rows = [self.on_m + half * HALF_ROWS for half in range(2)]
             needed = [(row >= own_m) & (row < self.limit_m) for row in rows]
         if self.fusion.gate:
-            gate = EpilogueOperand(given["gate"], vector_store, swap_ab, self.on_m, self.on_n, needed)
+            gate = EpilogueOperand(given["gate"], self.config, self.on_m, self.on_n, needed)
         if self.beta is not None:
             read = [each & (self.beta != 0.0) for each in needed]
-            addend = EpilogueOperand(given["C"], vector_store, swap_ab, self.on_m, self.on_n, read)
+            addend = EpilogueOperand(given["C"], self.config, self.on_m, self.on_n, read)
         return gate, addend
 
     def _stored(self, column: int) -> list[Predicate]:

@@ -31,10 +31,9 @@ from ...lang import Kernel, Tile
 from ...lang.tile import Scalar
 from ..fields import builder
 from .description import Fusion, Product
-from .free_tile import ALL_CONSUMERS, Cta, run_roles
+from .free_tile import ALL_CONSUMERS, Cta, operands, run_roles, traced
 from .free_tile_choice import ranked, terms, unfilled_bytes, waves_of
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid
-from .free_tile_launch import operands, traced
 
 __all__ = ["Memory", "build", "candidates", "choose", "exchange_us", "form_of", "memory"]
 
