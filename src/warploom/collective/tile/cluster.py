@@ -170,10 +170,10 @@ class WholeTiles:
 
 
 class MulticastSlices:
-    """This CTA's slice of a K-major tile, which it loads for all CTAs that share the tile.
+    """This CTA's slice of a tile, which it loads for all CTAs that share the tile.
 
-    Slices are multiples of 8 rows, the pattern of the swizzle, and as equal as this allows: 80 and 72 of 152. Each size
-    has its own tensor map.
+    Slices are rows of the tile's boxes, rows of k if it is MN-major: multiples of 8, the pattern of the swizzle, and as
+    equal as this allows: 80 and 72 of 152. Each size has its own tensor map.
 
     Args:
         group: the CTAs that share the tile.

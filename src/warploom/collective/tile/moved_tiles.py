@@ -58,13 +58,14 @@ class MovedTiles:
     """The tiles of a CTA; see the module's docstring.
 
     Attributes:
-        A, B: (M, K) and (N, K).
+        A, B: (M, K) and (N, K), or transposed.
         tile: its rows and columns.
         k: the CTA's split of K and, if it is not persistent, its tile.
         persistent: the CTA loops over tiles.
         cluster: CTAs of a cluster that have different tiles.
         shared: the operands whose tiles they share: "", "a", "b" or "ab"; with both, `grid` arranges the CTAs.
         group: height of a band in tiles; 0 for none.
+        axes: the dimensions of A and of B that are rows and columns of D.
     """
 
     A: ArrayHandle
@@ -76,6 +77,7 @@ class MovedTiles:
     shared: str = ""
     grid: ClusterGrid | None = None
     group: int = 0
+    axes: tuple[int, int] = (0, 0)
 
     def sharing(self, operand: str) -> MulticastGroup | None:
         """The CTAs that share the operand "a" or "b" with this one; None if none do."""
@@ -90,11 +92,11 @@ class MovedTiles:
 
     def along_rows(self) -> Register:
         """The number of tiles, or of clusters that share B, along the rows."""
-        return self._along(self.A.shape[0], self.tile[0], "b")
+        return self._along(self._extent(self.A, 0), self.tile[0], "b")
 
     def along_columns(self) -> Register:
         """The number of tiles, or of clusters that share A, along the columns."""
-        return self._along(self.B.shape[0], self.tile[1], "a")
+        return self._along(self._extent(self.B, 1), self.tile[1], "a")
 
     def tiles(self) -> Iterator[Register]:
         """The numbers of this CTA's tiles: a run-time loop if it can have several, a branch if it may have none. CTAs
@@ -120,9 +122,14 @@ class MovedTiles:
         own_row = self._of_cluster(tile % rows if row is None else row, "b") * self.tile[0]
         own_column = self._of_cluster(tile // rows if column is None else column, "a") * self.tile[1]
         return MovedTile(
-            moved(own_row, self.A.shape[0], self.tile[0]), moved(own_column, self.B.shape[0], self.tile[1]),
-            own_row, own_column,
+            moved(own_row, self._extent(self.A, 0), self.tile[0]),
+            moved(own_column, self._extent(self.B, 1), self.tile[1]), own_row, own_column,
         )  # fmt: skip
+
+    def _extent(self, operand: ArrayHandle, of: int) -> Register:
+        """Rows (0) or columns (1) of D, as the operand has them."""
+        extent: Register = operand.shape[self.axes[of]]
+        return extent
 
     def _of_cluster(self, index: Register, shared: str) -> Register:
         """A tile's index along the axis on which the CTAs that share the operand are adjacent."""

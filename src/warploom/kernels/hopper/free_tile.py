@@ -25,7 +25,9 @@ Buffers    ring: both operands' tiles, of k_tiles x 128 bytes of k, per stage
            sums (split): what the other splits push; staged (persistent): a buffer of its own, else over the ring
 Grid       tiles along the tokens first, so that CTAs that read the same weights run together; the splits of K of a tile
            are adjacent CTAs. Persistent: as many CTAs as SMs
-Limits     any M, N; K a multiple of 16 bytes' worth; both operands K-major; D of 16-bit elements
+Layouts    an operand of 16 bits may be MN-major, (K, M) or (K, N) in memory: its tiles are panels of 64 rows, so on the
+           N axis their number is a multiple of 64. CTAs that share such a tile load slices of its rows of k
+Limits     any M, N; K a multiple of 16 bytes' worth, unless both operands are MN-major; D of 16-bit elements
 """
 
 from __future__ import annotations
@@ -47,10 +49,10 @@ from ...collective.tile.cluster import ClusterGrid, MulticastSlices, WholeTiles,
 from ...collective.tile.moved_tiles import MovedTile, MovedTiles, at_most
 from ...collective.tile.roles import each_consumer, producer_warp, warpgroup_index
 from ...collective.tile.stream_k import Segment, SplitKSchedule
-from ...isa.dtypes import b32, u32
+from ...isa.dtypes import DType, b32, u32
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem
 from ...lang.arrays import RegisterArray
-from ...lang.smem import SharedAddress
+from ...lang.smem import SharedAddress, TileSlice
 from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
 from ..fields import builder
@@ -58,6 +60,7 @@ from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import TILE_K_BYTES, Fusion, Product
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block_bytes, staged_pitch
 from .free_tile_epilogue import Epilogue, EpilogueVectors
+from .gemm import ring_tile
 
 __all__ = ["FreeTileConfig", "build"]
 
@@ -71,9 +74,9 @@ def build(
     config: FreeTileConfig = FreeTileConfig(),  # noqa: B008
     fusion: Fusion = Fusion(),  # noqa: B008
 ) -> Kernel:
-    """Build D (M, N) = A (M, K) Wᵀ, with W (N, K), followed by the epilogue that `fusion` describes: scales of the
-    tensor or of rows, a bias along the columns, an activation, a gate, an addend. Call it as kernel(a, w, *arrays,
-    *numbers, out=d) with the arguments that `epilogue_arguments` names.
+    """Build D (M, N) = A (M, K) Wᵀ, with W (N, K) or MN-major operands, followed by the epilogue that `fusion`
+    describes: scales of the tensor or of rows, a bias along the columns, an activation, a gate, an addend. Call it as
+    kernel(a, w, *arrays, *numbers, out=d) with the arguments that `epilogue_arguments` names.
 
     Raises ArgumentError if no such kernel can be built.
     """
@@ -105,14 +108,20 @@ def traced(
 
 
 def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
-    """A and W. An operand that CTAs share is loaded in slices, which are never clipped."""
+    """A (M, K) and W (N, K); (K, M) and (K, N) if they are MN-major, whose boxes have rows of k. An operand that CTAs
+    share is loaded in slices, which are never clipped."""
     tile_k = config.k_tiles * product.tile_k
+
+    def operand(rows: str, dtype: DType, major: str, tile: int, sharers: int) -> Tile:
+        stored = (rows, "K") if major == "K" else ("K", rows)
+        return Tile.wgmma_a(
+            *stored, dtype, major=major, tile_m=tile, tile_k=tile_k, ragged=True, clipped=sharers == 1 and major == "K"
+        )
+
     return {
-        "A": Tile.wgmma_b("M", "K", product.a, major="K", tile_n=config.tokens, tile_k=tile_k, ragged=True,
-                          clipped=config.along_weights == 1),
-        "W": Tile.wgmma_a("N", "K", product.b, tile_m=config.weights, tile_k=tile_k, ragged=True,
-                          clipped=config.along_tokens == 1),
-    }  # fmt: skip
+        "A": operand("M", product.a, product.a_major, config.tokens, config.along_weights),
+        "W": operand("N", product.b, product.b_major, config.weights, config.along_tokens),
+    }
 
 
 def result(product: Product, config: FreeTileConfig, over: str = "") -> Tile:
@@ -129,6 +138,7 @@ def result(product: Product, config: FreeTileConfig, over: str = "") -> Tile:
 class Cta:
     """What the roles share: the arrays, the ring, this CTA's tiles and stages of K, the exchange of partial sums."""
 
+    product: Product
     config: FreeTileConfig
     fusion: Fusion
     given: Mapping[str, Any]
@@ -142,12 +152,12 @@ class Cta:
         """Allocate shared memory and set up the ring, the schedule and the exchange."""
         A: ArrayHandle = given["A"]
         tile_k = config.k_tiles * product.tile_k
-        on_m, on_n = config.on_axes(product.a, product.b)
+        of_m, of_n = config.on_axes((product.a, product.a_major), (product.b, product.b_major))
         grid = ClusterGrid(config.along_weights, config.along_tokens) if config.multicast == "both" else None
         ring = TmaPipeline(
             stages=config.stages, consumers=config.consumers, ctas=config.cluster if config.multicast else 1, grid=grid,
-            a=smem.wgmma_tile(on_m, (config.tile_m, tile_k), stages=config.stages, name="ring.m"),
-            b=smem.wgmma_tile(on_n, (config.tile_n, tile_k), stages=config.stages, name="ring.n"),
+            a=ring_tile(*of_m, config.tile_m, tile_k, config.stages, "ring.m"),
+            b=ring_tile(*of_n, config.tile_n, tile_k, config.stages, "ring.n"),
         )  # fmt: skip
         if config.persistent:
             staged = smem.array(product.out, config.staged_bytes // product.out.bytes, name="staged")[0]
@@ -157,10 +167,11 @@ class Cta:
         if config.split_k > 1:
             exchange = DsmemReduce(config.tile_n // 2, config.consumers, config.split_k)
         schedule = MovedTiles(
-            A, given["W"], config.output_tile, SplitKSchedule(k_tiles(A, tile_k), config.split_k), config.persistent,
-            config.cluster, config.shared, grid, config.group,
+            A, given["W"], config.output_tile, SplitKSchedule(k_tiles(A, tile_k, product.a_major), config.split_k),
+            config.persistent, config.cluster, config.shared, grid, config.group,
+            (product.a_major != "K", product.b_major != "K"),
         )  # fmt: skip
-        return Cta(config, fusion, given, ring, schedule, exchange, staged)
+        return Cta(product, config, fusion, given, ring, schedule, exchange, staged)
 
     @property
     def k(self) -> SplitKSchedule:
@@ -170,10 +181,11 @@ class Cta:
     @property
     def operands(self) -> tuple[Operand, Operand]:
         """The tokens and the weights."""
-        of_tokens, of_weights = self.config.on_axes("a", "b")
+        config, product = self.config, self.product
+        of_tokens, of_weights = config.on_axes("a", "b")
         return (
-            Operand(self.given["A"], "a", of_tokens, self.config.tokens, self.config.along_weights),
-            Operand(self.given["W"], "b", of_weights, self.config.weights, self.config.along_tokens),
+            Operand(self.given["A"], "a", product.a_major, of_tokens, config.tokens, config.along_weights),
+            Operand(self.given["W"], "b", product.b_major, of_weights, config.weights, config.along_tokens),
         )
 
     def split_index(self, tile: Register, block: int) -> Register:
@@ -187,9 +199,15 @@ class Operand:
 
     array: ArrayHandle
     name: str
+    major: str
     in_ring: str
     rows: int
     ctas: int
+
+    @property
+    def clipped(self) -> bool:
+        """True if the boxes of a smaller tensor have its rows. Those of an MN-major operand have rows of k."""
+        return self.ctas == 1 and self.major == "K"
 
 
 # -- roles ---------------------------------------------------------------------------------------------------------
@@ -238,19 +256,22 @@ class Load:
         self.loads = WholeTiles(operand.array) if group is None else MulticastSlices(group, operand.array)
 
     def rows(self) -> Register | int:
-        """Rows that a load brings: of whole tiles those inside the tensor, of slices all."""
+        """Rows that a load brings: of whole K-major tiles those inside the tensor, of others all."""
         operand = self.operand
-        return at_most(operand.array.shape[0], operand.rows) if operand.ctas == 1 else operand.rows
+        return at_most(operand.array.shape[0], operand.rows) if operand.clipped else operand.rows
 
     def __call__(self, number: Register, row: Register, stage: Stage, policy: Register | None = None) -> None:
         """Load the operand's rows from `row` of this CTA's n-th stage of K."""
         tile = stage.tiles[self.operand.in_ring]
-        self.loads.load(tile, ((self.k.first + number) * tile.layout.k, row), stage.full, policy)
+        self.loads.load(tile, self._place(tile, number, row), stage.full, policy)
 
     def prefetch(self, number: Register, row: Register) -> None:
         """Prefetch the same into L2. If it is written later, the write updates it there."""
         tile = self.ring.tiles[self.operand.in_ring][0]
-        self.loads.prefetch(tile, ((self.k.first + number) * tile.layout.k, row))
+        self.loads.prefetch(tile, self._place(tile, number, row))
+
+    def _place(self, tile: TileSlice, number: Register, row: Register) -> tuple[Register, Register]:
+        return tile.coordinates(row, (self.k.first + number) * tile.layout.k)
 
 
 def load(cta: Cta) -> None:
@@ -345,11 +366,11 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
 
 
 def zero_fill_rows(cta: Cta) -> None:
-    """Zero the rows of a tile past a smaller tensor, once: no TMA box ever writes them. Boxes of a shared operand are
-    whole and bring the zeros themselves."""
+    """Zero the rows of a tile past a smaller tensor, once: no TMA box ever writes them. Boxes of a shared or MN-major
+    operand are whole and bring the zeros themselves."""
     config, ring = cta.config, cta.ring
     threads, thread = 128 * config.consumers, ptx.special.tid.x()
-    extents = [(each.in_ring, each.array.shape[0], each.rows) for each in cta.operands if each.ctas == 1]
+    extents = [(each.in_ring, each.array.shape[0], each.rows) for each in cta.operands if each.clipped]
     if not extents:
         return
     small = extents[0][1] < extents[0][2]

@@ -35,6 +35,8 @@ The sweep: benchmarks/results/nvidia-h200/sweep-free-tile.json."""
 _SHORT_STAGE = 128
 """Rows of a stage below which two k-tiles share a barrier."""
 _MIN_STAGES = 3
+OUTSIDE_ROW = 4.0
+"""The time of a row outside the tensor, in that of one inside."""
 MIN_BAND_SAVING = 0.1
 """The share of rows that bands must save; see `banded`."""
 
@@ -134,15 +136,16 @@ def features(
     """The features of D (m, n) with K = k."""
     width, waves = product.a.bytes, waves_of(config, m, n, sms)
     across, down = -(-m // config.tokens), -(-n // config.weights)
-    depth = waves * -(-k * width // (config.k_tiles * TILE_K_BYTES)) * config.k_tiles / config.split_k
-    tile, lines = config.tile_m * config.tile_n / config.split_k / 16384, 1 + unaligned_fraction(k, product)
+    of_k = -(-k * width // (config.k_tiles * TILE_K_BYTES)) * config.k_tiles
+    depth, tile = waves * of_k / config.split_k, config.tile_m * config.tile_n / config.split_k / 16384
+    lines_a, lines_b = (1 + unaligned_fraction(inner, product) for inner in contiguous(m, n, k, product))
     return Features(
         mma=4 * depth * (config.tile_m // BLOCK) * max(config.tile_n / 2, 16 + config.tile_n / 4),
-        rows=depth * (min(config.tokens, m) + min(config.weights, n)),
+        rows=depth * (min(config.tokens, m) + min(config.weights, n)) + waves * outside_rows(config, k, product),
         bytes=(m + n) * k * width + m * n * product.out.bytes,
         flying=min(across * down * config.split_k, sms * config.ctas_per_sm) * config.stages * config.stage_bytes,
-        weights=lines * across * n * k * width / _load_divisor(config, "weights", lines == 1),
-        tokens=lines * down * m * k * width / _load_divisor(config, "tokens", False),
+        weights=lines_b * across * n * k * width / _load_divisor(config, "weights", lines_b == 1),
+        tokens=lines_a * down * m * k * width / _load_divisor(config, "tokens", False),
         end=tile * (waves if config.persistent else 1),
         waves=0 if config.persistent else waves - 1,
         split=config.split_k > 1,
@@ -201,12 +204,24 @@ def terms(
     return expected(features(config, m, n, k, product, sms), rates)
 
 
-def unaligned_fraction(k: int, product: Product) -> float:
-    """The fraction of the rows of A and W that begin inside a line of 128 bytes, so that a box's part of the row spans
-    two lines and L2 gets that many more requests. Multicast then pays: 4 to 6 % in
+def contiguous(m: int, n: int, k: int, product: Product) -> tuple[int, int]:
+    """The extents of A and of W that are contiguous in memory."""
+    return k if product.a_major == "K" else m, k if product.b_major == "K" else n
+
+
+def outside_rows(config: FreeTileConfig, k: int, product: Product) -> float:
+    """Rows of k outside the tensor in the last boxes of MN-major operands, weighted by what one costs."""
+    rows = sum(rows for rows, major in ((config.tokens, product.a_major), (config.weights, product.b_major))
+               if major == "MN")  # fmt: skip
+    return OUTSIDE_ROW * (-k % (config.k_tiles * product.tile_k)) * rows / BLOCK
+
+
+def unaligned_fraction(inner: int, product: Product) -> float:
+    """The fraction of the rows of an array, `inner` elements each, that begin inside a line of 128 bytes, so that a
+    box's part of the row spans two lines and L2 gets that many more requests. Multicast then pays: 4 to 6 % in
     benchmarks/results/nvidia-h200/sweep-pairs.json, where it costs 1 to 10 % of other products. It pays more if rows
     begin inside sectors of 32 bytes (sweep-astride.json in the same folder)."""
-    return 1 - math.gcd(k * product.a.bytes, TILE_K_BYTES) / TILE_K_BYTES
+    return 1 - math.gcd(inner * product.a.bytes, TILE_K_BYTES) / TILE_K_BYTES
 
 
 Sharing = tuple[int, str]
@@ -264,25 +279,26 @@ def banded(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> FreeTileCo
 def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS) -> Iterator[FreeTileConfig]:  # noqa: B008
     """Every sensible free tile for a product: none much larger than the tensor, each in as few waves as possible."""
     vector_store = n * product.out.bytes % 16 == 0
-    depth, lines = -(-k * product.a.bytes // TILE_K_BYTES), unaligned_fraction(k, product)
+    depth, lines = -(-k * product.a.bytes // TILE_K_BYTES), unaligned_fraction(contiguous(m, n, k, product)[1], product)
     together = {each: clusters_at_once(each, sms) for each in (1, 2, 3, 4)}
     for swap_ab in (False, True):
         on_m, on_n = (n, m) if swap_ab else (m, n)
+        step = 8 if (product.a_major if swap_ab else product.b_major) == "K" else BLOCK
         for rows in (64, 128, 192, 256):
             if rows > BLOCK and rows - BLOCK >= on_m:
                 continue
             down = -(-on_m // rows)
-            for columns in range(8, min(256, -(-on_n // 8) * 8) + 1, 8):
+            for columns in range(step, min(256, -(-on_n // step) * step) + 1, step):
                 over = -(-on_n // columns)
                 tiles, across = down * over, over if swap_ab else down
                 if (
                     columns < on_n
                     and columns < 256
                     and tiles > sms
-                    and columns > 8
-                    and -(-on_n // (columns - 8)) == over
+                    and columns > step
+                    and -(-on_n // (columns - step)) == over
                 ):
-                    continue  # a tile 8 columns narrower needs no more tiles
+                    continue  # the next narrower tile needs no more tiles
                 forms = tile_forms(swap_ab, rows, columns, vector_store, m <= EVICT_FIRST_ROWS, depth > 1)
                 for each in forms.alone if tiles <= 2 * sms else forms.persistent:
                     ways = sharing_worth_trying(each.persistent, waves_of(each, m, n, sms), lines)

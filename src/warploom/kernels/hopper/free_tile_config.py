@@ -305,9 +305,10 @@ class FreeTileConfig(Configuration):
             (not self.multicast or self.split_k == 1, "the splits of K", "1 if an operand is shared", self.split_k),
             (self.multicast != "both" or self.cluster in (4, 8), "the cluster size", "4 or 8 to share both operands",
              self.cluster),
-            *((sharers == 1 or rows >= SLICE_ROWS * sharers, "the shared rows", f"{SLICE_ROWS} rows per sharing CTA",
-               (rows, sharers))
-              for rows, sharers in ((self.weights, self.along_tokens), (self.tokens, self.along_weights))),
+            *((sharers == 1 or (rows if major == "K" else product.tile_k) >= SLICE_ROWS * sharers, "the shared rows",
+               f"{SLICE_ROWS} rows per sharing CTA", (rows, sharers))
+              for rows, sharers, major in ((self.weights, self.along_tokens, product.b_major),
+                                           (self.tokens, self.along_weights, product.a_major))),
             (product.a in OPERANDS and product.b in OPERANDS, "the operand types", ", ".join(map(str, OPERANDS)),
              (str(product.a), str(product.b))),
             (product.a == product.b or product.a.bits == product.b.bits == 8, "the operand types",
@@ -316,8 +317,10 @@ class FreeTileConfig(Configuration):
             (supports_fusion(fusion), "the fused epilogue",
              "scales of the tensor or of rows, a bias along the columns, an activation, a gate, an addend",
              repr(fusion)),
-            ((product.a_major, product.b_major) == ("K", "K"), "the layouts", "both operands K-major",
-             (product.a_major, product.b_major)),
+            (product.a.bits == 16 or (product.a_major, product.b_major) == ("K", "K"), "the layouts",
+             "both operands K-major, or of 16 bits", (product.a_major, product.b_major)),
+            (self.tile_n % BLOCK == 0 or self.on_axes(product.a_major, product.b_major)[1] == "K",
+             "the columns of a tile whose operand on the N axis is MN-major", f"a multiple of {BLOCK}", self.tile_n),
             (self.shared_bytes() <= shared_capacity(self.ctas_per_sm), "the shared memory",
              f"at most {shared_capacity(self.ctas_per_sm)} bytes", self.shared_bytes()),
         ]  # fmt: skip

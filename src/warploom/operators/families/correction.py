@@ -24,6 +24,7 @@ import numpy as np
 from ...errors import ArgumentError
 from ...kernels.hopper.description import Config
 from ...kernels.hopper.free_tile_choice import (
+    contiguous,
     expected,
     features,
     from_small_m,
@@ -77,7 +78,7 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
     y = np.zeros(len(FEATURES))
     m, n, k = problem.m, problem.n, problem.k * problem.product.a.bytes / 2
     found = {"one": 1.0, "rows": math.log2(m) - 7, "columns": math.log2(n) - 13, "depth": math.log2(k) - 12}
-    found["astride"] = unaligned_fraction(problem.k, problem.product)
+    found["astride"] = _unaligned_weights(problem)
     found["memory"] = math.log2((gpu.memory_gbps or H200_GBPS) / H200_GBPS)
     if isinstance(config, Config):
         time = estimated_us
@@ -88,6 +89,11 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
     for name, value in found.items():
         y[_PLACE[name]] = value
     return time, y
+
+
+def _unaligned_weights(problem: Problem) -> float:
+    inner = contiguous(problem.m, problem.n, problem.k, problem.product)[1]
+    return unaligned_fraction(inner, problem.product)
 
 
 def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple[float, dict[str, float]]:
@@ -172,7 +178,7 @@ def considered(config: Any, problem: Problem, gpu: Gpu) -> bool:
     if isinstance(config, Config):
         return problem.m >= LARGE_FROM or not short_epilogue(problem)
     if isinstance(config, FreeTileConfig):
-        waves, lines = waves_of(config, problem.m, problem.n, gpu.sms), unaligned_fraction(problem.k, problem.product)
+        waves, lines = waves_of(config, problem.m, problem.n, gpu.sms), _unaligned_weights(problem)
         way = config.cluster, config.multicast
         return not config.multicast or way in sharing_worth_trying(config.persistent, waves, lines)
     return not (isinstance(config, SmallMConfig) and config.ctas_per_sm > 1)

@@ -34,7 +34,7 @@ def short_epilogue(problem: Problem) -> bool:
 
 def computes(problem: Problem) -> bool:
     """True if free tiles can compute the whole problem."""
-    plain = FreeTileConfig(vector_store=problem.n % 8 == 0)
+    plain = FreeTileConfig(tile_n=64, vector_store=problem.n % 8 == 0)
     rows = MOST_ROWS if short_epilogue(problem) else FEW_TILES
     return not problem.promoted and problem.m <= rows and plain._problem(problem.product, problem.fusion) is None
 
