@@ -1,10 +1,11 @@
 """Time configurations of the generated GEMM against each other on the suites' shapes, as a basis for the choice.
 
     python benchmarks/sweep.py --shapes 8192x8192x8192 --configs ping_pong_128x192x5_2b_g8,staggered_256x128x4_2a_g8
-        [--out benchmarks/results/nvidia-h200/sweep-bf16.json]
+        [--layouts tn,tt,nt,nn] [--out benchmarks/results/nvidia-h200/sweep-bf16.json]
 
-bf16, A (M, K) times B (N, K), random normal data, buffers rotated beyond L2; interleaved and alone, each next to
-torch.mm in the same process. Without --shapes and --configs, the pairs in the file are timed again.
+bf16, A (M, K) times B (N, K) in each of the layouts (`Problem.of`), random normal data, buffers rotated beyond L2;
+interleaved and alone, each next to torch.mm in the same process. Without --shapes and --configs, the pairs in the file
+are timed again.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from warploom.kernels.hopper.description import Config, Product
+from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.gemm import build
 from warploom.kernels.hopper.names import large_config
 from warploom.lab import evidence
+from warploom.operators.spec.problem import Problem
 from warploom.runtime.benchmark import protocols
 from warploom.runtime.benchmark.gpu import CudaTimer
 from warploom.runtime.benchmark.power import PowerMeter
@@ -33,15 +35,16 @@ SMALL_FLOP = 1e10
 Shape = tuple[int, int, int]
 
 
-def contenders(shape: Shape, configs: list[Config]) -> Mapping[str, Callable[[], object]]:
+def contenders(shape: Shape, configs: list[Config], layout: str) -> Mapping[str, Callable[[], object]]:
     """torch.mm and a call for each configuration, over rotating sets of buffers."""
     import torch
 
     m, n, k = shape
+    product = Problem.of(*shape, layout=layout).product
     sets = max(1, min(8, int(L2_BYTES / (2 * (m * k + n * k + m * n))) + 1))
-    buffers = [
-        tuple(torch.randn(size, device="cuda").bfloat16() for size in ((m, k), (n, k), (m, n))) for _ in range(sets)
-    ]
+    majors = (product.a_major, product.b_major, "K")
+    sizes = [size if major == "K" else size[::-1] for size, major in zip(((m, k), (n, k), (m, n)), majors, strict=True)]
+    buffers = [tuple(torch.randn(size, device="cuda").bfloat16() for size in sizes) for _ in range(sets)]
 
     def rotated(call: Callable[..., object]) -> Callable[[], object]:
         at = [0]
@@ -52,9 +55,14 @@ def contenders(shape: Shape, configs: list[Config]) -> Mapping[str, Callable[[],
 
         return go
 
-    calls = {"torch.mm": rotated(lambda a, b, d: torch.mm(a, b.T, out=d))}
+    turned = [major == "MN" for major in majors]
+
+    def cublas(a: Any, b: Any, d: Any) -> object:
+        return torch.mm(a.T if turned[0] else a, b if turned[1] else b.T, out=d)
+
+    calls = {"torch.mm": rotated(cublas)}
     for config in configs:
-        kernel = build(Product(), config)
+        kernel = build(product, config)
         calls[config.name()] = rotated(lambda a, b, d, kernel=kernel: kernel(a, b, out=d))
     for call in calls.values():  # the first call with a set of buffers takes long
         for _ in range(sets):
@@ -63,31 +71,34 @@ def contenders(shape: Shape, configs: list[Config]) -> Mapping[str, Callable[[],
     return calls
 
 
-def rows_of(shape: Shape, configs: list[Config]) -> list[dict[str, Any]]:
+def rows_of(shape: Shape, configs: list[Config], layout: str) -> list[dict[str, Any]]:
     """Rows of one shape, one for each configuration and protocol."""
     m, n, k = shape
-    calls = contenders(shape, configs)
+    calls = contenders(shape, configs, layout)
     timer = CudaTimer()
     found = {"interleaved": protocols.interleaved(calls, timer, rounds=9, slice_s=0.012)}
     if 2 * m * n * k > SMALL_FLOP:
         found["alone"] = protocols.alone(calls, timer, block_s=0.3)
     return [
-        row(shape, name, protocol, 2 * m * n * k / spread.median / 1e12, times["torch.mm"].median / spread.median)
+        row(shape, layout, name, protocol, 2 * m * n * k / spread.median / 1e12,
+            times["torch.mm"].median / spread.median)
         for protocol, times in found.items() for name, spread in times.items()
     ]  # fmt: skip
 
 
-def row(shape: Shape, name: str, protocol: str, tflops: float, ratio: float) -> dict[str, Any]:
+def row(shape: Shape, layout: str, name: str, protocol: str, tflops: float, ratio: float) -> dict[str, Any]:
     """One row of the evidence file."""
     m, n, k = shape
     ours = name != "torch.mm"
     result: dict[str, Any] = {
-        "m": m, "n": n, "k": k, "dtype": "bf16", "layout": "tn", "provider": "warploom" if ours else "cublas",
+        "m": m, "n": n, "k": k, "dtype": "bf16", "layout": layout, "provider": "warploom" if ours else "cublas",
         "kernel": name, "protocol": protocol, "tflops": {"median": round(tflops, 1)},
         "ratio_to": {"cublas": round(ratio, 4)},
     }  # fmt: skip
     if ours:
-        result["ptx_sha256"] = evidence.ptx_sha256(build(Product(), large_config(name)).ptx())
+        result["ptx_sha256"] = evidence.ptx_sha256(
+            build(Problem.of(*shape, layout=layout).product, large_config(name)).ptx()
+        )
     return result
 
 
@@ -110,14 +121,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default="")
     parser.add_argument("--configs", default="")
+    parser.add_argument("--layouts", default="tn")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with PowerMeter() as meter:
         for shape, configs in pairs(options.shapes, options.configs, options.out).items():
-            rows += rows_of(shape, configs)
-            best = max((r for r in rows if r["provider"] == "warploom"), key=lambda r: r["ratio_to"]["cublas"])
-            print(shape, best["kernel"], best["protocol"], best["ratio_to"], flush=True)
+            for layout in options.layouts.split(","):
+                found = rows_of(shape, configs, layout)
+                best = max((r for r in found if r["provider"] == "warploom"), key=lambda r: r["ratio_to"]["cublas"])
+                print(shape, layout, best["kernel"], best["protocol"], best["ratio_to"], flush=True)
+                rows += found
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
     head = evidence.header("sweep-bf16", gpu=torch.cuda.get_device_name(), driver=driver)

@@ -2,7 +2,7 @@
 
     python benchmarks/sweep_free_tile.py --out FOLDER [--seed 1] [--count 200] [--rows 1:512] [--seconds 500]
         [--dtype bf16|e4m3] [--scales tensor|row] [--most 16] [--chosen-first | --forms | --pairs | --clusters]
-        [--shapes 256x6144x4096,...] [--evidence FILE.json]
+        [--layouts forward|input-gradient|weight-gradient,...] [--shapes 256x6144x4096,...] [--evidence FILE.json]
 
 All kernels are built first, by as many processes as the machine has cores. For each product, every contender's result
 is compared with one accumulated in f64. The correct ones are timed interleaved, in short slices, and the best of them
@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,10 @@ from warploom.lab import catalogue, evidence
 from warploom.lab.bench import Stage
 from warploom.lab.contender import Prepared
 from warploom.lab.contenders import find
-from warploom.lab.operands import Operands
+from warploom.lab.operands import Operands, stored
 from warploom.lab.through_library import call_of, chosen_config
 from warploom.lab.warploom_contender import product_of
-from warploom.lab.work import GemmWork, parse_shapes
+from warploom.lab.work import LAYOUTS, GemmWork, parse_shapes
 from warploom.operators import kernel_cache, select
 from warploom.operators.spec.gpu import gpu_of
 from warploom.runtime import on_gpu
@@ -248,9 +248,10 @@ def _own(program: Program, config: AnyConfig, sets: Sequence[Operands], sms: int
         return workspaces.get("all", ())
 
     def one(o: Operands) -> Callable[[], object]:
+        a, b = stored(o.a), stored(o.b)
         scales = () if o.scale_a is None else (o.scale_a.reshape(-1), o.scale_b.reshape(-1))
         more = (*scales, *workspace(o.a.device))
-        return lambda: run(o.a, o.b, *more, out=o.out)
+        return lambda: run(a, b, *more, out=o.out)
 
     return Prepared([one(o) for o in sets], "free_tile", config.name())
 
@@ -333,13 +334,17 @@ def _line(problem: GemmWork, point: Mapping[str, Any]) -> str:
 
 def problems_of(options: argparse.Namespace) -> tuple[GemmWork, ...]:
     """The products: given ones first, then random ones."""
-    like = GemmWork(1, 1, 1, dtype=options.dtype, scales=options.scales)
-    given = parse_shapes(options.shapes, like) if options.shapes else ()
+    layouts, like = options.layouts.split(","), GemmWork(1, 1, 1, dtype=options.dtype, scales=options.scales)
+    if unknown := [each for each in layouts if each not in LAYOUTS]:
+        raise ArgumentError(f"unknown layout {unknown[0]!r}", expected=", ".join(LAYOUTS), got=repr(unknown[0]))
+    in_first = replace(like, layout=LAYOUTS[layouts[0]])
+    given = parse_shapes(options.shapes, in_first) if options.shapes else ()
     least, _, most = options.rows.partition(":")
     if not (least.isdecimal() and most.isdecimal()):
         raise ArgumentError("these are not rows", expected="LEAST:MOST, such as 1:512", got=options.rows)
     least, most = int(least), int(most)
-    drawn = catalogue.draw(options.seed, options.count, like=like, least=least, most=most) if options.count else ()
+    how = {"like": like, "layouts": layouts, "least": least, "most": most}
+    drawn = catalogue.draw(options.seed, options.count, **how) if options.count else ()
     return tuple(dict.fromkeys((*given, *drawn)))
 
 
@@ -357,6 +362,7 @@ def main() -> None:
     parser.add_argument("--clusters", action="store_true", help="beside it clusters of four and eight CTAs that share")
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--scales", default="")
+    parser.add_argument("--layouts", default="forward", help="of the drawn products; --shapes have the first")
     parser.add_argument("--shapes", default="")
     parser.add_argument("--evidence", type=Path)
     options = parser.parse_args()

@@ -51,6 +51,11 @@ class Operands:
         self.out.fill_(float("nan"))
 
 
+def stored(array: Any) -> Any:
+    """An operand as it is in memory, its contiguous dimension last: (M, K) or (K, M)."""
+    return array if array.stride(-1) == 1 else array.T
+
+
 def sets_of(problem: Work) -> int:
     """Number of operand sets to rotate through, so that no call finds its own in the L2 cache."""
     return max(1, min(MOST_SETS, -(-ROTATED_BYTES // max(problem.bytes, 1))))

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
-from ..isa import dtypes
 from ..kernels.hopper.description import Product
 from ..kernels.hopper.free_tile_config import FreeTileConfig
 from ..kernels.hopper.names import any_config
@@ -23,7 +22,7 @@ from ..kernels.hopper.small_m_config import SmallMConfig
 from ..lang import Kernel
 from .contender import COMPILE_S, Beat, Contender, Prepared
 from .evidence import facts
-from .operands import Operands
+from .operands import Operands, stored
 from .recipe import recipe
 from .work import GemmWork, Work
 
@@ -33,8 +32,7 @@ NO_PDL = "no-pdl"
 
 def product_of(problem: GemmWork) -> Product:
     """The Hopper GEMM's product of a problem."""
-    a = getattr(dtypes, problem.dtype)
-    return Product(a, a, getattr(dtypes, problem.out))
+    return dataclasses.replace(problem, kind="gemm", rows=()).posed.product
 
 
 class Warploom(Contender):
@@ -103,4 +101,5 @@ class Warploom(Contender):
 
 
 def _call(kernel: Kernel, o: Operands) -> Callable[[], object]:
-    return lambda: kernel(o.a, o.b, out=o.out)
+    a, b = stored(o.a), stored(o.b)
+    return lambda: kernel(a, b, out=o.out)
