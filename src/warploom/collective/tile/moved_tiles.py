@@ -43,6 +43,13 @@ def at_most(value: Register, most: int) -> Register:
     return ptx.select(value < most, value, most)
 
 
+def _rows(operand: ArrayHandle) -> Register:
+    """Rows of A or of B, whether it is K-major or transposed."""
+    layout = operand.spec.layout
+    extent: Register = operand.shape[layout is not None and layout.major == "MN"]
+    return extent
+
+
 @dataclass
 class MovedTile:
     """A tile's first row and column in D, moved inside it, and the first ones that it stores."""
@@ -65,7 +72,6 @@ class MovedTiles:
         cluster: CTAs of a cluster that have different tiles.
         shared: the operands whose tiles they share: "", "a", "b" or "ab"; with both, `grid` arranges the CTAs.
         group: height of a band in tiles; 0 for none.
-        axes: the dimensions of A and of B that are rows and columns of D.
     """
 
     A: ArrayHandle
@@ -77,7 +83,6 @@ class MovedTiles:
     shared: str = ""
     grid: ClusterGrid | None = None
     group: int = 0
-    axes: tuple[int, int] = (0, 0)
 
     def sharing(self, operand: str) -> MulticastGroup | None:
         """The CTAs that share the operand "a" or "b" with this one; None if none do."""
@@ -92,11 +97,11 @@ class MovedTiles:
 
     def along_rows(self) -> Register:
         """The number of tiles, or of clusters that share B, along the rows."""
-        return self._along(self._extent(self.A, 0), self.tile[0], "b")
+        return self._along(_rows(self.A), self.tile[0], "b")
 
     def along_columns(self) -> Register:
         """The number of tiles, or of clusters that share A, along the columns."""
-        return self._along(self._extent(self.B, 1), self.tile[1], "a")
+        return self._along(_rows(self.B), self.tile[1], "a")
 
     def tiles(self) -> Iterator[Register]:
         """The numbers of this CTA's tiles: a run-time loop if it can have several, a branch if it may have none. CTAs
@@ -122,14 +127,9 @@ class MovedTiles:
         own_row = self._of_cluster(tile % rows if row is None else row, "b") * self.tile[0]
         own_column = self._of_cluster(tile // rows if column is None else column, "a") * self.tile[1]
         return MovedTile(
-            moved(own_row, self._extent(self.A, 0), self.tile[0]),
-            moved(own_column, self._extent(self.B, 1), self.tile[1]), own_row, own_column,
+            moved(own_row, _rows(self.A), self.tile[0]),
+            moved(own_column, _rows(self.B), self.tile[1]), own_row, own_column,
         )  # fmt: skip
-
-    def _extent(self, operand: ArrayHandle, of: int) -> Register:
-        """Rows (0) or columns (1) of D, as the operand has them."""
-        extent: Register = operand.shape[self.axes[of]]
-        return extent
 
     def _of_cluster(self, index: Register, shared: str) -> Register:
         """A tile's index along the axis on which the CTAs that share the operand are adjacent."""

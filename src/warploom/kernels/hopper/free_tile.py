@@ -138,7 +138,6 @@ def result(product: Product, config: FreeTileConfig, over: str = "") -> Tile:
 class Cta:
     """What the roles share: the arrays, the ring, this CTA's tiles and stages of K, the exchange of partial sums."""
 
-    product: Product
     config: FreeTileConfig
     fusion: Fusion
     given: Mapping[str, Any]
@@ -169,9 +168,8 @@ class Cta:
         schedule = MovedTiles(
             A, given["W"], config.output_tile, SplitKSchedule(k_tiles(A, tile_k, product.a_major), config.split_k),
             config.persistent, config.cluster, config.shared, grid, config.group,
-            (product.a_major != "K", product.b_major != "K"),
         )  # fmt: skip
-        return Cta(product, config, fusion, given, ring, schedule, exchange, staged)
+        return Cta(config, fusion, given, ring, schedule, exchange, staged)
 
     @property
     def k(self) -> SplitKSchedule:
@@ -181,11 +179,10 @@ class Cta:
     @property
     def operands(self) -> tuple[Operand, Operand]:
         """The tokens and the weights."""
-        config, product = self.config, self.product
-        of_tokens, of_weights = config.on_axes("a", "b")
+        of_tokens, of_weights = self.config.on_axes("a", "b")
         return (
-            Operand(self.given["A"], "a", product.a_major, of_tokens, config.tokens, config.along_weights),
-            Operand(self.given["W"], "b", product.b_major, of_weights, config.weights, config.along_tokens),
+            Operand(self.given["A"], "a", of_tokens, self.config.tokens, self.config.along_weights),
+            Operand(self.given["W"], "b", of_weights, self.config.weights, self.config.along_tokens),
         )
 
     def split_index(self, tile: Register, block: int) -> Register:
@@ -199,15 +196,9 @@ class Operand:
 
     array: ArrayHandle
     name: str
-    major: str
     in_ring: str
     rows: int
     ctas: int
-
-    @property
-    def clipped(self) -> bool:
-        """True if the boxes of a smaller tensor have its rows. Those of an MN-major operand have rows of k."""
-        return self.ctas == 1 and self.major == "K"
 
 
 # -- roles ---------------------------------------------------------------------------------------------------------
@@ -256,9 +247,9 @@ class Load:
         self.loads = WholeTiles(operand.array) if group is None else MulticastSlices(group, operand.array)
 
     def rows(self) -> Register | int:
-        """Rows that a load brings: of whole K-major tiles those inside the tensor, of others all."""
+        """Rows that a load brings: of clipped boxes those inside the tensor."""
         operand = self.operand
-        return at_most(operand.array.shape[0], operand.rows) if operand.clipped else operand.rows
+        return at_most(operand.array.shape[0], operand.rows) if operand.array.spec.clipped else operand.rows
 
     def __call__(self, number: Register, row: Register, stage: Stage, policy: Register | None = None) -> None:
         """Load the operand's rows from `row` of this CTA's n-th stage of K."""
@@ -351,10 +342,8 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
         if not config.persistent:
             ptx.bar.sync(ALL_CONSUMERS, 128 * config.consumers)
         cta.exchange.ready()
-        store, coordinates = (
-            OutputStore(cta, me, vectors if peer_reduce is None else vectors.without_scales()),
-            cta.schedule.coordinates(tile),
-        )
+        store = OutputStore(cta, me, vectors if peer_reduce is None else vectors.without_scales())
+        coordinates = cta.schedule.coordinates(tile)
         for index, block in enumerate(acc):
             for complete in cta.exchange.combine(block, me, Segment(cta.k.tile, cta.k.total)):
                 if peer_reduce is not None:
@@ -370,7 +359,7 @@ def zero_fill_rows(cta: Cta) -> None:
     operand are whole and bring the zeros themselves."""
     config, ring = cta.config, cta.ring
     threads, thread = 128 * config.consumers, ptx.special.tid.x()
-    extents = [(each.in_ring, each.array.shape[0], each.rows) for each in cta.operands if each.clipped]
+    extents = [(each.in_ring, each.array.shape[0], each.rows) for each in cta.operands if each.array.spec.clipped]
     if not extents:
         return
     small = extents[0][1] < extents[0][2]
