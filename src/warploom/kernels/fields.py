@@ -9,10 +9,12 @@ from functools import lru_cache, wraps
 from typing import Any, ClassVar, ParamSpec, TypeVar, get_type_hints
 
 from ..annotated import allows, in_words, shown
+from ..collective.epilogue.spec import Fusion, Product
 from ..errors import ArgumentError, ArgumentTypeError
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_PLAIN = Fusion()
 MOST = 1 << 16
 """The largest value of any number."""
 
@@ -111,6 +113,43 @@ class Configuration:
     def name(self) -> str:
         """The name in tables and for `config=`, without fields at their defaults: "small_m:tokens=16,stages=5"."""
         return f"{self.family}:{to_words(self)}"
+
+
+Requirement = tuple[object, str, str, object]
+"""Of a kernel: whether it is met, what it is about, what is expected, and what is there."""
+
+
+class ProductConfiguration(Configuration):
+    """Base of the configurations of kernels for products.
+
+    Attributes:
+        least: the least value of each number, if not 1.
+        words: the possible values of each word.
+    """
+
+    least: ClassVar[Mapping[str, int]] = {}
+    words: ClassVar[Mapping[str, Sequence[str]]] = {}
+
+    def requirements(self, product: Product, fusion: Fusion) -> list[Requirement]:
+        """What a kernel requires, in the order in which it is reported."""
+        raise NotImplementedError
+
+    def violated(self, product: Product, fusion: Fusion = _PLAIN) -> Requirement | None:
+        """The first requirement that is not met; None if a kernel can be built."""
+        for name, least in self.least.items():
+            if getattr(self, name) < least:
+                return False, f"`{name}`", f"at least {least}", getattr(self, name)
+        return next((each for each in self.requirements(product, fusion) if not each[0]), None)
+
+    def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
+        """Raise ArgumentError if no kernel can be built from this configuration."""
+        kinds = {field.name: type(field.default) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        numbers = {name: self.least.get(name, 1) for name, kind in kinds.items() if kind is int}
+        check_fields(self, numbers, [name for name, kind in kinds.items() if kind is bool], self.words)
+        if (found := self.violated(product, fusion)) is not None:
+            _, what, expected, got = found
+            raise ArgumentError(f"the configuration {self.name()} cannot be built: {what}", expected=expected, got=got,
+                                code="configuration")  # fmt: skip
 
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}

@@ -45,6 +45,13 @@ def owned(pieces: int, parts: int, rank: int) -> range:
     return range(pieces * rank // parts, pieces * (rank + 1) // parts)
 
 
+def exchange_bytes(accumulators: int, parts: int, consumers: int) -> int:
+    """Bytes of shared memory into which the other splits of K push their partial sums."""
+    width = exchange_width(accumulators, parts)
+    most = max(len(owned(accumulators // width, parts, rank)) for rank in range(parts))
+    return (parts - 1) * most * width * 4 * 128 * consumers
+
+
 def cluster_tile(tile: tuple[int, int], ctas: int, multicast: str) -> tuple[int, int]:
     """Rows and columns that the CTAs of a cluster compute together."""
     return (tile[0] * ctas, tile[1]) if multicast == "b" else (tile[0], tile[1] * ctas)

@@ -8,10 +8,9 @@ from typing import ClassVar
 
 from ...collective.epilogue.spec import TILE_K_BYTES, Fusion, Product
 from ...collective.tile.sizes import EPILOGUE_WARPS, ROLE_THREADS
-from ...errors import ArgumentError
 from ...isa import arch
 from ...isa.dtypes import s8
-from ..fields import Configuration, check_fields
+from ..fields import ProductConfiguration, Requirement
 
 TARGET = "sm_100a"
 ROWS = 128
@@ -26,10 +25,11 @@ padding that aligns the ring."""
 
 
 @dataclass(frozen=True)
-class Config(Configuration):
+class Config(ProductConfiguration):
     """Tile in elements; tile_m is 128, or 256 for CTA pairs; stages of the ring; accumulators in tensor memory."""
 
     family: ClassVar[str] = "blackwell"
+    least: ClassVar[Mapping[str, int]] = {"tile_m": ROWS, "tile_n": 16}
     tile_m: int = 256
     tile_n: int = 256
     stages: int = 6
@@ -74,26 +74,19 @@ class Config(Configuration):
         """Bytes of global memory that a launch needs besides its arrays: none."""
         return 0
 
-    def check(self, product: Product, fusion: Fusion = Fusion()) -> None:  # noqa: B008 - frozen
-        """Raise ArgumentError if no kernel can be built from this configuration."""
+    def requirements(self, product: Product, fusion: Fusion) -> list[Requirement]:
         product.check()
-        check_fields(self, {"tile_m": ROWS, "tile_n": 16, "stages": 1, "buffers": 1}, (), {})
         step = 16 * self.group if product.a is s8 else 16
         panel = 64 // product.b.bytes if product.b_major == "MN" else 8
-        for wrong, expected, got in (
-            (self.tile_m not in (ROWS, 2 * ROWS), "tile_m 128, or 256 for pairs of CTAs", self.tile_m),
-            (self.tile_n > 256 or self.tile_n % step, f"tile_n a multiple of {step} to 256", self.tile_n),
-            (self.columns % panel, f"in each CTA a multiple of {panel} columns of a B that is read along them",
+        room, columns = arch.get(TARGET).shared_per_cta, self.tile_n * self.buffers
+        return [
+            (self.tile_m in (ROWS, 2 * ROWS), "the rows", "tile_m 128, or 256 for pairs of CTAs", self.tile_m),
+            (self.tile_n <= 256 and self.tile_n % step == 0, "the columns", f"multiples of {step} to 256", self.tile_n),
+            (self.columns % panel == 0, "the columns of a CTA, of a B read along them", f"a multiple of {panel}",
              self.columns),
-            (self.tile_n * self.buffers > COLUMNS, f"at most {COLUMNS} columns of tensor memory",
-             self.tile_n * self.buffers),
-            (self.shared_bytes() > arch.get(TARGET).shared_per_cta,
-             f"at most {arch.get(TARGET).shared_per_cta} bytes of shared memory", self.shared_bytes()),
-        ):  # fmt: skip
-            if wrong:
-                raise ArgumentError(
-                    f"the configuration {self.name()} cannot be built", expected=expected, got=got, code="configuration"
-                )  # fmt: skip
+            (columns <= COLUMNS, "the accumulators", f"at most {COLUMNS} columns of tensor memory", columns),
+            (self.shared_bytes() <= room, "the shared memory", f"at most {room} bytes", self.shared_bytes()),
+        ]  # fmt: skip
 
 
 GROUPED = Config(tile_m=ROWS, tile_n=256, stages=4)
@@ -109,11 +102,12 @@ def choose_grouped(rows: int, groups: int) -> Config:
 
 
 @dataclass(frozen=True)
-class SmallMConfig(Configuration):
+class SmallMConfig(ProductConfiguration):
     """Rows of A per tile, CTAs of a cluster that split K, stages of the ring; 128 rows of B."""
 
     family: ClassVar[str] = "blackwell_small_m"
     former: ClassVar[Mapping[str, str]] = {"split": "split_k"}
+    least: ClassVar[Mapping[str, int]] = {"tokens": 16, "stages": 2}
     tokens: int = 16
     split_k: int = 4
     stages: int = 8
@@ -141,20 +135,15 @@ class SmallMConfig(Configuration):
         """Bytes of global memory that a launch needs besides its arrays: none."""
         return 0
 
-    def check(self, product: Product, fusion: Fusion = Fusion()) -> None:  # noqa: B008 - frozen
-        """Raise ArgumentError if no kernel can be built from this configuration."""
+    def requirements(self, product: Product, fusion: Fusion) -> list[Requirement]:
         product.check()
-        check_fields(self, {"tokens": 16, "split_k": 1, "stages": 2}, (), {})
-        limit, panel = arch.get(TARGET).shared_per_cta, 64 // product.a.bytes
-        for wrong, expected, got in (
-            (self.tokens > MOST_TOKENS or self.tokens % 16, f"tokens a multiple of 16 to {MOST_TOKENS}", self.tokens),
-            (product.a_major == "MN" and self.tokens % panel, f"a multiple of {panel} rows of an A that is read along "
-             "them", self.tokens),
-            (self.split_k not in (1, 2, 4, 8), "split_k 1, 2, 4 or 8", self.split_k),
-            (self.split_k > 1 and product.a is s8, "split_k 1 for integers", self.split_k),
-            (self.shared_bytes() > limit, f"at most {limit} bytes of shared memory", self.shared_bytes()),
-        ):  # fmt: skip
-            if wrong:
-                raise ArgumentError(
-                    f"the configuration {self.name()} cannot be built", expected=expected, got=got, code="configuration"
-                )
+        room, panel = arch.get(TARGET).shared_per_cta, 64 // product.a.bytes
+        return [
+            (self.tokens <= MOST_TOKENS and self.tokens % 16 == 0, "the rows of A", f"multiples of 16 to {MOST_TOKENS}",
+             self.tokens),
+            (product.a_major == "K" or self.tokens % panel == 0, "the rows of an A that is read along them",
+             f"a multiple of {panel}", self.tokens),
+            (self.split_k in (1, 2, 4, 8), "the splits of K", "1, 2, 4 or 8", self.split_k),
+            (self.split_k == 1 or product.a is not s8, "the splits of K", "1 for integers", self.split_k),
+            (self.shared_bytes() <= room, "the shared memory", f"at most {room} bytes", self.shared_bytes()),
+        ]  # fmt: skip

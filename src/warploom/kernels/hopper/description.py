@@ -9,19 +9,23 @@ All three are frozen and hashable, and together form the key of a built kernel. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ...collective.epilogue.spec import ACTIVATIONS, SCALES, TILE_K_BYTES, Fusion, Product
 from ...collective.tile.sizes import cluster_tile, fits
-from ...errors import ArgumentError
 from ...isa import arch
+from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16
 from ...isa.instructions.wgmma import FLOAT_N
-from ..fields import Configuration, check_fields
+from ..fields import ProductConfiguration, Requirement
 
 SHARED_BYTES = arch.get("sm_90a").shared_per_cta
 """Shared memory limit of a CTA, in bytes."""
+SHARED_OF_SM, RESERVED = 228 << 10, 1 << 10
+"""Shared memory of an SM of sm_90, and the part of it that each resident CTA reserves."""
+FEW_ROW_OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
+"""Types of A and B of the kernels for few rows."""
 BOX = 64
 """Rows of a store box; its columns fill 128 bytes."""
 KERNEL_SCHEDULES = ("cooperative", "ping_pong", "staggered")
@@ -42,17 +46,32 @@ MOST_OF_THREE = 96
 """Accumulators per thread, at most, with three consumers: ptxas gives each of 512 threads 128 registers."""
 MOST_CONSUMERS = 3
 _TAIL_BARRIERS = 2
-_NUMBERS = {
-    **dict.fromkeys(("tile_m", "tile_n", "consumers", "stages", "epi_stages", "ctas", "group"), 1), "tile_k": 0,
-}  # fmt: skip
-_WORDS = {"kernel_schedule": KERNEL_SCHEDULES, "multicast": ("a", "b")}
 SHALLOW = (16, 32)
 """Values of `tile_k` besides 0."""
 _PLAIN = Fusion()
 
 
+def shared_capacity(ctas_per_sm: int) -> int:
+    """Bytes of shared memory per CTA with `ctas_per_sm` CTAs on an SM."""
+    return min(SHARED_BYTES, SHARED_OF_SM // ctas_per_sm - RESERVED)
+
+
+def few_row_operands(product: Product) -> list[Requirement]:
+    """What the kernels for few rows require of the operands."""
+    types, majors = (product.a, product.b), (product.a_major, product.b_major)
+    known, same = all(each in FEW_ROW_OPERANDS for each in types), product.a == product.b
+    return [
+        (known, "the operand types", ", ".join(map(str, FEW_ROW_OPERANDS)), types),
+        (same or product.a.bits == product.b.bits == 8, "the operand types", "one type, or two of eight bits", types),
+        (
+            product.a.bits == 16 or majors == ("K", "K"), "the layouts", "both operands K-major, unless of 16 bits",
+            majors,
+        ),
+    ]  # fmt: skip
+
+
 @dataclass(frozen=True)
-class Config(Configuration):
+class Config(ProductConfiguration):
     """How a product is computed.
 
     Attributes:
@@ -77,6 +96,8 @@ class Config(Configuration):
 
     family: ClassVar[str] = "hopper_large"
     former: ClassVar[Mapping[str, str]] = {"form": "kernel_schedule", "slots": "epi_stages", "shared": "multicast"}
+    least: ClassVar[Mapping[str, int]] = {"stages": 2, "tile_k": 0}
+    words: ClassVar[Mapping[str, Sequence[str]]] = {"kernel_schedule": KERNEL_SCHEDULES, "multicast": ("a", "b")}
     kernel_schedule: str = "cooperative"
     tile_m: int = 128
     tile_n: int = 256
@@ -147,65 +168,44 @@ class Config(Configuration):
             return self.accumulators <= (min(heavy, 160) if product.out.bits == 8 else heavy)
         return self.accumulators <= light
 
-    def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
-        """Raise ArgumentError if no kernel can be built from this configuration."""
-        check_fields(self, _NUMBERS, ("pdl", "split_tail", "constant_weights"), _WORDS)
-        problem = self._problem(product, fusion)
-        if problem is not None:
-            what, expected, got = problem
-            raise ArgumentError(
-                f"the configuration {self.name()} cannot be built: {what}",
-                expected=expected,
-                got=got,
-                code="configuration",
-            )
-
-    def _problem(self, product: Product, fusion: Fusion = _PLAIN) -> tuple[str, str, object] | None:
-        if self.consumers > MOST_CONSUMERS:
-            return "the number of consumers", f"1 to {MOST_CONSUMERS}", self.consumers
-        if self.rows % 64 or not self.rows or self.tile_n not in FLOAT_N:
-            return "the tile shape", "64 rows times the consumers, columns in multiples of 8 to 256", (
-                self.tile_m, self.tile_n)  # fmt: skip
-        if product.b_major == "MN" and self.tile_n % 16:
-            return "an MN-major B is read 32 bytes of columns at a time", (
-                "a multiple of 16"), self.tile_n  # fmt: skip
-        majors = (product.a_major, product.b_major)
-        if self.tile_k and (self.tile_k not in SHALLOW or majors != ("MN", "MN")):
-            return "stages of less than 128 bytes of k are for operands that are both MN-major", (
-                "tile_k 0, or 16 or 32 of them"), (self.tile_k, *majors)  # fmt: skip
-        if self.kernel_schedule == "staggered" and self.rows != 128:
-            return "a staggered consumer has two blocks of 64 rows", "128 rows per consumer", self.rows
-        if not product.a.is_float and self.tile_n > 32 and self.tile_n % 16:
-            return "an integer wgmma has no such number of columns", "8, 16, 24, or a multiple of 16", self.tile_n
-        if self.constant_weights and (self.ctas > 1 or not self.pdl):
-            return "constant weights are loaded early only by unclustered CTAs with dependent launch", (
-                "ctas 1 and pdl"), (self.ctas, self.pdl)  # fmt: skip
-        if self.split_tail and self.tile_k:
-            return "the split tail exchanges sums in a ring of whole stages", "tile_k 0", self.tile_k
-        if self.split_tail and (self.kernel_schedule == "ping_pong" or (self.ctas, self.consumers) != (2, 2)):
-            return "the split tail needs two CTAs of two consumers that share a tile", "2 CTAs, 2 consumers", (
-                self.kernel_schedule, self.ctas, self.consumers)  # fmt: skip
-        if self.kernel_schedule == "ping_pong" and self.consumers != 2:
-            return "ping-pong needs exactly two consumers", "2 consumers", self.consumers
+    def requirements(self, product: Product, fusion: Fusion) -> list[Requirement]:
+        pair = (self.ctas, self.consumers)
         shared_rows = self.tile_n if self.multicast == "b" else self.tile_m
-        if self.ctas not in (1, 2) or shared_rows % (8 * self.ctas):
-            return "the multicast operand is split into slices of 8 rows", f"a multiple of {8 * self.ctas}", shared_rows
         most = MOST_ACCUMULATORS if self.consumers < 3 else MOST_OF_THREE
-        if self.accumulators > most:
-            return "the accumulators do not fit the registers", f"at most {most} per thread", self.accumulators
-        if self.shared_bytes(product, fusion) > SHARED_BYTES:
-            return "its shared memory", f"at most {SHARED_BYTES} bytes", self.shared_bytes(product, fusion)
-        if not fits(self.tile_n, product.out):
-            return (
-                "a row of its tile is stored in units of 16 bytes",
-                f"a multiple of {16 // product.out.bytes}",
-                self.tile_n,
-            )
-        if self.stages < 2 or self.epi_stages < 1:
-            return "its stages", "at least 2 stages and 1 store box", (self.stages, self.epi_stages)
-        if "MN" in (product.a_major, product.b_major) and product.a.bits != 16:
-            return "eight-bit and tf32 operands must be K-major", "K", (product.a_major, product.b_major)
-        return None
+        size = self.shared_bytes(product, fusion)
+        majors = product.a_major, product.b_major
+        return [
+            (self.consumers <= MOST_CONSUMERS, "the number of consumers", f"1 to {MOST_CONSUMERS}", self.consumers),
+            (self.rows and self.rows % 64 == 0 and self.tile_n in FLOAT_N, "the tile shape",
+             "64 rows times the consumers, columns in multiples of 8 to 256", (self.tile_m, self.tile_n)),
+            (product.b_major == "K" or self.tile_n % 16 == 0, "an MN-major B is read 32 bytes of columns at a time",
+             "a multiple of 16", self.tile_n),
+            (not self.tile_k or (self.tile_k in SHALLOW and majors == ("MN", "MN")),
+             "stages of less than 128 bytes of k are for operands that are both MN-major",
+             "tile_k 0, or 16 or 32 of them", (self.tile_k, *majors)),
+            (not self.split_tail or not self.tile_k, "the split tail exchanges sums in a ring of whole stages",
+             "tile_k 0", self.tile_k),
+            (self.kernel_schedule != "staggered" or self.rows == 128,
+             "a staggered consumer has two blocks of 64 rows", "128 rows per consumer", self.rows),
+            (product.a.is_float or self.tile_n <= 32 or self.tile_n % 16 == 0,
+             "an integer wgmma has no such number of columns", "8, 16, 24, or a multiple of 16", self.tile_n),
+            (not self.constant_weights or (self.ctas == 1 and self.pdl),
+             "constant weights are loaded early only by unclustered CTAs with dependent launch", "ctas 1 and pdl",
+             (self.ctas, self.pdl)),
+            (not self.split_tail or (self.kernel_schedule != "ping_pong" and pair == (2, 2)),
+             "the split tail needs two CTAs of two consumers that share a tile", "2 CTAs, 2 consumers",
+             (self.kernel_schedule, *pair)),
+            (self.kernel_schedule != "ping_pong" or self.consumers == 2, "ping-pong needs exactly two consumers",
+             "2 consumers", self.consumers),
+            (self.ctas in (1, 2) and shared_rows % (8 * self.ctas) == 0,
+             "the multicast operand is split into slices of 8 rows", f"a multiple of {8 * self.ctas}", shared_rows),
+            (self.accumulators <= most, "the accumulators do not fit the registers", f"at most {most} per thread",
+             self.accumulators),
+            (size <= SHARED_BYTES, "its shared memory", f"at most {SHARED_BYTES} bytes", size),
+            (fits(self.tile_n, product.out), "a row of its tile is stored in units of 16 bytes",
+             f"a multiple of {16 // product.out.bytes}", self.tile_n),
+            ("MN" not in majors or product.a.bits == 16, "eight-bit and tf32 operands must be K-major", "K", majors),
+        ]  # fmt: skip
 
 
 __all__ = ["ACTIVATIONS", "KERNEL_SCHEDULES", "SCALES", "TILE_K_BYTES", "Config", "Fusion", "Product"]

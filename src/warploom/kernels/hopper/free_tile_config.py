@@ -6,25 +6,21 @@ All sizes in this file follow from the configuration alone. `free_tile` builds t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from ...collective.tile.cluster import SLICE_ROWS
-from ...collective.tile.sizes import exchange_width, owned
+from ...collective.tile.sizes import exchange_bytes
 from ...errors import ArgumentError
-from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16
+from ...isa.dtypes import DType, bf16, f16
 from ...isa.instructions.wgmma import FLOAT_N
-from ..fields import Configuration, check_fields
-from .description import ACTIVATIONS, SHARED_BYTES, TILE_K_BYTES, Fusion, Product
+from ..fields import ProductConfiguration, Requirement
+from .description import ACTIVATIONS, TILE_K_BYTES, Fusion, Product, few_row_operands, shared_capacity
 
-OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
 OUTPUTS: tuple[DType, ...] = (bf16, f16)
 BLOCK = 64
 """Rows of a wgmma."""
-SHARED_OF_SM = 228 << 10
-RESERVED = 1 << 10
-"""Shared memory of an SM of sm_90 (`SHARED_OF_SM`), and the part of it that each resident CTA reserves."""
 MAX_STAGES = 24
 MAX_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64), 4: (48, 48)}
 """Accumulators per thread, at most, by consumers: not persistent, persistent. This is what ptxas 13.0 fits into the
@@ -41,7 +37,6 @@ MORE_ACCUMULATORS, OPERAND_ACCUMULATORS = 8, (8, 24)
 an activation and an operand. `MORE_ACCUMULATORS`: each further one. `OPERAND_ACCUMULATORS`: each operand, not swapped
 and swapped.
 Tried with ptxas 13.0 (`tests/kernels/test_free_tile.py`)."""
-_PLAIN = Fusion()
 _Axis = TypeVar("_Axis")
 MAX_PASS_COLUMNS = 64
 """Columns of the accumulators (swapped: tokens) that a persistent kernel stages at a time."""
@@ -50,10 +45,6 @@ SHARED = ("", "weights", "tokens", "both")
 """The operands that the CTAs of a cluster may share."""
 ROW = 2
 """CTAs along the tokens if the cluster shares both operands."""
-_NUMBERS = {
-    "tile_m": 64, "tile_n": 8, "consumers": 1, "k_tiles": 1, "stages": 2, "split_k": 1, "cluster": 1, "prefetch": 0,
-    "ctas_per_sm": 1, "group": 0,
-}  # fmt: skip
 NAME = re.compile(
     r"(?P<side>[su])(?P<tile_m>\d{1,6})x(?P<tile_n>\d{1,6})(?:w(?P<consumers>\d{1,6}))?(?:k(?P<k_tiles>\d{1,6}))?_(?P<stages>\d{1,6})"
     r"(?:_S(?P<split_k>\d{1,6}))?(?P<persistent>_p)?(?:_n(?P<cluster>\d{1,6})(?P<multicast>[awb])?)?(?:_o(?P<ctas_per_sm>\d{1,6}))?"
@@ -62,7 +53,7 @@ NAME = re.compile(
 
 
 @dataclass(frozen=True)
-class FreeTileConfig(Configuration):
+class FreeTileConfig(ProductConfiguration):
     """How D = A Wᵀ is tiled.
 
     Attributes:
@@ -103,6 +94,8 @@ class FreeTileConfig(Configuration):
         "swapped": "swap_ab", "split": "split_k", "neighbours": "cluster", "shared": "multicast", "band": "group",
         "whole": "vector_store", "cleared": "zero_fill", "moved": "setmaxnreg",
     }  # fmt: skip
+    least: ClassVar[Mapping[str, int]] = {"tile_m": 64, "tile_n": 8, "stages": 2, "prefetch": 0, "group": 0}
+    words: ClassVar[Mapping[str, Sequence[str]]] = {"multicast": SHARED}
     swap_ab: bool = False
     tile_m: int = 128
     tile_n: int = 96
@@ -215,12 +208,7 @@ class FreeTileConfig(Configuration):
     @property
     def exchange_bytes(self) -> int:
         """Bytes of shared memory into which the other splits of K push their partial sums."""
-        if self.split_k == 1:
-            return 0
-        width = exchange_width(self.tile_n // 2, self.split_k)
-        pieces = self.tile_n // 2 // width
-        most = max(len(owned(pieces, self.split_k, rank)) for rank in range(self.split_k))
-        return (self.split_k - 1) * most * width * 4 * 128 * self.consumers
+        return exchange_bytes(self.tile_n // 2, self.split_k, self.consumers)
 
     @property
     def pass_columns(self) -> int:
@@ -251,26 +239,7 @@ class FreeTileConfig(Configuration):
                                          self.exchange_bytes + BARRIER_BYTES)  # fmt: skip
         return replace(self, stages=max(2, min(MAX_STAGES, free // self.stage_bytes)))
 
-    def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
-        """Raise ArgumentError if no kernel can be built from this configuration."""
-        flags = (
-            "swap_ab",
-            "persistent",
-            "evict_first",
-            "vector_store",
-            "constant_weights",
-            "pdl",
-            "zero_fill",
-            "setmaxnreg",
-        )
-        check_fields(self, _NUMBERS, flags, {"multicast": SHARED})
-        problem = self._problem(product, fusion)
-        if problem is not None:
-            what, expected, got = problem
-            raise ArgumentError(f"the free-tile configuration {self.name()} cannot be built: {what}",
-                                expected=expected, got=got, code="configuration")  # fmt: skip
-
-    def fits_registers(self, product: Product, fusion: Fusion = _PLAIN) -> bool:
+    def fits_registers(self, product: Product, fusion: Fusion) -> bool:
         """True if ptxas is known not to spill with this epilogue."""
         most = self.max_accumulators
         operations = (fusion.scales == "row") + (fusion.bias is not None) + (fusion.activation is not None)
@@ -280,24 +249,24 @@ class FreeTileConfig(Configuration):
             most -= OPERAND_ACCUMULATORS[self.swap_ab] * (fusion.gate + fusion.addend)
         return self.accumulators <= most
 
-    def _problem(self, product: Product, fusion: Fusion = _PLAIN) -> tuple[str, str, object] | None:
-        most = self.max_accumulators
-        checks: list[tuple[bool, str, str, object]] = [
-            (self.consumers in (MAX_ACCUMULATORS_SETMAXNREG if self.setmaxnreg else MAX_ACCUMULATORS),
-             "the number of consumers", "2 or 3 if registers move" if self.setmaxnreg else "1 to 4", self.consumers),
-            (self.tile_m % (BLOCK * self.consumers) == 0 and self.tile_m <= 256, "the tile's rows",
-             f"a multiple of {BLOCK * self.consumers} to 256", self.tile_m),
+    def requirements(self, product: Product, fusion: Fusion) -> list[Requirement]:
+        most, room, consumers = self.max_accumulators, shared_capacity(self.ctas_per_sm), self.consumers
+        return [
+            (consumers in (MAX_ACCUMULATORS_SETMAXNREG if self.setmaxnreg else MAX_ACCUMULATORS),
+             "the number of consumers", "2 or 3 if registers move" if self.setmaxnreg else "1 to 4", consumers),
+            (self.tile_m % (BLOCK * consumers) == 0 and self.tile_m <= 256, "the tile's rows",
+             f"a multiple of {BLOCK * consumers} to 256", self.tile_m),
             (self.tile_n in FLOAT_N, "the tile's columns", "a multiple of 8 to 256", self.tile_n),
             (self.accumulators <= most, "the accumulators do not fit the registers", f"at most {most} per thread",
              self.accumulators),
-            (self.k_tiles in (1, 2), "k-tiles per stage", "1 or 2", self.k_tiles),
+            (self.k_tiles <= 2, "k-tiles per stage", "1 or 2", self.k_tiles),
             (self.stages <= MAX_STAGES, "the stages of the ring", f"at most {MAX_STAGES}", self.stages),
             (self.ctas_per_sm <= 4, "CTAs per SM", "1 to 4", self.ctas_per_sm),
             (self.ctas <= 8, "the cluster size", "at most 8 CTAs", self.ctas),
             (self.split_k == 1 or (self.blocks == 1 and self.split_k <= self.tile_n // 8), "the splits of K",
              f"64 rows per consumer, and at most {self.tile_n // 8} splits", (self.split_k, self.blocks)),
             (self.split_k == 1 or not self.persistent, "the splits of K", "1 for a persistent kernel", self.split_k),
-            (self.cluster == 1 or not self.persistent or self.multicast != "", "the cluster size",
+            (self.cluster == 1 or not self.persistent or self.multicast, "the cluster size",
              "1 for a persistent kernel that shares nothing", self.cluster),
             (not self.group or self.persistent, "the bands", "0 unless the kernel is persistent", self.group),
             (not self.group or self.supports_group, "the bands", "0 with three consumers or more", self.group),
@@ -305,26 +274,19 @@ class FreeTileConfig(Configuration):
             (not self.multicast or self.split_k == 1, "the splits of K", "1 if an operand is shared", self.split_k),
             (self.multicast != "both" or self.cluster in (4, 8), "the cluster size", "4 or 8 to share both operands",
              self.cluster),
-            *((sharers == 1 or (rows if major == "K" else product.tile_k) >= SLICE_ROWS * sharers, "the shared rows",
-               f"{SLICE_ROWS} rows per sharing CTA", (rows, sharers))
-              for rows, sharers, major in ((self.weights, self.along_tokens, product.b_major),
-                                           (self.tokens, self.along_weights, product.a_major))),
-            (product.a in OPERANDS and product.b in OPERANDS, "the operand types", ", ".join(map(str, OPERANDS)),
-             (str(product.a), str(product.b))),
-            (product.a == product.b or product.a.bits == product.b.bits == 8, "the operand types",
-             "one type, or two of eight bits", (str(product.a), str(product.b))),
-            (product.out in OUTPUTS, "the output type", ", ".join(map(str, OUTPUTS)), str(product.out)),
+            *((ctas == 1 or (rows if major == "K" else product.tile_k) >= SLICE_ROWS * ctas, "the shared rows",
+               f"{SLICE_ROWS} rows per CTA", (rows, ctas))
+              for rows, ctas, major in ((self.weights, self.along_tokens, product.b_major),
+                                        (self.tokens, self.along_weights, product.a_major))),
+            *few_row_operands(product),
+            (product.out in OUTPUTS, "the output type", ", ".join(map(str, OUTPUTS)), product.out),
             (supports_fusion(fusion), "the fused epilogue",
              "scales of the tensor or of rows, a bias along the columns, an activation, a gate, an addend",
              repr(fusion)),
-            (product.a.bits == 16 or (product.a_major, product.b_major) == ("K", "K"), "the layouts",
-             "both operands K-major, or of 16 bits", (product.a_major, product.b_major)),
             (self.tile_n % BLOCK == 0 or self.on_axes(product.a_major, product.b_major)[1] == "K",
              "the columns of a tile whose operand on the N axis is MN-major", f"a multiple of {BLOCK}", self.tile_n),
-            (self.shared_bytes() <= shared_capacity(self.ctas_per_sm), "the shared memory",
-             f"at most {shared_capacity(self.ctas_per_sm)} bytes", self.shared_bytes()),
+            (self.shared_bytes() <= room, "the shared memory", f"at most {room} bytes", self.shared_bytes()),
         ]  # fmt: skip
-        return next(((what, expected, got) for right, what, expected, got in checks if not right), None)
 
 
 def supports_fusion(fusion: Fusion) -> bool:
@@ -332,11 +294,6 @@ def supports_fusion(fusion: Fusion) -> bool:
     plain = not (fusion.amax or fusion.scale_out)
     known = fusion.activation in (None, *ACTIVATIONS) and fusion.bias in (None, "column")
     return plain and known and fusion.scales in (None, "tensor", "row")
-
-
-def shared_capacity(ctas_per_sm: int) -> int:
-    """Bytes of shared memory per CTA with `ctas_per_sm` CTAs on an SM."""
-    return min(SHARED_BYTES, SHARED_OF_SM // ctas_per_sm - RESERVED)
 
 
 def staged_block_bytes(columns: int, swap_ab: bool) -> int:
@@ -356,7 +313,7 @@ def named(text: str) -> FreeTileConfig:
     if found is None:
         raise ArgumentError("unknown free-tile configuration", expected="a name such as u128x96w2_9_f3",
                             got=text)  # fmt: skip
-    numbers = {key: int(value) for key, value in found.groupdict().items() if key in _NUMBERS and value is not None}
+    numbers = {key: int(value) for key, value in found.groupdict().items() if value and value.isdigit()}
     named = ("persistent", "evict_first", "constant_weights", "zero_fill", "setmaxnreg")
     flags = {key: found[key] is not None for key in named}
     fields: dict[str, Any] = {"consumers": 1, **numbers, **flags}

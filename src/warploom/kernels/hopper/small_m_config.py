@@ -7,25 +7,21 @@ there are fewer tiles than SMs. Wider tiles pay if there are many tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ...collective.tile.sizes import TRANSPOSED_BYTES, exchange_width, owned
+from ...collective.tile.sizes import TRANSPOSED_BYTES, exchange_bytes
 from ...errors import ArgumentError
-from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
+from ...isa.dtypes import DType, bf16, f16, f32
 from ...isa.instructions.wgmma import FLOAT_N
-from ..fields import Configuration, check_fields
-from .description import SHARED_BYTES, TILE_K_BYTES, Fusion, Product
+from ..fields import ProductConfiguration, Requirement
+from .description import TILE_K_BYTES, Fusion, Product, few_row_operands, shared_capacity
 
-OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
 OUTPUTS: tuple[DType, ...] = (bf16, f16, f32)
 GROUP_ROWS = 64
 """Rows of weights per consumer: those of a wgmma."""
 MOST_TOKENS = 256
-SHARED_OF_SM = 228 << 10
-"""Shared memory of an SM of sm_90; each resident CTA reserves 1 KiB of it."""
-RESERVED = 1 << 10
 BARRIER_BYTES = 512
 """Bytes of barriers and flags, at most, for any number of stages."""
 TRIGGERS = ("off", "end", "start", "loads")
@@ -33,7 +29,6 @@ SPLITS = ("cluster", "last", "stream")
 MOST_STAGES = 24
 MOST_SPLIT = 64
 """Splits of K that a workspace supports; each is a copy of D in f32."""
-_NUMBERS = dict.fromkeys(("tokens", "rows", "k_tiles", "stages", "split_k", "ctas_per_sm"), 1) | {"prefetch": 0}
 FEW_TOKENS = 32
 """Tokens up to which a stage is little more than its weights, and D is small enough to be stored by elements."""
 PREFETCHED = 6
@@ -48,7 +43,7 @@ MOST_PARTS = 8
 
 
 @dataclass(frozen=True)
-class SmallMConfig(Configuration):
+class SmallMConfig(ProductConfiguration):
     """How D = A Wᵀ with few rows of A is computed.
 
     Attributes:
@@ -73,6 +68,8 @@ class SmallMConfig(Configuration):
 
     family: ClassVar[str] = "small_m"
     former: ClassVar[Mapping[str, str]] = {"split": "split_k", "wide": "vector_store"}
+    least: ClassVar[Mapping[str, int]] = {"stages": 2, "prefetch": 0}
+    words: ClassVar[Mapping[str, Sequence[str]]] = {"split_by": SPLITS, "trigger": TRIGGERS}
     tokens: int = 16
     rows: int = 64
     k_tiles: int = 2
@@ -128,12 +125,7 @@ class SmallMConfig(Configuration):
     @property
     def exchange_bytes(self) -> int:
         """Bytes of shared memory into which the other CTAs of a cluster send their partial sums."""
-        if not self.clustered:
-            return 0
-        width = exchange_width(self.tokens // 2, self.split_k)
-        pieces = self.tokens // 2 // width
-        most = max(len(owned(pieces, self.split_k, rank)) for rank in range(self.split_k))
-        return (self.split_k - 1) * most * width * 4 * 128 * self.groups
+        return exchange_bytes(self.tokens // 2, self.split_k if self.clustered else 1, self.groups)
 
     @property
     def output_tile(self) -> tuple[int, int]:
@@ -168,49 +160,31 @@ class SmallMConfig(Configuration):
 
     def filled(self) -> SmallMConfig:
         """This configuration with as many stages as shared memory holds."""
-        room = min(SHARED_BYTES, SHARED_OF_SM // self.ctas_per_sm - RESERVED) - self._fixed_bytes
+        room = shared_capacity(self.ctas_per_sm) - self._fixed_bytes
         return replace(self, stages=max(1, min(MOST_STAGES, room // self.stage_bytes)))
 
     def fits_registers(self, product: Product, fusion: Fusion | None = None) -> bool:
         """Always True: its accumulators are few enough for any epilogue that it supports."""
         return True
 
-    def check(self, product: Product, fusion: Fusion | None = None) -> None:
-        """Raise ArgumentError if no kernel can be built from this configuration."""
-        check_fields(self, _NUMBERS, ("constant_weights", "vector_store"), {"split_by": SPLITS, "trigger": TRIGGERS})
-        problem = self._problem(product, fusion)
-        if problem is not None:
-            what, expected, got = problem
-            raise ArgumentError(f"the small-M configuration {self.name()} cannot be built: {what}", expected=expected,
-                                got=got, code="configuration")  # fmt: skip
-
-    def _problem(self, product: Product, fusion: Fusion | None = None) -> tuple[str, str, object] | None:
-        room = min(SHARED_BYTES, SHARED_OF_SM // self.ctas_per_sm - RESERVED)
-        checks: list[tuple[bool, str, str, object]] = [
-            (self.tokens in FLOAT_N, "the tokens per CTA", "a multiple of 8 to 256",
-             self.tokens),
+    def requirements(self, product: Product, fusion: Fusion) -> list[Requirement]:
+        room, most = shared_capacity(self.ctas_per_sm), min(8, self.tokens // 2)
+        return [
+            (self.tokens in FLOAT_N, "the tokens per CTA", "a multiple of 8 to 256", self.tokens),
             (self.rows in (64, 128), "the rows of weights per CTA", "64 or 128", self.rows),
             (self.k_tiles in (1, 2, 4), "k-tiles per stage", "1, 2 or 4", self.k_tiles),
-            (self.prefetch >= 0, "the prefetched stages", "a number of stages", self.prefetch),
-            (self.stages >= 2, "the stages of the ring", "at least 2", self.stages),
-            (self.split_k >= 1 and (not self.clustered or self.split_k <= min(8, self.tokens // 2)), "the splits of K",
-             f"at least 1, in a cluster at most {min(8, self.tokens // 2)}", self.split_k),
+            (not self.clustered or self.split_k <= most, "the splits of K", f"in a cluster at most {most}",
+             self.split_k),
             (self.split_k <= MOST_SPLIT, "the splits of K", f"at most {MOST_SPLIT}", self.split_k),
             (not self.streamed or self.split_k == 1, "the splits of K", '1 with split_by="stream"', self.split_k),
-            (self.split_by in SPLITS, "how partial sums are added", " or ".join(SPLITS), self.split_by),
-            (self.ctas_per_sm in (1, 2, 3, 4), "CTAs per SM", "1 to 4", self.ctas_per_sm),
-            (self.trigger in TRIGGERS, "the trigger", ", ".join(TRIGGERS), self.trigger),
-            (product.a in OPERANDS and product.b in OPERANDS, "the operand types", ", ".join(map(str, OPERANDS)),
-             (str(product.a), str(product.b))),
-            (product.a == product.b or product.a.bits == product.b.bits == 8, "the operand types",
-             "one type, or two of eight bits", (str(product.a), str(product.b))),
-            (not self.vector_store or product.out.bits == 16, "wide stores", "an output of 16 bits", str(product.out)),
-            (product.out in OUTPUTS, "the output type", ", ".join(map(str, OUTPUTS)), str(product.out)),
+            (self.ctas_per_sm <= 4, "CTAs per SM", "1 to 4", self.ctas_per_sm),
+            *few_row_operands(product),
             ((product.a_major, product.b_major) == ("K", "K"), "the layouts", "both operands K-major",
              (product.a_major, product.b_major)),
+            (not self.vector_store or product.out.bits == 16, "wide stores", "an output of 16 bits", product.out),
+            (product.out in OUTPUTS, "the output type", ", ".join(map(str, OUTPUTS)), product.out),
             (self.shared_bytes() <= room, "the shared memory", f"at most {room} bytes", self.shared_bytes()),
         ]  # fmt: skip
-        return next(((what, expected, got) for right, what, expected, got in checks if not right), None)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def computes(problem: Problem) -> bool:
     """True if free tiles can compute the whole problem."""
     plain = FreeTileConfig(tile_n=64, vector_store=problem.n % 8 == 0)
     rows = MOST_ROWS if short_epilogue(problem) else FEW_TILES
-    return not problem.promoted and problem.m <= rows and plain._problem(problem.product, problem.fusion) is None
+    return not problem.promoted and problem.m <= rows and plain.violated(problem.product, problem.fusion) is None
 
 
 def like_a_tile(config: SmallMConfig, problem: Problem) -> bool:
@@ -60,7 +60,7 @@ def estimate(config: FreeTileConfig | SmallMConfig, problem: Problem, gpu: Gpu) 
 
 
 def _fits(config: FreeTileConfig, problem: Problem) -> bool:
-    return config._problem(problem.product, problem.fusion) is None and config.fits_registers(
+    return config.violated(problem.product, problem.fusion) is None and config.fits_registers(
         problem.product, problem.fusion
     )
 

@@ -190,7 +190,7 @@ def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Co
 
 def fits(config: Config, product: Product, fusion: Fusion) -> bool:
     """True if a kernel can be built from a configuration without spills."""
-    return config._problem(product, fusion) is None and config.fits_registers(product, fusion)
+    return config.violated(product, fusion) is None and config.fits_registers(product, fusion)
 
 
 # -- the model -----------------------------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ class SmallM(KernelFamily):
         return like_a_tile(config, problem) if computes(problem) else problem.m <= FIRST_ROWS
 
     def fits(self, config: SmallMConfig, problem: Problem) -> bool:
-        return config._problem(problem.product, problem.fusion) is None
+        return config.violated(problem.product, problem.fusion) is None
 
     def check(self, config: SmallMConfig, problem: Problem) -> None:
         config.check(problem.product, problem.fusion)
