@@ -13,7 +13,7 @@ from ..emulator.machine.copy_streams import CopyStreams, Stream
 from ..emulator.machine.places import Lanes
 from ..isa import effects
 from .first_guesses import first_guesses
-from .happens_before.clocks import Far, Reach, join_far
+from .happens_before.clocks import ClusterKnowledge, KnownClusters, join_far
 from .happens_before.flags import Flags
 from .happens_before.scopes import ThreadLocation
 from .happens_before.state import ClusterState
@@ -59,7 +59,7 @@ class Context:
         self.devices: list[int] = []
         self.calls: list[int] = []
         self.streams: dict[int, str] = {}
-        self._before: dict[tuple[int, int], Far] = {}
+        self._before: dict[tuple[int, int], KnownClusters] = {}
         self._granule = narrowest_access(machine, "shared")
         self._of_buffers = narrowest_access(machine, "global", writes_only=True)
         self._buffers: dict[Region, GlobalShadow] = {}
@@ -82,7 +82,7 @@ class Context:
                     clock.far = far
         return found
 
-    def _earlier_calls(self, cluster: Cluster) -> Far:
+    def _earlier_calls(self, cluster: Cluster) -> KnownClusters:
         """A launch begins after the previous one in its stream has finished, so it knows all that that launch knew."""
         key = (cluster.device.index, cluster.call)
         far = self._before.get(key)
@@ -94,7 +94,7 @@ class Context:
                         far = join_far(far, clock.far)
             for other, state in self._states.items():
                 if other.device is cluster.device and other.call < cluster.call:
-                    far = {**far, state.number: Reach.everything(state.count)}
+                    far = {**far, state.number: ClusterKnowledge.everything(state.count)}
             self._before[key] = far
         return far
 

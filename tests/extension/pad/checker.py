@@ -11,7 +11,7 @@ from warploom.emulator.machine.events import Observer
 from warploom.emulator.machine.frame import Frame
 from warploom.emulator.machine.places import Lanes
 from warploom.sanitizer.context import Context
-from warploom.sanitizer.happens_before.access import Flight, flights_of
+from warploom.sanitizer.happens_before.access import InFlight, flights_of
 from warploom.sanitizer.report.findings import at
 from warploom.sanitizer.report.words import actor
 from warploom.sanitizer.rules import ERROR, Rule
@@ -30,7 +30,7 @@ RULES = (
 class LastPut:
     """The latest pad store to each cell, by (CTA's rank, cell)."""
 
-    flights: dict[tuple[int, int], Flight] = field(default_factory=dict)
+    flights: dict[tuple[int, int], InFlight] = field(default_factory=dict)
 
 
 class PadCells(Observer):
@@ -61,7 +61,7 @@ class PadCells(Observer):
                 words = f"{actor(frame.cta, warp)} reads cell {cell} with {at(frame.operation)}"
                 self.context.findings.add("pad-never-written", words, (frame.operation,), frame.cta, warp)
 
-    def _check(self, frame: Frame, warp: int, earlier: Flight | None) -> None:
+    def _check(self, frame: Frame, warp: int, earlier: InFlight | None) -> None:
         """True if the warp knows that an earlier store to the cell is complete."""
         state = self.context.state(frame.cta)
         if earlier is None or earlier.done & state.clocks[state.me(frame.cta, warp)].known:

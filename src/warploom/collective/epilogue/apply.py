@@ -128,8 +128,8 @@ class Epilogue:
             return
         most = reg.scalar(u32)
         ptx.inst.redux.sync.max.u32(most, self.largest.view(u32), -1)
-        place = ptx.addr(self.args["amax"].pointer())
-        ptx.inst.red.relaxed.gpu.global_.max.u32(place, most, pred=(ptx.special.tid.x() & 31) == 0)
+        address = ptx.addr(self.args["amax"].pointer())
+        ptx.inst.red.relaxed.gpu.global_.max.u32(address, most, pred=(ptx.special.tid.x() & 31) == 0)
 
 
 @dataclass
@@ -192,10 +192,10 @@ class EpilogueBlock:
     def _near_elements(self, name: str) -> list[Register]:
         """One element of a vector for each of the near indices."""
         array: ArrayHandle = self.epilogue.args[name]
-        place = self._place(array, self.near)
-        return [load_as_f32(array.dtype, place, half * HALF_ROWS, there) for half, there in enumerate(self.has_near)]
+        address = self._address(array, self.near)
+        return [load_as_f32(array.dtype, address, half * HALF_ROWS, there) for half, there in enumerate(self.has_near)]
 
-    def _place(self, array: ArrayHandle, index: Register) -> Register:
+    def _address(self, array: ArrayHandle, index: Register) -> Register:
         """The address of an element of a vector, computed as in the kernels that were measured."""
         size = array.dtype.bytes
         if self.transposed:
@@ -217,12 +217,12 @@ class EpilogueBlock:
         for name, what in self._vectors:
             array: ArrayHandle = self.epilogue.args[name]
             begin = self.epilogue.vectors_from
-            place = self._place(array, self.along if begin is None else self.along + begin)
+            address = self._address(array, self.along if begin is None else self.along + begin)
             for atom, loaded in enumerate(result, first):
                 elements = []
                 for j in _PAIR:
                     inside = loaded.inside[j] if loaded.inside else self.exists(atom, j)
-                    elements.append(load_as_f32(array.dtype, place, atom * ACC_ATOM_N + j, inside))
+                    elements.append(load_as_f32(array.dtype, address, atom * ACC_ATOM_N + j, inside))
                 setattr(loaded, what, elements)
         return result
 

@@ -70,11 +70,11 @@ def store_groups(
     for half in range(2):
         line = first_row + half * HALF_ROWS if half else first_row
         start = array.pointer()
-        place = start + (line.to(u64) * width + first_column) * size
+        address = start + (line.to(u64) * width + first_column) * size
         above = line < extent if ragged else None
         for index, group in enumerate(groups):
             at = index * ACC_ATOM_N
             inside = above & (column + at < width) if above is not None else None
             pair = group[_PAIR * half : _PAIR * half + _PAIR]
             values = pair if array.dtype is f32 else pack(pair, array.dtype)
-            ptx.store(ptx.addr(place, at * size), values, cache=cache, pred=inside)
+            ptx.store(ptx.addr(address, at * size), values, cache=cache, pred=inside)

@@ -54,12 +54,12 @@ class HandedStore(TmaStore):
         """Write a consumer's part of a tile at (row, column) of D; called by all threads of consumer `me`. phase: 1
         before the first tile; it is changed for the next one."""
         ptx.mbarrier.wait(self.free[me], phase)
-        place = self.writer.place(thread_of_warpgroup())
+        offset = self.writer.offset(thread_of_warpgroup())
         block = None
         for box in self._boxes(acc, me):
             if self.epilogue is not None and box.column == 0:
                 block = self.epilogue.block(row + box.block * BOX_ROWS, column)
-            self._fill(box, acc, block, place, lambda: None)
+            self._fill(box, acc, block, offset, lambda: None)
             if block is not None:  # ptxas moves no values of other boxes across it: they would spill
                 ptx.bar.sync(1 + me, WARPGROUP)
         ptx.fence.proxy_async_shared_cta()

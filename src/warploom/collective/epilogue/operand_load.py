@@ -78,6 +78,6 @@ class OperandLoad:
         ptx.inst.bar.warp.sync(-1)  # the leader arrives later: it has started the next load
         self.phases ^= 1 << bit
 
-    def starts(self, stage: int, own: Register, place: Register) -> list[Register]:
+    def starts(self, stage: int, own: Register, offset: Register) -> list[Register]:
         """The addresses from which a thread reads, one per array; the first is the one that it writes, `own`."""
-        return [own, *((ring[stage] + place).register() for ring in self.rings[1:])]
+        return [own, *((ring[stage] + offset).register() for ring in self.rings[1:])]

@@ -36,8 +36,8 @@ class RowEpilogue:
         self._factors = [self._of_row("scale_a", row, exists)] if fusion.scales == "row" else []
         if epilogue.factor is not None:
             self._factors = [each * epilogue.factor for each in self._factors] or [epilogue.factor]
-        self._places = [place_of(array, row, column) for array in epilogue.operands]
-        self._wanted: list[Predicate | None] = [None] * len(self._places)
+        self._addresses = [address_of(array, row, column) for array in epilogue.operands]
+        self._wanted: list[Predicate | None] = [None] * len(self._addresses)
         if fusion.addend:
             self._wanted[-1] = args["beta"] != 0.0  # C is not read if beta is 0
 
@@ -47,15 +47,15 @@ class RowEpilogue:
     def _of_column(self, name: str, at: int, inside: Predicate) -> Register:
         array: ArrayHandle = self.epilogue.args[name]
         first, begin = self.column, self.epilogue.vectors_from
-        place = array.pointer() + (first if begin is None else first + begin).to(u64) * array.dtype.bytes
-        return load_as_f32(array.dtype, place, at, inside)
+        address = array.pointer() + (first if begin is None else first + begin).to(u64) * array.dtype.bytes
+        return load_as_f32(array.dtype, address, at, inside)
 
     def piece(self, values: Sequence[Register], at: int, inside: Predicate) -> list[Register]:
         """The results of consecutive columns, from the tile's column `at`; either all are inside D, or none."""
         operands = []
-        for array, place, wanted in zip(self.epilogue.operands, self._places, self._wanted, strict=True):
+        for array, address, wanted in zip(self.epilogue.operands, self._addresses, self._wanted, strict=True):
             there = inside if wanted is None else inside & wanted
-            operands.append(load_piece(array.dtype, place, at, len(values), there))
+            operands.append(load_piece(array.dtype, address, at, len(values), there))
         return [
             self._element(value, at + index, inside, [operand[index] for operand in operands])
             for index, value in enumerate(values)
@@ -101,7 +101,7 @@ class ColumnEpilogue:
             there = inside
             if fusion.addend and array is epilogue.args["C"]:
                 there = inside & (epilogue.args["beta"] != 0.0)
-            operands.append(load_as_f32(array.dtype, place_of(array, row, self.column), 0, there))
+            operands.append(load_as_f32(array.dtype, address_of(array, row, self.column), 0, there))
         if fusion.empty:
             return value
         x = epilogue.finished(value.to(f32), factors, biases, operands)
@@ -115,19 +115,19 @@ def _element(array: ArrayHandle, index: Register, inside: Predicate) -> Register
     return load_as_f32(array.dtype, array.pointer() + index.to(u64) * array.dtype.bytes, 0, inside)
 
 
-def place_of(array: ArrayHandle, row: Register, column: Register) -> Register:
+def address_of(array: ArrayHandle, row: Register, column: Register) -> Register:
     """The address of an element of a matrix whose rows are contiguous."""
     pitch = array.row_stride() if array.spec.order == "rows" else array.shape[1]
     return array.pointer() + (row.to(u64) * pitch + column) * array.dtype.bytes
 
 
-def load_piece(dtype: DType, place: Register, at: int, count: int, inside: Predicate) -> list[Register]:
+def load_piece(dtype: DType, address: Register, at: int, count: int, inside: Predicate) -> list[Register]:
     """`count` elements at index `at` after an address in global memory, as f32; zeros if not `inside`."""
     if count == 1:
-        return [load_as_f32(dtype, place, at, inside)]
+        return [load_as_f32(dtype, address, at, inside)]
     words = [reg.scalar(b32, init=0) for _ in range(count * dtype.bytes // WORD_BYTES)]
     vector = f"v{len(words)}." if len(words) > 1 else ""
-    ptx.inst(f"ld.global.{vector}b32", words if vector else words[0], ptx.addr(place, at * dtype.bytes), pred=inside)
+    ptx.inst(f"ld.global.{vector}b32", words if vector else words[0], ptx.addr(address, at * dtype.bytes), pred=inside)
     return [element for word in words for element in elements_of(word, dtype)]
 
 
@@ -161,11 +161,11 @@ def words_of(values: Sequence[Register], dtype: DType) -> list[Register]:
     return words
 
 
-def store_element(place: Operand, value: Register, dtype: DType, inside: Predicate) -> None:
+def store_element(address: Operand, value: Register, dtype: DType, inside: Predicate) -> None:
     """Store one result, rounded to nearest even; the value is f32 or s32."""
     if dtype.bits > 8:
-        ptx.store(place, value.to(dtype), pred=inside)
+        ptx.store(address, value.to(dtype), pred=inside)
         return
     pair = reg.scalar(b16)
     ptx.inst(f"cvt.rn.satfinite.{dtype}x2.f32", pair, reg.scalar(f32, init=0.0), value)
-    ptx.inst.st.global_.b8(place, pair, pred=inside)
+    ptx.inst.st.global_.b8(address, pair, pred=inside)

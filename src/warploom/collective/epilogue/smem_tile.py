@@ -42,7 +42,7 @@ class BoxWriter:
         self.dtype, self.matrices = dtype, matrices and dtype.bits == 16
         self.step = 2 if self.matrices else 1
 
-    def place(self, thread: Register) -> Register:
+    def offset(self, thread: Register) -> Register:
         """A thread's first offset in a box: with stmatrix, the row it addresses; otherwise its own two columns."""
         lane, warp_row = thread & 31, (thread >> 5) << 4
         if self.matrices:
@@ -54,7 +54,7 @@ class BoxWriter:
     def write(self, start: Register, first: int, values: Sequence[Register]) -> None:
         """Write atoms of 8 columns, from atom `first` of the box, four registers each, f32 (s32 for s32).
 
-        `start`: the box's address plus `place`. An atom's bytes are applied to the swizzled offset by XOR.
+        `start`: the box's address plus `offset`. An atom's bytes are applied to the swizzled offset by XOR.
         """
         words = [self._word(values[i], values[i + 1]) for i in range(0, len(values), 2)]
         if self.matrices:

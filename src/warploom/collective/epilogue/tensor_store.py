@@ -10,7 +10,7 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .apply import Epilogue
-from .row_epilogue import RowEpilogue, place_of, store_element, words_of
+from .row_epilogue import RowEpilogue, address_of, store_element, words_of
 
 CHUNK = 32
 """Columns that a thread loads at a time."""
@@ -43,17 +43,17 @@ def store_rows(
     each = STORE_BYTES // array.dtype.bytes
     mine, first = done.place()
     line, left = row + mine, column + first
-    start = place_of(array, line, left)
+    start = address_of(array, line, left)
     above = line < (extent if rows is None else rows)
     end = None if epilogue is None else RowEpilogue(epilogue, line, left, above)
 
     def put(values: Sequence[Register], at: int, inside: Predicate) -> None:
         results = values if end is None else end.piece(values, at, inside)
-        place = ptx.addr(start, at * array.dtype.bytes)
+        address = ptx.addr(start, at * array.dtype.bytes)
         if len(results) == 1:
-            store_element(place, results[0], array.dtype, inside)
+            store_element(address, results[0], array.dtype, inside)
         else:
-            ptx.store(place, words_of(results, array.dtype), pred=inside)
+            ptx.store(address, words_of(results, array.dtype), pred=inside)
 
     for at in range(0, done.width, CHUNK):
         count = min(CHUNK, done.width - at)

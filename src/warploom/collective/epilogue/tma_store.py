@@ -148,14 +148,14 @@ class TmaStore:
             self.prefetch(acc, me, row, column)
         thread = thread_of_warpgroup()
         leader, barrier = thread == 0, _FIRST_BARRIER + me
-        place = self.writer.place(thread)
+        offset = self.writer.offset(thread)
         boxes = self._boxes(acc, me)
         self._totals.add(len(boxes))
         block: EpilogueBlock | None = None
         for box in boxes:
             if self.epilogue is not None and box.column == 0:
                 block = self.epilogue.block(row + box.block * BOX_ROWS, column)
-            slot = self._fill(box, acc, block, place, lambda box=box: self._claim(box, leader, barrier))  # type: ignore[misc]
+            slot = self._fill(box, acc, block, offset, lambda box=box: self._claim(box, leader, barrier))  # type: ignore[misc]
             ptx.fence.proxy_async_shared_cta()
             ptx.bar.sync(barrier, WARPGROUP)
             with ptx.if_(leader):
@@ -181,14 +181,14 @@ class TmaStore:
     def _boxes(self, acc: list[RegisterArray], me: int) -> list[Box]:
         """The boxes of a tile in order."""
         columns = self._columns(acc)
-        places = [(index, *box) for index in range(len(acc)) for box in boxes_of(columns, self.array.dtype)]
+        parts = [(index, *box) for index in range(len(acc)) for box in boxes_of(columns, self.array.dtype)]
         return [
-            Box(number, len(places), *place, me * self.epi_stages + number % self.epi_stages)
-            for number, place in enumerate(places)
+            Box(number, len(parts), *part, me * self.epi_stages + number % self.epi_stages)
+            for number, part in enumerate(parts)
         ]
 
     def _fill(
-        self, box: Box, acc: list[RegisterArray], block: EpilogueBlock | None, place: Register,
+        self, box: Box, acc: list[RegisterArray], block: EpilogueBlock | None, offset: Register,
         claim: Callable[[], None],
     ) -> SharedAddress:  # fmt: skip
         """Write a box to its stage after `claim`, which comes after the loads of its first values."""
@@ -197,12 +197,12 @@ class TmaStore:
         loaded = None if block is None else block.load(first, batch)
         claim()
         slot = self.boxes[box.stage]
-        start = (slot + place).register()
+        start = (slot + offset).register()
         values = acc[box.block][first * ACC_REGS : (first + atoms) * ACC_REGS]
         if block is None or loaded is None:
             self.writer.write(start, 0, values.elements)
         else:
-            others = [] if self.operands is None else self.operands.starts(box.stage, start, place)
+            others = [] if self.operands is None else self.operands.starts(box.stage, start, offset)
             self._write(start, values, first, block, loaded, others)
         return slot
 

@@ -37,7 +37,7 @@ class WholeStore:
         self.writer = BoxWriter(array.dtype)
         thread = thread_of_warpgroup()
         self.leader: Predicate = thread == 0
-        self._place = self.writer.place(thread)
+        self._offset = self.writer.offset(thread)
 
     def store(self, acc: RegisterArray, memory: TileSlice, at: Coordinates) -> None:
         """Store 64 rows of accumulators; called by all threads of the warpgroup.
@@ -52,7 +52,7 @@ class WholeStore:
         ptx.bar.sync(self.barrier, WARPGROUP)
         panels = boxes_of(columns, self.array.dtype)
         for number, (column, width) in enumerate(panels):
-            start = (memory + number * memory.layout.panel_bytes + self._place).register()
+            start = (memory + number * memory.layout.panel_bytes + self._offset).register()
             first = column // ACC_ATOM_N * ACC_REGS
             self.writer.write(start, 0, acc[first : first + width // ACC_ATOM_N * ACC_REGS].elements)
         ptx.fence.proxy_async_shared_cta()

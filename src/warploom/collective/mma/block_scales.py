@@ -39,12 +39,12 @@ class BlockScales:
         self._inside = [first + offset < rows for offset in offsets]
         to_next = reg.scalar(u64, init=f32.bytes)
         if majors[0] == "K":  # every row has its own address
-            places = [ScaleA.pointer() + (first + offset).to(u64) * num_blocks * f32.bytes for offset in offsets]
-            self._places, self._moving, self._step = [(place, 0) for place in places], places, to_next
+            addresses = [ScaleA.pointer() + (first + offset).to(u64) * num_blocks * f32.bytes for offset in offsets]
+            self._addresses, self._moving, self._step = [(address, 0) for address in addresses], addresses, to_next
         else:
-            place = ScaleA.pointer() + first.to(u64) * f32.bytes
-            self._places = [(place, offset * f32.bytes) for offset in offsets]
-            self._moving, self._step = [place], rows.to(u64) * f32.bytes
+            address = ScaleA.pointer() + first.to(u64) * f32.bytes
+            self._addresses = [(address, offset * f32.bytes) for offset in offsets]
+            self._moving, self._step = [address], rows.to(u64) * f32.bytes
         block_of_columns = (column // SCALE_BLOCK).to(u64)
         if majors[1] == "K":
             self._column, self._column_step = ScaleB.pointer() + block_of_columns * num_blocks * f32.bytes, to_next
@@ -76,14 +76,14 @@ class BlockScales:
 
         `+=` changes a register in place, so the addresses derived from it move too.
         """
-        for place in self._moving:
-            place += ptx.select(more, self._step, 0)
+        for address in self._moving:
+            address += ptx.select(more, self._step, 0)
         self._column += ptx.select(more, self._column_step, 0)
         self._read()
 
     def _read(self) -> None:
-        for value, (place, offset), inside in zip(self._of_rows, self._places, self._inside, strict=True):
-            ptx.inst.ld.global_.nc.f32(value, ptx.addr(place, offset), pred=inside)
+        for value, (address, offset), inside in zip(self._of_rows, self._addresses, self._inside, strict=True):
+            ptx.inst.ld.global_.nc.f32(value, ptx.addr(address, offset), pred=inside)
         ptx.inst.ld.global_.nc.f32(self._of_column, ptx.addr(self._column))
 
 

@@ -198,12 +198,12 @@ def unpack(word: Register, dtype: DType) -> tuple[Register, Register]:
     return low.to(f32), high.to(f32)
 
 
-def load_as_f32(dtype: DType, place: Register, index: int, inside: Predicate) -> Register:
+def load_as_f32(dtype: DType, address: Register, index: int, inside: Predicate) -> Register:
     """Element `index` after an address in global memory, as f32; 0 if `inside` is false.
 
     The register is zeroed first: one that is only written under a guard would stay live through the main loop.
     """
     value = reg.scalar(dtype, init=0.0)
     kind = dtype.name if dtype is f32 else f"b{dtype.bits}"
-    ptx.inst(f"ld.global.{kind}", value, ptx.addr(place, index * dtype.bytes), pred=inside)
+    ptx.inst(f"ld.global.{kind}", value, ptx.addr(address, index * dtype.bytes), pred=inside)
     return value.to(f32)

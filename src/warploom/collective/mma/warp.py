@@ -60,8 +60,8 @@ class WarpMma:
     def load(self, which: int, a: TileSlice, b: TileSlice, step: int) -> None:
         """Load the fragments of a step of the tiles into set 0 or 1. The step is applied to the swizzled offset by
         XOR."""
-        for place, tile, blocks in zip((self._a, self._b), (a, b), self._fragments[which], strict=True):
-            source = tile + (place ^ (step * _STEP_BYTES) if step else place)
+        for offset, tile, blocks in zip((self._a, self._b), (a, b), self._fragments[which], strict=True):
+            source = tile + (offset ^ (step * _STEP_BYTES) if step else offset)
             for i, block in enumerate(blocks):
                 ptx.inst(_LDMATRIX, block, source + i * _PAIR * self.span)
 

@@ -54,7 +54,7 @@ class OperandCopy:
         row, chunk = thread // chunks, thread % chunks
         self.row = first_row + row
         self.column = chunk * (CHUNK_BYTES // array.dtype.bytes)
-        self.place = swizzled(row * self.span + chunk * CHUNK_BYTES, layout.swizzle)
+        self.offset = swizzled(row * self.span + chunk * CHUNK_BYTES, layout.swizzle)
         size = array.dtype.bytes
         self.source = array.pointer() + (self.row.to(u64) * self.depth + self.column) * size
         self.stride = self.depth.to(u64) * (self.step * size)
@@ -69,10 +69,10 @@ class OperandCopy:
     def start(self, stage: TileSlice, start: Register) -> None:
         """Copy the tile at k = start into a stage by cp.async, as part of the thread's current group."""
         inside = ptx.select(start + self.column < self.depth, reg.scalar(b32, init=CHUNK_BYTES), 0)
-        place = stage + self.place
+        target = stage + self.offset
         for i, source in enumerate(self._sources(start)):
             size = ptx.select(self.row + i * self.step < self.extent, inside, 0)
-            ptx.cp.async_.cg(place + i * self.step * self.span, ptx.addr(source), CHUNK_BYTES, src_bytes=size)
+            ptx.cp.async_.cg(target + i * self.step * self.span, ptx.addr(source), CHUNK_BYTES, src_bytes=size)
 
     def buffer(self) -> list[RegisterArray]:
         """Registers for one tile: 16 bytes per pass."""
@@ -89,6 +89,6 @@ class OperandCopy:
 
     def put(self, stage: TileSlice, values: list[RegisterArray]) -> None:
         """Write the loaded values into a stage (st.shared.v4)."""
-        place = stage + self.place
+        target = stage + self.offset
         for i, chunk in enumerate(values):
-            ptx.inst.st.shared.v4.b32(place + i * self.step * self.span, chunk)
+            ptx.inst.st.shared.v4.b32(target + i * self.step * self.span, chunk)

@@ -46,7 +46,7 @@ class PairExchange:
                 expected=f"2 CTAs, 2 consumers, and {needed} bytes of stages",
                 got=f"{ring.ctas} CTAs, {ring.consumers} consumers, {room} bytes",
             )
-        self.place = next(tile[0] for tile in tiles if tile.buffer.offset == begin)
+        self.buffer = next(tile[0] for tile in tiles if tile.buffer.offset == begin)
         self.drained = smem.mbarrier(1, name="drained")
         self.received = smem.mbarrier(1, name="received")
 
@@ -69,14 +69,14 @@ class PairExchange:
 
     def _send(self, acc: list[RegisterArray], thread: Register, other: Register) -> None:
         ptx.mbarrier.wait(self.drained[0], 0, scope="cluster")
-        target = ptx.cluster.map_shared(self.place.register() + thread * _VECTOR_BYTES, other)
+        target = ptx.cluster.map_shared(self.buffer.register() + thread * _VECTOR_BYTES, other)
         for index, four in enumerate(_fours(acc)):
             ptx.inst(f"st.shared::cluster.v4.{four.dtype}", target + index * _VECTOR_BYTES * WARPGROUP, four)
         ptx.mbarrier.arrive_remote(self.received[0], other)
 
     def _add(self, acc: list[RegisterArray], thread: Register) -> None:
         ptx.mbarrier.wait(self.received[0], 0, scope="cluster")
-        source = self.place.register() + thread * _VECTOR_BYTES
+        source = self.buffer.register() + thread * _VECTOR_BYTES
         for index, four in enumerate(_fours(acc)):
             more = ptx.load(four.dtype, ptx.addr(source, index * _VECTOR_BYTES * WARPGROUP), space="shared", vector=4)
             for mine, theirs in zip(four, more, strict=True):

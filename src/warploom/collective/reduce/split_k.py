@@ -116,8 +116,8 @@ class DsmemReduce:
             barrier = ptx.cluster.map_shared(self.received[me], other)
             for index, piece in enumerate(self.owned(other)):
                 values = acc[piece * self.width : (piece + 1) * self.width]
-                place = target + index * WARPGROUP * self.width * _F32
-                ptx.inst(opcode, place, values if self.width > 1 else values[0], barrier)
+                destination = target + index * WARPGROUP * self.width * _F32
+                ptx.inst(opcode, destination, values if self.width > 1 else values[0], barrier)
 
     def _add(self, acc: RegisterArray, me: int, part: int, thread: Register) -> None:
         """Wait for all bytes, then add the partial sums in the order of the splits."""
@@ -167,8 +167,8 @@ class _Counted:
         barrier = 1 + me
         ptx.bar.sync(barrier, WARPGROUP)
         with ptx.if_(thread == 0):
-            place = ptx.addr(self.counters.pointer() + (counter * self.consumers + me).to(u64) * u32.bytes)
-            count = ptx.atomic.inc(place, parts - 1, order="acq_rel")
+            counter_address = ptx.addr(self.counters.pointer() + (counter * self.consumers + me).to(u64) * u32.bytes)
+            count = ptx.atomic.inc(counter_address, parts - 1, order="acq_rel")
             ptx.store(self.arrived[me], count)
         ptx.bar.sync(barrier, WARPGROUP)
         before = ptx.load(u32, self.arrived[me])

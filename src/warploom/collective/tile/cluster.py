@@ -202,8 +202,8 @@ class MulticastSlices:
         for size, pred in self.boxes:
             map_ = self.array.tma_desc(size)
             for panel in tile.layout.boxes:
-                place = map_.moved(coordinates, (panel.coordinates[0], self.first))
-                ptx.cp.async_.bulk.tensor(mine + panel.offset, map_, place, full, self.everyone, cache_hint, pred=pred)
+                corner = map_.moved(coordinates, (panel.coordinates[0], self.first))
+                ptx.cp.async_.bulk.tensor(mine + panel.offset, map_, corner, full, self.everyone, cache_hint, pred=pred)
 
     def prefetch(self, tile: TileSlice, coordinates: Coordinates) -> None:
         """Prefetch into L2 what `load` with the same arguments reads."""

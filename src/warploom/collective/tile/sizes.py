@@ -81,9 +81,13 @@ persistent_grid = PersistentGrid
 
 
 @dataclass(frozen=True)
-class OnAll:
+class OneCtaPerSm:
     """The grid rule of one CTA per SM, for any sizes."""
 
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
         """CTAs along x, y, z."""
         return (machine.sms, 1, 1)
+
+
+OnAll = OneCtaPerSm
+"""The former name."""

@@ -32,7 +32,7 @@ FULL = 0xFFFFFFFF
 
 
 @dataclass(eq=False)
-class Round:
+class BarrierGeneration:
     """One use of a barrier, from the first arrival to its completion.
 
     Attributes:
@@ -79,7 +79,7 @@ class Round:
 class NamedBarriers:
     """The barriers of a CTA that are in use, by number."""
 
-    rounds: dict[int, Round] = field(default_factory=dict)
+    rounds: dict[int, BarrierGeneration] = field(default_factory=dict)
 
     def digest(self) -> Hashable:
         return tuple(
@@ -91,7 +91,9 @@ class NamedBarriers:
 NAMED_BARRIERS = Slot("named barriers", lambda cta: NamedBarriers())
 
 
-def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 0, waits: bool = True) -> Round:
+def _enter(
+    frame: Frame, number: int, count: int | None, use: str, votes: int = 0, waits: bool = True
+) -> BarrierGeneration:
     """Let the frame's warps arrive; `waits`: they will wait for the others.
 
     Raises InvalidOperandError for a violation of the barrier's rules.
@@ -111,7 +113,7 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
                 got=count,
                 expected=f"a multiple of {WARP} from {WARP} to {most}, the threads of the CTA",
             )
-    current = rounds.setdefault(number, Round(number, count, use))
+    current = rounds.setdefault(number, BarrierGeneration(number, count, use))
     if current.use != use:
         frame.error(
             InvalidOperandError,
@@ -180,7 +182,7 @@ def _refuse_part(frame: Frame, absent: int) -> None:
     )
 
 
-def _settle(cta: Cta, current: Round) -> bool:
+def _settle(cta: Cta, current: BarrierGeneration) -> bool:
     """Complete a round if all its threads have arrived. True if it is complete."""
     if not current.complete and current.reached(cta) >= current.needed(cta):
         current.complete = True
@@ -191,7 +193,7 @@ def _settle(cta: Cta, current: Round) -> bool:
     return current.complete
 
 
-def _wait(frame: Frame, current: Round, resume: Callable[[Frame], None] | None = None) -> Wait:
+def _wait(frame: Frame, current: BarrierGeneration, resume: Callable[[Frame], None] | None = None) -> Wait:
     cta = frame.cta
 
     def describe() -> str:

@@ -25,7 +25,7 @@ from ...collective.epilogue.tensor_store import store_rows
 from ...collective.mma.tcgen05 import AccumulatorRing
 from ...collective.pipeline.umma import UmmaPipeline
 from ...collective.tile.groups import Groups
-from ...collective.tile.sizes import STORE_BYTES, OnAll
+from ...collective.tile.sizes import STORE_BYTES, OneCtaPerSm
 from ...collective.tile.warp_roles import LOAD, MULTIPLY, THREADS, epilogue, one_thread
 from ...errors import ArgumentError
 from ...isa.dtypes import s32, u32
@@ -63,7 +63,7 @@ def build(
             **epilogue_arguments(fusion, product.out, rows="Rows", columns="AllN"),
         },
         out_specs={"D": Tile("Rows", "N", product.out, order="rows", multiple=(1, STORE_BYTES // product.out.bytes))},
-        grid=OnAll(),
+        grid=OneCtaPerSm(),
         block=THREADS,
         registers=registers(fusion),
     )

@@ -29,7 +29,7 @@ from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import TmaPipeline
 from ...collective.tile.groups import Bounds, Groups, Limits, Offsets, Sizes
 from ...collective.tile.roles import each_consumer, producer, warpgroup_index
-from ...collective.tile.sizes import OnAll
+from ...collective.tile.sizes import OneCtaPerSm
 from ...errors import ArgumentError
 from ...isa.dtypes import s32
 from ...lang import Kernel, Tile, kernel, ptx
@@ -74,7 +74,7 @@ def build(
             **{name: Tile("Groups", s32) for name in marks}, **more,
         },
         out_specs={"D": gemm.result(product, rows="Rows")},
-        grid=OnAll(),
+        grid=OneCtaPerSm(),
         block=config.threads,
         arch="sm_90a",
         registers=gemm.launch_registers(config),

@@ -55,12 +55,12 @@ class SmallMEpilogue:
         for atom in atoms:
             for odd in range(2):
                 exists = self.block.exists(atom, odd)
-                place = offset + (atom * ACC_ATOM_N + odd) * columns.to(u64)
+                position = offset + (atom * ACC_ATOM_N + odd) * columns.to(u64)
                 for half in range(2):
                     index = ACC_REGS * atom + 2 * half + odd
                     if index in complete:
                         inside = exists & self.block.has_near[half]
-                        self._store_element(acc[index], atom, half, odd, place, inside)
+                        self._store_element(acc[index], atom, half, odd, position, inside)
 
     def _store_transposed(self, transposed: TransposedStore, acc: RegisterArray, atoms: range) -> None:
         """Store two atoms of 8 tokens at a time."""
@@ -80,16 +80,16 @@ class SmallMEpilogue:
         return self.block.element(value, half, odd, self.loaded[atom], operands)
 
     def _store_element(
-        self, value: Register, atom: int, half: int, odd: int, place: Register, inside: Predicate
+        self, value: Register, atom: int, half: int, odd: int, position: Register, inside: Predicate
     ) -> None:
-        """Apply gate and addend to one element and store it. `place` is its offset in D, in elements. C is not read if
-        beta is 0."""
+        """Apply gate and addend to one element and store it. `position` is its offset in D, in elements. C is not read
+        if beta is 0."""
         size, operands = self.D.dtype.bytes, []
         for array in self.epilogue.operands:
             wanted = inside
             if self.epilogue.fusion.addend and array is self.epilogue.args["C"]:
                 wanted = inside & self.reads_addend
-            operands.append(load_as_f32(array.dtype, array.pointer() + place * size, half * HALF_ROWS, wanted))
+            operands.append(load_as_f32(array.dtype, array.pointer() + position * size, half * HALF_ROWS, wanted))
         result = self.block.element(value, half, odd, self.loaded[atom], operands)
-        target = ptx.addr(self.D.pointer() + place * size, half * HALF_ROWS * size)
+        target = ptx.addr(self.D.pointer() + position * size, half * HALF_ROWS * size)
         ptx.store(target, result.to(self.D.dtype), pred=inside)

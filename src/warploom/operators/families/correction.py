@@ -53,7 +53,7 @@ FEATURES = (
     "large", "ping-pong", "staggered", "pairs", "split tail", "three consumers", "64 rows", "256 rows", "large tile_n",
     "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages",
 )  # fmt: skip
-_PLACE = {name: index for index, name in enumerate(FEATURES)}
+_COLUMN = {name: index for index, name in enumerate(FEATURES)}
 H200_GBPS = 4800
 """Assumed memory speed of a GPU that does not report it."""
 OPERAND_US, OF_PAIR_US, OF_ELEMENT_US, OPERAND_OF_LARGE_US = 0.79, 0.016, 0.15, 1.7
@@ -87,7 +87,7 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
         time, more = _tile(config, problem, gpu, estimated_us)
         found |= more
     for name, value in found.items():
-        y[_PLACE[name]] = value
+        y[_COLUMN[name]] = value
     return time, y
 
 

@@ -47,8 +47,8 @@ class Trees:
             raise ValueError("its features differ")
         count = max(map(len, kept["limits"].values()))
         limits = np.full((len(names), count), np.inf)
-        for place, values in enumerate(kept["limits"].values()):
-            limits[place, : len(values)] = values
+        for feature, values in enumerate(kept["limits"].values()):
+            limits[feature, : len(values)] = values
         columns = zip(*kept["trees"], strict=True)
         features, edges, leaves = (np.array(each, dtype=np.int64) for each in columns)
         fits = (
@@ -72,10 +72,10 @@ class Trees:
     def values(self, y: np.ndarray) -> np.ndarray:
         """The value of each row of y (rows, features)."""
         (trees, nodes), bounds = self.features.shape, self.bounds
-        place, tree, row = np.zeros((len(y), trees), dtype=np.int64), np.arange(trees), np.arange(len(y))[:, None]
-        while place[0, 0] < nodes:
-            place = 2 * place + 1 + (y[row, self.features[tree, place]] > bounds[tree, place])
-        found: np.ndarray = self.leaves[tree, place - nodes].sum(1)
+        node, tree, row = np.zeros((len(y), trees), dtype=np.int64), np.arange(trees), np.arange(len(y))[:, None]
+        while node[0, 0] < nodes:
+            node = 2 * node + 1 + (y[row, self.features[tree, node]] > bounds[tree, node])
+        found: np.ndarray = self.leaves[tree, node - nodes].sum(1)
         return found
 
     @cached_property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...emulator.machine.events import Observer
 from ...emulator.machine.places import Lanes
 from ...emulator.machine.tensor_memory import Cells, Columns, peer_of
-from ..happens_before.access import Flight, flights_of
+from ..happens_before.access import InFlight, flights_of
 from ..report.findings import at
 from ..report.words import actor
 from ..rules import ERROR, WARNING
@@ -38,7 +38,7 @@ class PeerAccesses:
     """
 
     by_warps: dict[tuple[int, int], tuple[int, Operation]] = field(default_factory=dict)
-    by_operations: list[tuple[int, Flight]] = field(default_factory=list)
+    by_operations: list[tuple[int, InFlight]] = field(default_factory=list)
 
 
 class Clusters(Observer):

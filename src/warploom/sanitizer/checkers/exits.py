@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...emulator.machine.events import Observer
 from ...isa import effects
-from ..happens_before.access import Flight
+from ..happens_before.access import InFlight
 from ..report.findings import at
 from ..report.words import actor
 from ..rules import WARNING
@@ -75,7 +75,7 @@ class Exits(Observer):
                 severity = WARNING if flight.starts.parts == "warp" else None
                 self._unfinished(flight, cta, UNDONE, "no thread in it has waited for it", severity)
 
-    def _unfinished(self, flight: Flight, cta: Cta, what: str, why: str, severity: str | None = None) -> None:
+    def _unfinished(self, flight: InFlight, cta: Cta, what: str, why: str, severity: str | None = None) -> None:
         if self.context.findings.seen("exit-with-pending-work", (flight.code,), severity):
             return
         self.context.findings.add(
@@ -88,13 +88,13 @@ class Exits(Observer):
         )
 
 
-def _only_reads_shared(flight: Flight) -> bool:
+def _only_reads_shared(flight: InFlight) -> bool:
     """True if the CTA's part in an operation ends when its sources have been read."""
     own = [one for one in effects.accesses(flight.code.effects, effects.RUN) if one.space != "global"]
     return bool(own) and all(one.how == effects.READS for one in own)
 
 
-def _reads_shared(flight: Flight) -> bool:
+def _reads_shared(flight: InFlight) -> bool:
     """True if an operation reads shared memory, that of the CTA that started it."""
     return any(
         one.how == effects.READS and one.space.startswith("shared")
@@ -102,6 +102,6 @@ def _reads_shared(flight: Flight) -> bool:
     )
 
 
-def _noun(flight: Flight) -> str:
+def _noun(flight: InFlight) -> str:
     bound = flight.code.bound
     return bound.match.form.noun if bound is not None else "operation"

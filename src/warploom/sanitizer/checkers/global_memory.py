@@ -1,8 +1,8 @@
 """Data races in global memory, also between CTAs, and across the two proxies.
 
 As in shared memory, but over the whole grid: clusters synchronise only by flags (`flags`). Lanes of one warp are told
-apart here only if one of them raises a flag (`lanes_apart`); for the rest see `inside_warp_global`. What an access must
-know of an earlier access by another thread:
+apart here only if one of them raises a flag (`divergent_lanes`); for the rest see `inside_warp_global`. What an access
+must know of an earlier access by another thread:
 
     earlier                 later                  must be known
     st, ld, atom            ld, st, atom           its epoch, unless both are strong, of one size, and each in the
@@ -26,7 +26,7 @@ from ...emulator.machine.events import Observer
 from ...emulator.machine.finding import Finding, Side
 from ...emulator.machine.places import Lanes
 from ...isa import effects
-from ..happens_before.access import Flight, flights_of
+from ..happens_before.access import InFlight, flights_of
 from ..happens_before.clocks import WarpClock
 from ..happens_before.flags import knows
 from ..happens_before.lanes_behind import PartialWaits
@@ -251,7 +251,7 @@ class GlobalMemory(Observer):
         same_warp = last[1].issuer.frame is operation.issuer.frame
         return same_warp and (last[1].sources, last[1].targets) == (operation.sources, operation.targets)
 
-    def _scattered_reads(self, operation: AsyncOperation, flight: Flight) -> None:
+    def _scattered_reads(self, operation: AsyncOperation, flight: InFlight) -> None:
         """cp.async reads global memory as ld does; this checks the whole frame at its first warp."""
         frame = operation.issuer.frame
         for target in operation.targets:
@@ -260,7 +260,7 @@ class GlobalMemory(Observer):
                 self._storing = None
                 self._generic(frame, effects.READS, place)
 
-    def _copy(self, state: ClusterState, flight: Flight, place: object, writes: bool) -> None:
+    def _copy(self, state: ClusterState, flight: InFlight, place: object, writes: bool) -> None:
         """An asynchronous operation will read or write global memory."""
         region = self.context.region_of(state, place)
         if region is None or not isinstance(place, (Bytes, Box)):
@@ -290,7 +290,7 @@ class GlobalMemory(Observer):
         last[...] = number
 
     def _compare_copy(
-        self, state: ClusterState, shadow: GlobalShadow, flight: Flight, clock: WarpClock, before: np.ndarray,
+        self, state: ClusterState, shadow: GlobalShadow, flight: InFlight, clock: WarpClock, before: np.ndarray,
         earlier_writes: bool, writes: bool, level: int,
     ) -> None:  # fmt: skip
         if not before.any():

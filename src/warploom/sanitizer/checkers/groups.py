@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...emulator.engines.boxes import Box
 from ...emulator.machine.events import CompletedWait, Observer
 from ...isa.effects import Changes, Starts
-from ..happens_before.access import Flight, flights_of
+from ..happens_before.access import InFlight, flights_of
 from ..report.findings import at
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Owners:
         idle: waits of threads that own nothing while others do -> (warp, owning thread, its operation).
     """
 
-    flights: dict[tuple[int, int], Flight] = field(default_factory=dict)
+    flights: dict[tuple[int, int], InFlight] = field(default_factory=dict)
     waits: set[Operation] = field(default_factory=set)
     loaders: set[tuple[int, int]] = field(default_factory=set)
     started: set[int] = field(default_factory=set)

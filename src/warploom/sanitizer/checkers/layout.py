@@ -21,7 +21,7 @@ from ...emulator.engines.bulk import Scattered
 from ...emulator.engines.matrix_operands import OperandPlace
 from ...emulator.machine.events import Observer
 from ...isa.swizzle import CHUNK_BYTES as CHUNK
-from ..happens_before.access import Flight, flights_of
+from ..happens_before.access import InFlight, flights_of
 from ..report.findings import at
 from ..shadow.shadow import Shadow
 
@@ -47,7 +47,7 @@ class Layouts(Observer):
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._boxes: list[tuple[int, int, Flight]] = []
+        self._boxes: list[tuple[int, int, InFlight]] = []
         """Of each box its chunks in a row, its rows up to the next step of its third dimension, and its copy."""
         self._chunks: dict[int, tuple[object, np.ndarray]] = {}
         """The chunks of each operand, by its chunk map and base."""
@@ -74,7 +74,7 @@ class Layouts(Observer):
                 elif shadow is not None and isinstance(target, Scattered):
                     self._note_origins(shadow, target, flight)
 
-    def _tag(self, shadow: Shadow, target: SharedBox, flight: Flight) -> None:
+    def _tag(self, shadow: Shadow, target: SharedBox, flight: InFlight) -> None:
         """Record which chunk of which box is where."""
         places = target.places()
         if places.size >= 1 << TAG_BITS:
@@ -115,7 +115,7 @@ class Layouts(Observer):
     # -- cp.async --------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _note_origins(shadow: Shadow, target: Scattered, flight: Flight) -> None:
+    def _note_origins(shadow: Shadow, target: Scattered, flight: InFlight) -> None:
         """Record where in global memory the chunks of a cp.async come from."""
         if target.size != CHUNK or target.origins is None:
             return
@@ -161,7 +161,13 @@ class Layouts(Observer):
         return pattern[np.ix_(rows, columns)] if part.all() else pattern[:0]
 
     def _mismatch(
-        self, place: OperandPlace, flight: Flight, rows: np.ndarray, columns: np.ndarray, width: int, frame: Frame
+        self,
+        place: OperandPlace,
+        flight: InFlight,
+        rows: np.ndarray,
+        columns: np.ndarray,
+        width: int,
+        frame: Frame,
     ) -> None:
         copy = flight.code
         codes = (frame.operation, copy)

@@ -18,7 +18,7 @@ from ...emulator.machine.operation import Operation
 from ...emulator.machine.places import Rows
 from ...emulator.machine.scopes import rows_named
 from ...isa import effects
-from ..happens_before.access import Flight, flights_of
+from ..happens_before.access import InFlight, flights_of
 from ..report.findings import at
 from ..report.words import actor
 from ..rules import WARNING
@@ -50,7 +50,7 @@ class WarpRegisters:
         shapes: accumulator -> shape of the last operation on it.
     """
 
-    owned: dict[RowSet[tuple[int, int]], list[Flight]] = field(default_factory=dict)
+    owned: dict[RowSet[tuple[int, int]], list[InFlight]] = field(default_factory=dict)
     committed: set[AsyncOperation] = field(default_factory=set)
     dirty: dict[tuple[int, int], Operation] = field(default_factory=dict)
     touched: set[tuple[int, int]] = field(default_factory=set)
@@ -121,7 +121,7 @@ class MatrixRegisters(Observer):
                 if not loaded or not owned.isdisjoint(written):
                     self._touched_early(frame, code, frame.first_warp + number, flights[-1])
 
-    def _touched_early(self, frame: Frame, code: Operation, warp: int, flight: Flight) -> None:
+    def _touched_early(self, frame: Frame, code: Operation, warp: int, flight: InFlight) -> None:
         codes = (code, flight.code)
         if flight.starts.parts == "warp":
             self._loaded_early(frame, codes, warp, flight)
@@ -140,7 +140,7 @@ class MatrixRegisters(Observer):
             warp,
         )
 
-    def _loaded_early(self, frame: Frame, codes: tuple[Operation, Operation], warp: int, flight: Flight) -> None:
+    def _loaded_early(self, frame: Frame, codes: tuple[Operation, Operation], warp: int, flight: InFlight) -> None:
         """Once one register of the load has been read, chips have loaded all; the ISA still requires the wait."""
         used = flight.used >= 0
         severity = WARNING if used and not self.context.strict else None
@@ -189,7 +189,7 @@ class MatrixRegisters(Observer):
             mine.shapes[accumulator] = shape
             mine.owned.setdefault(every, []).append(flight)
 
-    def _check_others(self, operation: AsyncOperation, rows: RowSet[tuple[int, int]], flight: Flight) -> None:
+    def _check_others(self, operation: AsyncOperation, rows: RowSet[tuple[int, int]], flight: InFlight) -> None:
         """Check operations in flight whose registers this one reads or overwrites."""
         frame = operation.issuer.frame
         for number, mine in enumerate(self._of_frame(frame)):

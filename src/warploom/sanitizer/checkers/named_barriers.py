@@ -14,7 +14,7 @@ import numpy as np
 
 from ...emulator.machine.events import BarrierUse, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier
-from ...emulator.ops.barriers import Round
+from ...emulator.ops.barriers import BarrierGeneration
 from ..report.findings import at
 from ..report.words import actor
 
@@ -54,7 +54,7 @@ class NamedBarriers(Observer):
         self.context = context
 
     def arrived(self, on: MBarrier | BarrierUse, event: Event) -> None:
-        if not isinstance(on, Round):
+        if not isinstance(on, BarrierGeneration):
             return
         frame = event.by.frame
         state = self.context.state(frame.cta)

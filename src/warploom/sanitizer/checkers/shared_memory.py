@@ -16,15 +16,7 @@ from ...emulator.machine.mbarrier import MBarrier
 from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import (
-    ASYNC,
-    BARRIER,
-    GENERIC,
-    Access,
-    Flight,
-    by_rows,
-    flights_of,
-    in_order,
-    writing_proxy,
+    ASYNC, BARRIER, GENERIC, Access, InFlight, by_rows, flights_of, in_order, writing_proxy,
 )  # fmt: skip
 from ..happens_before.clocks import WarpClock
 from ..happens_before.gaps import PENDING, WEAK, epoch_gap, gap
@@ -287,7 +279,9 @@ class SharedMemory(Observer):
                 if shadow is not None:
                     self._async_write(state, shadow, granules_of(shadow, target, flight, self._operands), flight, view)
 
-    def _async_write(self, state: ClusterState, shadow: Shadow, granules: Granules, flight: Flight, view: View) -> None:
+    def _async_write(
+        self, state: ClusterState, shadow: Shadow, granules: Granules, flight: InFlight, view: View
+    ) -> None:
         """Judge an operation that will write."""
         if isinstance(granules, np.ndarray) and not granules.size:
             return
@@ -297,8 +291,8 @@ class SharedMemory(Observer):
         self._clear(shadow, granules)
 
     def _async_read(
-        self, state: ClusterState, shadow: Shadow, source: object, flight: Flight, view: View, rows: list[WarpClock]
-    ) -> None:
+        self, state: ClusterState, shadow: Shadow, source: object, flight: InFlight, view: View, rows: list[WarpClock],
+    ) -> None:  # fmt: skip
         """Judge an operation that will read. `rows`: the warps that share the operand's rows."""
         number = state.of_flight(flight, False, ASYNC)
         granules, now = granules_of(shadow, source, flight, self._operands), state.accesses[number]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.places import Lanes
     from ..context import Context
-    from ..happens_before.access import Flight
+    from ..happens_before.access import InFlight
 
 
 class SwizzleBases(Observer):
@@ -35,7 +35,7 @@ class SwizzleBases(Observer):
         self.context = context
         self._ends: dict[tuple[str, int], set[int]] = {}
         """The start of boxes, by their swizzle and the byte after them."""
-        self._inside: dict[tuple[str, int], tuple[SharedBox, Flight]] = {}
+        self._inside: dict[tuple[str, int], tuple[SharedBox, InFlight]] = {}
         self._touched: set[tuple[str, int]] = set()
         """Boxes that begin inside the pattern, by swizzle and first byte, each with its first user; and which of them
         threads access."""

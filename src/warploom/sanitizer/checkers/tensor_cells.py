@@ -17,7 +17,7 @@ from ...emulator.machine.mbarrier import Event, MBarrier
 from ...emulator.machine.tensor_memory import Cells, Columns
 from ...isa import effects
 from ...isa.tensor_memory import COLUMNS, LANES, QUARTER
-from ..happens_before.access import ASYNC, Access, Flight, flights_of
+from ..happens_before.access import ASYNC, Access, InFlight, flights_of
 from ..happens_before.state import record_of
 from ..happens_before.view import View
 from ..report.findings import at
@@ -63,18 +63,18 @@ class Notes:
     """
 
     shadows: dict[int, Shadow] = field(default_factory=dict)
-    issued: dict[Flight, int] = field(default_factory=dict)
-    let_go: set[Flight] = field(default_factory=set)
+    issued: dict[InFlight, int] = field(default_factory=dict)
+    let_go: set[InFlight] = field(default_factory=set)
     taken_up: set[int] = field(default_factory=set)
     offered: dict[int, int] = field(default_factory=dict)
     taken: dict[int, int] = field(default_factory=dict)
-    unreleased: set[Flight] = field(default_factory=set)
+    unreleased: set[InFlight] = field(default_factory=set)
 
     def of(self, cta: Cta) -> Shadow:
         return self.shadows.setdefault(cta.rank, Shadow())
 
 
-def kind_of(flight: Flight) -> str:
+def kind_of(flight: InFlight) -> str:
     """MMA, COPY, SHIFT, LOAD or STORE."""
     return flight.code.row.form.key.split(".")[1].split("_")[0]
 
@@ -91,7 +91,7 @@ class TensorCells(Observer):
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._unread: dict[Flight, set[tuple[str, tuple[Operation, ...]]]] = {}
+        self._unread: dict[InFlight, set[tuple[str, tuple[Operation, ...]]]] = {}
         """Loads that were too late for someone while nobody had read their registers: what was said of them."""
 
     # -- operations ------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class TensorCells(Observer):
                 if isinstance(target, Cells):
                     self._write(state, notes.of(target.cta), target, write, view)
 
-    def _check_quarter(self, flight: Flight) -> None:
+    def _check_quarter(self, flight: InFlight) -> None:
         """According to the ISA, a warp may name only the lanes of its own quarter."""
         operation = flight.operation
         for cells in (*operation.sources, *operation.targets):
@@ -259,7 +259,7 @@ class TensorCells(Observer):
         self._unread.setdefault(flight, set()).add((rule, codes))
         return True
 
-    def _is_read(self, flight: Flight) -> None:
+    def _is_read(self, flight: InFlight) -> None:
         for rule, codes in self._unread.pop(flight, ()) if not flight.replaced else ():
             self.context.findings.raise_to_error(rule, codes)
 
@@ -366,7 +366,7 @@ class TensorCells(Observer):
             )  # fmt: skip
 
 
-def _is_used(flight: Flight, view: View) -> bool:
+def _is_used(flight: InFlight, view: View) -> bool:
     """True if the loaded registers have been read before some signal that has arrived here, of any lane and scope: a
     complete load is complete for all threads."""
     return 0 <= flight.used <= view.weak[flight.me]
@@ -386,7 +386,7 @@ def _place(cells: Cells, hits: np.ndarray) -> str:
     return f"lane {int(lanes[lane])}, column {cells.columns.start + column} of tensor memory{rank}"
 
 
-def _missing(flight: Flight) -> str:
+def _missing(flight: InFlight) -> str:
     """Why the warp does not know that an operation is complete."""
     kind = kind_of(flight)
     if kind in (LOAD, STORE):

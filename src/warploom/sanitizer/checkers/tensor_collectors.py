@@ -16,7 +16,7 @@ from ..shadow.places import granules_of
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
     from ..context import Context
-    from ..happens_before.access import Flight
+    from ..happens_before.access import InFlight
     from ..happens_before.state import ClusterState
 
 
@@ -73,7 +73,7 @@ class TensorCollectors(Observer):
                 one.stale = any(isinstance(into, Cells) and into.meets(cells)
                                 for into in operation.targets for cells in one.cells)  # fmt: skip
 
-    def _operand(self, state: ClusterState, operation: AsyncOperation, name: str, flight: Flight) -> CollectorOperand:
+    def _operand(self, state: ClusterState, operation: AsyncOperation, name: str, flight: InFlight) -> CollectorOperand:
         """Where an MMA reads A or B: shared memory by descriptor, tensor memory by cells."""
         shared = [one for one in operation.sources if isinstance(one, OperandPlace) and one.name == name]
         if shared or name != "a":

@@ -19,7 +19,7 @@ from ...emulator.machine.events import CompletedWait, Observer
 from ...emulator.machine.places import Lanes
 from ...isa.effects import Fences
 from ...plural import counted
-from ..happens_before.access import Flight, flights_of
+from ..happens_before.access import InFlight, flights_of
 from ..happens_before.flags import knows
 from ..report.findings import at
 from ..report.words import actor
@@ -180,7 +180,7 @@ class TensorMaps(Observer):
                 if isinstance(place, Box) and place.map_place:
                     self._check_map(place, flight)
 
-    def _check_map(self, box: Box, flight: Flight) -> None:
+    def _check_map(self, box: Box, flight: InFlight) -> None:
         device_map = self._maps.get(box.map_place)  # type: ignore[arg-type]
         if device_map is None or device_map.written is None or device_map.writer is None:
             return
@@ -207,7 +207,7 @@ class TensorMaps(Observer):
                 flight.warp,
             )
 
-    def _check_overhang(self, box: Box, flight: Flight, code: Operation) -> None:
+    def _check_overhang(self, box: Box, flight: InFlight, code: Operation) -> None:
         """A store writes past its rows: an error if that memory is used by others."""
         spec = box.spec.in_bytes
         found = self.context.machine.memory.find(box.bound.address)

@@ -14,7 +14,7 @@ from ...emulator.machine.events import Observer
 from ...emulator.machine.registers import WARP
 from ...emulator.machine.tensor_memory import Columns, peer_of, tensor_memory_of
 from ...isa import effects
-from ..happens_before.access import Flight, flights_of
+from ..happens_before.access import InFlight, flights_of
 from ..report.findings import at
 from ..report.words import actor
 
@@ -36,7 +36,7 @@ class Notes:
         last: CTA's rank -> its latest allocation.
     """
 
-    threads: dict[tuple[int, int], Flight] = field(default_factory=dict)
+    threads: dict[tuple[int, int], InFlight] = field(default_factory=dict)
     allocated: dict[Columns, tuple[int, int]] = field(default_factory=dict)
     last: dict[int, Columns] = field(default_factory=dict)
 
@@ -105,7 +105,7 @@ class TensorUnits(Observer):
                 (code,), issuer.frame.cta, issuer.thread // 32,
             )  # fmt: skip
 
-    def _several(self, lanes: int, flight: Flight) -> None:
+    def _several(self, lanes: int, flight: InFlight) -> None:
         if not self.context.findings.seen("product-by-several-lanes", (flight.code,)):
             self.context.findings.add(
                 "product-by-several-lanes",

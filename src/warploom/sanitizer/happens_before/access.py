@@ -21,7 +21,7 @@ GENERIC, ASYNC, COPY, BARRIER = "generic", "async", "copy", "barrier"
 
 
 @dataclass(eq=False, slots=True)
-class Flight:
+class InFlight:
     """An asynchronous operation, as the clocks represent it; if each warp performs its own part, one warp's part.
 
     Attributes:
@@ -74,7 +74,7 @@ class Flight:
         return self.starts.group
 
 
-def flights_of(operation: AsyncOperation) -> tuple[Flight, ...]:
+def flights_of(operation: AsyncOperation) -> tuple[InFlight, ...]:
     """The flights of an operation, one for each warp that makes its own part; () for an arrival."""
     return operation.mark if isinstance(operation.mark, tuple) else ()
 
@@ -99,7 +99,7 @@ class Access:
     code: Operation
     strong: bool = False
     bit: int = 0
-    flight: Flight | None = None
+    flight: InFlight | None = None
     lane: int | None = None
 
 
@@ -111,14 +111,14 @@ def by_rows(source: object) -> bool:
     return isinstance(source, OperandPlace) and source.name == "a"
 
 
-def in_order(earlier: Flight | None, later: Flight) -> bool:
+def in_order(earlier: InFlight | None, later: InFlight) -> bool:
     """True if a wait that proves the later operation complete also proves the earlier one complete."""
     if earlier is None or earlier.me != later.me or earlier.family != later.family:
         return False
     return earlier.operation.issuer.lane_of_warp == later.operation.issuer.lane_of_warp
 
 
-def writing_proxy(flight: Flight) -> str:
+def writing_proxy(flight: InFlight) -> str:
     """The proxy through which an operation writes, from its table row."""
     writes = (one for one in effects.accesses(flight.code.effects, effects.RUN) if one.how != effects.READS)
     return ASYNC if any(one.proxy == effects.ASYNC for one in writes) else COPY

@@ -28,7 +28,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .lanes_apart import EVERYTHING, PLACES, WHOLE, LaneRelease, LaneReleases, LanesApart
+from .divergent_lanes import EVERYTHING, PLACES, WHOLE, DivergentLanes, LaneRelease, LaneReleases
 from .scopes import LEVELS
 
 FULL = 0xFFFFFFFF
@@ -44,7 +44,7 @@ C, P, Q, WEAK, NEAR = range(5)
 
 
 @dataclass(frozen=True, eq=False)
-class Reach:
+class ClusterKnowledge:
     """What is known of another cluster: the fronts of its warps, and its completed operations."""
 
     c: Front
@@ -52,21 +52,21 @@ class Reach:
     known: int
 
     @classmethod
-    def everything(cls, warps: int) -> Reach:
+    def everything(cls, warps: int) -> ClusterKnowledge:
         """Everything that a cluster ever did."""
         latest = np.full(warps, EVERYTHING, np.int32)
         return cls(latest, latest, -1)
 
-    def join(self, other: Reach) -> Reach:
-        return Reach(np.maximum(self.c, other.c), np.maximum(self.q, other.q), self.known | other.known)
+    def join(self, other: ClusterKnowledge) -> ClusterKnowledge:
+        return ClusterKnowledge(np.maximum(self.c, other.c), np.maximum(self.q, other.q), self.known | other.known)
 
 
-Far = Mapping[int, Reach]
+KnownClusters = Mapping[int, ClusterKnowledge]
 """Clusters by number. Never modified in place, because it is shared."""
-NOBODY: Far = MappingProxyType({})
+NOBODY: KnownClusters = MappingProxyType({})
 
 
-def join_far(first: Far, second: Far) -> Far:
+def join_far(first: KnownClusters, second: KnownClusters) -> KnownClusters:
     """The union of what is known of other clusters."""
     if not second or first is second:
         return first
@@ -133,7 +133,7 @@ class Released(HasFronts):
     fronts: Fronts
     known: int = 0
     carried: int = 0
-    far: Far = field(default_factory=lambda: NOBODY)
+    far: KnownClusters = field(default_factory=lambda: NOBODY)
     parts: LaneReleases = field(default_factory=lambda: WHOLE)
     fences: Fences = field(default_factory=lambda: NO_FENCES)
     ahead: Fences = field(default_factory=lambda: NO_FENCES)
@@ -168,9 +168,9 @@ class Released(HasFronts):
     def without_fences(self) -> Released:
         return Released(self.fronts, self.known, self.carried, self.far, self.parts)
 
-    def reach(self) -> Reach:
-        """What another cluster learns of this one; `lanes_apart` handles lanes of a warp in global memory."""
-        return Reach(self.weak, self.q, self.known)
+    def reach(self) -> ClusterKnowledge:
+        """What another cluster learns of this one; `divergent_lanes` handles lanes of a warp in global memory."""
+        return ClusterKnowledge(self.weak, self.q, self.known)
 
     def only_operations(self, unscoped: bool = False) -> Released:
         """What remains if scope or semantics do not cover memory accesses: completed asynchronous operations."""
@@ -236,7 +236,7 @@ class WarpClock(HasFronts):
         self.after_grid = False
         """True if it is known that a griddepcontrol.wait has passed."""
         self.parts: dict[int, tuple[LaneRelease, ...]] = {}
-        self.apart = LanesApart()
+        self.apart = DivergentLanes()
         self.heard = 0
         self.settled: set[int] = set()
         """Accesses of global memory that are known to happen before the warp's next access."""
@@ -357,7 +357,7 @@ class WarpClock(HasFronts):
             self.fresh = False
         if space != "shared":
             np.maximum(self.q, reached.weak, out=self.q)
-            self.far = {cluster: Reach(far.c, far.c, far.known) for cluster, far in self.far.items()}
+            self.far = {cluster: ClusterKnowledge(far.c, far.c, far.known) for cluster, far in self.far.items()}
         self._step()
 
     def has_news(self) -> bool:

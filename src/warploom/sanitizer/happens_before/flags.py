@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .clocks import NO_FENCES, Fences, Released, WarpClock, join_far, join_fences
-from .lanes_apart import LanesApart
+from .divergent_lanes import DivergentLanes
 from .lanes_behind import PartialWaits
 from .scopes import LEVELS, ThreadLocation, needed
 from .state import ClusterState
@@ -80,7 +80,7 @@ class Flags:
         self._flags: dict[tuple[Region, int], Flag] = {}
         self.hints: dict[tuple[ThreadLocation, int], Hint] = {}
         """(reader, writing warp of the grid) -> why that ordered nothing."""
-        self.apart: dict[int, LanesApart] = {}
+        self.apart: dict[int, DivergentLanes] = {}
         """Warps of the grid in which one lane raised a flag for others."""
 
     def touched(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .clocks import Far, Front, Released, WarpClock
+from .clocks import Front, KnownClusters, Released, WarpClock
 
 if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
@@ -29,7 +29,7 @@ class LaneWait:
     c: Front
     known: int
     told: Released
-    far: Far
+    far: KnownClusters
 
     def told_of(self, me: int, epoch: int, bit: int) -> bool:
         """True if the wait covered an operation (its bit), or a warp up to an epoch."""

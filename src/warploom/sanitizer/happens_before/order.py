@@ -24,7 +24,7 @@ from ...emulator.machine.events import BarrierUse, CompletedWait, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
 from ...emulator.machine.places import Lanes
 from ...isa import effects
-from .access import BARRIER, COPY, Flight, flights_of, writing_proxy
+from .access import BARRIER, COPY, InFlight, flights_of, writing_proxy
 from .clocks import Front, Released, WarpClock
 from .lanes_behind import PartialWaits
 from .scopes import LEVELS
@@ -66,7 +66,7 @@ class Entry(Observer):
     @staticmethod
     def _flight(
         state: ClusterState, operation: AsyncOperation, me: int, starts: effects.Starts, lanes: int = 0
-    ) -> Flight:
+    ) -> InFlight:
         flight = state.flight(operation, operation.issuer.frame.cta, me % state.per_cta, starts)
         flight.waiting = lanes
         if operation.barrier is not None:

@@ -14,7 +14,7 @@ import numpy as np
 from ...emulator.machine.machine import mask_of
 from ...isa import effects
 from ..shadow.shadow import Readers, Shadow
-from .access import Access, Flight
+from .access import Access, InFlight
 from .clocks import FULL, Released, WarpClock
 from .view import View
 
@@ -157,7 +157,7 @@ class ClusterState:
         self.readers = Readers()
         self.shadows: dict[Region, Shadow] = {cta.shared: Shadow(cta.shared, granule) for cta in cluster.ctas}
         self.owners: dict[Region, Cta] = {cta.shared: cta for cta in cluster.ctas}
-        self.flights: list[Flight] = []
+        self.flights: list[InFlight] = []
         self.issued: dict[tuple[str, int, int | None], int] = {}
         self.waits: dict[tuple[Cta, int, int], LastWait] = {}
         self.glances: dict[int, Operation] = {}
@@ -240,21 +240,21 @@ class ClusterState:
             self.accesses.append(Access(proxy, writes, cta, warp, clock.me, clock.epoch, code, strong))
         return found
 
-    def flight(self, operation: AsyncOperation, cta: Cta, warp: int, starts: effects.Starts) -> Flight:
+    def flight(self, operation: AsyncOperation, cta: Cta, warp: int, starts: effects.Starts) -> InFlight:
         """Give a new operation its place in the clocks."""
-        flight = Flight(1 << self._bits, 2 << self._bits, operation, cta, warp, self.me(cta, warp), starts)
+        flight = InFlight(1 << self._bits, 2 << self._bits, operation, cta, warp, self.me(cta, warp), starts)
         self._bits += 2
         self.flights.append(flight)
         return flight
 
-    def note_issued(self, flight: Flight) -> None:
+    def note_issued(self, flight: InFlight) -> None:
         """A commit by its thread (or, for an operation of a whole warp, by its warp) will cover the operation."""
         if flight.committed_in:
             lane = flight.operation.issuer.lane_of_warp if flight.starts.parts == "lane" else None
             key = (flight.committed_in, flight.me, lane)
             self.issued[key] = self.issued.get(key, 0) | flight.all
 
-    def of_flight(self, flight: Flight, writes: bool, proxy: str) -> int:
+    def of_flight(self, flight: InFlight, writes: bool, proxy: str) -> int:
         """The number of an operation's reads or writes. A reduction is atomic, element by element, so it is strong."""
         number = len(self.accesses)
         strong = writes and any(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .clocks import WarpClock
-from .lanes_apart import LaneRelease
+from .divergent_lanes import LaneRelease
 
 
 @dataclass(eq=False)

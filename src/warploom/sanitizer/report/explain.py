@@ -13,8 +13,8 @@ from ...emulator.machine.mbarrier import mbarriers_of
 from ...emulator.machine.units import LAUNCH
 from ...isa import effects
 from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access
+from ..happens_before.divergent_lanes import LaneRelease
 from ..happens_before.gaps import COPY_FENCE
-from ..happens_before.lanes_apart import LaneRelease
 from ..happens_before.state import ClusterState
 from ..held_lanes import held_between
 from ..rules import ERROR, RULES, WARNING

@@ -7,12 +7,12 @@ import numpy as np
 from ...emulator.engines.boxes import SharedBox
 from ...emulator.engines.bulk import Bytes, Scattered
 from ...emulator.engines.matrix_operands import OperandPlace
-from ..happens_before.access import Flight
+from ..happens_before.access import InFlight
 from .shadow import Granules, Shadow
 
 
 def granules_of(
-    shadow: Shadow, place: object, flight: Flight, operands: dict[int, tuple[object, np.ndarray]]
+    shadow: Shadow, place: object, flight: InFlight, operands: dict[int, tuple[object, np.ndarray]]
 ) -> Granules:
     """The granules of an operation's source or target; for lanes, those of the flight's own warp.
 

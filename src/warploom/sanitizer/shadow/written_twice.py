@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..happens_before.access import Flight, flights_of
+from ..happens_before.access import InFlight, flights_of
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
@@ -48,7 +48,12 @@ class WrittenTwice:
         self._pairs: list[_Pair] = []
 
     def add(
-        self, shadow: GlobalShadow, granules: np.ndarray, first: Copy, second: Flight, report: Callable[[str], None]
+        self,
+        shadow: GlobalShadow,
+        granules: np.ndarray,
+        first: Copy,
+        second: InFlight,
+        report: Callable[[str], None],
     ) -> None:
         """Two copies write these granules; `report` is called with SAME if the bytes are equal, else NOT_COMPLETE."""
         pair = _Pair(shadow, granules, report, {self._copy(second)})
@@ -80,5 +85,5 @@ class WrittenTwice:
     def _copies(self, operation: AsyncOperation) -> Iterator[Copy]:
         yield from map(self._copy, flights_of(operation))
 
-    def _copy(self, flight: Flight) -> Copy:
+    def _copy(self, flight: InFlight) -> Copy:
         return self.context.state(flight.cta).actor(flight.me), flight.number

@@ -63,7 +63,7 @@ WHOLE: LaneReleases = MappingProxyType({})
 
 
 @dataclass(eq=False, slots=True)
-class LanesApart:
+class DivergentLanes:
     """The state of one warp.
 
     Attributes:
