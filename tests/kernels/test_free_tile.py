@@ -33,9 +33,14 @@ def run(name: str, m: int, n: int, k: int, product: Product = Product(), fusion:
     draw = np.random.default_rng(0)
     a = draw.integers(-2, 3, (m, k)).astype(NUMPY[product.a])
     w = draw.integers(-2, 3, (n, k)).astype(NUMPY[product.b])
-    report = build(product, named(name), fusion).emulate(a, w, *extra, machine=H200(sms=SMS), **options)
+    given = (stored(a, product.a_major), stored(w, product.b_major), *extra)
+    report = build(product, named(name), fusion).emulate(*given, machine=H200(sms=SMS), **options)
     rules = {finding.rule for finding in report.findings}
     return report.outputs[0].astype(np.float32), a.astype(np.float32), w.astype(np.float32), rules
+
+
+def stored(operand: np.ndarray, major: str) -> np.ndarray:
+    return operand if major == "K" else np.ascontiguousarray(operand.T)
 
 
 def rounded(values: np.ndarray, kind=bf16) -> np.ndarray:

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.kernels.test_free_tile import ENDS, NUMPY, RELAXED, SCHEDULES, SMS, rounded, run
+from tests.kernels.test_free_tile import ENDS, NUMPY, RELAXED, SCHEDULES, SMS, rounded, run, stored
 from warploom.errors import WarploomError
 from warploom.kernels.hopper.description import Product
 from warploom.kernels.hopper.free_tile import build
@@ -38,15 +38,16 @@ MUTANTS = {
 }  # fmt: skip
 
 
-def fails(name: str, text: str) -> bool:
+def fails(name: str, text: str, product: Product = Product()) -> bool:  # noqa: B008 - frozen
     """True if a text is found out, by a finding or a wrong result, under any schedule."""
     draw = np.random.default_rng(0)
-    a, w = (draw.integers(-2, 3, (rows, 264)).astype(NUMPY[bf16]) for rows in (130, 136))
+    a, w = (draw.integers(-2, 3, (rows, 264)).astype(NUMPY[bf16]) for rows in (136, 136))
+    given = stored(a, product.a_major), stored(w, product.b_major)
     right = rounded(a.astype(np.float32) @ w.astype(np.float32).T)
     for schedule, seed in (*SCHEDULES, ("starve", 0), ("random", 2)):
         try:
-            report = build(Product(), named(name)).emulate(
-                a, w, machine=H200(sms=SMS), ptx=text, schedule=schedule, seed=seed
+            report = build(product, named(name)).emulate(
+                *given, machine=H200(sms=SMS), ptx=text, schedule=schedule, seed=seed
             )
         except WarploomError:
             return True

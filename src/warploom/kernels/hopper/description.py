@@ -42,6 +42,8 @@ epilogue twice). First number: a light epilogue. Second: two vectors along the c
 then for an eight-bit D). A staggered consumer with a gate or C spills at any size, because its stores are between
 wgmmas in flight; so does a split tail with a gate, C or the maximum. Tried with ptxas 13.0:
 `tests/operators/test_fits.py`."""
+MOST_OF_TRANSPOSED = 192
+"""The same without fusion, if an operand is MN-major."""
 MOST_OF_THREE = 96
 """Accumulators per thread, at most, with three consumers: ptxas gives each of 512 threads 128 registers."""
 MOST_CONSUMERS = 3
@@ -159,7 +161,7 @@ class Config(ProductConfiguration):
         """True if ptxas is known not to spill with this epilogue; see `MOST_OF_FUSED`. A pinned configuration may
         exceed this: the build reports a spill."""
         if fusion.empty:
-            return True
+            return self.accumulators <= MOST_OF_TRANSPOSED or (product.a_major, product.b_major) == ("K", "K")
         vectors, beside = (fusion.scales == "row") + (fusion.bias == "column"), fusion.gate or fusion.addend
         light, heavy = MOST_OF_FUSED[self.kernel_schedule, self.split_tail]
         if (self.kernel_schedule == "staggered" and beside) or (self.split_tail and (beside or fusion.amax)):

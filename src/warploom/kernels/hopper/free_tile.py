@@ -25,8 +25,7 @@ Buffers    ring: both operands' tiles, of k_tiles x 128 bytes of k, per stage
            sums (split): what the other splits push; staged (persistent): a buffer of its own, else over the ring
 Grid       tiles along the tokens first, so that CTAs that read the same weights run together; the splits of K of a tile
            are adjacent CTAs. Persistent: as many CTAs as SMs
-Layouts    an operand of 16 bits may be MN-major, (K, M) or (K, N) in memory: its tiles are panels of 64 rows, so on the
-           N axis their number is a multiple of 64. CTAs that share such a tile load slices of its rows of k
+Layouts    16-bit operands may be MN-major, (K, M) or (K, N): tiles are panels of 64 rows, and slices are rows of k
 Limits     any M, N; K a multiple of 16 bytes' worth, unless both operands are MN-major; D of 16-bit elements
 """
 
@@ -52,7 +51,7 @@ from ...collective.tile.stream_k import Segment, SplitKSchedule
 from ...isa.dtypes import DType, b32, u32
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem
 from ...lang.arrays import RegisterArray
-from ...lang.smem import SharedAddress, TileSlice
+from ...lang.smem import SharedAddress
 from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
 from ..fields import builder
@@ -110,18 +109,15 @@ def traced(
 def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
     """A (M, K) and W (N, K); (K, M) and (K, N) if they are MN-major, whose boxes have rows of k. An operand that CTAs
     share is loaded in slices, which are never clipped."""
-    tile_k = config.k_tiles * product.tile_k
 
-    def operand(rows: str, dtype: DType, major: str, tile: int, sharers: int) -> Tile:
-        stored = (rows, "K") if major == "K" else ("K", rows)
+    def operand(rows: str, dtype: DType, major: str, tile: int, ctas: int) -> Tile:
         return Tile.wgmma_a(
-            *stored, dtype, major=major, tile_m=tile, tile_k=tile_k, ragged=True, clipped=sharers == 1 and major == "K"
-        )
+            *((rows, "K") if major == "K" else ("K", rows)), dtype, major=major, tile_m=tile,
+            tile_k=config.k_tiles * product.tile_k, ragged=True, clipped=ctas == 1 and major == "K",
+        )  # fmt: skip
 
-    return {
-        "A": operand("M", product.a, product.a_major, config.tokens, config.along_weights),
-        "W": operand("N", product.b, product.b_major, config.weights, config.along_tokens),
-    }
+    return {"A": operand("M", product.a, product.a_major, config.tokens, config.along_weights),
+            "W": operand("N", product.b, product.b_major, config.weights, config.along_tokens)}  # fmt: skip
 
 
 def result(product: Product, config: FreeTileConfig, over: str = "") -> Tile:
@@ -254,15 +250,12 @@ class Load:
     def __call__(self, number: Register, row: Register, stage: Stage, policy: Register | None = None) -> None:
         """Load the operand's rows from `row` of this CTA's n-th stage of K."""
         tile = stage.tiles[self.operand.in_ring]
-        self.loads.load(tile, self._place(tile, number, row), stage.full, policy)
+        self.loads.load(tile, tile.coordinates(row, (self.k.first + number) * tile.layout.k), stage.full, policy)
 
     def prefetch(self, number: Register, row: Register) -> None:
         """Prefetch the same into L2. If it is written later, the write updates it there."""
         tile = self.ring.tiles[self.operand.in_ring][0]
-        self.loads.prefetch(tile, self._place(tile, number, row))
-
-    def _place(self, tile: TileSlice, number: Register, row: Register) -> tuple[Register, Register]:
-        return tile.coordinates(row, (self.k.first + number) * tile.layout.k)
+        self.loads.prefetch(tile, tile.coordinates(row, (self.k.first + number) * tile.layout.k))
 
 
 def load(cta: Cta) -> None:
