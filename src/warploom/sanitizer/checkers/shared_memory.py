@@ -16,7 +16,15 @@ from ...emulator.machine.mbarrier import MBarrier
 from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import (
-    ASYNC, BARRIER, GENERIC, Access, InFlight, by_rows, flights_of, in_order, writing_proxy,
+    ASYNC,
+    BARRIER,
+    GENERIC,
+    Access,
+    InFlight,
+    by_rows,
+    flights_of,
+    in_order,
+    writing_proxy,
 )  # fmt: skip
 from ..happens_before.clocks import WarpClock
 from ..happens_before.gaps import PENDING, WEAK, epoch_gap, gap
@@ -308,8 +316,7 @@ class SharedMemory(Observer):
                 mine = replace(now, warp=now.warp + at)
                 part = shadow.of_chunks(np.array_split(source.map.chunks, len(rows))[at])  # type: ignore[attr-defined]
                 self._check_async(state, shadow, part, mine, View.of(clock))
-        before = shadow.readers[granules]
-        numbers = distinct(before)
+        numbers = distinct(before := shadow.readers[granules])
         table = np.zeros(max(numbers, default=0) + 1, np.int32)
         for old in numbers:
             table[old] = self._joined(state, old, number)
@@ -341,8 +348,7 @@ class SharedMemory(Observer):
         """True if the last write with this number may be a problem for an operation."""
         if not number:
             return not now.writes
-        earlier = state.accesses[number]
-        return earlier.proxy == BARRIER or bool(gap(earlier, view, now.proxy == ASYNC))
+        return (earlier := state.accesses[number]).proxy == BARRIER or bool(gap(earlier, view, now.proxy == ASYNC))
 
     # -- reports ---------------------------------------------------------------------------------------------------
 
@@ -381,13 +387,13 @@ class SharedMemory(Observer):
         parts, near = view.parts.get(earlier.me, ()), view.near[earlier.me]
         conflict = Conflict(state, shadow.region, earlier, now, missing, parts, near)
         rule, severity, clause = classify(conflict, self.context)
-        codes = (now.code, earlier.code)
-        if self.context.findings.seen(rule, codes, severity):
+        if self.context.findings.seen(rule, codes := (now.code, earlier.code), severity):
             return
-        place = self.context.name(state, shadow.region, self._offset(shadow, granules, hits))
+        offset = self._offset(shadow, granules, hits)
+        place = self.context.name(state, shadow.region, offset)
         same = " the same bytes" if who(earlier) != who(now) or earlier.code is not now.code else ""
         message = f"{deed(now)} {place}, and {deed(earlier)}{same} before; {clause}"
-        address = self.context.place(state, shadow.region, self._offset(shadow, granules, hits), now.cta)
+        address = self.context.place(state, shadow.region, offset, now.cta)
         sides = (side(now, address), side(earlier, address, before=True))
         self.context.findings.add(
             rule, message, codes, now.cta, now.warp, severity, sides, address, clause, history_of(conflict)
