@@ -37,6 +37,7 @@ from tests.kernels import test_tensor_parallel as plain
 from tests.kernels import test_tensor_parallel_scaled as scaled
 from warploom import asm
 from warploom.asm.nodes import Instruction, Register, Statement
+from warploom.collective.reduce.peers import FORMS
 from warploom.collective.tile import watch
 from warploom.errors import EmulationError
 
@@ -47,25 +48,19 @@ DEEP = 656
 """K: six k-tiles, so that the ring of three stages wraps around."""
 LONGER = 3
 """A mutant counts as hanging after this many times the steps of the slowest schedule."""
-ONE_SHOT, TWO_SHOTS, FLAGGED, SHARES, FLAGGED_SHARES = SUMS = tuple(
-    f"all-reduce, {form.replace('_', ' ')}" for form in all_reduce.FORMS
-)
+SUMS = tuple(f"all-reduce, {form.replace('_', ' ')}" for form in FORMS)
 SUMMED = "s128x8w2_2_p_f3"
 """The tile of the all-reduce: two consumers, several tiles per CTA."""
 POLL = "ld.acquire.sys.global.u32"
 OWN = "it waits for CTAs of this GPU alone"
 IMPLICIT = "a proxy fence is implied where wait_group has seen a bulk copy complete (PTX ISA, async proxy)"
-WAITED = "the signal of the tile before has waited for its whole store, and a tile of this size is one store"
-BETWEEN = "the exchange's own barriers are between the tile before in these shared bytes and this one"
 NEXT = "a barrier of all threads that take part follows at once"
 OWN_RESULT = "the last stores are to this GPU's own result, complete when the kernel is"
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *(
         (name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA)
-        for name in ("expert parallel", "all-gather", plain.COPIED, "reduce-scatter", plain.STAGED, *SUMS)
+        for name in ("expert parallel", "all-gather", plain.COPIED, "reduce-scatter", *SUMS)
     ),
-    *((ONE_SHOT, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (3, 8)),
-    *((TWO_SHOTS, "drop-barrier", f"bar.sync#{at}", BETWEEN) for at in (5, 12)),
     ("expert parallel", "drop-barrier", "bar.warp.sync#3", NEXT),
     ("expert parallel", "signal-of-own-gpu", f"{POLL}#4", OWN),
     ("expert parallel", "signal-of-own-gpu", "red.release.sys.global.add.u32#2", OWN),
@@ -74,13 +69,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         for name in ("all-gather", plain.COPIED)
         for at in (0, 1)
     ),
-    *(("reduce-scatter", "drop-proxy-fence", f"fence.proxy.async#{at}", IMPLICIT) for at in range(4)),
-    (plain.STAGED, "drop-proxy-fence", "fence.proxy.async#0", IMPLICIT),
-    *(
-        ("reduce-scatter", kind, f"cp.async.bulk.wait_group.read#{at}", WAITED)
-        for kind in ("drop-store-wait", "wait-for-less")
-        for at in (0, 1)
-    ),
+    ("reduce-scatter", "drop-proxy-fence", "fence.proxy.async#0", IMPLICIT),
 )
 """Kernel, kind of mutation, site, reason."""
 
@@ -88,15 +77,15 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
 # -- what can be wrong with signals between GPUs ---------------------------------------------------------------------
 
 
-SENT, FENCE = ("red.release.sys", "red.relaxed.sys", "st.relaxed.sys"), "fence.acq_rel.sys"
+SENT = ("red.release.sys", "st.relaxed.sys")
 
 
 def _signal(instruction: Instruction) -> bool:
-    return instruction.opcode.startswith((*SENT, FENCE, POLL, "ld.relaxed.sys.global.v2", "ld.relaxed.sys.global.b64"))
+    return instruction.opcode.startswith((*SENT, POLL, "ld.relaxed.sys"))
 
 
 def _ordering(instruction: Instruction) -> bool:
-    return instruction.opcode.startswith(("red.release.sys", FENCE, POLL, "atom.acq_rel"))
+    return instruction.opcode.startswith(("red.release.sys", POLL, "atom.acq_rel"))
 
 
 def _reaching(instruction: Instruction, facts: Facts) -> list[Rewrite]:
@@ -105,8 +94,6 @@ def _reaching(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 def _unordered(instruction: Instruction, facts: Facts) -> list[Rewrite]:
     opcode = instruction.opcode
-    if opcode.startswith(FENCE):
-        return [()]
     for order in ("acq_rel", "release", "acquire"):
         opcode = opcode.replace(order, "relaxed")
     return [(replace(instruction, opcode=opcode),)]
@@ -158,9 +145,6 @@ def subjects() -> dict[str, Peers]:
     def copied(text: str | None = None, **options: Any) -> tuple[Any, list[np.ndarray]]:
         return plain.run_copied(2, 80, 96, DEEP, text, calls=2, **options)[1], []
 
-    def staged(text: str | None = None, **options: Any) -> tuple[Any, list[np.ndarray]]:
-        return plain.run(plain.STAGED, 2, 80, 96, DEEP, text, calls=2, **options)[1], []
-
     def scatter(**options: Any) -> tuple[Any, list[np.ndarray]]:
         return scaled.scatter(2, 80, 96, DEEP, scaled.ROW, calls=2, **options)[0], []
 
@@ -190,10 +174,9 @@ def subjects() -> dict[str, Peers]:
         "all-gather": Peers(_module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True)), gathers),
         plain.COPIED: Peers(_module(plain.built(plain.COPIED, 2)), (copied,)),
         "reduce-scatter": Peers(_module(scaled.built("reduce-scatter", 2, scaled.ROW, mean=False)), (scatter,)),
-        plain.STAGED: Peers(_module(plain.built(plain.STAGED, 2)), (staged,)),
         **{
             name: Peers(_module(all_reduce.built(SUMMED, 2, form)), (summed(form),))
-            for name, form in zip(SUMS, all_reduce.FORMS, strict=True)
+            for name, form in zip(SUMS, FORMS, strict=True)
         },
     }
 

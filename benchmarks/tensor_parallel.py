@@ -1,12 +1,13 @@
 """Products with their communication, on all GPUs of this machine: ours, NCCL, PyTorch's fused operators.
 
     python -m benchmarks.tensor_parallel [--out benchmarks/results/nvidia-h200/tensor-parallel.json] [--seconds 500]
-                                         [--only all-gather] [--forms copy,staged] [--more] [--pretend]
+                                         [--only all-gather] [--forms copy] [--more] [--pretend]
 
 One process for each GPU, NCCL, no NVLink multicast. bf16, random normal; M, N, K are those of the whole product: with
 the all-gather each GPU has M / ranks rows of A and N / ranks columns of B, with the others K / ranks of both.
-"warploom" is what a call does by default; `--forms` names what else is timed beside it, all of them by default
-("warploom copy" is `by="copy"`). `--more` adds what `tensor_parallel_more` has: eight-bit operands and experts.
+"warploom" is what a call does by default; `--forms` names what else is timed beside it ("warploom copy" is
+`by="copy"`). Without it, all are, in rows behind those of the default forms. `--more` adds what
+`tensor_parallel_more` has: eight-bit operands and experts.
 
 What matters most comes first: the default forms, the other forms, few rows, a graph, `--more`. Each row is written
 when it is measured, and no row is begun that would end behind `--seconds`. Kernels are built ahead by all cores. A form
@@ -39,7 +40,7 @@ from benchmarks.tensor_parallel_machine import Case, Gpus, Processes, build_ahea
 from benchmarks.tensor_parallel_restarts import Failed, Notes, supervise
 from benchmarks.tensor_parallel_rows import CALLS, GRAPH, ROUNDS, SETUP, WrongBaseline, measured, named
 from warploom.collective.reduce.peers import FORMS as SUMS
-from warploom.settings import GATHERS, SCATTERS
+from warploom.settings import GATHERS
 
 PRETENDED_RANKS = 2
 SHAPES = [
@@ -50,7 +51,7 @@ FEW = [(m, n, k) for n, k in ((8192, 28672), (8192, 8192), (4096, 14336)) for m 
 """Products of few rows."""
 SMALL = [(16, 32, 64)]
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", *tensor_parallel_more.KINDS, f"all-gather{GRAPH}")
-FORMS = (*GATHERS, *SCATTERS, *SUMS)
+FORMS = (*GATHERS, *SUMS)
 PATIENCE_S = "20"
 """How long a kernel waits for another GPU here."""
 Entry = tuple[Case, tuple[str, ...]]
@@ -63,9 +64,8 @@ def entries_of(options: argparse.Namespace) -> list[Entry]:
     forms = tuple(options.forms.split(",")) if options.forms else FORMS
     only = options.only.split(",") if options.only else KINDS
     large: list[Case] = [(kind, *shape) for shape in shapes for kind in KINDS[:2]]
-    entries: list[Entry] = [(case, ()) for case in large]
-    known = dict(zip(KINDS, (GATHERS, SCATTERS), strict=False))
-    entries += [(case, forms) for case in large if set(forms) & set(known[case[0]])]
+    entries: list[Entry] = [] if options.forms else [(case, ()) for case in large]
+    entries += [(case, forms) for case in large if options.forms or case[0] == KINDS[0]]
     entries += [(("all-reduce", *shape), forms) for shape in (SMALL if options.pretend else FEW)]
     entries.append(((KINDS[-1], *shapes[0]), forms))
     if (options.more or (options.only and set(only) & set(tensor_parallel_more.KINDS))) and not options.pretend:

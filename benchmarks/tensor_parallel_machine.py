@@ -16,7 +16,7 @@ from typing import Any
 from warploom.collective.reduce.peers import FORMS
 from warploom.kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter, ranked_tile
 from warploom.kernels.hopper.description import Fusion, Product
-from warploom.settings import GATHERS, SCATTERS
+from warploom.settings import GATHERS
 
 BUILDERS = 24
 Call = Callable[[], Any]
@@ -153,14 +153,12 @@ def kernels(case: Case, world: int, sms: int) -> list[tuple[str, dict[str, Any]]
         of_all = {"ranks": world, "product": product, "config": config, "fusion": fusion}
         made = [
             ("gather", {**of_all, "copied": by != "push", "keep": keep})
-            for by in GATHERS[:2]
+            for by in GATHERS
             for keep in ((False, True) if eight else (False,))
         ]
     elif kind.startswith("reduce-scatter"):
-        for by in SCATTERS:
-            config = ranked_tile.choose(m // world, n, world, sms, staged="staged" in by)
-            of_all = {"ranks": world, "product": product, "config": config, "fusion": fusion}
-            made.append(("scatter", {**of_all, "own_last": "last" in by, "staged": "staged" in by}))
+        config = ranked_tile.choose(m // world, n, world, sms, staged=True)
+        made = [("scatter", {"ranks": world, "product": product, "config": config, "fusion": fusion})]
     elif kind == "all-reduce":
         tile = gemm_all_reduce.choose(m, n, k // world, sms, product, None, world)
         made = [("sum", {"ranks": world, "product": product, "config": tile, "form": form}) for form in FORMS]

@@ -31,9 +31,7 @@ def calls(
     place = (*sizes, rank, world, device)
     if kind == "experts":
         return experts(*place)
-    made, expected, by, known = (gather if kind == "all-gather-e4m3" else scatter)(*place)
-    some = {f"warploom {form}": lambda form=form: by(form) for form in known if form in forms}  # type: ignore[misc]
-    return {**made, **some}, expected
+    return gather(*place, forms) if kind == "all-gather-e4m3" else scatter(*place)
 
 
 def _drawn(rank: int, device: Any) -> Callable[..., Any]:
@@ -47,11 +45,7 @@ def _drawn(rank: int, device: Any) -> Callable[..., Any]:
     return normal
 
 
-Found = tuple[Calls, Any, Callable[[str], Any], Sequence[str]]
-"""The calls, what they compute, ours by a form, and the forms."""
-
-
-def gather(m: int, n: int, k: int, rank: int, world: int, device: Any) -> Found:
+def gather(m: int, n: int, k: int, rank: int, world: int, device: Any, forms: Sequence[str] = ()) -> tuple[Calls, Any]:
     """All-gather and product."""
     import torch
     import torch.distributed as dist
@@ -84,18 +78,16 @@ def gather(m: int, n: int, k: int, rank: int, world: int, device: Any) -> Found:
         "warploom": lambda: fused(ours.fused_all_gather_scaled_matmul), "nccl": lambda: (collective(), product())[1],
         "torch fused": lambda: fused(torch.ops.symm_mem.fused_all_gather_scaled_matmul), "mm": product,
         "collective": collective,
-    }, whole.float() @ b.float() * 0.25, by, GATHERS  # fmt: skip
+        **{f"warploom {form}": lambda form=form: by(form) for form in GATHERS if form in forms},  # type: ignore[misc]
+    }, whole.float() @ b.float() * 0.25  # fmt: skip
 
 
-def scatter(m: int, n: int, k: int, rank: int, world: int, device: Any) -> Found:
+def scatter(m: int, n: int, k: int, rank: int, world: int, device: Any) -> tuple[Calls, Any]:
     """Product and reduce-scatter."""
     import torch
     import torch.distributed as dist
 
     from warploom.integrations.torch import distributed as ours
-    from warploom.integrations.torch import peer_launch
-    from warploom.integrations.torch.peer_epilogue import PeerEpilogue
-    from warploom.settings import SCATTERS
 
     normal, group = _drawn(rank, device), dist.group.WORLD.group_name
     a, b = normal(m, k // world), normal(n, k // world).mT
@@ -113,10 +105,6 @@ def scatter(m: int, n: int, k: int, rank: int, world: int, device: Any) -> Found
     def fused(of: Any) -> Any:
         return of(a, b, one, one, "sum", 0, 0, group, [m, n], None, None, torch.bfloat16, True)
 
-    def by(form: str) -> Any:
-        return peer_launch.matmul_reduce_scatter(peer_launch.ranks_of(None), a, b, end=end, by=form)
-
-    end = PeerEpilogue(one, one, out_dtype=torch.bfloat16)
     expected = torch.empty(m // world, n, device=device)
     dist.reduce_scatter_tensor(expected, a.float() @ b.float() * 0.25)
     return {
@@ -124,7 +112,7 @@ def scatter(m: int, n: int, k: int, rank: int, world: int, device: Any) -> Found
         "nccl": lambda: (product(), collective())[1],
         "torch fused": lambda: fused(torch.ops.symm_mem.fused_scaled_matmul_reduce_scatter), "mm": product,
         "collective": collective,
-    }, expected, by, SCATTERS[1:]  # fmt: skip
+    }, expected  # fmt: skip
 
 
 def experts(

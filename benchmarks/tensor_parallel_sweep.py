@@ -35,16 +35,18 @@ from warploom.kernels.hopper import copied_rows, gemm_all_gather, pushed_rows, r
 from warploom.kernels.hopper.description import Fusion, Product
 
 SENT, PITCH = 64 << 20, 56 << 10
+WIDTHS_OF_CHUNKS = (4480, 8192, 8576, 8704, 9216, 9600, 9728, 10240)
+"""Bytes of a row's chunk: multiples of 128, 512 and 1024."""
 WIDTHS = {"bf16": Product(), "e4m3": Product(dtypes.e4m3, dtypes.e4m3, dtypes.bf16)}
 PATIENCE_S = "10"
 BUILD_S, STEP_S = 60, 90
 Constants = dict[str, float]
 VARIANTS: dict[str, tuple[str, Constants]] = {
     "warploom push": ("push", {}),
-    "warploom push all": ("push", {"MOST_EIGHTHS": 8}),
     "warploom copy": ("copy", {}),
-    **{f"warploom copy {streams} streams": ("copy", {"STREAMS": streams}) for streams in (1, 3, 4)},
-    **{f"warploom copy, {us} us": ("copy", {"COPY_US": us}) for us in (1, 2, 8, 16)},
+    "warploom copy 1 stream": ("copy", {"STREAMS": 1}),
+    **{f"warploom copy, {us} us": ("copy", {"COPY_US": us}) for us in (1, 2, 8)},
+    **{f"warploom copy, {count} k-tiles": ("copy", {"WHOLE_K_TILES": count}) for count in (1, 2, 4, 16)},
 }
 """By name: the form, and the constants of its modules."""
 CHANGED_BUILD = lru_cache(gemm_all_gather.build.__wrapped__)  # type: ignore[attr-defined]
@@ -80,16 +82,17 @@ def rates(machine: Gpus) -> dict[str, float]:
     inbox = [handle.get_buffer(each, shared.shape, shared.dtype).data_ptr() for each in range(world)]
     source, one = torch.zeros(SENT, dtype=torch.uint8, device=machine.device), torch.ones(1, device=machine.device)
 
-    def copies(streams: int, chunks: int, strided: bool, flag: str, peers: str) -> SideStreams:
+    def copies(streams: int, chunks: int, strided: bool, flag: str, peers: str, width: int = 0) -> SideStreams:
         made: list[list[Any]] = [[] for _ in range(streams)]
         pairs = [(to, chunk) for to in range(1, world) for chunk in range(chunks)]
         if peers == "together":
             pairs.sort(key=lambda pair: pair[1])
         for number, (place, chunk) in enumerate(pairs):
             to, size = (rank - place) % world, SENT // chunks
-            start = chunk * (PITCH // chunks if strided else size)
+            across = width or PITCH // chunks
+            start = chunk * (across if strided else size)
             stream = made[number % streams]
-            shape = (SENT // PITCH, PITCH // chunks, PITCH) if strided else (1, size, size)
+            shape = (SENT // PITCH, across, PITCH) if strided else (1, size, size)
             stream.append(CopyOfRows(inbox[to] + rank * SENT + start, source.data_ptr() + start, *shape))
             place_of_flag = inbox[to] + world * SENT + 4 * number
             if flag == "write":
@@ -106,9 +109,11 @@ def rates(machine: Gpus) -> dict[str, float]:
     ]  # fmt: skip
     cases += [(streams, 8, True, "write", peers) for streams in (2, 3, 4) for peers in ("in turn", "together")]
     cases += [(streams, chunks, True, "write", "in turn") for streams in (2, 3) for chunks in (4, 16)]
-    for case in cases:
+    every = [(case, 0) for case in cases]
+    every += [((2, PITCH // width, True, "write", "in turn"), width) for width in WIDTHS_OF_CHUNKS]
+    for case, width in every:
         streams, chunks, strided, flag, peers = case
-        side, raw = copies(*case), torch.cuda.current_stream().cuda_stream
+        side, raw = copies(*case, width), torch.cuda.current_stream().cuda_stream
 
         def run(side: Any = side, raw: int = raw) -> None:
             side.begin(raw, [])
@@ -119,7 +124,8 @@ def rates(machine: Gpus) -> dict[str, float]:
         machine.dist.barrier()
         us = sorted(machine.most(machine.microseconds(run, 5)) for _ in range(3))[1]
         name = f"{streams} streams, {chunks} {'strided' if strided else 'contiguous'} pieces, flags: {flag}, {peers}"
-        found[name] = round((world - 1) * SENT / us / 1e3, 1)
+        sent = SENT // PITCH * width * chunks if width else SENT
+        found[name + f", {width} bytes wide" * bool(width)] = round((world - 1) * sent / us / 1e3, 1)
     return found
 
 

@@ -162,7 +162,7 @@ def devices(ranks: int = 4) -> str:
     import numpy as np
 
     from warploom.collective.tile import watch
-    from warploom.collective.tile.rounds import STATE_WORDS
+    from warploom.collective.tile.peer_signals import STATE_WORDS
     from warploom.kernels.hopper import gemm_all_gather
     from warploom.kernels.hopper.description import Config
 

@@ -29,8 +29,7 @@ FLAGS = {"on": True, "off": False, "1": True, "0": False, "true": True, "false":
 """Words for an environment variable that acts as a switch."""
 MOST_TIMEOUT_S = 1_000_000
 """Longest wait in seconds: a GPU gets it in milliseconds as a 32-bit number."""
-GATHERS = ("push", "copy", "copy-rows")
-SCATTERS = ("turns", "staged", "last", "staged-last")
+GATHERS = ("push", "copy")
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,6 @@ class Settings:
     peer_gather: str | None = None
     """How rows reach the other GPUs in a product with an all-gather, the same on all ranks; None: chosen by the
     sizes. See `warploom.torch.distributed.all_gather_matmul`."""
-    peer_scatter: str = "staged"
     """How a product with a reduce-scatter sends its tiles: see `warploom.torch.distributed.matmul_reduce_scatter`."""
     peer_compare: bool = False
     """Compare every product of a group of GPUs, not only new ones, with the calls of the other ranks. This costs a
@@ -110,9 +108,8 @@ class Settings:
         if not isinstance(wait, (int, float)) or isinstance(wait, bool) or not 0 < wait <= MOST_TIMEOUT_S:
             raise ArgumentError("config.peer_timeout_s is not a number of seconds", got=repr(wait),
                                 expected=f"above 0, at most {MOST_TIMEOUT_S}")  # fmt: skip
-        for name, known in (("peer_gather", (None, *GATHERS)), ("peer_scatter", SCATTERS)):
-            if getattr(self, name) not in known:
-                raise ArgumentError(f"config.{name} is unknown", expected=known, got=repr(getattr(self, name)))
+        if self.peer_gather not in (None, *GATHERS):
+            raise ArgumentError("config.peer_gather is unknown", expected=GATHERS, got=repr(self.peer_gather))
         if not isinstance(self.keep, (tuple, list)) or not set(self.keep) <= set(KEEPABLE):
             raise ArgumentError("config.keep names an unknown stage", expected=KEEPABLE, got=repr(self.keep))
         if not isinstance(self.emulator, EmulatorSettings):
@@ -163,7 +160,6 @@ def from_environment(environment: dict[str, str] | None = None) -> Settings:
         check_unproven=flag("CHECK_UNPROVEN", True),
         peer_timeout_s=number("PEER_TIMEOUT_S", 60.0, float),
         peer_gather=read("PEER_GATHER", "") or None,
-        peer_scatter=read("PEER_SCATTER", "") or "staged",
         peer_compare=flag("PEER_COMPARE", False),
         autotune=_autotune(read("AUTOTUNE", "") or "0"),
         emulator=EmulatorSettings(

@@ -62,9 +62,9 @@ class Rank:
         found = distributed.all_gather_matmul(a[self.rank], b[self.rank].mT, by=by)
         return far(found, torch.cat(a).float() @ b[self.rank].float().mT)
 
-    def scattered(self, dtype=BF16, rows=M, by=None):
+    def scattered(self, dtype=BF16, rows=M):
         a, b = self.operands(dtype, rows)
-        found = distributed.matmul_reduce_scatter(a[self.rank], b[self.rank].mT, by=by)
+        found = distributed.matmul_reduce_scatter(a[self.rank], b[self.rank].mT)
         return far(found, self.total(a, b).chunk(self.world)[self.rank])
 
     def summed(self, dtype=BF16, rows=5, group=None, others=None, by=None):
@@ -207,7 +207,7 @@ class Rank:
 
     def faults(self) -> list[str]:
         """Ranks that differ, that do not come to a new call, and to one that all have made before."""
-        own = "shares" if self.rank == 1 else "flagged"
+        own = "two_shot" if self.rank == 1 else "one_shot"
         lines = [
             self.refused(lambda: self.summed(rows=5 + (self.rank == 1))),
             self.refused(lambda: self.summed(by=own)),
@@ -229,8 +229,7 @@ def values(here: Rank) -> dict[str, float]:
         **{f"scaled {what} {rows}": partial(here.scaled, what, rows)
            for what in ("gather", "scatter", "sum") for rows in (False, True)},
         "gathered by copies": partial(here.gathered, by="copy"),
-        "scattered staged": partial(here.scattered, by="staged"),
-        "summed in two shots": partial(here.summed, by="two_shots"), "on its way": here.on_its_way,
+        "summed in two shots": partial(here.summed, by="two_shot"), "on its way": here.on_its_way,
         "experts": partial(here.experts, False), "experts silu": partial(here.experts, False, "silu"),
         "experts of eight bits": partial(here.experts, True),
         **{f"plan {sequence} {autocast}": partial(here.plan, sequence, autocast)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.kernels.peer_mutants import HAND_OVERS
 from tests.kernels.test_tensor_parallel import CONFIG, MACHINE, ROUNDING, SCHEDULES, TRIED, record
-from warploom.collective.tile.rounds import STATE_WORDS
+from warploom.collective.tile.peer_signals import STATE_WORDS
 from warploom.errors import ArgumentError, EmulationError
 from warploom.isa.dtypes import bf16, e4m3
 from warploom.kernels.hopper import gemm_all_gather, gemm_reduce_scatter
@@ -89,7 +89,7 @@ def gather(ranks: int, rows: int, n: int, k: int, fusion: Fusion, *, replicated:
     return report, right, (kept, every)
 
 
-def scatter(ranks: int, rows: int, n: int, k: int, fusion: Fusion, *, mean: bool = False, staged: bool = False,
+def scatter(ranks: int, rows: int, n: int, k: int, fusion: Fusion, *, mean: bool = False,
             text: str | None = None, **options):  # fmt: skip
     """The report, and what is right on each GPU."""
     a, b = drawn(ranks, eight_bits(ranks * rows, k)), drawn(ranks, eight_bits(n, k), 6)
@@ -97,7 +97,7 @@ def scatter(ranks: int, rows: int, n: int, k: int, fusion: Fusion, *, mean: bool
     scale_a = drawn(ranks, positive(ranks, rows) if of_rows else positive(1), 7)
     scale_b = drawn(ranks, positive(n if of_rows else 1), 8)
     slots = [np.full((ranks, rows, n), np.nan, BF16) for _ in range(ranks)]
-    report = built("reduce-scatter", ranks, fusion, mean=mean, staged=staged).emulate(
+    report = built("reduce-scatter", ranks, fusion, mean=mean).emulate(
         a, b, slots, *exchanged(ranks, gemm_reduce_scatter.counters(rows, n, ranks, CONFIG)), scale_a,
         scale_b, range(ranks), devices=ranks, machine=MACHINE, ptx=text, **options,
     )  # fmt: skip
@@ -170,9 +170,9 @@ def test_a_bias_comes_after_the_scales():
     assert is_right(report, right)
 
 
-@pytest.mark.parametrize(("ranks", "fusion", "staged"), [(2, TENSOR, False), (3, ROW, True)])
-def test_sums_can_be_divided_by_the_ranks(ranks, fusion, staged):
-    report, right = scatter(ranks, 16, 64, 64, fusion, mean=True, staged=staged)
+@pytest.mark.parametrize(("ranks", "fusion"), [(2, TENSOR), (3, ROW)])
+def test_sums_can_be_divided_by_the_ranks(ranks, fusion):
+    report, right = scatter(ranks, 16, 64, 64, fusion, mean=True)
     assert not report.findings
     assert is_right(report, right)
 
@@ -201,7 +201,7 @@ def test_a_staged_epilogue_builds_without_spills():
     """Its boxes are written without the waits that keep values of one box from those of another."""
     config = choose(2048, 8192, 4, 132, staged=True)
     fusion = Fusion(scales="row", bias="column")
-    assert gemm_reduce_scatter.build(4, PRODUCT, config, fusion, staged=True).resources().spill_stores == 0
+    assert gemm_reduce_scatter.build(4, PRODUCT, config, fusion).resources().spill_stores == 0
 
 
 def test_ends_that_do_not_travel_are_refused():

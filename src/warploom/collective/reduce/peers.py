@@ -1,35 +1,28 @@
-"""All-reduce of one tile over several GPUs: each has multiplied its part of K, and all get the complete sums.
+"""All-reduce of one tile over several GPUs, whose words are their own flags.
 
-As between CTAs (`split_k`), accumulators keep the MMA's register layout, and a thread reads what the same thread of
-another GPU sent from its own slot, 16 bytes at a time. Partial sums travel rounded to the result type, as with NCCL,
-and are added in f32 in rank order: all GPUs get the same bits, in every run.
+Every GPU has multiplied its part of K; all get the complete sums. As between CTAs (`split_k`), accumulators keep the
+MMA's register layout: a thread reads what the same thread of another GPU sent, 16 bytes at a time. Partial sums travel
+rounded to a 16-bit type, as with NCCL, and are added in f32 in rank order: all GPUs get the same bits, in every run.
 
-    one shot    every GPU sends its partial sums to all others, and adds up all of them.
+A slot holds zeros until its words arrive, and a word that travels is never zero: it is inverted, and no pair of
+rounded values has all bits set (cvt makes 0x7FFF of a NaN). So a thread polls the words themselves, and needs no fence,
+barrier or signal, and no other bytes travel. It then writes zeros for the launch after the next.
 
-                  GPU 0   [multiply][send to 1, 2, 3][signal] wait [add 0, 1, 2, 3][store]
-                  GPU 1   [multiply][send to 2, 3, 0][signal] wait [add 0, 1, 2, 3][store]
+    one shot    every GPU sends its partial sums to all, and adds up all of them.
 
-    flagged     one shot for few bytes: each word travels together with the launch number in one 64-bit store, and every
-                thread polls its own words. This needs no fence, barrier or signal.
+                  GPU 0   [multiply][send to 1, 2, 3] poll [add 0, 1, 2, 3][store]
 
-                  GPU 0   [multiply][send to 1, 2, 3] wait [add 0, 1, 2, 3][store]
+    two shots   every GPU adds up a share of each thread's words and sends the sums to all: fewer bytes with more than
+                two GPUs, but a second trip.
 
-    two shots   every tile has an owner, which adds it up and sends the result back: fewer bytes with more than two
-                GPUs, but a second trip.
+                  GPU 0   [multiply][share 1 to 1, 2 to 2, 3 to 3] poll [add share 0][send to 1, 2, 3] poll [store]
 
-                  owner   [multiply] . . . . . . . . . wait [add 0, 1, 2, 3][send back][signal][store]
-                  others  [multiply][send to owner][signal] . . . . . . . . . . . . . . . wait [store]
+A GPU sends to itself, too, so that sums are added in rank order without choosing registers by rank.
 
-    shares      two shots in which every GPU adds up a share of each thread's words: as few bytes, and all GPUs add at
-                the same time. `flagged_shares` does so by words with flags, without a fence, barrier or signal.
-
-                  GPU 0   [multiply][share 1 to 1, 2 to 2, 3 to 3] wait [add share 0][send to 1, 2, 3] wait [store]
-
-Signals     counter (tile part, GPU)   the sums of that GPU have arrived: 1 in every launch, 2 with shares. They only
-            grow. A thread that signals several GPUs does so after one fence.
-Memory      on each GPU two slots for each part of a tile and each GPU, for alternate launches: a GPU is in launch n + 1
-            only after it received all signals of launch n, each sent by a GPU that had ended launch n - 1. So no GPU
-            waits before it sends.
+Memory      on each GPU two slots for each part of a tile, trip and GPU, for alternate launches, zero before the first
+            launch. A GPU is in launch n + 1 only after it received all words of launch n, each sent by a GPU that had
+            ended launch n - 1, and zeroed what it received there. So no GPU waits before it sends; the kernels in
+            between order a zero and the word that replaces it in launch n + 2.
 Each CTA keeps the launch number itself; a launch may be replayed by a CUDA graph.
 """
 
@@ -37,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...isa.dtypes import DType, b32, u32, u64
+from ...isa.dtypes import DType, u32, u64
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.peers import PeerArrays, wrapped
@@ -47,27 +40,19 @@ from ..mma.fragment import pack, thread_of_warpgroup, unpack
 from ..tile.bounded_wait import BoundedWait
 from ..tile.roles import WARPGROUP
 
-_WORD, _PAIR = 4, 8
-_VECTOR = 4
-PLACES = 2
+_WORD, _VECTOR = 4, 4
+BUFFERS = 2
 """Slots, used by alternate launches."""
-FORMS = ("one_shot", "two_shots", "flagged", "shares", "flagged_shares")
-ONE_TRIP, WITH_FLAGS = ("one_shot", "flagged"), ("flagged", "flagged_shares")
-"""Those that send everything to all, and those whose words carry flags: twice the bytes, but no fence or signal."""
-IN_SHARES = ("shares", "flagged_shares")
-"""Those in which every GPU adds up a share of each thread's words."""
-TRIPS = 2
-"""Of two shots and of shares: to the GPU that adds them up, and back."""
-_POLLED = 32
-"""Most 64-bit words that a thread polls at a time: two registers each."""
+SHOTS = {"one_shot": 1, "two_shot": 2}
+FORMS = tuple(SHOTS)
+_POLLED = 64
+"""Most words that a thread polls at a time."""
 
 
-def slot_words(accumulators: int, ranks: int, form: str = "one_shot") -> int:
+def slot_words(accumulators: int, ranks: int, form: str) -> int:
     """Return the 32-bit words of one slot for this number of accumulators per thread."""
     words = accumulators // 2
-    if form in IN_SHARES:
-        words = TRIPS * share_of(words, ranks)
-    return words * WARPGROUP * (2 if form in WITH_FLAGS else 1)
+    return WARPGROUP * (words if form == "one_shot" else SHOTS[form] * share_of(words, ranks))
 
 
 def share_of(words: int, ranks: int) -> int:
@@ -79,57 +64,33 @@ class PeerReduce:
     """See the module's docstring. All GPUs run the same grid, and all of it must be resident.
 
     Args:
-        slots: u32, an array on each GPU: `slot_words` for each part of a tile.
-        signals: u32, likewise: a counter for each part of a tile and each GPU, zero before the first launch.
+        slots: u32, an array on each GPU: `slot_words` for each part of a tile, place and GPU.
         launches: u32 of this GPU, a number for each CTA, zero before the first launch.
         record: the record of waits that were given up.
         rank: this GPU's rank.
         accumulators: most accumulators of a thread for one part of a tile.
         dtype: the 16-bit type in which sums travel.
         all_consumers: the named barrier and the number of threads of all callers.
-        form: one of `FORMS`; see there.
+        form: one of `FORMS`.
     """
 
     def __init__(
-        self, slots: PeerArrays, signals: PeerArrays, launches: ArrayHandle, record: ArrayHandle, rank: Register, *,
-        accumulators: int, dtype: DType, all_consumers: tuple[int, int], form: str = "one_shot",
+        self, slots: PeerArrays, launches: ArrayHandle, record: ArrayHandle, rank: Register, *,
+        accumulators: int, dtype: DType, all_consumers: tuple[int, int], form: str,
     ) -> None:  # fmt: skip
-        self.slots, self.signals, self.launches, self.rank = slots, signals, launches, rank
-        self.bounded, self.dtype, self.form = BoundedWait(record), dtype, form
-        self.slot_bytes = slot_words(accumulators, len(slots), form) * _WORD
+        self.slots, self.launches, self.rank, self.dtype, self.form = slots, launches, rank, dtype, form
+        self.bounded, self.ranks = BoundedWait(record), len(slots)
+        self.slot_bytes = slot_words(accumulators, self.ranks, form) * _WORD
         self.all_consumers = all_consumers
         self.launch: Register = rank
+        self._sent: list[tuple[RegisterArray, Register]] = []
 
     def begin(self) -> None:
-        """By all threads that will call `combine`, after the previous kernel has ended."""
+        """By all threads that will send, after the previous kernel has ended."""
         self.launch = ptx.load(u32, ptx.addr(self._launch()))
 
-    def combine(self, acc: RegisterArray, complete: range, part: Register, me: int) -> None:
-        """Add up the accumulators `complete` over all GPUs; by all threads of consumer `me`.
-
-        part: index of the tile part in the whole grid; the same on all GPUs.
-        """
-        values = acc[complete.start : complete.stop]
-        mine = [pack(values[at : at + 2], self.dtype) for at in range(0, len(values), 2)]
-        piece = Piece(self, part, me)
-        ranks = len(self.slots)
-        others = [wrapped(self.rank + distance, ranks) for distance in range(1, ranks)]  # the next one first
-        if self.form == "two_shots":
-            total = self._by_owner(mine, piece, others)
-        elif self.form == "flagged":
-            total = self._flagged(mine, piece, others)
-        elif self.form in IN_SHARES:
-            total = self._by_shares(mine, piece, others)
-        else:
-            piece.send(others, mine)
-            piece.write(self.rank, mine)
-            piece.wait_for(*others)
-            total = piece.sums(len(mine))
-        for register, value in zip(values, total, strict=True):
-            register.set(value)
-
     def finish(self, me: int) -> None:
-        """By all threads, after their last `combine`: the CTA counts its launch."""
+        """By all threads, after all else: the CTA counts its launch."""
         number, threads = self.all_consumers
         ptx.bar.sync(number, threads)
         if me == 0:
@@ -140,183 +101,118 @@ class PeerReduce:
         place: Register = self.launches.pointer() + ptx.special.ctaid.x().to(u64) * u32.bytes
         return place
 
-    def _flagged(self, mine: Sequence[Register], piece: Piece, others: Sequence[Register]) -> list[Register]:
-        """Return the complete sums; this GPU's own words stay in registers."""
-        for other in others:
-            piece.write_flagged(other, mine)
-        came = piece.read_flagged(others, len(mine))
-        by_rank: list[Sequence[Register]] = []
-        for source in range(len(self.slots)):
-            words = list(mine)
-            for other, there in zip(others, came, strict=True):
-                words = [ptx.select(other == source, new, old) for new, old in zip(there, words, strict=True)]
-            by_rank.append(words)
-        return _added(by_rank, self.dtype)
+    # -- parts of a tile, by all threads of a consumer -------------------------------------------------------------
 
-    def _by_shares(self, mine: Sequence[Register], piece: Piece, others: Sequence[Register]) -> list[Register]:
-        """Return the complete sums, rounded as they travel. A GPU sends to itself, too, so that no register is chosen
-        by rank."""
-        ranks = len(self.slots)
-        share = share_of(len(mine), ranks)
-        filled = [*mine, *[mine[-1]] * (share * ranks - len(mine))]
-        came = self._trip(piece, others, [filled[at : at + share] for at in range(0, len(filled), share)], 0)
-        sums = _added(came, self.dtype)
+    def send(self, values: RegisterArray, part: Register) -> None:
+        """Send partial sums, which `received` replaces. part: index of the tile part in the whole grid, the same on all
+        GPUs."""
+        words = [pack(values[at : at + 2], self.dtype) for at in range(0, len(values), 2)]
+        self._sent.append((values, part))
+        if self.form == "one_shot":
+            self._write(part, [words] * self.ranks)
+            return
+        share = share_of(len(words), self.ranks)
+        filled = [*words, *[words[-1]] * (share * self.ranks - len(words))]
+        self._write(part, [filled[at : at + share] for at in range(0, len(filled), share)])
+
+    def received(self) -> Iterator[None]:
+        """Set the values of all parts sent so far to the complete sums, one part after the other. With two shots they
+        are rounded as they travel, so that all GPUs have the same."""
+        sent, self._sent = self._sent, []
+        if self.form == "two_shot":
+            for values, part in sent:
+                self._add_share(values, part)
+        for values, part in sent:
+            count = len(values) // 2
+            if self.form == "one_shot":
+                total = _added(self._read(part, count), self.dtype)
+            else:
+                came = self._read(part, share_of(count, self.ranks), self.slot_bytes // 2)
+                words = [word for share in came for word in share]
+                total = [value for word in words[:count] for value in unpack(word, self.dtype)]
+            for register, value in zip(values, total, strict=True):
+                register.set(value)
+            yield
+
+    def _add_share(self, values: RegisterArray, part: Register) -> None:
+        """Add up this GPU's share of a part, and send the sums to all."""
+        sums = _added(self._read(part, share_of(len(values) // 2, self.ranks)), self.dtype)
         done = [pack(sums[at : at + 2], self.dtype) for at in range(0, len(sums), 2)]
-        words = [word for share in self._trip(piece, others, [done] * ranks, 1) for word in share]
-        return [value for word in words[: len(mine)] for value in unpack(word, self.dtype)]
+        self._write(part, [done] * self.ranks, self.slot_bytes // 2)
 
-    def _trip(
-        self, piece: Piece, others: Sequence[Register], shares: Sequence[Sequence[Register]], trip: int
-    ) -> list[list[Register]]:
-        """Send each GPU its share, and return what all GPUs sent here."""
-        ranks, count = range(len(shares)), len(shares[0])
-        start = trip * self.slot_bytes // TRIPS
-        if self.form in WITH_FLAGS:
-            for owner in ranks:
-                piece.write_flagged(owner, shares[owner], start)
-            return piece.read_flagged(ranks, count, start)
-        for owner in ranks:
-            piece.write(owner, shares[owner], start)
-        piece.signal(others)
-        piece.wait_for(*others, target=self.launch * TRIPS + 1 + trip)
-        return [piece.read(source, count, start) for source in ranks]
+    # -- slots -----------------------------------------------------------------------------------------------------
 
-    def _by_owner(self, mine: Sequence[Register], piece: Piece, others: Sequence[Register]) -> list[Register]:
-        """Return the complete sums by two shots, rounded as they travel, so that the owner has the same values."""
-        owner = piece.part % len(self.slots)
-        result = [word.copy() for word in mine]
-        with ptx.if_(owner == self.rank):
-            piece.write(self.rank, mine)
-            piece.wait_for(*others)
-            sums = piece.sums(len(mine))
-            for at, word in enumerate(result):
-                pack(sums[2 * at : 2 * at + 2], self.dtype, into=word)
-            piece.send(others, result)
-        with ptx.else_():
-            piece.send([owner], mine)
-            piece.wait_for(owner)
-            for word, came in zip(result, piece.read(owner, len(result)), strict=True):
-                word.set(came)
-        return [value for word in result for value in unpack(word, self.dtype)]
-
-
-class Piece:
-    """One part of a tile: its slots and its counters on all GPUs.
-
-    Args:
-        part: its index.
-        me: the consumer that holds it.
-    """
-
-    def __init__(self, over: PeerReduce, part: Register, me: int) -> None:
-        self.over, self.part, self.barrier, self.ranks = over, part, 1 + me, len(over.slots)
-        self.thread = thread_of_warpgroup()
-        place = (part * PLACES + (over.launch & 1)) * self.ranks
-        self.offset = place.to(u64) * over.slot_bytes
-
-    def send(self, owners: Sequence[Register], words: Sequence[Register]) -> None:
-        """Write this GPU's words to other GPUs, and signal them."""
-        for owner in owners:
-            self.write(owner, words)
-        self.signal(owners)
-
-    def signal(self, owners: Sequence[Register]) -> None:
-        """Tell other GPUs that all threads have written: one fence for all."""
-        ptx.bar.sync(self.barrier, WARPGROUP)
-        with ptx.if_(self.thread == 0):
-            ptx.inst("fence.acq_rel.sys")
-            for owner in owners:
-                place = self.over.signals.pointer(owner) + self._counter(self.over.rank).to(u64) * u32.bytes
-                ptx.inst("red.relaxed.sys.global.add.u32", ptx.addr(place), 1)
-
-    def write(self, owner: Register | int, words: Sequence[Register], start: int = 0) -> None:
-        """Store this GPU's words in their slot on GPU `owner`; `start`: bytes of the slot before them."""
-        target = self.over.slots.pointer(owner) + self._slot(self.over.rank)
-        for at, count, offset in _vectors(len(words)):
-            address = ptx.addr(target + self.thread * (count * _WORD), start + offset)
-            some = list(words[at : at + count])
-            ptx.store(address, RegisterArray(some) if count > 1 else some[0])
-
-    def write_flagged(self, owner: Register | int, words: Sequence[Register], start: int = 0) -> None:
-        """Store this GPU's words in their slot on GPU `owner`, each together with the launch number, from 1; `start`:
-        bytes of the slot before them."""
-        target, flag = self.over.slots.pointer(owner) + self._slot(self.over.rank), self.over.launch + 1
-        for at, count, offset in _pairs(len(words)):
-            pairs = [join(word, flag) for word in words[at : at + count]]
-            address = ptx.addr(target + self.thread * (count * _PAIR), start + offset)
-            kind = "v2.b64" if count > 1 else "b64"
-            ptx.inst(f"st.relaxed.sys.global.{kind}", address, RegisterArray(pairs) if count > 1 else pairs[0])
-
-    def read_flagged(self, sources: Sequence[Register | int], count: int, start: int = 0) -> list[list[Register]]:
-        """Return the words that these GPUs sent in this launch; every thread polls until its own have arrived."""
-        at_once, found = max(1, _POLLED // count), []
-        for first in range(0, len(sources), at_once):
-            found += self._polled(sources[first : first + at_once], count, start)
-        return found
-
-    def _polled(self, sources: Sequence[Register | int], count: int, start: int) -> list[list[Register]]:
-        flag = self.over.launch + 1
-        here = self.over.slots.pointer(self.over.rank)
-        places = [here + self._slot(source) for source in sources]
-        pairs = [[reg.scalar(u64) for _ in range(count)] for _ in sources]
-        found = [[reg.scalar(b32) for _ in range(count)] for _ in sources]
-        missing, missing_of = reg.scalar(u32), [reg.scalar(u32) for _ in sources]
-
-        def look() -> None:
-            for place, some in zip(places, pairs, strict=True):
-                for at, width, offset in _pairs(count):
-                    address = ptx.addr(place + self.thread * (width * _PAIR), start + offset)
-                    into = RegisterArray(some[at : at + width]) if width > 1 else some[at]
-                    ptx.inst(f"ld.relaxed.sys.global.{'v2.b64' if width > 1 else 'b64'}", into, address)
-            missing.set(0)
-            for some, words, of_source in zip(pairs, found, missing_of, strict=True):
-                of_source.set(0)
-                for pair, word in zip(some, words, strict=True):
-                    of_source.set(of_source | (split(pair, into=word) ^ flag))
-                missing.set(missing | of_source)
-
-        def late() -> Register:
-            index = self._counter(sources[-1])
-            for source, of_source in zip(sources[:-1], missing_of, strict=False):
-                index = ptx.select(of_source != 0, self._counter(source), index)
-            return index
-
-        self.over.bounded.until_done(look, missing, late, flag)
-        return found
-
-    def wait_for(self, *sources: Register, target: Register | None = None) -> None:
-        """Wait until these GPUs have sent their words; then all threads of the consumer may read them. target: the
-        counters' value, one for each launch by default."""
-        target = self.over.launch + 1 if target is None else target
-        with ptx.if_(self.thread == 0):
-            for source in sources:
-                counter = self._counter(source)
-                place = self.over.signals.pointer(self.over.rank) + counter.to(u64) * u32.bytes
-                self.over.bounded.until(place, counter, target)
-        ptx.bar.sync(self.barrier, WARPGROUP)
-
-    def read(self, source: Register | int, count: int, start: int = 0) -> list[Register]:
-        """Return the words that GPU `source` sent here."""
-        found: list[Register] = []
-        place = self.over.slots.pointer(self.over.rank) + self._slot(source)
-        for _, width, offset in _vectors(count):
-            address = ptx.addr(place + self.thread * (width * _WORD), start + offset)
-            loaded = ptx.load(b32, address, vector=width)
-            found += [loaded] if isinstance(loaded, Register) else list(loaded)
-        return found
-
-    def sums(self, count: int) -> list[Register]:
-        """Return the sum, in rank order, of what all GPUs sent here."""
-        return _added([self.read(source, count) for source in range(self.ranks)], self.over.dtype)
-
-    def _slot(self, source: Register | int) -> Register:
-        at = source * self.over.slot_bytes
-        here: Register = self.offset + (at.to(u64) if isinstance(at, Register) else at)
+    def _slot(self, part: Register, source: Register | int, start: int) -> Register:
+        """The byte of this thread's first word of a slot, behind `start` bytes of it."""
+        slot = (part * BUFFERS + (self.launch & 1)) * self.ranks + source
+        here: Register = slot.to(u64) * self.slot_bytes + start
         return here
 
-    def _counter(self, source: Register | int) -> Register:
-        counter: Register = self.part * self.ranks + source
-        return counter
+    def _write(self, part: Register, words: Sequence[Sequence[Register]], start: int = 0) -> None:
+        """Store words to all GPUs, given by rank; to the next GPU first, so that no two begin with the same one."""
+        offset = self._slot(part, self.rank, start)
+        inverted = [[~word for word in some] for some in (words[:1] if words[0] is words[-1] else words)]
+        for distance in range(1, self.ranks + 1):
+            owner = wrapped(self.rank + distance, self.ranks)
+            target, chosen = self.slots.pointer(owner) + offset, inverted[0]
+            for rank, some in enumerate(inverted[1:], 1):
+                chosen = [ptx.select(owner == rank, new, old) for new, old in zip(some, chosen, strict=True)]
+            for at, width, behind in _vectors(len(chosen)):
+                _put(target, width, behind, chosen[at : at + width])
+
+    def _read(self, part: Register, count: int, start: int = 0) -> list[list[Register]]:
+        """Return the words that all GPUs sent here, by rank; each thread polls until its own have arrived, and zeroes
+        their slots."""
+        at_once, found = max(1, _POLLED // count), []
+        for first in range(0, self.ranks, at_once):
+            found += self._polled(part, range(first, min(first + at_once, self.ranks)), count, start)
+        return found
+
+    def _polled(self, part: Register, sources: range, count: int, start: int) -> list[list[Register]]:
+        here = self.slots.pointer(self.rank)
+        slots = [here + self._slot(part, source, start) for source in sources]
+        came = [[reg.scalar(u32) for _ in range(count)] for _ in sources]
+        least, least_of = reg.scalar(u32), [reg.scalar(u32) for _ in sources]
+
+        def look() -> None:
+            for slot, words in zip(slots, came, strict=True):
+                for at, width, behind in _vectors(count):
+                    into = RegisterArray(words[at : at + width]) if width > 1 else words[at]
+                    kind = f"v{width}.u32" if width > 1 else "u32"
+                    ptx.inst(f"ld.relaxed.sys.global.{kind}", into, _address(slot, width, behind))
+            for words, of_source in zip(came, least_of, strict=True):
+                _set_to_least(of_source, words)
+            _set_to_least(least, least_of)
+
+        def late() -> Register:
+            index = part * self.ranks + sources[-1]
+            for source, of_source in zip(sources[:-1], least_of, strict=False):
+                index = ptx.select(of_source == 0, part * self.ranks + source, index)
+            return index
+
+        self.bounded.until_nonzero(look, least, late, self.launch + 1)
+        zeros = [reg.scalar(u32, init=0) for _ in range(min(count, _VECTOR))]
+        for slot in slots:
+            for _, width, behind in _vectors(count):
+                _put(slot, width, behind, zeros[:width])
+        return [[~word for word in words] for words in came]
+
+
+def _set_to_least(least: Register, words: Sequence[Register]) -> None:
+    least.set(words[0])
+    for word in words[1:]:
+        ptx.inst("min.u32", least, least, word)
+
+
+def _put(slot: Register, width: int, behind: int, words: Sequence[Register]) -> None:
+    """Store a vector of words of this thread."""
+    kind = f"v{width}.b32" if width > 1 else "b32"
+    some = RegisterArray(list(words)) if width > 1 else words[0]
+    ptx.inst(f"st.relaxed.sys.global.{kind}", _address(slot, width, behind), some)
+
+
+def _address(slot: Register, width: int, behind: int) -> object:
+    return ptx.addr(slot + thread_of_warpgroup() * (width * _WORD), behind)
 
 
 def _added(came: Sequence[Sequence[Register]], dtype: DType) -> list[Register]:
@@ -326,26 +222,6 @@ def _added(came: Sequence[Sequence[Register]], dtype: DType) -> list[Register]:
         values = [value for word in words for value in unpack(word, dtype)]
         total = [a + b for a, b in zip(total, values, strict=True)] if total else values
     return total
-
-
-def join(word: Register, flag: Register) -> Register:
-    """A word and its flag as one of 64 bits."""
-    pair = reg.scalar(u64)
-    ptx.inst("mov.b64", pair, RegisterArray([word, flag]))
-    return pair
-
-
-def split(pair: Register, *, into: Register) -> Register:
-    """The flag of a pair; its word goes into a register."""
-    flag = reg.scalar(u32)
-    ptx.inst("mov.b64", RegisterArray([into, flag]), pair)
-    return flag
-
-
-def _pairs(count: int) -> Iterator[tuple[int, int, int]]:
-    """Words with flags, two in a vector: which is the first, how many, and the bytes of all threads before them."""
-    for at in range(0, count, 2):
-        yield at, min(2, count - at), at * WARPGROUP * _PAIR
 
 
 def _vectors(count: int) -> Iterator[tuple[int, int, int]]:

@@ -51,10 +51,10 @@ class BoundedWait:
 
         self._poll(look, lambda: seen - target >= BACKWARDS, lambda record: self._note(record, index, seen, target))
 
-    def until_done(
-        self, look: Callable[[], None], missing: Register, index: Callable[[], Register], target: Register
+    def until_nonzero(
+        self, look: Callable[[], None], least: Register, index: Callable[[], Register], target: Register
     ) -> None:
-        """Wait, in any threads, until `look` sets `missing` to 0.
+        """Wait, in any threads, until `look` sets `least` to another number than 0.
 
         `index`, `target`: the record's description of the wait, written by one of the lanes that still wait; the index
         is computed when the wait is given up.
@@ -64,9 +64,9 @@ class BoundedWait:
             active = reg.scalar(u32)
             ptx.inst("activemask.b32", active)
             with ptx.if_((active & ptx.special.lanemask_lt()) == 0):
-                self._note(record, index(), missing, target)
+                self._note(record, index(), least, target)
 
-        self._poll(look, lambda: missing != 0, note)
+        self._poll(look, lambda: least == 0, note)
 
     def _poll(
         self, look: Callable[[], None], pending: Callable[[], Predicate], note: Callable[[Register], None]

@@ -12,8 +12,6 @@ complete soon after the first GPU has multiplied it, because all GPUs are at the
 
     GPU 0 of 4     [row 0 of 1][row 0 of 2][row 0 of 3][row 0 of its own] [row 1 of 1]...
     GPU 1          [row 0 of 2][row 0 of 3][row 0 of 0][row 0 of its own] [row 1 of 2]...
-
-With `own_last`, only the rows of other GPUs go in turns and this GPU's own rows follow: the links are idle at the end.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...isa.dtypes import u32
-from ...lang import ptx, reg
+from ...lang import ptx
 from ...lang.peers import wrapped
 from ...lang.values import Register
 from .raster import Order
@@ -47,15 +44,14 @@ class RankedTiles:
         rows, columns: size of one GPU's part of the result; tile: (m, n) of a CTA.
         ranks: GPUs of the group; rank: index of this GPU.
         order: the order of the tiles, see `raster`: within a part or, in turns, over the rows of all parts.
-        in_turns, own_last: see the module's docstring.
+        in_turns: see the module's docstring.
     """
 
     def __init__(
         self, rows: Register, columns: Register, tile: tuple[int, int], ranks: int, rank: Register, order: Order,
-        *, in_turns: bool = False, own_last: bool = False,
+        *, in_turns: bool = False,
     ) -> None:  # fmt: skip
         self.tile, self.ranks, self.rank, self.order, self.in_turns = tile, ranks, rank, order, in_turns
-        self.own_last = own_last
         self.down = (rows + (tile[0] - 1)) // tile[0]
         self.across = (columns + (tile[1] - 1)) // tile[1]
         self.in_part = self.down * self.across
@@ -63,14 +59,7 @@ class RankedTiles:
     def tiles(self) -> Iterator[RankedTile]:
         """This CTA's tiles of all parts."""
         for number in ptx.range(ptx.special.ctaid.x(), self.in_part * self.ranks, ptx.special.nctaid.x()):
-            if self.own_last:
-                others = self.ranks - 1
-                own = number >= self.in_part * others
-                inside = ptx.select(own, number - self.in_part * others, number)
-                turns = ptx.select(own, reg.scalar(u32, init=1), others)
-                row, column = self.order(inside, self.down * turns, self.across)
-                part, row = self.rank + ptx.select(own, 0, row % turns + 1), row // turns
-            elif self.in_turns:
+            if self.in_turns:
                 row, column = self.order(number, self.down * self.ranks, self.across)
                 part, row = self.rank + row % self.ranks + 1, row // self.ranks
             else:

@@ -29,7 +29,7 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .groups import WARP, running_sums
-from .rounds import Rounds
+from .peer_signals import PeerSignals
 from .sizes import MOST_EXPERTS
 
 
@@ -62,17 +62,17 @@ class Routing:
         ids: (tokens, topk), the experts. tokens: the number of rows of it that are filled.
         counts: u32 (ranks, experts) on each GPU, written by all.
         order: u32, of this GPU, one word per entry.
-        rounds: the signals of the launch; told: the first of `ranks` counters; placed: one counter.
+        signals: of the launch; told: the first of `ranks` counters; placed: one counter.
         threads: threads of a CTA. tile_m: rows of a tile.
     """
 
     def __init__(
-        self, ids: ArrayHandle, tokens: Register, counts: PeerArrays, order: ArrayHandle, rounds: Rounds, *,
+        self, ids: ArrayHandle, tokens: Register, counts: PeerArrays, order: ArrayHandle, signals: PeerSignals, *,
         told: int, placed: int, threads: int, tile_m: int,
     ) -> None:  # fmt: skip
-        self.ids, self.counts, self.order, self.rounds = ids, counts, order, rounds
+        self.ids, self.counts, self.order, self.signals = ids, counts, order, signals
         self.told, self.placed, self.threads, self.tile_m = told, placed, threads, tile_m
-        self.rank, self.ranks = rounds.rank, len(counts)
+        self.rank, self.ranks = signals.rank, len(counts)
         self.topk: int = ids.spec.shape[1]  # type: ignore[assignment]
         self.entries = tokens * self.topk
         self.experts = counts.shape[1]
@@ -107,7 +107,7 @@ class Routing:
         with ptx.if_(ptx.special.ctaid.x() == 0):
             with ptx.if_(thread == 0):
                 for owner in range(self.ranks):
-                    self.rounds.wait_for_launch(reg.scalar(u32, init=owner))
+                    self.signals.wait_for_launch(reg.scalar(u32, init=owner))
             ptx.bar.sync(0, self.threads)
             for expert in ptx.range(thread, self.experts, self.threads, unroll=False):
                 value = ptx.load(u32, self.mine[expert])
@@ -116,7 +116,7 @@ class Routing:
             ptx.bar.sync(0, self.threads)
             with ptx.if_(thread == 0):
                 for owner in range(self.ranks):
-                    self.rounds.add(owner, self.rank + self.told)
+                    self.signals.add(owner, self.rank + self.told)
 
     def place(self) -> None:
         """Put this CTA's entries into `order`."""
@@ -134,7 +134,7 @@ class Routing:
                 ptx.store(ptx.addr(self.order.pointer() + turn.to(u64) * u32.bytes), entry)
         ptx.bar.sync(0, self.threads)
         with ptx.if_(thread == 0):
-            self.rounds.add(self.rank, reg.scalar(u32, init=self.placed))
+            self.signals.add(self.rank, reg.scalar(u32, init=self.placed))
 
     def meet(self) -> None:
         """Wait for all GPUs' counts and all of this GPU's entries; after this, the first rows of all experts are
@@ -142,8 +142,8 @@ class Routing:
         thread = ptx.special.tid.x()
         with ptx.if_(thread == 0):
             for source in range(self.ranks):
-                self.rounds.wait(reg.scalar(u32, init=self.told + source), 1)
-            self.rounds.wait(reg.scalar(u32, init=self.placed), ptx.special.nctaid.x())
+                self.signals.wait(reg.scalar(u32, init=self.told + source), 1)
+            self.signals.wait(reg.scalar(u32, init=self.placed), ptx.special.nctaid.x())
         ptx.bar.sync(0, self.threads)
         for expert in ptx.range(thread, self.experts, self.threads, unroll=False):
             total, before, whose = (reg.scalar(u32, init=0) for _ in range(3))

@@ -60,18 +60,15 @@ def all_gather_matmul(
         b: (K, N), contiguous, or the transpose of a contiguous weight (N, K).
         group: the process group, the default one by default.
         out: (M, N), contiguous.
-        by: how rows reach the other GPUs: "push", by idle warps; "copy", by copy engines in separate streams, in chunks
-            of K; or "copy-rows", the same in blocks of whole rows. `config.peer_gather` by default, or else "copy" for
-            long products and "push" for others.
+        by: how rows reach the other GPUs: "push", by idle warps, or "copy", by copy engines in separate streams, in
+            chunks of K. `config.peer_gather` by default, or else "copy" for long products and "push" for others.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
     return _call("all_gather_matmul", a, b, group, out, by=by)
 
 
-def matmul_reduce_scatter(
-    a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None, by: str | None = None
-) -> Tensor:
+def matmul_reduce_scatter(a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None) -> Tensor:
     """Return this rank's rows of the sum of A B over all ranks.
 
     Partial sums are rounded to the result type and added in f32 in rank order: the same bits each time.
@@ -81,13 +78,10 @@ def matmul_reduce_scatter(
         b: (K / ranks, N), contiguous, or the transpose of a contiguous weight.
         group: the process group, the default one by default.
         out: (M / ranks, N), contiguous.
-        by: how tiles are sent: "turns", a row of tiles of each rank in turn; "staged", the same by a thread that takes
-            whole tiles from shared memory, so that no consumer waits for a link, at the price of one operand stage;
-            "last", this rank's own tiles after all others; or "staged-last". `config.peer_scatter` by default.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
-    return _call("matmul_reduce_scatter", a, b, group, out, by=by)
+    return _call("matmul_reduce_scatter", a, b, group, out)
 
 
 def matmul_all_reduce(
@@ -104,9 +98,8 @@ def matmul_all_reduce(
         group: the process group, the default one by default.
         out: (M, N), contiguous.
         config: a tile instead of the chosen one, the same on all ranks.
-        by: how partial sums travel: "flagged", words with flags; "one_shot", everything to all; "two_shots", tiles
-            to an owner and back; "shares", each GPU adds up a share of every tile; or "flagged_shares", the same by
-            words with flags. By default the fastest of the timed ones by bytes, trips and fences.
+        by: how partial sums travel: "one_shot", everything to all, or "two_shot", where each GPU adds up a share and
+            sends it to all. By default chosen by bytes and trips.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
@@ -235,22 +228,22 @@ def _register() -> Any:
     """Define the operators; the library object must stay."""
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
 
-    def of(what: str) -> None:
+    def of(what: str, form: str) -> None:
         def run(a: Tensor, b: Tensor, group: str, by: str | None = None) -> Tensor:
-            return LAUNCHES[what](group_of(group), a, b, by=by)
+            return LAUNCHES[what](group_of(group), a, b, **({"by": by} if form else {}))
 
         def fake(a: Tensor, b: Tensor, group: str, by: str | None = None) -> Tensor:
             return a.new_empty((_rows(what, a.shape[0], group_of(group).ranks), b.shape[1]))
 
         def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
             grads = _GRADIENTS[what](*ctx.saved_tensors, grad.contiguous(), ctx.group, ctx.needs_input_grad[:2])
-            return *grads, None, None
+            return *grads, *(None,) * (2 if form else 1)
 
-        schema = f"{what}(Tensor a, Tensor b, str group, str? by=None) -> Tensor"
+        schema = f"{what}(Tensor a, Tensor b, str group{form}) -> Tensor"
         define(library, schema, run, fake, backward, _setup)
 
     for each in LAUNCHES:
-        of(each)
+        of(each, "" if each == "matmul_reduce_scatter" else ", str? by=None")
     define(
         library, "scaled_matmul_all_reduce(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, str group,"
         " ScalarType? out_dtype=None) -> Tensor",

@@ -15,13 +15,13 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ...collective.reduce.peers import FORMS
 from ...collective.tile import watch
-from ...collective.tile.rounds import STATE_WORDS
+from ...collective.tile.peer_signals import STATE_WORDS
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa import dtypes
 from ...kernels.hopper import copied_rows, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter, ranked_tile
 from ...kernels.hopper.description import Config, Product
 from ...kernels.hopper.free_tile_config import FreeTileConfig
-from ...settings import GATHERS, SCATTERS
+from ...settings import GATHERS
 from ...settings import config as settings
 from . import peer_again
 from . import peer_collectives as collectives
@@ -79,8 +79,7 @@ def all_gather_matmul(
     sms = sms_of(a.device)
     config, plan = ranked_tile.choose(rows, columns, ranks, sms), None
     if by != "push":
-        whole = by == "copy-rows"
-        plan = copied_rows.choose(ranks, rows, depth * a.element_size(), columns, config, sms, whole_rows=whole)
+        plan = copied_rows.choose(ranks, rows, depth * a.element_size(), columns, config, sms)
     exchange = known.exchange(call, a.device, wanted)
     kernel = gemm_all_gather.build(
         ranks, product, config, fusion=fusion, replicated=replicated, keep=kept is not None, copied=plan is not None
@@ -110,12 +109,10 @@ def all_gather_matmul(
 
 
 def matmul_reduce_scatter(
-    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, *, end: PeerEpilogue = PLAIN, mean: bool = False,
-    by: str | None = None,
-) -> Tensor:  # fmt: skip
-    """This rank's rows of the sum over all ranks of A B, or of the mean. by: one of `SCATTERS`."""
-    by = known_form(settings.peer_scatter if by is None else by, SCATTERS)
-    form, tensors = ("matmul_reduce_scatter", by, end.out_dtype, mean), (a, b, *end.tensors())
+    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, *, end: PeerEpilogue = PLAIN, mean: bool = False
+) -> Tensor:
+    """This rank's rows of the sum over all ranks of A B, or of the mean."""
+    form, tensors = ("matmul_reduce_scatter", end.out_dtype, mean), (a, b, *end.tensors())
     found, out = peer_again.again(known, form, tensors, out)
     if found is not None:
         return found
@@ -136,7 +133,7 @@ def matmul_reduce_scatter(
             lambda index: index if index < ranks else None, ranks,
         )  # fmt: skip
 
-    call = ("matmul_reduce_scatter", rows, a.shape[1], columns, str(a.dtype), product.b_major, *end.name(), mean, by)
+    call = ("matmul_reduce_scatter", rows, a.shape[1], columns, str(a.dtype), product.b_major, *end.name(), mean)
     result = _result(out, (rows, columns), a, end.out(a))
     if not result.numel():
         known.meet(call, a.device)
@@ -144,11 +141,9 @@ def matmul_reduce_scatter(
     if by_collectives(known, a):
         collectives.meet(known, call)
         return collectives.matmul_reduce_scatter(known, a, b, end, result, mean=mean)
-    config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device), staged="staged" in by)
+    config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device), staged=True)
     exchange = known.exchange(call, a.device, wanted)
-    kernel = gemm_reduce_scatter.build(
-        ranks, product, config, fusion, mean=mean, own_last="last" in by, staged="staged" in by
-    )
+    kernel = gemm_reduce_scatter.build(ranks, product, config, fusion, mean=mean)
     more = end.arguments((ranks, rows))
     given = (a.detach(), weight.detach(), *exchange.arguments(), *more, known.rank)
     into = result.detach()
@@ -188,14 +183,13 @@ def matmul_all_reduce(
 
     def wanted() -> MemorySizes:
         memory = gemm_all_reduce.memory(rows, columns, ranks, config, shape)
-        return MemorySizes(
-            (memory.slots,), torch.int32, memory.signals, memory.launches, memory.record, lambda index: index % ranks
-        )
+        return MemorySizes((memory.slots,), torch.int32, 0, memory.launches, memory.record, lambda index: index % ranks)
 
     call = ("matmul_all_reduce", rows, depth, columns, str((a.dtype, b.dtype)), config.name(), shape, *end.name())
     exchange = known.exchange(call, a.device, wanted)
     kernel = gemm_all_reduce.build(ranks, product, config, form=shape, scales=fusion.scales)
-    given = (a.detach(), weight.detach(), *exchange.arguments(), *end.arguments((-1,)), known.rank)
+    own = exchange.data, exchange.state, exchange.record
+    given = (a.detach(), weight.detach(), *own, *end.arguments((-1,)), known.rank)
     into = result.detach()
     kernel(*given, out=into)
     peer_again.remember(known, form, tensors, result, (kernel, given, into), exchange)

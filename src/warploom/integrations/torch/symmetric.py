@@ -41,7 +41,7 @@ class MemorySizes:
 
     Attributes:
         shape, dtype: of the data.
-        counters, state, record: sizes in u32 words.
+        counters, state, record: sizes in u32 words; counters may be 0.
         raised_by: returns the rank that raises a counter, by its index; None if several do.
         finished: the number of leading counters that count the launches each rank has ended.
         more: shapes and types of further arrays that peers access.
@@ -253,7 +253,8 @@ def make(group: Group, wanted: MemorySizes, device: torch.device) -> Exchange:
         held.extend((own, handle))
         return tuple(handle.get_buffer(rank, shape, dtype) for rank in range(handle.world_size))
 
-    data, words = shared(wanted.shape, wanted.dtype), shared((wanted.counters,), _WORD)
+    data = shared(wanted.shape, wanted.dtype)
+    words = shared((wanted.counters,), _WORD) if wanted.counters else ()
     more = tuple(tuple(map(_words, shared(*each))) for each in wanted.more)
     state = torch.zeros(wanted.state, dtype=_WORD, device=device)
     with torch.cuda.device(device):

@@ -31,7 +31,7 @@ from typing import Any
 
 from ...collective import TileQueue, TmaPipeline, each_consumer, producer, warpgroup_index
 from ...collective.tile.roles import WARP, WARPGROUP, producer_warpgroup
-from ...collective.tile.sizes import OnAll
+from ...collective.tile.sizes import OneCtaPerSm
 from ...isa.dtypes import f32, s32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, smem
 from ...lang.values import Register
@@ -140,7 +140,7 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
             "O": Tile("B", "S", "H", of.value_dim, of.result, box=stored, swizzle="128B", order="rows"),
             "LSE": Tile("B", "H", "S", f32),
         },
-        grid=OnAll() if of.varlen else OnePerSm(config.rows), block=WARPGROUP * (1 + config.consumers), arch=ARCH,
+        grid=OneCtaPerSm() if of.varlen else OnePerSm(config.rows), block=WARPGROUP * (1 + config.consumers), arch=ARCH,
         registers=at_launch, name="attention",
         allow_spills=of.narrow and of.varlen,  # a few registers, in every tiling tried
     )(attention)  # fmt: skip

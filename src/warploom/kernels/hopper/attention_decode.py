@@ -26,7 +26,7 @@ from typing import Any
 from ...collective.pipeline.cache_policy import read_once
 from ...collective.pipeline.tma import TmaPipeline
 from ...collective.tile.roles import WARP
-from ...collective.tile.sizes import OnAll
+from ...collective.tile.sizes import OneCtaPerSm
 from ...isa.dtypes import f32, s32, u32, u64
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
 from ...lang.protocol import Role
@@ -130,7 +130,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
             "O": Tile("B", "R", "H", of.value_dim, of.dtype, order="rows"),
             "LSE": Tile("B", "H", "R", f32),
         },
-        grid=OnAll(), block=config.threads, arch="sm_90a", registers=config.registers, pdl=config.pdl,
+        grid=OneCtaPerSm(), block=config.threads, arch="sm_90a", registers=config.registers, pdl=config.pdl,
         name="attention_decode",
     )(decode)  # fmt: skip
 

@@ -32,6 +32,8 @@ TILE_BYTES_PER_US = 6e6
 LONG_FLOP = 4e11
 """Operations of a GPU's product that outlast the host's time for the copies."""
 LEAST_K_TILES = 8
+WHOLE_K_TILES = 8
+"""K-tiles of which chunks have a multiple: the rows of a copy begin at whole KiB."""
 
 
 @dataclass(frozen=True)
@@ -107,24 +109,18 @@ def form_of(ranks: int, rows: int, columns: int, depth: int) -> str:
     return "copy" if 2.0 * ranks * rows * columns * depth >= LONG_FLOP else "push"
 
 
-def choose(
-    ranks: int, rows: int, row_bytes: int, columns: int, config: Config, sms: int, *, whole_rows: bool = False
-) -> Plan:
-    """The plan for a product with so many columns; `rows`, `row_bytes`: of A on each GPU.
-
-    whole_rows: K is not divided, and blocks are as small as is worth a copy.
-    """
+def choose(ranks: int, rows: int, row_bytes: int, columns: int, config: Config, sms: int) -> Plan:
+    """The plan for a product with so many columns; `rows`, `row_bytes`: of A on each GPU."""
     down, across = -(-rows // config.tile_m), -(-columns // config.tile_n)
     tiles = max(1, min(down, sms // across))
-    if whole_rows:
-        tiles = max(1, min(tiles, -(-LEAST_BYTES // (config.tile_m * row_bytes))))
     blocks = -(-down // tiles)
     tiles = -(-down // blocks)
     k_tiles = -(-row_bytes // TILE_K_BYTES)
-    if whole_rows:
-        return Plan(ranks, rows, row_bytes, config.tile_m, tiles, k_tiles, down * across / sms)
     block_bytes = min(rows, tiles * config.tile_m) * row_bytes
     tile_us = config.tile_m * config.tile_n * row_bytes / TILE_BYTES_PER_US
     best = ceil(sqrt(tile_us / ((ranks - 1) * blocks * COPY_US)))  # copies' time, and the last chunk's of a tile
     chunks = max(1, min(best, block_bytes // LEAST_BYTES, k_tiles // LEAST_K_TILES))
-    return Plan(ranks, rows, row_bytes, config.tile_m, tiles, -(-k_tiles // chunks), down * across / sms)
+    of_chunk = -(-k_tiles // chunks)
+    if chunks > 1:
+        of_chunk = -(-of_chunk // WHOLE_K_TILES) * WHOLE_K_TILES
+    return Plan(ranks, rows, row_bytes, config.tile_m, tiles, of_chunk, down * across / sms)

@@ -45,8 +45,8 @@ from ...collective.mma.fragment import pack, thread_of_warpgroup, unpack
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import TmaPipeline
 from ...collective.tile.groups import Groups
+from ...collective.tile.peer_signals import STATE_WORDS, PeerSignals
 from ...collective.tile.roles import WARP, WARPGROUP, each_consumer, producer_warpgroup, warpgroup_index
-from ...collective.tile.rounds import STATE_WORDS, Rounds
 from ...collective.tile.routing import Received, Routing
 from ...collective.tile.sizes import MOST_EXPERTS, MOST_GROUPS
 from ...errors import ArgumentError
@@ -164,13 +164,13 @@ def build(
             a=gemm.ring_tile(product.a, "K", config.tile_m, product.tile_k, config.stages, "ring.a"),
             b=gemm.ring_tile(product.b, "K", config.tile_n, product.tile_k, config.stages, "ring.b"),
         )
-        rounds = Rounds(signals, rank, state, record)
+        signals = PeerSignals(signals, rank, state, record)
         route = Routing(
             ids,
             tokens,
             counts,
             order,
-            rounds,
+            signals,
             told=ranks,
             placed=2 * ranks,
             threads=config.threads,
@@ -178,7 +178,7 @@ def build(
         )
         back = PeerRows(returned, sources, rank, config.consumers, activation)
         work = Groups(Received(route), Rows(rows[0].shape[0], Y.shape[1]), (config.tile_m, config.tile_n))
-        flags = Flags(rounds, route, config.consumers)
+        flags = Flags(signals, route, config.consumers)
         flags.clear(config.threads)
         route.clear_and_count()
         route.tell()
@@ -205,7 +205,7 @@ def build(
                 combine(Y, weights, returned, tokens, route, flags, work.columns, **scales)
             ptx.bar.sync(0, config.threads)
             with ptx.if_(ptx.special.tid.x() == 0):
-                rounds.finish()
+                signals.finish()
         for me in each_consumer(warpgroup, config.consumers, consumer_regs):
             state_of_ring, first = ring.consumer_state(), me * config.rows
             acc = wgmma_accumulators(config.rows, config.tile_n, dtype=product.accumulator)
@@ -296,14 +296,14 @@ class Rows:
 class Flags:
     """The counters that start at zero in each launch."""
 
-    def __init__(self, rounds: Rounds, route: Routing, consumers: int) -> None:
-        self.rounds, self.route, self.consumers = rounds, route, consumers
+    def __init__(self, signals: PeerSignals, route: Routing, consumers: int) -> None:
+        self.signals, self.route, self.consumers = signals, route, consumers
         self.first = 2 * route.ranks + 1
 
     def clear(self, threads: int) -> None:
         """Set the counters to zero, in all threads of a CTA, before the counts are sent."""
         with ptx.if_(ptx.special.ctaid.x() == 0):
-            counters = self.rounds.counters.pointer(self.rounds.rank)
+            counters = self.signals.counters.pointer(self.signals.rank)
             count = self.route.local + self.route.experts
             for number in ptx.range(ptx.special.tid.x(), count, threads, unroll=False):
                 place = ptx.addr(counters + (number + self.first).to(u64) * u32.bytes)
@@ -311,25 +311,25 @@ class Flags:
 
     def row_arrived(self, owner: Register, expert: Register) -> None:
         """Signal, in one thread, that a row of an expert has arrived on its GPU."""
-        self.rounds.add(owner, expert % self.route.local + self.first)
+        self.signals.add(owner, expert % self.route.local + self.first)
 
     def wait_for_rows(self, group: Register) -> None:
         """Wait, in one thread, until all rows of one of this GPU's experts have arrived."""
-        expert = self.rounds.rank * self.route.local + group
-        self.rounds.wait_until(group + self.first, self.route.rows(expert))
+        expert = self.signals.rank * self.route.local + group
+        self.signals.wait_until(group + self.first, self.route.rows(expert))
 
     def tell_sources(self, group: Register) -> None:
         """Signal all GPUs that have rows of the expert, in a consumer's threads, after its rows of a tile."""
         route, source = self.route, thread_of_warpgroup()
-        expert = self.rounds.rank * route.local + group
+        expert = self.signals.rank * route.local + group
         with ptx.if_(source < route.ranks):
             with ptx.if_(route.has_rows(source, expert)):
-                self.rounds.add(source, route.local + expert + self.first)
+                self.signals.add(source, route.local + expert + self.first)
 
     def wait_for_tiles(self, expert: Register, columns: Register) -> None:
         """Wait, in one thread, until all tiles of an expert have sent their rows back."""
         target = self.route.rows_of_tiles(expert) * columns * self.consumers
-        self.rounds.wait_until(self.route.local + expert + self.first, target)
+        self.signals.wait_until(self.route.local + expert + self.first, target)
 
 
 # -- the mover -----------------------------------------------------------------------------------------------------

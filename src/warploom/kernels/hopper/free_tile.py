@@ -337,12 +337,20 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
         cta.exchange.ready()
         store = OutputStore(cta, me, vectors if peer_reduce is None else vectors.without_scales())
         coordinates = cta.schedule.coordinates(tile)
+        sent: list[tuple[RegisterArray, int, range]] = []
         for index, block in enumerate(acc):
             for complete in cta.exchange.combine(block, me, Segment(cta.k.tile, cta.k.total)):
-                if peer_reduce is not None:
+                if peer_reduce is None:
+                    store.block(block, index, complete, coordinates)
+                else:
                     vectors.scale(block, complete, index)
-                    peer_reduce.combine(block, complete, cta.split_index(tile, me * config.blocks + index), me)
-                store.block(block, index, complete, coordinates)
+                    part = cta.split_index(tile, me * config.blocks + index)
+                    peer_reduce.send(block[complete.start : complete.stop], part)
+                    sent.append((block, index, complete))
+                    if config.split_k > 1 or index + 1 == len(acc):
+                        for piece, _ in zip(sent, peer_reduce.received(), strict=True):
+                            store.block(*piece, coordinates)
+                        sent.clear()
     if peer_reduce is not None:
         peer_reduce.finish(me)
 

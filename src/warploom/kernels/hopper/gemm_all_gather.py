@@ -16,11 +16,11 @@ Order      this GPU's rows first, then those of rank + 1 and so on. Rank - 1 nee
            chunks, and after the last chunk only that chunk is left to multiply, not a whole tile.
 Scales     per tensor, or per row: row scales travel with the rows, or are replicated beforehand (`replicated`)
 Kept       with `keep` warp 1 of warpgroup 0 pushes nothing: one thread stores the gathered rows of all ranks, by TMA
-           from the stages of the ring in CTAs with a tile of the first columns (`kept_rows`)
+           from the stages of the ring, each k-tile in one of the CTAs that have it (`kept_rows`)
 Signals    counter r                       GPU r has read what was pushed to it       1 of GPU r for each launch
            counter ranks + (r x down + t) x CHUNKS + c    chunk c of the rows of tile t of GPU r has come, 1 for each
                                            piece of `PIECE_ROWS` rows
-           They only grow (`collective.tile.rounds`).
+           They only grow (`collective.tile.peer_signals`).
 Barriers   full[s], empty[s]               the ring's
            bar 1..                         128 threads of a consumer: its store boxes
            bar 8                           all of the CTA: it is done
@@ -31,7 +31,7 @@ Copied     with `copied` the copy engines of all GPUs copy the rows, in other st
                loader     [own rows ...............][rows of rank + 1, behind their flags ][rows of rank + 2 ...
 
            The counters after the ranks' are then flags, one per chunk of K of a block of tiles' rows. The launches of
-           all GPUs end together (`collective.tile.rounds`), so the next copies overwrite nothing that is being read.
+           all GPUs end together (`collective.tile.peer_signals`), so the next copies overwrite nothing that is in use.
            The caller of the kernel also enqueues the copies (`copies`); the kernel's `tiles_of_block` and
            `k_tiles_of_chunk` give the blocks and chunks.
 Limits     rows of A contiguous, K a multiple of 16 bytes; A K-major; the whole grid must be resident on every GPU,
@@ -44,11 +44,11 @@ from ...collective.epilogue.arguments import epilogue_arguments
 from ...collective.epilogue.tma_store import TmaStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import Stage, TmaPipeline
+from ...collective.tile.peer_signals import STATE_WORDS, PeerSignals
 from ...collective.tile.ranked import RankedTile, RankedTiles
 from ...collective.tile.raster import grouped
 from ...collective.tile.roles import WARP, WARPGROUP, each_consumer, producer_warpgroup, warpgroup_index
-from ...collective.tile.rounds import STATE_WORDS, Rounds
-from ...collective.tile.sizes import OnAll
+from ...collective.tile.sizes import OneCtaPerSm
 from ...errors import ArgumentError
 from ...isa.dtypes import f32, u32
 from ...lang import Kernel, Tile, kernel, ptx
@@ -130,7 +130,7 @@ def build(
             **more,
         },
         out_specs={"D": result(product, ranks)},
-        grid=OnAll(),
+        grid=OneCtaPerSm(),
         block=config.threads,
         arch="sm_90a",
         registers=gemm.launch_registers(config),
@@ -147,7 +147,7 @@ def build(
         epilogue, scales, (producer_regs, consumer_regs) = epilogue_of(fusion, config, D, args, rank)
         out = TmaStore(D, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
         ring.initialise()
-        rounds = Rounds(signals, rank, state, record)
+        signals = PeerSignals(signals, rank, state, record)
         rows, depth, columns = A.shape[1], A.shape[2], D.shape[2]
         schedule = RankedTiles(rows, columns, tile, ranks, rank, grouped(config.group))
         num_k_tiles, warpgroup = (depth + (product.tile_k - 1)) // product.tile_k, warpgroup_index()
@@ -155,10 +155,10 @@ def build(
         arrivals: Arrivals | CopyEngineArrivals
         if copied:
             chunks = Chunks.by(args["k_tiles_of_chunk"], *sizes)
-            arrivals = CopyEngineArrivals(rounds, ranks, schedule.down, chunks, args["tiles_of_block"])
+            arrivals = CopyEngineArrivals(signals, ranks, schedule.down, chunks, args["tiles_of_block"])
         else:
             chunks = Chunks.of(*sizes)
-            arrivals = Arrivals(rounds, ranks, schedule.down, config.tile_m // PIECE_ROWS)
+            arrivals = Arrivals(signals, ranks, schedule.down, config.tile_m // PIECE_ROWS)
         with producer_warpgroup(warpgroup, producer_regs):
             with ptx.if_(ptx.special.tid.x() == 0):
                 produce = ring.producer_state()
@@ -185,9 +185,9 @@ def build(
             ptx.bar.sync(WHOLE_CTA, config.threads)
             with ptx.if_(ptx.special.tid.x() == 0):
                 if isinstance(arrivals, CopyEngineArrivals):
-                    rounds.finish_together(ranks, arrivals.count)
+                    signals.finish_together(ranks, arrivals.count)
                 else:
-                    rounds.finish()
+                    signals.finish()
         for me in each_consumer(warpgroup, config.consumers, consumer_regs):
             out.begin()
             state_of_ring, first = ring.consumer_state(), me * config.rows

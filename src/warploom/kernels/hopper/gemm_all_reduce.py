@@ -5,12 +5,11 @@ and buffers of `free_tile`; before the store, the accumulators are exchanged wit
 (`collective.reduce.peers`).
 
     producer     [weights to L2] wait [stage 0][stage 1] ...
-    consumer     wait . . . . . . . . [multiply 0][multiply 1] ... [sums][send, signal] wait [add up][store]
-    other GPUs   . . . . . . . . . . . . . . . . . . . . . . . . . [send, signal] ......
+    consumer     wait . . . . . . . . [multiply 0][multiply 1] ... [sums][send] poll [add up][store]
+    other GPUs   . . . . . . . . . . . . . . . . . . . . . . . . . [send] ......
 
-With few rows nothing hides the exchange, as all CTAs end at the same time. So it takes one trip, without a prior
-handshake for permission to write: slots are double-buffered between launches. The smallest results carry flags, and
-need no signal.
+With few rows nothing hides the exchange, as all CTAs end at the same time. So words are their own flags, without a
+fence or a signal, and slots are double-buffered between launches, without a handshake for permission to write.
 Limits     as for a free tile; and the whole grid must be resident, or a wait would not end
 """
 
@@ -22,7 +21,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...collective.epilogue.arguments import epilogue_arguments
-from ...collective.reduce.peers import FORMS, ONE_TRIP, PLACES, TRIPS, WITH_FLAGS, PeerReduce, slot_words
+from ...collective.reduce.peers import BUFFERS, FORMS, SHOTS, PeerReduce, slot_words
 from ...collective.tile.sizes import exchange_width, owned
 from ...collective.tile.watch import words
 from ...errors import ArgumentError
@@ -37,22 +36,18 @@ from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid
 
 __all__ = ["Memory", "build", "candidates", "choose", "exchange_us", "form_of", "memory"]
 
-FLAGGED_WORDS = 16
-"""Most words per thread that travel with flags."""
-LINK_BYTES_PER_US, TRIP_US, FENCE_US = 350e3, 2.4, 2.7
-"""Bytes per microsecond that a GPU sends to all others together, and microseconds of a trip and of the fence and signal
-that follow it without flags. With them and one constant per product, the times of all forms of few rows in
-benchmarks/results/nvidia-h100/tensor-parallel-4-forms.json follow within 1.3 microseconds (root mean square).
-A fit gives 0.84 for the trip; 2.4 keeps `flagged` up to 256 kB, where two rows favour it."""
+LINK_BYTES_PER_US, TRIP_US = 276e3, 1.6
+"""Bytes per microsecond that a GPU sends to all others together, and microseconds of a trip. With one constant per
+product, both forms' times in benchmarks/results/nvidia-h100/tensor-parallel-4-words.json follow within 0.7 microseconds
+(root mean square)."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of a call on each GPU, in u32 words: `slots` and `signals`, which peers access, and the private
-    `launches` and `record` of waits. All but the slots must be zero before the first launch."""
+    """The memory of a call on each GPU, in u32 words: `slots`, which peers access, and the private `launches` and
+    `record` of waits. All must be zero before the first launch."""
 
     slots: int
-    signals: int
     launches: int
     record: int
 
@@ -63,31 +58,20 @@ def memory(m: int, n: int, ranks: int, config: FreeTileConfig, form: str = "one_
     pieces = tiles * (config.tile_m // BLOCK) * config.split_k
     ctas = -(-tiles // config.cluster) * config.ctas
     return Memory(
-        pieces * PLACES * ranks * slot_words(_accumulators(config), ranks, form), pieces * ranks, ctas,
+        pieces * BUFFERS * ranks * slot_words(_accumulators(config), ranks, form), ctas,
         words(ctas * -(-config.threads // 32)),
     )  # fmt: skip
 
 
 def form_of(m: int, n: int, ranks: int, config: FreeTileConfig) -> str:
-    """Choose how partial sums travel: the form with the shortest `exchange_us`, of equal ones the first of `FORMS`. So
-    `shares`, which is as fast within 7 % (tensor-parallel-4-defaults.json), comes after `two_shots`."""
-    few = _accumulators(config) // 2 <= FLAGGED_WORDS
-    known = [form for form in FORMS if few or form not in WITH_FLAGS]
-    return min(known, key=lambda form: exchange_us(m, n, ranks, config, form))
+    """Choose how partial sums travel: the form with the shortest `exchange_us`."""
+    return min(FORMS, key=lambda form: exchange_us(m, n, ranks, config, form))
 
 
 def exchange_us(m: int, n: int, ranks: int, config: FreeTileConfig, form: str) -> float:
-    """Return about how long the partial sums travel: their bytes, and the trips and fences of the parts of a tile that
-    a consumer sends one after the other."""
-    trips, of_trip = 1 if form in ONE_TRIP else TRIPS, TRIP_US + (0 if form in WITH_FLAGS else FENCE_US)
-    parts = config.tile_m // BLOCK // config.consumers
-    return parts * trips * of_trip + sent(m, n, ranks, config, form) / LINK_BYTES_PER_US
-
-
-def sent(m: int, n: int, ranks: int, config: FreeTileConfig, form: str) -> float:
-    """Return the bytes that a GPU sends to the others."""
-    copies = ranks - 1 if form in ONE_TRIP else TRIPS * (ranks - 1) / ranks
-    return copies * travelling(m, n, config) * (2 if form in WITH_FLAGS else 1)
+    """Return about how long the partial sums travel: their bytes, and the trips."""
+    copies = ranks - 1 if form == "one_shot" else SHOTS[form] * (ranks - 1) / ranks
+    return SHOTS[form] * TRIP_US + copies * travelling(m, n, config) / LINK_BYTES_PER_US
 
 
 def travelling(m: int, n: int, config: FreeTileConfig) -> int:
@@ -142,8 +126,8 @@ def build(
     scales: str | None = None,
 ) -> Kernel:
     """The kernel for a group of `ranks` GPUs; called as
-    kernel(a, w, slots, signals, launches, record, rank, out=d), with a (M, K), w (N, K), d (M, N), slots and signals of
-    each GPU, and sizes by `memory`. `scales`: "tensor" or "row": then scale_a and scale_b come after `record`, f32 and
+    kernel(a, w, slots, launches, record, rank, out=d), with a (M, K), w (N, K), d (M, N), slots of each GPU, and sizes
+    by `memory`. `scales`: "tensor" or "row": then scale_a and scale_b come after `record`, f32 and
     this GPU's own, one number each or (M,) and (N,). The partial sum is scaled before it is rounded and sent. form: how
     sums travel, one of `collective.reduce.peers.FORMS`, the same for which `memory` was computed.
     Raises ArgumentError if the configuration does not fit.
@@ -158,7 +142,6 @@ def build(
     names: dict[str, Tile | Scalar] = {
         **operands(product, config),
         "slots": Tile("Words", u32, peers=ranks),
-        "signals": Tile("Signals", u32, peers=ranks),
         "launches": Tile("CTAs", u32, inout=True),
         "record": Tile("Record", u32, inout=True),
         **epilogue_arguments(fusion, product.out),
@@ -169,7 +152,7 @@ def build(
         given = dict(zip((*names, "D"), handles, strict=True))
         cta = Cta.make(given, product, config, fusion)
         peer_reduce = PeerReduce(
-            given["slots"], given["signals"], given["launches"], given["record"], given["rank"],
+            given["slots"], given["launches"], given["record"], given["rank"],
             accumulators=_accumulators(config), dtype=product.out,
             all_consumers=(ALL_CONSUMERS, 128 * config.consumers), form=form,
         )  # fmt: skip
@@ -204,9 +187,9 @@ class ResidentGrid:
                 hint="choose(...) finds a configuration that fits",
             )  # fmt: skip
         needed = memory(m, n, 2, config)
-        if dims["CTAs"] < grid[0] or dims["Record"] < needed.record or dims["Signals"] < needed.signals:
+        if dims["CTAs"] < grid[0] or dims["Record"] < needed.record:
             raise ArgumentError(
                 f"the memory of {config.name()} is too small for {m} x {n}", expected=f"sizes by memory(...): {needed}",
-                got={name: dims[name] for name in ("Words", "Signals", "CTAs", "Record")},
+                got={name: dims[name] for name in ("Words", "CTAs", "Record")},
             )  # fmt: skip
         return grid

@@ -3,14 +3,14 @@
 Every GPU has a part of K: A (M, K / ranks), B (N, K / ranks). Rank r keeps rows r M / ranks and on.
 
 Roles      loader     warpgroup 0, thread 0: TMA loads of the k-tiles of the CTA's tiles
-           adder      warpgroup 0, warps 1 to 3: add up the slots of tiles that have arrived from all GPUs
-           consumer   every other warpgroup: wgmma for its rows of a tile; TMA stores them to the tile's owner, into
-                      the slot of this GPU
-           sender     with `staged` warp 1 of warpgroup 0 adds nothing: one thread stores the tiles that consumers have
-                      written to shared memory, and signals them (`collective.epilogue.handed_store`)
+           adder      warpgroup 0, warps 2 and 3: add up the slots of tiles that have arrived from all GPUs
+           consumer   every other warpgroup: wgmma for its rows of a tile, written to shared memory
+           sender     warpgroup 0, one thread of warp 1: TMA stores whole tiles to their owners, into the slot of this
+                      GPU, and signals them (`collective.epilogue.handed_store`)
 
                loader       [A, B of a tile of rank + 1][of rank + 2] ... [of its own] ...
-               consumer     [multiply][send, signal the tile before][multiply][send, signal the tile before] ...
+               consumer     [multiply][write][multiply][write] ...
+               sender       wait ............ [send, signal] wait [send, signal] ...
                other GPUs   ..... [send, signal] .......
                adder        wait for a tile ............ [add its slots, store] wait for the next one ...
 
@@ -18,12 +18,10 @@ Order      a row of tiles of each GPU in turn (`collective.tile.ranked`), so tha
            are added while the rest is multiplied. Slots are added in rank order: the bits of the result do not depend
            on the order of arrival.
 Signals    counter r                the slots of GPU r may be written again      1 of GPU r for each launch
-           counter ranks + tile     a tile has come                              1 of each consumer, or sender, of
-                                                                                 each GPU
-           They only grow (`collective.tile.rounds`).
+           counter ranks + tile     a tile has come                              1 of each GPU
+           They only grow (`collective.tile.peer_signals`).
 Barriers   full[s], empty[s]        the ring's
-           bar 1..                  128 threads of a consumer: its store boxes
-           ready[c], free[c]        with `staged` the boxes of consumer c: written, and read by the sender's stores
+           ready[c], free[c]        the boxes of consumer c: written, and read by the sender's stores
            bar 8                    all of the CTA: it is done
 Memory     slots: on each GPU ranks x its rows x N, of D's type, written by all
 Limits     M a multiple of the ranks; N a multiple of 16 bytes; 16-bit D; A K-major; the whole grid must be resident
@@ -32,19 +30,18 @@ Limits     M a multiple of the ranks; N a multiple of 16 bytes; 16-bit D; A K-ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 from ...collective.epilogue.arguments import BOX_ROWS, BOX_SWIZZLE, box_columns, epilogue_arguments
 from ...collective.epilogue.handed_store import HandedStore
-from ...collective.epilogue.tma_store import TmaStore
-from ...collective.mma.fragment import pack, thread_of_warpgroup, unpack
+from ...collective.mma.fragment import pack, unpack
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import TmaPipeline
-from ...collective.tile.ranked import RankedTile, RankedTiles
+from ...collective.tile.peer_signals import STATE_WORDS, PeerSignals
+from ...collective.tile.ranked import RankedTiles
 from ...collective.tile.raster import grouped
 from ...collective.tile.roles import WARP, WARPGROUP, each_consumer, producer_warpgroup, warpgroup_index
-from ...collective.tile.rounds import STATE_WORDS, Rounds
-from ...collective.tile.sizes import OnAll
+from ...collective.tile.sizes import OneCtaPerSm
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, b32, f32, u32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg
@@ -58,14 +55,16 @@ from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
 from .description import Config, Fusion, Product
 from .ranked_scales import check_fusion, epilogue_of
-from .ranked_tile import CONFIG
+from .ranked_tile import CONFIG as PLAIN
 
 __all__ = ["CONFIG", "build", "counters"]
 
+CONFIG = replace(PLAIN, stages=3, epi_stages=4)
+"""128 x 256, with a box for every 64 columns."""
 WHOLE_CTA = 8
 """The named barrier of a whole CTA."""
-ADDERS = 3
-"""Adding warps per CTA, at most."""
+ADDERS = 2
+"""Adding warps per CTA."""
 ADDED_ROWS = 16
 """Rows of a tile that a warp adds up at a time."""
 LOADS = 8
@@ -87,8 +86,6 @@ def build(
     fusion: Fusion = Fusion(),  # noqa: B008
     *,
     mean: bool = False,
-    own_last: bool = False,
-    staged: bool = False,
 ) -> Kernel:
     """The kernel for a group of `ranks` GPUs; called as
     kernel(a, b, slots, counters, state, record, *more, rank, out=d).
@@ -99,8 +96,7 @@ def build(
 
     more: the arguments named by `epilogue_arguments`, with scale_a of all rows as (ranks, M / ranks).
     fusion: the epilogue of this GPU's partial sum before it is rounded and sent: scales, a column bias, an
-    activation, alpha. mean: divide the sums by the number of ranks. own_last: this GPU's tiles come after the others'.
-    staged: consumers hand whole tiles to a sender; `config` then has a box for every 64 columns.
+    activation, alpha. mean: divide the sums by the number of ranks.
     Raises ArgumentError if the configuration does not fit.
     """
     config.check(product, fusion)
@@ -125,7 +121,7 @@ def build(
             **more,
         },
         out_specs={"D": Tile("R", "N", product.out, multiple=(1, _VECTOR))},
-        grid=OnAll(),
+        grid=OneCtaPerSm(),
         block=config.threads,
         arch="sm_90a",
         registers=gemm.launch_registers(config),
@@ -140,18 +136,13 @@ def build(
         )
         target = Target(slots)
         epilogue, scales, (producer_regs, consumer_regs) = epilogue_of(fusion, config, D, args, rank)
-        out: TmaStore
-        if staged:
-            out = HandedStore(target, config.consumers, blocks=config.rows // BOX_ROWS, columns=config.tile_n,
-                              epilogue=epilogue)  # fmt: skip
-            ring.initialise(out)
-        else:
-            out = TmaStore(target, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
-            ring.initialise()
-        rounds = Rounds(signals, rank, state, record)
+        out = HandedStore(target, config.consumers, blocks=config.rows // BOX_ROWS, columns=config.tile_n,
+                          epilogue=epilogue)  # fmt: skip
+        ring.initialise(out)
+        signals = PeerSignals(signals, rank, state, record)
         order = grouped(config.group)
         rows, columns = D.shape
-        schedule = RankedTiles(rows, columns, tile, ranks, rank, order, in_turns=True, own_last=own_last)
+        schedule = RankedTiles(rows, columns, tile, ranks, rank, order, in_turns=True)
         num_k_tiles, warpgroup = k_tiles(A, product.tile_k), warpgroup_index()
         with producer_warpgroup(warpgroup, producer_regs):
             with ptx.if_(ptx.special.tid.x() == 0):
@@ -163,19 +154,18 @@ def build(
                             k = k_tile * product.tile_k
                             ptx.tma.load(stage.a, A.tma_desc(), stage.a.coordinates(row, k), stage.full)
                             ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
-            if isinstance(out, HandedStore):
-                with ptx.if_(ptx.special.tid.x() == WARP):
-                    send_tiles(out, target, schedule, rounds, config.rows)
-            with ptx.if_(ptx.special.tid.x() >= WARP * (1 + staged)):
-                add_slots(slots, D, schedule, rounds, config, staged, mean)
+            with ptx.if_(ptx.special.tid.x() == WARP):
+                send_tiles(out, target, schedule, signals, config.rows)
+            with ptx.if_(ptx.special.tid.x() >= WARPGROUP - ADDERS * WARP):
+                add_slots(slots, D, schedule, signals, config, mean)
             ptx.bar.sync(WHOLE_CTA, config.threads)
             with ptx.if_(ptx.special.tid.x() == 0):
-                rounds.finish()
+                signals.finish()
         for me in each_consumer(warpgroup, config.consumers, consumer_regs):
             out.begin()
             state_of_ring, first = ring.consumer_state(), me * config.rows
             acc = wgmma_accumulators(config.rows, config.tile_n, dtype=product.accumulator)
-            loop, sent = ConsumerLoop(ring, state_of_ring), SentTiles(rounds, ranks)
+            loop = ConsumerLoop(ring, state_of_ring)
             phase = reg.scalar(u32, init=1)
             for here in schedule.tiles():
                 for stage, accumulate in loop.stages(num_k_tiles):
@@ -183,14 +173,7 @@ def build(
                 loop.drain()
                 if scales is not None:
                     scales.owner = here.owner
-                if isinstance(out, HandedStore):
-                    out.write(acc, me, here.row + first, here.column, phase)
-                else:
-                    sent.before(here)
-                    target.owner = here.owner
-                    out.store(acc, me, here.row + first, here.column, at=lambda row, column: (column, row, rank))
-            if not isinstance(out, HandedStore):
-                sent.last()
+                out.write(acc, me, here.row + first, here.column, phase)
             ptx.bar.sync(WHOLE_CTA, config.threads)
 
     return gemm_reduce_scatter
@@ -225,72 +208,38 @@ class Target:
         return self.slots.tma_desc(self.owner, box)
 
 
-@dataclass
-class SentTiles:
-    """Tiles sent by a consumer's storing thread: a tile is signalled when the next one is ready, because its stores are
-    complete by then without a wait."""
-
-    rounds: Rounds
-    ranks: int
-
-    def __post_init__(self) -> None:
-        zero = self.rounds.rank - self.rounds.rank
-        self.owner, self.number, self.any = zero.copy(), zero.copy(), zero.copy()
-
-    def before(self, here: RankedTile) -> None:
-        """Signal the previous tile, and wait until the owner of this one is ready for it."""
-        with ptx.if_(thread_of_warpgroup() == 0):
-            self._signal()
-            self.rounds.wait_for_launch(here.owner)
-        self.owner.set(here.owner)
-        self.number.set(here.number)
-        self.any.set(1)
-
-    def last(self) -> None:
-        """Signal the last tile."""
-        with ptx.if_(thread_of_warpgroup() == 0):
-            self._signal()
-
-    def _signal(self) -> None:
-        with ptx.if_(self.any == 1):
-            ptx.cp.async_.bulk.wait_group(0)
-            ptx.fence.proxy_async()
-            self.rounds.add(self.owner, self.number + self.ranks)
-
-
-def send_tiles(out: HandedStore, target: Target, schedule: RankedTiles, rounds: Rounds, rows: int) -> None:
+def send_tiles(out: HandedStore, target: Target, schedule: RankedTiles, signals: PeerSignals, rows: int) -> None:
     """Store this CTA's tiles to their owners and signal them, in one thread. rows: of a consumer's part."""
     phase, ranks, known = reg.scalar(u32, init=0), schedule.ranks, reg.scalar(u32, init=0)
     for here in schedule.tiles():
         mark = reg.scalar(u32, init=1) << here.owner
         with ptx.if_((known & mark) == 0):  # its slots may be written for the whole launch
-            rounds.wait_for_launch(here.owner)
+            signals.wait_for_launch(here.owner)
             known |= mark
         target.owner = here.owner
-        out.send(here.row, here.column, rows, phase, lambda row, column: (column, row, rounds.rank))
+        out.send(here.row, here.column, rows, phase, lambda row, column: (column, row, signals.rank))
         ptx.cp.async_.bulk.wait_group(0)
         ptx.fence.proxy_async()
-        rounds.add(here.owner, here.number + ranks)
+        signals.add(here.owner, here.number + ranks)
 
 
 def add_slots(
-    slots: PeerArrays, D: ArrayHandle, schedule: RankedTiles, rounds: Rounds, config: Config, staged: bool, mean: bool,
+    slots: PeerArrays, D: ArrayHandle, schedule: RankedTiles, signals: PeerSignals, config: Config, mean: bool,
 ) -> None:  # fmt: skip
     """Add up this GPU's own rows in rank order, tile by tile as they arrive: a warp adds `ADDED_ROWS` rows of a tile at
     a time, 16 bytes per lane."""
     ranks, thread, tile = len(slots), ptx.special.tid.x(), schedule.tile
-    adders, arrivals = (ADDERS - 1, 1) if staged else (ADDERS, config.consumers)
-    lane, warp = thread & (WARP - 1), ptx.special.ctaid.x() * adders + (thread - (WARPGROUP - adders * WARP)) // WARP
+    lane, warp = thread & (WARP - 1), ptx.special.ctaid.x() * ADDERS + (thread - (WARPGROUP - ADDERS * WARP)) // WARP
     rows, columns = D.shape
     in_row, pieces = tile[1] // _VECTOR, tile[0] // ADDED_ROWS
     source, result = slots.pointer(schedule.rank), D.pointer()
     part = rows.to(u64) * columns * D.dtype.bytes
     order, steps = grouped(max(1, config.group // ranks)), max(1, LOADS // ranks)
-    for number in ptx.range(warp, schedule.in_part * pieces, ptx.special.nctaid.x() * adders, unroll=False):
+    for number in ptx.range(warp, schedule.in_part * pieces, ptx.special.nctaid.x() * ADDERS, unroll=False):
         here = schedule.own(number // pieces, order)
         first = here.row + number % pieces * ADDED_ROWS
         with ptx.if_(lane == 0):
-            rounds.wait(here.number + ranks, ranks * arrivals)
+            signals.wait(here.number + ranks, ranks)
         ptx.warp.sync()
         for piece in ptx.range(lane, ADDED_ROWS * in_row, steps * WARP, unroll=False):
             places = []

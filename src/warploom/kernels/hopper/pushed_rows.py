@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...collective.tile.peer_signals import PeerSignals
 from ...collective.tile.roles import WARP, WARPGROUP
-from ...collective.tile.rounds import Rounds
 from ...isa.dtypes import b32, u64
 from ...lang import ptx
 from ...lang.peers import PeerArrays, wrapped
@@ -79,18 +79,18 @@ class Arrivals:
     pieces: the number of pieces of a tile's rows, each sent by one warp. Pieces past the last row count, too.
     """
 
-    rounds: Rounds
+    signals: PeerSignals
     ranks: int
     down: Register
     pieces: int
 
     def wait(self, owner: Register, tile: Register, chunk: Register) -> None:
         """Wait, in one thread, until a chunk of the rows of a tile of GPU `owner` has arrived."""
-        self.rounds.wait(self._counter(owner, tile, chunk), self.pieces)
+        self.signals.wait(self._counter(owner, tile, chunk), self.pieces)
 
     def add(self, to: Register, owner: Register, tile: Register, chunk: Register) -> None:
         """Signal to GPU `to`, in one thread, that a piece of GPU `owner` has arrived."""
-        self.rounds.add(to, self._counter(owner, tile, chunk))
+        self.signals.add(to, self._counter(owner, tile, chunk))
 
     def _counter(self, owner: Register, tile: Register, chunk: Register) -> Register:
         counter: Register = (owner * self.down + tile) * CHUNKS + chunk + self.ranks
@@ -104,7 +104,7 @@ class CopyEngineArrivals:
     tiles_of_block: tiles of a block along M. Flags come after the counters of the ranks.
     """
 
-    rounds: Rounds
+    signals: PeerSignals
     ranks: int
     down: Register
     chunks: Chunks
@@ -124,7 +124,7 @@ class CopyEngineArrivals:
     def wait(self, owner: Register, tile: Register, chunk: Register) -> None:
         """Wait, in one thread, until a chunk of the rows of a tile of GPU `owner` has arrived."""
         block = owner * self._blocks + tile // self.tiles_of_block
-        self.rounds.wait_for_flag(block * self.chunks.count + chunk + self.ranks)
+        self.signals.wait_for_flag(block * self.chunks.count + chunk + self.ranks)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def push(
         first = turn // (ranks - 1) * of_round
         owner = pieces.rank_after(ranks - 1 - turn % (ranks - 1))
         with ptx.if_(lane == 0):
-            arrivals.rounds.wait_for_launch(owner)
+            arrivals.signals.wait_for_launch(owner)
         ptx.warp.sync()
         target = gathered.pointer(owner) + rank.to(u64) * (pieces.rows * pieces.chunks.row_bytes.to(u64))
         for number in ptx.range(first + start_at, first + of_round, pushing * pushers, unroll=False):

@@ -18,7 +18,6 @@ import numpy as np
 from ...emulator.machine.events import Observer
 from ...emulator.machine.places import Lanes
 from ...isa import effects
-from ..happens_before.flags import FLAGS
 from ..report.findings import at
 from ..report.words import actor
 
@@ -52,7 +51,7 @@ class PeerFlags(Observer):
         machine = self.context.machine
         if machine.calls == 1 or len(machine.devices) == 1 or place.space != "global":
             return
-        if not frame.operation.order.strong or place.index.size > FLAGS:
+        if not frame.operation.order.strong:
             return
         device = frame.cta.device.index
         raised: dict[int, list[tuple[FlagStore, int, int] | None]] = {}

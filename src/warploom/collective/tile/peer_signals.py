@@ -29,7 +29,7 @@ STATE_WORDS = 2
 """Words of the state: the launch number, and the number of finished CTAs."""
 
 
-class Rounds:
+class PeerSignals:
     """Signals between GPUs; see the module's docstring.
 
     Args:
