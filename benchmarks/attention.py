@@ -69,6 +69,7 @@ def configurations(case: ForwardProblem, variants: bool, swept: bool = False) ->
         others = {
             "exact": replace(chosen, guarded=False),
             turns: replace(chosen, ordered=not chosen.ordered),
+            "renewed": replace(chosen, renewed=True),
             **({"one slot": replace(chosen, query_slots=1)} if case.head_dim == 128 else {}),
             **({"3 x 96": Config(keys=96, consumers=3, key_stages=4, value_stages=4),
                 "3 x 80": Config(keys=80, consumers=3, key_stages=4, value_stages=4),

@@ -3,9 +3,9 @@
     python -m benchmarks.attention_backward [--out FILE] [--only WORDS] [--seconds 0.5] [--budget S]
     python -m benchmarks.attention_backward --candidates --seconds 0.15
 
-FLOP are 2.5 times those of the forward pass, regardless of recomputation. --candidates times the two kernels with
-seven products and configurations of the one with five (`joint_candidates`), each after a comparison with float64. All
-kernels are built by several processes before anything is timed.
+FLOP are 2.5 times those of the forward pass, regardless of recomputation. --candidates times other configurations
+(`joint_candidates`), each after a comparison with float64. All kernels are built by several processes before anything
+is timed. cuDNN has no windows, and no gradients of heads wider than 128.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
@@ -24,13 +25,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import warploom
 from benchmarks.attention_session import Row, Session, Suite, fits
-from warploom.kernels.hopper import (
-    attention_backward_joint,
-    attention_backward_keys,
-    attention_backward_queries,
-    attention_backward_sums,
-)
-from warploom.kernels.hopper.attention_backward_joint_config import joint_config
+from warploom.kernels.hopper import attention_backward_joint, attention_backward_sums
+from warploom.kernels.hopper.attention_backward_joint_config import joint_config, values_config
 from warploom.lab import evidence
 from warploom.lab.attention_contenders import subject
 from warploom.lab.attention_operands import AttentionOperands, make
@@ -39,7 +35,15 @@ from warploom.lab.recipe import recipe
 from warploom.operators.attention.gradients import gradients
 from warploom.operators.attention.joint import CHOSEN, Joint
 
-SUITE = tuple(ForwardProblem(d, n, causal) for d in (128, 64) for n in (4096, 16384) for causal in (False, True))
+SUITE = (
+    *(ForwardProblem(d, n, causal) for d in (128, 64) for n in (4096, 16384) for causal in (False, True)),
+    *(ForwardProblem(d, 16384, True, window=(1024, 0)) for d in (128, 64)),
+    *(
+        ForwardProblem(d, 4096, causal, value_dim=e)
+        for d, e in ((96, 0), (192, 128), (256, 0))
+        for causal in (False, True)
+    ),
+)
 OF_FORWARD = 2.5
 MOST_ERROR = 1e-2
 """Results with a larger relative error are not timed."""
@@ -51,11 +55,13 @@ def joint_candidates(case: ForwardProblem) -> dict[str, Joint]:
     first = joint_config(subject(case))
     unordered = replace(first, deterministic=False)
     found = {"five": Joint(first), "five, any order": Joint(unordered)}
-    for section in (1, 4, 8, 16):
+    for section in (1, 4, 8, 16) if case.head_dim in (64, 128) and not case.window else ():
         found[f"five, {section} together"] = Joint(first, section)
         found[f"five, {section} together, any order"] = Joint(unordered, section)
     others: dict[str, dict[str, Any]]
-    if case.head_dim == 128:
+    if case.head_dim > 128:
+        others = {"one stage": {"stages": 1}, "32 queries": {"tile": 32}}
+    elif case.head_dim > 64:
         others = {"two dS": {"ds_stages": 2}, "64 queries, early dV": {"tile": 64, "ds_stages": 2, "early": True}}
     else:
         others = {"one dS": {"ds_stages": 1}, "96 queries": {"tile": 96}, "64 queries": {"tile": 64}}
@@ -66,25 +72,26 @@ def joint_candidates(case: ForwardProblem) -> dict[str, Joint]:
     return {name: each for name, each in found.items() if each.config.fits(subject(case))}
 
 
-def build(case: ForwardProblem) -> None:
-    """Build the candidates of a case into the cache."""
+def build(case: ForwardProblem, candidates: bool) -> None:
+    """Build the choice of a case, or its candidates, into the cache."""
     of = subject(case)
-    attention_backward_keys.build(of).resources()
-    attention_backward_queries.build(of).resources()
-    for config in {each.config for each in joint_candidates(case).values()}:
-        for kernel in (attention_backward_joint.build(of, config), attention_backward_sums.build_convert(of, config)):
-            kernel.resources()
+    configs = {each.config for each in joint_candidates(case).values()} if candidates else {joint_config(of)}
+    for config in configs:
+        attention_backward_sums.build_convert(of, config).resources()
+        for each in (config, values_config(config)):
+            if each is not None:
+                attention_backward_joint.build(of, each).resources()
 
 
 def ours(
-    case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor, joint: Joint | str | None = CHOSEN
+    case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor, joint: Joint | str = CHOSEN
 ) -> Call:  # fmt: skip
     tensors = {"q": made.q, "k": made.k, "v": made.v}
-    out, lse = warploom.attention(**tensors, causal=case.causal, return_lse=True)
+    seen: dict[str, Any] = {"causal": case.causal, "window": case.window}
+    out, lse = warploom.attention(**tensors, return_lse=True, **seen)
 
     def call() -> tuple[torch.Tensor, ...]:
-        options = {"causal": case.causal, "scale": None, "softcap": None, "window": None}
-        found = gradients(tensors, out, lse, grad, layout="bhsd", joint=joint, **options)
+        found = gradients(tensors, out, lse, grad, layout="bhsd", joint=joint, scale=None, softcap=None, **seen)
         return found.dq, found.dk, found.dv
 
     return call
@@ -103,6 +110,8 @@ def exact(case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor) -> 
     p = q @ k.T / math.sqrt(case.head_dim)
     if case.causal:
         p.masked_fill_(torch.ones_like(p, dtype=torch.bool).triu_(1), -math.inf)
+    if case.window:
+        p.masked_fill_(torch.ones_like(p, dtype=torch.bool).tril_(-case.window[0] - 1), -math.inf)
     p = torch.softmax(p, -1)
     dv, dp = p.T @ g, g @ v.T
     dp -= (dp * p).sum(-1, keepdim=True)
@@ -118,11 +127,12 @@ def error(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> floa
 def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
     """Measure the rows of one case."""
     (made,) = make(case, 1)
-    grad = torch.randn_like(made.q)
-    calls: dict[str, Call] = {"warploom": ours(case, made, grad), "cudnn": cudnns(case, made, grad)}
+    grad = torch.randn_like(made.q[..., :1].expand(*made.q.shape[:3], case.columns).contiguous())
+    calls: dict[str, Call] = {"warploom": ours(case, made, grad)}
+    if case.head_dim <= 128 and not case.window:
+        calls["cudnn"] = cudnns(case, made, grad)
     if session.asked.candidates:
-        others = {"seven": None} | joint_candidates(case)
-        calls |= {name: ours(case, made, grad, joint) for name, joint in others.items()}
+        calls |= {name: ours(case, made, grad, joint) for name, joint in joint_candidates(case).items()}
     wanted = exact(case, made, grad)
     errors, same = {}, {}
     for name, call in calls.items():
@@ -146,13 +156,11 @@ def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
 
 def told(rows: Sequence[Row]) -> str:
     """A summary of a case: one line, or with candidates one for each."""
-    (theirs,) = (row for row in rows if row["provider"] == "cudnn")
     lines = []
     for row in rows:
-        if row is not theirs:
-            speeds = f"{row['tflops']['median']:.0f} ({row['ratio_to']['cudnn']:.3f})"
-            off = f"err {row['relative_error']:.2e} ({theirs['relative_error']:.2e}) same {row['same_in_every_run']}"
-            lines.append(f"{row['case']:24} {row['provider']:32} {speeds} cudnn {theirs['tflops']['median']:.0f} {off}")
+        speed = f"{row['tflops']['median']:.0f} ({row['ratio_to'].get('cudnn', 0):.3f} of cuDNN)"
+        same = f" same {row['same_in_every_run']}" if "same_in_every_run" in row else ""
+        lines.append(f"{row['case']:32} {row['provider']:32} {speed} err {row['relative_error']:.2e}{same}")
     return "\n".join(lines)
 
 
@@ -170,9 +178,9 @@ def main(words: Sequence[str]) -> int:
 
     def prepare(cases: Sequence[ForwardProblem]) -> None:
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-            list(pool.map(build, cases))
+            list(pool.map(partial(build, candidates=asked.candidates), cases))
 
-    return suite.run(asked, prepare if asked.candidates else None)
+    return suite.run(asked, prepare)
 
 
 if __name__ == "__main__":

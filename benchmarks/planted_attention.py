@@ -58,7 +58,7 @@ HARMLESS: dict[tuple[str, str], str] = {
     ("forward", "WholeStore: the CTA ends before its stores"): "every store's memory has been read before its slot is "
     "let go, and what is written is there when the grid ends",
     ("backward", "dK: WholeStore without its first meeting"): _OWN_ROWS,
-    ("backward", "dK: both results through one memory"): "the first store is waited for to its end, and the consumer's "
+    ("backward", "both results through one memory"): "the first store is waited for to its end, and the consumer's "
     "warps meet before the second one is written",
     ("decode", "a warp's lanes do not meet before one lets go"): "behind the last ldmatrix the warp executes mma.sync "
     "together, which needs what was read",

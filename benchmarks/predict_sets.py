@@ -202,46 +202,6 @@ def attention(most: int) -> Iterator[Point]:
                     row["us"]["median"], recorded, sha=row["ptx_sha256"], flops=case.flops)  # fmt: skip
 
 
-def attention_backward() -> Iterator[Point]:
-    """The gradients of attention: a sum for each row, dQ, and dK with dV, as three consecutive launches.
-
-    If blocks see different numbers of keys, all of a head's are recorded, which takes too long for the suite's cases.
-    """
-    from warploom.kernels.hopper import attention_backward_keys, attention_backward_queries
-    from warploom.kernels.hopper.attention_backward import build_rows
-    from warploom.lab.attention_contenders import subject
-    from warploom.lab.attention_problem import ForwardProblem
-
-    for row in rows_of("attention-backward"):
-        case = ForwardProblem(row["head_dim"], row["length"], row["causal"], row["dtype"])
-        if row["provider"] != "warploom":
-            continue
-
-        def recorded(record: Record, case: ForwardProblem = case) -> list[Recorded]:
-            (b, h, n, _), of = case.sizes, subject(case)
-            if case.causal and n > LONGEST_CAUSAL:
-                raise ValueError(f"blocks of {n} keys differ: to record all of a head takes too long")
-            sizes = {"B": b, "S": n, "T": n, "H": h, "G": h, "P": n, "N": 1}
-            found = [build_rows(of.dtype, of.value_dim, True), attention_backward_queries.build(of),
-                     attention_backward_keys.build(of)]  # fmt: skip
-            numbers = {"scale": 1.0, "factor": 1.0} | ({"last": 0} if case.causal else {})
-            made = []
-            for kernel in found:
-                scalars = {parameter.source for parameter in kernel.program().scalars}
-                wanted = {name: number for name, number in numbers.items() if name in scalars}
-                blocks = kernel.grid({**sizes}, H200)[0] if case.causal and wanted else 1
-                made.append(record(kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes),
-                                   clusters=blocks, **wanted))  # fmt: skip
-            return made
-
-        queries = case.sizes[0] * case.sizes[1] * case.sizes[2]
-        yield Point("attention backward", row["case"], (queries, case.length, case.head_dim), row["dtype"],
-                    row["us"]["median"], recorded, sha=row["ptx_sha256"], flops=2.5 * case.flops)  # fmt: skip
-
-
-LONGEST_CAUSAL = 2048
-
-
 def sampled(most: int) -> Iterator[Point]:
     """Shapes drawn at random, to which no constant was fitted."""
     for name in ("sample-bf16", "sample-bf16-seed-101"):
@@ -297,7 +257,6 @@ def points(most: int) -> dict[str, Callable[[], Iterator[Point]]]:
         "small K": lambda: built("small-k-bf16", "small K", "alone", most=most),
         "reference texts": texts,
         "attention": lambda: attention(most),
-        "attention backward": attention_backward,
         "burst": lambda: built("square-bf16", "burst", "burst"),
         "sampled": lambda: sampled(most),
         "within a shape": within,

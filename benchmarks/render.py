@@ -80,8 +80,8 @@ TABLES: dict[Path, dict[str, Entry]] = {
     },
     ATTENTION: {
         "attention": (attention.table, H200 / "attention.json"),
-        "attention-backward": (attention.backward, H100 / "attention-backward-candidates.json"),
-        "attention-gradients": (attention.gradients, H200 / "attention-gradients.json"),
+        "attention-backward": (attention.backward, H100 / "attention-backward.json"),
+        "attention-gradients": (attention.gradients, H100 / "attention-gradients.json"),
         "attention-e4m3": (attention.eight_bits, H200 / "attention-e4m3.json"),
         "eight-bit-sums": (attention.eight_bit_sums, RESULTS / "emulated" / "eight-bit-sums.json"),
         "attention-decode": (attention.decode, H200 / "attention-decode.json"),

@@ -1,5 +1,5 @@
 """The attention kernels of the zoo: forward in 16 and 8 bits, with a window and with packed sequences, decode from
-pages, and both gradients.
+pages, and the gradients.
 
 Rings of two stages wrap around, the last tiles are partly out of bounds, and several CTAs of decode share a head.
 
@@ -22,11 +22,10 @@ import numpy as np
 
 from warploom.kernels.hopper import (
     attention,
-    attention_backward_keys,
-    attention_backward_queries,
+    attention_backward_joint,
     attention_decode,
 )
-from warploom.kernels.hopper.attention_backward import BackwardConfig
+from warploom.kernels.hopper.attention_backward_joint_config import JointConfig
 from warploom.kernels.hopper.attention_config import Attention, Config
 from warploom.kernels.hopper.attention_decode_config import Decode, decode_config
 from warploom.runtime import H200
@@ -45,9 +44,8 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
     config = replace(decode_config(of, 16, 16), stages=2, exchanged=64)
     paged = partial(decode, config.block_elements(of))
     yield "attention_decode", attention_decode.build(of, config), (paged,), H200(sms=3)
-    backward = BackwardConfig(tile=64, consumers=2, stages=2)
-    yield "attention_queries", attention_backward_queries.build(NARROW, backward), (gradients,), H200(sms=1)
-    yield "attention_keys", attention_backward_keys.build(NARROW, backward), (gradients,), H200(sms=1)
+    backward = JointConfig(tile=64)
+    yield "attention_joint", attention_backward_joint.build(NARROW, backward), (gradients,), H200(sms=2)
     for name, given in (("attention_forward", NARROW), ("attention_e4m3", replace(NARROW, dtype=e4m3))):
         tiled = Config(keys=32, key_stages=2, value_stages=2, apart=given.columns if given.narrow else 0)
         kernel, problems = attention.build(given, tiled), ((3, 140), (3, 120), (3, 50), (5, 20))
@@ -108,11 +106,12 @@ def decode(block: int) -> tuple[Any, ...]:
 
 
 def gradients() -> tuple[Any, ...]:
-    """130 queries and 200 keys of one head: more than three tiles, the last with few rows."""
+    """130 queries and 200 keys of one head: three tiles, the last with few rows, and two blocks of keys, which add to
+    the same sums."""
     rows = np.full((1, 1, 256), np.inf, np.float32)
     rows[..., :130] = 8.0
     delta = np.zeros((1, 1, 256), np.float32)
     return (
         normal(1, 130, 1, 64), normal(1, 200, 1, 64), normal(1, 200, 1, 64), normal(1, 130, 1, 64), rows, delta,
-        SCALE, SCALE,
+        np.full((1, 1, 3 * 64 * 64), np.nan, np.float32), np.zeros(12, np.uint32), SCALE, SCALE, 1,
     )  # fmt: skip

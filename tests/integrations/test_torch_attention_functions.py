@@ -15,8 +15,7 @@ import warploom  # noqa: E402
 import warploom.torch as wt  # noqa: E402
 from warploom.errors import ArgumentError  # noqa: E402
 from warploom.isa.dtypes import f32, s32  # noqa: E402
-from warploom.kernels.hopper import attention_backward_keys, attention_backward_queries  # noqa: E402
-from warploom.kernels.hopper.attention_backward import keys_parts  # noqa: E402
+from warploom.kernels.hopper import attention_backward_joint  # noqa: E402
 from warploom.kernels.hopper.attention_config import Attention  # noqa: E402
 from warploom.kernels.hopper.attention_functions import FUNCTIONS  # noqa: E402
 from warploom.lang import Tile, kernel, ptx  # noqa: E402
@@ -231,7 +230,4 @@ def test_they_build_without_spills(dim: int):
     functions = {"score_mod": captured(other_for_odd_rows, "score_mod").function,
                  "mask_mod": captured(of_one_document, "mask_mod").function}  # fmt: skip
     of = Attention(head_dim=dim, value_dim=dim, above=True, **functions)
-    kernels = [attention_backward_queries.build(of)]
-    kernels += [attention_backward_keys.build(of, parts=parts) for parts in keys_parts(of)]
-    for each in kernels:
-        assert not each.resources().serialisation_notes
+    assert not attention_backward_joint.build(of).resources().serialisation_notes

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from tests.kernels.attention_cases import NUMPY, Attention, operands
-from tests.kernels.test_attention_backward import ERROR, exact
-from warploom.kernels.hopper import attention_backward, attention_backward_keys, attention_backward_queries
-from warploom.kernels.hopper.attention_backward import LOG2_E, PADDED, BackwardConfig, keys_parts, padded_rows
-from warploom.runtime.machine import H200
+from tests.kernels.attention_gradients import ERROR, FILLED, exact, launch
+from warploom.kernels.hopper import attention_backward
+from warploom.kernels.hopper.attention_backward import LOG2_E
+from warploom.kernels.hopper.attention_backward_joint_config import JointConfig, joint_config
 
 NARROW = Attention(head_dim=64, value_dim=64, varlen=True)
 LENGTHS = [(1, 1), (63, 129), (0, 7), (65, 64), (5, 0), (130, 70)]
 UNWRITTEN = 3
 """Rows after the last sequence."""
-FILLED = 7.0
+TILE = 80
+SMALL = JointConfig(tile=64)
 
 
 def ends_of(lengths: list[int]) -> np.ndarray:
@@ -27,7 +28,7 @@ def ends_of(lengths: list[int]) -> np.ndarray:
 
 def run(
     of: Attention, lengths: list[tuple[int, int]], heads: tuple[int, int] = (2, 1),
-    edges: tuple[Any, Any] = (None, None), schedule: str = "lazy", config: BackwardConfig | None = None,
+    edges: tuple[Any, Any] = (None, None), schedule: str = "lazy", config: JointConfig = SMALL,
 ) -> tuple[list[Any], list[float], list[np.ndarray]]:  # fmt: skip
     """The reports, the relative errors of dQ, dK and dV, and those arrays. edges: last and first, of equal lengths."""
     q_ends, k_ends = (ends_of([each[at] for each in lengths]) for at in (0, 1))
@@ -44,20 +45,13 @@ def run(
         found = exact(q[:, mine], k[:, theirs], v[:, theirs], grad[:, mine], last, first)
         wanted[0][:, mine], wanted[1][:, theirs], wanted[2][:, theirs], out[:, mine] = found[:4]
         lse[:, :, mine] = found[4]
-    sums = [np.full((1, heads[0], padded_rows(q.shape[1], len(lengths))), np.nan, np.float32) for _ in range(2)]
-    rows_kernel = attention_backward.build_rows(of.dtype, of.value_dim, False, varlen=True)
-    reports = [rows_kernel.emulate(out.astype(q.dtype), grad, lse, q_ends, *sums)]
     numbers = {"scale": of.head_dim**-0.5 * LOG2_E, "factor": of.head_dim**-0.5}
     numbers |= {name: edge for name, edge in zip(("last", "first"), edges, strict=True) if edge is not None}
-    made = {name: np.full(x.shape, FILLED, x.dtype) for name, x in (("dQ", q), ("dK", k), ("dV", v))}
-    kernels = [attention_backward_keys.build(of, config, parts) for parts in keys_parts(of)]
-    for kernel in (attention_backward_queries.build(of, config), *kernels):
-        names = [spec.name for spec in kernel.program().arrays]
-        given = {"Q": q, "K": k, "V": v, "dO": grad, "lse2": sums[0], "delta": sums[1], "q_ends": q_ends,
-                 "k_ends": k_ends, **made}  # fmt: skip
-        arrays = [given[name] for name in names]
-        reports.append(kernel.emulate(*arrays, schedule=schedule, machine=H200(sms=2), **numbers))
-    found = [np.asarray(x, np.float64) for x in made.values()]
+    results = out.astype(q.dtype), grad, lse
+    reports, made = launch(of, config, (q, k, v, grad), results, numbers, (q_ends, k_ends), schedule)
+    without = [slice(row - rows, row) for (rows, keys), row in zip(lengths, q_ends, strict=True) if not keys]
+    assert not any(made[0][:, each].any() for each in without), "dQ of queries without keys is 0"
+    found = [np.asarray(x, np.float64) for x in made]
     errors = [
         float(np.linalg.norm(x[:, :-UNWRITTEN] - y[:, :-UNWRITTEN]) / max(np.linalg.norm(y), 1e-30))
         for x, y in zip(found, wanted, strict=True)
@@ -70,10 +64,7 @@ def run(
 @pytest.mark.parametrize("causal", [False, True])
 def test_sequences_are_each_for_itself_and_clean_under_every_schedule(causal: bool, schedule: str) -> None:
     of = replace(NARROW, above=causal)
-    config = BackwardConfig(tile=64, consumers=2, stages=2)
-    reports, errors, found = run(
-        of, LENGTHS, edges=(0 if causal else None, None), schedule=schedule, config=config
-    )  # fmt: skip
+    reports, errors, found = run(of, LENGTHS, edges=(0 if causal else None, None), schedule=schedule)
     for report in reports:
         report.raise_on_findings()
     assert max(errors) <= ERROR
@@ -93,7 +84,7 @@ def test_a_window_of_each_sequence(first: int, last: int) -> None:
 @pytest.mark.parametrize("head_dim", [128, 96, 256])
 def test_head_dimensions(head_dim: int) -> None:
     of = replace(NARROW, head_dim=head_dim, value_dim=head_dim, above=True)
-    reports, errors, _ = run(of, [(70, 100), (33, 20)], edges=(0, None))
+    reports, errors, _ = run(of, [(70, 100), (33, 20), (0, 5), (90, 131)], edges=(0, None), config=joint_config(of))
     for report in reports:
         report.raise_on_findings()
     assert max(errors) <= ERROR
@@ -105,23 +96,13 @@ def test_every_query_has_its_place_and_all_others_weigh_nothing(lengths: list[in
     ends, total = ends_of(lengths), sum(lengths)
     lse = np.arange(1, total + 1, dtype=np.float32).reshape(1, 1, total)
     ones = np.ones((1, total, 1, 64), NUMPY["bf16"])
-    sums = [np.full((1, 1, padded_rows(total, len(lengths))), np.nan, np.float32) for _ in range(2)]
-    kernel = attention_backward.build_rows(NARROW.dtype, 64, False, varlen=True)
+    sums = [np.full((1, 1, JointConfig(TILE).padded(total, len(lengths))), np.nan, np.float32) for _ in range(2)]
+    kernel = attention_backward.build_rows(NARROW.dtype, 64, False, TILE)
     lse2, delta = kernel.emulate(ones, ones, lse, ends, *sums).outputs[-2:]
     wanted = np.full(lse2.shape, np.inf)
     for number, length in enumerate(lengths):
         begin = int(ends[number]) - length
-        place = (-(-begin // PADDED) + number) * PADDED
+        place = (-(-begin // TILE) + number) * TILE
         wanted[0, 0, place : place + length] = LOG2_E * np.arange(begin + 1, begin + length + 1)
     np.testing.assert_allclose(lse2, wanted, rtol=1e-6)
     np.testing.assert_array_equal(delta, np.where(np.isinf(wanted), 0, 64))
-
-
-@pytest.mark.sample(0, all=1)
-@pytest.mark.parametrize("head_dim", [64, 128])
-def test_they_build_without_spills_and_serialised_products(head_dim: int) -> None:
-    of = replace(NARROW, head_dim=head_dim, value_dim=head_dim, above=True)
-    kernels = [attention_backward_queries.build(of)]
-    kernels += [attention_backward_keys.build(of, parts=parts) for parts in keys_parts(of)]
-    for kernel in kernels:
-        assert not kernel.resources().serialisation_notes

@@ -68,6 +68,26 @@ def test_what_is_chosen_for_heads_of_128_is_right_and_clean_at_short_ragged_leng
     assert_right(cache, schedule=schedule)
 
 
+@pytest.mark.sample(3, all=6)
+@pytest.mark.parametrize("schedule", ["random", "eager", "lazy", "starve", "pct"])
+@pytest.mark.parametrize("cluster, lengths, page, options", [
+    (4, (129, 300, 0, 1), 0, {}), (2, (129, 70), 16, {}), (8, (300,), 0, {"window": 100}),
+    (4, (70, 200), 0, {"constant_lengths": True, "sinks": np.array([300, -2.5], np.float32)}),
+])  # fmt: skip
+def test_clusters_share_a_head_and_combine_their_parts_in_shared_memory(
+    cluster: int, lengths: tuple[int, ...], page: int, options: dict[str, Any], schedule: str
+):
+    of = Decode(head_dim=64, value_dim=64, paged=bool(page))
+    config = replace(decode_config(of, 2, page or None, 100), cluster=cluster)
+    assert_right(Cache(lengths, page=page, heads=(2, 1), options={"config": config, **options}), schedule=schedule)
+
+
+def test_a_cluster_that_cannot_divide_the_columns_is_refused():
+    config = replace(decode_config(Decode(head_dim=64, value_dim=72), 2, None, 100), cluster=4)
+    with refused("configuration"):
+        Cache(dim=(64, 72), options={"config": config}).call()
+
+
 @pytest.mark.parametrize("together", [1, 2])
 def test_parts_are_added_up_in_as_many_rounds_as_it_takes(together: int):
     config = replace(decode_config(Decode(head_dim=64, value_dim=64), 2, None, 100), together=together)

@@ -1,4 +1,4 @@
-"""The kernel of all gradients of attention against float64: any lengths, any schedule, the same bits in any order."""
+"""The kernels of attention's gradients against float64: any lengths, any schedule, the same bits in any order."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.kernels.attention_cases import Attention, operands
-from tests.kernels.test_attention_backward import ERROR, exact
-from warploom.kernels.hopper import attention_backward, attention_backward_joint, attention_backward_sums
-from warploom.kernels.hopper.attention_backward import LOG2_E, padded_rows
-from warploom.kernels.hopper.attention_backward_joint_config import JointConfig, joins, joint_config
-from warploom.runtime.machine import H200
-from warploom.types import bf16, f16
+from tests.kernels.attention_gradients import ERROR, exact, launch
+from warploom.kernels.hopper import attention_backward_joint, attention_backward_sums
+from warploom.kernels.hopper.attention_backward import LOG2_E
+from warploom.kernels.hopper.attention_backward_joint_config import JointConfig, joint_config, values_config
+from warploom.operators.attention.captured import captured
+from warploom.types import f16
 
 NARROW, WIDE = Attention(head_dim=64, value_dim=64), Attention()
 SMALL = JointConfig(tile=64)
@@ -37,45 +37,27 @@ class Run:
         self.given = q, k, v, grad
         self.results = out.astype(q.dtype, order="C"), grad, lse.astype(np.float32)
         self.numbers = {"scale": of.head_dim**-0.5 * LOG2_E, "factor": of.head_dim**-0.5}
+        self.numbers |= {} if of.score_mod is None else {"scale": LOG2_E, "inner": of.head_dim**-0.5}
         self.numbers |= {name: edge for name, edge in (("last", last), ("first", first)) if edge is not None}
-        self.lines = batch, heads[0], queries
 
-    def __call__(self, schedule="lazy", sms=2, section=2, ptx=None, seed=0):
+    def __call__(self, **how):
         """The reports, and dQ, dK and dV."""
-        of, config, (batch, heads, queries) = self.of, self.config, self.lines
-        rows = [np.zeros((batch, heads, padded_rows(queries, 0, config.tile)), np.float32) for _ in range(2)]
-        sums = np.full((batch, heads, config.sum_elements(of, queries)), np.nan, np.float32)
-        turns = np.full(config.turns(batch * heads, queries), 77, np.uint32)
-        cleared, space = ("turns", turns) if config.deterministic else ("sums", sums)
-        keys = self.given[1].shape[1]
-        before = attention_backward.build_rows(of.dtype, of.value_dim, False, cleared=(cleared,))
-        joint, convert = (
-            attention_backward_joint.build(of, config), attention_backward_sums.build_convert(of, config)
-        )  # fmt: skip
-        reports = [before.emulate(*self.results, *rows, space)]
-        reports.append(joint.emulate(
-            *self.given, *rows, sums, turns, **self.numbers, section=section, schedule=schedule, seed=seed, ptx=ptx,
-            machine=H200(sms=sms),
-        ))  # fmt: skip
-        reports.append(
-            convert.emulate(
-                sums,
-                np.zeros_like(self.given[0]),
-                factor=self.numbers["factor"],
-                **({"first": self.numbers["first"], "keys": keys} if of.below else {}),
-            )
-        )
-        return reports, [reports[2].outputs[-1], *reports[1].outputs[-2:]]
+        return launch(self.of, self.config, self.given, self.results, self.numbers, **how)
 
     def check(self, **how):
         """Run, and assert that nothing is found and that the gradients are right."""
         reports, found = self(**how)
         for report in reports:
             report.raise_on_findings()
-        for one, wanted in zip(found, self.wanted, strict=True):
-            off = np.linalg.norm(one.astype(np.float64) - wanted) / max(np.linalg.norm(wanted), 1e-30)
-            assert off <= ERROR
+        assert self.right(found)
         return found
+
+    def right(self, found):
+        """True if the gradients are right."""
+        return all(
+            np.linalg.norm(one.astype(np.float64) - wanted) <= ERROR * max(np.linalg.norm(wanted), 1e-30)
+            for one, wanted in zip(found, self.wanted, strict=True)
+        )
 
 
 @pytest.mark.sample(2, all=5)
@@ -108,7 +90,6 @@ def test_configurations_of_head_dimension_128(config):
 @pytest.mark.parametrize("head_dim, value_dim", [(96, 72), (40, 40), (64, 128), (128, 64), (8, 16)])
 def test_head_dimensions(head_dim, value_dim):
     of = Attention(head_dim=head_dim, value_dim=value_dim, above=True)
-    assert joins(of)
     Run(of, joint_config(of), 70, 100, last=30).check()
 
 
@@ -150,23 +131,38 @@ def test_sums_have_the_same_order_however_many_ctas_run_together(sms, section, s
         assert one.tobytes() == other.tobytes()
 
 
-def test_what_the_kernel_takes():
-    assert joins(NARROW) and joins(replace(WIDE, above=True, dtype=f16)) and WIDE.dtype is bf16
-    for other in (
-        {"varlen": True}, {"value_dim": 136}, {"head_dim": 192}, {"softcap": True}
-    ):  # fmt: skip
-        assert not joins(replace(WIDE, **other))
+@pytest.mark.sample(0, all=1)
+@pytest.mark.parametrize("queries, keys", [(65, 63), (129, 100)])
+def test_functions_that_change_nothing_give_the_same(queries, keys):
+    same = captured(lambda s, b, h, i, j: s * 2 - s + 0 * (i - j), "score_mod").function
+    all_ = captured(lambda b, h, i, j: i - j < 1000, "mask_mod").function
+    of = replace(NARROW, above=True, score_mod=same, mask_mod=all_)
+    Run(of, joint_config(of), queries, keys, heads=(2, 1), last=keys - queries).check(schedule="random")
+
+
+@pytest.mark.sample(1, all=3)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("head_dim, value_dim, parts", [(192, 128, 3), (256, 256, 2), (72, 200, 1)])
+def test_wide_heads_have_a_kernel_of_their_own_for_dv(head_dim, value_dim, parts, schedule):
+    of = Attention(head_dim=head_dim, value_dim=value_dim, above=True)
+    config = joint_config(of)
+    assert values_config(config) and config.parts(of) == parts
+    Run(of, config, 70, 140, last=70).check(schedule=schedule)
 
 
 @pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("of", [
     WIDE, replace(WIDE, above=True, below=True), NARROW, replace(NARROW, above=True, below=True),
     replace(WIDE, head_dim=64, above=True, below=True), replace(WIDE, value_dim=64, above=True),
+    replace(WIDE, above=True, below=True, varlen=True), replace(NARROW, above=True, below=True, varlen=True),
+    replace(WIDE, head_dim=192, above=True, below=True), replace(WIDE, head_dim=256, value_dim=256, above=True),
+    replace(WIDE, head_dim=256, value_dim=256, above=True, below=True, varlen=True),
 ])  # fmt: skip
 def test_it_builds_without_spills_and_serialised_products(of):
     config = joint_config(of)
     assert config.fits(of)
-    assert not attention_backward_joint.build(of, config).resources().serialisation_notes
+    for each in (config, values_config(config)):
+        assert each is None or not attention_backward_joint.build(of, each).resources().serialisation_notes
     assert not attention_backward_sums.build_convert(of, config).resources().spills
 
 
@@ -195,5 +191,4 @@ def test_without_one_synchronisation_something_is_found(name):
     for match in [found[at] for at in reversed(which)]:
         instead = "st.relaxed.gpu" if "release" in match.group() else ""
         text = text[: match.start()] + instead + text[match.end() :]
-    (_, report, _), _ = run(ptx=text)
-    assert report.findings
+    assert run(ptx=text)[0][1].findings

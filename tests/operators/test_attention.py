@@ -191,7 +191,7 @@ def test_lengths_that_make_no_sense_are_refused():
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 @pytest.mark.sample(1, full=1)
 def test_gradients_are_those_of_the_formula_in_both_layouts(layout):
-    from tests.kernels.test_attention_backward import exact as formula
+    from tests.kernels.attention_gradients import exact as formula
 
     q, k, v = (x.transpose(0, 2, 1, 3) for x in given(40, 70))
     grad = operand(*q.shape, seed=5)
@@ -281,7 +281,7 @@ def test_scales_of_sixteen_bits_and_gradients_of_eight_are_refused():
 @pytest.mark.parametrize("causal, window", [(True, None), (False, (40, 3))])
 @pytest.mark.sample(0, all=1)
 def test_gradients_of_sequences_are_those_of_each_alone(causal, window):
-    from tests.kernels.test_attention_backward import exact as formula
+    from tests.kernels.attention_gradients import exact as formula
 
     q, k, v, q_ends, k_ends = sequences()
     k, v = (np.concatenate([x, np.zeros((3, *x.shape[1:]), x.dtype)]) for x in (k, v))

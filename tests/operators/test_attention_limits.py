@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from tests.errors import refused
 from warploom.kernels.hopper.attention_backward_joint_config import joint_config
 from warploom.kernels.hopper.attention_config import L2_BYTES, Attention
 from warploom.operators.attention import captured, gradients, limits, named_launch
-from warploom.operators.attention.joint import Joint, joint_choice
+from warploom.operators.attention.joint import Joint, arrays_of, joint_choice
 from warploom.operators.attention.request import read, read_varlen
 from warploom.operators.binding import Binding
 from warploom.runtime.bind import Arguments, bind
@@ -137,14 +136,13 @@ def test_gradients_of_more_heads_and_batches_than_a_grid_has_along_y_and_z(
     assert grids == [(batch * heads * blocks, 1, 1) for blocks in (16, 1, 1)]
 
 
-def test_one_kernel_computes_all_gradients_where_it_can_count_and_where_it_is_built() -> None:
+def test_a_workspace_that_the_kernel_of_gradients_cannot_number_is_refused() -> None:
     wide, most = Attention(), 1 << 30
-    assert joint_choice(wide, (4, 16, 4096), 4096) == Joint(joint_config(wide))
-    unordered = joint_choice(wide, (4, 16, 4096), 4096, deterministic=False)
-    assert unordered is not None and not unordered.config.deterministic
+    assert joint_choice(wide) == Joint(joint_config(wide))
+    assert not joint_choice(wide, deterministic=False).config.deterministic
     for lines, keys in (((1, 1, 1 << 25), 8), ((most, 1, 80), 8), ((1, 1 << 16, 80), 1 << 24)):
-        assert joint_choice(wide, lines, keys) is None
-    assert joint_choice(replace(wide, varlen=True), (1, 1, 8), 8) is None
+        with refused("wrong-shape"):
+            arrays_of(wide, joint_choice(wide), lines, keys)
 
 
 @pytest.mark.full
@@ -171,4 +169,4 @@ def test_more_rows_of_gradients_than_a_grid_has_are_refused() -> None:
     request = read({name: long(1 << 20, 128, 128, 8) for name in "qkv"}, layout="bhsd", causal=False, window=None,
                    **OPTIONS)  # fmt: skip
     with refused("wrong-shape", expected=f"at most {(1 << 31) - 1}", got=str(1 << 31)):
-        gradients.folds(request, 0)
+        gradients.folds(request, 0, 128)

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 import warploom
-from tests.kernels import test_attention_backward as backward
 from tests.kernels import test_attention_backward_varlen as backward_varlen
 from tests.kernels import test_attention_fp8 as fp8
+from tests.kernels import test_attention_joint as backward
 from tests.kernels.attention_cases import SMALL, Attention, Config, jumping, operands, reference, run
 from tests.kernels.decode_cases import Cache
 from tests.kernels.test_attention import ERROR, LSE_ERROR
 from warploom.emulator.diagnosis.report import Report
 from warploom.errors import WarploomError
-from warploom.kernels.hopper.attention_backward import BackwardConfig
+from warploom.kernels.hopper.attention_backward_joint_config import JointConfig, joint_config
 from warploom.kernels.hopper.attention_decode_config import Decode, decode_config
 from warploom.operators import workspace
 from warploom.operators.attention import calls
@@ -36,7 +36,7 @@ NARROW = Attention(head_dim=64, value_dim=64)
 CAUSAL = replace(NARROW, above=True)
 WINDOW = replace(CAUSAL, below=True)
 ONE = replace(SMALL, consumers=1)
-TURNING = BackwardConfig(tile=64, consumers=2, stages=2)
+TURNING = JointConfig(tile=64)
 """Configuration for gradients whose ring wraps around at once."""
 SINKS = np.array([1.5, -0.5, 200.0, -np.inf], np.float32)
 SLOW = ("score", "both", "listed", "whole", "late", "functions", "varlen causal")
@@ -207,10 +207,12 @@ def decode(cache: Cache, error: float = 4e-3, times: int = 1) -> bool:
 
 
 def gradients(
-    schedule: str, of: Attention = NARROW, given: Any = (129, 200), config: BackwardConfig | None = TURNING, **how: Any
+    schedule: str, of: Attention = NARROW, given: Any = (129, 200), config: JointConfig | None = TURNING,
+    heads: tuple[int, int] = (2, 1), **how: Any,
 ) -> Found:  # fmt: skip
-    reports, errors = backward.run(of, *given, schedule=schedule, config=config, **how)
-    return judged(reports, max(errors) <= backward.ERROR)
+    run = backward.Run(of, config or joint_config(of), *given, heads=heads, **how)
+    reports, found = run(schedule=schedule)
+    return judged(reports, run.right(found))
 
 
 def gradients_varlen(schedule: str, of: Attention, edges: Any) -> Found:
@@ -218,7 +220,7 @@ def gradients_varlen(schedule: str, of: Attention, edges: Any) -> Found:
         of, backward_varlen.LENGTHS, edges=edges, schedule=schedule, config=TURNING
     )
     behind = all((array[:, -backward_varlen.UNWRITTEN :] == backward_varlen.FILLED).all() for array in found)
-    return judged(reports, max(errors) <= backward.ERROR and behind)
+    return judged(reports, max(errors) <= backward_varlen.ERROR and behind)
 
 
 def gradients_of_functions() -> bool:

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 
 from ...errors import ArgumentError
 from ...isa import dtypes
-from ...kernels.hopper.attention_backward import padded_rows
 from ...operators.attention.calls import outputs, run
-from ...operators.attention.gradients import check_differentiable, gradients
+from ...operators.attention.gradients import check_differentiable, differentiable, gradients
+from ...operators.attention.joint import arrays_of, joint_choice
 from ...operators.attention.request import WIDE, check_types, read, window_of
 from ...runtime.arrays import ArrayView
 from ...runtime.launch_template import Launched
@@ -29,6 +29,8 @@ FORWARD, BACKWARD = "warploom_attention", "warploom_attention_backward"
 OPTIONS = ("causal", "scale", "window", "softcap", "layout", "fast_accumulation")
 RESULTS = {"out": "O", "lse": "LSE", "grad": "dO", "lse_grad": "dLSE", "q": "Q", "k": "K", "v": "V"}
 """The backward kernels' names of the arguments."""
+WORKSPACE = ("lse2", "delta", "sums", "turns")
+"""What the backward kernels hand on, in the order of `arrays_of`."""
 
 
 def attention(
@@ -116,16 +118,19 @@ def _backward(
     arrays, out, lse = kept
     given = {name: arrays[name] for name in ("q", "k", "v")} | {"out": out, "lse": lse, "grad": grads[0]}
     given |= {"lse_grad": grads[1]} if logarithms else {}
-    batch, heads, queries = lse.shape
-    rows = jax.ShapeDtypeStruct((batch, heads, padded_rows(queries)), jnp.float32)
-    shapes = (*(jax.ShapeDtypeStruct(given[name].shape, out.dtype) for name in ("q", "k", "v")), rows, rows)
+    request = differentiable(checked(arrays, static), dict(zip(OPTIONS, static, strict=True))["softcap"])
+    made = arrays_of(request.of, joint_choice(request.of), request.lse_shape, request.keys)
+    shapes = (
+        *(jax.ShapeDtypeStruct(given[name].shape, out.dtype) for name in ("q", "k", "v")),
+        *(jax.ShapeDtypeStruct(shape, jnp.dtype(dtypes.torch_name(dtype))) for shape, dtype in made.values()),
+    )
     call = jax.ffi.ffi_call(BACKWARD, shapes, vmap_method="sequential")
-    dq, dk, dv, _, delta = varying(call(*given.values(), call=_text(static, tuple(given))), given)
+    dq, dk, dv, _, delta, *_ = varying(call(*given.values(), call=_text(static, tuple(given))), given)
     found = {"q": dq, "k": dk, "v": dv}
     if "sinks" in arrays:
         sinks = arrays["sinks"].astype(jnp.float32)
         weight = jnp.nan_to_num(jnp.exp(sinks[None, :, None] - lse))  # -inf - -inf: no key, and no sink
-        found["sinks"] = -(weight * delta[..., :queries]).sum((0, 2)).astype(arrays["sinks"].dtype)
+        found["sinks"] = -(weight * delta[..., : lse.shape[2]]).sum((0, 2)).astype(arrays["sinks"].dtype)
     return (found,)
 
 
@@ -166,13 +171,13 @@ class Backward(Handlers):
     """The gradients of q, k and v, then what the kernels hand on."""
 
     def names(self, call: Call) -> tuple[str, ...]:
-        return (*(RESULTS[name] for name in _described(call)[0]), "dQ", "dK", "dV", "lse2", "delta")
+        return (*(RESULTS[name] for name in _described(call)[0]), "dQ", "dK", "dV", *WORKSPACE)
 
     def compute(self, call: Call, device: str, index: int, stream: int | None) -> Sequence[Launched] | None:
         names, options = _described(call)
         views = _views(names, call.arguments, device, index, stream)
         del options["fast_accumulation"]  # of 8 bits, which have no gradients
-        made = _views(("q", "k", "v", "lse2", "delta"), call.results, device, index, stream)
+        made = _views(("q", "k", "v", *WORKSPACE), call.results, device, index, stream)
         tensors = {name: views[name] for name in ("q", "k", "v")}
         given = views["out"], views["lse"], views["grad"], made, views.get("lse_grad")
         found = gradients(tensors, *given, **options)

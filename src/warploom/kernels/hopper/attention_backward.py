@@ -1,16 +1,12 @@
-"""Gradients of attention: code shared by the kernels for dQ, for dK and dV, and for all; and the preprocessing kernel.
+"""Gradients of attention: what is computed for each query beforehand, and code that the kernels share.
 
-    rows       lse2 = log2(e) LSE, delta = sum of dO O - dLSE      for each query; padded with queries of weight 0
-    queries    dQ = scale dS K                              a block of queries, one tile of keys after the other
-    keys       dV = Pᵀ dO, dK = scale dSᵀ Q                 a block of keys, one tile of queries after the other
+    rows     lse2 = log2(e) LSE, delta = sum of dO O - dLSE    for each query; padded with queries of weight 0
+    joint    dV = Pᵀ dO, dK = scale dSᵀ Q, dQ = scale dS K     a block of keys, one tile of queries after the other
 
-Both kernels recompute P = 2^(S scale - lse2) and dS = P (dO Vᵀ - delta): seven products instead of five, but nothing
-is added up in memory. Every sum has a fixed order, so results are bitwise reproducible. `attention_backward_joint`
-computes all gradients with five products, where it applies.
+`attention_backward_joint` recomputes P = 2^(S scale - lse2) and dS = P (dO Vᵀ - delta).
 
-For packed sequences of different lengths, lse2 and delta are padded to a multiple of 128 queries per sequence. The
-entries of sequence i, which begins at row b, begin at 128 (ceil(b / 128) + i). Their loads are therefore aligned, and
-queries after a sequence's end have weight 0.
+lse2 and delta are padded to whole tiles of queries. Those of a packed sequence i, which begins at row b, begin at tile
+ceil(b / tile) + i. Their loads are therefore aligned, and queries after a sequence's end have weight 0.
 """
 
 from __future__ import annotations
@@ -29,70 +25,14 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from ..fields import builder
-from .attention_config import MOST_SEQUENCES, PANEL, QUERY_ROWS, Attention
+from .attention_config import PANEL, QUERY_ROWS, Attention
 from .attention_consumer import function_arrays
-from .description import SHARED_BYTES
 
-PADDED = 128
-"""lse2 and delta are padded to a multiple of this number of queries."""
 ROWS_PER_CTA = 8
 LOG2_E = math.log2(math.e)
 CLEARED = {"sums": Tile("B", "H", "W", f32), "turns": Tile("places", u32, multiple=(4,))}
 """Arrays of a workspace that the kernel of the rows may set to zeros; their sizes are multiples of 4."""
 _LANE_ELEMENTS = 8
-_BOTH = 128
-
-
-@dataclass(frozen=True)
-class BackwardConfig:
-    """The tiling of a backward kernel.
-
-    Attributes:
-        tile: keys per tile for dQ, queries per tile for dK and dV.
-        consumers: consumer warpgroups, with 64 rows of the result each.
-        stages: stages of the ring.
-        folded: heads and batches are along x as well (`BlockGrid`).
-    """
-
-    tile: int = 64
-    consumers: int = 2
-    stages: int = 2
-    folded: bool = False
-
-    @property
-    def rows(self) -> int:
-        """Rows of the result per CTA."""
-        return QUERY_ROWS * self.consumers
-
-
-def queries_config(of: Attention) -> BackwardConfig:
-    """The configuration of the dQ kernel."""
-    return _fitting(of, BackwardConfig(tile=64 if of.depth > 128 else 96 if of.depth > 64 else 128))
-
-
-def keys_config(of: Attention) -> BackwardConfig:
-    """The configuration of the dK, dV kernel."""
-    return _fitting(of, BackwardConfig(tile=64))
-
-
-def modified(of: Attention) -> bool:
-    """True if there are functions of scores or masks."""
-    return of.score_mod is not None or of.mask_mod is not None
-
-
-def keys_parts(of: Attention) -> tuple[str, ...]:
-    """The kernels that compute dK and dV: one if a thread's registers hold both and their masks, else two."""
-    more = (of.varlen and of.below) or modified(of)
-    room = _BOTH if more else 2 * _BOTH
-    return ("both",) if of.depth + of.columns <= room else ("dK", "dV")
-
-
-def _fitting(of: Attention, config: BackwardConfig) -> BackwardConfig:
-    """The configuration with as many stages as fit in shared memory, at most 4."""
-    width = (of.key_columns + of.value_columns) * of.dtype.bytes
-    counted = 4 * (MOST_SEQUENCES + 1) if of.varlen else 0
-    room = SHARED_BYTES - 4096 - counted - config.rows * width
-    return BackwardConfig(config.tile, config.consumers, max(1, min(4, room // (config.tile * width + 512))))
 
 
 @dataclass(frozen=True)
@@ -153,22 +93,13 @@ class BlockIndex:
         return count if self.ends is None else count + self.ends.shape[0]
 
 
-def padded_rows(queries: int, sequences: int = 0, tile: int = PADDED) -> int:
-    """P, the padded number of queries in lse2 and delta: whole tiles, and whole multiples of `PADDED`.
-
-    sequences: the number of packed sequences, or 0. tile: queries per tile.
-    """
-    whole = -(-queries // tile) * tile
-    return (-(-whole // PADDED) + sequences) * PADDED
-
-
-def padded_begin(begin: Register, number: Register) -> Register:
+def padded_begin(begin: Register, number: Register, tile: int) -> Register:
     """The first index in lse2 and delta of sequence `number`, which begins at row `begin` (s32); u32."""
-    return ((begin.view(u32) + (PADDED - 1)) // PADDED + number) * PADDED
+    return ((begin.view(u32) + (tile - 1)) // tile + number) * tile
 
 
 def arguments(of: Attention, queries: int, keys: int) -> dict[str, Tile | Scalar]:
-    """The arguments of both gradient kernels; `queries` and `keys` give the size of a tile that TMA loads."""
+    """The arguments of the gradient kernel; `queries` and `keys` give the size of a tile that TMA loads."""
 
     def operand(length: str, heads: str, width: int, tile: tuple[int, int]) -> Tile:
         return Tile.operand("B", length, heads, width, of.dtype, along=1, tile=tile)
@@ -197,7 +128,7 @@ def stored(of: Attention, length: str, heads: str, width: int) -> Tile:
 
 @builder()
 def build_rows(
-    dtype: DType, value_dim: int, heads_first: bool, varlen: bool = False, logarithms: bool = False,
+    dtype: DType, value_dim: int, heads_first: bool, packed: int = 0, logarithms: bool = False,
     folded: bool = False, cleared: tuple[str, ...] = (),
 ) -> Kernel:  # fmt: skip
     """lse2 and delta (B, H, P) of O and dO, (B, H, S, E) or (B, S, H, E), contiguous, and LSE (B, H, S).
@@ -205,9 +136,9 @@ def build_rows(
     logarithms: the gradient dLSE (B, H, S) of LSE is an argument, too. The derivative of LSE with respect to a score
     is its probability P, so dS = P (dO Vᵀ - delta) with delta = sum of dO O - dLSE.
 
-    The size P is at least S. Queries beyond S and queries that see no key get lse2 = inf and delta = 0. `varlen`:
-    sequences packed in one batch, which end at `ends` (s32). `folded`: see `BlockGrid`. `cleared`:
-    arrays of the workspace that are set to zeros, "sums" (B, H, elements), f32, or "turns", u32 (`_clear`).
+    The size P is at least S. Queries beyond S and queries that see no key get lse2 = inf and delta = 0. `packed`:
+    queries per tile, if sequences are packed in one batch and end at `ends` (s32). `folded`: see `BlockGrid`.
+    `cleared`: arrays of the workspace that are set to zeros, "sums" (B, H, elements), f32, or "turns", u32 (`_clear`).
     """
     grid = BlockGrid("P", "H", ROWS_PER_CTA, folded=folded)
     shape = ("B", "H", "S") if heads_first else ("B", "S", "H")
@@ -223,8 +154,8 @@ def build_rows(
         _, heads, queries = LSE.shape
         both = batch * heads + head
         padded, exists = query, None
-        if varlen:
-            query, exists = in_sequence(call["ends"], padded, queries)
+        if packed:
+            query, exists = in_sequence(call["ends"], padded, queries, packed)
         row = both.to(u64) * queries + query if heads_first else (batch * queries + query).to(u64) * heads + head
         total = reg.scalar(f32, init=0.0)
         exists = query < queries if exists is None else exists
@@ -254,7 +185,7 @@ def build_rows(
         in_specs={
             "O": Tile(*shape, value_dim, dtype), "dO": Tile(*shape, value_dim, dtype), "LSE": Tile("B", "H", "S", f32),
             **({"dLSE": Tile("B", "H", "S", f32)} if logarithms else {}),
-            **({"ends": Tile("N", s32)} if varlen else {}),
+            **({"ends": Tile("N", s32)} if packed else {}),
         },
         out_specs={
             "lse2": Tile("B", "H", "P", f32), "delta": Tile("B", "H", "P", f32),
@@ -277,20 +208,30 @@ def _clear(array: ArrayHandle, cta: Register) -> None:
         place += ctas.to(u64) * (threads * 4)
 
 
-def in_sequence(ends: ArrayHandle, padded: Register, queries: Register) -> tuple[Register, Predicate]:
-    """The query (row of its array) that index `padded` of lse2 and delta is for, and a predicate: true if it exists.
-    Found by binary search over the sequences."""
+def in_sequence(ends: ArrayHandle, padded: Register, queries: Register, tile: int) -> tuple[Register, Predicate]:
+    """The query (row of its array) that index `padded` of lse2 and delta is for, and a predicate: true if it exists."""
+    number = sequence_at(ends, padded, tile)
+    begin, end = bounds(ends, number, queries)
+    query = (padded - padded_begin(begin, number, tile)).view(s32) + begin
+    return query.view(u32), (query >= begin) & (query < end)
+
+
+def sequence_at(ends: ArrayHandle, padded: Register, tile: int) -> Register:
+    """The number of the packed sequence that index `padded` of lse2 and delta belongs to, by binary search."""
     limits, low = Offsets(ends), reg.scalar(u32, init=0)
     high = limits.count.copy()
     with ptx.while_(lambda: high - low > 1):
         middle = (low + high) >> 1
-        beyond = padded_begin(ptx.math.max(limits.of(middle)[0], 0), middle) > padded
+        beyond = padded_begin(ptx.math.max(limits.of(middle)[0], 0), middle, tile) > padded
         high.set(ptx.select(beyond, middle, high))
         low.set(ptx.select(beyond, low, middle))
-    begin, end = limits.of(low)
-    begin, end = ptx.math.max(begin, 0), ptx.math.min(end, queries.view(s32))
-    query = (padded - padded_begin(begin, low)).view(s32) + begin
-    return query.view(u32), (query >= begin) & (query < end)
+    return low
+
+
+def bounds(ends: ArrayHandle, number: Register, rows: Register) -> tuple[Register, Register]:
+    """First row of a packed sequence and the row after its last, within the array; s32."""
+    begin, end = Offsets(ends).of(number)
+    return ptx.math.max(begin, 0), ptx.math.min(end, rows.view(s32))
 
 
 def weight(score: Register, scale: Register, lse2: Register) -> Register:

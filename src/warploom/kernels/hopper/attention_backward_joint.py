@@ -7,7 +7,7 @@ Memory     K, V        the CTA's keys, one stage; each consumer's rows become it
            Q, dO       two rings of tiles of queries, with lse2 and with delta
            dS          queries x keys, written by both consumers, each its keys, and read by both
            dQ          the consumers' parts of a tile in f32, on their way to the workspace
-Barriers   k.full              1 arrival + bytes of K and V            producer -> consumers, once
+Barriers   k.full                   1 arrival + bytes of K and V            producer -> consumers, once
            q.full[s], o.full[s]     1 arrival + bytes of a tile        producer -> consumers
            q.empty[s], o.empty[s]   1 arrival of each consumer         consumers -> producer
            1, 2 (named)        the warps of one consumer, around its stores of dV and dK
@@ -17,13 +17,15 @@ Barriers   k.full              1 arrival + bytes of K and V            producer 
 Timeline   Sᵀ = K Qᵀ | dPᵀ = V dOᵀ | Pᵀ, dSᵀ in registers | dV += Pᵀ dO | dQᵀ = Kᵀ dSᵀ | dK += dSᵀ Q | dQ to memory
 
 Sᵀ and dPᵀ have the keys as rows, so Pᵀ and dSᵀ are in the registers of the consumer that adds them up in dV and dK. A
-tile of dQ needs dS of all keys of the block, so dS passes through shared memory, and each consumer computes 64 columns
-of dQ, or up to head dimension 64 its share of the queries. `attention_backward_sums` says how the blocks' parts of dQ
-are added in a fixed order. Tiles of queries are read from the last to the first: with a causal mask, every block of
+tile of dQ needs dS of all keys of the block, so dS passes through shared memory, and the consumers divide dQ into parts
+of 64 columns, or if that is uneven into shares of the queries. `attention_backward_sums` says how the blocks' parts of
+dQ are added in a fixed order. Tiles of queries are read from the last to the first: with a causal mask, every block of
 keys sees the last tile, so blocks that begin together add to the same tiles at the same time, each a little after the
 one before it, and the order costs a wait only at the beginning.
 
 Query heads that share a key head are processed one after the other. A window bounds the tiles at both ends.
+
+If registers do not hold dK and dV, this kernel computes dK and dQ, and a second one dV (Sᵀ | Pᵀ | dV += Pᵀ dO).
 """
 
 from __future__ import annotations
@@ -33,57 +35,68 @@ from typing import Any
 
 from ...collective import TmaPipeline, each_consumer, warpgroup_index
 from ...collective.tile.roles import WARP, WARPGROUP, producer_warpgroup
-from ...isa.dtypes import f32, s32, u32, u64
-from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
+from ...isa.dtypes import f32, u32, u64
+from ...lang import Kernel, Scalar, Tile, kernel, ptx, smem
 from ...lang.operand_tile import OperandTile
 from ...lang.smem import SharedArray
-from ...lang.values import Register
 from ..fields import builder
 from .attention_backward import arguments, stored
 from .attention_backward_joint_config import JointConfig, TicketGrid, joint_config
 from .attention_backward_joint_consumer import Consumer
-from .attention_backward_keys import KeyBlock
 from .attention_backward_sums import Adder, SumBuffer
-from .attention_config import REGISTERS, Attention
+from .attention_config import Attention
+from .attention_key_blocks import KeyBlock, KeyBlocks
 
 
 @builder()
 def build(of: Attention, config: JointConfig | None = None) -> Kernel:
-    """The kernel of dK (B, T, G, D), dV (B, T, G, E) and the sums of dQ, of the arguments of the kernel of dK and dV.
+    """The kernel of dK (B, T, G, D), dV (B, T, G, E) and the sums of dQ, or of some of them (`JointConfig`).
 
-    `section` is the number of key heads whose blocks are interleaved; `turns` are zeros, if the order is fixed.
-    `build_convert` makes dQ of the sums. Without a fixed order, the sums must be zeros.
+    `factor` is the scale of the scores and `scale` is log2(e) times it. `section` is the number of key heads whose
+    blocks are interleaved; `turns` are zeros, if the order is fixed. `build_convert` makes dQ of the sums. Without a
+    fixed order, the sums must be zeros.
     """
     config = config or joint_config(of)
     chosen = config
-    few, many, at_launch = REGISTERS[config.consumers]
+    few, many, at_launch = config.registers(of)
 
     def attention_joint(**call: Any) -> None:
         memory = Memory.allocate(of, chosen)
         fixed, rings = memory.fixed, memory.rings
-        number = ticket(chosen, call)
+        blocks = KeyBlocks(of, chosen, call)
+        blocks.initialise()
         fixed.initialise(rings.q, rings.o)
-        index = TicketIndex.of(number(), chosen, call)
-        block = joint_block(of, chosen, call, index)
-        warpgroup = warpgroup_index(reduced=True)
-        with producer_warpgroup(warpgroup, few):
-            warp = ptx.special.tid.x() // WARP
-            with ptx.if_(ptx.special.tid.x() == 0):
-                load(chosen, call, fixed, rings, block)
-            for me in range(chosen.consumers):
-                with ptx.if_(warp == 1 + me):
-                    add_sums(block, call, Adder(of, chosen, memory.sums, call, index.number, me))
-        for me in each_consumer(warpgroup, chosen.consumers, many):
-            Consumer(of, chosen, call, fixed, rings, memory.ds, memory.sums, block, me).run()
 
+        def roles() -> None:
+            block = blocks.block()
+            warpgroup = warpgroup_index(reduced=True)
+            with producer_warpgroup(warpgroup, few):
+                warp = ptx.special.tid.x() // WARP
+                with ptx.if_(ptx.special.tid.x() == 0):
+                    load(chosen, call, fixed, rings, block)
+                for me in range(chosen.consumers if chosen.keys else 0):
+                    with ptx.if_(warp == 1 + me):
+                        add_sums(block, call, Adder(of, chosen, memory.sums, call, block, me))
+            for me in each_consumer(warpgroup, chosen.consumers, many):
+                Consumer(of, chosen, call, memory, blocks, block, me).run()
+
+        if of.varlen:
+            with ptx.if_(blocks.exists()):
+                roles()
+        else:
+            roles()
+
+    sums = {"sums": Tile("B", "H", "W", f32, inout=True), "turns": Tile("places", u32, inout=True)}
     return kernel(
         in_specs={
-            **arguments(of, config.tile, config.rows), "section": Scalar(u32),
-            "sums": Tile("B", "H", "W", f32, inout=True), "turns": Tile("places", u32, inout=True),
+            **arguments(of, config.tile, config.rows), "section": Scalar(u32), **(sums if config.keys else {}),
         },
-        out_specs={"dK": stored(of, "T", "G", of.head_dim), "dV": stored(of, "T", "G", of.value_dim)},
-        grid=TicketGrid(config.rows), block=WARPGROUP * (1 + config.consumers), arch="sm_90a",
-        registers=at_launch, name="attention_joint",
+        out_specs={
+            **({"dK": stored(of, "T", "G", of.head_dim)} if config.keys else {}),
+            **({"dV": stored(of, "T", "G", of.value_dim)} if config.values else {}),
+        },
+        grid=TicketGrid(config.rows, of.varlen), block=WARPGROUP * (1 + config.consumers), arch="sm_90a",
+        registers=at_launch, name="attention_joint" if config.keys else "attention_values",
     )(attention_joint)  # fmt: skip
 
 
@@ -103,8 +116,8 @@ class Memory:
 
     fixed: TmaPipeline
     rings: Rings
-    ds: OperandTile
-    sums: SumBuffer
+    ds: OperandTile | None
+    sums: SumBuffer | None
 
     @classmethod
     def allocate(cls, of: Attention, config: JointConfig) -> Memory:
@@ -114,8 +127,10 @@ class Memory:
         v = smem.wgmma_tile(of.dtype, (rows, of.value_columns), name="V")
         q = smem.wgmma_tile(of.dtype, (tile, of.key_columns), stages=stages, name="Q")
         o = smem.wgmma_tile(of.dtype, (tile, of.value_columns), stages=stages, name="dO")
-        ds = smem.wgmma_tile(of.dtype, (tile, rows), stages=config.ds_stages, swizzle="128B", name="dS")
-        sums = SumBuffer.allocate(of, config, 2 + config.consumers)
+        ds, sums = None, None
+        if config.keys:
+            ds = smem.wgmma_tile(of.dtype, (tile, rows), stages=config.ds_stages, swizzle="128B", name="dS")
+            sums = SumBuffer.allocate(of, config, 2 + config.consumers)
         lse2, delta = (smem.array(f32, (stages, tile), name=name) for name in ("lse2", "delta"))
         fixed = TmaPipeline(stages=1, consumers=config.consumers, name="k", k=k, v=v)
         more = tile * f32.bytes
@@ -124,86 +139,33 @@ class Memory:
         return cls(fixed, Rings(q_ring, o_ring, lse2, delta), ds, sums)
 
 
-@dataclass
-class TicketIndex:
-    """The block of keys, the key head and the batch of a ticket, u32; with the methods of `BlockIndex`."""
-
-    number: Register
-    both: Register
-    heads: Register
-
-    @classmethod
-    def of(cls, number: Register, config: JointConfig, call: dict[str, Any]) -> TicketIndex:
-        """The index of ticket `number`."""
-        batches, keys, heads, _ = call["K"].shape
-        blocks = (keys + (config.rows - 1)) // config.rows
-        before = number // (blocks * call["section"]) * call["section"]
-        rest, width = number - before * blocks, ptx.math.min(call["section"], heads * batches - before)
-        return cls(rest // width, before + rest % width, heads)
-
-    def block(self) -> Register:
-        return self.number
-
-    def head(self) -> Register:
-        return self.both % self.heads
-
-    def batch(self) -> Register:
-        return self.both // self.heads
-
-
-def ticket(config: JointConfig, call: dict[str, Any]) -> Any:
-    """Take a ticket in thread 0; returns a function that reads it, after the CTA's barrier.
-
-    Without a fixed order, no CTA waits for another and the CTA's index will do.
-    """
-    if not config.deterministic:
-        return ptx.special.ctaid.x
-    taken = smem.array(u32, 1, name="ticket")
-    with ptx.if_(ptx.special.tid.x() == 0):
-        turns = call["turns"]
-        counter = turns.pointer() + (turns.shape[0] - 1).to(u64) * u32.bytes
-        ptx.store(taken[0], ptx.atomic.add(ptx.addr(counter), 1))
-    return lambda: ptx.load(u32, taken[0])
-
-
-def joint_block(of: Attention, config: JointConfig, call: dict[str, Any], index: TicketIndex) -> KeyBlock:
-    """The block of this CTA, with the tiles that see it.
-
-    The first block has all tiles, also those that see no key: it stores what the others add to. A block that extends
-    beyond the keys is masked in all tiles: the exponential of a zero score may be infinite, and would reach dQ.
-    """
-    block = KeyBlock.of_cta(of, config, call, index)  # type: ignore[arg-type]
-    zero = reg.scalar(s32, init=0)
-    block.begin = ptx.select(block.row == 0, zero, block.begin)
-    ragged = block.row + config.rows > call["K"].shape[1].view(s32)
-    block.clear = ptx.select(ragged, block.end, block.clear)
-    block.low = ptx.select(ragged, block.end, block.low)
-    return block
-
-
 def load(config: JointConfig, call: dict[str, Any], fixed: TmaPipeline, rings: Rings, block: KeyBlock) -> None:
     """The producer: loads K and V once, then every tile of queries, from the last to the first."""
+    packed = block.packed
     with fixed.produce(fixed.producer_state()) as stage:
+        row = block.row if packed is None else block.row + packed.key
         for name in ("k", "v"):
-            at = (0, block.kv_head, block.row, block.batch)
+            at = (0, block.kv_head, row, block.batch)
             ptx.tma.load(stage.tiles[name], call[name.upper()].tma_desc(), at, stage.full)
     heads, (q, o) = call["Q"].shape[2], (ring.producer_state() for ring in (rings.q, rings.o))
     parts = ((rings.q, q, "q", "Q", rings.lse2, "lse2"), (rings.o, o, "o", "dO", rings.delta, "delta"))
     for member in ptx.range(block.group):
         head = block.kv_head * block.group + member
         line = (block.batch * heads + head).to(u64) * call["delta"].shape[2]
+        line = line if packed is None else line + packed.padded
         query = (block.end - 1) * config.tile
         for _ in ptx.range(block.begin, block.end):
+            row = query if packed is None else query + packed.query
             for ring, state, name, array, vector, rows in parts:
                 with ring.produce(state) as stage:
-                    ptx.tma.load(stage.tiles[name], call[array].tma_desc(), (0, head, query, block.batch), stage.full)
+                    ptx.tma.load(stage.tiles[name], call[array].tma_desc(), (0, head, row, block.batch), stage.full)
                     source = ptx.addr(call[rows].pointer() + (line + query.view(u32)) * f32.bytes)
                     ptx.cp.async_.bulk.load(vector[state.index, 0], source, config.tile * f32.bytes, stage.full)
             query -= config.tile
 
 
 def add_sums(block: KeyBlock, call: dict[str, Any], adder: Adder) -> None:
-    """An adder: takes the part of each tile, in the order of the consumers."""
+    """An adder: takes the parts of each tile, in the order of the consumers."""
     adder.begin()
     heads = call["Q"].shape[2]
     for member in ptx.range(block.group):

@@ -10,17 +10,17 @@ the dQ of one head are far apart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ...isa.dtypes import bf16, f16, f32
-from .attention_config import L2_BYTES, QUERY_ROWS, Attention
+from ...isa.dtypes import f32
+from .attention_config import L2_BYTES, MOST_SEQUENCES, QUERY_ROWS, REGISTERS, Attention
 from .description import SHARED_BYTES
 
-WIDEST = 128
-"""Largest head dimension. dQ is computed transposed, in blocks of 64 of its columns, one or two."""
 SUM_ROWS = 64
-"""Columns of dQ per consumer: rows of its transposed product."""
+"""dQ is computed transposed, in blocks of this number of its columns: rows of the product."""
+WIDEST = 128
+"""Largest head dimension for which a thread's registers hold dK and dV; above it, dV has its own kernel."""
 LEAST_HEADS = 4
 """Fewest heads whose blocks are interleaved (nvidia-h100/attention-backward-candidates.json)."""
 RESERVE_BYTES = 1024
@@ -32,12 +32,14 @@ class JointConfig:
     """A configuration.
 
     Attributes:
-        tile: queries per tile, a multiple of 16; up to head dimension 64 a multiple of 32.
+        tile: queries per tile, a multiple of 16; of 32 where consumers divide a tile of dQ by its queries.
         consumers: consumer warpgroups, with 64 keys each.
         stages: stages of the rings of queries and of dO.
         ds_stages: buffers of dS, 1 or 2.
         deterministic: the CTAs add to a tile of dQ in the order of their blocks.
         early: dV is issued before dP is complete, so that it overlaps dS.
+        keys: dK and dQ are computed.
+        values: dV is computed.
     """
 
     tile: int = 64
@@ -46,6 +48,8 @@ class JointConfig:
     ds_stages: int = 2
     deterministic: bool = True
     early: bool = False
+    keys: bool = True
+    values: bool = True
 
     @property
     def rows(self) -> int:
@@ -53,39 +57,60 @@ class JointConfig:
         return QUERY_ROWS * self.consumers
 
     @property
-    def part_queries(self) -> int:
-        """Queries of the part of dQ that a consumer computes up to head dimension 64: consumers divide the tile."""
-        return self.tile // self.consumers
+    def ordered(self) -> bool:
+        """True if CTAs take tickets and wait for their turns."""
+        return self.deterministic and self.keys
 
-    def part(self, of: Attention, me: int) -> tuple[int, int, int]:
-        """First column, first query and number of queries of consumer `me`'s part of a tile of dQ; 64 columns each."""
-        if of.key_columns == SUM_ROWS:
-            return 0, me * self.part_queries, self.part_queries
-        return me * SUM_ROWS, 0, self.tile
+    def parts(self, of: Attention) -> int:
+        """Parts of a tile of dQ that each consumer computes, one after the other."""
+        blocks = of.key_columns // SUM_ROWS
+        return blocks // self.consumers if self._whole(of) else blocks
+
+    def part(self, of: Attention, me: int, number: int) -> tuple[int, int, int]:
+        """First column, first query and number of queries of a part of consumer `me`; 64 columns each."""
+        if self._whole(of):
+            return (number * self.consumers + me) * SUM_ROWS, 0, self.tile
+        queries = self.tile // self.consumers
+        return number * SUM_ROWS, me * queries, queries
+
+    def _whole(self, of: Attention) -> bool:
+        """True if the consumers divide the columns of dQ evenly; else they divide the queries."""
+        return of.key_columns // SUM_ROWS % self.consumers == 0
 
     def part_elements(self, of: Attention) -> int:
-        """Elements of a consumer's part of a tile of dQ."""
-        return SUM_ROWS * self.part(of, 0)[2]
+        """Elements of a part."""
+        return SUM_ROWS * self.part(of, 0, 0)[2]
 
-    def tiles(self, queries: int) -> int:
-        """Tiles of a head's queries."""
-        return -(-queries // self.tile)
+    def registers(self, of: Attention) -> tuple[int, int, int]:
+        """Registers per thread as in `REGISTERS`. Adders of several parts need more than other producers."""
+        return REGISTERS[self.consumers] if self.parts(of) == 1 else (40, 232, 168)
 
-    def sum_elements(self, of: Attention, queries: int) -> int:
+    def parts_per_tile(self, of: Attention) -> int:
+        """Parts of a tile of all consumers."""
+        return self.consumers * self.parts(of)
+
+    def padded(self, queries: int, sequences: int = 0) -> int:
+        """Entries of lse2 and delta of a head: whole tiles, with one more for each of `sequences` packed ones."""
+        return (-(-queries // self.tile) + sequences) * self.tile
+
+    def sum_elements(self, of: Attention, padded: int) -> int:
         """Elements of the workspace per head: every part of every tile."""
-        return self.tiles(queries) * self.consumers * self.part_elements(of)
+        return padded // self.tile * self.parts_per_tile(of) * self.part_elements(of)
 
-    def turns(self, heads: int, queries: int) -> int:
-        """Counters of a launch: one for each part of each tile of all `heads` of all batches, and last, in four words,
+    def turns(self, heads: int, padded: int) -> int:
+        """Counters of a launch: one for each consumer and tile of all `heads` of all batches, and last, in four words,
         the tickets."""
-        return -(-heads * self.tiles(queries) * self.consumers // 4) * 4 + 4
+        return -(-heads * (padded // self.tile) * self.consumers // 4) * 4 + 4
 
     def shared_bytes(self, of: Attention) -> int:
         """Bytes of shared memory for the tiles."""
         width = of.key_columns + of.value_columns
-        tiles = (self.rows + self.stages * self.tile) * width + self.ds_stages * self.tile * self.rows
-        rows = 2 * self.stages * self.tile * f32.bytes
-        return tiles * of.dtype.bytes + self.consumers * self.part_elements(of) * f32.bytes + rows
+        tiles = (self.rows + self.stages * self.tile) * width
+        rows = 2 * self.stages * self.tile + (MOST_SEQUENCES + 1 if of.varlen else 0)
+        if self.keys:
+            tiles += self.ds_stages * self.tile * self.rows
+            rows += self.consumers * self.part_elements(of)
+        return tiles * of.dtype.bytes + rows * f32.bytes
 
     def fits(self, of: Attention) -> bool:
         """True if the tiles fit in shared memory."""
@@ -93,10 +118,25 @@ class JointConfig:
 
 
 def joint_config(of: Attention) -> JointConfig:
-    """The configuration for head dimensions."""
+    """The configuration for head dimensions; `values_config` says whether another kernel computes dV."""
+    if max(of.depth, of.columns) > WIDEST:
+        sizes = ((64, 2), (32, 2), (32, 1))
+        return next(c for c in (JointConfig(tile, stages=n, values=False) for tile, n in sizes) if c.fits(of))
+    if modified(of):
+        return JointConfig(tile=64, ds_stages=1 if max(of.depth, of.columns) > SUM_ROWS else 2)
     if of.key_columns > SUM_ROWS:
         return JointConfig(tile=80, ds_stages=1)
     return JointConfig(tile=128 if of.columns <= SUM_ROWS else 64)
+
+
+def values_config(config: JointConfig) -> JointConfig | None:
+    """The configuration of the kernel of dV, with the same tiles, if that of dK and dQ does not compute it."""
+    return None if config.values else replace(config, keys=False, values=True)
+
+
+def modified(of: Attention) -> bool:
+    """True if there are functions of scores or masks."""
+    return of.score_mod is not None or of.mask_mod is not None
 
 
 def joint_section(of: Attention, queries: int, heads: int, kv_heads: int) -> int:
@@ -106,18 +146,15 @@ def joint_section(of: Attention, queries: int, heads: int, kv_heads: int) -> int
     return max(LEAST_HEADS, L2_BYTES // max(1, bytes_of_head * max(1, heads // max(1, kv_heads))))
 
 
-def joins(of: Attention) -> bool:
-    """True if the kernel can compute these gradients."""
-    special = of.varlen or of.softcap or of.score_mod is not None or of.mask_mod is not None
-    return of.dtype in (bf16, f16) and max(of.head_dim, of.value_dim) <= WIDEST and not special
-
-
 @dataclass(frozen=True)
 class TicketGrid:
-    """The grid rule: one CTA for each block of `rows` keys of each key head and batch, all along x."""
+    """The grid rule: one CTA for each block of `rows` keys of each key head and batch, all along x. If sequences are
+    packed, as many as there can be blocks."""
 
     rows: int
+    varlen: bool = False
 
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
         """CTAs along x, y, z."""
-        return (-(-dims["T"] // self.rows) * dims["G"] * dims["B"], 1, 1)
+        blocks = -(-dims["T"] // self.rows) + (dims["N"] if self.varlen else 0)
+        return (blocks * dims["G"] * dims["B"], 1, 1)

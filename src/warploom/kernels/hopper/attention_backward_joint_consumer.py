@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from ...collective import TmaPipeline
 from ...collective.epilogue.transposed_panel import TransposedPanel
 from ...collective.epilogue.whole_store import WholeStore
-from ...collective.mma.fragment import Fragment
+from ...collective.mma.fragment import ACC_REGS, Fragment, half_of
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
+from ...collective.pipeline.tma import State
 from ...collective.tile.roles import WARPGROUP
-from ...isa.dtypes import s32, u32
+from ...collective.tile.sizes import ACC_ATOM_N
+from ...isa.dtypes import f32, s32, u32
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
-from ...lang.operand_tile import OperandTile, TileSlice
+from ...lang.operand_tile import TileSlice
 from ...lang.smem import SharedArray
 from ...lang.values import Register
 from .attention_backward import weight
-from .attention_backward_joint_config import SUM_ROWS, JointConfig
-from .attention_backward_keys import KeyBlock, column_vector
-from .attention_backward_sums import SumBuffer
+from .attention_backward_functions import ScoreFunctions, ScorePosition, weighted
+from .attention_backward_joint_config import SUM_ROWS, JointConfig, modified
 from .attention_config import QUERY_ROWS, Attention
+from .attention_key_blocks import KeyBlock, KeyBlocks
+from .attention_rows import from_, store_part
 
 _NEVER = 1 << 30
 
@@ -34,42 +38,56 @@ class Rings(Protocol):
     delta: SharedArray
 
 
+class Memory(Protocol):
+    """A CTA's shared memory. Without dK, `ds` and `sums` are None."""
+
+    fixed: TmaPipeline
+    rings: Rings
+    ds: Any
+    sums: Any
+
+
 class Consumer:
     """Consumer `me` of a CTA; see the kernel's docstring."""
 
     def __init__(
-        self, of: Attention, config: JointConfig, call: dict[str, Any], fixed: TmaPipeline, rings: Rings,
-        ds: OperandTile, buffer: SumBuffer, block: KeyBlock, me: int,
+        self, of: Attention, config: JointConfig, call: dict[str, Any], memory: Memory, blocks: KeyBlocks,
+        block: KeyBlock, me: int,
     ) -> None:  # fmt: skip
-        self.of, self.config, self.call, self.rings, self.ds = of, config, call, rings, ds
-        self.buffer, self.block, self.me, self.fixed = buffer, block, me, fixed
+        fixed, rings = memory.fixed, memory.rings
+        self.of, self.config, self.call, self.rings, self.ds = of, config, call, rings, memory.ds
+        self.buffer, self.blocks, self.block, self.me, self.fixed = memory.sums, blocks, block, me, fixed
         self.both = 1 + config.consumers
         (self.scores,) = wgmma_accumulators(QUERY_ROWS, config.tile)
-        (self.gradients,) = wgmma_accumulators(QUERY_ROWS, config.tile)
-        (self.dv,) = wgmma_accumulators(QUERY_ROWS, of.columns, zero=True)
-        (self.dk,) = wgmma_accumulators(QUERY_ROWS, of.depth, zero=True)
-        self.column, self.query, queries = config.part(of, me)
-        (self.dq,) = wgmma_accumulators(SUM_ROWS, queries)
-        self.s, self.dp, self.panel = Fragment(self.scores), Fragment(self.gradients), TransposedPanel()
+        self.s = Fragment(self.scores)
+        if config.values:
+            (self.dv,) = wgmma_accumulators(QUERY_ROWS, of.columns, zero=True)
+        if config.keys:
+            (self.gradients,) = wgmma_accumulators(QUERY_ROWS, config.tile)
+            (self.dk,) = wgmma_accumulators(QUERY_ROWS, of.depth, zero=True)
+            (self.dq,) = wgmma_accumulators(SUM_ROWS, config.part(of, me, 0)[2])
+            self.dp, self.panel = Fragment(self.gradients), TransposedPanel()
         self.state, self.leader = rings.q.consumer_state(), rings.q.leader()
         self.turn = reg.scalar(u32, init=0)
         self.turned = {"q": rings.q.tiles["q"].transposed(), "o": rings.o.tiles["o"].transposed()}
         k, v = (fixed.tiles[name][0] for name in ("k", "v"))
         self.k, self.v = (tile.rows(QUERY_ROWS * me, QUERY_ROWS) for tile in (k, v))
-        self.columns = fixed.tiles["k"].transposed()[0].rows(self.column, SUM_ROWS)
+        self.key_columns = fixed.tiles["k"].transposed()[0]
         key = block.row + QUERY_ROWS * me
         self.key = key
         self.keys = [row.view(s32) + key for row in self.s.rows]
+        self.functions = ScoreFunctions(of, call, block.batch.view(s32)) if modified(of) else None
 
     def run(self) -> None:
         """Process all tiles of queries that see the block, one query head after the other."""
         block, tile = self.block, self.config.tile
         self.fixed.wait(self.fixed.consumer_state())
-        for _ in ptx.range(block.group):
+        for member in ptx.range(block.group):
+            head = None if self.functions is None else (block.kv_head * block.group + member).view(s32)
             query = (block.end - 1) * tile
             for begin, end, masked in self.phases():
                 for _ in ptx.range(begin, end):
-                    self.step(query, masked)
+                    self.step(query, masked, head)
                     query -= tile
         self.finish()
 
@@ -81,39 +99,82 @@ class Consumer:
             (block.begin, block.clear, True),
         ]  # fmt: skip
 
-    def step(self, query: Register, masked: bool) -> None:
+    def step(self, query: Register, masked: bool, head: Register | None) -> None:
         """Process the tile of queries that starts at `query`."""
-        of, rings, state, early = self.of, self.rings, self.state, self.config.early
+        of, rings, state, config = self.of, self.rings, self.state, self.config
         self.multiply(self.scores, self.k.first_k(of.depth), rings.q, "q", of.depth)
-        self.multiply(self.gradients, self.v.first_k(of.columns), rings.o, "o", of.columns)
-        ptx.wgmma.wait_group(1)
+        if config.keys:
+            self.multiply(self.gradients, self.v.first_k(of.columns), rings.o, "o", of.columns)
+        else:
+            rings.o.consumer_wait(state)
+        ptx.wgmma.wait_group(1 if config.keys and self.functions is None else 0)
+        if self.functions is not None:
+            self.apply_functions(self.functions, query, head)
         if masked:
             self.hide(query)
         for at, lse2 in column_vector(rings.lse2, state, self.s):
             self.scores[at].set(weight(self.scores[at], self.call["scale"], lse2))
-        p = self.s.as_a(of.dtype)
-        if early:
+        p = self.s.as_a(of.dtype) if config.values else []
+        if config.keys:
+            self.add_keys(p)
+        else:
             self.accumulate(self.dv, p, "o", of.columns)
-        ptx.wgmma.wait_group(1 if early else 0)
-        for at, delta in column_vector(rings.delta, state, self.dp):
-            self.gradients[at].set(self.scores[at] * (self.gradients[at] - delta))
-        ds = self.dp.as_a(of.dtype)
-        stage = self.share(ds)
-        if not early:
-            self.accumulate(self.dv, p, "o", of.columns)
-        ptx.fence.proxy_async_shared_cta()  # for dS, and for lse2 and delta, which TMA will overwrite
-        self.meet()
-        ptx.wgmma.fence()
-        _, first, count = self.config.part(of, self.me)
-        wgmma_block(self.dq, self.columns, stage.rows(first, count), accumulate=False)
-        ptx.wgmma.commit_group()
-        self.accumulate(self.dk, ds, "q", of.depth)
-        ptx.wgmma.wait_group(1)
-        self.buffer.write(self.dq, self.me)
-        ptx.wgmma.wait_group(0)
+            ptx.wgmma.wait_group(0)
+            ptx.fence.proxy_async_shared_cta()  # for lse2, which TMA will overwrite
+            ptx.bar.sync(1 + self.me, WARPGROUP)
         for ring in (rings.q, rings.o):
             ring.consumer_release(state, leader=self.leader)
         rings.q.advance(state, branch=False)
+
+    def add_keys(self, p: list[Any]) -> None:
+        """Compute dS, then add to dV, dK and dQ."""
+        of, config, early = self.of, self.config, self.config.early
+        if early:
+            self.accumulate(self.dv, p, "o", of.columns)
+        ptx.wgmma.wait_group(1 if early else 0)
+        self.differentiate()
+        ds = self.dp.as_a(of.dtype)
+        stage = self.share(ds)
+        if config.values and not early:
+            self.accumulate(self.dv, p, "o", of.columns)
+        ptx.fence.proxy_async_shared_cta()  # for dS, and for lse2 and delta, which TMA will overwrite
+        self.meet()
+        self.multiply_part(stage, 0)
+        self.accumulate(self.dk, ds, "q", of.depth)
+        for part in range(config.parts(of)):
+            if part:
+                self.multiply_part(stage, part)
+            ptx.wgmma.wait_group(0 if part else 1)
+            self.buffer.write(self.dq, self.me)
+        if config.parts(of) == 1:
+            ptx.wgmma.wait_group(0)
+
+    def multiply_part(self, stage: TileSlice, number: int) -> None:
+        """Issue a part of dQᵀ = Kᵀ dSᵀ, one group of wgmmas."""
+        column, first, count = self.config.part(self.of, self.me, number)
+        ptx.wgmma.fence()
+        wgmma_block(self.dq, self.key_columns.rows(column, SUM_ROWS), stage.rows(first, count), accumulate=False)
+        ptx.wgmma.commit_group()
+
+    def apply_functions(self, functions: ScoreFunctions, query: Register, head: Register | None) -> None:
+        """Apply the caller's functions to Sᵀ and their derivatives to dPᵀ."""
+        assert head is not None
+        config = self.config
+        deltas = dict(column_vector(self.rings.delta, self.state, self.dp)) if config.keys else {}
+        functions.apply(
+            self.scores, self.gradients if config.keys else None, head,
+            lambda index: ScorePosition(self.s.column_of(index).view(s32) + query, self.keys[half_of(index)]),
+            deltas.__getitem__ if config.keys else None,
+        )  # fmt: skip
+
+    def differentiate(self) -> None:
+        """Overwrite dPᵀ with dSᵀ = Pᵀ (dPᵀ - delta)."""
+        if self.functions is not None:
+            for score, gradient in zip(self.scores, self.gradients, strict=True):
+                gradient.set(weighted(score, gradient))
+            return
+        for at, delta in column_vector(self.rings.delta, self.state, self.dp):
+            self.gradients[at].set(self.scores[at] * (self.gradients[at] - delta))
 
     def multiply(self, acc: RegisterArray, kept: TileSlice, ring: TmaPipeline, name: str, depth: int) -> None:
         """Issue Sᵀ = K Qᵀ or dPᵀ = V dOᵀ, one group of wgmmas."""
@@ -146,17 +207,43 @@ class Consumer:
     def hide(self, query: Register) -> None:
         """Set -inf where a query does not see a key: query i sees key j if j - last <= i <= j - first and the key
         exists."""
-        exist, last, first = self.call["K"].shape[1].view(s32), self.block.last, self.block.first
+        exist, last, first = self.block.keys, self.block.last, self.block.first
         never = reg.scalar(s32, init=_NEVER)
         start = [ptx.select(row < exist, 0 if last is None else row - last - query, never) for row in self.keys]
         self.s.keep_columns([never if first is None else row - first + 1 - query for row in self.keys], start)
 
     def finish(self) -> None:
         """Store dV and dK through the shared memory of their values and keys."""
-        Fragment(self.dk).scale_rows([self.call["factor"]] * 2)
-        block, key = self.block, self.key
-        self.meet()  # the other consumer has read K for its part of dQ
-        for name, acc, memory in (("dV", self.dv, self.v), ("dK", self.dk, self.k)):
-            store = WholeStore(self.call[name], 1 + self.me)
-            store.store(acc, memory, lambda column: (column, block.kv_head, key, block.batch))
+        if self.config.keys:
+            Fragment(self.dk).scale_rows([self.call["factor"]] * 2)
+            self.meet()  # the other consumer has read K for its part of dQ
+        if self.config.values:
+            self.store("dV", self.dv, self.v)
+        if self.config.keys:
+            self.store("dK", self.dk, self.k)
+
+    def store(self, name: str, acc: RegisterArray, memory: TileSlice) -> None:
+        """Store 64 rows of dK or dV, or those that belong to the packed sequence."""
+        block, array = self.block, self.call[name]
+        store = WholeStore(array, 1 + self.me)
+        if not self.of.varlen:
+            store.store(acc, memory, lambda column: (column, block.kv_head, self.key, block.batch))
+        else:
+            rows, batch = self.blocks.rows_of(self.me), reg.scalar(u32, init=0)
+            row = from_(rows.begin, rows.first)
+
+            def whole() -> None:
+                store.store(acc, memory, lambda column: (column, rows.head, row, batch))
+
+            store_part(whole, array, Fragment(acc), rows, array.shape[3])
         store.finish()
+
+
+def column_vector(vector: SharedArray, state: State, fragment: Fragment) -> Iterator[tuple[int, Register]]:
+    """Yield each register's index in a fragment, with the element of a stage's vector for the register's column."""
+    begin = (vector[state.index, 0] + fragment.column_of(0) * f32.bytes).register()
+    for atom in range(0, len(fragment.registers), ACC_REGS):
+        address = ptx.addr(begin, atom // ACC_REGS * ACC_ATOM_N * f32.bytes)
+        pair = ptx.load(f32, address, space="shared", vector=2)
+        for index in range(ACC_REGS):
+            yield atom + index, pair[index % 2]

@@ -18,18 +18,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...collective.epilogue.transposed_panel import TransposedPanel
+from ...collective.epilogue.transposed_panel import PANEL_BYTES, TransposedPanel
 from ...collective.mma.fragment import ACC_REGS, Fragment, thread_of_warpgroup
+from ...collective.pipeline.swizzling import swizzled
 from ...collective.tile.roles import WARP, WARPGROUP
-from ...isa.dtypes import f32, s32, u32, u64
+from ...isa.dtypes import b32, f32, s32, u32, u64
+from ...isa.swizzle import CHUNK_BYTES, Swizzle
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
 from ...lang.arrays import RegisterArray
-from ...lang.smem import SharedArray
+from ...lang.smem import SharedAddress, SharedArray
+from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from ..fields import builder
-from .attention_backward import BlockGrid, BlockIndex
+from .attention_backward import BlockGrid, BlockIndex, bounds, padded_begin, sequence_at
 from .attention_backward_joint_config import SUM_ROWS, JointConfig
 from .attention_config import PANEL, Attention
+from .attention_key_blocks import KeyBlock
 
 ADDER = WARPGROUP + WARP
 """Threads at the barriers of a part: a consumer, and the warp that adds what it writes."""
@@ -79,17 +83,19 @@ class Adder:
     """A warp that adds the parts that consumer `me` writes to the workspace.
 
     Args:
-        call: the kernel's arguments. `sums`: the workspace, f32, (B, H, elements of a head). `turns`: u32: for each
-            part the number of blocks that have added to it, 0 at first.
-        block: the number of this CTA's block of keys.
+        call: the kernel's arguments. `sums`: the workspace, f32, (B, H, elements of a head). `turns`: u32: for
+            each consumer's parts of a tile the number of blocks that have added to them, 0 at first.
+        block: this CTA's block of keys.
     """
 
     def __init__(
-        self, of: Attention, config: JointConfig, buffer: SumBuffer, call: dict[str, Any], block: Register, me: int
+        self, of: Attention, config: JointConfig, buffer: SumBuffer, call: dict[str, Any], block: KeyBlock, me: int
     ) -> None:
-        self.config, self.buffer, self.block, self.me = config, buffer, block, me
-        self.sums, self.turns, self.first = call["sums"], call["turns"], call.get("first")
-        self.elements = config.part_elements(of)
+        self.config, self.buffer, self.me = config, buffer, me
+        self.block, self.first = block.row.view(u32) // config.rows, block.first
+        self.begin_tile = None if block.packed is None else block.packed.padded // config.tile
+        self.sums, self.turns = call["sums"], call["turns"]
+        self.elements, self.parts = config.part_elements(of), config.parts(of)
         self.leader = (ptx.special.tid.x() & (WARP - 1)) == 0
 
     def begin(self) -> None:
@@ -97,25 +103,29 @@ class Adder:
         ptx.bar.arrive(self.buffer.free(self.me), ADDER)
 
     def add(self, line: Register, tile: Register) -> None:
-        """Add the next part to a tile (u32) of a head, whose number among all heads and batches is `line` (u32)."""
-        ordered, number = self.config.deterministic, tile * self.config.consumers + self.me
-        per_head = self.sums.shape[2]
-        ptx.bar.sync(self.buffer.full(self.me), ADDER)
-        with ptx.if_(self.leader):
-            before = self._before(tile)
-            if ordered:
-                self._wait(self._turn(line, number), before)
-            first = line.to(u64) * per_head + (number * self.elements).to(u64)
-            self._add(self.sums.pointer() + first * f32.bytes, before)
-            ptx.cp.async_.bulk.commit_group()
-            ptx.cp.async_.bulk.wait_group_read(0)
-        ptx.warp.sync()
-        ptx.bar.arrive(self.buffer.free(self.me), ADDER)
+        """Add the next parts to a tile (u32) of a head, whose number among all heads and batches is `line` (u32).
+
+        The parts of a tile have one turn: it is passed on when all of them have been added.
+        """
+        ordered, place = self.config.deterministic, tile if self.begin_tile is None else tile + self.begin_tile
+        for part in range(self.parts):
+            ptx.bar.sync(self.buffer.full(self.me), ADDER)
+            with ptx.if_(self.leader):
+                before = self._before(tile)
+                if ordered and part == 0:
+                    self._wait(self._turn(line, place), before)
+                number = (place * self.parts + part) * self.config.consumers + self.me
+                first = line.to(u64) * self.sums.shape[2] + number.to(u64) * self.elements
+                self._add(self.sums.pointer() + first * f32.bytes, before)
+                ptx.cp.async_.bulk.commit_group()
+                ptx.cp.async_.bulk.wait_group_read(0)
+            ptx.warp.sync()
+            ptx.bar.arrive(self.buffer.free(self.me), ADDER)
         if ordered:
             with ptx.if_(self.leader):
                 ptx.cp.async_.bulk.wait_group(0)
                 ptx.fence.proxy_async_global()
-                ptx.inst("st.release.gpu.global.u32", ptx.addr(self._turn(line, number)), self._before(tile) + 1)
+                ptx.inst("st.release.gpu.global.u32", ptx.addr(self._turn(line, place)), self._before(tile) + 1)
             ptx.warp.sync()
 
     def _before(self, tile: Register) -> Register:
@@ -125,10 +135,11 @@ class Adder:
         lowest = ptx.math.max((tile * self.config.tile).view(s32) + self.first, 0)
         return self.block - lowest.view(u32) // self.config.rows
 
-    def _turn(self, line: Register, number: Register) -> Register:
-        """The address of a part's turn."""
-        parts = self.sums.shape[2] // self.elements
-        return self.turns.pointer() + (line * parts + number).to(u64) * u32.bytes
+    def _turn(self, line: Register, place: Register) -> Register:
+        """The address of the turn of this consumer's parts of a tile."""
+        tiles = self.sums.shape[2] // (self.elements * self.parts * self.config.consumers)
+        number = (line * tiles + place) * self.config.consumers + self.me
+        return self.turns.pointer() + number.to(u64) * u32.bytes
 
     def finish(self) -> None:
         """Wait until all additions are complete."""
@@ -168,49 +179,98 @@ class Adder:
 def build_convert(of: Attention, config: JointConfig, folded: bool = False) -> Kernel:
     """dQ (B, S, H, D), 16 bits, of a workspace (B, H, elements of a head) and `factor`: the sums times the factor.
 
-    With a left edge of a window, tiles that begin after the last of `keys` have no sums, and dQ is 0.
+    With a left edge of a window, tiles that begin after the last of `keys` have no sums, and dQ is 0. So is that of a
+    packed sequence without keys.
     """
     chosen = config
-    _, _, queries = config.part(of, 0)
-    grid = BlockGrid("S", "H", config.tile, folded=folded)
+    _, _, queries = config.part(of, 0, 0)
+    grid = BlockGrid("S", "H", config.tile, of.varlen, folded)
+    parts = config.parts_per_tile(of)
 
     def attention_convert(**call: Any) -> None:
-        panel = smem.wgmma_tile(of.dtype, (queries, PANEL), stages=chosen.consumers, name="dQ")
-        index = BlockIndex(grid, call["dQ"])
+        panel = smem.wgmma_tile(of.dtype, (queries, PANEL), stages=parts, name="dQ")
+        dq, first = call["dQ"], call.get("first")
+        index = BlockIndex(grid, dq, ends=call.get("q_ends"))
         tile, head, batch = index.block(), index.head(), index.batch()
         thread, me = thread_of_warpgroup(), ptx.special.tid.x() // WARPGROUP
+        row, seen, end = (tile * chosen.tile).view(s32), None, None
+        if of.varlen:
+            begin, end, keys, inside = _sequence(call, tile * chosen.tile, chosen.tile)
+            row, seen, first = inside + begin, keys > 0, None if first is None else first + (keys - (end - begin))
+        else:
+            inside, keys = row, call.get("keys")
+        if first is not None:
+            reached = inside + first < keys
+            seen = reached if seen is None else seen & reached
         elements = chosen.part_elements(of)
-        line = (batch * call["dQ"].shape[2] + head).to(u64) * call["sums"].shape[2]
-        first = line + ((tile * chosen.consumers + me) * elements + thread * ACC_REGS).to(u64)
-        place = call["sums"].pointer() + first * f32.bytes
-        values = []
-        for group in range(elements // (WARPGROUP * ACC_REGS)):
-            values += list(ptx.load(f32, ptx.addr(place, group * WARPGROUP * _VECTOR_BYTES), vector=ACC_REGS))
-        if of.below:
-            seen = (tile * chosen.tile).view(s32) + call["first"] < call["keys"]
-            values = [ptx.select(seen, value, 0.0) for value in values]
-        fragment = Fragment(RegisterArray([value * call["factor"] for value in values]))
-        TransposedPanel().write(fragment.as_a(of.dtype), panel[me])
+        line = (batch * dq.shape[2] + head).to(u64) * call["sums"].shape[2]
+        writer = TransposedPanel()
+        for part in range(0, parts, chosen.consumers):
+            number = (tile * parts + part + me).to(u64)
+            place = call["sums"].pointer() + (line + number * elements + thread * ACC_REGS) * f32.bytes
+            values = []
+            for group in range(elements // (WARPGROUP * ACC_REGS)):
+                values += list(ptx.load(f32, ptx.addr(place, group * WARPGROUP * _VECTOR_BYTES), vector=ACC_REGS))
+            if seen is not None:
+                values = [ptx.select(seen, value, 0.0) for value in values]
+            fragment = Fragment(RegisterArray([value * call["factor"] for value in values]))
+            writer.write(fragment.as_a(of.dtype), panel[me + part])
         ptx.fence.proxy_async_shared_cta()
         ptx.bar.sync(0)
-        with ptx.if_(thread == 0):
-            for part in range(chosen.consumers):
-                column, query, _ = chosen.part(of, part)
-                with ptx.if_(me == part):
-                    row = tile * chosen.tile + query
-                    ptx.tma.store(call["dQ"].tma_desc(), panel[part], (column, head, row, batch))
+        for number in range(parts):
+            consumer = number % chosen.consumers
+            column, query, _ = chosen.part(of, consumer, number // chosen.consumers)
+            with ptx.if_(me == consumer):
+                if end is None:
+                    with ptx.if_(thread == 0):
+                        ptx.tma.store(dq.tma_desc(), panel[number], (column, head, row + query, batch))
+                else:
+                    _store_rows(dq, panel[number], thread, queries, (row + query, end, head, column))
+        if end is None:
             ptx.cp.async_.bulk.commit_group()
             ptx.cp.async_.bulk.wait_group(0)
 
     return kernel(
         in_specs={
             "sums": Tile("B", "H", "W", f32), "factor": Scalar(f32),
-            **({"first": Scalar(s32), "keys": Scalar(s32)} if of.below else {}),
+            **({"first": Scalar(s32)} if of.below else {}),
+            **({"q_ends": Tile("N", s32), "k_ends": Tile("N", s32), "keys": Scalar(s32)} if of.varlen else
+               {"keys": Scalar(s32)} if of.below else {}),
         },
         out_specs={"dQ": Tile("B", "S", "H", of.head_dim, of.dtype, box=(PANEL, 1, queries, 1), swizzle="128B",
                               order="rows")},
         grid=grid, block=WARPGROUP * config.consumers, arch="sm_90a", name="attention_convert",
     )(attention_convert)  # fmt: skip
+
+
+def _sequence(call: dict[str, Any], padded: Register, tile: int) -> tuple[Register, ...]:
+    """Of the packed sequence that index `padded` of the sums belongs to: its first query and the one after its last,
+    its number of keys, and the query of the index in it."""
+    number = sequence_at(call["q_ends"], padded, tile)
+    begin, end = bounds(call["q_ends"], number, call["dQ"].shape[1])
+    key_begin, key_end = bounds(call["k_ends"], number, call["keys"].view(u32))
+    return begin, end, key_end - key_begin, (padded - padded_begin(begin, number, tile)).view(s32)
+
+
+def _store_rows(
+    array: ArrayHandle, panel: SharedAddress, thread: Register, rows: int,
+    at: tuple[Register, Register, Register, int],
+) -> None:  # fmt: skip
+    """Store the rows of a panel before row `end` of the array (1, rows, heads, columns): 16 bytes per thread and pass.
+
+    at: the array's row of the panel's first, `end`, the head and the first column.
+    """
+    first, end, head, column = at
+    _, _, heads, width = array.shape
+    per_row = PANEL * array.dtype.bytes // CHUNK_BYTES
+    for start in range(0, rows, WARPGROUP // per_row):
+        row, chunk = thread // per_row + start, thread % per_row
+        place = chunk * (CHUNK_BYTES // array.dtype.bytes) + column
+        there = row.view(s32) + first
+        with ptx.if_((row < rows) & (there < end) & (place < width)):
+            source = panel + swizzled(row * PANEL_BYTES + chunk * CHUNK_BYTES, Swizzle.B128)
+            index = ((there.view(u32) * heads + head).to(u64) * width + place) * array.dtype.bytes
+            ptx.store(ptx.addr(array.pointer() + index), ptx.load(b32, source, vector=4))
 
 
 assert SUM_ROWS == PANEL

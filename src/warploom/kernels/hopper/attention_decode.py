@@ -34,6 +34,7 @@ from ...lang.tile import ArrayHandle
 from ...lang.trace import Trace
 from ...lang.values import Register
 from ..fields import builder
+from .attention_decode_cluster import ClusterCombine, ClusterGrid, ClusterPartition, EarlySegment
 from .attention_decode_combine import SplitCombine
 from .attention_decode_config import Decode, DecodeConfig
 from .attention_decode_warp import DecodeWarp, RowAddresses
@@ -64,11 +65,13 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
             k=smem.wgmma_tile(of.cached, (config.keys, of.key_columns), stages=config.stages, name="K"),
             v=smem.wgmma_tile(of.cached, (config.keys, of.value_columns), stages=config.stages, name="V"),
         )  # fmt: skip
-        work = WorkPartition(config, call["lengths"], most, queries, group, kv_heads, call["causal"], call.get("left"))
-        combine = SplitCombine(
-            of, config, work, call["workspace"], call["counters"], RowAddresses(call["O"], group), call["LSE"],
+        partition, combination = (ClusterPartition, ClusterCombine) if config.cluster else (WorkPartition, SplitCombine)
+        work = partition(config, call["lengths"], most, queries, group, kv_heads, call["causal"], call.get("left"))
+        combine = combination(
+            of, config, work, call.get("workspace"), call.get("counters"), RowAddresses(call["O"], group), call["LSE"],
             call.get("sinks"),
         )  # fmt: skip
+        combine.initialise()
         if config.pdl:
             ptx.griddepcontrol.launch_dependents()
         if config.early:
@@ -99,6 +102,8 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
                 for me in range(config.loaders):
                     with ptx.if_(loader == me):
                         load(config, work, ring, K, V, table, me)
+            if config.cluster:
+                ptx.cluster.wait()
         with ptx.else_():
             if config.promised:
                 ptx.griddepcontrol.wait()
@@ -108,6 +113,10 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
                 combine.run(warp, segment, warp.run(segment))
 
     box = (of.panel, 1, config.copy_rows, 1)
+    memory = {
+        "workspace": Tile("blocks", config.block_elements(of), f32, inout=True),
+        "counters": Tile("places", u32, inout=True),
+    }
     factors = ("k_scale", "v_scale") if of.scaled else ()
     return kernel(
         in_specs={
@@ -118,8 +127,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
             **({"table": Tile("B", "W", s32)} if of.paged else {}),
             **({"sinks": Tile("H", f32)} if of.sinks else {}),
             **{name: Tile("B", "G", f32) for name in factors},
-            "workspace": Tile("blocks", config.block_elements(of), f32, inout=True),
-            "counters": Tile("places", u32, inout=True),
+            **({} if config.cluster else memory),
             "scale": Scalar(f32),
             "causal": Scalar(s32),
             **({"v_factor": Scalar(f32)} if of.narrow and not of.scaled else {}),
@@ -130,8 +138,9 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
             "O": Tile("B", "R", "H", of.value_dim, of.dtype, order="rows"),
             "LSE": Tile("B", "H", "R", f32),
         },
-        grid=OneCtaPerSm(), block=config.threads, arch="sm_90a", registers=config.registers, pdl=config.pdl,
-        name="attention_decode",
+        grid=ClusterGrid(config.cluster, config.rows) if config.cluster else OneCtaPerSm(),
+        cluster=(max(1, config.cluster), 1, 1), block=config.threads, arch="sm_90a",
+        registers=config.registers, pdl=config.pdl, name="attention_decode",
     )(decode)  # fmt: skip
 
 
@@ -153,6 +162,8 @@ def load(
             prefetch(config, work, ring, K, V, table)
         ptx.griddepcontrol.wait()
     for segment in work.segments():
+        if table is not None:
+            segment = work.measured(segment)  # the page of a key beyond the end is not read
         start = segment.start.copy()
 
         def copies(segment: Segment = segment, start: Register = start) -> Iterator[KeyCopy]:
@@ -164,7 +175,7 @@ def load(
         ahead = (
             [KeyCopy(found.number, found.block.copy(), found.row.copy()) for found in copies()] if config.ahead else []
         )
-        for _ in ptx.range(segment.tiles, unroll=False):
+        for _ in each_tile(work, segment):
             ptx.mbarrier.wait(ring.empty[state.index], state.phase)
             stage = ring.stage(state)
             ptx.mbarrier.arrive_expect_tx(stage.full, expected, pred=lane == 0)
@@ -174,11 +185,22 @@ def load(
                     at = (box.coordinates[0], segment.head, copy.row, copy.block)
                     ptx.cp.async_.bulk.tensor(into, array.tma_desc(), at, stage.full, cache_hint=policy)
             ring.advance(state, branch=False)
-            start += config.keys
+            start += segment.step
             if ahead:
                 for copy, found in zip(ahead, copies(), strict=True):
                     copy.block.set(found.block)
                     copy.row.set(found.row)
+
+
+def each_tile(work: WorkPartition, segment: Segment) -> Iterator[None]:
+    """Loop over a segment's tiles; an early segment's first one is loaded before its length is known."""
+    if not isinstance(segment, EarlySegment):
+        for _ in ptx.range(segment.tiles, unroll=False):
+            yield
+        return
+    yield
+    for _ in ptx.range(1, work.measured(segment).tiles, unroll=False):
+        yield
 
 
 def prefetch(

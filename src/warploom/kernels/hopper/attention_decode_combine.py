@@ -61,8 +61,8 @@ class SplitCombine:
     """
 
     def __init__(
-        self, of: Decode, config: DecodeConfig, work: WorkPartition, workspace: ArrayHandle, counters: ArrayHandle,
-        out: RowAddresses, lse: ArrayHandle, sinks: ArrayHandle | None,
+        self, of: Decode, config: DecodeConfig, work: WorkPartition, workspace: ArrayHandle | None,
+        counters: ArrayHandle | None, out: RowAddresses, lse: ArrayHandle, sinks: ArrayHandle | None,
     ) -> None:  # fmt: skip
         self.of, self.config, self.work = of, config, work
         self.workspace, self.counters, self.out, self.lse, self.sinks = workspace, counters, out, lse, sinks
@@ -70,6 +70,9 @@ class SplitCombine:
         self.logarithms = smem.array(f32, (config.slices, config.rows), name="logarithms")
         self.arrived = smem.array(u32, 1, name="arrived")
         self.threads = WARP * config.warps
+
+    def initialise(self) -> None:
+        """Nothing: counters are zero between launches."""
 
     def meet(self) -> None:
         """Synchronise all consumer warps."""
@@ -210,24 +213,34 @@ class SplitCombine:
                 logarithm = ptx.load(f32, ptx.addr(self._row_place(block, vector.row)))
                 loaded = ptx.load(f32, ptx.addr(self._place(block, vector)), vector=VECTOR)
                 found.append((ptx.select(exists, logarithm, -math.inf), loaded))
-            newest = top
-            for logarithm, _ in found:
-                newest = ptx.math.max(newest, logarithm)
-            base = finite(newest)
-            factor = exp(top - base)
-            total *= factor
-            for own in sums:
-                own.set(own * factor)
-            for logarithm, loaded in found:
-                weight = exp(logarithm - base)
-                total += weight
-                for own, other in zip(sums, loaded, strict=True):
-                    own.set(ptx.math.fma(weight, other, own))
-            top.set(newest)
-        factor = inverse(total)
+            self._add_found(found, top, total, sums)
+        self._store(segment, vector, *_finished(top, total, sums))
+
+    def _combined(self, found: Sequence[tuple[Register, RegisterArray]]) -> tuple[RegisterArray, Register]:
+        """Parts of four columns, (logarithm, columns) each, added up, and the logarithm of all."""
+        top, total = reg.scalar(f32, init=-math.inf), reg.scalar(f32, init=0.0)
+        sums = reg.array(f32, VECTOR, init=0.0)
+        self._add_found(found, top, total, sums)
+        return _finished(top, total, sums)
+
+    def _add_found(
+        self, found: Sequence[tuple[Register, RegisterArray]], top: Register, total: Register, sums: RegisterArray
+    ) -> None:
+        """Add parts to `sums` and their weights to `total`, both relative to e^top."""
+        newest = top
+        for logarithm, _ in found:
+            newest = ptx.math.max(newest, logarithm)
+        base = finite(newest)
+        factor = exp(top - base)
+        total *= factor
         for own in sums:
             own.set(own * factor)
-        self._store(segment, vector, sums, finite(top) + log(total))
+        for logarithm, loaded in found:
+            weight = exp(logarithm - base)
+            total += weight
+            for own, other in zip(sums, loaded, strict=True):
+                own.set(ptx.math.fma(weight, other, own))
+        top.set(newest)
 
     # -- the result --------------------------------------------------------------------------------------------------
 
@@ -250,6 +263,14 @@ class SplitCombine:
         _, heads, queries = self.lse.shape
         line = (segment.sequence * heads + head).to(u64) * queries + query
         ptx.store(ptx.addr(self.lse.pointer() + line * f32.bytes), logarithm, pred=vector.column == 0)
+
+
+def _finished(top: Register, total: Register, sums: RegisterArray) -> tuple[RegisterArray, Register]:
+    """The normalised columns and their logarithm."""
+    factor = inverse(total)
+    for own in sums:
+        own.set(own * factor)
+    return sums, finite(top) + log(total)
 
 
 def finite(value: Register) -> Register:

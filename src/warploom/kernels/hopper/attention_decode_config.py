@@ -108,6 +108,8 @@ class DecodeConfig(Configuration):
         exchanged: columns of O that the warps exchange at a time.
         residents: CTAs per multiprocessor that the registers must allow: with 2, the next kernel's CTA can start during
             this one's epilogue, if shared memory allows.
+        cluster: CTAs that share a key head as a cluster and combine their parts in shared memory; a head on more tiles
+            than CTAs gives each several. 0: all CTAs share all tiles equally, and combine in global memory.
         constant_lengths: the caller guarantees that the previous kernel does not write `lengths` and `table`. They are
             then read before it has ended, and the first tiles prefetched into L2; K, V and Q are read after it.
     """
@@ -125,6 +127,7 @@ class DecodeConfig(Configuration):
     together: int = 8
     exchanged: int = 64
     residents: int = 1
+    cluster: int = 0
     constant_lengths: bool = False
 
     family: ClassVar[str] = "attention_decode"
@@ -133,7 +136,7 @@ class DecodeConfig(Configuration):
         """Raise ArgumentError if no kernel can be built, if it cannot read pages of `page` keys, or if its loaders
         cannot divide the panels of `of` evenly."""
         numbers = {"blocks": 1, "keys": WARP_KEYS, "copy_rows": 1, "stages": 1, "value_steps": 1}
-        numbers |= {"loaders": 1, "several": 1, "together": 1, "exchanged": 1, "residents": 1}
+        numbers |= {"loaders": 1, "several": 1, "together": 1, "exchanged": 1, "residents": 1, "cluster": 0}
         check_fields(self, numbers, ("pdl", "early", "ahead", "constant_lengths"), {})
         odd = self.keys % WARP_KEYS or self.exchanged % EXCHANGE_STEP
         if odd or self.keys % self.copy_rows or (page and page % self.copy_rows):
@@ -142,6 +145,11 @@ class DecodeConfig(Configuration):
                 expected=f"keys in multiples of {WARP_KEYS}, exchanged in multiples of {EXCHANGE_STEP}; copy_rows that "
                 "divide keys and pages",
                 got=self.name() + (f", pages of {page}" if page else ""), code="configuration"
+            )  # fmt: skip
+        if of is not None and not self.clusters(of):
+            raise ArgumentError(
+                "a cluster's CTAs must divide the columns of O evenly, four at a time",
+                expected=f"2, 4, 8 or 16 CTAs for {of.value_dim} columns", got=self.cluster, code="configuration",
             )  # fmt: skip
         if of is not None and not self.shared_evenly(of):
             panels = of.panels
@@ -154,6 +162,10 @@ class DecodeConfig(Configuration):
         """True if the loaders divide a tile evenly: its panels, or the keys of each panel."""
         alone = self.loaders % of.panels == 0 and self.copies * of.panels % self.loaders == 0
         return self.loaders <= of.panels or alone
+
+    def clusters(self, of: Decode) -> bool:
+        """True if there is no cluster, or one whose CTAs divide the columns of O evenly."""
+        return self.cluster in (0, 2, 4, 8, 16) and of.value_dim % (4 * max(1, self.cluster)) == 0
 
     @property
     def rows(self) -> int:
@@ -192,7 +204,8 @@ class DecodeConfig(Configuration):
 
     def exchange_bytes(self, of: Decode) -> int:
         """Bytes of shared memory for the exchange between warps: `exchanged` columns of O, and the logarithms."""
-        return self.warps * ROWS * (self.exchanged + of.padding + 1) * 4
+        received = self.rows * (of.columns + self.cluster) if self.cluster else 0
+        return (self.warps * ROWS * (self.exchanged + of.padding + 1) + received) * 4
 
     def tile_bytes(self, of: Decode) -> int:
         """Bytes of a tile of keys and its values."""

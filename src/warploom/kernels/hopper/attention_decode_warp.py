@@ -106,6 +106,7 @@ class DecodeWarp:
     def run(self, segment: Segment) -> list[Register]:
         """Process all tiles of a segment and normalise O; return the logarithms of this thread's two rows."""
         fragments = self._load_queries(segment)
+        segment = self.work.measured(segment)
         if self.of.scaled:
             self._load_scales(segment)
         self.softmax.begin()
@@ -119,7 +120,7 @@ class DecodeWarp:
             ptx.warp.sync()
             self.ring.consumer_release(self.state, leader=self.leader)
             self.ring.advance(self.state, branch=False)
-            start += self.config.keys
+            start += segment.step
         factors, logarithms = self.softmax.finish()
         if self.of.narrow:
             factors = [factor * self.v_factor for factor in factors]

@@ -51,6 +51,7 @@ class Segment:
         tiles: number of tiles in the segment.
         number: index of the key head and chunk of rows among all sequences.
         owners: the first and the last CTA that have tiles of this head and chunk.
+        step: keys from one tile to the next.
     """
 
     sequence: Register
@@ -61,6 +62,7 @@ class Segment:
     tiles: Register
     number: Register
     owners: tuple[Register, Register]
+    step: int
 
     @property
     def shared(self) -> Predicate:
@@ -91,11 +93,19 @@ class WorkPartition(Groups):
         self.behind = causal * (queries.view(s32) - 1)
         self.chunks = (self.rows + (config.rows - 1)) // config.rows
         self.per_sequence = kv_heads * self.chunks
+        self.allocate()
+
+    def allocate(self) -> None:
+        """Allocate the prefix sums."""
         self.before = smem.array(u32, MOST_GROUPS + 1, name="tiles_before")
 
-    def keys(self, sequence: Register) -> KeyRange:
-        """Read the length of a sequence."""
-        told = ptx.load(s32, ptx.addr(self.lengths.pointer() + sequence.to(u64) * s32.bytes))
+    def told(self, sequence: Register) -> Register:
+        """Read the length of a sequence, not checked."""
+        return ptx.load(s32, ptx.addr(self.lengths.pointer() + sequence.to(u64) * s32.bytes))
+
+    def keys(self, sequence: Register, told: Register | None = None) -> KeyRange:
+        """The keys of a sequence; `told`: its length as read."""
+        told = self.told(sequence) if told is None else told
         length = ptx.math.min(ptx.math.max(told, 0), self.most)
         least, first = length - self.behind, reg.scalar(s32, init=0)
         if self.left is not None:
@@ -132,6 +142,10 @@ class WorkPartition(Groups):
             start = (keys.first.view(u32) // size + tile) * size
             yield Segment(
                 sequence, which // self.chunks, which % self.chunks * self.config.rows, keys, start.view(s32), count,
-                sequence * self.per_sequence + which, owners,
+                sequence * self.per_sequence + which, owners, size,
             )  # fmt: skip
             position += count
+
+    def measured(self, segment: Segment) -> Segment:
+        """The segment, with its keys and its number of tiles."""
+        return segment

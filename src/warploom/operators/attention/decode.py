@@ -337,7 +337,10 @@ def _program(of: Decode, config: DecodeConfig, folder: Path | None) -> Program:
 
 
 def _memory(request: DecodeRequest, config: DecodeConfig, places: int) -> dict[str, ArrayView]:
-    """Return the workspace for splits and the counters, 0 between launches; each stream and graph has its own."""
+    """Return the workspace for splits and the counters, 0 between launches; each stream and graph has its own. Clusters
+    need neither."""
+    if config.cluster:
+        return {}
     q = request.views["q"]
     return {
         "workspace": of_stream("decode", _splits(request, config), f32, q),
@@ -347,6 +350,8 @@ def _memory(request: DecodeRequest, config: DecodeConfig, places: int) -> dict[s
 
 def _memory_of_call(request: DecodeRequest, config: DecodeConfig, places: int) -> dict[str, ArrayView]:
     """Return the same, of one call."""
+    if config.cluster:
+        return {}
     q = request.views["q"]
     memory = {"workspace": of_call(_splits(request, config), f32, q), "counters": of_call((places,), u32, q)}
     fill(memory["counters"], number=0)

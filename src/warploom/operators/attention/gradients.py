@@ -1,4 +1,4 @@
-"""Gradients of `attention`: three or four launches on the arrays of an earlier forward call. `joint` says which."""
+"""Gradients of `attention`: three or four launches on the arrays of an earlier forward call."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ArgumentError, ArgumentTypeError
-from ...isa.dtypes import DType, f32, u32
+from ...isa.dtypes import DType, f32
 from ...isa.launch import GRID_LIMITS
-from ...kernels.hopper.attention_backward import (
-    LOG2_E,
-    PADDED,
-    ROWS_PER_CTA,
-    keys_config,
-    keys_parts,
-    padded_rows,
-    queries_config,
-)
+from ...kernels.hopper.attention_backward import LOG2_E, ROWS_PER_CTA
 from ...kernels.hopper.attention_config import QUERY_ROWS, Attention
 from ...runtime.arrays import ArrayView, view
 from ...runtime.launch_template import Launched
@@ -32,7 +24,7 @@ from . import gradient_cache
 from .blocks import dense_function
 from .calls import plain, readable, refuse_long_emulation
 from .captured import captured
-from .joint import CHOSEN, UNORDERED, Joint, joint_choice, launch_joint
+from .joint import CHOSEN, UNORDERED, Joint, arrays_of, joint_choice, launch_joint
 from .limits import check_countable
 from .named_launch import launch_named
 from .request import WIDE, Request, check_types, one_batch, permuted, read, read_varlen
@@ -87,8 +79,7 @@ def attention_backward(
             tiles that a block mask leaves out are computed.
         out, lse: the results of `attention` with return_lse=True.
         grad: gradient of `out`, with its shape and type. lse_grad: gradient of `lse`, likewise; none by default.
-        deterministic: False lets the kernel of all gradients add up the rows of dQ in any order. The others have a
-            fixed order anyway.
+        deterministic: False lets the kernel add up the rows of dQ in any order.
 
     Raises as `attention` does.
     """
@@ -144,11 +135,11 @@ def varlen_gradients(
 
 def gradients(
     tensors: dict[str, Any], out: Any, lse: Any, grad: Any, made: dict[str, ArrayView] | None = None,
-    lse_grad: Any = None, joint: Joint | str | None = CHOSEN, **options: Any,
+    lse_grad: Any = None, joint: Joint | str = CHOSEN, **options: Any,
 ) -> Gradients:  # fmt: skip
     """Check and launch the gradients.
 
-    made: arrays for the gradients ("q", "k", "v") and for lse2 and delta, (B, H, P); new arrays by default.
+    made: arrays for the gradients ("q", "k", "v") and for all of `arrays_of`; new arrays by default.
     joint: as in `of_request`.
     """
     given = (*tensors.values(), out, lse, grad, *(() if lse_grad is None else (lse_grad,)))
@@ -177,12 +168,11 @@ def differentiable(request: Request, softcap: float | None) -> Request:
 
 def of_request(
     request: Request, tensors: dict[str, Any], out: Any, lse: Any, grad: Any,
-    made: dict[str, ArrayView] | None = None, lse_grad: Any = None, joint: Joint | str | None = CHOSEN,
+    made: dict[str, ArrayView] | None = None, lse_grad: Any = None, joint: Joint | str = CHOSEN,
 ) -> Gradients:  # fmt: skip
     """Compute the gradients of a checked call, from its results and their gradients.
 
-    joint: the kernel of all gradients in a configuration; None: one of dQ and one of dK and dV; `CHOSEN` and
-        `UNORDERED`: the choice.
+    joint: the configuration; `CHOSEN` and `UNORDERED`: the choice.
     """
     given = check_results(request, tensors, out, lse, grad, lse_grad)
     result, wanted, *_ = given
@@ -190,9 +180,9 @@ def of_request(
     ends = {name: readable(request.views[name], name) for name in ENDS if of.varlen}
     count = ends["cu_seqlens_q"].shape[0] if ends else 0
     if isinstance(joint, str):
-        joint = joint_choice(of, request.lse_shape, request.keys, joint == CHOSEN) if made is None else None
+        joint = joint_choice(of, joint == CHOSEN)
     if made is None:
-        made = _make(request, tensors, joint, count)
+        made = _make(request, of, tensors, joint, count)
     seen = {name: _plain_gradient(request, made[name], name) for name in ("q", "k", "v")}
     nothing = 0 in (result.size, request.keys)
     if nothing or of.varlen:  # no kernel writes rows after the last sequence
@@ -204,57 +194,50 @@ def of_request(
     check_differentiable("cpu" if on_cpu else "cuda", model.index)
     if on_cpu:
         refuse_long_emulation(request)
-    lse2, delta = (_writable(made[name], name) for name in ("lse2", "delta"))
-    folded = folds(request, count)
-    space: dict[str, ArrayView] = {name: _writable(made[name], name) for name in ("sums", "turns") if name in made}
-    cleared = {name: array for name, array in space.items() if joint is not None and joint.clears(name)}
-    launched = [_rows(request, given, (lse2, delta), ends.get("cu_seqlens_q"), folded, cleared)]
+    space = {name: _writable(made[name], name) for name in ("lse2", "delta", "sums", "turns")}
+    folded = folds(request, count, joint.config.padded(request.lse_shape[2], count))
+    cleared = {name: array for name, array in space.items() if joint.clears(name)}
+    packed = joint.config.tile if ends else 0
+    launched = [_rows(request, given, space, ends.get("cu_seqlens_q"), packed, folded, cleared)]
     operands = {name: readable(request.views[name], name) for name in ("q", "k", "v")}
     arrays = {
         "Q": operands["q"], "K": operands["k"], "V": operands["v"], "dO": readable(request.seen(wanted), "grad"),
-        "lse2": lse2, "delta": delta, "dQ": seen["q"], "dK": seen["k"], "dV": seen["v"],
+        "dQ": seen["q"], "dK": seen["k"], "dV": seen["v"], **space,
         **{ENDS[name]: array for name, array in ends.items()},
         **{name: array for name, array in request.views.items() if name.startswith(("score_", "mask_"))},
     }  # fmt: skip
     numbers = {name: value for name, value in request.numbers.items() if name != "section"}
     numbers["factor"] = request.numbers.get("inner", request.numbers["scale"] / LOG2_E)
     folder = None if on_cpu else settings.cache_dir
-    if joint is not None:
-        launched += launch_joint(of, joint, arrays | space, numbers, folded, folder)
-    else:
-        for which in ("queries", *keys_parts(of)):
-            launched.append(launch_named(_program(of, which, folder, folded), arrays, numbers))
+    launched += launch_joint(of, joint, arrays, numbers, folded, folder)
     copied = any(operands[name].pointer != request.views[name].pointer for name in operands)
     copied = copied or arrays["dO"].pointer != wanted.pointer or not all(x.contiguous for x in given)
     launches = [each for each in launched if each is not None]
     repeatable = not copied and not of.varlen and launches
     written = {WRITTEN.get(name, name): array for name, array in made.items()}
     dq, dk, dv = (made[name] for name in ("q", "k", "v"))
-    return Gradients(dq, dk, dv, _owner(delta), launches if repeatable else None, written)
+    return Gradients(dq, dk, dv, _owner(space["delta"]), launches if repeatable else None, written)
 
 
-def _make(request: Request, tensors: dict[str, Any], joint: Joint | None, sequences: int) -> dict[str, Any]:
-    """Make the arrays that the kernels write: the gradients, what each row needs, and the workspace."""
-    (batch, heads, queries), of, model = request.lse_shape, request.of, request.views["q"]
+def _make(
+    request: Request, of: Attention, tensors: dict[str, Any], joint: Joint, sequences: int
+) -> dict[str, Any]:  # fmt: skip
+    """Make the arrays that the kernels write: the gradients, what each query needs, and the workspace."""
+    model = request.views["q"]
     made = {name: new_array(model, view(tensors[name], name).shape, of.dtype) for name in ("q", "k", "v")}
-    if queries:
-        tile = PADDED if joint is None else joint.config.tile
-        rows = (batch, heads, padded_rows(queries, sequences, tile))
-        made |= {name: new_array(model, rows, f32) for name in ("lse2", "delta")}
-    if queries and joint is not None:
-        sums = (batch, heads, joint.config.sum_elements(of, queries))
-        made |= {"sums": new_array(model, sums, f32)}
-        made |= {"turns": new_array(model, (joint.config.turns(batch * heads, queries),), u32)}
-    return made
+    if 0 in (request.lse_shape[2], request.keys):
+        return made
+    shapes = arrays_of(of, joint, request.lse_shape, request.keys, sequences)
+    return made | {name: new_array(model, *each) for name, each in shapes.items()}
 
 
-def folds(request: Request, sequences: int) -> bool:
+def folds(request: Request, sequences: int, padded: int) -> bool:
     """True if heads and batches go along the grid's x, as y and z are too small. Raises ArgumentError if x is, too."""
-    batch, heads, queries = request.lse_shape
+    batch, heads, _ = request.lse_shape
     along_x, *others = GRID_LIMITS
     if max(batch, heads) <= min(others):
         return False
-    blocks = max(padded_rows(queries, sequences) // ROWS_PER_CTA, -(-request.keys // QUERY_ROWS) + sequences)
+    blocks = max(padded // ROWS_PER_CTA, -(-request.keys // QUERY_ROWS) + sequences)
     check_countable("rows of all heads and batches", batch * heads * blocks, "divide the batch", along_x)
     return True
 
@@ -301,51 +284,36 @@ def check_results(
 
 
 def _rows(
-    request: Request, given: tuple[ArrayView, ...], made: tuple[ArrayView, ArrayView],
-    ends: ArrayView | None, folded: bool, cleared: dict[str, ArrayView],
+    request: Request, given: tuple[ArrayView, ...], made: dict[str, ArrayView], ends: ArrayView | None, packed: int,
+    folded: bool, cleared: dict[str, ArrayView],
 ) -> Launched | None:  # fmt: skip
     """Launch the kernel that computes lse2 and delta from O, dO, the log-sum-exp and, if given, its gradient.
 
-    cleared: parts of the workspace, which it sets to zeros.
+    packed: queries per tile of packed sequences. cleared: parts of the workspace, which it sets to zeros.
     """
     out, grad, *sums = (_contiguous(array) for array in given)
     if request.layout == "thd":
         out, grad = one_batch(out), one_batch(grad)
     heads_first, folder = request.layout == "bhsd", None if out.device == "cpu" else settings.cache_dir
     kind = request.of.dtype, out.shape[-1], heads_first
-    program = _rows_program(*kind, ends is not None, len(sums) > 1, folded, tuple(cleared), folder)
-    arrays = {"O": out, "dO": grad, "LSE": sums[0], "lse2": made[0], "delta": made[1]}
+    program = _rows_program(*kind, packed, len(sums) > 1, folded, tuple(cleared), folder)
+    arrays = {"O": out, "dO": grad, "LSE": sums[0], "lse2": made["lse2"], "delta": made["delta"]}
     arrays |= {} if len(sums) == 1 else {"dLSE": sums[1]}
     arrays |= {} if ends is None else {"ends": ends}
     return launch_named(program, arrays | cleared, {})
 
 
-@lru_cache(maxsize=64)
-def _program(of: Attention, which: str, folder: Path | None, folded: bool) -> Program:
-    """Return the program of dQ ("queries"), or of dK and dV ("both", "dK", "dV")."""
-
-    def trace() -> Program:
-        from ...kernels.hopper import attention_backward_keys, attention_backward_queries
-
-        if which == "queries":
-            return attention_backward_queries.build(of, replace(queries_config(of), folded=folded)).program()
-        return attention_backward_keys.build(of, replace(keys_config(of), folded=folded), which).program()
-
-    name = f"attention backward {of!r} {which}" + " folded" * folded
-    return trace() if folder is None else kept(name, trace, folder)
-
-
 @lru_cache(maxsize=16)
 def _rows_program(
-    dtype: DType, value_dim: int, heads_first: bool, varlen: bool, logarithms: bool, folded: bool,
+    dtype: DType, value_dim: int, heads_first: bool, packed: int, logarithms: bool, folded: bool,
     cleared: tuple[str, ...], folder: Path | None,
 ) -> Program:  # fmt: skip
     def trace() -> Program:
         from ...kernels.hopper.attention_backward import build_rows
 
-        return build_rows(dtype, value_dim, heads_first, varlen, logarithms, folded, cleared).program()
+        return build_rows(dtype, value_dim, heads_first, packed, logarithms, folded, cleared).program()
 
-    flags = {"varlen": varlen, "logarithms": logarithms, "folded": folded, **dict.fromkeys(cleared, True)}
+    flags = {f"packed {packed}": packed, "logarithms": logarithms, "folded": folded, **dict.fromkeys(cleared, True)}
     name = " ".join([f"attention rows {dtype} {value_dim} {heads_first}", *(flag for flag in flags if flags[flag])])
     return trace() if folder is None else kept(name, trace, folder)
 

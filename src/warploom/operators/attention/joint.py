@@ -1,4 +1,4 @@
-"""The choice and the launches of the kernel that computes dQ, dK and dV together."""
+"""The choice and the launches of the kernels that compute dQ, dK and dV."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from ...kernels.hopper.attention_backward_joint_config import JointConfig, joins, joint_config, joint_section
+from ...isa.dtypes import DType, f32, u32
+from ...kernels.hopper.attention_backward_joint_config import (
+    JointConfig,
+    joint_config,
+    joint_section,
+    values_config,
+)
 from ...kernels.hopper.attention_config import Attention
 from ...runtime.arrays import ArrayView
 from ...runtime.launch_template import Launched
 from ...runtime.program import Program
 from ..kernel_cache import kept
-from .limits import ELEMENTS
+from .limits import ELEMENTS, check_countable
 from .named_launch import launch_named
 
 CHOSEN, UNORDERED = "chosen", "unordered"
@@ -29,32 +35,46 @@ class Joint:
 
     def clears(self, name: str) -> bool:
         """True if an array of the workspace must be zeros: the counters, or the sums where no block comes first."""
-        return self.config.deterministic == (name == "turns")
+        return name == ("turns" if self.config.deterministic else "sums")
 
 
-def joint_choice(of: Attention, lines: tuple[int, ...], keys: int, deterministic: bool = True) -> Joint | None:
-    """The configuration for a problem; None if one kernel computes dQ and another dK and dV.
+def joint_choice(of: Attention, deterministic: bool = True) -> Joint:
+    """The configuration for a problem."""
+    return Joint(replace(joint_config(of), deterministic=deterministic))
 
-    lines: batches, query heads, queries. The kernel numbers blocks, turns and the sums of a head in 32 bits.
+
+def arrays_of(
+    of: Attention, joint: Joint, lines: tuple[int, ...], keys: int, sequences: int = 0
+) -> dict[str, tuple[tuple[int, ...], DType]]:  # fmt: skip
+    """Shapes and types of what each query needs, and of the workspace. Raises ArgumentError if there are too many
+    blocks or turns.
+
+    lines: batches, query heads, queries. sequences: the number of packed ones, or 0.
     """
-    if not joins(of):
-        return None
-    config = replace(joint_config(of), deterministic=deterministic)
-    batch, heads, queries = lines
-    blocks = batch * heads * -(-keys // config.rows)
-    most = max(blocks, config.turns(batch * heads, queries), config.sum_elements(of, queries))
-    return Joint(config) if most <= ELEMENTS else None
+    config, (batch, heads, queries) = joint.config, lines
+    padded = config.padded(queries, sequences)
+    blocks, turns = -(-keys // config.rows) + sequences, config.turns(batch * heads, padded)
+    check_countable("blocks of keys", max(batch * heads * blocks, turns), "divide the batch", ELEMENTS)
+    check_countable("sums of a head", config.sum_elements(of, padded), "divide the queries")
+    rows = (batch, heads, padded)
+    return {
+        "lse2": (rows, f32), "delta": (rows, f32),
+        "sums": ((batch, heads, config.sum_elements(of, padded)), f32), "turns": ((turns,), u32),
+    }  # fmt: skip
 
 
 def launch_joint(
     of: Attention, joint: Joint, arrays: Mapping[str, ArrayView], numbers: Mapping[str, float], folded: bool,
     folder: Path | None,
 ) -> list[Launched | None]:  # fmt: skip
-    """Launch the kernel of all gradients, then the one that converts dQ. The arrays include the workspace."""
+    """Launch the kernel of all gradients, the one of dV if it is another, and the one that converts dQ. The arrays
+    include the workspace."""
     (batch, queries, heads, _), kv_heads = arrays["Q"].shape, arrays["K"].shape[2]
     section = min(joint.section or joint_section(of, queries, heads, kv_heads), batch * kv_heads)
     numbers = {**numbers, "section": section, "keys": arrays["K"].shape[1]}
-    programs = _program(of, joint.config, folder), _convert_program(of, joint.config, folded, folder)
+    values = values_config(joint.config)
+    programs = [_program(of, config, folder) for config in (joint.config, values) if config is not None]
+    programs.append(_convert_program(of, joint.config, folded, folder))
     return [launch_named(program, arrays, numbers) for program in programs]
 
 
