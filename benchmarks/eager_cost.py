@@ -118,7 +118,7 @@ def main() -> None:
     }
     figures["public call, cluster and PDL"] = _warm(Caller(program(pdl=True, cluster=2)), ours, options.calls)
     stream = torch.cuda.current_stream().cuda_stream
-    plan = next(launch for entry in call.cache.entries.values() for launch in entry.launches.values())
+    plan = next(launch for _, _, _, launch in call.cache.hits.values())
     prepared = per_call(plan, [(stream,)] * options.sets, options.calls)
     ratio = figures["kernel call, out="]["median"] / figures["torch.mm(out=)"]["median"]
     print(

@@ -137,8 +137,11 @@ def install() -> Executor:
     def viewed(tensor: Any, name: str) -> arrays.ArrayView:
         return replace(view(tensor, name), device="cuda", index=0, host=None)
 
+    def written(self: tensor_map.Encoder, place: int, address: int) -> None:
+        ctypes.memmove(place, tma.encode(tma.BoundMap(self.spec, address)), tma.MAP_BYTES)
+
     compiler.build, Modules._load, arrays._torch_view = built, loading, viewed  # type: ignore[assignment,method-assign]
-    tensor_map._encode = lambda spec, address, driver: tma.encode(tma.BoundMap(spec, address))
+    tensor_map.Encoder.write = written  # type: ignore[method-assign]
     torch._C._cuda_getCurrentRawStream = lambda index: 0x40
     library.load().native.fake_cuda_listen(executor.callback)
     return executor

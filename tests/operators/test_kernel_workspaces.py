@@ -63,13 +63,13 @@ stream = 0x60
 kernel(a, b, out=out)
 assert (len(slow), len(made)) == (3, 6)
 
-entries = {static[0]: entry for (static, _), entry in kernel._caller.cache.entries.items()}
-assert set(entries) == {0x40, 0x50, 0x60}
-def held(entry):
-    (launch,) = entry.launches.values()
-    return {int.from_bytes(item.raw[:8], "little") for item in launch.launch._storage if len(item.raw) == 8}
+kinds = {static[0]: kind for (static, _), kind in kernel._caller.cache.kinds.items()}
+assert set(kinds) == {0x40, 0x50, 0x60}
+def held(kind):
+    (moving,) = kind.launches
+    return {int.from_bytes(item.raw[:8], "little") for item in moving.launch._storage if len(item.raw) == 8}
 first, second = ({array.data_ptr() for array in made[at : at + 2]} for at in (0, 2))
-assert first <= held(entries[0x40]) and second <= held(entries[0x50]) and not second & held(entries[0x40])
+assert first <= held(kinds[0x40]) and second <= held(kinds[0x50]) and not second & held(kinds[0x40])
 """
     )
     assert streams(log) == ["40", "50", "40", "50", "40", "50", "60", "60", "40", "60"]

@@ -104,7 +104,19 @@ class PreparedLaunch:
 
     def _ready(self, stream: int) -> Callable[[], Any]:
         """The driver's call with all its arguments, cached for this stream."""
-        return self.calls.setdefault(stream, partial(self._call, *self._arguments(stream)))
+        return self.calls.setdefault(stream, self.call_with(self._parameters, stream))
+
+    def call_with(self, parameters: Any, stream: int) -> Callable[[], int]:
+        """The driver's call with other parameters, which `copied_parameters` made, on a raw stream."""
+        return partial(self._call, *self._arguments(stream, parameters))
+
+    def place_of(self, parameter: int) -> int:
+        """Where the bytes of a parameter are in host memory."""
+        return ctypes.addressof(self._storage[parameter])
+
+    def copied_parameters(self) -> Any:
+        """An array of the parameters' places, to be changed; what it names lives as long as this launch."""
+        return (ctypes.c_void_p * len(self._parameters))(*self._parameters)
 
     def config(self, stream: int) -> Any:
         """A pointer to the launch as the driver takes it, for ctypes."""
@@ -119,10 +131,10 @@ class PreparedLaunch:
         )
         return ctypes.byref(config)
 
-    def _arguments(self, stream: int) -> tuple[Any, ...]:
+    def _arguments(self, stream: int, parameters: Any) -> tuple[Any, ...]:
         # in ctypes' own types: it would convert anything else at each call, which costs more than the call
         function = ctypes.c_void_p.from_param(self.kernel.function)
-        return self.config(stream), function, ctypes.byref(self._parameters), None
+        return self.config(stream), function, ctypes.byref(parameters), None
 
     def _attributes(self) -> ctypes.Array[LaunchAttribute]:
         wanted: list[tuple[int, tuple[int, ...]]] = []
@@ -137,15 +149,16 @@ class PreparedLaunch:
                 attribute.value[at] = word
         return attributes
 
-    def check(self, status: int, stream: int) -> None:
-        """Raise DriverError if the driver rejected a call on this stream. status: its return value."""
+    def check(self, status: int, stream: int, call: Callable[[], int] | None = None) -> None:
+        """Raise DriverError if the driver rejected a call on this stream. status: its return value; call: to retry it,
+        the prepared one of this launch by default."""
         if status == 0:
             return
         library, kernel = self.library, self.kernel
         if status in (INVALID_CONTEXT, INVALID_HANDLE) and library.current_context()[0] != kernel.context:
             # this thread has no context yet, or another GPU's: nothing was enqueued, so retry in the kernel's own
             with library.activated(kernel.device):
-                status = self.calls[stream]()
+                status = (call or self.calls[stream])()
             if status == 0:
                 return
         raise self._error(status, stream)

@@ -49,7 +49,7 @@ class _Maps:
             if found is not None:
                 self._kept.move_to_end(key)
                 return found
-        made = _encode(spec, address, library)
+        made = Encoder(spec, library)(address).map
         with self._lock:
             self._kept[key] = made
             while len(self._kept) > _KEPT:
@@ -62,36 +62,64 @@ def _maps() -> _Maps:
     return _Maps()
 
 
-def _encode(spec: TensorMapSpec, address: int, library: Library) -> bytes:
-    rank = spec.rank
-    room = (ctypes.c_uint8 * (MAP_BYTES + _ALIGN))()
-    start = ctypes.addressof(room)
-    at = start + -start % _ALIGN
-    wide, narrow = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
-    modes = [spec.driver_interleave, spec.driver_swizzle, spec.driver_l2_promotion, spec.driver_oob_fill]
-    name, box = _box_of(spec)
-    if spec.pixels is not None and spec.pixels.wide:
-        modes.insert(1, MODES.index(spec.pixels.mode) - 1)
-    status = getattr(library.native, name)(
-        ctypes.c_void_p(at),
-        ctypes.c_int(spec.driver_element),
-        ctypes.c_uint32(rank),
-        ctypes.c_void_p(address),
-        wide(*spec.dims),
-        wide(*spec.strides),
-        *box,
-        narrow(*spec.steps),
-        *(ctypes.c_int(mode) for mode in modes),
-    )
-    if status:
-        raise library.error(
-            status,
-            name,
-            "a tensor map cannot be made",
-            got=f"{spec} at {address:#x}",
-            hint="check the box against the swizzle, and the strides",
-        )
-    return ctypes.string_at(at, MAP_BYTES)
+class Room:
+    """Memory of one map, aligned as the driver requires.
+
+    Attributes:
+        place: the address of the map in host memory.
+        map: its bytes.
+    """
+
+    __slots__ = ("_held", "place")
+
+    def __init__(self) -> None:
+        self._held = (ctypes.c_uint8 * (MAP_BYTES + _ALIGN))()
+        start = ctypes.addressof(self._held)
+        self.place = start + -start % _ALIGN
+
+    @property
+    def map(self) -> bytes:
+        return ctypes.string_at(self.place, MAP_BYTES)
+
+
+class Encoder:
+    """Encodes the maps of one spec: the driver's arguments are converted once.
+
+    Args:
+        spec: what all maps share.
+    """
+
+    def __init__(self, spec: TensorMapSpec, library: Library | None = None) -> None:
+        self.spec, self.library = spec, library or load()
+        rank = spec.rank
+        wide, narrow = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
+        modes = [spec.driver_interleave, spec.driver_swizzle, spec.driver_l2_promotion, spec.driver_oob_fill]
+        self.name, box = _box_of(spec)
+        if spec.pixels is not None and spec.pixels.wide:
+            modes.insert(1, MODES.index(spec.pixels.mode) - 1)
+        self._kind = ctypes.c_int(spec.driver_element), ctypes.c_uint32(rank)
+        self._rest = (
+            wide(*spec.dims), wide(*spec.strides), *box, narrow(*spec.steps), *(ctypes.c_int(mode) for mode in modes),
+        )  # fmt: skip
+        self._call = getattr(self.library.native, self.name)
+
+    def __call__(self, address: int) -> Room:
+        """The map of a tensor at an aligned address. Raises DriverError if the driver rejects it."""
+        room = Room()
+        self.write(room.place, address)
+        return room
+
+    def write(self, place: int, address: int) -> None:
+        """Encode the map of a tensor at an address into host memory. Raises DriverError."""
+        status = self._call(ctypes.c_void_p(place), *self._kind, ctypes.c_void_p(address), *self._rest)
+        if status:
+            raise self.library.error(
+                status,
+                self.name,
+                "a tensor map cannot be made",
+                got=f"{self.spec} at {address:#x}",
+                hint="check the box against the swizzle, and the strides",
+            )
 
 
 def _box_of(spec: TensorMapSpec) -> tuple[str, tuple[object, ...]]:

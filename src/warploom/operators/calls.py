@@ -6,6 +6,7 @@ A repeated call goes from its arguments directly to the driver (`runtime.launch_
 from __future__ import annotations
 
 import sys
+from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
@@ -23,8 +24,10 @@ from .views import restrided, transposed
 
 CACHE = LaunchCache(differentiable=True)
 """The launches of `matmul`, `linear` and `grouped_matmul`. Keys of hits: the function (not for a plain `matmul`), each
-option's name, type and value or address, then the addresses of a, b and, if given, out."""
+option's name, type and value or address, then the addresses of a, b and out. Forms: the same with shapes, without out.
+"""
 _HITS = CACHE.hits
+_shape, _address = attrgetter("shape"), methodcaller("data_ptr")
 
 
 def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
@@ -73,11 +76,9 @@ def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
                     if status := ready[stream]():
                         launch.check(status, stream)
                     return out
-            else:
-                check, _, _, entry = _HITS[a.data_ptr(), b.data_ptr()]
-                if check(a, b) and (made := CACHE.fresh(entry)) is not None:
-                    return made
-        except (AttributeError, KeyError, RuntimeError):  # not tensors, or not seen before
+            elif (made := CACHE.fresh((a.shape, b.shape), (a, b))) is not None:
+                return made[0]
+        except (AttributeError, KeyError, RuntimeError, TypeError):  # not tensors, or not seen before
             pass
     return _again("matmul", a, b, out, options)
 
@@ -97,13 +98,14 @@ def _linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options
     if not options:
         try:
             if bias is not None:
-                key = "linear", "bias", type(bias), bias.data_ptr(), x.data_ptr(), weight.data_ptr()
                 if out is None:
-                    check, _, _, entry = _HITS[key]
-                    if check(x, weight, bias) and (made := CACHE.fresh(entry)) is not None:
-                        return made
-                elif CACHE.hit((*key, out.data_ptr()), (x, weight, bias, out)) is not None:
-                    return out
+                    form = "linear", "bias", bias.shape, x.shape, weight.shape
+                    if (made := CACHE.fresh(form, (x, weight, bias))) is not None:
+                        return made[0]
+                else:
+                    key = "linear", "bias", bias.data_ptr(), x.data_ptr(), weight.data_ptr(), out.data_ptr()
+                    if CACHE.hit(key, (x, weight, bias, out)):
+                        return out
             elif out is not None:
                 check, ready, current, launch = _HITS["linear", x.data_ptr(), weight.data_ptr(), out.data_ptr()]
                 if check(x, weight, out):
@@ -111,11 +113,9 @@ def _linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options
                     if status := ready[stream]():
                         launch.check(status, stream)
                     return out
-            else:
-                check, _, _, entry = _HITS["linear", x.data_ptr(), weight.data_ptr()]
-                if check(x, weight) and (made := CACHE.fresh(entry)) is not None:
-                    return made
-        except (AttributeError, KeyError, RuntimeError):
+            elif (made := CACHE.fresh(("linear", x.shape, weight.shape), (x, weight))) is not None:
+                return made[0]
+        except (AttributeError, KeyError, RuntimeError, TypeError):
             pass
     return _again("linear", x, weight, out, options if bias is None else {"bias": bias, **options})
 
@@ -158,19 +158,22 @@ def _again(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
     compiling = _compiling()  # if so, there are no addresses to look up
     if not compiling:
         try:
-            key, tensors = _key(what, a, b, outs, options)
-            made = CACHE.hit(key, tensors)
-            if made is not None:
-                return made[0] if made else out
+            key, tensors = _key(what, a, b, out, options)
+            if out is not None:
+                if CACHE.hit(key, tensors):
+                    return out
+            elif (made := CACHE.fresh(key, tensors)) is not None:
+                return made[0]
         except (AttributeError, TypeError, RuntimeError):  # not tensors, or an option without a hash
             key = None
     named, static = _split(what, a, b, options)
     if not compiling:
         try:
-            made = CACHE.again(static, tuple(named.values()), outs, key)
+            which = {"form": key} if out is None else {"key": key}
+            made = CACHE.again(static, tuple(named.values()), outs, **which)
             if made is not None:
                 return made[0]
-        except TypeError:  # an option without a hash: the checks will report what is wrong with it
+        except TypeError:  # an option without a hash: the checks will report it
             pass
     given = {name: value for name, value in options.items() if value is not None}
     plugin = plugin_for((*named.values(), out))
@@ -179,24 +182,22 @@ def _again(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
     return compute(what, named, out, given, static)
 
 
-def _key(
-    what: str, a: Any, b: Any, outs: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[tuple[Any, ...], list[Any]]:  # fmt: skip
-    """Everything that a call's launch depends on except what a guard checks, and its tensors."""
+def _key(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
+    """Everything that a call's launch depends on except what a guard checks, and its tensors: by their addresses with
+    `out`, else by their shapes."""
     key: list[Any] = [] if what == "matmul" else [what]
-    tensors, types = [a, b], CACHE.tensor_types
+    tensors, types, of = [a, b], CACHE.tensor_types, _shape if out is None else _address
     for name, value in options.items():
         kind = type(value)
         if kind in types:
             tensors.append(value)
-            key += name, kind, value.data_ptr()
+            key += name, of(value)
         elif value is not None:
             key += name, kind, value
-    key += a.data_ptr(), b.data_ptr()
-    for out in outs:
+    if out is not None:
         tensors.append(out)
-        key.append(out.data_ptr())
-    return tuple(key), tensors
+    key += of(a), of(b)
+    return (tuple(key) if out is None else (*key, _address(out))), tensors
 
 
 def _split(what: str, a: Any, b: Any, options: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -9,13 +11,15 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..isa.dtypes import DType, bf16, f16
 from ..kernels.rms_norm import MOST_CHUNKS, PIECE, WARP, WARPS, build, shape_of
 from ..runtime.arrays import view
-from ..runtime.caller import Caller
-from ..runtime.launch_cache import LaunchCache, bounded, guard
+from ..runtime.launch_cache import LaunchCache
+from ..runtime.program import Program
+from .binding import Binding
+from .execute import launch
+from .views import new_array
 
 MOST_COLUMNS = MOST_CHUNKS * WARPS * WARP * PIECE
-_REPEATED: dict[tuple[Any, ...], tuple[Any, LaunchCache, Any, tuple[int, ...]]] = {}
-"""Repeated calls without `out`, by the tensors' addresses and the options: a guard of the tensors, the cache and the
-entry of the launch, and the result's shape."""
+CACHE = LaunchCache()
+"""The launches of `rms_norm`, by the numbers among its arguments."""
 
 
 def rms_norm(
@@ -37,33 +41,45 @@ def rms_norm(
     CUDA arrays run on their GPU, on the caller's stream; NumPy arrays and CPU tensors are emulated. No gradient.
     Raises ArgumentError for sizes, ArgumentTypeError for types.
     """
-    key: Any = None
-    try:  # known tensors: this is all that a repeated call costs
-        key = x.data_ptr(), weight.data_ptr(), eps, round_first, centred, unit_offset
-        if out is None:
-            check, cache, entry, shape = _REPEATED[key]
-            if check(x, weight) and (made := cache.fresh(entry)) is not None:
-                return made.view(shape)
-    except (AttributeError, KeyError, RuntimeError, TypeError):  # not torch tensors, or not seen before
+    if out is None and (found := norm_again(x, weight, eps, round_first, centred, unit_offset)) is not None:
+        return found
+    static = (eps, round_first, centred, unit_offset)
+    try:
+        outs, form = () if out is None else (out,), (*static, x.shape, weight.shape)
+        made = CACHE.again(static, (x, weight), outs, form=form)
+        if made is not None:
+            return made[0]
+    except (AttributeError, TypeError):  # not torch tensors
         pass
-    shape = tuple(x.shape)
     if unfit := why_not(x, weight):
         raise unfit
-    flat = x.reshape(-1, shape[-1])
+    shape = tuple(x.shape)
     if out is not None and tuple(out.shape) != shape:
         raise ArgumentError("`out` has the wrong shape", expected=shape, got=tuple(out.shape), code="wrong-shape")
     if 0 in shape:
         return x.copy() if out is None and hasattr(x, "copy") else x if out is None else out
-    warps, chunks = shape_of(shape[-1])
-    call = _caller(view(x, "x").dtype, warps, chunks, bool(round_first), bool(centred), bool(unit_offset))
-    if out is None:
-        result = call(flat, weight, float(eps))
-        entry = None if key is None else call.entry_of((flat, weight, float(eps)))
-        if entry is not None:
-            bounded(_REPEATED)[key] = guard(x, weight), call.cache, entry, shape
-        return result.reshape(shape)
-    call(flat, weight, float(eps), out=out.reshape(flat.shape))
-    return out
+    rows = math.prod(shape[:-1]), shape[-1]
+    seen = view(x, "x")
+    result = new_array(seen, shape, seen.dtype) if out is None else out
+    flat = view(x.reshape(rows), "x")
+    bound = Binding(
+        (flat, view(weight, "weight"), replace(view(result.reshape(rows), "out"), writable=True)),
+        ("x", "weight", "out"), {"EPS": float(eps)},
+    )  # fmt: skip
+    flags = bool(round_first), bool(centred), bool(unit_offset)
+    launched = launch(_program(seen.dtype, *shape_of(rows[1]), *flags), bound)
+    if launched is not None and flat.pointer == seen.pointer:  # x was not copied
+        CACHE.remember(static, {"x": x, "weight": weight}, {"out": result}, [launched])
+    return result
+
+
+def norm_again(x: Any, weight: Any, eps: float, round_first: bool, centred: bool, unit_offset: bool) -> Any:
+    """The result of `rms_norm` if it has computed such a call before, which a guard of the tensors decides; or None."""
+    try:
+        made = CACHE.fresh((eps, round_first, centred, unit_offset, x.shape, weight.shape), (x, weight))
+    except (AttributeError, RuntimeError, TypeError):  # not torch tensors
+        return None
+    return None if made is None else made[0]
 
 
 def why_not(x: Any, weight: Any) -> ArgumentError | ArgumentTypeError | None:
@@ -82,5 +98,5 @@ def why_not(x: Any, weight: Any) -> ArgumentError | ArgumentTypeError | None:
 
 
 @lru_cache(maxsize=64)
-def _caller(dtype: DType, warps: int, chunks: int, rounded: bool, centred: bool, unit_offset: bool) -> Caller:
-    return Caller(build(dtype, warps, chunks, rounded, centred, unit_offset))
+def _program(dtype: DType, warps: int, chunks: int, rounded: bool, centred: bool, unit_offset: bool) -> Program:
+    return build(dtype, warps, chunks, rounded, centred, unit_offset).program()

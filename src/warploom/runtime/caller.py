@@ -9,7 +9,7 @@ it. Such launches are also remembered by stream, and a captured graph gets its o
 from __future__ import annotations
 
 from functools import partial
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from typing import Any
 
 from ..errors import ArgumentError
@@ -24,7 +24,7 @@ from .program import WORKSPACE, HasProgram, Program, program_of
 _wrong_device = partial(ArgumentError, code="wrong-device")
 
 _NUMBERS = (int, float)
-_address = methodcaller("data_ptr")
+_address, _shape = methodcaller("data_ptr"), attrgetter("shape")
 
 
 class Caller:
@@ -55,7 +55,7 @@ class Caller:
         """`__call__` with its arguments already collected."""
         if self._has_peers:
             args = tuple(flat_peers(self.program, args))
-        if self.cache.entries and not numbers:
+        if self.cache.kinds and not numbers:
             if out is not None and stream is None:
                 try:  # known tensors, written out: this is all that such a call costs
                     everything = *args, out
@@ -77,13 +77,7 @@ class Caller:
         args = tuple(flat_peers(self.program, args)) if self._has_peers else args
         tensors, static = self._split(args, (out,))
         found = self._hits.get((static, *map(_address, tensors)))
-        return None if found is None or found[1] is None else found[3]
-
-    def entry_of(self, args: tuple[Any, ...]) -> Any:
-        """The entry (`launch_cache.Entry`) of a call that has been repeated and creates its output, else None."""
-        tensors, static = self._split(args, ())
-        found = self._hits.get((static, *map(_address, tensors)))
-        return None if found is None or found[1] is not None else found[3]
+        return None if found is None else found[3]
 
     def _again(self, args: tuple[Any, ...], out: Any, stream: Any) -> Any:
         """The outputs of a repeated call, or of another call of the same kind; None if there was none."""
@@ -93,9 +87,14 @@ class Caller:
             if self._owned:
                 handle = self.cache.raw_stream(tensors[0].get_device()) if handle is None else handle
                 static = handle, static
+            if self._outs and len(tensors) == len(self._inputs):  # the outputs are created
+                form = (static, *map(_shape, tensors))
+                made = self.cache.fresh(form, tensors, handle)
+                return made if made is not None else self.cache.again(static, tensors, form=form, stream=handle)
             key = (static, *map(_address, tensors))
-            made = self.cache.hit(key, tensors, handle)
-            return made if made is not None else self.cache.again(static, tensors, (), key, handle)
+            if self.cache.hit(key, tensors, handle):
+                return ()
+            return self.cache.again(static, tensors, key=key, stream=handle)
         except (AttributeError, IndexError, RuntimeError, TypeError):  # no arrays, or not torch tensors
             return None
 

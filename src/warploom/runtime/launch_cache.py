@@ -1,12 +1,14 @@
-"""The fast path of a repeated call: from its tensors' addresses to the driver, in about a microsecond.
+"""The fast path of a repeated call: from its tensors to the driver, in a few microseconds.
 
-    hits     ->  Hit     exact calls: all addresses; one guard over the tensors, then the driver's call
-    entries  ->  Entry   checked tensors at their addresses; launches by the addresses of outputs
-    kinds    ->  Kind    what tensors of one kind share at any address: how to recreate their launch
+    hits     ->  Hit          exact calls: all addresses, outputs too; one guard, then the driver's call
+    forms    ->  Form, …      calls that create their outputs, by shapes: one guard, then the addresses are written
+    kinds    ->  Kind         what tensors of one kind share at any address: their launches
+    growths  ->  Growth       what calls share whose tensors differ by the length of a cache
 
-A hit costs reading addresses, one look-up, torch's own guard (type, shape, strides, dtype, device, gradient, in one
-call of C++) and the driver's call. New memory of a known kind costs the tensor maps that moved. Only torch tensors on a
-GPU use this path. The checks that are skipped depend only on what the keys and the guards contain.
+Memory moves from call to call, when a cache grows or another model runs in between, so a launch depends on addresses
+only by what is written into its parameters. A guard is torch's own (type, shape, strides, dtype, device, gradient, in
+one call of C++). Only torch tensors on a GPU use this path. The checks that are skipped depend only on what the keys
+and the guards contain.
 """
 
 from __future__ import annotations
@@ -17,42 +19,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from .launch_template import Kind, Launch, Launched, OtherStreamError, Template, as_one
+from .launch_growth import Growth, without_length
+from .launch_template import Kind, Launched, OtherStreamError, is_capturing
 
 MOST_KEPT = 8192
-"""Maximum number of hits, entries and kinds; beyond it the older half is dropped."""
-MOST_OUTPUTS = 512
-"""Maximum number of launches of one entry."""
+"""Maximum number of hits, forms and kinds; beyond it the older half is dropped."""
+MOST_FORMS = 4
+"""Maximum number of guards of one form: of tensors with the same shapes that differ otherwise."""
 ADDRESS_CLASS = 16
 """Addresses that are equal modulo this are of one kind: the alignment that TMA, and the widest loads, need."""
 
-Hit: TypeAlias = "tuple[Callable[..., bool], dict[int, Callable[[], Any]] | None, Callable[[], int], Any]"
+Hit: TypeAlias = "tuple[Callable[..., bool], dict[int, Callable[[], Any]], Callable[[], int], Any]"
 """The guard of the tensors, outputs last; the driver's calls by stream; the function that returns the current stream;
-the launch. If outputs are created: the guard, None, the function that returns the current stream, the entry."""
-
-
-class Entry:
-    """Known tensors at certain addresses: their facts, and launches by the outputs' addresses."""
-
-    __slots__ = ("device", "facts", "kind", "launches", "make", "pointers")
-
-    def __init__(self, facts: tuple[Any, ...], pointers: tuple[int, ...], kind: Kind) -> None:
-        self.facts, self.pointers, self.kind = facts, pointers, kind
-        self.device = kind.device
-        self.make = kind.makes[0] if kind.makes is not None and len(kind.makes) == 1 else None
-        self.launches: dict[Any, Launch] = {}
-
-    def launch_to(self, addresses: Any, alignment: int) -> Launch | None:
-        """The launch that writes to outputs at these `addresses_of`, or None if the full path must decide."""
-        outs = (addresses,) if type(addresses) is int else addresses
-        if any([address % alignment for address in outs]):
-            return None
-        launch = self.kind.at((*self.pointers, *outs))
-        if launch is not None:
-            if len(self.launches) >= MOST_OUTPUTS:
-                self.launches.clear()
-            self.launches[addresses] = launch
-        return launch
+the launch."""
+Form: TypeAlias = "tuple[Callable[..., bool], Kind]"
+"""The guard of the tensors, and their kind at aligned addresses."""
 
 
 class LaunchCache:
@@ -61,13 +42,16 @@ class LaunchCache:
     Args:
         alignment: addresses of one kind must be equal modulo this number of bytes.
         differentiable: a tensor that requires a gradient takes the full path, even if it is only read.
+        patience: repeated calls before one gets a guard, which costs as much as several calls.
     """
 
-    def __init__(self, alignment: int = ADDRESS_CLASS, differentiable: bool = False) -> None:
-        self.alignment, self.differentiable = alignment, differentiable
-        self.hits: dict[Any, Any] = {}  # values: Hit
-        self.entries: dict[Any, Entry] = {}
+    def __init__(self, alignment: int = ADDRESS_CLASS, differentiable: bool = False, patience: int = 1) -> None:
+        self.alignment, self.differentiable, self.patience = alignment, differentiable, patience
+        self.hits: dict[Any, Hit] = {}
+        self.forms: dict[Any, tuple[Form, ...]] = {}
         self.kinds: dict[Any, Kind] = {}
+        self.growths: dict[Any, Growth] = {}
+        self.growing: dict[Any, dict[int, int]] = {}
         self.tensor_types: frozenset[type] = frozenset()
         self.raw_stream: Callable[[int], int] = int
         self.grad_enabled: Callable[[], bool] = bool
@@ -75,147 +59,136 @@ class LaunchCache:
 
     def clear(self) -> None:
         """Forget everything."""
-        for table in (self.hits, self.entries, self.kinds):
+        for table in (self.hits, self.forms, self.kinds, self.growths, self.growing):
             table.clear()
 
     # -- finding ---------------------------------------------------------------------------------------------------
 
-    def hit(self, key: Any, tensors: Sequence[Any], stream: int | None = None) -> Any:
-        """The outputs of a repeated exact call, () if it creates none; None if the call is new.
+    def hit(self, key: Any, tensors: Sequence[Any], stream: int | None = None) -> bool:
+        """Repeat an exact call; False if it is new.
 
         tensors: including the outputs that the caller passes. Raises TypeError for a key without a hash.
         """
         found = self.hits.get(key)
         if found is None or not found[0](*tensors):
-            return None
+            return False
         _, ready, current, launch = found
-        if ready is None:
-            return self.run(launch, (), stream)
         handle = current() if stream is None else stream
         call = ready.get(handle)
         if call is None:
             try:
                 launch(handle)
             except OtherStreamError:
-                return None
+                return False
         elif status := call():
             launch.check(status, handle)
-        return ()
+        return True
+
+    def fresh(self, form: Any, tensors: Sequence[Any], stream: int | None = None) -> Any:
+        """The outputs of a call of a known form, which are created; None if it is new.
+
+        form: by which `again` stored it, with the tensors' shapes. Raises TypeError for one without a hash.
+        """
+        for check, kind in self.forms.get(form, ()):
+            if check(*tensors):
+                return self._create(kind, [tensor.data_ptr() for tensor in tensors], stream)
+        return None
+
+    def _create(self, kind: Kind, pointers: list[int], stream: int | None, aligned: bool = True) -> Any:
+        """Launch to new outputs. Returns them, or None if the full path must decide."""
+        outs = []
+        for make in kind.makes:
+            out = make()
+            outs.append(out)
+            pointers.append(out.data_ptr())
+        if aligned:
+            bits = 0
+            for pointer in pointers:
+                bits |= pointer
+            if bits % self.alignment:
+                return None
+        if kind.run(pointers, self.raw_stream(kind.device) if stream is None else stream):
+            return outs
+        return None
 
     def again(
-        self, static: Any, tensors: Sequence[Any], outs: tuple[Any, ...] = (), key: Any = None,
+        self, static: Any, tensors: Sequence[Any], outs: tuple[Any, ...] = (), key: Any = None, form: Any = None,
         stream: int | None = None,
     ) -> tuple[Any, ...] | None:  # fmt: skip
         """The outputs of a call of a known kind, or None. Raises TypeError if `static` has no hash.
 
         static: all arguments but the tensors, and which tensors there are. outs: the outputs that the caller passes;
-        without them they are created. key: in `hits`, where the call is then stored.
+        without them they are created. key: in `hits`, where a call that comes again is stored. form: in `forms`.
         """
         try:
-            pointers = tuple([tensor.data_ptr() for tensor in tensors])
-            facts = tuple([facts_of(tensor) for tensor in tensors])
+            everything = (*tensors, *outs) if outs else tensors
+            pointers = tuple([tensor.data_ptr() for tensor in everything])
+            facts = self._facts(everything, pointers)
+            kind = self.kinds.get((static, facts))
         except (AttributeError, RuntimeError):  # not tensors, or tensors without memory
             return None
-        entry = self.entries.get((static, pointers))
-        if entry is None or entry.facts != facts:
-            entry = self._moved(static, tensors, pointers, facts)
-            if entry is None:
-                return None
+        if kind is None and static in self.growing:
+            kind = self._grown(static, everything, facts)
+        if kind is None or any([type(tensor) not in self.tensor_types for tensor in everything]):
+            return None
         if self.grad_enabled():
-            written = entry.kind.written
-            watched = tensors if self.differentiable else [tensors[at] for at in written if at < len(tensors)]
-            if any([tensor.requires_grad for tensor in watched]) or any([out.requires_grad for out in outs]):
+            watched = everything if self.differentiable else [everything[at] for at in kind.written]
+            if any([tensor.requires_grad for tensor in watched]):
                 return None
-        if outs and tuple([(*facts_of(out), out.get_device()) for out in outs]) != entry.kind.out_facts:
+        if kind.written and kind.overlap(pointers):
             return None
-        result = self.run(entry, outs, stream)
-        if result is not None and key is not None:
-            self._hasten(key, tensors, outs, entry)
-        return result
-
-    def fresh(self, entry: Entry) -> Any:
-        """Launch to one new output. Returns the output, or None if the full path must decide."""
-        if entry.make is None:
+        if kind.makes:
+            aligned = not any([each % self.alignment for each in pointers])
+            made = self._create(kind, list(pointers), stream, aligned)
+            kind.uses += 1
+            if made is not None and form is not None and aligned and kind.uses >= self.patience:
+                with self._lock:
+                    known = self.forms.get(form, ())[-MOST_FORMS + 1 :]
+                    bounded(self.forms)[form] = (*known, (guard(*tensors), kind))
+            return made
+        if not kind.run(pointers, self.raw_stream(kind.device) if stream is None else stream):
             return None
-        out = entry.make()
-        launch = entry.launches.get(out.data_ptr())
-        if launch is not None:
-            handle = self.raw_stream(entry.device)
-            call = launch.calls.get(handle)
-            if call is not None:
-                if status := call():
-                    launch.check(status, handle)
-                return out
-        return None if self.run(entry, (out,)) is None else out
-
-    def run(self, entry: Entry, outs: tuple[Any, ...], stream: int | None = None) -> tuple[Any, ...] | None:
-        """Launch. Returns the outputs, or None if the full path must decide."""
-        if outs:
-            addresses = addresses_of(outs)
-        elif entry.make is not None:
-            out = entry.make()
-            outs, addresses = (out,), out.data_ptr()
-        else:
-            makes = entry.kind.makes
-            if makes is None:
-                return None
-            outs = tuple([make() for make in makes])
-            addresses = addresses_of(outs)
-        launch = entry.launches.get(addresses)
-        if launch is None:
-            launch = entry.launch_to(addresses, self.alignment)
-            if launch is None:
-                return None
-        handle = self.raw_stream(entry.device) if stream is None else stream
-        call = launch.calls.get(handle)
-        if call is None:
-            try:
-                launch(handle)
-            except OtherStreamError:
-                return None
-        elif status := call():
-            launch.check(status, handle)
+        if key is not None and kind.repeated(pointers):
+            launch = kind.fixed(pointers)
+            with self._lock:
+                current = partial(self.raw_stream, kind.device)
+                bounded(self.hits)[key] = guard(*everything), launch.calls, current, launch
         return outs
 
-    def _hasten(self, key: Any, tensors: Sequence[Any], outs: tuple[Any, ...], entry: Entry) -> None:
-        """Store a call among the hits."""
-        made: Hit
-        current = partial(self.raw_stream, entry.device)
-        if entry.kind.out_facts and not outs:
-            made = guard(*tensors), None, current, entry
-        else:
-            launch = entry.launches[addresses_of(outs)]
-            made = guard(*tensors, *outs), launch.calls, current, launch
-        with self._lock:
-            bounded(self.hits)[key] = made
-
-    def _moved(
-        self, static: Any, tensors: Sequence[Any], pointers: tuple[int, ...], facts: tuple[Any, ...]
-    ) -> Entry | None:
-        """The entry of tensors of a known kind at new addresses."""
-        kind = self.kinds.get(self._kind_key(static, tensors, facts))
-        if kind is None or {type(tensor) for tensor in tensors} - self.tensor_types:
+    def _grown(self, static: Any, tensors: Sequence[Any], facts: tuple[Any, ...]) -> Kind | None:
+        """The kind of a call that differs from an earlier one by the length of arrays that grow; None if there is
+        none."""
+        found = without_length(facts, self.growing[static])
+        growth = self.growths.get((static, found[0])) if found is not None else None
+        if found is None or growth is None:
             return None
-        entry = Entry(facts, pointers, kind)
+        kind = growth.at(found[1], tuple(map(span_of, tensors)))
         with self._lock:
-            bounded(self.entries)[static, pointers] = entry
-        return entry
+            bounded(self.kinds)[static, facts] = kind
+        return kind
 
-    def _kind_key(self, static: Any, tensors: Sequence[Any], facts: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What tensors of one kind share: everything but their addresses, of which only the alignment counts."""
-        return static, facts, tuple([(tensor.data_ptr() % self.alignment, tensor.get_device()) for tensor in tensors])
+    def _facts(self, tensors: Sequence[Any], pointers: Sequence[int]) -> tuple[Any, ...]:
+        """Everything about tensors that a check depends on: of their addresses, only the alignment."""
+        return tuple([
+            (tensor.shape, tensor.dtype, tensor.is_contiguous() or tensor.stride(), tensor.get_device(),
+             pointer % self.alignment)
+            for tensor, pointer in zip(tensors, pointers)  # noqa: B905 - of the same length, and this is the fast path
+        ])  # fmt: skip
 
     # -- remembering -----------------------------------------------------------------------------------------------
 
     def remember(
         self, static: Any, tensors: Mapping[str, Any], outs: Mapping[str, Any], launched: Sequence[Launched],
-        written: Sequence[str] = (), stream: int | None = None,
+        written: Sequence[str] = (), stream: int | None = None, grows: Mapping[str, int] | None = None,
+        length: str = "",
     ) -> None:  # fmt: skip
         """Remember the launches of a call, for calls of its kind. Only plain torch tensors are remembered.
 
         tensors: by name, in the order in which `again` gets them; outs: the outputs that `again` is passed or creates,
         always written; written: names of `tensors` that are also written. stream: of the launch, None: the current one.
         Launches that use the library's memory belong to it, and `static` of calls in several streams should name it.
+        grows: the dimension by which tensors may differ in a later call that creates its outputs, by name; `length`:
+        the program's name of it. Only that size and the tensor maps may depend on it.
         """
         torch = sys.modules.get("torch")
         everything = (*tensors.values(), *outs.values())
@@ -225,37 +198,57 @@ class LaunchCache:
         self.tensor_types = frozenset({torch.Tensor, torch.nn.Parameter})
         order = {name: at for at, name in enumerate((*tensors, *outs))}
         pointers = tuple(tensor.data_ptr() for tensor in everything)
-        inputs, addresses = pointers[: len(tensors)], pointers[len(tensors) :]
         device = launched[0].views[0].index
         owned = any(name is None for each in launched for name in each.arrays)
         if not owned:
             stream = None
         elif stream is None:
             stream = self.raw_stream(device)
-        if stream is not None and _is_capturing(stream):
+        if stream is not None and is_capturing(stream):
             return  # its memory belongs to the graph
-        contiguous = all(out.is_contiguous() for out in outs.values())
-        empties = tuple(
-            partial(torch.empty, tuple(out.shape), dtype=out.dtype, device=out.device) for out in outs.values()
-        )
-        kind = Kind(
-            tuple(Template.of(each, order, pointers) for each in launched), tuple(map(span_of, everything)),
-            tuple(order[name] for name in (*written, *outs)),
-            tuple((*facts_of(out), out.get_device()) for out in outs.values()),
-            empties if contiguous else None, device, stream,
-        )  # fmt: skip
-        facts = tuple(facts_of(tensor) for tensor in tensors.values())
-        entry = Entry(facts, inputs, kind)
-        entry.launches[addresses_of(tuple(outs.values()))] = as_one(tuple(each.launch for each in launched), stream)
+        launches = tuple(each.moving(order, pointers) for each in launched)
+        spans = tuple(map(span_of, everything))
+        given = Kind(launches, spans, tuple(order[name] for name in (*written, *outs)), (), device, stream)
+        given.repeated(pointers)
+        kinds = {(static, self._facts(everything, pointers)): given}
+        if (
+            outs
+            and all(out.is_contiguous() for out in outs.values())
+            and not any(pointer % self.alignment for pointer in pointers[len(tensors) :])
+        ):
+            makes = tuple(map(maker, outs.values()))
+            inputs = pointers[: len(tensors)]
+            facts = self._facts(tuple(tensors.values()), inputs)
+            created = Kind(launches, spans, tuple(order[name] for name in written), makes, device, stream)
+            kinds[static, facts] = created
+            if grows:
+                axes = {order[name]: axis for name, axis in grows.items()}
+                found = without_length(facts, axes)
+                if found is not None:
+                    (first,) = launched
+                    bounded(self.growths)[static, found[0]] = Growth(first, length, found[1], created)
+                    bounded(self.growing)[static] = axes
         with self._lock:
-            if contiguous and not any(address % self.alignment for address in addresses):
-                bounded(self.kinds)[self._kind_key(static, tuple(tensors.values()), facts)] = kind
-            bounded(self.entries)[static, inputs] = entry
+            for key, kind in kinds.items():
+                bounded(self.kinds)[key] = kind
 
 
-def facts_of(tensor: Any) -> tuple[Any, ...]:
-    """Everything about a tensor, except its address, that a check depends on."""
-    return tensor.shape, tensor.dtype, tensor.is_contiguous() or tensor.stride()
+def maker(like: Any) -> Callable[[], Any]:
+    """A function that creates a contiguous tensor like another one."""
+    torch = sys.modules["torch"]
+    shape, dtype = tuple(like.shape), like.dtype
+    slow = partial(torch.empty, shape, dtype=dtype, device=like.device)
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    quick = getattr(guards, "_empty_strided_cuda", None) if like.is_cuda else None
+    if quick is None:
+        return slow
+    device, allocate = like.get_device(), partial(quick, shape, torch.empty(shape, device="meta").stride(), dtype)
+
+    def make() -> Any:
+        made = allocate()  # on the current GPU, without the dispatcher
+        return made if made.get_device() == device else slow()
+
+    return make
 
 
 def span_of(tensor: Any) -> int:
@@ -266,23 +259,12 @@ def span_of(tensor: Any) -> int:
     return (last + 1) * tensor.element_size()
 
 
-def addresses_of(outs: tuple[Any, ...]) -> Any:
-    """The address of the one output, or the addresses of several: the key of an entry's launches."""
-    return outs[0].data_ptr() if len(outs) == 1 else tuple([out.data_ptr() for out in outs])
-
-
 def bounded(table: dict[Any, Any]) -> dict[Any, Any]:
     """The table, without its older half if it has grown too large."""
     if len(table) >= MOST_KEPT:
         for key in list(table)[: MOST_KEPT // 2]:
             table.pop(key, None)
     return table
-
-
-def _is_capturing(stream: int) -> bool:
-    from ..driver import library
-
-    return library.load().is_capturing(stream)
 
 
 # -- guards --------------------------------------------------------------------------------------------------------

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..isa.tensor_map import TensorMapSpec
 from .arrays import ArrayView
 
 if TYPE_CHECKING:
     from ..driver.launch import PreparedLaunch
+    from ..driver.moving_launch import MovingLaunch
     from .program import Program
+
+MOST_ADDRESSES = 1024
+"""Sets of addresses of one kind that are remembered to notice that they come again."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,24 @@ class Launched:
     sources: tuple[str, ...]
     arrays: tuple[str | None, ...]
     views: tuple[ArrayView, ...]
+
+    def moving(self, order: Mapping[str, int], pointers: Sequence[int]) -> MovingLaunch:
+        """The same for tensors elsewhere. order: the index into the call's `pointers`, by argument name."""
+        from ..driver.moving_launch import MovingLaunch, Patch
+
+        position = {source: at for at, source in enumerate(self.sources)}
+        patches = []
+        for number, parameter in enumerate(self.program.parameters):
+            at = position.get(parameter.source)
+            if parameter.kind not in ("pointer", "tensor_map") or at is None:
+                continue
+            name = self.arrays[at]
+            if name is None:
+                continue  # the library's own memory does not move
+            view, tensor = self.views[at], order[name]
+            spec = parameter.map(view.shape, view.strides, view.dtype) if parameter.map is not None else None
+            patches.append(Patch(number, tensor, view.pointer - pointers[tensor], spec))
+        return MovingLaunch(self.launch, patches, len(pointers), pointers)
 
 
 class LaunchSequence:
@@ -72,9 +93,7 @@ class SingleStreamLaunch:
 
     def __call__(self, stream: int) -> None:
         """Enqueue it. Raises OtherStreamError."""
-        from ..driver import library
-
-        if stream != self.stream or library.load().is_capturing(stream):
+        if stream != self.stream or is_capturing(stream):
             raise OtherStreamError(stream)
         self.launch(stream)
 
@@ -86,94 +105,64 @@ class SingleStreamLaunch:
 Launch: TypeAlias = "PreparedLaunch | LaunchSequence | SingleStreamLaunch"
 
 
-@dataclass(frozen=True)
-class Patch:
-    """A parameter that depends on an address.
+def is_capturing(stream: int) -> bool:
+    """True while a graph is captured from a stream."""
+    from ..driver import library
 
-    Attributes:
-        parameter: its index.
-        tensor: the index of the call's tensor; outputs come last.
-        offset: bytes from the tensor's first element.
-        spec: for a tensor map; None for a pointer.
-    """
-
-    parameter: int
-    tensor: int
-    offset: int
-    spec: TensorMapSpec | None
+    return library.load().is_capturing(stream)
 
 
-@dataclass(frozen=True)
-class Template:
-    """A launch, and how it depends on addresses."""
-
-    launch: PreparedLaunch
-    patches: tuple[Patch, ...]
-
-    @classmethod
-    def of(cls, made: Launched, order: Mapping[str, int], pointers: Sequence[int]) -> Template:
-        """The template of a launch. order: the index into the call's `pointers`, by argument name."""
-        position = {source: at for at, source in enumerate(made.sources)}
-        patches = []
-        for number, parameter in enumerate(made.program.parameters):
-            at = position.get(parameter.source)
-            if parameter.kind not in ("pointer", "tensor_map") or at is None:
-                continue
-            name = made.arrays[at]
-            if name is None:
-                continue  # the library's own memory does not move
-            view, tensor = made.views[at], order[name]
-            spec = parameter.map(view.shape, view.strides, view.dtype) if parameter.map is not None else None
-            patches.append(Patch(number, tensor, view.pointer - pointers[tensor], spec))
-        return cls(made.launch, tuple(patches))
-
-    def at(self, pointers: Sequence[int]) -> PreparedLaunch:
-        """The same launch on other memory."""
-        from ..driver.tensor_map import encode
-
-        changes = {}
-        for patch in self.patches:
-            address = pointers[patch.tensor] + patch.offset
-            if patch.spec is None:
-                changes[patch.parameter] = address.to_bytes(8, "little")
-            else:
-                changes[patch.parameter] = encode(patch.spec, address)
-        return self.launch.with_values(changes)
-
-
-@dataclass(frozen=True)
 class Kind:
     """What all calls with tensors of one kind share.
 
-    Attributes:
-        templates: the launches of such a call.
+    Args:
+        launches: the launches of such a call.
         spans: for each tensor, outputs last, the bytes from its first element to the end of its last.
-        written: which of the tensors are written.
-        out_facts: what an output passed by the caller must be, for each output.
-        makes: for each output, the function that creates it; None if the launches need a layout that new arrays lack.
+        written: which of the tensors that the caller passes are written.
+        makes: for each output that is created, the function that creates it.
         device: of the tensors.
         stream: the only one in which such calls may be repeated, if they use the library's memory.
     """
 
-    templates: tuple[Template, ...]
-    spans: tuple[int, ...]
-    written: tuple[int, ...]
-    out_facts: tuple[tuple[Any, ...], ...]
-    makes: tuple[Callable[[], Any], ...] | None
-    device: int
-    stream: int | None = None
+    __slots__ = ("addresses", "device", "launches", "makes", "spans", "stream", "uses", "written")
 
-    def at(self, pointers: tuple[int, ...]) -> Launch | None:
-        """The launch for tensors at these addresses; None if a written tensor may overlap another one."""
+    def __init__(
+        self, launches: tuple[MovingLaunch, ...], spans: tuple[int, ...], written: tuple[int, ...],
+        makes: tuple[Callable[[], Any], ...], device: int, stream: int | None = None,
+    ) -> None:  # fmt: skip
+        self.launches, self.spans, self.written, self.makes = launches, spans, written, makes
+        self.device, self.stream = device, stream
+        self.uses = 0
+        self.addresses: set[tuple[int, ...]] = set()
+
+    def run(self, pointers: Sequence[int], stream: int) -> bool:
+        """Enqueue the launches for tensors at these addresses; False if the full path must decide."""
+        if self.stream is not None and (stream != self.stream or is_capturing(stream)):
+            return False
+        for launch in self.launches:
+            launch(pointers, stream)
+        return True
+
+    def overlap(self, pointers: Sequence[int]) -> bool:
+        """True if a written tensor may overlap another one. Created outputs, which are missing here, never do."""
         for out in self.written:
             start, end = pointers[out], pointers[out] + self.spans[out]
-            for at, (pointer, span) in enumerate(zip(pointers, self.spans, strict=True)):
-                if at != out and pointer < end and start < pointer + span:
-                    return None
-        return as_one(tuple(template.at(pointers) for template in self.templates), self.stream)
+            for at, pointer in enumerate(pointers):
+                if at != out and pointer < end and start < pointer + self.spans[at]:
+                    return True
+        return False
 
+    def repeated(self, pointers: tuple[int, ...]) -> bool:
+        """True if a call had these addresses before."""
+        if pointers in self.addresses:
+            return True
+        if len(self.addresses) >= MOST_ADDRESSES:
+            self.addresses.clear()
+        self.addresses.add(pointers)
+        return False
 
-def as_one(launches: tuple[PreparedLaunch, ...], stream: int | None) -> Launch:
-    """The launches of a call as one; bound to a stream if one is given."""
-    one = launches[0] if len(launches) == 1 else LaunchSequence(launches)
-    return one if stream is None else SingleStreamLaunch(one, stream)
+    def fixed(self, pointers: Sequence[int]) -> Launch:
+        """The launch for these addresses alone."""
+        launches = tuple(launch.at(pointers) for launch in self.launches)
+        one = launches[0] if len(launches) == 1 else LaunchSequence(launches)
+        return one if self.stream is None else SingleStreamLaunch(one, self.stream)

@@ -6,12 +6,15 @@ no gradient is required, one kernel computes it; otherwise exactly the model's o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as hooks_of_all
 
-from ...operators.norm import MOST_COLUMNS, rms_norm
+from ...operators.norm import MOST_COLUMNS, norm_again, rms_norm
 from ...operators.spec.activations import ACTIVATIONS
 from ..torch import linear
 from .arguments import SIXTEEN
@@ -23,26 +26,28 @@ PLAIN = (Tensor, nn.Parameter)
 def together(x: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
     """The results of several linear layers of one input: one product if their weights are adjacent in memory (`pack`),
     whose results are columns of one array."""
-    if not torch.compiler.is_compiling() and all(usable(layer, x) for layer in layers):
-        weight = joined([layer.weight for layer in layers])
-        biases = [layer.bias for layer in layers]
-        bias = joined(biases) if all(each is not None for each in biases) else None
-        if weight is not None and (bias is not None or all(each is None for each in biases)):
+    found = None if torch.compiler.is_compiling() else parameters_of(x, *layers)
+    if found is not None:
+        weights, biases = zip(*found, strict=True)
+        weight = joined(weights)
+        bias = joined(biases) if None not in biases else None
+        if weight is not None and (bias is not None or not any(each is not None for each in biases)):
             whole = linear(x, weight, bias)
-            return whole.split([layer.weight.shape[0] for layer in layers], dim=-1)
+            return torch.split_with_sizes(whole, [each.shape[0] for each in weights], -1)
     return tuple(layer(x) for layer in layers)
 
 
 def gated(activation: nn.Module, gate: nn.Module, up: nn.Module | None, x: Tensor) -> Tensor:
     """activation(gate(x)) * up(x); without `up`, the halves of gate(x)."""
     name = name_of(activation)
-    if name is not None and usable(gate, x) and (up is None or usable(up, x)):
+    found = None if name is None else parameters_of(x, gate) if up is None else parameters_of(x, gate, up)
+    if found is not None:
+        weight, bias = found[0]
         if up is not None:
-            return linear(x, gate.weight, gate.bias, activation=name, gate=linear(x, up.weight, up.bias))
-        middle = gate.weight.shape[0] // 2
-        if gate.bias is None:
-            other = linear(x, gate.weight[middle:])
-            return linear(x, gate.weight[:middle], activation=name, gate=other)
+            return linear(x, weight, bias, activation=name, gate=linear(x, *found[1]))
+        middle = weight.shape[0] // 2
+        if bias is None:
+            return linear(x, weight[:middle], activation=name, gate=linear(x, weight[middle:]))
     if up is not None:
         return activation(gate(x)) * up(x)
     first, second = gate(x).chunk(2, dim=-1)
@@ -54,9 +59,10 @@ def project(layer: nn.Module, x: Tensor, residual: Tensor | Scaled | None) -> Te
     if residual is None:
         return layer(x)
     to, by = residual if isinstance(residual, Scaled) else (residual, 1.0)
-    fits = type(to) in PLAIN and to.dtype is x.dtype and (by == 1.0 or getattr(layer, "bias", None) is None)
-    if fits and usable(layer, x) and to.shape == (*x.shape[:-1], layer.weight.shape[0]):
-        return linear(x, layer.weight, layer.bias, residual=to, **({} if by == 1.0 else {"alpha": by}))
+    if type(to) in PLAIN and to.dtype is x.dtype and (found := parameters_of(x, layer)) is not None:
+        weight, bias = found[0]
+        if (by == 1.0 or bias is None) and to.shape == (*x.shape[:-1], weight.shape[0]):
+            return linear(x, weight, bias, residual=to, **({} if by == 1.0 else {"alpha": by}))
     return to + (layer(x) if by == 1.0 else layer(x) * by)
 
 
@@ -101,32 +107,42 @@ def onto_through(residual: Tensor, between: nn.Module, part: nn.Module, *given: 
 def norm(self: Any, x: Tensor) -> Tensor:
     """The `forward` of a norm whose code is one of `norms.TEXTS`."""
     weight, what = self.weight, self._warploom_norm
-    ours = type(x) in PLAIN and type(weight) in PLAIN and x.dtype in SIXTEEN and weight.dtype is x.dtype
-    if ours and not torch.compiler.is_compiling() and not wanted(x, weight):
-        fits = x.shape[-1] % 8 == 0 and 0 < x.shape[-1] <= MOST_COLUMNS and weight.shape == x.shape[-1:]
-        if fits and x.is_contiguous() and x.device == weight.device:
-            return rms_norm(
-                x, weight, getattr(self, what.eps), round_first=what.round_first, centred=what.centred,
-                unit_offset=what.unit_offset,
-            )  # fmt: skip
+    if not torch.compiler.is_compiling():
+        eps, forms = getattr(self, what.eps), (what.round_first, what.centred, what.unit_offset)
+        found: Tensor | None = norm_again(x, weight, eps, *forms)
+        if found is not None:
+            return found
+        ours = type(x) in PLAIN and type(weight) in PLAIN and x.dtype in SIXTEEN and weight.dtype is x.dtype
+        if ours and not wanted(x, weight):
+            fits = x.shape[-1] % 8 == 0 and 0 < x.shape[-1] <= MOST_COLUMNS and weight.shape == x.shape[-1:]
+            if fits and x.is_contiguous() and x.device == weight.device:
+                return rms_norm(x, weight, eps, round_first=forms[0], centred=forms[1], unit_offset=forms[2])
     return super(type(self), self).forward(x)
 
 
 # -- what can be fused ---------------------------------------------------------------------------------------------
 
 
-def usable(layer: nn.Module, x: Tensor) -> bool:
-    """True if a layer is a `Linear` of this library without hooks or gradients, with the input's 16-bit type."""
-    from .layers import Linear
-
-    if type(layer) is not Linear or hooked(layer):
-        return False
-    weight = layer.weight
-    if type(x) not in PLAIN or type(weight) not in PLAIN:
-        return False
-    if x.dtype not in SIXTEEN or weight.dtype is not x.dtype or torch.is_autocast_enabled(x.device.type):
-        return False
-    return not wanted(x, weight)
+def parameters_of(x: Tensor, *layers: nn.Module) -> list[tuple[Tensor, Tensor | None]] | None:
+    """Weights and biases of layers, if each is a `Linear` of this library without hooks or gradients and has the
+    input's 16-bit type, else None."""
+    kind = x.dtype
+    if type(x) not in PLAIN or kind not in SIXTEEN or torch.is_autocast_enabled(x.device.type):
+        return None
+    if hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks:
+        return None
+    graded = torch.is_grad_enabled()
+    if graded and x.requires_grad:
+        return None
+    found = []
+    for layer in layers:
+        if not getattr(type(layer), "_warploom_linear", False) or hooked(layer):
+            return None
+        weight = layer.weight
+        if type(weight) not in PLAIN or weight.dtype is not kind or (graded and weight.requires_grad):
+            return None
+        found.append((weight, layer.bias))
+    return found
 
 
 def hooked(module: nn.Module) -> bool:
@@ -139,20 +155,27 @@ def wanted(*tensors: Tensor) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def joined(parts: list[Tensor]) -> Tensor | None:
+def joined(parts: Sequence[Tensor]) -> Tensor | None:
     """One tensor over several that are adjacent in memory; None if they are not."""
-    first, rows = parts[0], 0
-    start, step = first.data_ptr(), first.stride(0) * first.element_size()
-    for part in parts:
-        if part.data_ptr() != start + rows * step or part.shape[1:] != first.shape[1:] or not part.is_contiguous():
-            return None
-        if part.dtype is not first.dtype:
-            return None
-        rows += part.shape[0]
+    first = parts[0]
+    whole = _adjacent(tuple([(part.data_ptr(), part.shape, part.dtype, part.is_contiguous()) for part in parts]))
     storage = first.untyped_storage()
-    if storage.data_ptr() + storage.nbytes() < start + rows * step:
-        return None  # they are adjacent by accident
-    return first.detach().as_strided((rows, *first.shape[1:]), first.stride())
+    if whole is None or storage.data_ptr() + storage.nbytes() < whole[2]:
+        return None  # they are not, or they are by accident
+    return first.detach().as_strided(whole[0], whole[1])
+
+
+@lru_cache(maxsize=4096)
+def _adjacent(parts: tuple[tuple[int, torch.Size, torch.dtype, bool], ...]) -> Any:
+    """Shape, strides and end of a tensor over some, of which address, shape, type and contiguity are given."""
+    start, shape, dtype, _ = parts[0]
+    step, rows = shape[1:].numel() * dtype.itemsize, 0
+    for address, size, kind, contiguous in parts:
+        if address != start + rows * step or size[1:] != shape[1:] or not contiguous or kind is not dtype:
+            return None
+        rows += size[0]
+    whole = (rows, *shape[1:])
+    return whole, torch.empty(whole, device="meta").stride(), start + rows * step
 
 
 def pack(layers: list[nn.Module]) -> bool:

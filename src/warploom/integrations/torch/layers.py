@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +35,13 @@ class Linear(torch.nn.Linear):
 
     Shapes and types as in `warploom.linear`: bf16 and f16; f32 as tf32 if torch may do so too, otherwise by torch.
     """
+
+    _warploom_linear = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A subclass may do more than multiply."""
+        super().__init_subclass__(**options)
+        cls._warploom_linear = False
 
     def forward(self, input: Tensor) -> Tensor:
         """(…, in_features) to (…, out_features)."""

@@ -16,9 +16,8 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -184,8 +183,6 @@ def attend(
 
     Returns (B, S, H, E) and no weights. Raises ArgumentError for position biases together with sinks or a softcap.
     """
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     asked = [name for name in OTHERWISE if more.get(name) is not None and more.get(name) is not False]
     scores = Scores(scaling, more.get("softcap"), more.get("s_aux"))
@@ -203,14 +200,15 @@ def attend(
             )  # fmt: skip
         drop = dropout if module.training else 0.0
         return written_out(query, key, value, attention_mask, scores, causal, drop), None
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
     result: tuple[Tensor, None] = sdpa_attention_forward(
         module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **more
     )
     return result
 
 
-@dataclass(frozen=True)
-class Scores:
+class Scores(NamedTuple):
     """Modifications of scores: their scale, or None; a softcap; sinks (H,), an extra score per head without a value."""
 
     scaling: Any = None
@@ -305,7 +303,7 @@ def _whole(batch: int, keys: int, device: torch.device) -> Tensor:
         return _full(batch, keys, device, 0)
     if torch.cuda.is_current_stream_capturing():  # it belongs to the graph
         return _full.__wrapped__(batch, keys, device, 0)
-    return _full(batch, keys, device, torch.cuda.current_stream(device).cuda_stream)
+    return _full(batch, keys, device, torch._C._cuda_getCurrentRawStream(device.index))
 
 
 @lru_cache(maxsize=256)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -44,8 +44,9 @@ from .machine import (
 from .request import CheckedCall, Request, read
 from .scales import arrays_and_numbers
 
-CACHE = LaunchCache(differentiable=True)
-"""The launches of `attention`."""
+CACHE = LaunchCache(differentiable=True, patience=8)
+"""The launches of `attention`, `attention_varlen` and `attention_decode`. Caches of keys grow at each step, so that a
+guard of their shapes pays only with many layers, or for a cache that does not grow."""
 ARGUMENT_OF = {
     "Q": "q", "K": "k", "V": "v", "O": "out", "LSE": "lse", "q_ends": "cu_seqlens_q", "k_ends": "cu_seqlens_k",
 }  # fmt: skip
@@ -145,20 +146,31 @@ attention._torchdynamo_inline = _compiled  # type: ignore[attr-defined]
 
 @dataclass(frozen=True)
 class Family:
-    """A family of attention kernels: its configurations, and the function that launches a request."""
+    """A family of attention kernels.
+
+    Attributes:
+        config: its configurations.
+        run: launches a request.
+        called: the configurations' name.
+        grows: the dimension of arguments that is `length` in the kernel, and may differ in a call that is otherwise the
+            same.
+    """
 
     config: type | tuple[type, ...]
     run: Callable[[Any, ArrayView, ArrayView, Any], Launched | None]
     called: str
+    grows: Mapping[str, int] = field(default_factory=dict)
+    length: str = ""
 
 
 def compute(
     tensors: dict[str, Any], reading: Callable[[dict[str, Any]], CheckedCall], static: Any, out: Any, lse: Any,
-    return_lse: bool, config: Any, family: Family | None = None,
+    return_lse: bool, config: Any, family: Family | None = None, form: Any = None,
 ) -> Any:  # fmt: skip
     """Repeat a cached launch, or read, check and launch the call.
 
-    static: the cache key without the tensors; None for a call that is not cached.
+    static: the cache key without the tensors; None for a call that is not cached. form: with the tensors' shapes, by
+    which `LaunchCache.fresh` will find the call.
     """
     family = family or Family(CONFIGS, run, CALLED)
     if (out is None) != (lse is None) and out is None:
@@ -166,7 +178,7 @@ def compute(
     outs = () if out is None or lse is None else (out, lse)
     if static is not None and (outs or out is None):
         try:
-            made = CACHE.again(static, tuple(tensors.values()), outs)
+            made = CACHE.again(static, tuple(tensors.values()), outs, form=form)
         except TypeError:  # an unhashable argument: the checks will report it
             made = None
         if made is not None:
@@ -181,7 +193,8 @@ def compute(
     target, sums = outputs(request, result, logarithms)
     launched = family.run(request, target, sums, config)
     if launched is not None and static is not None:
-        CACHE.remember(static, tensors, {"out": result, "lse": logarithms}, [launched])
+        outs_by_name = {"out": result, "lse": logarithms}
+        CACHE.remember(static, tensors, outs_by_name, [launched], grows=family.grows, length=family.length)
     return _given(result, logarithms, return_lse)
 
 
