@@ -18,7 +18,8 @@ from warploom.lab.recipe import rebuild
 from warploom.timing import H200, Launch
 from warploom.timing.recording import Recording
 
-RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results/nvidia-h200"
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
+H100 = "nvidia-h100"
 TRIVIAL_TFLOPS = {"bf16": 680.0, "f16": 680.0, "e4m3": 1330.0, "f32": 40.0}
 TRIVIAL_TBYTES, TRIVIAL_START_US = 4.71, 2.2
 FREE_TILE = re.compile(r"[us]\d+x\d")
@@ -64,8 +65,8 @@ class Point:
         return (size * (m * k + n * k) + 2 * m * n) / TRIVIAL_TBYTES / 1e6 + TRIVIAL_START_US
 
 
-def rows_of(name: str) -> list[dict[str, Any]]:
-    return list(json.loads((RESULTS / f"{name}.json").read_text())["rows"])
+def rows_of(name: str, gpu: str = "nvidia-h200") -> list[dict[str, Any]]:
+    return list(json.loads((RESULTS / gpu / f"{name}.json").read_text())["rows"])
 
 
 def zeros_for(kernel: Any, sizes: dict[str, int]) -> list[np.ndarray]:
@@ -200,6 +201,52 @@ def attention(most: int) -> Iterator[Point]:
         queries = case.sizes[0] * case.sizes[1] * case.sizes[2]
         yield Point("attention", row["case"], (queries, case.length, case.head_dim), row["dtype"],
                     row["us"]["median"], recorded, sha=row["ptx_sha256"], flops=case.flops)  # fmt: skip
+
+
+def attention_backward() -> Iterator[Point]:
+    """The gradients of attention, measured on an H100: a sum for each row, dQ with dK and dV, and dQ in 16 bits.
+
+    Two blocks of keys of a head are recorded: the first stores its sums of dQ, and the others add to them. If blocks
+    see different numbers of queries, all of a head's are recorded.
+    """
+    from warploom.kernels.hopper.attention_backward import build_rows
+    from warploom.kernels.hopper.attention_backward_joint import build
+    from warploom.kernels.hopper.attention_backward_joint_config import joint_config
+    from warploom.kernels.hopper.attention_backward_sums import build_convert
+    from warploom.lab.attention_contenders import subject
+    from warploom.lab.attention_problem import ForwardProblem
+
+    for row in rows_of("attention-backward", H100):
+        case = ForwardProblem(row["head_dim"], row["length"], row["causal"], row["dtype"])
+        if row["provider"] != "warploom":
+            continue
+
+        def recorded(record: Record, case: ForwardProblem = case) -> list[Recorded]:
+            (b, h, n, _), of = case.sizes, subject(case)
+            config = joint_config(of)
+            blocks = -(-n // config.rows)
+            if case.causal and blocks > MOST_BLOCKS:
+                raise ValueError(f"{blocks} blocks of keys differ: to record all of a head takes too long")
+            sizes = {"B": b, "S": n, "T": n, "H": h, "G": h, "P": config.tiles(n) * config.tile, "N": 1,
+                     "W": config.sum_elements(of, n), "places": config.turns(b * h, n)}  # fmt: skip
+            numbers = {"scale": 1.0, "factor": 1.0, "last": 0, "section": 1}
+            made = []
+            for kernel, many in (
+                (build_rows(of.dtype, of.value_dim, True, cleared=("turns",)), 1),
+                (build(of, config), blocks if case.causal else 2), (build_convert(of, config), 1),
+            ):  # fmt: skip
+                scalars = {parameter.source for parameter in kernel.program().scalars}
+                wanted = {name: number for name, number in numbers.items() if name in scalars}
+                made.append(record(kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes),
+                                   clusters=many, **wanted))  # fmt: skip
+            return made
+
+        queries = case.sizes[0] * case.sizes[1] * case.sizes[2]
+        yield Point("attention backward", row["case"], (queries, case.length, case.head_dim), row["dtype"],
+                    row["us"]["median"], recorded, flops=2.5 * case.flops)  # fmt: skip
+
+
+MOST_BLOCKS = 32
 
 
 def sampled(most: int) -> Iterator[Point]:

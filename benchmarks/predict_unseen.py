@@ -1,7 +1,7 @@
 """Predict kernels of many kinds on a CPU and measure them on a GPU: copies, reductions, softmaxes, transposes, atomics,
 pipelines, small products, attention, texts of nvcc and Triton.
 
-    python benchmarks/predict_unseen.py [--only PART …] [--again] [--recordings FOLDER]
+    python benchmarks/predict_unseen.py [--only PART …] [--again] [--recordings FOLDER] [--on h100]
                                         [--out benchmarks/results/emulator/unseen.json]
     python benchmarks/predict_unseen.py --measure [--unmeasured] [--seconds S] [--only PART …]
 
@@ -9,10 +9,10 @@ The first form writes `predicted_us` for every kernel that has a measurement or 
 Predictions that wait for a measurement are kept, unless --again is given. The second form, on an H200, writes
 `measured_us` into the same rows and keeps the earlier prediction as `blind_us`. It measures with `Kernel.time`:
 protocol interleaved, replays of a CUDA graph, random data, and rotating copies of the arrays, so that no launch finds
-its own in L2.
+its own in L2. `unseen-h100.json` has the kernels that an H100 ran; --on h100 predicts them with its constants.
 
 `roof_us` is a lower bound: bytes over DRAM's bandwidth from the microbenchmarks, plus a launch. `trivial_us` is a
-trivial rule for comparison: bytes / 4.71 TB/s + 2.2 us (or 400 TFLOP/s for products).
+trivial rule for comparison: bytes / 4.71 TB/s + 2.2 us (or 400 TFLOP/s for products; on an H100 3.16 TB/s).
 """
 
 from __future__ import annotations
@@ -37,26 +37,29 @@ from benchmarks.unseen import Case, cases  # noqa: E402
 from warploom.lab import evidence  # noqa: E402
 from warploom.lang import Kernel  # noqa: E402
 from warploom.runtime.benchmark.timing import MOST_SETS  # noqa: E402
-from warploom.timing import H200, predict  # noqa: E402
+from warploom.timing import H100, H200, Hardware, predict  # noqa: E402
 from warploom.timing.occupancy import L2_BYTES  # noqa: E402
 
-OUT = ROOT / "benchmarks/results/emulator/unseen.json"
+OUT = ROOT / "benchmarks/results/emulator"
+MODELS = {"h200": (H200, "unseen"), "h100": (H100, "unseen-h100")}
+"""The hardware of a prediction, and the name of its file."""
 TRIVIAL_TBYTES, TRIVIAL_START_US, TRIVIAL_TFLOPS = 4.71, 2.2, 400.0
 LIMIT_S = 60
 PLAUSIBLE = (0.25, 60.0)
 """A prediction below this share of the roof, or above this multiple of it, is printed as absurd."""
 
 
-def roof_us(case: Case) -> float:
+def roof_us(case: Case, hardware: Hardware = H200) -> float:
     """The least time: the bytes through DRAM, or a launch, whichever is longer."""
-    return max(case.bytes / H200["dram_bytes_per_ns"] / 1e3, H200["launch_us"])
+    return max(case.bytes / hardware["dram_bytes_per_ns"] / 1e3, hardware["launch_us"])
 
 
-def trivial_us(case: Case) -> float:
-    return max(case.bytes / TRIVIAL_TBYTES / 1e6, case.flops / TRIVIAL_TFLOPS / 1e6) + TRIVIAL_START_US
+def trivial_us(case: Case, hardware: Hardware = H200) -> float:
+    tbytes = TRIVIAL_TBYTES * hardware["dram_bytes_per_ns"] / H200["dram_bytes_per_ns"]
+    return max(case.bytes / tbytes / 1e6, case.flops / TRIVIAL_TFLOPS / 1e6) + TRIVIAL_START_US
 
 
-def predicted(case: Case, kept: Recordings) -> dict[str, Any]:
+def predicted(case: Case, kept: Recordings, hardware: Hardware = H200) -> dict[str, Any]:
     """The row of a case."""
     started = time.perf_counter()
     subject = case.build()
@@ -66,10 +69,11 @@ def predicted(case: Case, kept: Recordings) -> dict[str, Any]:
     warm = sum(one.bytes for one in (*case.inputs, *case.outputs)) * MOST_SETS < L2_BYTES
     recording, launch = kept.record(subject, *inputs, out=out, clusters=case.clusters, warm=warm, **case.scalars)
     recorded = time.perf_counter() - started
-    found = predict(recording, H200, launch)
+    found = predict(recording, hardware, launch)
     return {
         "kernel": case.name, "kind": case.kind, "bytes": case.bytes, "predicted_us": round(found.us, 3),
-        "roof_us": round(roof_us(case), 3), "trivial_us": round(trivial_us(case), 3), "bound": found.bound,
+        "roof_us": round(roof_us(case, hardware), 3), "trivial_us": round(trivial_us(case, hardware), 3),
+        "bound": found.bound,
         "roofs": {name: round(share, 3) for name, share in found.roofs.items()},
         "warm": warm, "predicted_mhz": round(found.clock_mhz, 1), "residents": found.residents, "turns": found.turns,
         "l2_bytes": round(found.l2_bytes), "dram_bytes": round(found.dram_bytes), "registers": launch.registers,
@@ -152,8 +156,11 @@ def main() -> None:
     parser.add_argument("--measure", action="store_true", help="on the GPU")
     parser.add_argument("--unmeasured", action="store_true", help="only kernels that have no measurement yet")
     parser.add_argument("--seconds", type=float, default=0.25, help="of each kernel on the GPU")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--on", choices=MODELS, default="h200", help="whose constants predict")
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    hardware, name = MODELS[options.on]
+    options.out = options.out or OUT / f"{name}.json"
     before = json.loads(options.out.read_text()) if options.out.exists() else {"rows": []}
     rows: dict[str, dict[str, Any]] = {row["kernel"]: row for row in before["rows"]}
     known = {case.name: case for case in cases()}
@@ -170,7 +177,7 @@ def main() -> None:
         for case in wanted:
             if case.name in waiting and not options.again:
                 continue
-            row = predicted(case, kept) | {"predicted_at": head["source_sha256"][:12]}
+            row = predicted(case, kept, hardware) | {"predicted_at": head["source_sha256"][:12]}
             earlier = {name: value for name, value in rows.get(case.name, {}).items() if name not in row}
             rows[case.name] = with_error(earlier | row)
             shown = {name: row[name] for name in ("predicted_us", "roof_us", "bound", "seconds", "steps")}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from warploom.collective import TmaPipeline
-from warploom.isa.dtypes import bf16, u32
+from warploom.isa.dtypes import bf16, f32, u32, u64
 from warploom.lang import Tile, ptx, reg, smem
 
 from .harness import Measurement, initialise, loop
@@ -247,6 +247,48 @@ def tma_stores(name: str, rows: int, *, ctas: int, read_only: bool = False, in_f
     )  # fmt: skip
 
 
+def bulk_stores(
+    name: str, bytes_: int, *, ctas: int, adds: bool, in_flight: int = 2, pieces: int = 8, shared: bool = False,
+    repetitions: int = 256,
+) -> Measurement:  # fmt: skip
+    """One thread adds a piece of shared memory to pieces of f32 in L2, in bulk, or stores it there.
+
+    shared: all CTAs use the same pieces; otherwise each has its own.
+    """
+
+    def prepare(data):
+        (pointer,) = ptx.global_ptrs(data)
+        thread, piece = ptx.special.tid.x(), smem.array(f32, bytes_ // 4, align=128)
+        for at in range(0, bytes_ // 4, 32):
+            ptx.store(piece[thread + at], (thread + at).to(f32) * 0.37)
+        ptx.fence.proxy_async_shared_cta()
+        mine = 0 if shared else ptx.special.ctaid.x() * (pieces * bytes_)
+        return pointer, piece, reg.scalar(u32, init=0), mine, thread == 0
+
+    def body(state):
+        pointer, piece, turn, mine, first = state
+        word = "cp.reduce.async.bulk" if adds else "cp.async.bulk"
+        with ptx.if_(first):
+            place = pointer + (turn * bytes_ + mine).to(u64)
+            opcode = f"{word}.global.shared::cta.bulk_group" + ".add.f32" * adds
+            ptx.inst(opcode, ptx.addr(place), piece[0], bytes_)
+            ptx.cp.async_.bulk.commit_group()
+            ptx.cp.async_.bulk.wait_group(in_flight)
+        turn += 1
+        ptx.inst.and_.b32(turn, turn, pieces - 1)
+
+    def finish(state):
+        ptx.cp.async_.bulk.wait_group(0)
+        return []
+
+    return Measurement(
+        name, lambda: loop(name, body, repetitions=repetitions, ctas=ctas, prepare=prepare, finish=finish),
+        operations=1, repetitions=repetitions, bytes=bytes_, ctas=ctas, data="zeros",
+        of=f"bulk {'addition of f32' if adds else 'store'} of {bytes_} bytes",
+        elements=(SMS * pieces * bytes_ // 4,), facts={"in_flight": in_flight, "shared": shared},
+    )  # fmt: skip
+
+
 def tma_copies(name: str, rows: int, stages: int) -> Measurement:
     """One thread of each CTA loads boxes of an array, stores them in its other half, and keeps stages - 1 in flight."""
     repetitions, half = 24 * stages, 1 << 20
@@ -332,6 +374,11 @@ def measurements() -> Iterator[Measurement]:
         yield tma_stores(f"latency.tma_store.done.rows{rows}", rows, ctas=1)
     yield tma_stores("rate.tma_store.rows64.ctas132", 64, ctas=132, in_flight=8)
     yield tma_stores("rate.tma_store.rows64.ctas1", 64, ctas=1, in_flight=8)
+    for word, adds in (("store", False), ("add", True)):
+        yield bulk_stores(f"latency.bulk.{word}.ctas1", 16384, ctas=1, adds=adds, in_flight=0)
+        yield bulk_stores(f"rate.bulk.{word}.ctas1", 16384, ctas=1, adds=adds)
+        yield bulk_stores(f"rate.bulk.{word}.ctas132", 16384, ctas=SMS, adds=adds)
+    yield bulk_stores("rate.bulk.add.shared.ctas132", 16384, ctas=SMS, adds=True, shared=True)
     for rows, stages in ((32, 2), (32, 3), (32, 4), (32, 8), (64, 4)):
         yield tma_copies(f"rate.tma.copied.dram.rows{rows}.stages{stages}", rows, stages)
         yield tma_loads(f"rate.tma.dram.rows{rows}.stages{stages}.ctas132", rows, stages, ctas=132, dram=True,

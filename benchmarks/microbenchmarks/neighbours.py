@@ -8,8 +8,10 @@ previous one still runs, its CTAs get the remaining SMs.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+from warploom.collective.pipeline.cache_policy import read_once
 from warploom.isa.dtypes import bf16, u32
 from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem
 
@@ -33,12 +35,12 @@ def ring_of(stages: int, works: Any) -> tuple[Any, ...]:
     return ring, full, reg.scalar(u32, init=0)
 
 
-def issue(state: Any, stage: int) -> None:
+def issue(state: Any, stage: int, policy: Any = None) -> None:
     """The next box of a CTA: along its rows, then the next rows."""
     array, ring, full, at, last, _, _ = state
     ptx.mbarrier.arrive_expect_tx(full[stage], ring.bytes)
     place = at % COLUMNS * WIDTH, at // COLUMNS * ROWS
-    ptx.cp.async_.bulk.tensor_2d(ring[stage], array.tma_desc(), place, full[stage])
+    ptx.cp.async_.bulk.tensor_2d(ring[stage], array.tma_desc(), place, full[stage], cache_hint=policy)
     at += 1
     ptx.inst.and_.b32(at, at, last)
 
@@ -86,8 +88,11 @@ STREAMED = 256
 """Boxes that a CTA of `launch.stream` reads: 4 MiB."""
 
 
-def stream(name: str, ctas: int, stages: int, pdl: bool) -> Kernel:
-    """Each CTA reads its own boxes. pdl: the next grid may start at once, and waits only for this one's end."""
+def stream(name: str, ctas: int, stages: int, pdl: bool, first_out: bool = False) -> Kernel:
+    """Each CTA reads its own boxes. pdl: the next grid may start at once, and waits only for this one's end.
+
+    first_out: what it reads is to be evicted from L2 first.
+    """
 
     @kernel(
         in_specs=(Tile(DRAM_ROWS * 128 // PITCH, PITCH // 2, bf16, box=(WIDTH, ROWS), swizzle="128B"),),
@@ -101,10 +106,11 @@ def stream(name: str, ctas: int, stages: int, pdl: bool) -> Kernel:
             ptx.griddepcontrol.wait()
         at = (ptx.special.ctaid.x() * STREAMED).copy()
         state = array, ring, full, at, DRAM_ROWS // ROWS - 1, phase, first
+        policy = read_once() if first_out else None
         with ptx.if_(first):
             for stage in range(stages):
-                issue(state, stage)
-        body, finish = refilled(stages, issue)
+                issue(state, stage, policy)
+        body, finish = refilled(stages, partial(issue, policy=policy))
         for _ in ptx.range(STREAMED // stages - 1, unroll=False):
             body(state)
         finish(state)
@@ -131,12 +137,12 @@ def measurements() -> Iterator[Measurement]:
 
 
 def launches() -> Iterator[Launch]:
-    for ctas in (44, 48, 64, 66, 67, 72, 80, 96, 112, 132):
-        for pdl in (False, True):
-            name = f"launch.stream{'.pdl' if pdl else ''}.ctas{ctas}"
-            yield Launch(
-                name, lambda name=name, ctas=ctas, pdl=pdl: stream(name, ctas, 12, pdl),  # type: ignore[misc]
-                f"{STREAMED // 12 * 12} boxes of {ROWS * 128} bytes by each of {ctas} CTAs, from DRAM",
-                {"ctas": ctas, "bytes": ctas * (STREAMED // 12 * 12) * ROWS * 128, "pdl": pdl},
-                elements=(DRAM_ROWS * 128 // PITCH, PITCH // 2),
-            )  # fmt: skip
+    several = [(ctas, pdl, False) for ctas in (44, 48, 64, 66, 67, 72, 80, 96, 112, 132) for pdl in (False, True)]
+    for ctas, pdl, first_out in (*several, (66, False, True), (132, False, True)):
+        name = f"launch.stream{'.pdl' if pdl else ''}{'.first_out' if first_out else ''}.ctas{ctas}"
+        yield Launch(
+            name, partial(stream, name, ctas, 12, pdl, first_out),
+            f"{STREAMED // 12 * 12} boxes of {ROWS * 128} bytes by each of {ctas} CTAs, from DRAM",
+            {"ctas": ctas, "bytes": ctas * (STREAMED // 12 * 12) * ROWS * 128, "pdl": pdl},
+            elements=(DRAM_ROWS * 128 // PITCH, PITCH // 2),
+        )  # fmt: skip

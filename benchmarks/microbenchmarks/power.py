@@ -161,4 +161,6 @@ def loads() -> Iterator[Load]:
     yield Load(product.wave("power.product", 8, repetitions=4000), moved="l2")
     yield Load(product.wave("power.product.own", 8, depth=1024, sharing=False, repetitions=4000), moved="l2")
     yield Load(product.wave("power.product.zeros", 8, data="zeros", repetitions=4000), moved="l2")
+    for word, adds in (("store", False), ("add", True)):
+        yield Load(copies.bulk_stores(f"power.bulk.{word}", 16384, ctas=SMS, adds=adds, repetitions=6000), moved="l2")
     yield Load(memory.streamed("power.dram.copy", "copy", 8, 4, 4), moved="dram")

@@ -9,11 +9,11 @@ import pytest
 
 from benchmarks.microbenchmarks.__main__ import everything
 from warploom.kernels.ladder import RUNGS
-from warploom.timing import H200
+from warploom.timing import H100, H200
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = ("nvidia-h100", "nvidia-h200")
-"""The H100's rows are clocks of one SM, which is the same in both; where both have a row, the H200's counts."""
+"""Where both have a row, the H200's counts for the H200."""
 FILES = [json.loads((ROOT / f"benchmarks/results/{card}/microbenchmarks.json").read_text())["rows"] for card in CARDS]
 MEASURED = {row["name"]: row for rows in FILES for row in rows}
 MOST_FITTED = 5
@@ -23,15 +23,26 @@ def _measured(name: str, field: str) -> float:
     return MEASURED[name][field]
 
 
+def _on_h100(name: str, field: str) -> float:
+    return next(row for row in FILES[0] if row["name"] == name)[field]
+
+
 CONSTANTS = H200.constants()
+OF_H100 = {name: one for name, one in H100.constants().items() if one is not CONSTANTS[name]}
 KNOWN = SimpleNamespace(**{name: one.value for name, one in H200.values.items()})
 COMPUTED = {name: one for name, one in CONSTANTS.items() if one.source.split(":")[0] not in ("published", "fitted")}
 
 
 @pytest.mark.parametrize("name", COMPUTED)
 def test_a_constant_is_what_its_measurement_says(name):
-    value = eval(COMPUTED[name].source, {"m": _measured, "c": KNOWN})
+    value = eval(COMPUTED[name].source, {"m": _measured, "c": KNOWN, "h": _on_h100})
     assert COMPUTED[name].value == pytest.approx(value, rel=0.02)
+
+
+@pytest.mark.parametrize("name", OF_H100)
+def test_a_constant_of_the_h100_is_what_its_measurement_says(name):
+    value = eval(OF_H100[name].source, {"m": _measured, "c": KNOWN, "h": _on_h100})
+    assert OF_H100[name].value == pytest.approx(value, rel=0.02)
 
 
 def test_no_source_repeats_the_value_of_another_constant():

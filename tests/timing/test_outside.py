@@ -102,7 +102,7 @@ def test_a_box_waits_for_a_busy_dram_but_not_while_it_waits_for_its_turn():
     takes = 4096 / chip.dram
     spread, burst = Sm(H200), Sm(H200)
     slow = [spread.begin(box, at * 2 * takes, chip, None)[2] - at * 2 * takes for at in range(400)]
-    assert slow[-1] - first == pytest.approx(H200["dram_latency"] * H200["dram_crowding"] * 0.5 / 0.5, rel=0.1)
+    assert slow[-1] - first == pytest.approx(H200["box_crowding_ns"] * chip.ghz * 0.5 / 0.5, rel=0.1)
     together = [burst.begin(box, 0.0, chip, None)[2] for _ in range(40)]
     assert together[-1] == pytest.approx(first + 39 * 4096 / chip.fetch, rel=0.02)
 

@@ -144,3 +144,10 @@ def test_warps_arrive_at_their_clusters_barriers_one_after_the_other():
     assert times[0] == 100.0
     assert times[-1] - times[0] == pytest.approx(63 * H200["cluster_arrive_clocks"])
     assert sm.arrive(1e6) == 1e6
+
+
+def test_an_sm_counts_the_arrivals_of_all_its_ctas_at_barriers_one_after_the_other():
+    sm = Sm(H200)
+    every = H200["bar_warp"]
+    assert [sm.meet(0.0) for _ in range(3)] == [every, 2 * every, 3 * every]
+    assert sm.meet(100.0) == 100.0 + every

@@ -6,6 +6,7 @@
 """
 
 from .constants import Hardware
+from .h100 import H100
 from .hopper import H200
 from .prediction import Launch, predict, replay_stopped
 from .recorder import Recorder, recording_of
@@ -16,6 +17,6 @@ from .tracing import Traced
 from .turns import predict_turns
 
 __all__ = [
-    "H200", "Event", "Hardware", "Launch", "Prediction", "Recorder", "Timeline", "Trace", "Traced", "predict",
+    "H100", "H200", "Event", "Hardware", "Launch", "Prediction", "Recorder", "Timeline", "Trace", "Traced", "predict",
     "predict_turns", "recording_of", "replay_stopped",
 ]  # fmt: skip

@@ -1,9 +1,10 @@
 """The H200's constants, each with the measurement it comes from.
 
-A source is an expression over `m(name, field)`, a row of benchmarks/results/nvidia-h200/microbenchmarks.json, and over
-`c.name`, another constant; a test recomputes it. A constant without a microbenchmark is "published" or "fitted", and a
-test limits the number of fitted ones. Some rows are only in benchmarks/results/nvidia-h100/microbenchmarks.json. They
-are clocks within one SM, which both GPUs share: of the rows that both files have, all such clocks agree within 1 %.
+A source is an expression over `m(name, field)`, a row of benchmarks/results/nvidia-h200/microbenchmarks.json, over
+`c.name`, another constant, and over `h`, a row of the H100's file; a test recomputes it. A constant without a
+microbenchmark is "published" or "fitted", and a test limits the number of fitted ones. Rows that only
+benchmarks/results/nvidia-h100/microbenchmarks.json has are clocks within one SM, which both GPUs share (of the rows
+that both files have, all such clocks agree within 1 %), ratios, or the energy of bytes in L2.
 """
 
 from __future__ import annotations
@@ -128,6 +129,14 @@ MEMORY: Mapping[str, Constant] = {
     "update_few128_ns": _c(4.95, '128 * 128 / (m("rate.red.few128.ctas528", "bytes_per_ns_all") * 23.86)'),
     "dram_crowding": _c(0.207, '(16384 / m("rate.dram.read.one_cta", "bytes_per_ns") / m("latency.ldg.dram", "ns") - 1)'
                                ' * (c.dram_bytes_per_ns / (132 * m("rate.dram.read.one_cta", "bytes_per_ns")) - 1)'),
+    "box_crowding_ns": _c(369.6, '(3 * m("rate.tma.dram.rows32.stages3.ctas132", "ns") '
+                                 '- m("latency.tma.dram.rows8", "ns") '
+                                 '- 24 / 56 * (m("latency.tma.dram.rows64", "ns") - m("latency.tma.dram.rows8", "ns")) '
+                                 '- 32 * 128 * (132 / h("power.dram.read", "tb_per_s") / 1000 '
+                                 '- 1 / c.fill_bytes_per_ns)'
+                                 ') * (h("power.dram.read", "tb_per_s") * 1000 '
+                                 '/ m("rate.tma.dram.rows32.stages3.ctas132", "bytes_per_ns_all") - 1)'),
+    "bulk_add_ratio": _c(1.249, 'm("rate.bulk.add.ctas1", "clocks") / m("rate.bulk.store.ctas1", "clocks")'),
     "store_queue_bytes": _c(16384.0, "published: none; the stores of a warp that wait in the memory pipe"),
 }  # fmt: skip
 """Memory: clocks of the SM's memory pipe per wavefront (of loads and stores), latencies, rates.
@@ -240,6 +249,9 @@ POWER: Mapping[str, Constant] = {
                                     '/ m("power.dram.copy", "tb_per_s") '
                                     '- (m("power.dram.read", "watts") - c.base_watts) '
                                     '/ m("power.dram.read", "tb_per_s")'),
+    "sent_watts_per_tb": _c(41.2, '(m("power.bulk.store", "watts") - c.base_watts) '
+                                  '/ m("power.bulk.store", "tb_per_s")'),
+    "added_watts_per_tb": _c(52.8, '(m("power.bulk.add", "watts") - c.base_watts) / m("power.bulk.add", "tb_per_s")'),
     "voltage_exponent": _c(1.9, FOUR_ROWS),
     "tensor_ghz": _c(1.8, 'm("power.wgmma.n256.ctas33", "clock_mhz") / 1000'),
     "tensor_full_ghz": _c(1.755, 'm("power.wgmma.n256.zeros", "clock_mhz") / 1000'),

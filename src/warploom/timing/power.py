@@ -24,7 +24,8 @@ class Work:
         warpgroup_flops, narrow_flops: FLOP of warpgroup products, in 16-bit and wider types and in 8-bit types;
             mma_flops, f64_flops: FLOP of single warps' products, and separately in f64.
         instructions: warp instructions; transcendental: of these, MUFU's; shared: bytes that loads and stores move
-            in shared memory; filled: bytes that SMs receive; dram: bytes from DRAM; stored: bytes to DRAM.
+            in shared memory; filled: bytes that SMs receive; dram: bytes from DRAM; stored: bytes to DRAM;
+            sent, added: further bytes that L2 stores, and that it adds to what it has.
         from_registers: share of the warpgroups' products whose A comes from registers.
         sparse: share of the warpgroups' products whose A is sparse.
         zeros: operands are zeros, so that nothing toggles.
@@ -40,6 +41,8 @@ class Work:
     filled: float = 0.0
     dram: float = 0.0
     stored: float = 0.0
+    sent: float = 0.0
+    added: float = 0.0
     from_registers: float = 0.0
     sparse: float = 0.0
     zeros: bool = False
@@ -58,6 +61,7 @@ def joules(work: Work, hardware: Hardware, ghz: float) -> float:
     issued += hardware["shared_watts_per_tb"] * work.shared * 1e-12 * scale
     moved = hardware["fill_watts_per_tb"] * work.filled + hardware["dram_watts_per_tb"] * work.dram
     moved += hardware["stored_watts_per_tb"] * work.stored
+    moved += hardware["sent_watts_per_tb"] * work.sent + hardware["added_watts_per_tb"] * work.added
     return tensor * 1e-12 * scale + issued + moved * 1e-12 * (0.5 if work.zeros else 1.0)
 
 

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from .constants import Hardware
+from .depths import apart
 from .occupancy import L2_BYTES, Occupancy, occupancy
 from .power import Work, settle
 from .recording import GRID, ISSUE, Recording, Step
@@ -19,10 +20,12 @@ from .runs import WAVEFRONT
 from .tensor import done_flops, is_sparse
 from .timeline import Timeline
 from .trace import Trace
-from .units import Chip, between
+from .units import Chip, adds_up, between
 
 LEAST_SHARE = 0.55
 """Least work of a mean cluster relative to the first: one tile of two, and a little."""
+HINT = ".L2::cache_hint"
+"""The modifier of a copy that has an L2 policy."""
 STEP_BUDGET = 300_000
 """Approximate number of steps of one replay; longer sequences of clusters are replayed in part."""
 FEW = (1, 8, 32, 128)
@@ -81,7 +84,10 @@ class Predictor:
         """Bytes written to DRAM: L2 absorbs repeated writes."""
         self.far = not launch.warm and launch.input_bytes + launch.output_bytes > L2_BYTES
         """True if data read again late have been evicted from L2 to DRAM."""
-        self.dram_bytes = self._dram()
+        self.near = launch.warm or self._rest_bytes() <= L2_BYTES
+        """True if what is not marked to be evicted first is in L2 from the launch before."""
+        self.apart = apart(recording, min(self.ctas, hardware.sms * self.room.residents))
+        self.dram_bytes = self._dram() + self.apart.missed * self.apart.bytes * self.scale
         self.unequal = self._unequal()
         self._replays: dict[float, tuple[float, Replay]] = {}
 
@@ -104,6 +110,19 @@ class Predictor:
         share = self.launch.output_bytes / written if written else 1.0
         alone = self.recording.flops and self.launch.output_bytes == self.launch.writable_bytes
         return share if (0.0 if alone else LEAST_SHARE) < share < 1.0 else 1.0
+
+    def _rest_bytes(self) -> float:
+        """Bytes of the arrays without those that copies mark to be evicted first, which leave everything else in L2."""
+        pcs, launch = self.recording.pcs, self.launch
+        first = [
+            facts for facts in pcs if facts.opcode.startswith("createpolicy") and "L2::evict_first" in facts.opcode
+        ]
+        policies = {register for facts in first for register in facts.writes}
+        marked = sum(
+            one.distant for one in self.recording.operations
+            if HINT in one.text and not policies.isdisjoint(pcs[one.pc].reads)
+        )  # fmt: skip
+        return launch.input_bytes + launch.output_bytes - marked * self.scale if marked else math.inf
 
     def _unequal(self) -> tuple[int, int] | None:
         """If all clusters run at once and some have a tile more: (tiles of the first, SMs with that many); else None.
@@ -128,7 +147,8 @@ class Predictor:
         once = min(self.launch.input_bytes or touched, touched)
         if self.far:
             once += self.recording.evicted * self.scale
-        again = max(0.0, self.l2_bytes * self._alone() - once)
+        in_step = self.l2_bytes - self.apart.bytes * self.scale
+        again = max(0.0, in_step * self._alone() - once)
         return once + again * max(0.0, 1.0 - L2_BYTES / max(once, 1.0))
 
     def _alone(self) -> float:
@@ -147,7 +167,8 @@ class Predictor:
 
         CTAs in step wait for DRAM together, also those that are not the first to request a line.
         """
-        share = self.dram_bytes / self.l2_bytes if self.l2_bytes else 0.0
+        in_step = self.l2_bytes - self.apart.bytes * self.scale
+        share = min(1.0, self._dram() / in_step) if in_step > 0.0 else 0.0
         waiting = min(1.0, share / self._alone())
         asked = self.l2_bytes / self.active
         wide, together = self._wave()
@@ -164,6 +185,9 @@ class Predictor:
             (self.dram_bytes + self.stored) / self.dram_seconds * 1e-9 if self.dram_bytes else 0.0,
             self.recording.pdl,
             self.hardware.sms * wide / together,
+            not self.near,
+            self.apart.operations,
+            self.apart.missed,
         )
 
     def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:
@@ -269,12 +293,14 @@ class Predictor:
         registers = sum(done_flops(one) for one in self.recording.operations if one.source == "registers")
         sparse = sum(done_flops(one) for one in self.recording.operations if is_sparse(one))
         launched = self.pace / max(1, replay.started * self.cluster) * self.ctas
+        added = sum(one.bytes for one in self.recording.operations if adds_up(one)) * self.scale
         return Work(
             warpgroup_flops=wide * self.scale, narrow_flops=narrow * self.scale,
             mma_flops=(replay.flops - replay.doubles) * launched, f64_flops=replay.doubles * launched,
             instructions=per_cta * self.ctas,
             transcendental=replay.transcendental * launched, shared=replay.wavefronts * launched * WAVEFRONT,
             filled=self.recording.received * self.scale, dram=self.dram_bytes, stored=self.stored,
+            sent=max(0.0, self.recording.stored * self.scale - added - self.stored), added=added,
             from_registers=registers / max(1, wide + narrow), sparse=sparse / max(1, wide + narrow),
             zeros=self.launch.zeros,
         )  # fmt: skip

@@ -204,6 +204,7 @@ class Recorder(Observer):
             made.outside = made.rows * (whole - inside) // max(whole, 1)
             made.fetched = 0 if box is self._box else operation.bytes * inside // max(whole, 1)
             key = (box.bound.address, box.coordinates, spec.counts)
+            made.place = kinds.BoxPlace(box.bound.address, box.coordinates, spec.counts, spec.dims)
             if made.fetched and not made.stores and key not in self._memory.touched:
                 self._memory.touched.add(key)
                 made.distant = made.fetched

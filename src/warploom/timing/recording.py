@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..emulator.machine.units import LOADS
 
@@ -96,6 +96,16 @@ class Run:
     registers: tuple[Registers, ...] = ()
 
 
+class BoxPlace(NamedTuple):
+    """A box in an array of global memory: the array's address and extents, the box's first element and its extents,
+    innermost first."""
+
+    array: int
+    first: tuple[int, ...]
+    counts: tuple[int, ...]
+    extents: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class Operation:
     """An asynchronous operation.
@@ -111,6 +121,7 @@ class Operation:
         distant: bytes that this cluster fetches for the first time.
         target: its destination, in words; group: the first operation committed with it, -1 for none.
         conflicts: extra passes through shared memory due to bank conflicts, for a copy by lanes.
+        place: where its box is in global memory; None if it has none.
         moved: a product whose descriptors its warps first move into uniform registers; repeated: a TMA copy in a loop
             over the lanes.
     """
@@ -137,6 +148,7 @@ class Operation:
     text: str = ""
     group: int = -1
     conflicts: int = 0
+    place: BoxPlace | None = None
     moved: bool = False
     repeated: bool = False
 

@@ -181,9 +181,8 @@ class Replay:
             elif kind == kinds.MEET:
                 meeting = actor.instance.meeting(payload)
                 cause = trace.meet(actor, pc, payload) if trace is not None else -1
-                at = actor.time
-                if self.recording.meetings[payload].kind == "cluster":
-                    at = actor.sm.arrive(at)
+                of_cluster = self.recording.meetings[payload].kind == "cluster"
+                at = actor.sm.arrive(actor.time) if of_cluster else actor.sm.meet(actor.time)
                 if meeting.contribute(at, cause):
                     self._wake(meeting)
             elif kind == kinds.HOLD and trace is not None:
@@ -197,7 +196,9 @@ class Replay:
         cost = self.costs[index]
         if cost is None:
             run, chip = self.recording.runs[index], self.chip
-            cost = self.costs[index] = cost_of(run, self.recording.pcs, self.hardware, chip.dram_share > 0, chip.far)
+            cost = self.costs[index] = cost_of(
+                run, self.recording.pcs, self.hardware, chip.cold and chip.dram_share > 0, chip.far
+            )
         return cost
 
     def _loaded(self, actor: Actor, cost: Cost, pc: int) -> float:
@@ -238,10 +239,8 @@ class Replay:
         if kind == kinds.WAIT:
             awaited, takes = [instance.phase(payload)], hardware["mbarrier_wait"]
         elif kind == kinds.PASS:
-            awaited, meeting = [instance.meeting(payload)], self.recording.meetings[payload]
-            takes = hardware["bar"] + hardware["bar_warp"] * meeting.warps
-            if meeting.kind == "cluster":
-                takes = hardware["cluster_bar"]
+            awaited = [instance.meeting(payload)]
+            takes = hardware["cluster_bar" if self.recording.meetings[payload].kind == "cluster" else "bar"]
         else:
             indices, reads_only = payload
             flying = [instance.operation(index) for index in indices]
@@ -319,7 +318,7 @@ class Replay:
             return
         for before in operation.after:
             start = max(start, instance.operation(before).read.time)
-        begin, read, done = actor.sm.begin(operation, start, self.chip, instance.sms.get(operation.cta))
+        begin, read, done = actor.sm.begin(operation, start, self.chip.of(index), instance.sms.get(operation.cta))
         self._started(actor, index, start, begin, read, done)
 
     def _call(self, sm: Sm) -> None:

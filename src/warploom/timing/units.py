@@ -10,7 +10,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..emulator.machine.units import TENSOR_MEMORY, UMMA, WARPGROUP_MMA
@@ -22,8 +22,8 @@ from .tensor import mma_clocks, umma_clocks
 
 MATRIX = (WARPGROUP_MMA.engine, UMMA.engine)
 """Engines of the tensor core."""
-MEMORY_WINDOW, MOST_BUSY = 16, 0.9
-"""The window of DRAM's mean load, in DRAM latencies; the load that counts as full."""
+MEMORY_WINDOW, MOST_BUSY, MOST_BUSY_BY_BOXES = 16, 0.9, 0.7
+"""The window of DRAM's mean load, in DRAM latencies; the load that counts as full, for loads and for boxes."""
 ACROSS = (2, 4, 12, 33, 66, 132)
 """Wave widths in CTAs whose rate was measured."""
 
@@ -45,6 +45,9 @@ class Chip:
         moving: bytes per nanosecond read and written, less if DRAM turns between the two; 0 for its full rate.
         early: the grid starts while the previous one still runs.
         across: width of a wave of one CTA per SM, in CTAs, which share the operand of their row.
+        cold: what a cluster's warps load for the first time comes from DRAM.
+        apart, missed: copies whose SMs are out of step, by their numbers, and the share of them that DRAM delivers.
+        sharing: SMs in step share their reads.
     """
 
     hardware: Hardware
@@ -59,6 +62,10 @@ class Chip:
     moving: float = 0.0
     early: bool = False
     across: float = 12.0
+    cold: bool = True
+    apart: frozenset[int] = frozenset()
+    missed: float = 0.0
+    sharing: bool = True
 
     def __post_init__(self) -> None:
         hardware, clock = self.hardware, self.ghz
@@ -87,6 +94,15 @@ class Chip:
         near = hardware.latency["ldg"].value
         self.copy_latency = near + (hardware["dram_latency"] - near) * min(1.0, waiting)
         """Clocks from the issue of a copy by lanes to its first bytes."""
+        self.out_of_step = self
+        """The same resources for copies that are out of step."""
+        if self.apart:
+            missed = {"dram_share": self.missed, "waiting": self.missed}
+            self.out_of_step = replace(self, apart=frozenset(), sharing=False, **missed)
+
+    def of(self, operation: int) -> Chip:
+        """The resources as a copy sees them."""
+        return self.out_of_step if operation in self.apart else self
 
     @property
     def of_dram(self) -> float:
@@ -111,6 +127,8 @@ class Chip:
         shape of the wave and on the elapsed time: they drift apart, until each reads for itself.
         """
         hardware, own = self.hardware, self.hardware["l2_own_bytes_per_ns"]
+        if not self.sharing:
+            return own
         short, in_step = (
             between(self.across, [(wide, hardware[f"l2_{length}across{wide}_bytes_per_ns"]) for wide in ACROSS])
             for length in ("short_", "")
@@ -122,6 +140,11 @@ class Chip:
             (hardware["drifted_bytes"], hardware["drifted_share"]),
         )
         return own + (in_step - own) * between(self.asked, lengths)
+
+
+def adds_up(operation: Operation) -> bool:
+    """True for a copy whose bytes are combined with those of memory."""
+    return operation.stores and ".reduce." in operation.text
 
 
 def between(where: float, measured: Sequence[tuple[float, float]]) -> float:
@@ -155,6 +178,8 @@ class Sm:
         self.lsu = self.tensor = self.tma = self.fill = self.store = 0.0
         self.remote = 0.0
         """Time at which the way to other SMs of the cluster is free."""
+        self.barriers = 0.0
+        """Time at which the unit that counts arrivals at barriers is free."""
         self.lanes = [0.0, 0.0, 0.0, 0.0]
         """Times at which each quarter's lanes of tensor memory are free."""
         self.products: dict[Hashable, deque[tuple[float, float, Operation, Any]]] = {}
@@ -177,16 +202,20 @@ class Sm:
 
     # -- instructions ------------------------------------------------------------------------------------------------
 
-    def _crowded(self, start: float, takes: float) -> float:
-        """Return DRAM's extra latency in clocks from its recent load. takes: clocks that it is busy now."""
+    def _crowded(self, start: float, takes: float, of_box: float = 0.0) -> float:
+        """Return DRAM's extra latency in clocks from its recent load. takes: clocks that it is busy now.
+
+        of_box: the extra latency of a box at half load, in clocks; a box waits for the last of its rows.
+        """
         window = MEMORY_WINDOW * self.hardware["dram_latency"]
         if start > self._busy_at:
             self._busy *= math.exp((self._busy_at - start) / window)
             self._busy_at = start
         known = 1.0 - math.exp(-(start + self.hardware["dram_latency"]) / window)
-        busy = min(MOST_BUSY, self._busy / known)
+        busy = min(MOST_BUSY_BY_BOXES if of_box else MOST_BUSY, self._busy / known)
         self._busy += takes / window
-        return self.hardware["dram_latency"] * self.hardware["dram_crowding"] * busy / (1.0 - busy)
+        extra = of_box or self.hardware["dram_latency"] * self.hardware["dram_crowding"]
+        return extra * busy / (1.0 - busy)
 
     def _beside(self, quarter: int, start: float, end: float, ordinary: float) -> float:
         """Return when a run ends that would end at `end` if its instructions had the registers for themselves.
@@ -227,7 +256,7 @@ class Sm:
             self.loaded = self.fill
         else:
             self.loaded = start
-        moved = cost.missed * chip.dram_share + cost.stored * chip.kept
+        moved = (cost.missed * chip.dram_share if chip.cold else 0.0) + cost.stored * chip.kept
         self.crowd = self._crowded(start, moved / chip.dram) if moved else 0.0
         if cost.remote:
             self.remote = max(self.remote, start) + cost.remote / self.hardware["remote_load_bytes_per_ns"] * chip.ghz
@@ -244,6 +273,11 @@ class Sm:
         start = max(self.remote, time)
         self.remote = start + self.hardware["cluster_arrive_clocks"]
         return start
+
+    def meet(self, time: float) -> float:
+        """Return when a warp's arrival at a barrier of its CTA counts: the SM counts one after the other."""
+        self.barriers = max(self.barriers, time) + self.hardware["bar_warp"]
+        return self.barriers
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
@@ -292,7 +326,8 @@ class Sm:
             return begin, self.remote, self.remote + hardware["remote_arrive"]
         if operation.stores:
             begin = max(start, self.store)
-            self.store = begin + operation.bytes / chip.out
+            ratio = hardware["bulk_add_ratio"] if adds_up(operation) else 1.0
+            self.store = begin + operation.bytes / chip.out * ratio
             return begin, self.store + hardware["store_read_latency"], self.store + hardware["store_latency"]
         if engine == "cp_async":
             passes = operation.rows * hardware["global_load_clocks"]
@@ -317,6 +352,7 @@ class Sm:
         self.fill = received
         crowd = 0.0
         if operation.fetched and chip.dram_share:  # queueing time counts towards the wait for DRAM
-            crowd = self._crowded(begin, operation.fetched * chip.dram_share / chip.dram) * chip.late
+            of_box = hardware["box_crowding_ns"] * chip.ghz
+            crowd = self._crowded(begin, operation.fetched * chip.dram_share / chip.dram, of_box) * chip.late
         arrived = max(received + chip.latency, self.tma + chip.latency, begin + chip.least)
         return begin, received, arrived + max(0.0, crowd - waits)
