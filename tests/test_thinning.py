@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 
-from tests.thinning import sample
+from tests.thinning import sample, thin
 
 SWEEP = {f"{a}-{b}": (a, b) for a, b in product("abc", range(5))}
 
@@ -23,6 +25,35 @@ def test_a_larger_sample_holds_the_smaller_one() -> None:
 
 def test_the_order_in_which_cases_are_written_does_not_matter() -> None:
     assert sample(dict(reversed(SWEEP.items())), 7) == sample(SWEEP, 7)
+
+
+class Case:
+    """A test item without a mark, with the parameters `rule` and `schedule`."""
+
+    path, cls, originalname = None, None, "test"
+
+    def __init__(self, rule: int, schedule: int) -> None:
+        self.name = f"test[{rule}-{schedule}]"
+        self.callspec = SimpleNamespace(params={"rule": rule, "schedule": schedule})
+        self.marks: list[pytest.Mark] = []
+
+    def iter_markers(self) -> list[pytest.Mark]:
+        return self.marks
+
+    def get_closest_marker(self, name: str) -> None:
+        return None
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.marks.append(mark.mark)
+
+
+def test_a_case_runs_under_two_schedules_and_in_make_test_all_under_two_more() -> None:
+    items = [Case(rule, schedule) for rule, schedule in product(range(9), range(7))]
+    thin(items)
+    for rule in range(9):
+        marks = Counter(mark.name for item in items if item.callspec.params["rule"] == rule for mark in item.marks)
+        assert marks == {"full": 2, "slow": 3}
+    assert {item.callspec.params["schedule"] for item in items if not item.marks} == set(range(7))
 
 
 def test_every_sweep_keeps_a_case_for_make_test(request: pytest.FixtureRequest) -> None:

@@ -7,6 +7,9 @@
 `sample(6)` is `sample(6, full=as many as there are)`: of what it leaves out, every fourth case runs in `make test-all`,
 which so stays within a quarter of an hour on two cores. `sample(0, all=1)` runs nothing in `make test`.
 
+A test with a parameter `schedule` and no mark runs each of its other cases under 2 schedules in `make test`, under 4 in
+`make test-all` and under all in `make test-slow`. Which ones differs from case to case.
+
 A sample is the same in every run. It holds as many different values of each parameter as it can, so that a sample as
 large as the longest axis holds each value once. Cases that are marked `full` or `slow` anyway are left as they are.
 """
@@ -20,6 +23,8 @@ from collections.abc import Hashable, Mapping, Sequence
 import pytest
 
 SHARE = 4
+QUICK, MOST = 2, 4
+"""Schedules of each case in `make test` and in `make test-all`."""
 FULL, SLOW = pytest.mark.full, pytest.mark.slow
 
 
@@ -33,6 +38,8 @@ def sample(cases: Mapping[str, Sequence[Hashable]], size: int) -> list[str]:
     chosen: list[str] = []
     while left and len(chosen) < size:
         best = max(left, key=lambda name: len(set(enumerate(cases[name])) - met))
+        if met.issuperset(enumerate(cases[best])):  # and so are the values of all others
+            return chosen + left[: size - len(chosen)]
         left.remove(best)
         met |= set(enumerate(cases[best]))
         chosen.append(best)
@@ -40,22 +47,36 @@ def sample(cases: Mapping[str, Sequence[Hashable]], size: int) -> list[str]:
 
 
 def thin(items: Sequence[pytest.Item]) -> None:
-    """Mark the cases that a `sample` mark leaves out of `make test`, or out of `make test-all` too."""
+    """Mark the cases that `make test` leaves out, or `make test-all` too: of `sample` marks, and of schedules."""
     sweeps: dict[tuple[object, ...], list[pytest.Item]] = defaultdict(list)
+    cases: dict[tuple[object, ...], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sample") and hasattr(item, "callspec") and not set(_marks(item)) & {"full", "slow"}:
-            sweeps[item.path, item.cls, item.originalname].append(item)
+        if not hasattr(item, "callspec") or set(_marks(item)) & {"full", "slow"}:
+            continue
+        test = item.path, item.cls, item.originalname
+        if item.get_closest_marker("sample"):
+            sweeps[test].append(item)
+        elif "schedule" in item.callspec.params:
+            others = (id(value) for name, value in item.callspec.params.items() if name not in ("schedule", "seed"))
+            cases[(*test, *others)].append(item)
     for sweep in sweeps.values():
         mark = sweep[0].get_closest_marker("sample")
-        cases = {item.name: [repr(value) for value in item.callspec.params.values()] for item in sweep}
-        quick, most = mark.args[0], min(mark.kwargs.get("full", len(cases)), len(cases))
-        tested = set(sample(cases, quick))
-        tested_by_all = set(sample(cases, mark.kwargs.get("all", quick + -(-max(most - quick, 0) // SHARE))))
-        for item in sweep:
-            if item.name not in tested_by_all:
-                item.add_marker(SLOW)
-            elif item.name not in tested:
-                item.add_marker(FULL)
+        values = {item.name: [repr(value) for value in item.callspec.params.values()] for item in sweep}
+        quick, most = mark.args[0], min(mark.kwargs.get("full", len(values)), len(values))
+        _keep(sweep, sample(values, quick),
+              sample(values, mark.kwargs.get("all", quick + -(-max(most - quick, 0) // SHARE))))  # fmt: skip
+    for case in cases.values():
+        names = sample({item.name: () for item in case}, MOST)
+        _keep(case, names[:QUICK], names)
+
+
+def _keep(items: Sequence[pytest.Item], quick: Sequence[str], full: Sequence[str]) -> None:
+    """Mark what is not in the sample of `make test`, or not in that of `make test-all`."""
+    for item in items:
+        if item.name not in full:
+            item.add_marker(SLOW)
+        elif item.name not in quick:
+            item.add_marker(FULL)
 
 
 def _marks(item: pytest.Item) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -62,17 +64,21 @@ def test_every_tile_is_computed_whatever_launch_control_answers(how: str):
     np.testing.assert_allclose(report.outputs[-1].astype(float), expected, rtol=2**-8, atol=1e-2)
 
 
+SOMETIMES = pytest.mark.full
+
+
 @pytest.mark.parametrize(
-    "kernel",
+    "build, config",
     [
-        minimal.build(), specialised.build(), gemm.build(), gemm.build(gemm.Config(tile_n=128, stages=8)),
-        gemm.build(gemm.Config(tile_m=128, stages=4)), block_scaled.build(),
-        block_scaled.build(block_scaled.Config(NVFP4, stages=4)),
+        (minimal.build, ()), (specialised.build, ()), (gemm.build, ()), (block_scaled.build, ()),
+        pytest.param(gemm.build, (gemm.Config(tile_n=128, stages=8),), marks=SOMETIMES),
+        pytest.param(gemm.build, (gemm.Config(tile_m=128, stages=4),), marks=SOMETIMES),
+        pytest.param(block_scaled.build, (block_scaled.Config(NVFP4, stages=4),), marks=SOMETIMES),
     ],
-    ids=["minimal", "specialised", "256x256", "256x128", "128x256", "mxfp8", "nvfp4"],
+    ids=["minimal", "specialised", "256x256", "mxfp8", "256x128", "128x256", "nvfp4"],
 )  # fmt: skip
-def test_no_kernel_spills(kernel: Kernel):
-    resources = kernel.resources()
+def test_no_kernel_spills(build: Callable[..., Kernel], config: tuple[object, ...]):
+    resources = build(*config).resources()
     assert resources.arch == "sm_100a" and resources.spill_stores == 0 and resources.stack == 0
 
 

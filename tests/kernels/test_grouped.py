@@ -88,13 +88,14 @@ def test_each_tile_is_chosen_for_some_groups():
     assert {choose(*each, 132) for each in asked} == set(CHOICES)
 
 
+@pytest.mark.sample(2, all=4)
+@pytest.mark.parametrize("product", [Product(), Product(e4m3, e4m3)], ids=str)
 @pytest.mark.parametrize("config", [CONFIG, SMALL_GROUPS], ids=Config.name)
-def test_it_is_built_without_spills_and_remarks(config: Config):
+def test_it_is_built_without_spills_and_remarks(config: Config, product: Product):
     if toolchain.ptxas() is None:
         pytest.skip("no ptxas here")
-    for product in (Product(), Product(e4m3, e4m3)):
-        resources = build(product, config).resources()
-        assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
+    resources = build(product, config).resources()
+    assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
 
 
 @pytest.mark.sample(1, all=2)

@@ -100,14 +100,18 @@ def test_sums_that_are_exact_come_out_exact(rung: Rung):
     np.testing.assert_array_equal(result, exact.astype(result.dtype))
 
 
-@ALL_RUNGS
-def test_it_assembles_without_spills_and_remarks_for_its_target_and_for_hopper(rung: Rung):
+@pytest.mark.parametrize(
+    "rung, arch",
+    [(rung, rung.arch) for rung in RUNGS]
+    + [pytest.param(rung, "sm_90a", marks=pytest.mark.full) for rung in RUNGS if rung.arch != "sm_90a"],
+    ids=lambda value: value if isinstance(value, str) else value.module,
+)
+def test_it_assembles_without_spills_and_remarks_for_its_target_and_for_hopper(rung: Rung, arch: str):
     if toolchain.ptxas() is None:
         pytest.skip("no ptxas here")
     kernel = built(rung)
-    for arch in {rung.arch, "sm_90a"}:
-        resources = runtime.build(kernel.program(), arch).resources[kernel.name]
-        assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
+    resources = runtime.build(kernel.program(), arch).resources[kernel.name]
+    assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
 
 
 @ALL_RUNGS

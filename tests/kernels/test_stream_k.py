@@ -109,6 +109,7 @@ def test_what_cannot_be_built_is_said():
         build(Config(tile_n=264))
 
 
+@pytest.mark.sample(1)
 @EACH
 def test_it_is_built_without_spills_and_remarks(way: str):
     if toolchain.ptxas() is None:

@@ -355,6 +355,7 @@ def test_the_measured_configuration_builds_without_spills(kind, ranks):
     assert MODULES[kind].build(ranks).resources().spill_stores == 0
 
 
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_all_gather_by_copies_builds_without_spills(ranks):
     assert gemm_all_gather.build(ranks, copied=True).resources().spill_stores == 0
