@@ -37,7 +37,7 @@ from warploom.isa.tensor_elements import ELEMENTS, element_of
 from warploom.isa.tensor_map import INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, OOB_FILLS, TensorMapSpec
 from warploom.runtime.loose_reads import unused_reads
 from warploom.runtime.on_cpu import loaded
-from warploom.runtime.unwritten import OTHER_BYTES, settled
+from warploom.runtime.unwritten import settled
 from warploom.sanitizer import SPOILS, PerturbedLoads, Sanitizer
 from warploom.sanitizer.report.rendering import as_text, render
 
@@ -201,7 +201,7 @@ def runs(launch: Launch, text: str, checked: bool, max_steps: int = STEPS) -> Ca
         if not checked:
             return report
         reads = sanitizers[0].loose_reads()
-        report = settled(report, lambda: once(schedule, seed, OTHER_BYTES))
+        report = settled(report, lambda other: once(schedule, seed, other))
         again = (once(schedule, seed, watch=partial(PerturbedLoads, reads=reads, spoil=spoil)) for spoil in SPOILS)
         return unused_reads(report, reads, again)
 

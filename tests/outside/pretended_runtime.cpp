@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -360,5 +361,6 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap *map, CUtensorMapDataType type, cuu
 CUresult cuGetErrorString(CUresult error, const char **text) { return error_text(error, text); }
 CUresult cuGetErrorName(CUresult error, const char **text) { return error_text(error, text); }
 CUresult cuDriverGetVersion(int *version) { return driver_version(version); }
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream) { return std::fill_n(reinterpret_cast<unsigned *>(to), count, value), CUDA_SUCCESS; }
 
 } // extern "C"

@@ -37,6 +37,17 @@ OF_THE_ROW_ALONE = "add.u32 %r5, %r4, 1;"
 OF_THE_ROW_BEHIND = "shfl.sync.down.b32 %r5, %r4, 1, 31, -1;"
 ONE_SIGN = "max.s32 %r5, %r4, 0;\nshfl.sync.down.b32 %r5, %r5, 1, 31, -1;"
 
+BOUNDED = (
+    OF_THE_ROW_BEHIND
+    + """
+mov.b32 %f1, %r5;
+OF.f32 %f1, %f1, LIMIT;
+cvt.rzi.s32.f32 %r5, %f1;
+"""
+)
+LARGEST = BOUNDED.replace("OF", "max").replace("LIMIT", "0f447A0000")
+SMALLEST = BOUNDED.replace("OF", "min").replace("LIMIT", "0fC47A0000")
+
 
 def found(result: str, schedule: str) -> tuple[set[str], np.ndarray]:
     out = np.zeros(32, np.int32)
@@ -51,6 +62,8 @@ def found(result: str, schedule: str) -> tuple[set[str], np.ndarray]:
         (OF_THE_ROW_ALONE, set()),
         (OF_THE_ROW_BEHIND, {"uninitialised-shared-read"}),
         (ONE_SIGN, {"uninitialised-shared-read"}),
+        (LARGEST, {"uninitialised-shared-read"}),  # NaN and numbers below 1000 would not show
+        (SMALLEST, {"uninitialised-shared-read"}),
     ],
 )
 def test_a_read_is_found_where_what_is_stored_depends_on_it(result: str, rules: set[str], schedule: str) -> None:

@@ -540,6 +540,16 @@ def test_a_sum_that_each_lane_weights_with_its_own_number_differs_between_lanes(
     assert rules(Example(SUM.replace("LEVELS", levels(8, 4, 2) + UNEVEN), threads=32)) == {"lane-race"}
 
 
+LARGEST = "shfl.sync.bfly.b32 %f5, %f1, 4, 31, -1;\nmax.f32 %f5, %f1, %f5;\nmul.f32 %f1, %f1, %f5;\nsqrt.approx.f32 %f1, %f1;\n"
+
+
+@pytest.mark.parametrize(("distances", "found"), [((8, 4, 2, 1), set()), ((8, 2, 1), {"lane-race"})])
+def test_what_the_lanes_sum_up_may_come_from_an_earlier_reduction(distances, found):
+    """As in a softmax: each number is scaled by a maximum over some lanes, which differs between the others."""
+    scaled = SUM.replace("LEVELS", levels(*distances)).replace("mul.f32 %f2", LARGEST + "mul.f32 %f2", 1)
+    assert rules(Example(scaled, threads=32)) == found
+
+
 @pytest.mark.parametrize(
     ("bits", "distances", "found"),
     [("7", (4, 2, 1), set()), ("7", (4, 2), {"lane-race"}), ("15", (4, 2, 1), {"lane-race"})],

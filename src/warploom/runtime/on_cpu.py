@@ -25,7 +25,7 @@ from .loose_reads import unused_reads
 from .machine import Machine, for_arch
 from .program import HasProgram, Program, program_of
 from .progress import Progress
-from .unwritten import OTHER_BYTES, settled
+from .unwritten import OTHERS, settled
 from .validate import whole
 
 if TYPE_CHECKING:
@@ -217,10 +217,10 @@ def run(
     def judged(
         values: Values, on_progress: Callable[[int, int], None] | None, pair: tuple[str, int], last: bool = False
     ) -> Report:
-        copies = [all_values(bounds, True, held) if check else values for _ in range(1 + len(SPOILS))]
+        copies = [all_values(bounds, True, held) if check else values for _ in range(len(OTHERS) + len(SPOILS))]
         report = launch(values, most, on_progress, None, pair, watch if last else None)
         reads = sanitizers[0].loose_reads() if check else {}
-        report = settled(report, lambda: launch(copies[-1], most, None, None, pair, unwritten=OTHER_BYTES))
+        report = settled(report, lambda other: launch(copies.pop(), most, None, None, pair, unwritten=other))
         again = (
             launch(spare, most, None, None, pair, spoiled=(reads, spoil))
             for spare, spoil in zip(copies, SPOILS, strict=False)

@@ -16,7 +16,7 @@ not depend on the order of the two: `lane_steps`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 
 from ..asm.nodes import Float, Integer, Operand, Register, Vector
@@ -132,21 +132,24 @@ class _Text:
         if not partners:
             return 0
         distance = _distance(max(partners, key=lambda one: one.pc))
-        bits, own = ALL, set()
-        for partner in partners:
+        own = self._exchanged(partners, distance)
+        bits = ALL
+        for partner in self._partners(written, own):  # an earlier reduction, behind these values, does not matter
             if _distance(partner) == distance:
-                source = partner.instruction.operands[1]
-                bits &= distance | self.alike(source, partner)
-                if (one := self._writer(source, partner)) is not None:
-                    own.add(one.pc)
+                bits &= distance | self.alike(partner.instruction.operands[1], partner)
         for drawn in (own, ()):  # if they are fused into the result, as products are, what they are made of
             if Step(distance, self._writer, self._place, _distance, drawn).same_in_both(written):
                 return bits
         return 0
 
-    def _partners(self, written: Operation) -> list[Operation]:
-        """The exchanges nearest to an operation on the way back from it."""
-        found, seen, left = [], {written.pc}, [written]
+    def _exchanged(self, partners: list[Operation], distance: int) -> set[int]:
+        """What writes the values that are exchanged at a distance."""
+        found = (self._writer(one.instruction.operands[1], one) for one in partners if _distance(one) == distance)
+        return {one.pc for one in found if one is not None}
+
+    def _partners(self, written: Operation, ends: Collection[int] = ()) -> list[Operation]:
+        """The exchanges nearest to an operation on the way back from it, which does not lead past `ends`."""
+        found, seen, left = [], {written.pc, *ends}, [written]
         while left and len(seen) < MANY:
             reader = left.pop(0)
             for source in reader.instruction.operands[1:]:
