@@ -304,6 +304,7 @@ def points(most: int) -> dict[str, Callable[[], Iterator[Point]]]:
         "small K": lambda: built("small-k-bf16", "small K", "alone", most=most),
         "reference texts": texts,
         "attention": lambda: attention(most),
+        "attention backward": attention_backward,
         "burst": lambda: built("square-bf16", "burst", "burst"),
         "sampled": lambda: sampled(most),
         "within a shape": within,
