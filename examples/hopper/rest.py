@@ -15,9 +15,10 @@ M. Osama, D. Merrill, C. Cecka, M. Garland, J. Owens, Stream-K, arXiv 2301.03598
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from warploom.collective.reduce.split_k import StreamKFixup
 from warploom.collective.tile.raster import Order
 from warploom.collective.tile.scheduler import TileCoord
 from warploom.collective.tile.stream_k import Segment
@@ -135,3 +136,17 @@ class Rest:
             first = ptx.select(streamed, position - begins, 0)
             yield Share(tile=tile, num_k_tiles=count, whole=count == self.k_tiles, first=first, place=place)
             done += count
+
+
+class RestFixup(StreamKFixup):
+    """A fixup in which the last CTA does not read its own sums back if they are the first or the second in the order of
+    k. Addition of two numbers commutes, so the bits are the same."""
+
+    def add_up(self, first: Register, last: Register, read: Callable[[Register, bool], None]) -> None:
+        """Add up the partial sums of CTAs `first` to `last`."""
+        with ptx.if_(self.work.cta <= first + 1):
+            for cta in ptx.range(first, last + 1):
+                with ptx.if_(cta != self.work.cta):
+                    read(cta, True)
+        with ptx.else_():
+            super().add_up(first, last, read)

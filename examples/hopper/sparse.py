@@ -31,13 +31,14 @@ Limits     any M; any K; N of whole 16-byte pieces of D; B's rows begin at multi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from examples.hopper.sparse_operand import PADDED_ROWS, TYPES, group_of
+from examples.hopper.sparse_operand import PADDED_ROWS, SPARSE_STEPS, TYPES, group_of, metadata_words, sparse_stage_k
 from warploom.collective.epilogue.arguments import result_tile
 from warploom.collective.epilogue.tma_store import TmaStore
-from warploom.collective.mma.wgmma import WGMMA_ROWS, metadata_words, sparse_block, sparse_stage_k, wgmma_accumulators
+from warploom.collective.mma.wgmma import WGMMA_ROWS, wgmma_accumulators
 from warploom.collective.pipeline.tma import State, TmaPipeline
 from warploom.collective.tile import cluster
 from warploom.collective.tile.raster import grouped
@@ -51,6 +52,8 @@ from warploom.kernels.fields import check_fields
 from warploom.kernels.gemm_mainloop import k_tiles, operand_loads
 from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem
 from warploom.lang.arrays import RegisterArray
+from warploom.lang.operand_tile import TileSlice
+from warploom.lang.predicate import Predicate
 from warploom.lang.shared import BarrierAddress
 from warploom.lang.tile import ArrayHandle
 from warploom.lang.values import Register
@@ -274,3 +277,24 @@ def multiply(cta: Cta, state: State, acc: list[RegisterArray], first: int, num_k
         ring.advance(state)
     ptx.wgmma.wait_group(0)
     ring.consumer_release(previous)
+
+
+def sparse_block(
+    block: RegisterArray, a: TileSlice, b: TileSlice, metadata: Sequence[Register], *, accumulate: bool | Predicate
+) -> None:
+    """block += A @ Bᵀ of 64 rows and one stage, without fence and commit.
+
+    Args:
+        block: a thread's accumulators.
+        a, b: K-major tiles, 64 and 128 bytes deep.
+        metadata: `metadata_words` registers, b32 or u32, which must not be written before the wgmmas are complete.
+        accumulate: if false, the first wgmma overwrites the accumulators.
+    """
+    words = metadata_words(b.layout.dtype)
+    for step in range(SPARSE_STEPS):
+        word, selector = (metadata[step], 0) if words == SPARSE_STEPS else (metadata[0], step)
+        ptx.wgmma.mma_async(
+            shape=(WGMMA_ROWS, b.rows_count, 2 * b.layout.instruction_k), dtype_d=block.dtype,
+            dtype_a=a.layout.dtype, dtype_b=b.layout.dtype, d=block, a=a.k(step), b=b.k(step, width=2),
+            scale_d=accumulate if step == 0 else True, metadata=word, selector=selector,
+        )  # fmt: skip

@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from warploom.collective.mma.wgmma import SPARSE_STEPS, metadata_words, sparse_stage_k
 from warploom.errors import ArgumentError
 from warploom.isa.dtypes import DType, bf16, e4m3, e5m2, f16, tf32
 from warploom.isa.fragments import warpgroup_metadata
@@ -36,6 +35,20 @@ PADDED_ROWS = 512
 """Rows are padded to a multiple of this, so that all rows of a cluster's tiles have valid metadata: invalid metadata is
 undefined behaviour, even for rows that are not stored."""
 THREADS = 128
+SPARSE_STEPS = 2
+"""Instructions per stage."""
+SPARSE_STAGE_BYTES = 128
+"""Bytes of a row of B per stage; half as many of A."""
+
+
+def sparse_stage_k(dtype: DType) -> int:
+    """Elements of k per stage, stored or not."""
+    return SPARSE_STAGE_BYTES // dtype.bytes
+
+
+def metadata_words(dtype: DType) -> int:
+    """Metadata registers per thread, for each 64 rows of a stage."""
+    return SPARSE_STEPS if dtype.bits == 8 else 1
 
 
 @dataclass(frozen=True)

@@ -34,12 +34,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from examples.hopper.rest import WAYS, Rest
+from examples.hopper.rest import WAYS, Rest, RestFixup
 from warploom.collective.epilogue.arguments import result_tile
 from warploom.collective.epilogue.tma_store import TmaStore
 from warploom.collective.mma.wgmma import WGMMA_ROWS, wgmma_accumulators, wgmma_stage
 from warploom.collective.pipeline.tma import TmaPipeline
-from warploom.collective.reduce.split_k import NoReduce, StreamKFixup
+from warploom.collective.reduce.split_k import NoReduce
 from warploom.collective.tile.raster import grouped
 from warploom.collective.tile.roles import WARPGROUP, each_consumer, producer, warpgroup_index
 from warploom.errors import ArgumentError
@@ -127,7 +127,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         out = TmaStore(C, CONSUMERS, epi_stages=config.epi_stages)
         work = Rest(C, (TILE_M, tile_n), k_tiles(A, TILE_K), grouped(BAND), config.way)
         shared = (memory["sums"], memory["counters"], work, CONSUMERS) if memory else ()
-        fixup = StreamKFixup(*shared, own_stays=True) if shared else NoReduce()
+        fixup = RestFixup(*shared) if shared else NoReduce()
         ring.initialise()
         warpgroup = warpgroup_index()
         with producer(warpgroup, PRODUCER_REGISTERS):
@@ -161,7 +161,7 @@ def produce(ring: TmaPipeline, work: Rest, A: ArrayHandle, B: ArrayHandle) -> No
     ptx.griddepcontrol.launch_dependents()
 
 
-def consume(ring: TmaPipeline, work: Rest, fixup: StreamKFixup | NoReduce, out: TmaStore, me: int) -> None:
+def consume(ring: TmaPipeline, work: Rest, fixup: RestFixup | NoReduce, out: TmaStore, me: int) -> None:
     """Consumer `me`: its 64 rows of every share. It stores whole tiles, and a shared tile if it arrives last."""
     first_row, loop = me * WGMMA_ROWS, ConsumerLoop(ring, ring.consumer_state())
     (acc,) = wgmma_accumulators(WGMMA_ROWS, work.tile[1])

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 from ..errors import CopyWarning
 from ..isa.dtypes import f32
-from ..runtime.arrays import ArrayView, view
+from ..runtime.arrays import ArrayView
 from ..runtime.program import Program
 from . import workspace as owned
 from .binding import Binding
@@ -22,10 +21,10 @@ from .spec.gpu import Gpu
 from .spec.problem import TMA_BYTES
 from .spec.scales import BLOCK
 from .views import (
+    contiguous,
     copy_into,
     item,
     misfit,
-    new_array,
     padded_like,
     restrided,
     rows_addressable,
@@ -33,6 +32,7 @@ from .views import (
     stored,
     transposed,
     with_rows,
+    writable,
 )
 
 ARGUMENT_OF = {"D": "out", "W": "b", "ScaleA": "scale_a", "ScaleB": "scale_b"}
@@ -131,7 +131,7 @@ class Binder:
         if mapped:
             copy = padded_like(array, array.shape, array.dtype)
         else:
-            copy = replace(view(new_array(array, array.shape, array.dtype), name), writable=True)
+            copy = writable(array, array.shape, array.dtype, name)
         if name != "out":
             copy_into(copy, array)
         return copy
@@ -147,8 +147,7 @@ class Binder:
         ):
             array = getattr(request, name)
             if array is None or array.size == 1:
-                made = new_array(request.a, shape[::-1] if exchanged else shape, f32)
-                found.append(replace(view(made, name), writable=True))
+                found.append(writable(request.a, shape[::-1] if exchanged else shape, f32, name))
                 owned.fill(found[-1], array)
                 self.copied = True
             else:
@@ -156,12 +155,8 @@ class Binder:
         return found[0], found[1]
 
     def _vector(self, array: ArrayView, name: str) -> ArrayView:
-        if array.contiguous:
-            return array
-        copy = replace(view(new_array(array, array.shape, array.dtype), name), writable=True)
-        copy_into(copy, array)
-        self.copied = True
-        return copy
+        self.copied |= not array.contiguous
+        return contiguous(array, name)
 
     def _announce(self, name: str, why: str, array: ArrayView) -> None:
         """Warn once: what is copied, why, and the cost."""

@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any
 
 from ..errors import CopyWarning
-from ..runtime.arrays import ArrayView, view
+from ..runtime.arrays import ArrayView
 from ..runtime.program import Program
 from . import reference
 from .binding import Binding
 from .request import Request
 from .spec.activations import ACTIVATIONS
 from .spec.gpu import Gpu
-from .views import copy_into, item, new_array, round_up, to_array
+from .views import copy_into, item, round_up, to_array, writable
 
 PIECE = 8
 """Elements of one cp.async, and of a store of two pairs: K and N are multiples of it."""
@@ -40,7 +40,7 @@ class AmpereBinder:
         if self.plain and out.contiguous and out.shape[1] % PIECE == 0:
             return Binding((left, right, out), names, {})
         dtype = self.program.arrays[-1].dtype
-        room = replace(view(new_array(out, (out.shape[0], right.shape[0]), dtype), "room"), writable=True)
+        room = writable(out, (out.shape[0], right.shape[0]), dtype, "room")
         return Binding((left, right, room), names, {}, partial(_finish, self.request, room, out, index))
 
 
@@ -56,7 +56,7 @@ def _contiguous(operand: Any, name: str, request: Request) -> Any:
         CopyWarning,
         stacklevel=2,
     )
-    copy = replace(view(new_array(operand, wanted, operand.dtype), name), writable=True)
+    copy = writable(operand, wanted, operand.dtype, name)
     host = copy.host
     (host if host is not None else to_array(copy))[...] = 0
     inner = replace(copy, shape=operand.shape, host=None if host is None else host[:rows, :k])

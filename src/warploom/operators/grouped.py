@@ -37,6 +37,7 @@ from .kernel_cache import kept
 from .spec.gpu import BLACKWELL, HOPPER, Gpu, check_gpu, emulated, gpu_of
 from .unproven import announce, check_groups
 from .views import (
+    contiguous,
     copy_into,
     new_array,
     padded_like,
@@ -46,6 +47,7 @@ from .views import (
     to_array,
     transposed,
     with_rows,
+    writable,
 )
 
 
@@ -189,7 +191,7 @@ def _narrow(array: ArrayView, dtype: DType) -> ArrayView:
     """The offsets or sizes, contiguous, in the type that the kernel reads."""
     if array.dtype is dtype and array.contiguous:
         return array
-    copy = replace(view(new_array(array, array.shape, dtype), "marks"), writable=True)
+    copy = writable(array, array.shape, dtype, "marks")
     if array.host is not None and copy.host is not None:
         copy.host[...] = array.host.astype(np.int32)
     else:
@@ -199,10 +201,7 @@ def _narrow(array: ArrayView, dtype: DType) -> ArrayView:
 
 def _line(array: ArrayView, name: str) -> ArrayView:
     """All elements in one dimension, in index order."""
-    if not array.contiguous:
-        copy = replace(view(new_array(array, array.shape, array.dtype), name), writable=True)
-        copy_into(copy, array)
-        array = copy
+    array = contiguous(array, name)
     return restrided(array, (array.size,), (array.dtype.bytes,))
 
 
@@ -216,7 +215,7 @@ def _flat(array: ArrayView, name: str) -> ArrayView:
         raise ArgumentError(
             "the groups of `out` have gaps between them", expected="a contiguous array", got=array.strides
         )
-    copy = replace(view(new_array(array, array.shape, array.dtype), name), writable=True)
+    copy = writable(array, array.shape, array.dtype, name)
     copy_into(copy, array)
     return restrided(copy, (groups * rows, columns), copy.strides[-2:])
 

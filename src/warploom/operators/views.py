@@ -199,6 +199,20 @@ def to_array(source: ArrayView) -> Any:
     )
 
 
+def writable(model: ArrayView, shape: tuple[int, ...], dtype: DType, name: str) -> ArrayView:
+    """A view of a `new_array`, to be written."""
+    return replace(view(new_array(model, shape, dtype), name), writable=True)
+
+
+def contiguous(array: ArrayView, name: str) -> ArrayView:
+    """The array itself, or a contiguous copy of it."""
+    if array.contiguous:
+        return array
+    copy = writable(array, array.shape, array.dtype, name)
+    copy_into(copy, array)
+    return copy
+
+
 def new_array(model: ArrayView, shape: tuple[int, ...], dtype: DType) -> Any:
     """A new contiguous array on the device of `model`, in its framework (NumPy for JAX on the CPU), uninitialised."""
     return empty_like_kind(_host_model(model), shape, dtype)

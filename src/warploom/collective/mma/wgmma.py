@@ -18,7 +18,6 @@ from ...lang.arrays import RegisterArray
 from ...lang.operand_tile import TileSlice
 from ...lang.predicate import Predicate
 from ...lang.trace import Trace
-from ...lang.values import Register
 from ..tile.roles import WARPGROUP
 from .fragment import WARPGROUP_ROWS
 
@@ -83,43 +82,4 @@ def wgmma_block(
             shape=(WGMMA_ROWS, b.rows_count, b.layout.instruction_k), dtype_d=block.dtype, dtype_a=dtype_a,
             dtype_b=b.layout.dtype, d=block, a=a.k(step) if isinstance(a, TileSlice) else a[step], b=b.k(step),
             scale_d=accumulate if step == 0 else True,
-        )  # fmt: skip
-
-
-# -- a sparse A ------------------------------------------------------------------------------------------------------
-
-SPARSE_STEPS = 2
-"""Instructions per stage."""
-SPARSE_STAGE_BYTES = 128
-"""Bytes of a row of B per stage; half as many of A."""
-
-
-def sparse_stage_k(dtype: DType) -> int:
-    """Elements of k per stage, stored or not."""
-    return SPARSE_STAGE_BYTES // dtype.bytes
-
-
-def metadata_words(dtype: DType) -> int:
-    """Metadata registers per thread, for each 64 rows of a stage."""
-    return SPARSE_STEPS if dtype.bits == 8 else 1
-
-
-def sparse_block(
-    block: RegisterArray, a: TileSlice, b: TileSlice, metadata: Sequence[Register], *, accumulate: bool | Predicate
-) -> None:
-    """block += A @ Bᵀ of 64 rows and one stage, without fence and commit.
-
-    Args:
-        block: a thread's accumulators.
-        a, b: K-major tiles, 64 and 128 bytes deep.
-        metadata: `metadata_words` registers, b32 or u32, which must not be written before the wgmmas are complete.
-        accumulate: if false, the first wgmma overwrites the accumulators.
-    """
-    words = metadata_words(b.layout.dtype)
-    for step in range(SPARSE_STEPS):
-        word, selector = (metadata[step], 0) if words == SPARSE_STEPS else (metadata[0], step)
-        ptx.wgmma.mma_async(
-            shape=(WGMMA_ROWS, b.rows_count, 2 * b.layout.instruction_k), dtype_d=block.dtype,
-            dtype_a=a.layout.dtype, dtype_b=b.layout.dtype, d=block, a=a.k(step), b=b.k(step, width=2),
-            scale_d=accumulate if step == 0 else True, metadata=word, selector=selector,
         )  # fmt: skip

@@ -21,8 +21,7 @@ CTA finishes first, so every run and every kind of exchange gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from ...isa.dtypes import f32, u32, u64
@@ -236,15 +235,11 @@ class StreamKFixup(_Counted):
         counters: u32, one per tile and consumer, zero before the first launch and after every launch.
         work: this CTA's stages.
         consumers: warpgroups of a CTA.
-        own_stays: the last CTA does not read its own sums back if they are the first or the second in the order of k.
-            Addition of two numbers commutes, so the bits are the same.
     """
 
-    def __init__(
-        self, workspace: ArrayHandle, counters: ArrayHandle, work: SharedTiles, consumers: int, own_stays: bool = False
-    ) -> None:
+    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: SharedTiles, consumers: int) -> None:
         super().__init__(workspace, counters, consumers)
-        self.work, self.own_stays = work, own_stays
+        self.work = work
 
     def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
         """Like `SemaphoreReduce.combine`."""
@@ -263,24 +258,17 @@ class StreamKFixup(_Counted):
         self._write(acc, self._block(acc, self._number(work.cta, first, across), me, thread))
         is_last = self._is_last(across * work.tiles + segment.tile, me, thread, last - first + 1)
 
-        def add(start: Register, others: bool) -> None:
-            for cta in ptx.range(start, last + 1):
-                with ptx.if_(cta != work.cta) if others else nullcontext():
-                    self._read(acc, self._block(acc, self._number(cta, first, across), me, thread), add=True)
-
-        def read_all() -> None:
-            self._read(acc, self._block(acc, self._number(first, first, across), me, thread), add=False)
-            add(first + 1, others=False)
-
         with ptx.if_(is_last):
-            if not self.own_stays:
-                read_all()
-            else:
-                with ptx.if_(work.cta <= first + 1):
-                    add(first, others=True)
-                with ptx.else_():
-                    read_all()
+            self.add_up(first, last, lambda cta, add: self._read(
+                acc, self._block(acc, self._number(cta, first, across), me, thread), add=add
+            ))  # fmt: skip
         return is_last
+
+    def add_up(self, first: Register, last: Register, read: Callable[[Register, bool], None]) -> None:
+        """Add up the partial sums of CTAs `first` to `last`. read(cta, add) reads those of a CTA, or adds them."""
+        read(first, False)
+        for cta in ptx.range(first + 1, last + 1):
+            read(cta, True)
 
     def _number(self, cta: Register, first: Register, across: Register) -> Register:
         """Block of a CTA for the tile that `first` begins: a CTA begins at most one tile that it does not finish."""

@@ -26,7 +26,7 @@ from .small_m_config import SPLITS, TRIGGERS, SmallMConfig
 _N = r"(\d{1,6})"  # longer numbers are not sizes
 _LARGE = re.compile(rf"(cooperative|ping_pong|staggered)_{_N}x{_N}x{_N}(?:_(\d)([ab]))?_g{_N}(_tail)?(_cw)?", re.ASCII)
 _SMALL = re.compile(
-    rf"n{_N}_w{_N}k{_N}s{_N}(?:_(stream)|_S{_N}([cl]))?(?:_o(\d))?(?:_(end|start|loads))?(_cw)?(?:_p{_N})?(_wide)?",
+    rf"n{_N}_w{_N}k{_N}s{_N}(?:_(stream)|_S{_N}([cl]))?(?:_o(\d))?(?:_(start))?(_cw)?(?:_p{_N})?(_wide)?",
     re.ASCII,
 )
 KINDS: dict[str, Any] = {

@@ -200,7 +200,7 @@ def begin(cta: Cta) -> None:
     cta.ring.init_barriers()
     cta.exchange.initialise()
     ptx.fence.mbarrier_init()
-    if cta.config.trigger == "start":
+    if cta.config.pdl:
         ptx.griddepcontrol.launch_dependents()
     if cta.early:
         load_weights_ahead(cta)
@@ -241,8 +241,6 @@ def load(cta: Cta) -> None:
         with ring.produce(state) as stage:
             cta.load_weights(number, stage, policy)
             cta.load_activations(number, stage)
-    if cta.config.trigger == "loads":
-        ptx.griddepcontrol.launch_dependents()
 
 
 def multiply(cta: Cta, epilogue: Epilogue, me: int) -> None:

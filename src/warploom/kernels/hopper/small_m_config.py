@@ -24,7 +24,7 @@ GROUP_ROWS = 64
 MOST_TOKENS = 256
 BARRIER_BYTES = 512
 """Bytes of barriers and flags, at most, for any number of stages."""
-TRIGGERS = ("off", "end", "start", "loads")
+TRIGGERS = ("off", "start")
 SPLITS = ("cluster", "last", "stream")
 MOST_STAGES = 24
 MOST_SPLIT = 64
@@ -56,9 +56,8 @@ class SmallMConfig(ProductConfiguration):
         the others send. "last": the last CTA to arrive adds them, from a workspace in global memory. "stream": as
         "last", but all tiles together are divided into one piece per CTA (stream-K), and `split_k` is 1.
     ctas_per_sm: CTAs that must fit on an SM, 1 to 4. Those of the next kernel count too.
-    trigger: "off": an ordinary launch. Otherwise the kernel starts while the previous one in the stream ends
-        (programmatic dependent launch), and lets the next one start at its own "start", after its last "loads", or
-        at its "end".
+    trigger: "off": an ordinary launch. "start": programmatic dependent launch: the kernel starts while the previous
+        one in the stream ends, and lets the next one start at its own start.
     constant_weights: the caller's promise that no running kernel writes the weights: they are loaded before the
         previous kernel has completed.
     prefetch: without that promise, the number of stages whose weights are prefetched into L2; 0 for none.
