@@ -282,7 +282,12 @@ def multiply(cta: Cta, state: State, acc: list[RegisterArray], first: int, num_k
 def sparse_block(
     block: RegisterArray, a: TileSlice, b: TileSlice, metadata: Sequence[Register], *, accumulate: bool | Predicate
 ) -> None:
-    """block += A @ Bᵀ of 64 rows and one stage, without fence and commit.
+    """block += A @ Bᵀ of 64 rows and one stage of two instructions, without fence and commit.
+
+    For 16- and 32-bit elements, a register holds the metadata of half an instruction for two rows. Of four adjacent
+    threads, two then hold all metadata of the first instruction and two all of the second: both instructions get the
+    same register, with different selectors. For bytes, all four threads are needed for one instruction, and each
+    instruction has its own register (PTX ISA 9.7.15.6.1).
 
     Args:
         block: a thread's accumulators.

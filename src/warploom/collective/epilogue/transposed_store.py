@@ -19,12 +19,12 @@ from ...lang import ptx, smem
 from ...lang.operand_tile import TileSlice
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from ..mma.fragment import WARPGROUP_ROWS
 from ..tile.roles import WARPGROUP
 from ..tile.sizes import TRANSPOSED_BYTES as BYTES
 from ..tile.sizes import TRANSPOSED_PITCH as _PITCH
 from ..tile.sizes import TRANSPOSED_PLACES as _PLACES
 from ..tile.sizes import TRANSPOSED_ROWS as ROWS
+from ..tile.sizes import WGMMA_ROWS
 
 COLUMNS = 8
 """Columns of one matrix of stmatrix."""
@@ -65,7 +65,7 @@ class TransposedStore:
         """
         thread = ptx.special.tid.x()
         lane, warp = thread & 31, (thread & (WARPGROUP - 1)) >> 5
-        start = self.memory[me] if self.over is None else self.over.rows(me * WARPGROUP_ROWS, WARPGROUP_ROWS)
+        start = self.memory[me] if self.over is None else self.over.rows(me * WGMMA_ROWS, WGMMA_ROWS)
         mine = start + (warp * (_PLACES * _PLACE_BYTES) + turn % _PLACES * _PLACE_BYTES)
         blocks = len(words) // 2
         size = self.array.dtype.bytes

@@ -24,8 +24,6 @@ from ..tile.sizes import ACC_ATOM_N
 
 ACC_REGS = 4
 """Registers per thread for one atom of `ACC_ATOM_N` columns."""
-WARPGROUP_ROWS = 64
-"""Rows of one warpgroup instruction."""
 HALF_ROWS = 8
 """Distance from a thread's first row of an atom to its second."""
 QUAD = (1, 2)

@@ -1,11 +1,4 @@
-"""A warpgroup's part of the product by wgmma: accumulators in blocks of 64 rows, one stage of a ring at a time.
-
-A 2:4 sparse A, of which half is stored, comes with metadata: four bits per group along k name the stored elements. A
-stage is two instructions deep: 128 bytes of each row of B and 64 of A. For 16- and 32-bit elements, a register holds
-the bits of half an instruction for two rows. Of four adjacent threads, two then hold all metadata of the first
-instruction and two all of the second: both instructions get the same register, with different selectors. For bytes, all
-four threads are needed for one instruction, and each instruction has its own register (PTX ISA 9.7.15.6.1).
-"""
+"""A warpgroup's part of the product by wgmma: accumulators in blocks of 64 rows, one stage of a ring at a time."""
 
 from __future__ import annotations
 
@@ -19,10 +12,7 @@ from ...lang.operand_tile import TileSlice
 from ...lang.predicate import Predicate
 from ...lang.trace import Trace
 from ..tile.roles import WARPGROUP
-from .fragment import WARPGROUP_ROWS
-
-WGMMA_ROWS = WARPGROUP_ROWS
-"""Rows of every wgmma."""
+from ..tile.sizes import WGMMA_ROWS as WGMMA_ROWS
 
 
 def wgmma_accumulators(rows: int, columns: int, *, zero: bool = False, dtype: DType = f32) -> list[RegisterArray]:

@@ -263,6 +263,7 @@ def load(cta: Cta) -> None:
     config, ring, total = cta.config, cta.ring, cta.k.total
     policy = read_once() if config.evict_first else None
     tokens, weights = (Load(cta, operand) for operand in cta.operands)
+    # a sum begins with a register, so the order follows from which rows are a constant
     rows = weights.rows() + tokens.rows() if config.multicast == "tokens" else tokens.rows() + weights.rows()
     stage_bytes, state = rows * (config.k_tiles * TILE_K_BYTES), ring.producer_state()
     ahead, waits = reg.scalar(u32, init=0), reg.scalar(u32, init=1)

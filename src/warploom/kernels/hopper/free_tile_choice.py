@@ -125,7 +125,7 @@ def waves_of(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> int:
     across, down = -(-m // config.tokens), -(-n // config.weights)
     tiles = across * down
     if config.multicast:
-        tiles = config.groups(across, down) * config.cluster
+        tiles = config.clusters(across, down) * config.cluster
     resident = max(1, clusters_at_once(config.ctas, sms)) * config.cluster
     return -(-tiles // (resident if config.persistent else resident * config.ctas_per_sm))
 
@@ -175,7 +175,7 @@ def unfilled_bytes(config: FreeTileConfig, m: int, n: int) -> int:
 def from_small_m(config: SmallMConfig) -> FreeTileConfig:
     """The free tile equivalent to a small-M configuration whose splits of K, if any, are the CTAs of a cluster."""
     return FreeTileConfig(
-        swap_ab=True, tile_m=config.rows, tile_n=config.tokens, consumers=config.groups, k_tiles=config.k_tiles,
+        swap_ab=True, tile_m=config.rows, tile_n=config.tokens, consumers=config.consumers, k_tiles=config.k_tiles,
         stages=config.stages, split_k=config.split_k, ctas_per_sm=config.ctas_per_sm, evict_first=True,
         prefetch=config.prefetch, constant_weights=config.constant_weights,
     )  # fmt: skip

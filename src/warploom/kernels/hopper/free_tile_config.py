@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from ...collective.tile.cluster import SLICE_ROWS
-from ...collective.tile.sizes import exchange_bytes
+from ...collective.tile.sizes import WGMMA_ROWS, exchange_bytes
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, f16
 from ...isa.instructions.wgmma import FLOAT_N
@@ -19,8 +19,7 @@ from ..fields import ProductConfiguration, Requirement
 from .description import ACTIVATIONS, TILE_K_BYTES, Fusion, Product, few_row_operands, shared_capacity
 
 OUTPUTS: tuple[DType, ...] = (bf16, f16)
-BLOCK = 64
-"""Rows of a wgmma."""
+BLOCK = WGMMA_ROWS
 MAX_STAGES = 24
 MAX_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64), 4: (48, 48)}
 """Accumulators per thread, at most, by consumers: not persistent, persistent. This is what ptxas 13.0 fits into the
@@ -193,7 +192,7 @@ class FreeTileConfig(ProductConfiguration):
         """CTAs per cluster."""
         return self.split_k * self.cluster
 
-    def groups(self, across: int, down: int) -> int:
+    def clusters(self, across: int, down: int) -> int:
         """The number of clusters that cover `across` tiles along the tokens and `down` along the weights. A cluster
         extends along the axis whose tiles share an operand."""
         if self.multicast:
@@ -334,7 +333,7 @@ class FreeTileGrid:
         across, down = -(-dims["M"] // config.tokens), -(-dims["N"] // config.weights)
         tiles = across * down
         if config.multicast:
-            tiles = config.groups(across, down)
+            tiles = config.clusters(across, down)
             if config.persistent:
                 tiles = min(tiles, machine.clusters(config.cluster) * config.ctas_per_sm)
             return (tiles * config.cluster, 1, 1)

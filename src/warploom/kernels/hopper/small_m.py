@@ -35,7 +35,7 @@ from typing import Any
 from ...collective.epilogue.apply import Epilogue
 from ...collective.epilogue.arguments import epilogue_arguments
 from ...collective.epilogue.transposed_store import TransposedStore
-from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
+from ...collective.mma.wgmma import WGMMA_ROWS, wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.cache_policy import read_once
 from ...collective.pipeline.tma import Stage, State, TmaPipeline
 from ...collective.reduce.split_k import DsmemReduce, NoReduce, SemaphoreReduce, StreamKFixup
@@ -49,7 +49,7 @@ from ...lang.values import Register
 from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import Fusion, Product
-from .small_m_config import GROUP_ROWS, SmallMConfig, SmallMGrid, choose
+from .small_m_config import SmallMConfig, SmallMGrid, choose
 from .small_m_epilogue import SmallMEpilogue
 
 __all__ = ["SmallMConfig", "arguments", "build", "choose"]
@@ -87,17 +87,17 @@ def build(
     def decode(A, W, D, **args):
         cta = Cta.make(A, W, D, args, product, config)
         warpgroup = warpgroup_index()
-        first = ptx.special.tid.x() == 128 * config.groups
+        first = ptx.special.tid.x() == 128 * config.consumers
         with ptx.if_(first):
             begin(cta)
         ptx.bar.sync(0)
         if config.clustered:
             ptx.cluster.arrive(relaxed=True)
-        with producer_warp(warpgroup, config.groups):
+        with producer_warp(warpgroup, config.consumers):
             with ptx.if_(first):
                 load(cta)
             cta.exchange.ready()
-        for me in each_consumer(warpgroup, config.groups, first=0):
+        for me in each_consumer(warpgroup, config.consumers, first=0):
             multiply(cta, Epilogue(fusion, D, args), me)
 
     return decode
@@ -116,7 +116,7 @@ def arguments(product: Product, config: SmallMConfig, fusion: Fusion) -> Mapping
     fused = epilogue_arguments(fusion, product.out, operand=Tile("M", "N", product.out))
     names |= {name: spec for name, spec in fused.items() if isinstance(spec, Tile)}
     if config.shared_workspace:
-        names["workspace"] = Tile("blocks", GROUP_ROWS * config.tokens, f32)
+        names["workspace"] = Tile("blocks", WGMMA_ROWS * config.tokens, f32)
         names["counters"] = Tile("places", u32)
     return names | {name: spec for name, spec in fused.items() if isinstance(spec, Scalar)}
 
@@ -132,7 +132,7 @@ class Cta:
     A: ArrayHandle
     W: ArrayHandle
     ring: TmaPipeline
-    work: SplitKSchedule | StreamKSchedule
+    schedule: SplitKSchedule | StreamKSchedule
     exchange: NoReduce | DsmemReduce | SemaphoreReduce | StreamKFixup
     transposed: TransposedStore | None
 
@@ -144,36 +144,36 @@ class Cta:
         tile_k = config.k_tiles * product.tile_k
         ring = TmaPipeline(
             stages=config.stages,
-            consumers=config.groups,
+            consumers=config.consumers,
             a=smem.wgmma_tile(product.b, (config.rows, tile_k), stages=config.stages, name="ring.w"),
             b=smem.wgmma_tile(product.a, (config.tokens, tile_k), stages=config.stages, name="ring.a"),
         )
         transposed = None
         if config.vector_store:
             over = None if config.streamed else ring.tiles["a"][0]
-            transposed = TransposedStore(D, config.groups, over)
+            transposed = TransposedStore(D, config.consumers, over)
         stages = k_tiles(A, tile_k)
         if config.streamed:
             stream = StreamKSchedule(stages, (W.shape[0] + (config.rows - 1)) // config.rows)
-            streamed = StreamKFixup(args["workspace"], args["counters"], stream, config.groups)
+            streamed = StreamKFixup(args["workspace"], args["counters"], stream, config.consumers)
             return Cta(config, A, W, ring, stream, streamed, transposed)
         work = SplitKSchedule(stages, config.split_k)
         exchange: NoReduce | DsmemReduce | SemaphoreReduce = NoReduce()
         if config.clustered:
-            exchange = DsmemReduce(config.tokens // 2, config.groups, config.split_k)
+            exchange = DsmemReduce(config.tokens // 2, config.consumers, config.split_k)
         elif config.by_last:
-            exchange = SemaphoreReduce(args["workspace"], args["counters"], work, config.groups)
+            exchange = SemaphoreReduce(args["workspace"], args["counters"], work, config.consumers)
         return Cta(config, A, W, ring, work, exchange, transposed)
 
     def load_weights(self, number: Register, stage: Stage, policy: Register) -> None:
         """Load the weights of this CTA's n-th stage."""
-        tile, k = self.work.coordinates(number)
+        tile, k = self.schedule.coordinates(number)
         place = (k * stage.a.layout.k, tile * self.config.rows)
         ptx.tma.load(stage.a, self.W.tma_desc(), place, stage.full, cache_hint=policy)
 
     def load_activations(self, number: Register, stage: Stage) -> None:
         """Load the activations of this CTA's n-th stage."""
-        _, k = self.work.coordinates(number)
+        _, k = self.schedule.coordinates(number)
         ptx.tma.load(stage.b, self.A.tma_desc(), (k * stage.b.layout.k, self.token()), stage.full)
 
     def token(self) -> Register:
@@ -182,7 +182,7 @@ class Cta:
 
     def in_flight(self) -> Register:
         """The number of stages that can be loaded before the first must be released."""
-        return ptx.select(self.work.total < self.config.stages, self.work.total, self.config.stages)
+        return ptx.select(self.schedule.total < self.config.stages, self.schedule.total, self.config.stages)
 
     @property
     def early(self) -> bool:
@@ -220,8 +220,8 @@ def load_weights_ahead(cta: Cta) -> None:
 def prefetch_weights(cta: Cta) -> None:
     """Prefetch into L2 weights that may still be written: a later write updates them there."""
     most = cta.config.prefetch
-    for number in ptx.range(ptx.select(cta.work.total < most, cta.work.total, most), unroll=False):
-        tile, k = cta.work.coordinates(number)
+    for number in ptx.range(ptx.select(cta.schedule.total < most, cta.schedule.total, most), unroll=False):
+        tile, k = cta.schedule.coordinates(number)
         stage = cta.ring.tiles["a"][0]
         ptx.tma.prefetch(stage, cta.W.tma_desc(), (k * stage.layout.k, tile * cta.config.rows))
 
@@ -237,7 +237,7 @@ def load(cta: Cta) -> None:
         for number in ptx.range(start, unroll=False):
             cta.load_activations(number, ring.stage(State(number, number)))
         state.phase.set(0)
-    for number in ptx.range(start, cta.work.total, unroll=False):
+    for number in ptx.range(start, cta.schedule.total, unroll=False):
         with ring.produce(state) as stage:
             cta.load_weights(number, stage, policy)
             cta.load_activations(number, stage)
@@ -248,13 +248,13 @@ def multiply(cta: Cta, epilogue: Epilogue, me: int) -> None:
     config = cta.config
     if config.pdl:
         ptx.griddepcontrol.wait()
-    (acc,) = wgmma_accumulators(GROUP_ROWS, config.tokens, zero=True)
+    (acc,) = wgmma_accumulators(WGMMA_ROWS, config.tokens, zero=True)
     loop = ConsumerLoop(cta.ring, cta.ring.consumer_state())
-    for segment in cta.work.segments():
-        column = segment.tile * config.rows + me * GROUP_ROWS
+    for segment in cta.schedule.segments():
+        column = segment.tile * config.rows + me * WGMMA_ROWS
         end = SmallMEpilogue(epilogue, cta.token(), column, config.tokens, cta.transposed, me)
         for stage, later in loop.stages(segment.num_k_tiles):
-            weights = stage.a.rows(me * GROUP_ROWS, GROUP_ROWS)
+            weights = stage.a.rows(me * WGMMA_ROWS, WGMMA_ROWS)
             wgmma_stage([acc], weights, stage.b, accumulate=later if config.streamed else True)
         loop.drain()
         cta.exchange.ready()

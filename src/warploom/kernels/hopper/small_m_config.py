@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ...collective.tile.sizes import TRANSPOSED_BYTES, exchange_bytes
+from ...collective.tile.sizes import TRANSPOSED_BYTES, WGMMA_ROWS, exchange_bytes
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, f16, f32
 from ...isa.instructions.wgmma import FLOAT_N
@@ -19,8 +19,6 @@ from ..fields import ProductConfiguration, Requirement
 from .description import TILE_K_BYTES, Fusion, Product, few_row_operands, shared_capacity
 
 OUTPUTS: tuple[DType, ...] = (bf16, f16, f32)
-GROUP_ROWS = 64
-"""Rows of weights per consumer: those of a wgmma."""
 MOST_TOKENS = 256
 BARRIER_BYTES = 512
 """Bytes of barriers and flags, at most, for any number of stages."""
@@ -82,14 +80,14 @@ class SmallMConfig(ProductConfiguration):
     vector_store: bool = False
 
     @property
-    def groups(self) -> int:
+    def consumers(self) -> int:
         """Consumer warpgroups."""
-        return self.rows // GROUP_ROWS
+        return self.rows // WGMMA_ROWS
 
     @property
     def threads(self) -> int:
         """Threads of a CTA: the consumer warpgroups and the producer's warp."""
-        return 128 * self.groups + 32
+        return 128 * self.consumers + 32
 
     @property
     def pdl(self) -> bool:
@@ -124,7 +122,7 @@ class SmallMConfig(ProductConfiguration):
     @property
     def exchange_bytes(self) -> int:
         """Bytes of shared memory into which the other CTAs of a cluster send their partial sums."""
-        return exchange_bytes(self.tokens // 2, self.split_k if self.clustered else 1, self.groups)
+        return exchange_bytes(self.tokens // 2, self.split_k if self.clustered else 1, self.consumers)
 
     @property
     def output_tile(self) -> tuple[int, int]:
@@ -138,7 +136,7 @@ class SmallMConfig(ProductConfiguration):
     @property
     def _fixed_bytes(self) -> int:
         """Bytes of everything but the stages."""
-        turned = TRANSPOSED_BYTES * self.groups if self.vector_store and self.streamed else 0
+        turned = TRANSPOSED_BYTES * self.consumers if self.vector_store and self.streamed else 0
         return self.exchange_bytes + turned + BARRIER_BYTES
 
     def tiles(self, m: int, n: int) -> int:
@@ -155,7 +153,7 @@ class SmallMConfig(ProductConfiguration):
         contains, and the number of u32 counters, initially zero."""
         tiles = self.tiles(m, n)
         blocks = 2 * self.ctas(n, sms) * -(-m // self.tokens) if self.streamed else tiles * self.split_k
-        return (blocks * self.groups, GROUP_ROWS * self.tokens), tiles * self.groups
+        return (blocks * self.consumers, WGMMA_ROWS * self.tokens), tiles * self.consumers
 
     def filled(self) -> SmallMConfig:
         """This configuration with as many stages as shared memory holds."""
@@ -241,8 +239,8 @@ def choose(
     """
     tokens = min(-(-m // 8) * 8, MOST_TOKENS if m > 128 else 128)
     few, across = tokens <= FEW_TOKENS, -(-m // tokens)
-    tiles = -(-n // GROUP_ROWS) * across
-    rows, per_sm, split, split_by = GROUP_ROWS, 1, 1, "cluster"
+    tiles = -(-n // WGMMA_ROWS) * across
+    rows, per_sm, split, split_by = WGMMA_ROWS, 1, 1, "cluster"
     k_tiles = 2 if tokens <= 64 else 1
     depth = max(1, -(-k // (k_tiles * product.tile_k)) // LEAST_STAGES)
     if tiles <= sms // 2:
