@@ -15,7 +15,7 @@ from ...lang.trace import Trace
 from ...lang.values import Register
 from ..mma.fragment import ACC_REGS, HALF_ROWS, pack
 from ..tile.roles import WARPGROUP
-from ..tile.sizes import ACC_ATOM_N, WGMMA_ROWS
+from ..tile.sizes import ACC_ATOM_N, WARPGROUP_ROWS
 
 _PAIR = 2
 
@@ -25,7 +25,7 @@ def store_accumulators(
 ) -> None:
     """Store a warpgroup's blocks of 64 rows at (row, column) of an array of any extent; see `store_fragment`."""
     for index, block in enumerate(acc):
-        below = row + index * WGMMA_ROWS if index else row
+        below = row + index * WARPGROUP_ROWS if index else row
         store_fragment(block, array, below, column, ragged=True, cache=cache)
 
 

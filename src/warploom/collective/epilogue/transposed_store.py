@@ -24,7 +24,7 @@ from ..tile.sizes import TRANSPOSED_BYTES as BYTES
 from ..tile.sizes import TRANSPOSED_PITCH as _PITCH
 from ..tile.sizes import TRANSPOSED_PLACES as _PLACES
 from ..tile.sizes import TRANSPOSED_ROWS as ROWS
-from ..tile.sizes import WGMMA_ROWS
+from ..tile.sizes import WARPGROUP_ROWS
 
 COLUMNS = 8
 """Columns of one matrix of stmatrix."""
@@ -65,7 +65,7 @@ class TransposedStore:
         """
         thread = ptx.special.tid.x()
         lane, warp = thread & 31, (thread & (WARPGROUP - 1)) >> 5
-        start = self.memory[me] if self.over is None else self.over.rows(me * WGMMA_ROWS, WGMMA_ROWS)
+        start = self.memory[me] if self.over is None else self.over.rows(me * WARPGROUP_ROWS, WARPGROUP_ROWS)
         mine = start + (warp * (_PLACES * _PLACE_BYTES) + turn % _PLACES * _PLACE_BYTES)
         blocks = len(words) // 2
         size = self.array.dtype.bytes

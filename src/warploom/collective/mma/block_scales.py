@@ -8,7 +8,7 @@ from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from ..tile.sizes import WGMMA_ROWS
+from ..tile.sizes import WARPGROUP_ROWS
 from .fragment import HALF_ROWS, first_row, thread_of_warpgroup
 
 SCALE_BLOCK = 128
@@ -36,7 +36,7 @@ class BlockScales:
         self._num_blocks = num_blocks
         rows = ScaleA.shape[majors[0] != "K"]
         _, first = first_row(thread_of_warpgroup(), row)
-        offsets = [block * WGMMA_ROWS + lower for block in range(blocks) for lower in (0, HALF_ROWS)]
+        offsets = [block * WARPGROUP_ROWS + lower for block in range(blocks) for lower in (0, HALF_ROWS)]
         self._inside = [first + offset < rows for offset in offsets]
         to_next = reg.scalar(u64, init=f32.bytes)
         if majors[0] == "K":  # every row has its own address

@@ -12,7 +12,10 @@ from ...lang.operand_tile import TileSlice
 from ...lang.predicate import Predicate
 from ...lang.trace import Trace
 from ..tile.roles import WARPGROUP
-from ..tile.sizes import WGMMA_ROWS as WGMMA_ROWS
+from ..tile.sizes import WARPGROUP_ROWS
+
+WGMMA_ROWS = WARPGROUP_ROWS
+"""Rows of every wgmma."""
 
 
 def wgmma_accumulators(rows: int, columns: int, *, zero: bool = False, dtype: DType = f32) -> list[RegisterArray]:

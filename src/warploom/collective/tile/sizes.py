@@ -13,8 +13,8 @@ from ...isa.dtypes import DType
 
 ACC_ATOM_N = 8
 """Columns of an atom of accumulators, which the tensor core distributes over four lanes."""
-WGMMA_ROWS = 64
-"""Rows of a wgmma."""
+WARPGROUP_ROWS = 64
+"""Rows of one warpgroup instruction."""
 STORE_BYTES = 16
 """TMA stores in units of this many bytes."""
 EPILOGUE_WARPS = 4

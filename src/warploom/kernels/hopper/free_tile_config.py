@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from ...collective.tile.cluster import SLICE_ROWS
-from ...collective.tile.sizes import WGMMA_ROWS, exchange_bytes
+from ...collective.tile.sizes import WARPGROUP_ROWS, exchange_bytes
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, f16
 from ...isa.instructions.wgmma import FLOAT_N
@@ -19,7 +19,7 @@ from ..fields import ProductConfiguration, Requirement
 from .description import ACTIVATIONS, TILE_K_BYTES, Fusion, Product, few_row_operands, shared_capacity
 
 OUTPUTS: tuple[DType, ...] = (bf16, f16)
-BLOCK = WGMMA_ROWS
+BLOCK = WARPGROUP_ROWS
 MAX_STAGES = 24
 MAX_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64), 4: (48, 48)}
 """Accumulators per thread, at most, by consumers: not persistent, persistent. This is what ptxas 13.0 fits into the

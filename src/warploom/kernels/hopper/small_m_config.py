@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ...collective.tile.sizes import TRANSPOSED_BYTES, WGMMA_ROWS, exchange_bytes
+from ...collective.tile.sizes import TRANSPOSED_BYTES, WARPGROUP_ROWS, exchange_bytes
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, f16, f32
 from ...isa.instructions.wgmma import FLOAT_N
@@ -82,7 +82,7 @@ class SmallMConfig(ProductConfiguration):
     @property
     def consumers(self) -> int:
         """Consumer warpgroups."""
-        return self.rows // WGMMA_ROWS
+        return self.rows // WARPGROUP_ROWS
 
     @property
     def threads(self) -> int:
@@ -153,7 +153,7 @@ class SmallMConfig(ProductConfiguration):
         contains, and the number of u32 counters, initially zero."""
         tiles = self.tiles(m, n)
         blocks = 2 * self.ctas(n, sms) * -(-m // self.tokens) if self.streamed else tiles * self.split_k
-        return (blocks * self.consumers, WGMMA_ROWS * self.tokens), tiles * self.consumers
+        return (blocks * self.consumers, WARPGROUP_ROWS * self.tokens), tiles * self.consumers
 
     def filled(self) -> SmallMConfig:
         """This configuration with as many stages as shared memory holds."""
@@ -239,8 +239,8 @@ def choose(
     """
     tokens = min(-(-m // 8) * 8, MOST_TOKENS if m > 128 else 128)
     few, across = tokens <= FEW_TOKENS, -(-m // tokens)
-    tiles = -(-n // WGMMA_ROWS) * across
-    rows, per_sm, split, split_by = WGMMA_ROWS, 1, 1, "cluster"
+    tiles = -(-n // WARPGROUP_ROWS) * across
+    rows, per_sm, split, split_by = WARPGROUP_ROWS, 1, 1, "cluster"
     k_tiles = 2 if tokens <= 64 else 1
     depth = max(1, -(-k // (k_tiles * product.tile_k)) // LEAST_STAGES)
     if tiles <= sms // 2:

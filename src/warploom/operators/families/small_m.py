@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ...collective.tile.sizes import WGMMA_ROWS
+from ...collective.tile.sizes import WARPGROUP_ROWS
 from ...errors import ArgumentError
 from ...kernels.hopper.description import TILE_K_BYTES
 from ...kernels.hopper.free_tile_choice import SMALL_M_ROWS
@@ -63,7 +63,7 @@ class SmallM(KernelFamily):
         four: with one CTA per multiprocessor, and with two."""
         if problem.m > SMALL_M_ROWS or not problem.fusion.empty or problem.product.out.bits != 16:
             return
-        tiles, tokens = -(-problem.n // WGMMA_ROWS), round_up(problem.m, 8)
+        tiles, tokens = -(-problem.n // WARPGROUP_ROWS), round_up(problem.m, 8)
         for per_sm in (1, 2):
             config = SmallMConfig(
                 tokens=tokens, split_k=max(1, min(MOST_IN_CLUSTER, gpu.sms * per_sm // tiles)), ctas_per_sm=per_sm,
@@ -77,7 +77,7 @@ class SmallM(KernelFamily):
         if problem.m <= SMALL_M_ROWS or problem.k < LONG * problem.n:
             return
         tokens = round_up(problem.m, 8)
-        for rows in (WGMMA_ROWS, 2 * WGMMA_ROWS):
+        for rows in (WARPGROUP_ROWS, 2 * WARPGROUP_ROWS):
             wide = problem.m > 16 and problem.n % 8 == 0 and problem.product.out.bits == 16
             config = SmallMConfig(
                 tokens=tokens, rows=rows, k_tiles=1, split_by="stream", prefetch=AHEAD, vector_store=wide
