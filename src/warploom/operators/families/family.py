@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ...lang import Kernel
 
 
+VECTOR_COLUMNS = 8
+"""Columns of 16 bits that `vector_store` stores at a time."""
+
+
 class KernelFamily(ABC):
     """A family of kernels for products.
 
@@ -45,6 +49,11 @@ class KernelFamily(ABC):
     def check(self, config: Any, problem: Problem) -> None:
         """Raise ArgumentError if a pinned configuration cannot be built for a problem."""
         config.check(problem.product, problem.fusion)
+        if getattr(config, "vector_store", False) and problem.n % VECTOR_COLUMNS:
+            raise ArgumentError(
+                f"{config.name()} stores multiples of 16 bytes of rows", got=f"N = {problem.n}",
+                expected=f"N a multiple of {VECTOR_COLUMNS}, or vector_store=False",
+            )  # fmt: skip
 
     def fits(self, config: Any, problem: Problem) -> bool:
         """True if a kernel can be built for a problem without spills."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...errors import ArgumentError
 from ...kernels.hopper.free_tile_choice import MOST_ROWS, SMALL_M_ROWS, banded, from_small_m, ranked, terms, waves_of
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
@@ -15,12 +14,12 @@ from ..spec.problem import Problem
 from .estimate import MOST_MHZ, Estimate
 from .family import KernelFamily
 
-FIRST, MOST, WITHIN = 6, 32, 1.6
+FIRST_CANDIDATES, MOST_CANDIDATES, SLOWEST = 6, 32, 1.6
 """Limits of the candidates: how many of the model's fastest; how many in all, with the first of each form; and how much
 slower than the first one another may be expected to be."""
-TWICE = (65, 512)
+EVICT_FIRST_OR_NOT = (65, 512)
 """Range of rows in which the first candidates include variants that mark the weights as read once."""
-FEW_TILES = 512
+MOST_ROWS_FUSED = 512
 """Rows above which only large tiles, whose epilogues are hidden, are used with an activation, a gate or an addend, and
 with an odd number of columns: free tiles store these element by element."""
 
@@ -35,7 +34,7 @@ def short_epilogue(problem: Problem) -> bool:
 def computes(problem: Problem) -> bool:
     """True if free tiles can compute the whole problem."""
     plain = FreeTileConfig(tile_n=64, vector_store=problem.n % 8 == 0)
-    rows = MOST_ROWS if short_epilogue(problem) else FEW_TILES
+    rows = MOST_ROWS if short_epilogue(problem) else MOST_ROWS_FUSED
     return not problem.promoted and problem.m <= rows and plain.violated(problem.product, problem.fusion) is None
 
 
@@ -84,22 +83,19 @@ class FreeTile(KernelFamily):
         chosen: dict[FreeTileConfig, None] = {}
         forms: set[tuple[object, ...]] = set()
         for config, time in order:
-            if len(chosen) == MOST or time > WITHIN * order[0][1]:
+            if len(chosen) == MOST_CANDIDATES or time > SLOWEST * order[0][1]:
                 break
             form = (
-                config.swap_ab,
-                config.tile_m,
-                config.split_k,
-                config.persistent,
-                config.cluster,
-                config.setmaxnreg,
+                config.swap_ab, config.tile_m, config.split_k, config.persistent, config.cluster, config.setmaxnreg,
                 config.multicast,
-            )
-            if (len(chosen) < FIRST or form not in forms) and _fits(config, problem):
+            )  # fmt: skip
+            if (len(chosen) < FIRST_CANDIDATES or form not in forms) and _fits(config, problem):
                 forms.add(form)
                 chosen[banded(config, problem.m, problem.n, gpu.sms)] = None
-        if TWICE[0] <= problem.m <= TWICE[1]:
-            chosen |= {replace(config, evict_first=not config.evict_first): None for config in list(chosen)[:FIRST]}
+        if EVICT_FIRST_OR_NOT[0] <= problem.m <= EVICT_FIRST_OR_NOT[1]:
+            chosen |= {
+                replace(config, evict_first=not config.evict_first): None for config in list(chosen)[:FIRST_CANDIDATES]
+            }
         return list(chosen)
 
     def goes_first(self, config: FreeTileConfig, problem: Problem, gpu: Gpu) -> bool:
@@ -109,15 +105,6 @@ class FreeTile(KernelFamily):
 
     def fits(self, config: FreeTileConfig, problem: Problem) -> bool:
         return _fits(config, problem) and (problem.n % 8 == 0 or not config.vector_store)
-
-    def check(self, config: FreeTileConfig, problem: Problem) -> None:
-        config.check(problem.product, problem.fusion)
-        if config.vector_store and problem.n % 8:
-            raise ArgumentError(
-                f"{config.name()} stores multiples of 16 bytes of rows",
-                expected="N a multiple of 8, or vector_store=False",
-                got=f"N = {problem.n}",
-            )  # fmt: skip
 
     def estimate(self, config: FreeTileConfig, problem: Problem, gpu: Gpu) -> Estimate:
         return estimate(config, problem, gpu)

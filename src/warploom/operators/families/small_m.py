@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from ...collective.tile.sizes import WARPGROUP_ROWS
-from ...errors import ArgumentError
 from ...kernels.hopper.description import TILE_K_BYTES
 from ...kernels.hopper.free_tile_choice import SMALL_M_ROWS
 from ...kernels.hopper.small_m_config import MOST_IN_CLUSTER, SmallMConfig, choose
@@ -110,15 +109,6 @@ class SmallM(KernelFamily):
 
     def fits(self, config: SmallMConfig, problem: Problem) -> bool:
         return config.violated(problem.product, problem.fusion) is None
-
-    def check(self, config: SmallMConfig, problem: Problem) -> None:
-        config.check(problem.product, problem.fusion)
-        if config.vector_store and problem.n % 8:
-            raise ArgumentError(
-                f"{config.name()} stores multiples of 16 bytes of rows",
-                expected="N a multiple of 8, or vector_store=False",
-                got=f"N = {problem.n}",
-            )  # fmt: skip
 
     def estimate(self, config: SmallMConfig, problem: Problem, gpu: Gpu) -> Estimate:
         """The memory time, the load time of the multiprocessors that have a tile, and the reduction."""
