@@ -1,12 +1,13 @@
 """Fit the correction of the families' cost estimates to sweeps, and evaluate its choices on held-out layers.
 
     python benchmarks/fit_choice.py [SWEEP.json ...] [--out FILE.json]
-        [--weights src/warploom/operators/tables/choice-sm_90.json]
+        [--gradients] [--weights src/warploom/operators/tables/choice[-gradients]-sm_90.json]
 
 The regret of a choice is its time over the best time measured for its product, minus 1. Layers (N, K) are dealt into
 folds, several times; a fold's products are judged by trees fitted to the others. The trees (`boosted`) are fitted to
 the logarithm of a configuration's time over its estimate, relative to the other configurations of the product; the
-fastest configurations have the largest weights.
+fastest configurations have the largest weights. --gradients: the trees for MN-major operands, which are added to those
+that the package has for K-major ones.
 
 "noise" is the regret that noise alone causes: the fastest configuration in the sweep's short slices, judged by the
 longer slices in which only the best were timed again.
@@ -34,7 +35,7 @@ from warploom.kernels.hopper.names import any_config
 from warploom.lab import evidence
 from warploom.lab.work import GemmWork
 from warploom.operators.families import estimate
-from warploom.operators.families.correction import FEATURES, MOST, considered, numbers
+from warploom.operators.families.correction import FEATURES, MOST, OF_GRADIENTS, considered, forest, numbers
 from warploom.operators.families.trees import Trees
 from warploom.operators.spec.gpu import EMULATED, Gpu
 
@@ -48,10 +49,15 @@ SWEEPS = (
     *(RESULTS / "nvidia-h200" / f"sweep-{name}.json" for name in H200),
     *(RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in (*H100, *GENERATIONS)),
 )
+GRADIENTS = tuple(RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in ("input-gradient", "weight-gradient"))
+"""Sweeps of products with MN-major operands."""
+FEWER_TREES = 150
+"""Trees for them: there are fewer products."""
 MODEL = RESULTS / "choice-model.json"
 CARDS = {card.name: card for card in (EMULATED, Gpu("NVIDIA H100 80GB HBM3", "sm_90a", 132, memory_gbps=3352))}
 """The GPUs of the sweeps."""
 FOLDS, DEALS, NEAR = 8, 3, 0.25
+SIZES = ("m", "n", "k", "dtype", "scales", "layout")
 LONGER = 0.75
 """Weight of the longer timing for a configuration that was timed twice: it took three times as long."""
 ROWS = ((1, 32), (33, 128), (129, 512), (513, 16384))
@@ -96,7 +102,7 @@ def groups(
     has changed since the sweep's `generation` are left out."""
     found: dict[GemmWork, dict[str, float]] = {}
     for point in points:
-        problem = GemmWork(point["m"], point["n"], point["k"], dtype=point["dtype"], scales=point.get("scales", ""))
+        problem = GemmWork(**{name: point[name] for name in SIZES if name in point})
         times = {name: us for name, us in timed(point).items() if name != LIBRARY}
         if CUBLAS not in times:
             continue
@@ -106,6 +112,11 @@ def groups(
             known[name] = math.sqrt(known[name] * us * shift) if name in known else us * shift
     made = [_group(problem, gpu, times, times.pop(CUBLAS), generation) for problem, times in found.items()]
     return [group for group in made if sum(group.considered) > 1]
+
+
+def generation(path: Path, newest: bool) -> int:
+    """The generation of the kernels in a sweep."""
+    return max(GENERATIONS.values()) if newest else GENERATIONS.get(path.stem.removeprefix("sweep-"), 0)
 
 
 def changed(config: Any) -> int:
@@ -141,6 +152,10 @@ def _group(problem: GemmWork, gpu: Gpu, times: Mapping[str, float], cublas: floa
             if config.constant_weights or changed(config) > generation:
                 continue
             time, y = numbers(config, asked, gpu, estimate(config, asked, gpu).time_us)
+            if problem.layout == "tn":
+                y = y[: len(FEATURES)]
+            else:
+                time *= math.exp(forest().values(y[None, : len(FEATURES)])[0])
         except ArgumentError:  # of a form that is gone
             continue
         names.append(name)
@@ -160,7 +175,8 @@ def fitted(chosen: Sequence[Group]) -> Trees:
     for group in chosen:
         near = (group.times / group.times.min()) ** (-1 / NEAR)
         weights.append(near / near.sum() * len(near) ** 0.5)
-    return boosted.grown(features, which, targets, np.concatenate(weights))
+    trees = boosted.TREES if features.shape[1] == len(FEATURES) else FEWER_TREES
+    return boosted.grown(features, which, targets, np.concatenate(weights), trees)
 
 
 def order_of(group: Group, trees: Trees | None) -> np.ndarray:
@@ -206,18 +222,27 @@ def left_out(found: Sequence[Group], deal: int = 0) -> list[np.ndarray]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sweeps", type=Path, nargs="*", default=list(SWEEPS))
+    parser.add_argument("sweeps", type=Path, nargs="*")
+    parser.add_argument("--gradients", action="store_true")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--weights", type=Path)
     options = parser.parse_args()
-    sweeps = [evidence.read(path) for path in options.sweeps]
+    paths = options.sweeps or (GRADIENTS if options.gradients else SWEEPS)
+    sweeps = [evidence.read(path) for path in paths]
     points = [sweep["rows"] for sweep in sweeps]
     found = [
         group
-        for sweep, path in zip(sweeps, options.sweeps, strict=True)
-        for group in groups(sweep["rows"], CARDS[sweep["gpu"]], GENERATIONS.get(path.stem.removeprefix("sweep-"), 0))
+        for sweep, path in zip(sweeps, paths, strict=True)
+        for group in groups(sweep["rows"], CARDS[sweep["gpu"]], generation(path, options.gradients))
     ]
     trees = fitted(found)
+    if options.weights is not None:
+        kept = trees.kept(OF_GRADIENTS if options.gradients else FEATURES)
+        lines = ",\n".join("  " + json.dumps(each, separators=(",", ":")) for each in kept["trees"])
+        limits = ",\n".join(f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in kept["limits"].items())
+        names = json.dumps(sorted({sweep["gpu"] for sweep in sweeps}))
+        head = f'{{"gpus": {names}, "limits": {{\n{limits}\n}}, "trees": [\n'
+        options.weights.write_text(f"{head}{lines}\n]}}\n")
     orders = [order for deal in range(DEALS) for order in left_out(found, deal)]
     summary = {
         "deals": DEALS, "noise": noise([row for rows in points for row in rows]),
@@ -235,13 +260,6 @@ def main() -> None:
     print(json.dumps({**summary, "left_out_by_rows": rows}, indent=1))
     if options.out is not None:
         evidence.write(options.out, {**evidence.header("choice-model"), **summary}, rows)
-    if options.weights is not None:
-        kept = trees.kept(FEATURES)
-        lines = ",\n".join("  " + json.dumps(each, separators=(",", ":")) for each in kept["trees"])
-        limits = ",\n".join(f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in kept["limits"].items())
-        names = json.dumps(sorted({sweep["gpu"] for sweep in sweeps}))
-        head = f'{{"gpus": {names}, "limits": {{\n{limits}\n}}, "trees": [\n'
-        options.weights.write_text(f"{head}{lines}\n]}}\n")
 
 
 if __name__ == "__main__":

@@ -71,13 +71,13 @@ def contenders(shape: Shape, configs: list[Config], layout: str) -> Mapping[str,
     return calls
 
 
-def rows_of(shape: Shape, configs: list[Config], layout: str) -> list[dict[str, Any]]:
+def rows_of(shape: Shape, configs: list[Config], layout: str, alone: bool = True) -> list[dict[str, Any]]:
     """Rows of one shape, one for each configuration and protocol."""
     m, n, k = shape
     calls = contenders(shape, configs, layout)
     timer = CudaTimer()
     found = {"interleaved": protocols.interleaved(calls, timer, rounds=9, slice_s=0.012)}
-    if 2 * m * n * k > SMALL_FLOP:
+    if 2 * m * n * k > SMALL_FLOP and alone:
         found["alone"] = protocols.alone(calls, timer, block_s=0.3)
     return [
         row(shape, layout, name, protocol, 2 * m * n * k / spread.median / 1e12,
@@ -122,13 +122,14 @@ def main() -> None:
     parser.add_argument("--shapes", default="")
     parser.add_argument("--configs", default="")
     parser.add_argument("--layouts", default="tn")
+    parser.add_argument("--interleaved", action="store_true", help="do not time them alone")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with PowerMeter() as meter:
         for shape, configs in pairs(options.shapes, options.configs, options.out).items():
             for layout in options.layouts.split(","):
-                found = rows_of(shape, configs, layout)
+                found = rows_of(shape, configs, layout, not options.interleaved)
                 best = max((r for r in found if r["provider"] == "warploom"), key=lambda r: r["ratio_to"]["cublas"])
                 print(shape, layout, best["kernel"], best["protocol"], best["ratio_to"], flush=True)
                 rows += found

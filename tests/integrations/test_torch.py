@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,6 +12,7 @@ import warploom  # noqa: E402
 import warploom.torch as wt  # noqa: E402
 from tests.errors import refused  # noqa: E402
 from tests.integrations.torch_values import close, normal  # noqa: E402
+from warploom.errors import CopyWarning  # noqa: E402
 
 F = torch.nn.functional
 ACTIVATIONS = {
@@ -56,6 +59,26 @@ def test_both_gradients_are_products_of_this_library(monkeypatch):
     x, w = normal(8, 32, grad=True), normal(16, 32, grad=True)
     warploom.linear(x, w).sum().backward()
     assert sorted(shapes) == [(8, 16), (8, 32), (16, 8)]
+
+
+def test_gradients_read_their_operands_where_they_are(monkeypatch):
+    """Contiguous in k, then B in n, then both in m and n: kernels read each of them, and nothing is transposed first."""
+    from warploom.operators import calls
+    from warploom.operators.request import read
+
+    layouts, real = [], calls.compute
+
+    def compute(what, tensors, *rest):
+        a, b = tensors["a"].detach(), tensors["b"].detach()
+        layouts.append(read(a, b.mT if what == "linear" else b, {}).problem.layout)
+        return real(what, tensors, *rest)
+
+    monkeypatch.setattr(calls, "compute", compute)
+    x, w = normal(24, 32, grad=True), normal(16, 32, grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CopyWarning)
+        warploom.linear(x, w).square().sum().backward()
+    assert layouts == ["tn", "tt", "nt"]
 
 
 def test_a_batch_that_shares_an_operand_sums_its_gradient():

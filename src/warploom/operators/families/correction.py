@@ -6,7 +6,7 @@ y are the `FEATURES` of a configuration and a product: its kind, how its tiles c
 divides the time, the sizes, and the speed of the GPU's memory. `benchmarks/fit_choice.py` fitted the trees (`trees`) to
 the sweeps in benchmarks/results/nvidia-h200 and nvidia-h100, to choose well within each product. They are judged there
 on layers that were held out of the fit. They ship as tables/choice-sm_90.json; other GPUs of sm_90 use them
-too.
+too. MN-major operands, as gradients have them, have further trees of their own, for what those of the others leave.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ FEATURES = (
     "large", "ping-pong", "staggered", "pairs", "split tail", "three consumers", "64 rows", "256 rows", "large tile_n",
     "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages",
 )  # fmt: skip
-_COLUMN = {name: index for index, name in enumerate(FEATURES)}
+GRADIENTS = FILE.with_name("choice-gradients-sm_90.json")
+OF_GRADIENTS = (*FEATURES, "weights along n", "tokens along m", "shallow")
+"""The features of the trees for MN-major operands."""
+_COLUMN = {name: index for index, name in enumerate(OF_GRADIENTS)}
 H200_GBPS = 4800
 """Assumed memory speed of a GPU that does not report it."""
 OPERAND_US, OF_PAIR_US, OF_ELEMENT_US, OPERAND_OF_LARGE_US = 0.79, 0.016, 0.15, 1.7
@@ -75,10 +78,13 @@ MOST = 0.5
 
 def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple[float, np.ndarray]:
     """Estimated microseconds, and y."""
-    y = np.zeros(len(FEATURES))
+    y = np.zeros(len(OF_GRADIENTS))
     m, n, k = problem.m, problem.n, problem.k * problem.product.a.bytes / 2
     found = {"one": 1.0, "rows": math.log2(m) - 7, "columns": math.log2(n) - 13, "depth": math.log2(k) - 12}
     found["astride"] = _unaligned_weights(problem)
+    found["weights along n"], found["tokens along m"] = (
+        float(major == "MN") for major in (problem.product.b_major, problem.product.a_major)
+    )
     found["memory"] = math.log2((gpu.memory_gbps or H200_GBPS) / H200_GBPS)
     if isinstance(config, Config):
         time = estimated_us
@@ -138,15 +144,16 @@ def _large(config: Config, problem: Problem, gpu: Gpu) -> dict[str, float]:
         "large idle": 1 - known.wave_efficiency, "large waves": math.log2(max(known.waves, 0.5)),
         "activity": known.activity, "exposed": known.exposed, "large stages": math.log2(config.stages) - 2,
         "large rows outside": -(-problem.m // config.tile_m) * config.tile_m / problem.m - 1,
+        "shallow": config.tile_k and 64 / config.tile_k,
     }  # fmt: skip
     return {name: float(value) for name, value in found.items()}
 
 
 @lru_cache(maxsize=8)
-def forest(path: Path = FILE) -> Trees:
+def forest(path: Path = FILE, features: Sequence[str] = FEATURES) -> Trees:
     """The fitted trees. Raises ArgumentError for a file whose features are not those of this version."""
     try:
-        return Trees.of(json.loads(path.read_text()), FEATURES)
+        return Trees.of(json.loads(path.read_text()), features)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ArgumentError(f"the model of the choice cannot be read: {type(error).__name__} {error}",
                             got=path.name, hint="it is part of the package: reinstall it") from None  # fmt: skip
@@ -189,14 +196,22 @@ def measured(configs: Sequence[Any]) -> bool:
     return all(isinstance(config, (Config, FreeTileConfig, SmallMConfig)) for config in configs)
 
 
+def logarithms(y: np.ndarray, problem: Problem) -> np.ndarray:
+    """The logarithm of the correction of each row of y. Trees for MN-major operands are added to those for K-major
+    ones."""
+    found = forest().values(y[:, : len(FEATURES)])
+    if "MN" in (problem.product.a_major, problem.product.b_major):
+        found = found + forest(GRADIENTS, OF_GRADIENTS).values(y)
+    return found
+
+
 def corrected(configs: Sequence[Any], estimated_us: Sequence[float], problem: Problem, gpu: Gpu) -> list[float]:
     """Microseconds of each configuration, as the corrected model expects them."""
     if not configs:
         return []
     times, ys = zip(*(numbers(config, problem, gpu, us) for config, us in zip(configs, estimated_us, strict=True)),
                     strict=True)  # fmt: skip
-    y = np.stack(ys)
-    logarithm = np.clip(forest().values(y), -MOST, MOST)
+    logarithm = np.clip(logarithms(np.stack(ys), problem), -MOST, MOST)
     made = np.array(times) * np.exp(logarithm)
     near = np.exp((1 - made / made.min()) / NEAR)
     return [float(time) for time in made * math.exp(-float((near * logarithm).sum() / near.sum()))]
