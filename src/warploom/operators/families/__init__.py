@@ -82,11 +82,12 @@ def estimate(config: Any, problem: Problem, gpu: Gpu) -> Estimate:
 def ranked(configs: list[Any], problem: Problem, gpu: Gpu) -> list[tuple[Any, Estimate]]:
     """Configurations with their estimates, fastest first; ties are ordered by name, so the order is deterministic.
 
-    If there are free tiles, the estimates are corrected by a fit to a sweep of all families (`correction`).
+    If there are free tiles, or MN-major operands, the estimates are corrected by a fit to a sweep of all families
+    (`correction`).
     Otherwise the configurations preferred by measurements come first.
     """
     timed = [(config, family_of(config, problem), estimate(config, problem, gpu)) for config in configs]
-    if computes(problem) and measured(configs):
+    if measured(configs) and (computes(problem) or "MN" in (problem.product.a_major, problem.product.b_major)):
         plain = without_operands(problem)
         alone = [estimate(config, plain, gpu).time_us / problem.count for config in configs]
         ends = [epilogue_us(config, problem, gpu) for config in configs]
