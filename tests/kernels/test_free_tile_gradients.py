@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from tests.errors import refused
-from tests.kernels.test_free_tile import ENDS, NUMPY, PROMISE, RELAXED, SCHEDULES, rounded, run
+from tests.kernels.test_free_tile import ENDS, NUMPY, PROMISE, RELAXED, SCHEDULES, SMS, rounded, run
 from tests.kernels.test_free_tile_shared import GRID_MUTANTS, MUTANTS, fails
 from warploom.kernels.hopper.description import Product
 from warploom.kernels.hopper.free_tile import build
 from warploom.kernels.hopper.free_tile_choice import fitting, terms
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig, named
+from warploom.runtime.machine import H200
 from warploom.types import bf16, e4m3
 
 INPUT = Product(b_major="MN")
@@ -54,6 +55,25 @@ def test_sums_are_exact_and_clean_under_every_schedule(
     result, a, w, rules = run(name, *shape, product, schedule=schedule, seed=seed)
     np.testing.assert_array_equal(result, rounded(a @ w.T))
     assert rules <= (PROMISE if name.endswith("_cw") else set()) | (RELAXED if named(name).multicast else set())
+
+
+@pytest.mark.parametrize("name, product", [
+    ("s64x24_3_1_f3", INPUT), ("u64x64_3_1_f3", WEIGHT), ("s64x64_3_p_n2a_1_f3", WEIGHT),
+])  # fmt: skip
+def test_boxes_start_at_multiples_of_16_bytes_though_the_last_tile_is_moved(name: str, product: Product):
+    """A box of an MN-major operand may start nowhere else, so a moved tile ends up to 7 columns outside."""
+    draw = np.random.default_rng(0)
+    a, w = (draw.integers(-2, 3, shape).astype(NUMPY[bf16]) for shape in ((131, 136), (141, 136)))
+    given = []
+    for operand, major in ((a, product.a_major), (w, product.b_major)):
+        memory = np.zeros((136, 160), NUMPY[bf16])
+        memory[:, : len(operand)] = operand.T
+        given.append(operand if major == "K" else memory[:, : len(operand)])
+    report = build(product, named(name)).emulate(*given, machine=H200(sms=SMS))
+    np.testing.assert_array_equal(
+        report.outputs[0].astype(np.float32), rounded(a.astype(np.float32) @ w.astype(np.float32).T)
+    )
+    assert {finding.rule for finding in report.findings} <= {"uncoalesced-access", "bank-conflict"} | RELAXED
 
 
 @pytest.mark.sample(2)

@@ -31,10 +31,17 @@ from .cluster import ClusterGrid, MulticastGroup
 from .raster import grouped
 from .stream_k import SplitKSchedule
 
+BOX_START = 16
+"""Bytes of which the start of a TMA box in the innermost dimension is a multiple (docs/measured-facts.md)."""
 
-def moved(own: Register, extent: Register, tile: int) -> Register:
-    """The start of a tile whose own part begins at `own`, moved so that it ends inside `extent` as far as possible."""
-    last = ptx.select(extent > tile, extent - tile, 0)
+
+def moved(own: Register, extent: Register, tile: int, step: int = 1) -> Register:
+    """The start of a tile whose own part begins at `own`, moved so that it ends inside `extent` as far as possible.
+    step: starts are multiples of it, as those of boxes in the innermost dimension."""
+    larger, last = extent > tile, extent - tile
+    if step > 1:
+        last = (last + (step - 1)) // step * step
+    last = ptx.select(larger, last, 0)
     return ptx.select(own < last, own, last)
 
 
@@ -43,11 +50,20 @@ def at_most(value: Register, most: int) -> Register:
     return ptx.select(value < most, value, most)
 
 
+def _transposed(operand: ArrayHandle) -> bool:
+    return operand.spec.layout is not None and operand.spec.layout.major == "MN"
+
+
 def _rows(operand: ArrayHandle) -> Register:
     """Rows of A or of B, whether it is K-major or transposed."""
-    layout = operand.spec.layout
-    extent: Register = operand.shape[layout is not None and layout.major == "MN"]
+    extent: Register = operand.shape[_transposed(operand)]
     return extent
+
+
+def _step(operand: ArrayHandle) -> int:
+    """Rows of which a tile's start is a multiple: a box of a transposed operand starts at a multiple of 16 bytes of a
+    row in memory."""
+    return BOX_START // operand.dtype.bytes if _transposed(operand) else 1
 
 
 @dataclass
@@ -127,8 +143,8 @@ class MovedTiles:
         own_row = self._of_cluster(tile % rows if row is None else row, "b") * self.tile[0]
         own_column = self._of_cluster(tile // rows if column is None else column, "a") * self.tile[1]
         return MovedTile(
-            moved(own_row, _rows(self.A), self.tile[0]),
-            moved(own_column, _rows(self.B), self.tile[1]), own_row, own_column,
+            moved(own_row, _rows(self.A), self.tile[0], _step(self.A)),
+            moved(own_column, _rows(self.B), self.tile[1], _step(self.B)), own_row, own_column,
         )  # fmt: skip
 
     def _of_cluster(self, index: Register, shared: str) -> Register:
