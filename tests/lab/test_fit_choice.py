@@ -28,6 +28,19 @@ def test_the_trees_are_those_of_the_evidence():
     assert np.mean(regrets) < 0.03 and SHOWN["in_sample"]["regret_mean"] < 0.02
 
 
+def test_the_trees_of_gradients_are_added_to_those_of_k_major_operands():
+    rows = [row for path in fit.GRADIENTS for row in json.loads(path.read_text())["rows"]]
+    found = fit.groups(rows)
+    trees = correction.forest(correction.GRADIENTS, correction.OF_GRADIENTS)
+    before, after = ([fit.regret(group, fit.order_of(group, each)) for group in found] for each in (None, trees))
+    assert np.mean(after) < 0.7 * np.mean(before) and np.mean(after) < 0.03
+    problem = Problem.of(700, 4096, 4096)
+    y = np.ones((1, len(correction.OF_GRADIENTS)))
+    alone = correction.forest().values(y[:, : len(correction.FEATURES)])
+    assert correction.logarithms(y, problem) == alone
+    assert correction.logarithms(y, Problem.of(700, 4096, 4096, layout="tt")) == alone + trees.values(y)
+
+
 def test_the_evidence_judges_layers_left_out_of_the_fit_better_than_the_estimates_alone():
     assert SHOWN["left_out"]["products"] >= 250 * SHOWN["deals"] >= 500
     assert SHOWN["left_out"]["regret_mean"] < 0.6 * SHOWN["estimates_alone"]["regret_mean"]
@@ -81,11 +94,12 @@ def test_a_file_that_is_no_model_is_refused(tmp_path, text):
         correction.forest(tmp_path / "choice.json")
 
 
+@pytest.mark.parametrize("layout", ["tn", "tt", "nt"])
 @pytest.mark.parametrize(
     "shape", [(1, 4096, 4096), (64, 28672, 4096), (1000, 5120, 2560), (16384, 512, 131072), (1, 1, 8)]
 )
-def test_every_order_is_finite_and_the_estimates_keep_their_size(shape):
-    problem = Problem.of(*shape)
+def test_every_order_is_finite_and_the_estimates_keep_their_size(shape, layout):
+    problem = Problem.of(*shape, layout=layout)
     order = ranking(problem)
     times = [estimate.time_us for _, estimate in order]
     assert times == sorted(times) and np.isfinite(times).all()
