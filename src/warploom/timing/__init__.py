@@ -6,8 +6,7 @@
 """
 
 from .constants import Hardware
-from .h100 import H100
-from .hopper import H200
+from .hopper import H100, H200
 from .prediction import Launch, predict, replay_stopped
 from .recorder import Recorder, recording_of
 from .result import Prediction
