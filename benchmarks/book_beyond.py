@@ -12,7 +12,7 @@ from warploom.lab import roofline, schedules
 
 RESULTS = Path(__file__).resolve().parent / "results"
 H200, H100 = RESULTS / "nvidia-h200", RESULTS / "nvidia-h100"
-FOUR_GPUS = H100 / "tensor-parallel-4-words.json"
+FOUR_GPUS = H100 / "tensor-parallel-4-defaults.json"
 DOWN = (7, 8, 10, 11, 17, 18)
 """Rungs that are slower than the one below, with the lower rung."""
 SAYS = {

@@ -154,7 +154,6 @@ MUTANTS = {
     "words that are stored weakly": (r"st\.relaxed\.sys\.global", "st.global"),
     "a look at its own GPU's words": (r"ld\.relaxed\.sys", "ld.relaxed.gpu"),
     "a weak look": (r"ld\.relaxed\.sys", "ld"),
-    "a launch that is not counted": (r"st\.global\.u32 \[(%rd\d+)\], (%r\d+);", ""),
     "a word that nobody looks at": (r"min\.u32 (%r\d+), (%r\d+), (%r\d+);", r"mov.b32 \1, \2;"),
     "words that are not inverted": (r"not\.b32", "mov.b32"),
 }
@@ -166,10 +165,11 @@ TRIED = (("lazy", 0), ("starve", 0), ("starve", 1), ("random", 0), ("pct", 0))
 def is_found(text: str, *, form: str, schedule: str = "lazy", seed: int = 0) -> bool:
     """True if launches of a small product fail, compute something else, or the sanitizer calls them an error."""
     try:
-        report, right, _ = run(SMALL, 2, 8, 128, 64, form=form, text=text, calls=4, schedule=schedule, seed=seed)
+        report, right, records = run(SMALL, 2, 8, 128, 64, form=form, text=text, calls=4, schedule=schedule, seed=seed)
     except EmulationError:
         return True
-    return not is_right(report, right) or any(finding.severity == "error" for finding in report.findings)
+    errors = any(finding.severity == "error" for finding in report.findings)
+    return errors or not is_right(report, right) or any(watch.given_up(record) for record in records)
 
 
 @pytest.mark.sample(3, all=6)
@@ -190,15 +190,6 @@ def test_slots_that_are_not_zeroed_are_found(form: str):
     mutant = re.sub(rf"st\.relaxed\.sys\S* \[%rd\d+\], {{?({'|'.join(zeros)})\b.*;", "", text)
     assert mutant != text
     assert is_found(mutant, form=form)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_one_place_for_all_launches_is_found(form: str):
-    """The GPU that is ahead writes over what the other still reads; nothing makes it wait."""
-    text = built(SMALL, 2, form).ptx()
-    mutant = re.sub(r"and\.b32 (%r\d+), (%r\d+), 1;", r"and.b32 \1, \2, 0;", text)
-    assert mutant != text
-    assert any(is_found(mutant, form=form, schedule=schedule, seed=seed) for schedule, seed in TRIED)
 
 
 @pytest.mark.parametrize("form", [pytest.param(form, marks=FULL if form in LONGEST else ()) for form in FORMS])
