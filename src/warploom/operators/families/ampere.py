@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...errors import ArgumentError
+from ...collective.epilogue.spec import Fusion, Product
 from ...isa import arch as arches
 from ...isa.dtypes import bf16, f32
-from ...kernels.fields import Configuration, check_fields
+from ...kernels.fields import ProductConfiguration, Requirement
 from ...plural import counted
 from ..spec.gpu import HOPPER, Gpu
 from ..spec.problem import Problem
@@ -29,10 +30,11 @@ REGISTERS = 100
 
 
 @dataclass(frozen=True)
-class AmpereConfig(Configuration):
+class AmpereConfig(ProductConfiguration):
     """Tile in elements, stages of TILE_K, and warps along both sides of the tile."""
 
     family: ClassVar[str] = "ampere"
+    least: ClassVar[Mapping[str, int]] = {"tile_m": PART, "tile_n": PART, "stages": 2}
     tile_m: int = 128
     tile_n: int = 128
     stages: int = 3
@@ -53,16 +55,14 @@ class AmpereConfig(Configuration):
         """Bytes of shared memory, independent of the product."""
         return self.stages * (self.tile_m + self.tile_n) * TILE_K * bf16.bytes
 
-    def check(self, *of: Any) -> None:
-        """Raise ArgumentError if no kernel can be built from this, independent of the product."""
-        check_fields(self, {"tile_m": PART, "tile_n": PART, "stages": 2, "warps_m": 1, "warps_n": 1}, (), {})
-        limit = arches.get(Ampere.arch).shared_per_cta
-        if self.tile_m % (PART * self.warps_m) or self.tile_n % (PART * self.warps_n):
-            raise ArgumentError("the warps do not divide the tile", got=self.name(),
-                                expected=f"a warp tile that is a multiple of {PART} x {PART}")  # fmt: skip
-        if self.shared_bytes() > limit or self.threads > 1024:
-            raise ArgumentError("the stages or threads exceed the limits of a CTA", got=self.name(),
-                                expected=f"{limit} bytes of shared memory and 1024 threads")  # fmt: skip
+    def requirements(self, product: Product, fusion: Fusion) -> list[Requirement]:
+        limit, tile = arches.get(Ampere.arch).shared_per_cta, (self.tile_m, self.tile_n)
+        whole = not (self.tile_m % (PART * self.warps_m) or self.tile_n % (PART * self.warps_n))
+        return [
+            (whole, "the warps do not divide the tile", f"a warp tile that is a multiple of {PART} x {PART}", tile),
+            (self.shared_bytes() <= limit, "the shared memory", f"at most {limit} bytes", self.shared_bytes()),
+            (self.threads <= 1024, "the threads", "at most 1024", self.threads),
+        ]
 
 
 class Ampere(KernelFamily):

@@ -39,6 +39,26 @@ class OfBlackwell(KernelFamily):
         """Everything but promoted sums: the tensor core does not apply scales of blocks of 128."""
         return not problem.promoted
 
+    @staticmethod
+    def _estimate(
+        config: Config | SmallMConfig, problem: Problem, gpu: Gpu, tiles: int, concurrent: int, steps: int,
+        columns: int, exchange_us: float = 0.0,
+    ) -> Estimate:  # fmt: skip
+        """The estimate for so many tiles of ROWS x `columns` and `steps` k-tiles, of which `concurrent` run at a
+        time."""
+        rounds = -(-tiles // concurrent)
+        tensor = steps * ROWS * columns * TILE_K_BYTES / 2 / MACS
+        fill = steps * config.stage_bytes / FILL_BYTES
+        busy = (rounds * max(tensor, fill) + END_CYCLES) / MHZ
+        memory = problem.bytes / problem.count / MEMORY
+        time = max(busy, memory) + START_US + exchange_us
+        useful = problem.m * problem.n * problem.k * problem.product.a.bytes / 2 / MACS / gpu.sms / MHZ
+        bound = "memory" if memory > busy else "fill" if fill > tensor else "tensor cores"
+        return Estimate(
+            time, float(rounds), tiles / (rounds * concurrent), useful / time,
+            rounds * steps * config.stage_bytes / (time * MHZ), END_CYCLES / MHZ / time, MHZ, bound, ASSUMED,
+        )  # fmt: skip
+
 
 class Blackwell(OfBlackwell):
     """Any product whose sums are not promoted."""
@@ -61,19 +81,8 @@ class Blackwell(OfBlackwell):
         """The time of one product: the longest of multiplying, reading shared memory and filling it, on the busiest
         multiprocessor, or the memory time."""
         tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
-        concurrent = max(1, gpu.sms // config.group)
-        rounds, steps = -(-tiles // concurrent), -(-problem.k // problem.product.tile_k)
-        tensor = steps * ROWS * config.tile_n * TILE_K_BYTES / 2 / MACS
-        fill = steps * config.stage_bytes / FILL_BYTES
-        busy = (rounds * max(tensor, fill) + END_CYCLES) / MHZ
-        memory = problem.bytes / problem.count / MEMORY
-        time = max(busy, memory) + START_US
-        useful = problem.m * problem.n * problem.k * problem.product.a.bytes / 2 / MACS / gpu.sms / MHZ
-        bound = "memory" if memory > busy else "fill" if fill > tensor else "tensor cores"
-        return Estimate(
-            time, float(rounds), tiles / (rounds * concurrent), useful / time,
-            rounds * steps * config.stage_bytes / (time * MHZ), END_CYCLES / MHZ / time, MHZ, bound, ASSUMED,
-        )  # fmt: skip
+        steps = -(-problem.k // problem.product.tile_k)
+        return self._estimate(config, problem, gpu, tiles, max(1, gpu.sms // config.group), steps, config.tile_n)
 
     def tile(self, config: Config) -> tuple[Any, ...]:
         """Each tile is a candidate once."""
@@ -130,18 +139,9 @@ class BlackwellSmallM(OfBlackwell):
     def estimate(self, config: SmallMConfig, problem: Problem, gpu: Gpu) -> Estimate:
         """The time of one product: filling the busiest multiprocessor, or the memory time, plus the exchange."""
         tiles = -(-problem.n // ROWS) * -(-problem.m // config.tokens) * config.split_k
-        rounds, steps = -(-tiles // gpu.sms), -(-problem.k // problem.product.tile_k // config.split_k)
-        fill = steps * config.stage_bytes / FILL_BYTES
-        tensor = steps * ROWS * config.tokens * TILE_K_BYTES / 2 / MACS
-        busy = (rounds * max(fill, tensor) + END_CYCLES) / MHZ
-        memory = problem.bytes / problem.count / MEMORY
-        time = max(busy, memory) + START_US + SPLIT_US * (config.split_k > 1)
-        useful = problem.m * problem.n * problem.k * problem.product.a.bytes / 2 / MACS / gpu.sms / MHZ
-        return Estimate(
-            time, float(rounds), tiles / (rounds * gpu.sms), useful / time,
-            rounds * steps * config.stage_bytes / (time * MHZ), END_CYCLES / MHZ / time, MHZ,
-            "memory" if memory > busy else "fill" if fill > tensor else "tensor cores", ASSUMED,
-        )  # fmt: skip
+        steps = -(-problem.k // problem.product.tile_k // config.split_k)
+        exchange = SPLIT_US * (config.split_k > 1)
+        return self._estimate(config, problem, gpu, tiles, gpu.sms, steps, config.tokens, exchange)
 
     def build(self, problem: Problem, config: SmallMConfig, overhang: bool) -> Any:
         """The kernel; it stores element by element, so `overhang` does not matter."""
