@@ -47,7 +47,7 @@ ELEMENT = {code: name for name, (_, code, _) in reversed(ELEMENTS.items())}
 SWIZZLE = {swizzle.driver_code: swizzle.value for swizzle in Swizzle}
 STEPS = 200_000_000
 KNOWN = "variables"
-"""The file next to the folders with the names of a program's variables whose values stand in its memory by now."""
+"""The file next to the folders: for each launch a line with the variables whose values stand in the memory after it."""
 FIVE = "lazy:0 eager:0 random:1 starve:2 pct:3"
 
 
@@ -73,7 +73,8 @@ class Launch:
         shape: dict[str, Any] = {}
         entry, parameters, places, maps, variables = "", [], [], {}, {}
         known = folder.with_name(KNOWN)
-        before = set(known.read_text().split()) if known.is_file() else set()
+        lines = [line.split() for line in known.read_text().splitlines()] if known.is_file() else []
+        before = {name for launch, *names in lines if int(launch[1:]) < int(folder.name[1:]) for name in names}
         for line in (folder / "launch.txt").read_text().splitlines():
             word, *rest = line.split()
             if word == "entry":
@@ -255,7 +256,7 @@ def main() -> int:
             first = after
             (folder / "after.bin").write_bytes(after)
             with folder.with_name(KNOWN).open("a") as known:
-                print(*launch.used, file=known)
+                print(folder.name, *launch.used, file=known)
         errors = {finding.rule for finding in findings if finding.severity == "error"}
         row = {
             "launch": folder.name, "entry": launch.entry, "schedule": f"{schedule} {seed}", "checked": checked,

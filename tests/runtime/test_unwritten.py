@@ -52,6 +52,7 @@ SMALLEST = BOUNDED.replace("OF", "min").replace("LIMIT", "0fC47A0000")
 def found(result: str, schedule: str) -> tuple[set[str], np.ndarray]:
     out = np.zeros(32, np.int32)
     report = emulate(TEXT.replace("RESULT", result), out, grid=1, block=32, schedule=schedule)
+    assert all(finding.severity == "error" for finding in report.findings)
     return {finding.rule for finding in report.findings}, out
 
 
