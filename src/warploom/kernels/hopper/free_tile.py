@@ -75,9 +75,7 @@ def build(
 ) -> Kernel:
     """Build D (M, N) = A (M, K) Wᵀ, with W (N, K) or MN-major operands, followed by the epilogue that `fusion`
     describes: scales of the tensor or of rows, a bias along the columns, an activation, a gate, an addend. Call it as
-    kernel(a, w, *arrays, *numbers, out=d) with the arguments that `epilogue_arguments` names.
-
-    Raises ArgumentError if no such kernel can be built.
+    kernel(a, w, *arrays, *numbers, out=d) with the arguments that `epilogue_arguments` names. Raises ArgumentError.
     """
     config.check(product, fusion)
     names = operands(product, config) | epilogue_arguments(fusion, product.out, operand=result(product, config))
