@@ -30,20 +30,17 @@ If registers do not hold dK and dV, this kernel computes dK and dQ, and a second
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ...collective import TmaPipeline, each_consumer, warpgroup_index
 from ...collective.tile.roles import WARP, WARPGROUP, producer_warpgroup
 from ...isa.dtypes import f32, u32, u64
-from ...lang import Kernel, Scalar, Tile, kernel, ptx, smem
-from ...lang.operand_tile import OperandTile
-from ...lang.smem import SharedArray
+from ...lang import Kernel, Scalar, Tile, kernel, ptx
 from ..fields import builder
 from .attention_backward import arguments, stored
 from .attention_backward_joint_config import JointConfig, TicketGrid, joint_config
-from .attention_backward_joint_consumer import Consumer
-from .attention_backward_sums import Adder, SumBuffer
+from .attention_backward_joint_consumer import Consumer, Memory, Rings
+from .attention_backward_sums import Adder
 from .attention_config import Attention
 from .attention_key_blocks import KeyBlock, KeyBlocks
 
@@ -74,9 +71,11 @@ def build(of: Attention, config: JointConfig | None = None) -> Kernel:
                 warp = ptx.special.tid.x() // WARP
                 with ptx.if_(ptx.special.tid.x() == 0):
                     load(chosen, call, fixed, rings, block)
-                for me in range(chosen.consumers if chosen.keys else 0):
-                    with ptx.if_(warp == 1 + me):
-                        add_sums(block, call, Adder(of, chosen, memory.sums, call, block, me))
+                sums = memory.sums
+                if sums is not None:
+                    for me in range(chosen.consumers):
+                        with ptx.if_(warp == 1 + me):
+                            add_sums(block, call, Adder(of, chosen, sums, call, block, me))
             for me in each_consumer(warpgroup, chosen.consumers, many):
                 Consumer(of, chosen, call, memory, blocks, block, me).run()
 
@@ -98,45 +97,6 @@ def build(of: Attention, config: JointConfig | None = None) -> Kernel:
         grid=TicketGrid(config.rows, of.varlen), block=WARPGROUP * (1 + config.consumers), arch="sm_90a",
         registers=at_launch, name="attention_joint" if config.keys else "attention_values",
     )(attention_joint)  # fmt: skip
-
-
-@dataclass
-class Rings:
-    """The rings of tiles of queries and of dO, with lse2 and delta."""
-
-    q: TmaPipeline
-    o: TmaPipeline
-    lse2: SharedArray
-    delta: SharedArray
-
-
-@dataclass
-class Memory:
-    """The shared memory of a CTA: K and V, the rings, dS and the parts of dQ."""
-
-    fixed: TmaPipeline
-    rings: Rings
-    ds: OperandTile | None
-    sums: SumBuffer | None
-
-    @classmethod
-    def allocate(cls, of: Attention, config: JointConfig) -> Memory:
-        """Allocate it: first the tiles, which are aligned, then vectors and barriers."""
-        stages, tile, rows = config.stages, config.tile, config.rows
-        k = smem.wgmma_tile(of.dtype, (rows, of.key_columns), name="K")
-        v = smem.wgmma_tile(of.dtype, (rows, of.value_columns), name="V")
-        q = smem.wgmma_tile(of.dtype, (tile, of.key_columns), stages=stages, name="Q")
-        o = smem.wgmma_tile(of.dtype, (tile, of.value_columns), stages=stages, name="dO")
-        ds, sums = None, None
-        if config.keys:
-            ds = smem.wgmma_tile(of.dtype, (tile, rows), stages=config.ds_stages, swizzle="128B", name="dS")
-            sums = SumBuffer.allocate(of, config, 2 + config.consumers)
-        lse2, delta = (smem.array(f32, (stages, tile), name=name) for name in ("lse2", "delta"))
-        fixed = TmaPipeline(stages=1, consumers=config.consumers, name="k", k=k, v=v)
-        more = tile * f32.bytes
-        q_ring = TmaPipeline(stages=stages, consumers=config.consumers, name="q", more_bytes=more, q=q)
-        o_ring = TmaPipeline(stages=stages, consumers=config.consumers, name="o", more_bytes=more, o=o)
-        return cls(fixed, Rings(q_ring, o_ring, lse2, delta), ds, sums)
 
 
 def load(config: JointConfig, call: dict[str, Any], fixed: TmaPipeline, rings: Rings, block: KeyBlock) -> None:

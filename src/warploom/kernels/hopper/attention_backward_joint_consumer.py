@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from ...collective import TmaPipeline
 from ...collective.epilogue.transposed_panel import TransposedPanel
@@ -14,14 +15,15 @@ from ...collective.pipeline.tma import State
 from ...collective.tile.roles import WARPGROUP
 from ...collective.tile.sizes import ACC_ATOM_N
 from ...isa.dtypes import f32, s32, u32
-from ...lang import ptx, reg
+from ...lang import ptx, reg, smem
 from ...lang.arrays import RegisterArray
-from ...lang.operand_tile import TileSlice
+from ...lang.operand_tile import OperandTile, TileSlice
 from ...lang.smem import SharedArray
 from ...lang.values import Register
 from .attention_backward import weight
 from .attention_backward_functions import ScoreFunctions, ScorePosition, weighted
 from .attention_backward_joint_config import SUM_ROWS, JointConfig, modified
+from .attention_backward_sums import SumBuffer
 from .attention_config import QUERY_ROWS, Attention
 from .attention_key_blocks import KeyBlock, KeyBlocks
 from .attention_rows import from_, store_part
@@ -29,8 +31,9 @@ from .attention_rows import from_, store_part
 _NEVER = 1 << 30
 
 
-class Rings(Protocol):
-    """The rings of a kernel: tiles of queries with lse2, and of dO with delta."""
+@dataclass
+class Rings:
+    """The rings of tiles of queries and of dO, with lse2 and delta."""
 
     q: TmaPipeline
     o: TmaPipeline
@@ -38,13 +41,33 @@ class Rings(Protocol):
     delta: SharedArray
 
 
-class Memory(Protocol):
-    """A CTA's shared memory. Without dK, `ds` and `sums` are None."""
+@dataclass
+class Memory:
+    """The shared memory of a CTA: K and V, the rings, dS and the parts of dQ."""
 
     fixed: TmaPipeline
     rings: Rings
-    ds: Any
-    sums: Any
+    ds: OperandTile | None
+    sums: SumBuffer | None
+
+    @classmethod
+    def allocate(cls, of: Attention, config: JointConfig) -> Memory:
+        """Allocate it: first the tiles, which are aligned, then vectors and barriers."""
+        stages, tile, rows = config.stages, config.tile, config.rows
+        k = smem.wgmma_tile(of.dtype, (rows, of.key_columns), name="K")
+        v = smem.wgmma_tile(of.dtype, (rows, of.value_columns), name="V")
+        q = smem.wgmma_tile(of.dtype, (tile, of.key_columns), stages=stages, name="Q")
+        o = smem.wgmma_tile(of.dtype, (tile, of.value_columns), stages=stages, name="dO")
+        ds, sums = None, None
+        if config.keys:
+            ds = smem.wgmma_tile(of.dtype, (tile, rows), stages=config.ds_stages, swizzle="128B", name="dS")
+            sums = SumBuffer.allocate(of, config, 2 + config.consumers)
+        lse2, delta = (smem.array(f32, (stages, tile), name=name) for name in ("lse2", "delta"))
+        fixed = TmaPipeline(stages=1, consumers=config.consumers, name="k", k=k, v=v)
+        more = tile * f32.bytes
+        q_ring = TmaPipeline(stages=stages, consumers=config.consumers, name="q", more_bytes=more, q=q)
+        o_ring = TmaPipeline(stages=stages, consumers=config.consumers, name="o", more_bytes=more, o=o)
+        return cls(fixed, Rings(q_ring, o_ring, lse2, delta), ds, sums)
 
 
 class Consumer:
@@ -55,8 +78,8 @@ class Consumer:
         block: KeyBlock, me: int,
     ) -> None:  # fmt: skip
         fixed, rings = memory.fixed, memory.rings
-        self.of, self.config, self.call, self.rings, self.ds = of, config, call, rings, memory.ds
-        self.buffer, self.blocks, self.block, self.me, self.fixed = memory.sums, blocks, block, me, fixed
+        self.of, self.config, self.call, self.rings = of, config, call, rings
+        self.memory, self.blocks, self.block, self.me, self.fixed = memory, blocks, block, me, fixed
         self.both = 1 + config.consumers
         (self.scores,) = wgmma_accumulators(QUERY_ROWS, config.tile)
         self.s = Fragment(self.scores)
@@ -128,7 +151,8 @@ class Consumer:
 
     def add_keys(self, p: list[Any]) -> None:
         """Compute dS, then add to dV, dK and dQ."""
-        of, config, early = self.of, self.config, self.config.early
+        of, config, early, sums = self.of, self.config, self.config.early, self.memory.sums
+        assert sums is not None
         if early:
             self.accumulate(self.dv, p, "o", of.columns)
         ptx.wgmma.wait_group(1 if early else 0)
@@ -145,7 +169,7 @@ class Consumer:
             if part:
                 self.multiply_part(stage, part)
             ptx.wgmma.wait_group(0 if part else 1)
-            self.buffer.write(self.dq, self.me)
+            sums.write(self.dq, self.me)
         if config.parts(of) == 1:
             ptx.wgmma.wait_group(0)
 
@@ -191,11 +215,13 @@ class Consumer:
 
     def share(self, ds: list[Any]) -> TileSlice:
         """Write dS of this consumer's keys to shared memory; returns the tile that all consumers write."""
+        memory = self.memory.ds
+        assert memory is not None
         if self.config.ds_stages == 1:
-            stage = self.ds[0]
+            stage = memory[0]
             self.meet()  # the other consumer has read dS of the tile before
         else:
-            stage = self.ds[self.turn]
+            stage = memory[self.turn]
             self.turn ^= 1
         self.panel.write(ds, stage + self.me * stage.layout.panel_bytes)
         return stage

@@ -189,43 +189,45 @@ def build_convert(of: Attention, config: JointConfig, folded: bool = False) -> K
 
     def attention_convert(**call: Any) -> None:
         panel = smem.wgmma_tile(of.dtype, (queries, PANEL), stages=parts, name="dQ")
-        dq, first = call["dQ"], call.get("first")
+        dq, edge, end, reached = call["dQ"], call.get("first"), None, None
         index = BlockIndex(grid, dq, ends=call.get("q_ends"))
         tile, head, batch = index.block(), index.head(), index.batch()
         thread, me = thread_of_warpgroup(), ptx.special.tid.x() // WARPGROUP
-        row, seen, end = (tile * chosen.tile).view(s32), None, None
+        row = (tile * chosen.tile).view(s32)
+        keys: Any
         if of.varlen:
             begin, end, keys, inside = _sequence(call, tile * chosen.tile, chosen.tile)
-            row, seen, first = inside + begin, keys > 0, None if first is None else first + (keys - (end - begin))
+            row, reached = inside + begin, keys > 0
+            edge = None if edge is None else edge + (keys - (end - begin))
         else:
             inside, keys = row, call.get("keys")
-        if first is not None:
-            reached = inside + first < keys
-            seen = reached if seen is None else seen & reached
+        seen = reached if edge is None else inside + edge < keys
+        if edge is not None and reached is not None:
+            seen = seen & reached
         elements = chosen.part_elements(of)
         line = (batch * dq.shape[2] + head).to(u64) * call["sums"].shape[2]
         writer = TransposedPanel()
         for part in range(0, parts, chosen.consumers):
             number = (tile * parts + part + me).to(u64)
-            place = call["sums"].pointer() + (line + number * elements + thread * ACC_REGS) * f32.bytes
+            start = call["sums"].pointer() + (line + number * elements + thread * ACC_REGS) * f32.bytes
             values = []
             for group in range(elements // (WARPGROUP * ACC_REGS)):
-                values += list(ptx.load(f32, ptx.addr(place, group * WARPGROUP * _VECTOR_BYTES), vector=ACC_REGS))
+                values += list(ptx.load(f32, ptx.addr(start, group * WARPGROUP * _VECTOR_BYTES), vector=ACC_REGS))
             if seen is not None:
                 values = [ptx.select(seen, value, 0.0) for value in values]
             fragment = Fragment(RegisterArray([value * call["factor"] for value in values]))
             writer.write(fragment.as_a(of.dtype), panel[me + part])
         ptx.fence.proxy_async_shared_cta()
         ptx.bar.sync(0)
-        for number in range(parts):
-            consumer = number % chosen.consumers
-            column, query, _ = chosen.part(of, consumer, number // chosen.consumers)
+        for place in range(parts):
+            consumer = place % chosen.consumers
+            column, query, _ = chosen.part(of, consumer, place // chosen.consumers)
             with ptx.if_(me == consumer):
                 if end is None:
                     with ptx.if_(thread == 0):
-                        ptx.tma.store(dq.tma_desc(), panel[number], (column, head, row + query, batch))
+                        ptx.tma.store(dq.tma_desc(), panel[place], (column, head, row + query, batch))
                 else:
-                    _store_rows(dq, panel[number], thread, queries, (row + query, end, head, column))
+                    _store_rows(dq, panel[place], thread, queries, (row + query, end, head, column))
         if end is None:
             ptx.cp.async_.bulk.commit_group()
             ptx.cp.async_.bulk.wait_group(0)

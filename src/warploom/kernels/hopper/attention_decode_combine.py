@@ -182,6 +182,7 @@ class SplitCombine:
     def _block(self, cta: Register, first: Register) -> Register:
         """Address of a CTA's part. A CTA has two: one for the head and rows that it begins, one for those of an earlier
         CTA."""
+        assert self.workspace is not None
         number = cta * 2 + ptx.select(cta == first, reg.scalar(u32, init=1), 0)
         return self.workspace.pointer() + number.to(u64) * (self.config.block_elements(self.of) * f32.bytes)
 
@@ -193,6 +194,7 @@ class SplitCombine:
 
     def _is_last(self, segment: Segment, parts: Register) -> Predicate:
         """True if all other CTAs have arrived; uniform across the consumer threads."""
+        assert self.counters is not None
         self.meet()
         with ptx.if_(ptx.special.tid.x() == 0):
             place = self.counters.pointer() + (segment.number * u32.bytes).to(u64)
