@@ -50,7 +50,7 @@ def several(made: Recorded | list[Recorded]) -> list[Recorded]:
 def predicted(launches: list[Recorded], point: Point) -> Prediction:
     """The prediction of a point; for several launches, the sum of their times and the details of the longest."""
     found = [
-        predict(recording, H200, replace(launch, zeros=point.zeros, cap_watts=point.cap_watts))
+        predict(recording, point.hardware, replace(launch, zeros=point.zeros, cap_watts=point.cap_watts))
         for recording, launch in launches
     ]
     longest = max(found, key=lambda one: one.us)

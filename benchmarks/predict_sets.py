@@ -15,11 +15,10 @@ from warploom.isa.dtypes import ALL
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.ladder import find
 from warploom.lab.recipe import rebuild
-from warploom.timing import H200, Launch
+from warploom.timing import H100, H200, Hardware, Launch
 from warploom.timing.recording import Recording
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
-H100 = "nvidia-h100"
 TRIVIAL_TFLOPS = {"bf16": 680.0, "f16": 680.0, "e4m3": 1330.0, "f32": 40.0}
 TRIVIAL_TBYTES, TRIVIAL_START_US = 4.71, 2.2
 FREE_TILE = re.compile(r"[us]\d+x\d")
@@ -39,6 +38,7 @@ class Point:
         record: makes the recording, or the recordings of consecutive launches, by a function like `on_clock.record`.
         protocol, zeros: of the measurement; flops: if not 2 m n k; cap_watts: the power limit of the protocol.
         turns: a name shared by kernels that were measured in alternation, and so at one clock.
+        hardware: the GPU that was measured.
     """
 
     part: str
@@ -54,6 +54,7 @@ class Point:
     flops: float = 0.0
     cap_watts: float = 0.0
     turns: str = ""
+    hardware: Hardware = H200
 
     def trivial_us(self) -> float:
         if self.flops:
@@ -216,7 +217,7 @@ def attention_backward() -> Iterator[Point]:
     from warploom.lab.attention_contenders import subject
     from warploom.lab.attention_problem import ForwardProblem
 
-    for row in rows_of("attention-backward", H100):
+    for row in rows_of("attention-backward", "nvidia-h100"):
         case = ForwardProblem(row["head_dim"], row["length"], row["causal"], row["dtype"])
         if row["provider"] != "warploom":
             continue
@@ -243,7 +244,7 @@ def attention_backward() -> Iterator[Point]:
 
         queries = case.sizes[0] * case.sizes[1] * case.sizes[2]
         yield Point("attention backward", row["case"], (queries, case.length, case.head_dim), row["dtype"],
-                    row["us"]["median"], recorded, flops=2.5 * case.flops)  # fmt: skip
+                    row["us"]["median"], recorded, flops=2.5 * case.flops, hardware=H100)  # fmt: skip
 
 
 MOST_BLOCKS = 32
