@@ -81,9 +81,11 @@ def _walks(recording: Recording) -> list[_Walk]:
             by_array[one.place.array].append((at, one.place))
     loads = max(by_array.values(), key=len, default=[])
     along = _along([place for _, place in loads])
+    if along is None:
+        return []
     found: list[_Walk] = []
     before = 0.0
-    for at, place in loads if along is not None else ():
+    for at, place in loads:
         begin = place.first[along] / place.extents[along]
         end = min(1.0, begin + place.counts[along] / place.extents[along])
         if found and before <= begin <= found[-1].end:

@@ -97,8 +97,9 @@ class Chip:
         self.out_of_step = self
         """The same resources for copies that are out of step."""
         if self.apart:
-            missed = {"dram_share": self.missed, "waiting": self.missed}
-            self.out_of_step = replace(self, apart=frozenset(), sharing=False, **missed)
+            self.out_of_step = replace(
+                self, apart=frozenset(), sharing=False, dram_share=self.missed, waiting=self.missed
+            )
 
     def of(self, operation: int) -> Chip:
         """The resources as a copy sees them."""
