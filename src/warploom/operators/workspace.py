@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from ..isa.dtypes import DType, f32, u32
 from ..runtime import on_gpu
-from ..runtime.arrays import ArrayView
-from .views import to_array, writable
+from ..runtime.arrays import ArrayView, view
+from .views import new_array, to_array
 
 NAMES = ("workspace", "counters")
 """Kernel names of such arrays."""
@@ -71,7 +72,7 @@ def _covers(held: ArrayView, shape: tuple[int, ...]) -> bool:
 def of_call(shape: tuple[int, ...], dtype: DType, model: ArrayView) -> ArrayView:
     """A buffer next to `model` that nobody keeps, not zeroed. Its memory is used again in the order of the stream. The
     pool of a graph of `torch.compile` may hold nothing that outlives a call."""
-    return writable(model, shape, dtype, "workspace")
+    return replace(view(new_array(model, shape, dtype), "workspace"), writable=True)
 
 
 def _zeros(shape: tuple[int, ...], dtype: DType, model: ArrayView) -> ArrayView:
