@@ -10,6 +10,7 @@ import pytest
 
 from tests.foreign.compile_cuda import find_nvcc
 from tests.outside import captured
+from tests.outside.captured_launch import Launch
 
 SOURCE = Path(__file__).with_name("captured_program.cu")
 
@@ -66,3 +67,14 @@ def test_what_follows_two_dashes_is_the_programs() -> None:
     assert given.program == Path("prog") and given.ptx == [Path("a.ptx"), Path("b.ptx")] and given.sms == 8
     assert given.arguments == ["--m=256", "--sms", "9"]
     assert captured.told(["prog"]).arguments == []
+
+
+def test_a_launch_that_runs_again_has_the_variables_that_it_had(tmp_path: Path) -> None:
+    """Those of earlier launches stand in the memory, those of its own and of later ones in the text."""
+    for name in ("L000", "L001"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "launch.txt").write_text("entry k\nvariable 4096 0 table\nbuffer 4096 8\n")
+        (tmp_path / name / "memory.bin").write_bytes(bytes(8))
+    (tmp_path / "variables").write_text("L000 table\nL001 table\n")
+    first, second = (Launch.read(tmp_path / name) for name in ("L000", "L001"))
+    assert (first.variables, second.variables) == ({4096: ("table", False)}, {4096: ("table", True)})

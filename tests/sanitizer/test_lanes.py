@@ -540,7 +540,12 @@ def test_a_sum_that_each_lane_weights_with_its_own_number_differs_between_lanes(
     assert rules(Example(SUM.replace("LEVELS", levels(8, 4, 2) + UNEVEN), threads=32)) == {"lane-race"}
 
 
-LARGEST = "shfl.sync.bfly.b32 %f5, %f1, 4, 31, -1;\nmax.f32 %f5, %f1, %f5;\nmul.f32 %f1, %f1, %f5;\nsqrt.approx.f32 %f1, %f1;\n"
+LARGEST = """
+shfl.sync.bfly.b32 %f5, %f1, 4, 31, -1;
+max.f32 %f5, %f1, %f5;
+mul.f32 %f1, %f1, %f5;
+sqrt.approx.f32 %f1, %f1;
+"""
 
 
 @pytest.mark.parametrize(("distances", "found"), [((8, 4, 2, 1), set()), ((8, 2, 1), {"lane-race"})])
