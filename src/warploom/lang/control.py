@@ -75,6 +75,14 @@ def _condition(trace: Trace, condition: object, what: str) -> Predicate:
     raise trace.error(f"{what} takes a predicate", got=repr(condition), code="branch-condition")
 
 
+def _check_function(trace: Trace, condition: object, what: str) -> None:
+    if not callable(condition):
+        raise trace.error(
+            f"ptx.{what} takes a function that returns the predicate, so that the test is traced where it belongs",
+            got=repr(condition), hint=f"ptx.{what}(lambda: x < n)",
+        )  # fmt: skip
+
+
 class _Branch:
     """One chain of if_, elif_, else_, with the state needed to attach the next arm."""
 
@@ -145,10 +153,7 @@ def elif_(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
     The condition is a callable because its instructions must follow the previous arm's test.
     """
     trace = Trace.current()
-    if not callable(condition):
-        raise trace.error(
-            "ptx.elif_ takes a function returning the predicate", got=repr(condition), hint="ptx.elif_(lambda: x == 1)"
-        )
+    _check_function(trace, condition, "elif_")
     token = _begin(trace, "ptx.elif_(...)")
     branch = _reopen(trace, "elif_")
     return _arm(trace, branch, _condition(trace, condition(), "ptx.elif_"), token)
@@ -268,24 +273,26 @@ def while_(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
     """Repeat the block while `condition()` holds, tested before each iteration: `with ptx.while_(lambda: x < n):
     ...`."""
     trace = Trace.current()
-    if not callable(condition):
-        raise trace.error(
-            "ptx.while_ takes a function that returns the predicate, so that the test is traced into the loop",
-            got=repr(condition),
-            hint="ptx.while_(lambda: x < n)",
-        )
+    _check_function(trace, condition, "while_")
     return _while(trace, condition, _begin(trace, "ptx.while_(...)"))
 
 
+@Construct
+def loop() -> AbstractContextManager[None]:
+    """Repeat the block until `ptx.break_` leaves it: `with ptx.loop(): ...`. Emits a label and one bra at its end."""
+    return _while(Trace.current(), None, _begin(Trace.current(), "ptx.loop()"))
+
+
 @contextmanager
-def _while(trace: Trace, condition: Callable[[], Predicate], token: object) -> Iterator[None]:
+def _while(trace: Trace, condition: Callable[[], Predicate] | None, token: object) -> Iterator[None]:
+    """A loop that is left where its test fails, or only by `break_`."""
     del trace.called[token]
     watch = source.NameSnapshot(trace, loop=True)
-    head, end = trace.new_labels("while", "", "_end")
+    head, end = trace.new_labels("loop" if condition is None else "while", "", "_end")
     scope = trace.open(Scope("loop", trace.location(), end, head))
     trace.place(head)
-    test = _condition(trace, condition(), "ptx.while_")
-    trace.branch(end, test.guard(unless=True))
+    if condition is not None:
+        trace.branch(end, _condition(trace, condition(), "ptx.while_").guard(unless=True))
     yield
     watch.check()
     trace.close(scope)
@@ -301,12 +308,7 @@ def do_while(condition: Callable[[], Predicate]) -> AbstractContextManager[None]
     are in flight from before the loop into it.
     """
     trace = Trace.current()
-    if not callable(condition):
-        raise trace.error(
-            "ptx.do_while takes a function that returns the predicate, so that the test is traced into the loop",
-            got=repr(condition),
-            hint="ptx.do_while(lambda: x < n)",
-        )
+    _check_function(trace, condition, "do_while")
     return _do_while(trace, condition, _begin(trace, "ptx.do_while(...)"))
 
 
@@ -321,28 +323,7 @@ def _do_while(trace: Trace, condition: Callable[[], Predicate], token: object) -
     watch.check()
     trace.close(scope)
     trace.place(advance)
-    test = _condition(trace, condition(), "ptx.do_while")
-    trace.branch(head, test.guard())
-    trace.place(end)
-
-
-@Construct
-def loop() -> AbstractContextManager[None]:
-    """Repeat the block until `ptx.break_` leaves it: `with ptx.loop(): ...`. Emits a label and one bra at its end."""
-    return _loop(Trace.current(), _begin(Trace.current(), "ptx.loop()"))
-
-
-@contextmanager
-def _loop(trace: Trace, token: object) -> Iterator[None]:
-    del trace.called[token]
-    watch = source.NameSnapshot(trace, loop=True)
-    head, end = trace.new_labels("loop", "", "_end")
-    scope = trace.open(Scope("loop", trace.location(), end, head))
-    trace.place(head)
-    yield
-    watch.check()
-    trace.close(scope)
-    trace.branch(head)
+    trace.branch(head, _condition(trace, condition(), "ptx.do_while").guard())
     trace.place(end)
 
 
