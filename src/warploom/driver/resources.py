@@ -1,8 +1,4 @@
-"""The cost of a kernel: registers, spills, shared memory, as `ptxas -v` reports them, and how many CTAs fit on an SM.
-
-Occupancy follows the CUDA C++ Programming Guide, "Multiprocessor level": registers are allocated to warps in units of
-256, shared memory to CTAs in units of 128 bytes plus the system's share.
-"""
+"""The cost of a kernel: registers, spills, shared memory, as `ptxas -v` reports them; how many CTAs fit on an SM."""
 
 from __future__ import annotations
 
@@ -11,10 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 from ..isa import arch as arches
-from ..isa.launch import ctas_by_registers
-
-WARP = 32
-_SHARED_UNIT = 128
+from ..isa import launch
 
 _COMPILING = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
 _PROPERTIES = re.compile(r"Function properties for (\S+)")
@@ -78,13 +71,9 @@ class Resources:
 def occupancy(arch: str, threads: int, registers: int, shared: int) -> int:
     """CTAs that are resident on one SM of `arch`. registers: per thread; shared: bytes per CTA."""
     limits = arches.get(arch)
-    warps = -(-threads // WARP)
     if threads > limits.threads_per_cta or shared > limits.shared_per_cta or registers > limits.registers_per_thread:
         return 0
-    per_cta = -(-(shared + limits.shared_reserved) // _SHARED_UNIT) * _SHARED_UNIT
-    by_registers = ctas_by_registers(limits, threads, registers)
-    by_shared = limits.shared_per_sm // per_cta if per_cta else limits.ctas_per_sm
-    return min(limits.ctas_per_sm, limits.warps_per_sm // warps, by_registers, by_shared)
+    return launch.occupancy(arch, threads, registers, shared).resident
 
 
 def parse(log: str) -> dict[str, Resources]:

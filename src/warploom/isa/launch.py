@@ -6,10 +6,12 @@ occupancy calculator: "warp allocation granularity"). So nine warps get what twe
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from ..plural import counted
 from .arch import Arch
+from .arch import get as arch_of
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
@@ -19,6 +21,8 @@ PARTITIONS = 4
 """Partitions of an SM."""
 REGISTER_UNIT = 256
 """Registers are allocated to a warp in multiples of this, so to a thread in multiples of 8."""
+SHARED_UNIT = 128
+"""Shared memory is allocated to a CTA in multiples of this many bytes."""
 
 Sizes = tuple[int, int, int]
 
@@ -62,3 +66,37 @@ def ctas_by_registers(target: Arch, threads: int, registers: int) -> int:
     if not each:
         return target.ctas_per_sm
     return target.registers_per_sm // PARTITIONS // each * PARTITIONS // -(-threads // WARP)
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """CTAs that fit on one SM, by each limit; the smallest counts.
+
+    Attributes:
+        registers, shared, warps, ctas: number of CTAs for which each resource suffices.
+    """
+
+    registers: int
+    shared: int
+    warps: int
+    ctas: int
+
+    @property
+    def resident(self) -> int:
+        return min(self.registers, self.shared, self.warps, self.ctas)
+
+    @property
+    def limit(self) -> str:
+        """The resource that runs out first."""
+        named = {"registers": self.registers, "shared memory": self.shared, "warps": self.warps, "CTA slots": self.ctas}
+        return min(named, key=lambda name: named[name])
+
+
+def occupancy(arch: str, threads: int, registers: int, shared: int) -> Occupancy:
+    """By the CUDA C++ Programming Guide, "Multiprocessor level". registers: per thread; shared: bytes per CTA, to which
+    the system's share is added."""
+    limits = arch_of(arch)
+    per_cta = -(-(shared + limits.shared_reserved) // SHARED_UNIT) * SHARED_UNIT
+    by_shared = limits.shared_per_sm // per_cta if per_cta else limits.ctas_per_sm
+    by_warps = limits.warps_per_sm // -(-threads // WARP)
+    return Occupancy(ctas_by_registers(limits, threads, registers), by_shared, by_warps, limits.ctas_per_sm)

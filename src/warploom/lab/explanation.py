@@ -12,13 +12,14 @@ from .. import operators as library
 from ..driver import toolchain
 from ..errors import ArgumentError, WarploomError
 from ..isa.dtypes import f32, tf32
+from ..isa.launch import Occupancy
 from ..operators.families import family_of, from_text
 from ..operators.families.ampere import TILES as AMPERE_TILES
 from ..operators.select import kernel_of
 from ..operators.spec.problem import Problem, fused_words
 from ..operators.spec.validation import check_together
 from . import roofline
-from .roofline import ORDERS, Occupancy, Roofline, Waves
+from .roofline import ORDERS, Roofline, Waves
 
 MOST_STEPS = 1_000_000
 """Tiles times k pieces up to which the raster orders are simulated through the cache: some seconds."""

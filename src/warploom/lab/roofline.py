@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..errors import ArgumentError
-from ..isa import arch as arches
-from ..isa.launch import ctas_by_registers
+from ..isa.launch import occupancy as occupancy
 
 FLOP_PER_CLOCK = {
     "sm_90a": {"bf16": 4096, "f16": 4096, "tf32": 2048, "e4m3": 8192, "e5m2": 8192, "s8": 8192, "f32": 256},
@@ -81,45 +80,6 @@ def intensity(m: int, n: int, k: int, operand_bytes: int = 2, out_bytes: int = 2
 def activity(tflops: float, clock_hz: float, sms: int, dtype: str = "bf16", arch: str = "sm_90a") -> float:
     """Share of the tensor cores' peak at this clock. The clock must be the kernel's own."""
     return tflops * 1e12 / (sms * FLOP_PER_CLOCK[arch][dtype] * clock_hz)
-
-
-@dataclass(frozen=True)
-class Occupancy:
-    """CTAs that fit on one SM, by each limit; the smallest counts.
-
-    Attributes:
-        registers, shared, warps, ctas: number of CTAs for which each resource suffices.
-    """
-
-    registers: int
-    shared: int
-    warps: int
-    ctas: int
-
-    @property
-    def resident(self) -> int:
-        return min(self.registers, self.shared, self.warps, self.ctas)
-
-    @property
-    def limit(self) -> str:
-        """The resource that runs out first."""
-        named = {"registers": self.registers, "shared memory": self.shared, "warps": self.warps, "CTA slots": self.ctas}
-        return min(named, key=lambda name: named[name])
-
-
-def occupancy(arch: str, threads: int, registers: int, shared: int) -> Occupancy:
-    """By the CUDA C++ Programming Guide, "Multiprocessor level": registers are allocated to warps as in `isa.launch`,
-    shared memory to CTAs in 128-byte units plus the system's share. registers: per thread; shared: bytes per CTA."""
-    limits = arches.get(arch)
-    warps = -(-threads // 32)
-    per_cta = -(-(shared + limits.shared_reserved) // 128) * 128
-    most = limits.ctas_per_sm
-    return Occupancy(
-        ctas_by_registers(limits, threads, registers),
-        limits.shared_per_sm // per_cta if per_cta else most,
-        limits.warps_per_sm // warps,
-        most,
-    )
 
 
 @dataclass(frozen=True)
