@@ -1,4 +1,4 @@
-"""The element-wise operations of reducing copies and stores. PTX ISA 9.7.9.25.4.2 (cp.reduce.async.bulk).
+"""The element-wise operations of reducing copies, stores and atomics. PTX ISA 9.7.9.25.4.2 (cp.reduce.async.bulk).
 
 Integers wrap; floating-point sums round to nearest even and keep subnormals: the ISA says that f32 addition flushes
 them, but an H200 does not (tests/golden/conformance.npz).
@@ -27,7 +27,7 @@ def combine(operation: str, dtype: DType, old: np.ndarray, new: np.ndarray) -> n
     if operation in ("add", "min", "max") and dtype.is_float:
         with np.errstate(all="ignore"):
             return canonical(_FLOATS[operation](left, right).astype(element, copy=False))
-    return _OPERATIONS[operation](left, right).astype(element, copy=False)
+    return INTEGER_OPERATIONS[operation](left, right).astype(element, copy=False)
 
 
 def canonical(values: np.ndarray) -> np.ndarray:
@@ -58,7 +58,7 @@ def _decrement(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.where((left == 0) | (left > right), right, left - 1)
 
 
-_OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+INTEGER_OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": np.add,
     "min": np.minimum,
     "max": np.maximum,

@@ -23,7 +23,7 @@ from ..machine.units import CP_ASYNC
 from ..machine.wait import Wait
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .group_waits import wait_for_groups
+from .group_waits import commit, wait_for_groups
 
 HANDLERS = Handlers()
 ELEMENTS: dict[int, np.dtype] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64), 16: CHUNK_DTYPE}
@@ -139,16 +139,7 @@ def _sources(
 
 @HANDLERS.add("cp_async.commit_group")
 def commit_group(d: Decode) -> Step:
-    def step(frame: Frame) -> None:
-        _commit(frame)
-
-    return step
-
-
-def _commit(frame: Frame) -> None:
-    operations = groups_of("cp_async", frame.cta, frame.first_warp).commit(frame.lane_mask)
-    for hear in frame.machine.events.committed:
-        hear(frame, "cp_async", operations)
+    return lambda frame: commit(frame, "cp_async")
 
 
 @HANDLERS.add("cp_async.wait_group")
@@ -162,7 +153,7 @@ def wait_group(d: Decode) -> Step:
 @HANDLERS.add("cp_async.wait_all")
 def wait_all(d: Decode) -> Step:
     def step(frame: Frame) -> Wait | None:
-        _commit(frame)
+        commit(frame, "cp_async")
         return wait_for_groups(frame, "cp_async", 0)
 
     return step

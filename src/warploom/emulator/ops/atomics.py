@@ -17,6 +17,8 @@ from ...isa.dtypes import DType
 from ..machine.frame import Frame
 from ..machine.memory import SHARED_WINDOW, WINDOW_SIZE
 from ..machine.places import Lanes
+from ..numerics.reductions import INTEGER_OPERATIONS, combine
+from ..numerics.rounding import flush
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
 from .memory import elements_of
@@ -31,11 +33,6 @@ _KINDS = (*(f"scalar{order}" for order in _ORDERS), "scalar_policy", "vector", "
 
 _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF, "bf16": 0x7FFF}
 _HALF_OF = {"f16x2": dtypes.f16, "bf16x2": dtypes.bf16}
-
-
-def flush(value: np.ndarray) -> np.ndarray:
-    """float32 numbers with subnormals replaced by zeros of their sign."""
-    return np.where(np.abs(value) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), value), value)
 
 
 def add_float(dtype: DType) -> Combine:
@@ -60,59 +57,15 @@ def add_flushed(old: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     return flush(add_float(dtypes.f32)(flush(old), flush(b), c))
 
 
-def extreme_half(dtype: DType, smallest: bool) -> Combine:
-    """min or max of 16-bit floats: a number wins over a NaN, +0 is above -0."""
-
-    def key(value: np.ndarray) -> np.ndarray:
-        raw = value.view(np.int16).astype(np.int32)
-        return np.where(raw < 0, -0x8000 - raw - 1, raw)
-
-    def choose(old: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-        old, b = np.ascontiguousarray(old), np.ascontiguousarray(b)
-        first = key(old) <= key(b) if smallest else key(old) >= key(b)
-        first = np.where(np.isnan(b), True, np.where(np.isnan(old), False, first))
-        raw = np.where(first, old.view(np.uint16), b.view(np.uint16))
-        raw[np.isnan(old) & np.isnan(b)] = 0x7FFF
-        return raw.view(dtype.numpy)
-
-    return choose
-
-
-def _increment(old: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    return np.where(old >= b, np.uint32(0), old + np.uint32(1))
-
-
-def _decrement(old: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    return np.where((old == 0) | (old > b), b, old - np.uint32(1))
-
-
-_SIMPLE: dict[str, Combine] = {
-    "add": lambda old, b, c: old + b,
-    "and": lambda old, b, c: old & b,
-    "or": lambda old, b, c: old | b,
-    "xor": lambda old, b, c: old ^ b,
-    "min": lambda old, b, c: np.minimum(old, b),
-    "max": lambda old, b, c: np.maximum(old, b),
-    "exch": lambda old, b, c: b,
-    "inc": _increment,
-    "dec": _decrement,
-    "cas": lambda old, b, c: np.where(old == b, c, old),
-}
-
-
-_UNORDERED: dict[str, np.ufunc] = {
-    "add": np.add, "min": np.minimum, "max": np.maximum,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-}  # fmt: skip
-
-
 def combination(operation: str, dtype: DType) -> Combine:
     """How an operation combines elements of a type, in a state space without flushing."""
     if dtype.is_float and operation == "add":
         return add_float(dtype)
-    if dtype.is_float and operation in ("min", "max"):
-        return extreme_half(dtype, operation == "min")
-    return _SIMPLE[operation]
+    if operation == "exch":
+        return lambda old, b, c: b
+    if operation == "cas":
+        return lambda old, b, c: np.where(old == b, c, old)
+    return lambda old, b, c: combine(operation, dtype, old, b)
 
 
 def rounds(index: np.ndarray) -> list[np.ndarray] | None:
@@ -166,10 +119,11 @@ def updates(d: Decode, reach: Reach) -> Step:
     c_registers = d.registers("c") if operation == "cas" else None
     result = d.registers("d") if "d" in d.operands else None
     count = len(elements_of(d.operands["b"])) * (2 if halves else 1)
-    combine = combination(operation, dtype)
+    usual = combination(operation, dtype)
     flushes = dtype is dtypes.f32 and operation == "add"
     # The order in which integers are reduced has no effect.
-    gather = _UNORDERED.get(operation) if result is None and not dtype.is_float else None
+    unordered = INTEGER_OPERATIONS.get(operation) if result is None and not dtype.is_float else None
+    gather = unordered if isinstance(unordered, np.ufunc) else None
 
     def step(frame: Frame) -> None:
         b = b_registers.read(frame)
@@ -191,7 +145,7 @@ def updates(d: Decode, reach: Reach) -> Step:
                     for hear in heard:
                         hear(frame, "updates", place, None)
                 frame.count(space, "store", dtype.bytes * count, lanes, reached)
-                act = combine
+                act = usual
                 if flushes and not _is_shared(space, reached):
                     act = add_flushed
                 turns = rounds(first)

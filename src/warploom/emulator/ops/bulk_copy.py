@@ -40,7 +40,7 @@ from ..numerics.reductions import combine
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
 from .atomics import in_place
-from .group_waits import wait_for_groups
+from .group_waits import commit, wait_for_groups
 from .memory import plain_store
 
 HANDLERS = Handlers()
@@ -268,12 +268,7 @@ def prefetch(d: Decode) -> Step:
 
 @HANDLERS.add("bulk.commit_group")
 def commit_group(d: Decode) -> Step:
-    def step(frame: Frame) -> None:
-        operations = groups_of("bulk", frame.cta, frame.first_warp).commit(frame.lane_mask)
-        for hear in frame.machine.events.committed:
-            hear(frame, "bulk", operations)
-
-    return step
+    return lambda frame: commit(frame, "bulk")
 
 
 @HANDLERS.add("bulk.wait_group")

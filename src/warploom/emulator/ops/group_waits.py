@@ -1,4 +1,4 @@
-"""The waits for groups of operations: `*.wait_group`."""
+"""Groups of asynchronous operations: `*.commit_group` and `*.wait_group`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from ..machine.events import CompletedWait
 from ..machine.frame import Frame
 from ..machine.groups import groups_of
 from ..machine.wait import Wait
+
+
+def commit(frame: Frame, family: str) -> None:
+    """Let the operations that the active lanes have started, and put into no group yet, be a group."""
+    for warp in range(frame.first_warp, frame.first_warp + frame.warps):
+        operations = groups_of(family, frame.cta, warp).commit(frame.lane_mask)
+    for hear in frame.machine.events.committed:
+        hear(frame, family, operations)
 
 
 def wait_for_groups(frame: Frame, family: str, newest: int, reads_only: bool = False) -> Wait | None:

@@ -180,12 +180,3 @@ def _arrival(by: Issuer, cta: Cta, offset: int, after: tuple[AsyncOperation, ...
         UMMA, by, description, signal=signal, after=after, barrier=(cta, offset),
         rank=cta.rank if cta is not own else -1,
     )  # fmt: skip
-
-
-@HANDLERS.add("tcgen05.fence")
-def fence(d: Decode) -> Step:
-    def step(frame: Frame) -> None:
-        for hear in frame.machine.events.fenced:
-            hear(frame, None)
-
-    return step

@@ -33,7 +33,7 @@ from ..numerics.tensor_core import NO_NUMERICS, Product, multiply_accumulate
 from ..numerics.tensor_registers import gather, scatter
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .group_waits import wait_for_groups
+from .group_waits import commit, wait_for_groups
 from .mma import BITS
 
 HANDLERS = Handlers()
@@ -351,28 +351,10 @@ def _immediate(d: Decode, name: str, allowed: tuple[int, int]) -> int:
 # -- ordering ------------------------------------------------------------------------------------------------------
 
 
-@HANDLERS.add("wgmma.fence")
-def fence(d: Decode) -> Step:
-    """Orders registers between the warp and wgmma; the emulator keeps that order anyway."""
-
-    def step(frame: Frame) -> None:
-        for hear in frame.machine.events.fenced:
-            hear(frame, None)
-
-    return step
-
-
 @HANDLERS.add("wgmma.commit_group")
 def commit_group(d: Decode) -> Step:
     d.operation.together = lambda frame: neighbours("wgmma", frame)
-
-    def step(frame: Frame) -> None:
-        for warp in range(frame.first_warp, frame.first_warp + frame.warps):
-            operations = groups_of("wgmma", frame.cta, warp).commit(FULL)
-        for hear in frame.machine.events.committed:
-            hear(frame, "wgmma", operations)
-
-    return step
+    return lambda frame: commit(frame, "wgmma")
 
 
 @HANDLERS.add("wgmma.wait_group")
