@@ -306,11 +306,6 @@ class PyPtx(Contender):
         return super().missing(problem) or "the package has no callable product; its baselines are figures only"
 
 
-def result(call: Callable[[], object], operands: Operands) -> Any:
-    """The result of a contender's last call."""
-    return getattr(call, "result", operands.out)
-
-
 OTHERS: tuple[Contender, ...] = (
     Cublas(), CublasLtBest(), Triton(), ScaledMm("tensor"), ScaledMm("row"), ScaledMm("block128"), TorchFused(False),
     TorchFused(True), Loop(), TorchGrouped(), DeepGemm(), Quack(), PyPtx(), TorchAttention("cudnn"),
