@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections import ChainMap
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -69,7 +68,7 @@ class _Normal:
     def _flatten(self, statements: tuple[nodes.Statement, ...], scope: _Scope) -> None:
         for each in statements:
             if isinstance(each, nodes.RegisterDeclaration):
-                for name in _names(each):
+                for name in each.every_name():
                     scope[name] = _Thing("register", dtypes.ALL[each.type].register_bits)
             elif isinstance(each, nodes.Variable):
                 scope[each.name] = _variable(each)
@@ -137,13 +136,6 @@ def _variable(node: nodes.Variable) -> _Thing:
     align = node.align or (dtypes.ALL[node.type].bytes if node.type in dtypes.ALL else 1)
     linkage = node.linkage == "extern"
     return _Thing("variable", (node.space, node.type, node.dims, align, linkage, "".join(node.initializer.split())))
-
-
-def _names(declaration: nodes.RegisterDeclaration) -> Iterator[str]:
-    if declaration.count is None:
-        yield from declaration.names
-    else:
-        yield from (f"{declaration.names[0]}{number}" for number in range(declaration.count))
 
 
 def _bits(constant: nodes.Float) -> Any:

@@ -9,21 +9,7 @@ from ..errors import ArgumentError, VerificationError
 from ..isa import arch as isa_arch
 from ..isa import dtypes
 from ..isa.arch import Arch
-from .nodes import (
-    Address,
-    Directive,
-    Function,
-    Group,
-    Instruction,
-    Module,
-    Operand,
-    Register,
-    Symbol,
-    TensorAddress,
-    Variable,
-    Vector,
-    walk,
-)
+from .nodes import Directive, Function, Module, Variable, instructions_of, names_in
 
 _CLUSTER_DIRECTIVES = {
     "reqnctapercluster": (7, 8), "explicitcluster": (7, 8), "maxclusterrank": (7, 8), "blocksareclusters": (9, 0),
@@ -135,24 +121,13 @@ def _reached(module: Module, kernel: Function) -> set[str]:
     while waiting:
         names = {
             name
-            for instruction in walk(waiting.pop().body or ())
-            if isinstance(instruction, Instruction)
+            for instruction in instructions_of(waiting.pop())
             for operand in instruction.operands
-            for name in _names(operand)
+            for name in names_in(operand)
         }
         waiting += [bodies[name] for name in names - used if name in bodies]
         used |= names
     return used
-
-
-def _names(operand: Operand) -> Iterator[str]:
-    if isinstance(operand, (Register, Symbol)):
-        yield operand.name
-    elif isinstance(operand, (Address, TensorAddress)):
-        yield from _names(operand.base)
-    elif isinstance(operand, (Vector, Group)):
-        for element in operand.elements:
-            yield from _names(element)
 
 
 def _cluster_directive(

@@ -54,7 +54,7 @@ def _function(function: Function) -> Function:
             for word in formal.attributes:
                 if word in VECTORS:
                     vectors[formal.name] = int(word[2:])
-    registers = {*types, *(name for each in declared for name in _names(each))}
+    registers = {*types, *(name for each in declared for name in each.every_name())}
     sums = any(
         isinstance(operand, Symbol) and operand.name in registers
         for each in statements
@@ -67,12 +67,6 @@ def _function(function: Function) -> Function:
     body = tuple(pass_.inside(function.body).statements(function.body))
     parameters, results = (pass_.formals(each) for each in (function.parameters, function.results))
     return replace(function, parameters=parameters, results=results, body=(*pass_.temporaries, *body))
-
-
-def _names(declaration: RegisterDeclaration) -> list[str]:
-    if declaration.count is None:
-        return list(declaration.names)
-    return [f"{declaration.names[0]}{number}" for number in range(declaration.count)]
 
 
 @dataclass
@@ -88,8 +82,8 @@ class _Pass:
         declared = [each for each in statements if isinstance(each, RegisterDeclaration)]
         if not declared:
             return self
-        types = {name: each.type for each in declared for name in _names(each)}
-        own = {name: int(each.vector[1:]) for each in declared if each.vector for name in _names(each)}
+        types = {name: each.type for each in declared for name in each.every_name()}
+        own = {name: int(each.vector[1:]) for each in declared if each.vector for name in each.every_name()}
         outer = {name: count for name, count in self.vectors.items() if name not in types}
         return _Pass({**self.types, **types}, {**outer, **own}, self.temporaries)
 
@@ -98,7 +92,7 @@ class _Pass:
             if isinstance(each, Block):
                 yield replace(each, statements=tuple(self.inside(each.statements).statements(each.statements)))
             elif isinstance(each, RegisterDeclaration) and each.vector:
-                names = [part for name in _names(each) for part in self._parts(name)]
+                names = [part for name in each.every_name() for part in self._parts(name)]
                 yield RegisterDeclaration(each.type, tuple(names))
             elif isinstance(each, Instruction):
                 operands: list[Operand] = []

@@ -155,6 +155,12 @@ class RegisterDeclaration:
     count: int | None = None
     vector: str | None = None
 
+    def every_name(self) -> list[str]:
+        """The names of all registers that it declares."""
+        if self.count is None:
+            return list(self.names)
+        return [f"{self.names[0]}{number}" for number in range(self.count)]
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:
@@ -298,3 +304,21 @@ def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:
         yield statement
         if isinstance(statement, Block):
             yield from walk(statement.statements)
+
+
+def instructions_of(function: Function) -> Iterator[Instruction]:
+    """The instructions of a function in order, including those in nested blocks."""
+    return (statement for statement in walk(function.body or ()) if isinstance(statement, Instruction))
+
+
+def names_in(operand: object) -> Iterator[str]:
+    """The names of the registers, variables and functions in an operand."""
+    if isinstance(operand, (Register, Symbol)):
+        yield operand.name
+    parts: tuple[object, ...] = ()
+    if isinstance(operand, (Vector, Group)):
+        parts = operand.elements
+    elif isinstance(operand, (Address, TensorAddress)):
+        parts = (operand.base, *getattr(operand, "coordinates", ()))
+    for part in parts:
+        yield from names_in(part)

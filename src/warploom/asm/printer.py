@@ -27,7 +27,8 @@ def to_text(module: nodes.Module, *, line_info: bool = False) -> str:
     lines = [f".version {module.version[0]}.{module.version[1]}", f".target {', '.join(module.target)}"]
     if module.address_size is not None:
         lines.append(f".address_size {module.address_size}")
-    wanted = line_info and not any(_has_locs(function.body or ()) for function in module.functions)
+    statements = (each for function in module.functions for each in nodes.walk(function.body or ()))
+    wanted = line_info and not any(isinstance(each, nodes.LocDirective) for each in statements)
     files = {path: number for number, path in module.files.items()} if wanted else {}
     taken, head = len(files), len(lines)
     printer = _Printer(lines, files if wanted else None)
@@ -131,15 +132,6 @@ def directive_text(directive: nodes.Directive) -> str:
     """A directive, semicolon included if it has one."""
     text = f".{directive.name} {directive.text}" if directive.name != "@" else f"@{directive.text}"
     return text.rstrip() + (";" if directive.name in _SEMICOLON else "")
-
-
-def _has_locs(statements: Iterable[nodes.Statement]) -> bool:
-    for statement in statements:
-        if isinstance(statement, nodes.LocDirective) or (
-            isinstance(statement, nodes.Block) and _has_locs(statement.statements)
-        ):
-            return True
-    return False
 
 
 @dataclass

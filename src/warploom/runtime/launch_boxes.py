@@ -230,15 +230,9 @@ def shared_sizes(function: nodes.Function, module: nodes.Module) -> dict[str, in
     """Bytes of the shared variables of a kernel whose size the text gives."""
     return {
         one.name: prod(one.dims or (1,)) * dtypes.of(one.type).bytes
-        for one in (*module.items, *_variables(function.body or ()))
+        for one in (*module.items, *nodes.walk(function.body or ()))
         if isinstance(one, nodes.Variable) and one.space == "shared" and -1 not in one.dims
     }
-
-
-def _variables(statements: Sequence[nodes.Statement]) -> list[nodes.Statement]:
-    return [
-        inner for one in statements for inner in (_variables(one.statements) if isinstance(one, nodes.Block) else [one])
-    ]
 
 
 # -- boxes ---------------------------------------------------------------------------------------------------------

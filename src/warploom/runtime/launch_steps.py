@@ -27,10 +27,10 @@ class Steps:
     def __init__(self, function: nodes.Function) -> None:
         self.instructions: list[nodes.Instruction] = []
         labels: dict[str, int] = {}
-        for one in _flat(function.body or ()):
+        for one in nodes.walk(function.body or ()):
             if isinstance(one, nodes.Label):
                 labels[one.name] = len(self.instructions)
-            else:
+            elif isinstance(one, nodes.Instruction):
                 self.instructions.append(one)
         self._defined: dict[str, list[int]] = {}
         self._loops: list[tuple[int, int]] = []
@@ -204,11 +204,3 @@ def _targets(one: nodes.Instruction) -> Iterator[str]:
     if one.opcode.split(".")[0] in ("st", "bra", "red", "ret", "bar"):
         return
     yield from (part.name for part in parts if isinstance(part, nodes.Register))
-
-
-def _flat(statements: Sequence[nodes.Statement]) -> Iterator[nodes.Instruction | nodes.Label]:
-    for statement in statements:
-        if isinstance(statement, (nodes.Instruction, nodes.Label)):
-            yield statement
-        elif isinstance(statement, nodes.Block):
-            yield from _flat(statement.statements)

@@ -7,7 +7,6 @@ address, independent of execution order.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -81,7 +80,7 @@ def _global_access(instruction: nodes.Instruction, number: int) -> str:
 def followed(function: nodes.Function) -> Known:
     """The parts of an entry's parameters that each register may hold."""
     parameters = {parameter.name for parameter in function.parameters}
-    instructions = list(_instructions(function.body or ()))
+    instructions = list(nodes.instructions_of(function))
     known: Known = {}
     while sum(_follow(one, known, parameters) for one in instructions):
         pass
@@ -170,11 +169,3 @@ def tokens(operand: nodes.Operand, known: Known, parameters: set[str]) -> set[To
             return {("at", operand.name, 0)}
         return known.get(operand.name, set())
     return set()
-
-
-def _instructions(statements: tuple[nodes.Statement, ...]) -> Iterator[nodes.Instruction]:
-    for statement in statements:
-        if isinstance(statement, nodes.Instruction):
-            yield statement
-        elif isinstance(statement, nodes.Block):
-            yield from _instructions(statement.statements)

@@ -15,7 +15,9 @@ from __future__ import annotations
 from ..asm.nodes import Address
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import Operation
-from .undefined_reads import Row, collect, read_and_written
+from ..emulator.machine.registers import Row
+from ..emulator.machine.scopes import rows_named
+from .undefined_reads import read_and_written
 
 COPYING = ("mov", "cvt")
 """Opcodes that copy a value."""
@@ -27,7 +29,7 @@ def first_guesses(code: Image) -> frozenset[int]:
     for operation in code.operations:
         modifiers = operation.instruction.modifiers
         if modifiers[0] == "atom" and "cas" in modifiers and operation.bound is not None:
-            rows.update(_named(operation, operation.bound.operands["b"]))
+            rows.update(rows_named(operation.scope, operation.bound.operands["b"]))
     if not rows:
         return frozenset()
     places: set[Address] = set()
@@ -50,7 +52,7 @@ def _go_back(operation: Operation, rows: set[Row], places: set[Address]) -> None
         return
     address = next((one for one in operation.instruction.operands if isinstance(one, Address)), None)
     if opcode == "st" and address in places:
-        rows.update(_named(operation, operation.instruction.operands[-1]))
+        rows.update(rows_named(operation.scope, operation.instruction.operands[-1]))
     elif opcode != "st":
         read, written = read_and_written(operation)
         if not rows.isdisjoint(written):
@@ -58,9 +60,3 @@ def _go_back(operation: Operation, rows: set[Row], places: set[Address]) -> None
                 places.add(address)
             else:
                 rows.update(row for row, _ in read)
-
-
-def _named(operation: Operation, operand: object) -> set[Row]:
-    named: list[tuple[Row, str]] = []
-    collect(operation.scope, operand, named)  # type: ignore[arg-type]
-    return {row for row, _ in named}

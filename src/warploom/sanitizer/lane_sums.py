@@ -22,8 +22,10 @@ from dataclasses import dataclass, field
 from ..asm.nodes import Float, Integer, Operand, Register, Vector
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import BRANCH, PLAIN, Operation
+from ..emulator.machine.registers import Row
+from ..emulator.machine.scopes import rows_named
 from .lane_steps import MANY, Step
-from .undefined_reads import Row, collect, read_and_written
+from .undefined_reads import read_and_written
 
 ALL = 31
 CALCULATING = (
@@ -197,8 +199,4 @@ def _distance(operation: Operation) -> int:
 
 
 def _row(operation: Operation, operand: Operand) -> Row | None:
-    if not isinstance(operand, Register):
-        return None
-    named: list[tuple[Row, str]] = []
-    collect(operation.scope, operand, named)
-    return named[0][0] if named else None
+    return next(iter(rows_named(operation.scope, operand)), None) if isinstance(operand, Register) else None

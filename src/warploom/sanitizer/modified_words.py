@@ -13,7 +13,8 @@ from __future__ import annotations
 from ..asm.nodes import Address
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import PLAIN, Operation
-from .undefined_reads import Row, collect, read_and_written
+from ..emulator.machine.scopes import rows_named
+from .undefined_reads import read_and_written
 
 
 def modified_words(code: Image) -> dict[int, int]:
@@ -32,8 +33,8 @@ def _loaded_for(code: Image, store: Operation, entered: set[int]) -> int | None:
     place = _address(store)
     if place is None:
         return None
-    wanted = _rows(store, store.instruction.operands[-1])
-    base = _rows(store, place)
+    wanted = rows_named(store.scope, store.instruction.operands[-1])
+    base = rows_named(store.scope, place)
     for pc in range(store.pc - 1, -1, -1):
         operation = code.operations[pc]
         if pc + 1 in entered or operation.kind != PLAIN or operation.guard >= 0:
@@ -51,9 +52,3 @@ def _loaded_for(code: Image, store: Operation, entered: set[int]) -> int | None:
 
 def _address(operation: Operation) -> Address | None:
     return next((one for one in operation.instruction.operands if isinstance(one, Address)), None)
-
-
-def _rows(operation: Operation, operand: object) -> set[Row]:
-    named: list[tuple[Row, str]] = []
-    collect(operation.scope, operand, named)  # type: ignore[arg-type]
-    return {row for row, _ in named}

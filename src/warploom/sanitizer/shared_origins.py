@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..asm.nodes import Address, Integer, Operand, Register, Symbol, Vector
+from ..emulator.machine.registers import Row
 from ..emulator.machine.scopes import DeclaredRegister, DeclaredVariable
 from .undefined_reads import read_and_written
 
@@ -54,7 +55,6 @@ class Origin:
 Origins: TypeAlias = "frozenset[Origin | None]"
 """If it contains None, the value may not be based on a shared variable."""
 NOTHING: Origins = frozenset((None,))
-Row: TypeAlias = "tuple[int, int]"
 
 
 def address_origins(code: Image) -> dict[int, dict[str, Origins]]:
@@ -157,7 +157,7 @@ def _of(operation: Operation, operand: Operand, known: dict[Row, Origins]) -> Or
     if isinstance(operand, (Symbol, Register)):
         found = operation.scope.find(operand.name)
         if isinstance(found, DeclaredRegister):
-            return known.get((found.row.bits, found.row.index), frozenset())
+            return known.get(found.row, frozenset())
         if isinstance(found, DeclaredVariable) and found.space.split("::")[0] == "shared":
             return frozenset((Origin(operand.name, found.offset),))
     if isinstance(operand, Vector):

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..asm.nodes import Integer, Operand, Register, Vector
+from ..emulator.machine.scopes import registers_named
 from ..isa import dtypes
-from .undefined_reads import Row, collect
 
 if TYPE_CHECKING:
     from ..emulator.machine.operation import Operation
+    from ..emulator.machine.registers import Row
 
 Move = tuple[int, int, int, int, int]
 PACKED = {"f32x2": 4, "f16x2": 2, "bf16x2": 2}
@@ -77,8 +78,7 @@ def _piece(
 
 
 def _number(operation: Operation, operand: Operand, numbers: dict[Row, int]) -> int:
-    rows: list[tuple[Row, str]] = []
-    collect(operation.scope, operand, rows)
+    rows = registers_named(operation.scope, operand)
     return numbers.get(rows[0][0], -1) if len(rows) == 1 else -1
 
 

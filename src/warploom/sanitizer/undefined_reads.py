@@ -7,18 +7,14 @@ some path to it writes the register. Otherwise its value is undefined on every p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeAlias
 
-from ..asm.nodes import Address, Operand, Register, TensorAddress, Vector
+from ..asm.nodes import Address, Register, TensorAddress
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import BRANCH, EXIT, INDEXED_BRANCH, Operation
-from ..emulator.machine.scopes import DeclaredRegister
+from ..emulator.machine.registers import Row
+from ..emulator.machine.scopes import registers_named
 from ..isa.effects import accesses
 
-if TYPE_CHECKING:
-    from ..emulator.machine.scopes import Scope
-
-Row: TypeAlias = "tuple[int, int]"
 ZEROING = ("xor", "sub")
 """Operations whose result does not depend on the register if both sources name the same one."""
 
@@ -101,12 +97,11 @@ def _read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list
     read: list[tuple[Row, str]] = []
     written: list[Row] = []
     if instruction.guard is not None:
-        collect(scope, Register(instruction.guard.register), read)
+        read += registers_named(scope, Register(instruction.guard.register))
     bound = operation.bound
     if bound is None:  # a branch, or a call, which may write what it names
         for operand in instruction.operands:
-            named: list[tuple[Row, str]] = []
-            collect(scope, operand, named)
+            named = registers_named(scope, operand)
             if operation.kind == INDEXED_BRANCH:
                 read += named
             else:
@@ -122,8 +117,7 @@ def _read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list
     sources: list[tuple[Row, str]] = []
     for name, operand in bound.operands.items():
         how = access.get(name, "read")
-        named = []
-        collect(scope, operand, named)
+        named = registers_named(scope, operand)
         if isinstance(operand, (Address, TensorAddress)) or how == "read":
             sources += named
         else:
@@ -134,20 +128,3 @@ def _read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list
     if not (key.split(".")[0] in ZEROING and len(rows) == 2 and rows[0] == rows[1]):
         read += sources
     return read, written
-
-
-def collect(scope: Scope, operand: Operand, into: list[tuple[Row, str]]) -> None:
-    """The declared registers in an operand."""
-    if isinstance(operand, Register):
-        found = scope.find(operand.name)
-        if isinstance(found, DeclaredRegister):
-            into.append(((found.row.bits, found.row.index), operand.name))
-    elif isinstance(operand, Vector):
-        for element in operand.elements:
-            collect(scope, element, into)
-    elif isinstance(operand, Address):
-        collect(scope, operand.base, into)
-    elif isinstance(operand, TensorAddress):
-        collect(scope, operand.base, into)
-        for element in operand.coordinates:
-            collect(scope, element, into)

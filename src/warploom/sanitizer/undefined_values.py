@@ -15,10 +15,11 @@ import numpy as np
 
 from ..asm.nodes import Address, Integer, TensorAddress
 from ..emulator.machine.operation import BRANCH, INDEXED_BRANCH
-from ..emulator.machine.registers import Row as RegisterRow
+from ..emulator.machine.registers import Row
+from ..emulator.machine.scopes import registers_named, rows_named
 from ..isa import dtypes, effects
 from .undefined_bytes import element, moves
-from .undefined_reads import Row, collect, reaching, read_and_written
+from .undefined_reads import reaching, read_and_written
 
 if TYPE_CHECKING:
     from ..emulator.machine.image import Image
@@ -113,7 +114,7 @@ def _step(operation: Operation, names: dict[Row, str], writes: tuple[int, ...], 
         return Step((), writes, guard_number, decides=tuple(numbers[row] for row in names) if branches else ())
     for operand in operation.bound.operands.values():
         if isinstance(operand, (Address, TensorAddress)):
-            collect(operation.scope, operand, rows)
+            rows += registers_named(operation.scope, operand)
     addresses = tuple(numbers[row] for row, _ in rows if row in numbers)
     touches = [one for one in effects.accesses(operation.effects) if one.space != "register"]
     reads = tuple(numbers[row] for row in names if numbers[row] != guard_number)
@@ -134,10 +135,8 @@ def _chosen_by_value(
         return "", ()
     sources = []
     for operand in operation.instruction.operands[1:]:
-        rows: list[tuple[Row, str]] = []
-        collect(operation.scope, operand, rows)
-        row = rows[0][0] if rows else None
-        slot = code.layout.slot(RegisterRow(*row), dtypes.pred) if row is not None and row[0] == 1 else -1
+        row = next(iter(rows_named(operation.scope, operand)), None)
+        slot = code.layout.slot(row, dtypes.pred) if row is not None and row.bits == 1 else -1
         sources.append((numbers.get(row, -1) if row is not None else -1, slot))
     return word, tuple(sources)
 
@@ -148,10 +147,8 @@ def _moved(code: Image, operation: Operation, name: str, numbers: dict[Row, int]
     operand = operation.bound.operands[name]
     if isinstance(operand, Integer):
         return -1, code.layout.constant(np.uint32(operand.value & 0xFFFFFFFF))
-    rows: list[tuple[Row, str]] = []
-    collect(operation.scope, operand, rows)
-    row = rows[0][0]
-    return numbers.get(row, -1), code.layout.slot(RegisterRow(*row), dtypes.b32)
+    (row,) = rows_named(operation.scope, operand)
+    return numbers.get(row, -1), code.layout.slot(row, dtypes.b32)
 
 
 def _maybe_undefined(code: Image, uses: list[tuple[list[tuple[Row, str]], list[Row]]]) -> dict[Row, str]:

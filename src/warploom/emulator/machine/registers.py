@@ -7,7 +7,7 @@ type it computes in. Consecutive warps that execute together see a window of col
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -26,12 +26,11 @@ BANKS: dict[int, np.dtype] = {
 """Element type of each bank, by register width in bits; predicates are the bank of width 1."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A register: its bank (width in bits) and its row there."""
 
     bits: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nothing calls
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ...asm.nodes import Function, Register, Variable, Vector
+from ...asm.nodes import Function, Variable, names_in
 from ...isa import dtypes
 from .registers import Row
 
@@ -118,13 +118,12 @@ class DeclaredTypes(Mapping[str, str]):
         return sum(1 for _ in self)
 
 
-def rows_named(scope: Scope, operand: object) -> frozenset[tuple[int, int]]:
-    """The registers that an operand names, as (bank, row)."""
-    if isinstance(operand, Vector):
-        return frozenset[tuple[int, int]]().union(*(rows_named(scope, one) for one in operand.elements))
-    if isinstance(operand, Register):
-        found = scope.find(operand.name)
-        if isinstance(found, DeclaredRegister):
-            return frozenset({(found.row.bits, found.row.index)})
-    base = getattr(operand, "base", None)
-    return rows_named(scope, base) if base is not None else frozenset()
+def registers_named(scope: Scope, operand: object) -> list[tuple[Row, str]]:
+    """The declared registers that an operand names, with their names."""
+    found = ((scope.find(name), name) for name in names_in(operand))
+    return [(one.row, name) for one, name in found if isinstance(one, DeclaredRegister)]
+
+
+def rows_named(scope: Scope, operand: object) -> frozenset[Row]:
+    """Like `registers_named`, without the names."""
+    return frozenset(row for row, _ in registers_named(scope, operand))

@@ -10,7 +10,14 @@ from contextlib import contextmanager
 
 from ...asm.binding import Bound
 from ...asm.forms import FormBinder
-from ...asm.nodes import Address, Function, Instruction, Module, Operand, Register, Symbol, TensorAddress, Vector
+from ...asm.nodes import (
+    Function,
+    Instruction,
+    Module,
+    Operand,
+    Symbol,
+    names_in,
+)
 from ...errors import UnsupportedInstructionError, VerificationError
 from ...isa import arch as isa_arch
 from ...isa import dtypes
@@ -107,21 +114,8 @@ class Code(Image):
         self.local_bytes = self.stack_start + (STACK_BYTES if grows else 0)
 
     def _names_used(self) -> set[str]:
-        names: set[str] = set()
-
-        def note(operand: Operand) -> None:
-            if isinstance(operand, (Symbol, Register)):
-                names.add(operand.name)
-            elif isinstance(operand, (Address, TensorAddress)):
-                note(operand.base)
-            elif isinstance(operand, Vector):
-                for element in operand.elements:
-                    note(element)
-
-        for flat in self.flattener.flat:
-            for operand in flat.instruction.operands:
-                note(operand)
-        return names
+        operands = (operand for flat in self.flattener.flat for operand in flat.instruction.operands)
+        return {name for operand in operands for name in names_in(operand)}
 
     # -- operations ----------------------------------------------------------------------------------------------
 

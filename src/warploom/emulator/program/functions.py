@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from ...asm.nodes import Block, Function, Instruction, Module, Register, Statement, Symbol, Variable
+from ...asm.nodes import Function, Module, Register, Symbol, Variable, instructions_of
 from ..machine.scopes import DeclaredVariable
 
 FIRST, STEP = 0x7A00_0000_0000, 16
@@ -26,18 +26,10 @@ def taken(module: Module) -> set[str]:
         if isinstance(item, Variable):
             found.update(_NAME.findall(item.initializer))
         elif isinstance(item, Function):
-            for instruction in _instructions(item.body or ()):
+            for instruction in instructions_of(item):
                 if instruction.opcode.split(".")[0] != "call":
                     found.update(one.name for one in instruction.operands if isinstance(one, (Register, Symbol)))
     return found
-
-
-def _instructions(statements: Sequence[Statement]) -> Iterator[Instruction]:
-    for statement in statements:
-        if isinstance(statement, Block):
-            yield from _instructions(statement.statements)
-        elif isinstance(statement, Instruction):
-            yield statement
 
 
 def sizes(variables: Sequence[Variable]) -> list[int]:
@@ -47,4 +39,4 @@ def sizes(variables: Sequence[Variable]) -> list[int]:
 
 def allocates(function: Function) -> bool:
     """True if it allocates on the stack itself; its callees free their own allocations."""
-    return any(instruction.opcode.startswith("alloca") for instruction in _instructions(function.body or ()))
+    return any(instruction.opcode.startswith("alloca") for instruction in instructions_of(function))
