@@ -124,9 +124,9 @@ def test_what_only_arrays_with_memory_have_is_refused_while_tracing():
 def test_a_launch_of_another_type_is_not_taken_for_one_that_came_before(monkeypatch):
     """On a GPU calls of a kind that came before only move; bf16 and f16 of one shape are two kinds."""
     handlers, kinds = object.__new__(calls.Handlers), []
-    handlers._ready = {}
+    handlers._launches = {}
     monkeypatch.setattr(calls, "_device", lambda pointers: 0)
-    monkeypatch.setattr(handlers, "_made", lambda call, kind, *rest: kinds.append(kind))
+    monkeypatch.setattr(handlers, "_first", lambda call, kind, *rest: kinds.append(kind))
     for dtype in (dtypes.bf16, dtypes.f16, dtypes.bf16):
         memory = (calls.Memory(1 << 20, (1, 2, 40, 64), dtype),)
         handlers.on_gpu(Call(memory, memory, {"call": "the same"}, lambda: 0))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from ...runtime.arrays import ArrayView, contiguous_strides
 from ...runtime.launch_cache import bounded
-from ...runtime.launch_template import Launched, Template
+from ...runtime.launch_template import Launched
 from ..xla_ffi import Call, Memory, handler
+
+if TYPE_CHECKING:
+    from ...driver.moving_launch import MovingLaunch
 
 ALIGNED = 16
 """Rows start at multiples of this many bytes."""
@@ -70,8 +73,7 @@ class Handlers:
 
     def __init__(self, target: str) -> None:
         self._kept: list[Any] = []
-        self._launches: dict[Any, tuple[Template, ...]] = {}
-        self._ready: dict[Any, Any] = {}
+        self._launches: dict[Any, tuple[MovingLaunch, ...]] = {}
         self._lock = threading.Lock()
         for platform, function in (("cpu", self.on_cpu), ("CUDA", self.on_gpu)):
             capsule, alive = handler(function)
@@ -97,29 +99,21 @@ class Handlers:
         pointers = tuple(memory.pointer for memory in memories)
         kind = call.text["call"], tuple((each.dtype.name, each.shape, each.pointer % ALIGNED) for each in memories)
         device = _device(pointers)
-        ready = self._ready.get((kind, device, pointers))
-        if ready is None:
-            ready = self._made(call, kind, device, pointers, stream)
-            if ready is None:
-                return
-        for launch in ready:
-            launch(stream)
+        launches = self._launches.get((kind, device))
+        if launches is None:
+            self._first(call, kind, device, pointers, stream)
+            return
+        for launch in launches:
+            launch(pointers, stream)
 
-    def _made(self, call: Call, kind: Any, device: int, pointers: tuple[int, ...], stream: int) -> Any:
-        """The launches for these addresses, or None if the call was run on the way."""
-        templates = self._launches.get((kind, device))
-        if templates is not None:
-            ready = tuple(template.at(pointers) for template in templates)
-            with self._lock:
-                bounded(self._ready)[kind, device, pointers] = ready
-            return ready
+    def _first(self, call: Call, kind: Any, device: int, pointers: tuple[int, ...], stream: int) -> None:
+        """Run a call of a new kind, and remember its launches if they alone repeat it."""
         launched = self.compute(call, "cuda", device, stream)
         if launched and all(name is not None for each in launched for name in each.arrays):
             order = {name: at for at, name in enumerate(self.names(call))}
             with self._lock:
-                templates = tuple(Template.of(each, order, pointers) for each in launched)
-                bounded(self._launches)[kind, device] = templates
-        return None
+                moving = tuple(each.moving(order, pointers) for each in launched)
+                bounded(self._launches)[kind, device] = moving
 
 
 def _device(pointers: tuple[int, ...]) -> int:
