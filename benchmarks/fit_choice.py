@@ -49,7 +49,9 @@ SWEEPS = (
     *(RESULTS / "nvidia-h200" / f"sweep-{name}.json" for name in H200),
     *(RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in (*H100, *GENERATIONS)),
 )
-GRADIENTS = tuple(RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in ("input-gradient", "weight-gradient"))
+GRADIENTS = tuple(
+    RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in ("input-gradient", "weight-gradient", "gradients")
+)
 """Sweeps of products with MN-major operands."""
 FEWER_TREES = 150
 """Trees for them: there are fewer products."""

@@ -136,7 +136,7 @@ def main() -> None:
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
     head = evidence.header("sweep-bf16", gpu=torch.cuda.get_device_name(), driver=driver)
-    head["power_w"] = meter.power.as_dict() if meter.power.samples else {}
+    head |= meter.header()
     evidence.write(options.out, head, rows)
 
 

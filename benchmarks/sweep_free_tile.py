@@ -2,7 +2,7 @@
 
     python benchmarks/sweep_free_tile.py --out FOLDER [--seed 1] [--count 200] [--rows 1:512] [--seconds 500]
         [--dtype bf16|e4m3] [--scales tensor|row] [--most 16] [--chosen-first | --forms | --pairs | --clusters]
-        [--layouts forward|input-gradient|weight-gradient,...] [--shapes 256x6144x4096,...] [--evidence FILE.json]
+        [--layout forward|input-gradient|weight-gradient] [--shapes 256x6144x4096,...] [--evidence FILE.json]
 
 All kernels are built first, by as many processes as the machine has cores. For each product, every contender's result
 is compared with one accumulated in f64. The correct ones are timed interleaved, in short slices, and the best of them
@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -334,14 +334,13 @@ def _line(problem: GemmWork, point: Mapping[str, Any]) -> str:
 
 def problems_of(options: argparse.Namespace) -> tuple[GemmWork, ...]:
     """The products: given ones first, then random ones."""
-    layouts, like = options.layouts.split(","), GemmWork(1, 1, 1, dtype=options.dtype, scales=options.scales)
-    in_first = replace(like, layout=LAYOUTS.get(layouts[0], ""))
-    given = parse_shapes(options.shapes, in_first) if options.shapes else ()
+    like = GemmWork(1, 1, 1, dtype=options.dtype, scales=options.scales, layout=LAYOUTS[options.layout])
+    given = parse_shapes(options.shapes, like) if options.shapes else ()
     least, _, most = options.rows.partition(":")
     if not (least.isdecimal() and most.isdecimal()):
         raise ArgumentError("these are not rows", expected="LEAST:MOST, such as 1:512", got=options.rows)
     least, most = int(least), int(most)
-    how = {"like": like, "layouts": layouts, "least": least, "most": most}
+    how = {"like": like, "layouts": [options.layout], "least": least, "most": most}
     drawn = catalogue.draw(options.seed, options.count, **how) if options.count else ()
     return tuple(dict.fromkeys((*given, *drawn)))
 
@@ -360,7 +359,7 @@ def main() -> None:
     parser.add_argument("--clusters", action="store_true", help="beside it clusters of four and eight CTAs that share")
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--scales", default="")
-    parser.add_argument("--layouts", default="forward", help="of the drawn products; --shapes have the first")
+    parser.add_argument("--layout", default="forward", choices=LAYOUTS)
     parser.add_argument("--shapes", default="")
     parser.add_argument("--evidence", type=Path)
     options = parser.parse_args()

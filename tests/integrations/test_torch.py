@@ -62,7 +62,7 @@ def test_both_gradients_are_products_of_this_library(monkeypatch):
 
 
 def test_gradients_read_their_operands_where_they_are(monkeypatch):
-    """Contiguous in k, then B in n, then both in m and n: kernels read each of them, and nothing is transposed first."""
+    """Contiguous in k, then B in n, then both in m and n: kernels read each of them, nothing is transposed first."""
     from warploom.operators import calls
     from warploom.operators.request import read
 

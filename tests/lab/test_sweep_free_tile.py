@@ -132,7 +132,7 @@ def test_lines_that_are_no_points_are_passed_over(tmp_path: Path):
 
 @pytest.mark.parametrize("rows", ["", "5", "1:", "a:b", "1:2:3", "-1:4"])
 def test_rows_that_are_none_are_refused(rows: str):
-    options = argparse.Namespace(dtype="bf16", scales="", layouts="forward", shapes="", rows=rows, seed=1, count=2)
+    options = argparse.Namespace(dtype="bf16", scales="", layout="forward", shapes="", rows=rows, seed=1, count=2)
     with refused("argument", got=rows):
         sweep.problems_of(options)
 

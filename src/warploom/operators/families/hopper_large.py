@@ -27,8 +27,9 @@ from .free_tile import computes
 MOST_STAGES = 8
 PANEL = 64
 """Columns of 16 bits in a panel of the widest swizzle."""
-SHORT_K = 512
-"""K up to which shallower stages are candidates; more rows than that hide those of a box that are outside."""
+SHALLOW_STAGES = 8
+"""Shallow stages of K up to which they are candidates: each costs time, and more of them hide the rows of a box that
+are outside."""
 FEWEST_ROWS, MOST_ROWS = 32, 128
 """Range of rows of A in which columns are cut to whole waves."""
 LEAST_COLUMNS, MOST_COLUMNS = 64, 256
@@ -85,18 +86,18 @@ def hopper(problem: Problem, gpu: Gpu) -> Iterator[Config]:
 
 def column_step(of: Product) -> int:
     """The step of a tile's columns. An MN-major B at any other width has a narrower swizzle and is read at as little as
-    half the rate (docs/measured-facts.md)."""
+    half the rate (`NARROW_SWIZZLE`)."""
     return PANEL if of.b_major == "MN" else 8 if of.a.is_float else 16
 
 
 def depths(problem: Problem) -> list[int]:
     """Values of `tile_k`: 0, and for a short K of MN-major operands those that leave fewer rows of boxes outside."""
-    if "K" in (problem.product.a_major, problem.product.b_major) or problem.k > SHORT_K:
+    if "K" in (problem.product.a_major, problem.product.b_major):
         return [0]
     rows = {each: -(-problem.k // each) * each for each in (problem.product.tile_k, *sorted(SHALLOW, reverse=True))}
     found = [0]
     for tile_k, covered in rows.items():
-        if covered < rows[found[-1] or problem.product.tile_k]:
+        if covered < rows[found[-1] or problem.product.tile_k] and covered <= SHALLOW_STAGES * tile_k:
             found.append(tile_k)
     return found
 
@@ -222,12 +223,12 @@ MULTICAST_SAVES = 0.01
 ALONE = 1.005
 """CTAs without a partner read each operand themselves; measurements are of pairs, so they must promise more."""
 NARROW_SWIZZLE = {64: 1.0, 32: 1.3, 16: 1.8}
-"""How much longer an MMA takes that reads an MN-major B in panels of so many columns (the table of widths in
-docs/measured-facts.md)."""
+"""How much longer an MMA takes that reads an MN-major B in panels of so many columns: on an H100, by
+`benchmarks/sweep.py --layouts`."""
 OUTSIDE_ROW = 6.0
 """Cycles of a row of k of an MN-major box that is outside the tensor."""
-LEAST_STEP = 64.0
-"""Cycles of a stage, at least: its barriers, and the start of its MMAs."""
+SHALLOW_STEP = 40.0
+"""Cycles that a shallow stage takes besides its MMAs."""
 MEMORY_EXPOSED = 0.12
 """Share of the other work that the memory time does not hide."""
 
@@ -248,7 +249,7 @@ def estimate(config: Config, problem: Problem, gpu: Gpu) -> Estimate:
         tensor *= NARROW_SWIZZLE[gcd(config.tile_n, PANEL)]
     shared = config.tile_n if config.multicast == "b" else config.tile_m
     filled = (config.tile_m + config.tile_n - (shared / 2 if config.ctas == 2 else 0)) * TILE_K_BYTES * depth
-    step = max(tensor, filled / FILL_BYTES, LEAST_STEP * (depth < 1))
+    step = max(tensor, filled / FILL_BYTES) + SHALLOW_STEP * (depth < 1)
     if problem.promoted:
         step += PROMOTION * config.rows * config.tile_n / 128 / (config.consumers if config.consumers > 2 else 1)
     end = _end(config, problem, k_tiles * step)
