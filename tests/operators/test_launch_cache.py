@@ -62,6 +62,7 @@ def long_way(*arguments, **options): raise AssertionError("checked again")
 """
 
 
+@pytest.mark.full
 def test_a_call_computes_with_the_memory_it_is_given_wherever_that_is(pretend):  # noqa: F811
     log = pretend(
         TENSORS
@@ -90,6 +91,7 @@ assert not CACHE.hits, "addresses that never come again are not remembered"
     assert len(launches(log)) == 3 * 6
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dense", [True, False], ids=["(B, G, T, D)", "(B, T, G, D)"])
 def test_a_step_over_a_cache_that_has_grown_is_not_checked_again(pretend, dense: bool):  # noqa: F811
     log = pretend(
@@ -126,6 +128,7 @@ with pytest.raises(AssertionError, match="checked again"):
     assert len(launches(log)) == 7
 
 
+@pytest.mark.full
 def test_threads_that_call_at_once_each_get_their_own_results(pretend):  # noqa: F811
     pretend(
         TENSORS

@@ -47,7 +47,7 @@ class PreparedLaunch:
     """One launch: a loaded kernel, its shape, and its parameters' bytes.
 
     Args:
-        values: the bytes of each parameter, in order.
+        values: the bytes of each parameter, in order, or memory that holds them and is not changed.
         describe: the arguments in words, for an error.
     """
 
@@ -73,7 +73,7 @@ class PreparedLaunch:
         block: tuple[int, int, int],
         cluster: tuple[int, int, int],
         dynamic_smem: int,
-        values: Sequence[bytes],
+        values: Sequence[bytes | ctypes.Array[ctypes.c_char]],
         *,
         pdl: bool = False,
         describe: str = "",
@@ -82,7 +82,10 @@ class PreparedLaunch:
         self.kernel, self.grid, self.block, self.cluster = kernel, grid, block, cluster
         self.dynamic_smem, self.pdl, self.describe = dynamic_smem, pdl, describe
         self.library = library or load()
-        self._storage = [ctypes.create_string_buffer(value, max(len(value), 1)) for value in values]
+        self._storage = [
+            ctypes.create_string_buffer(value, max(len(value), 1)) if isinstance(value, bytes) else value
+            for value in values
+        ]
         self._parameters = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(item) for item in self._storage))
         self.calls: dict[int, Callable[[], Any]] = {}
         self._call = self.library.native.cuLaunchKernelEx
@@ -96,7 +99,7 @@ class PreparedLaunch:
 
     def with_values(self, changes: Mapping[int, bytes]) -> PreparedLaunch:
         """The same launch with other bytes for some parameters, by index."""
-        values = [changes.get(number, item.raw) for number, item in enumerate(self._storage)]
+        values = [changes.get(number, item) for number, item in enumerate(self._storage)]
         return PreparedLaunch(
             self.kernel, self.grid, self.block, self.cluster, self.dynamic_smem, values, pdl=self.pdl,
             describe=self.describe, library=self.library,

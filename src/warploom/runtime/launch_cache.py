@@ -26,6 +26,8 @@ MOST_KEPT = 8192
 """Maximum number of hits, forms and kinds; beyond it the older half is dropped."""
 MOST_FORMS = 4
 """Maximum number of guards of one form: of tensors with the same shapes that differ otherwise."""
+MOST_LENGTHS = 16
+"""Maximum number of lengths of one growth."""
 ADDRESS_CLASS = 16
 """Addresses that are equal modulo this are of one kind: the alignment that TMA, and the widest loads, need."""
 
@@ -165,6 +167,9 @@ class LaunchCache:
         kind = growth.at(found[1], tuple(map(span_of, tensors)))
         with self._lock:
             bounded(self.kinds)[static, facts] = kind
+            growth.recent.append((static, facts))
+            if len(growth.recent) > MOST_LENGTHS:  # a cache that grows does not come back to a length
+                self.kinds.pop(growth.recent.popleft(), None)
         return kind
 
     def _facts(self, tensors: Sequence[Any], pointers: Sequence[int]) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ of these arrays replaced. Calls whose T is in the same `STEP` use the same kerne
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -57,10 +58,11 @@ class Growth:
 
     def __init__(self, launched: Launched, dimension: str, length: int, kind: Kind) -> None:
         self.length, self.kind = length, kind
+        self.recent: deque[Any] = deque()  # keys of the last kinds of other lengths
         shapes = {spec.name: spec.shape for spec in launched.program.arrays}
         self.sizes, self.maps = [], {}
         for number, parameter in enumerate(launched.program.parameters):
-            if parameter.kind == "scalar" and parameter.source == dimension:
+            if parameter.kind == "scalar" and parameter.source == dimension and parameter.dtype is not None:
                 self.sizes.append((number, parameter.dtype.numpy.type))
             elif parameter.kind == "tensor_map" and dimension in (shape := shapes[parameter.source]):
                 self.maps[number] = len(shape) - 1 - shape.index(dimension)
