@@ -28,8 +28,6 @@ MAP_ALIGNMENT = 64
     "fence.proxy_async_acquire",
     "fence.proxy_async_release",
     "fence.proxy_tensormap_release",
-    "tcgen05.fence",
-    "wgmma.fence",
 )
 def fence(d: Decode) -> Step:
     memory = [one.order for one in d.operation.effects if isinstance(one, effects.Fences) and one.kind == "memory"]

@@ -21,9 +21,11 @@ from ..machine.tensor_memory import COLUMN_MASK, POISON, Cells, cells_of, tensor
 from ..machine.units import UMMA
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
+from .fences import fence
 from .tcgen05_memory import check_columns, check_peer, group_of
 
 HANDLERS = Handlers()
+HANDLERS.add("tcgen05.fence")(fence)
 
 
 def _ctas(frame: Frame, group: int) -> list[Cta]:

@@ -33,10 +33,12 @@ from ..numerics.tensor_core import NO_NUMERICS, Product, multiply_accumulate
 from ..numerics.tensor_registers import gather, scatter
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
+from .fences import fence
 from .group_waits import commit, wait_for_groups
 from .mma import BITS
 
 HANDLERS = Handlers()
+HANDLERS.add("wgmma.fence")(fence)  # registers are in order anyway
 POISON = np.uint32(0xFFFFFFFF)
 _SIGN: dict[int, np.generic] = {8: np.uint8(0x80), 16: np.uint16(0x8000), 32: np.uint32(0x80000000)}
 
