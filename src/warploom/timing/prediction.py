@@ -84,8 +84,9 @@ class Predictor:
         """Bytes written to DRAM: L2 absorbs repeated writes."""
         self.far = not launch.warm and launch.input_bytes + launch.output_bytes > L2_BYTES
         """True if data read again late have been evicted from L2 to DRAM."""
-        self.near = launch.warm or self._rest_bytes() <= L2_BYTES
-        """True if what is not marked to be evicted first is in L2 from the launch before."""
+        self.near = launch.warm or (self.far and self._rest_bytes() <= L2_BYTES)
+        """True if what is not marked to be evicted first is in L2 from the launch before. Launches on arrays that would
+        fit there, but are not `warm`, are taken to have other arrays each."""
         self.apart = apart(recording, min(self.ctas, hardware.sms * self.room.residents))
         self.dram_bytes = self._dram() + self.apart.missed * self.apart.bytes * self.scale
         self.unequal = self._unequal()
