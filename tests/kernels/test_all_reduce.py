@@ -235,18 +235,12 @@ def test_what_is_chosen_builds_without_spills(m: int, ranks: int, product: Produ
     assert kernel.resources().spill_stores == 0
 
 
-def test_the_fewest_bytes_travel_with_flags_more_in_shares_and_the_most_by_an_owner():
+def test_few_bytes_travel_in_one_shot_and_more_in_two_if_there_are_more_than_two_gpus():
     tile = FreeTileConfig(swap_ab=True, tile_m=64, tile_n=8, consumers=1)
-    assert [gemm_all_reduce.form_of(m, 8192, 4, tile) for m in (1, 8, 16, 32, 64, 128)] == [
-        "flagged", "flagged", "flagged", "flagged_shares", "flagged_shares", "two_shots"
+    assert [gemm_all_reduce.form_of(m, 8192, 4, tile) for m in (1, 16, 32, 128)] == [
+        "one_shot", "one_shot", "two_shot", "two_shot"
     ]  # fmt: skip
-    assert gemm_all_reduce.form_of(128, 8192, 2, tile) == "one_shot"  # one journey in any case
-    by_parts = FreeTileConfig(tile_m=128, tile_n=64, consumers=1)
-    assert (
-        gemm_all_reduce.form_of(128, 8192, 4, by_parts) == "flagged_shares"
-    )  # an owner costs a fence for each of two parts
-    wide = FreeTileConfig(tile_m=64, tile_n=128, consumers=1)
-    assert gemm_all_reduce.form_of(1, 8192, 4, wide) == "one_shot"  # too many words for a thread to poll
+    assert gemm_all_reduce.form_of(128, 8192, 2, tile) == "one_shot"  # as many bytes in any case
 
 
 def test_a_tile_with_fewer_rows_past_the_tensor_is_chosen_where_what_travels_counts():
