@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 
 import warploom.torch  # noqa: E402
+from tests.errors import refused  # noqa: E402
 from warploom.integrations.torch import fused as torch_fused  # noqa: E402
 from warploom.integrations.torch.norms import norm_of  # noqa: E402
 from warploom.operators.norm import rms_norm  # noqa: E402
@@ -387,6 +388,12 @@ def test_a_norm_is_exact_to_the_rounding_and_clean(shape, kind, round_first):
 def test_a_norm_that_has_no_kernel_is_refused(x, weight):
     with pytest.raises((warploom.errors.ArgumentError, warploom.errors.ArgumentTypeError)):
         rms_norm(x, weight)
+
+
+def test_a_norm_into_memory_with_gaps_is_refused():
+    x, weight = torch.ones(2, 16).half(), torch.ones(16).half()
+    with refused("wrong-layout"):
+        rms_norm(x, weight, out=torch.empty(2, 32).half()[:, :16])
 
 
 # -- transformers ----------------------------------------------------------------------------------------------------

@@ -58,6 +58,9 @@ def rms_norm(
         raise ArgumentError("`out` has the wrong shape", expected=shape, got=tuple(out.shape), code="wrong-shape")
     if 0 in shape:
         return x.copy() if out is None and hasattr(x, "copy") else x if out is None else out
+    if out is not None and not view(out, "out").contiguous:
+        raise ArgumentError("`out` is not contiguous", expected="rows without gaps", got=view(out, "out").strides,
+                            code="wrong-layout")  # fmt: skip
     rows = math.prod(shape[:-1]), shape[-1]
     seen = view(x, "x")
     result = new_array(seen, shape, seen.dtype) if out is None else out
