@@ -72,7 +72,10 @@ EXPECTED = {
     "clusters of 8": "1.5 to 2 of 6.2 at 1 x 1024: no length before the first tile (0.5), no write, counter and read in"
     " global memory (1.6) but one st.async (0.5); half of it at 4 x 1024, nothing where a CTA has more than four tiles",
     "clusters of 16": "0.2 less than 8 at 1 x 1024, where each CTA then has one tile",
-    "clusters of 8, constant lengths": "0.1 less: the lengths are not waited for anyway",
+    "clusters of 4": "0.5 more than 8 at 1 x 1024, where each CTA then has four tiles",
+    "clusters of 4, constant lengths": "0.1 less than without: the lengths are not waited for anyway",
+    "clusters of 8, constant lengths": "0.1 less than without: the lengths are not waited for anyway",
+    "clusters of 16, constant lengths": "0.1 less than without: the lengths are not waited for anyway",
     "constant lengths": "1: lengths are read while the kernel in front ends, and the first tiles are in L2",
     "two residents": "1: the next kernel's CTA has begun when this one ends; 168 registers in the place of 180",
     "two residents, constant lengths": "2 to 3, both together: memory does not rest between two kernels",
