@@ -1,9 +1,11 @@
-"""CTAs at different depths of k: how many of their loads DRAM delivers, and at which rate."""
+"""What L2 has: for CTAs at different depths of k, and beside data that is evicted first."""
 
 import pytest
 
-from warploom.timing import H200
+from warploom.timing import H200, Launch
 from warploom.timing.depths import apart
+from warploom.timing.instructions import Facts
+from warploom.timing.prediction import Predictor
 from warploom.timing.recording import BoxPlace, Operation, Recording
 from warploom.timing.units import Chip
 
@@ -45,3 +47,15 @@ def test_copies_out_of_step_share_no_reads_and_wait_for_dram():
     assert chip.of(7).network == pytest.approx(H200["l2_own_bytes_per_ns"])
     assert chip.of(7).fetch < chip.fetch
     assert chip.of(7).late == pytest.approx(0.65)
+
+
+def test_copies_marked_to_be_evicted_first_leave_the_other_arrays_in_l2():
+    policy = Facts(0, "createpolicy.fractional.L2::evict_first.b64", "control", 1.0, "alu", frozenset(), frozenset({5}))
+    found = recorded(K_TILES)
+    for one in found.operations:
+        one.text, one.pc, one.distant = "cp.async.bulk.tensor.2d.L2::cache_hint", 1, one.bytes
+    streamed, others = SMS * K_TILES * BOX, 4e6
+    launch = Launch(input_bytes=streamed + others, output_bytes=1e6)
+    for reads, near in (({5}, True), ({6}, False)):
+        found.pcs = [policy, Facts(1, found.operations[0].text, "control", 1.0, "alu", frozenset(reads), frozenset())]
+        assert Predictor(found, H200, launch).near is near
