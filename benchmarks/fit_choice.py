@@ -42,7 +42,7 @@ from warploom.operators.spec.gpu import EMULATED, Gpu
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 H200 = ("free-tile", "orders", "pairs", "e4m3-row", "e4m3-tensor")
 H100 = ("forms", "forms-e4m3", "quads", "clusters")
-GENERATIONS = {"uniform": 1, "uniform-e4m3": 1, "uniform-clusters": 2, "losers": 2, "mixed": 2, "e4m3-rows": 2}
+GENERATIONS = {"uniform": 1, "uniform-e4m3": 1, "uniform-clusters": 2, "losers": 2, "mixed": 2}
 """Later sweeps, all on an H100, and what had changed before them; 0 for the others. 1: several consumers with one tile
 have a uniform warpgroup index. 2: so have clusters, and those that share an operand end without a cluster barrier."""
 SWEEPS = (
