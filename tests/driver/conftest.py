@@ -109,7 +109,8 @@ x, y = Cuda(np.zeros(32, np.float32)), Cuda(np.zeros(32, np.float32))
 def fork_servers(fake_driver: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Processes that have imported some modules and fork for each script: starting from nothing takes seconds."""
     environment = {
-        **os.environ, "LD_LIBRARY_PATH": str(fake_driver), "PYTHONPATH": f"{SOURCE}{os.pathsep}{SOURCE.parent}"
+        **os.environ, "LD_LIBRARY_PATH": str(fake_driver), "PYTHONPATH": f"{SOURCE}{os.pathsep}{SOURCE.parent}",
+        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),  # none survives a fork
     }  # fmt: skip
 
     @functools.cache

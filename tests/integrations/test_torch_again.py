@@ -62,6 +62,7 @@ with torch.no_grad():
     assert len([line for line in log if line.startswith("launch")]) == 5 * 6
 
 
+@pytest.mark.slow
 def test_weights_that_change_count_in_the_next_call(pretend):  # noqa: F811
     pretend(
         MODEL
@@ -84,6 +85,7 @@ with torch.no_grad():
     )
 
 
+@pytest.mark.slow
 def test_copies_of_a_model_compute_by_themselves(pretend):  # noqa: F811
     pretend(
         MODEL
@@ -102,6 +104,7 @@ with torch.no_grad():
     )
 
 
+@pytest.mark.slow
 def test_hooks_of_layers_and_of_all_modules_are_called(pretend):  # noqa: F811
     pretend(
         MODEL

@@ -274,7 +274,7 @@ TENSOR_STORE = """.version 8.7
     mov.u32 %r2, tile;
     shl.b32 %r3, %r1, 7;
     add.u32 %r3, %r3, %r2;
-    st.shared.v4.u32 [%r3], {%r1, %r1, %r1, %r1};
+    STORES
     fence.proxy.async.shared::cta;
     bar.warp.sync -1;
     mov.b64 %d, map;
@@ -283,7 +283,7 @@ TENSOR_STORE = """.version 8.7
     cp.async.bulk.wait_group 0;
     ret;
 }
-"""
+""".replace("STORES", "\n".join(f"st.shared.v4.u32 [%r3+{at}], {{%r1, %r1, %r1, %r1}};" for at in range(0, 128, 16)))
 """CUTLASS's epilogue in small: all lanes of a warp issue the TMA store of a swizzled tile, without an elect."""
 
 

@@ -12,8 +12,10 @@ def mixed_groups(function: Function) -> list[VerificationError]:
     """The first instruction whose group differs from the first group; empty if there is none."""
     first: tuple[str, Instruction] | None = None
     for instruction in instructions_of(function):
+        if not instruction.opcode.startswith("tcgen05."):
+            continue
         group = next((word for word in instruction.modifiers if word.startswith(_WORD)), None)
-        if instruction.modifiers[0] != "tcgen05" or group is None:
+        if group is None:
             continue
         if first is None:
             first = group, instruction

@@ -129,7 +129,7 @@ def attention_decode(
     }
     static = ("decode", causal, scale, hashed(window), softcap, layout, config, table is not None, sinks is not None,
               constant_lengths, *sorted(numbers.items()), *arrays)  # fmt: skip
-    tokens = {"bshd": 1, "bhsd": 2}.get(layout) if table is None else None
+    tokens = {"bshd": 1, "bhsd": 2}.get(str(layout)) if table is None else None
     family = Family(
         DecodeConfig, run, "kernels.hopper.attention_decode_config.DecodeConfig",
         {} if tokens is None else {"k": tokens, "v": tokens}, "T",
