@@ -1,13 +1,13 @@
 """Sweeps too long for every run: a sample in `make test`, more in `make test-all`, the rest in `make test-slow`.
 
     @pytest.mark.sample(6)              6 of the cases in `make test`, the rest in `make test-all`
-    @pytest.mark.sample(6, full=20)     a sixth of 14 more in `make test-all`, the rest in `make test-slow`
+    @pytest.mark.sample(6, full=20)     a twelfth of 14 more in `make test-all`, the rest in `make test-slow`
     @pytest.mark.sample(6, all=20)      20 of them in `make test-all`, the rest in `make test-slow`
 
-`sample(6)` is `sample(6, full=as many as there are)`: of what it leaves out, every sixth case runs in `make test-all`,
+`sample(6)` is `sample(6, full=as many as there are)`: of what it leaves out, every twelfth case runs in `make test-all`,
 which so stays within a quarter of an hour on two cores. `sample(0, all=1)` runs nothing in `make test`.
 
-A test with a parameter `schedule` and no mark runs each of its other cases under 2 schedules in `make test`, under 4 in
+A test with a parameter `schedule` and no mark runs each of its other cases under 2 schedules in `make test`, under 3 in
 `make test-all` and under all in `make test-slow`. Which ones differs from case to case.
 
 A sample is the same in every run. It holds as many different values of each parameter as it can, so that a sample as
@@ -22,8 +22,8 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
 
-SHARE = 6
-QUICK, MOST = 2, 4
+SHARE = 12
+QUICK, MOST = 2, 3
 """Schedules of each case in `make test` and in `make test-all`."""
 FULL, SLOW = pytest.mark.full, pytest.mark.slow
 
