@@ -5,7 +5,7 @@
     @pytest.mark.sample(6, all=20)      20 of them in `make test-all`, the rest in `make test-slow`
 
 `sample(6)` is `sample(6, full=as many as there are)`: of what it leaves out, every twelfth case runs in
-`make test-all`, which so stays within a quarter of an hour on two cores. `sample(0, all=1)` runs nothing in
+`make test-all`, which would take hours otherwise. `sample(0, all=1)` runs nothing in
 `make test`.
 
 A test with a parameter `schedule` and no mark runs each of its other cases under 2 schedules in `make test`, under 3 in
