@@ -382,6 +382,41 @@ def test_a_word_that_says_itself_whose_turn_it_is_needs_no_fence(schedule: str, 
     assert rules(Example(HANDED_BACK, grid=2), schedule, seed) == set()
 
 
+SENT = """
+@!%first bra done;
+mov.u32 %r6, %ctaid.x;
+setp.ne.u32 %p3, %r6, 0;
+@%p3 bra receive;
+st.relaxed.gpu.global.u32 [%data], 9;
+st.relaxed.gpu.global.u32 [%data+4], 9;
+bra done;
+receive:
+ld.relaxed.gpu.global.u32 %r2, [%data+4];
+setp.ne.u32 %p3, %r2, 9;
+@%p3 bra receive;
+LOADED
+st.relaxed.gpu.global.u32 [%data], 0;
+done:
+"""
+"""A word that is sent, and cleared by its receiver, who has seen a later word of the sender."""
+LOAD = "ld.relaxed.gpu.global.u32 %r3, [%data];\n"
+LOOK = "look:\n" + LOAD + "END\n@%p3 bra look;\n"
+COMPUTED = "sub.u32 %r2, %r3, 9;\nsetp.ne.u32 %p3, %r2, 0;"
+COUNTED = "add.u32 %r2, %r2, 1;\nsetp.lt.u32 %p3, %r2, 10;"
+LOADS = {
+    "once": (LOAD, {"lost-update"}),
+    "until it has come": (LOOK.replace("END", "setp.ne.u32 %p3, %r3, 9;"), set()),
+    "until something computed from it is zero": (LOOK.replace("END", COMPUTED), set()),
+    "in a loop that counts": ("mov.u32 %r2, 9;\n" + LOOK.replace("END", COUNTED), {"lost-update"}),
+}
+
+
+@pytest.mark.parametrize("schedule, seed", EXPLORED, ids=str)
+@pytest.mark.parametrize("loaded, found", LOADS.values(), ids=LOADS)
+def test_a_word_that_a_loop_waits_for_may_be_cleared(loaded: str, found: set[str], schedule: str, seed: int):
+    assert rules(Example(SENT.replace("LOADED", loaded), grid=2), schedule, seed) == found
+
+
 TAKEN = "ld.volatile.global.u32 %r3, [%data];\n"
 ADDED = "add.u32 %r3, %r3, 1;\nst.volatile.global.u32 [%data], %r3;\n"
 COUNTS = {

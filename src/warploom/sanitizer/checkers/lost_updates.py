@@ -5,7 +5,7 @@ that it guards is strong. Yet nothing orders its load after the store of the pre
 return the value from before that store, and the new store then loses the update. It is reported if a warp
 
     has seen, in another word, what a thread wrote there after its store of this word (the lock is free),
-    loads this word, not in a loop that ends before the store (which may wait for its value and read an older one),
+    loads this word once (a loop that waits for its value may read an older one),
     and stores it, without an atomic, while nothing orders the two stores.
 
 Without a lock it is reported if two warps each store a value computed from a load of the word just before
@@ -29,6 +29,7 @@ from ..happens_before.state import ClusterState
 from ..modified_words import modified_words
 from ..report.findings import at
 from ..report.words import actor as who
+from ..waiting_loads import waits
 
 if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
@@ -82,10 +83,8 @@ class LostUpdates(Observer):
         self._told: dict[tuple[int, int], int] = {}
         """(reader, writer) -> the time of the writer's latest write of which the reader has seen something."""
         self._now = 0
-        code = context.machine.code
+        self._code = code = context.machine.code
         self._modifies = code.fact("modified words", lambda: modified_words(code))
-        self._loops = code.fact("loops", lambda: [(target, each.pc) for each in code.operations
-                                                  for target in each.targets if target <= each.pc])  # fmt: skip
 
     def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
         if place.space != "global" or not frame.operation.order.strong:
@@ -134,8 +133,9 @@ class LostUpdates(Observer):
             word.loads[actor] = Loaded(store, code, self._told.get((actor, store.actor), 0) > store.when)
 
     def _may_wait(self, load: int, store: int) -> bool:
-        """True if the load is in a loop that ends before the store."""
-        return any(first <= load <= last < store for first, last in self._loops)
+        """True if the load is in a loop that waits for its value, and the store is not."""
+        loops = self._code.fact(("waits", load), lambda: waits(self._code, load))
+        return any(not first <= store <= last for first, last in loops)
 
     def _store(
         self, state: ClusterState, frame: Frame, clock: WarpClock, word: Word, actor: int, key: tuple[Region, int]
