@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..isa.tensor_map import TensorMapSpec
+from .arrays import contiguous_strides
 from .launch_template import Kind, Launched
 
 STEP = 256
@@ -29,7 +30,7 @@ def without_length(facts: Sequence[tuple[Any, ...]], axes: Mapping[int, int]) ->
     for at, axis in axes.items():
         shape, dtype, strides, *rest = facts[at]
         here = shape[axis]
-        steps = _contiguous(shape) if strides is True else strides
+        steps = contiguous_strides(shape, 1) if strides is True else strides
         over = [step > steps[axis] for step in steps]
         if here < 2 or here != (length or here) or any(step % here for step, on in zip(steps, over, strict=True) if on):
             return None
@@ -37,13 +38,6 @@ def without_length(facts: Sequence[tuple[Any, ...]], axes: Mapping[int, int]) ->
         reduced = tuple(step // here if on else step for step, on in zip(steps, over, strict=True))
         found[at] = (shape[:axis], shape[axis + 1 :], dtype, reduced, tuple(over), *rest)
     return (length // STEP, *found), length
-
-
-def _contiguous(shape: Sequence[int]) -> list[int]:
-    steps = [1] * len(shape)
-    for at in range(len(shape) - 1, 0, -1):
-        steps[at - 1] = steps[at] * max(1, shape[at])
-    return steps
 
 
 class Growth:

@@ -64,7 +64,7 @@ class PeerReduce:
     """See the module's docstring. All GPUs run the same grid, and all of it must be resident.
 
     Args:
-        slots: u32, an array on each GPU: `slot_words` for each part of a tile, place and GPU.
+        slots: u32, an array on each GPU: two slots of `slot_words` for each part of a tile and each GPU that sends.
         launches: u32 of this GPU, a number for each CTA, zero before the first launch.
         record: the record of waits that were given up.
         rank: this GPU's rank.

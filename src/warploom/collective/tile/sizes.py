@@ -89,7 +89,3 @@ class OneCtaPerSm:
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
         """CTAs along x, y, z."""
         return (machine.sms, 1, 1)
-
-
-OnAll = OneCtaPerSm
-"""The former name."""

@@ -20,10 +20,9 @@ from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16
 from ...isa.instructions.wgmma import FLOAT_N
 from ..fields import ProductConfiguration, Requirement
 
-SHARED_BYTES = arch.get("sm_90a").shared_per_cta
+_LIMITS = arch.get("sm_90a")
+SHARED_BYTES = _LIMITS.shared_per_cta
 """Shared memory limit of a CTA, in bytes."""
-SHARED_OF_SM, RESERVED = 228 << 10, 1 << 10
-"""Shared memory of an SM of sm_90, and the part of it that each resident CTA reserves."""
 FEW_ROW_OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
 """Types of A and B of the kernels for few rows."""
 BOX = 64
@@ -55,7 +54,7 @@ _PLAIN = Fusion()
 
 def shared_capacity(ctas_per_sm: int) -> int:
     """Bytes of shared memory per CTA with `ctas_per_sm` CTAs on an SM."""
-    return min(SHARED_BYTES, SHARED_OF_SM // ctas_per_sm - RESERVED)
+    return min(SHARED_BYTES, _LIMITS.shared_per_sm // ctas_per_sm - _LIMITS.shared_reserved)
 
 
 def few_row_operands(product: Product) -> list[Requirement]:

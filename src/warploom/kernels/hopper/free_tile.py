@@ -37,7 +37,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...collective.epilogue.arguments import epilogue_arguments
-from ...collective.epilogue.staged_store import Region, StagedStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.cache_policy import read_once
 from ...collective.pipeline.tma import Stage, State, TmaPipeline
@@ -57,8 +56,8 @@ from ...lang.values import Register
 from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import TILE_K_BYTES, Fusion, Product
-from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block_bytes, staged_pitch
-from .free_tile_epilogue import Epilogue, EpilogueVectors
+from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid
+from .free_tile_epilogue import EpilogueVectors, OutputStore
 from .gemm import ring_tile
 
 __all__ = ["FreeTileConfig", "build"]
@@ -334,7 +333,9 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
         if not config.persistent:
             ptx.bar.sync(ALL_CONSUMERS, 128 * config.consumers)
         cta.exchange.ready()
-        store = OutputStore(cta, me, vectors if peer_reduce is None else vectors.without_scales())
+        store = OutputStore(
+            cta.given, cta.fusion, config, vectors if peer_reduce is None else vectors.without_scales(), me, cta.staged
+        )
         coordinates = cta.schedule.coordinates(tile)
         sent: list[tuple[RegisterArray, int, range]] = []
         for index, block in enumerate(acc):
@@ -376,32 +377,3 @@ def zero_fill_rows(cta: Cta) -> None:
                     ptx.store(start + panel + at, RegisterArray(zero))
         ptx.fence.proxy_async_shared_cta()
         ptx.bar.sync(ALL_CONSUMERS, threads)
-
-
-class OutputStore:
-    """A consumer's stores: where they are staged, and which region of D they cover."""
-
-    def __init__(self, cta: Cta, me: int, vectors: EpilogueVectors) -> None:
-        self.cta, self.me, self.vectors, self.config = cta, me, vectors, cta.config
-        columns, swap_ab = cta.config.pass_columns, cta.config.swap_ab
-        self.staged = StagedStore(cta.given["D"], swap_ab, staged_pitch(columns, swap_ab), cta.config.vector_store)
-        self.block_bytes = staged_block_bytes(columns, swap_ab)
-
-    def block(self, acc: RegisterArray, index: int, complete: range, at: MovedTile) -> None:
-        """Store the accumulators in the range `complete` of the consumer's block `index`."""
-        config, cta, step = self.config, self.cta, self.config.pass_columns // 2
-        block = self.me * config.blocks + index
-        on_m, on_n = config.on_axes(at.row, at.column)
-        own = config.on_axes(at.own_row, at.own_column)
-        epilogue = Epilogue(cta.given, cta.fusion, config, self.vectors, index, (on_m + block * BLOCK, on_n), own)
-        memory = cta.staged + (self.me if config.persistent else block) * self.block_bytes
-        for first in range(complete.start, complete.stop, step):
-            values = acc[first : min(first + step, complete.stop)]
-            if config.persistent:
-                if config.swap_ab:
-                    ptx.bar.sync(1 + self.me, 128)
-                else:
-                    ptx.inst.bar.warp.sync(-1)
-            row, column = config.on_axes(block * BLOCK, first * 2)
-            region = Region(at.row + row, at.column + column, at.own_row, at.own_column)
-            self.staged.store(epilogue.words(values, first * 2), memory, 1 + self.me, region)

@@ -1,4 +1,4 @@
-"""The epilogue of a free tile: scales, bias, activation, gate and addend, applied to complete sums before the store.
+"""The epilogue of a free tile: scales, bias, activation, gate and addend, applied to complete sums, and the store.
 
 A vector along wgmma's M axis is two numbers per thread and block of 64 rows (rows l / 4 and l / 4 + 8 of its warp's
 16). A vector along the N axis is two numbers per 8 columns (2 (l % 4) and the next). `EpilogueVectors` loads both
@@ -14,17 +14,19 @@ from copy import copy
 from typing import Any
 
 from ...collective.epilogue.activations import FUNCTIONS
+from ...collective.epilogue.staged_store import Region, StagedStore
 from ...collective.mma.fragment import ACC_REGS, HALF_ROWS, load_as_f32, pack, unpack
-from ...collective.tile.moved_tiles import MovedTiles
+from ...collective.tile.moved_tiles import MovedTile, MovedTiles
 from ...collective.tile.sizes import ACC_ATOM_N
 from ...isa.dtypes import b32, f32, u64
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
+from ...lang.smem import SharedAddress
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .description import Fusion
-from .free_tile_config import BLOCK, FreeTileConfig
+from .free_tile_config import BLOCK, FreeTileConfig, staged_block_bytes, staged_pitch
 
 _LAST_LANE = 31
 _GROUPS_IN_FLIGHT = 8
@@ -254,3 +256,41 @@ def _load_or_zero(array: ArrayHandle, index: Register, limit: Register) -> Regis
     address = array.pointer() + index.to(u64) * array.dtype.bytes
     ptx.inst(f"ld.global.{kind}", value, ptx.addr(address), pred=index < limit)
     return value.to(f32)
+
+
+class OutputStore:
+    """A consumer's stores of a tile: where they are staged, and which region of D they cover.
+
+    Args:
+        me: the consumer.
+        staged: the shared memory in which results are staged.
+    """
+
+    def __init__(
+        self, given: Mapping[str, Any], fusion: Fusion, config: FreeTileConfig, vectors: EpilogueVectors, me: int,
+        staged: SharedAddress,
+    ) -> None:  # fmt: skip
+        self.given, self.fusion, self.config, self.vectors = given, fusion, config, vectors
+        self.me, self.staged = me, staged
+        columns, swap_ab = config.pass_columns, config.swap_ab
+        self.store = StagedStore(given["D"], swap_ab, staged_pitch(columns, swap_ab), config.vector_store)
+        self.block_bytes = staged_block_bytes(columns, swap_ab)
+
+    def block(self, acc: RegisterArray, index: int, complete: range, at: MovedTile) -> None:
+        """Store the accumulators in the range `complete` of the consumer's block `index`."""
+        config, step = self.config, self.config.pass_columns // 2
+        block = self.me * config.blocks + index
+        on_m, on_n = config.on_axes(at.row, at.column)
+        own = config.on_axes(at.own_row, at.own_column)
+        epilogue = Epilogue(self.given, self.fusion, config, self.vectors, index, (on_m + block * BLOCK, on_n), own)
+        memory = self.staged + (self.me if config.persistent else block) * self.block_bytes
+        for first in range(complete.start, complete.stop, step):
+            values = acc[first : min(first + step, complete.stop)]
+            if config.persistent:
+                if config.swap_ab:
+                    ptx.bar.sync(1 + self.me, 128)
+                else:
+                    ptx.inst.bar.warp.sync(-1)
+            row, column = config.on_axes(block * BLOCK, first * 2)
+            region = Region(at.row + row, at.column + column, at.own_row, at.own_column)
+            self.store.store(epilogue.words(values, first * 2), memory, 1 + self.me, region)
