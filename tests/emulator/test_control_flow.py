@@ -165,6 +165,55 @@ def test_a_spin_on_what_nobody_writes_is_a_deadlock():
     assert "ld.volatile.global.u32" in caught.value.waits[0].text
 
 
+@pytest.mark.parametrize("schedule", ["lazy", "random"])
+def test_a_poll_sleeps_while_others_write_elsewhere(schedule):
+    """A warp polls a word; two others write 200 times elsewhere, and meet each time, before they write that word."""
+    words = np.zeros(65, np.uint32)
+    body = """
+        setp.lt.u32 %p1, %r0, 32;
+        @!%p1 bra WRITE;
+    SPIN:
+        ld.acquire.gpu.global.u32 %r2, [%rd0];
+        setp.eq.u32 %p2, %r2, 0;
+        @%p2 bra SPIN;
+        ret;
+    WRITE:
+        sub.u32 %r4, %r0, 31;
+        mul.wide.u32 %rd5, %r4, 4;
+        add.s64 %rd5, %rd0, %rd5;
+        mov.u32 %r3, 0;
+    NEXT:
+        st.global.u32 [%rd5], 1;
+        bar.sync 1, 64;
+        add.u32 %r3, %r3, 1;
+        setp.lt.u32 %p3, %r3, 200;
+        @%p3 bra NEXT;
+        st.release.gpu.global.u32 [%rd0], 1;
+    """
+    emulate(body, words, threads=96, schedule=schedule, max_steps=2 * 5 * 200 + 60)
+    assert words.all()
+
+
+@pytest.mark.parametrize("schedule", ["lazy", "eager", "random", "starve", "pct"])
+def test_a_loop_that_polls_one_word_may_end_by_another_that_it_reads_plainly(schedule):
+    words = np.zeros(2, np.uint32)
+    body = """
+        mov.u32 %r1, %ctaid.x;
+        setp.eq.u32 %p1, %r1, 1;
+        @%p1 st.global.u32 [%rd0+4], 1;
+        @%p1 bra END;
+    SPIN:
+        ld.volatile.global.u32 %r2, [%rd0];
+        ld.global.u32 %r3, [%rd0+4];
+        or.b32 %r2, %r2, %r3;
+        setp.eq.u32 %p2, %r2, 0;
+        @%p2 bra SPIN;
+    END:
+    """
+    emulate(body, words, grid=2, schedule=schedule, max_steps=200_000)
+    assert words.tolist() == [0, 1]
+
+
 def test_reading_many_words_with_volatile_loads_is_no_spin():
     words, out = np.arange(2000, dtype=np.uint32), np.zeros(1, np.uint32)
     body = """

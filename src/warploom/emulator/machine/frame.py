@@ -6,7 +6,7 @@ execute, checked memory access, and errors that name instruction, CTA, thread an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -15,6 +15,8 @@ import numpy as np
 from ...asm.nodes import Instruction
 from ...errors import EmulationError, InvalidOperandError
 from ...isa.dtypes import DType
+from ...isa.effects import Order
+from .links import Links
 from .machine import Cta, Machine
 from .memory import Region
 from .operation import Operation
@@ -119,11 +121,9 @@ class Frame:
         every = len(found) == 1 and found[0][0] is self.lane_index
         result: np.ndarray | None = None if every else np.zeros((count, self.lanes), element)
         heard, links = self.machine.events.accessed, self.machine.links
+        reader = self.cta.device.index, self.operation.order
         for picked, region, index, name in found:
-            places = index if count == 1 else index + np.arange(count)[:, None]
-            taken = region.as_type(element).take(places, None, None, "clip")  # bounds were checked already
-            if links is not None and name == "global":
-                taken = links.loads(self.cta.device.index, self.operation.order, region, index, taken)
+            taken = _seen(links if name == "global" else None, reader, region, index, element, count)
             if result is None:
                 result = taken.reshape(count, self.lanes)
             else:
@@ -136,6 +136,23 @@ class Frame:
             links.after(self.cta.device.index, self.operation.order)
         self.count(space, "load", element.itemsize * count, lanes, where)
         return result  # type: ignore[return-value]
+
+    def watch(
+        self, space: str, address: np.ndarray | int, dtype: DType | np.dtype, count: int = 1
+    ) -> Callable[[], bytes]:
+        """A function that gives the bytes a `load` of the same arguments would read, at any later time, unnoticed."""
+        element = dtype.numpy if isinstance(dtype, DType) else dtype
+        lanes, where = self._lanes_and_addresses(address)
+        found = resolve(self, space, lanes, where, element.itemsize, count, False) if lanes.size else []
+        links, reader = self.machine.links, (self.cta.device.index, self.operation.order)
+
+        def look() -> bytes:
+            return b"".join(
+                _seen(links if name == "global" else None, reader, region, index, element, count).tobytes()
+                for _, region, index, name in found
+            )
+
+        return look
 
     def store(self, space: str, address: np.ndarray | int, dtype: DType | np.dtype, values: np.ndarray) -> None:
         """Write (count, lanes) or (lanes,) values for each active lane; the highest lane wins a collision.
@@ -286,3 +303,12 @@ class Issuer:
         error = kind(what, where=self.where(), **parts)
         error.location = self.operation.instruction.location
         raise error
+
+
+def _seen(
+    links: Links | None, reader: tuple[int, Order], region: Region, index: np.ndarray, element: np.dtype, count: int
+) -> np.ndarray:
+    """What a GPU reads with an instruction of that order: `count` elements from each index on, behind its links."""
+    places = index if count == 1 else index + np.arange(count)[:, None]
+    taken = region.as_type(element).take(places, None, None, "clip")  # bounds were checked already
+    return taken if links is None else links.loads(*reader, region, index, taken)

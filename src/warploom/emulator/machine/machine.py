@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -63,6 +63,10 @@ class Fragment:
     masks: np.ndarray | None = None
 
 
+Polled: TypeAlias = "tuple[Callable[[], bytes], bytes] | None"
+"""A function of the bytes that a poll reads, and what they were; None if it does more than read."""
+
+
 @dataclass(eq=False)
 class Warp:
     """A warp: its fragments, ordered by program counter, and the lanes that have not exited."""
@@ -71,7 +75,7 @@ class Warp:
     index: int
     alive: int
     fragments: list[Fragment] = field(default_factory=list)
-    polled: set[tuple[int, bytes]] = field(default_factory=set)
+    polled: dict[tuple[int, bytes], Polled] = field(default_factory=dict)
     polled_at: int = -1
     """Program counters and addresses polled since the progress count was `polled_at`: a loop may poll several."""
 

@@ -41,6 +41,7 @@ class Operation:
         registers: the registers that it reads and writes, cached (`sanitizer.undefined_reads`).
         patterns: of the addresses it last used, by state space (`resolve`).
         polled_address: the addresses, by frame, that a polling instruction reads; another address is another poll.
+        watched: of a polling instruction that only reads: a function, by frame, of the bytes that it would read now.
     """
 
     pc: int
@@ -60,6 +61,7 @@ class Operation:
     index_slot: int = -1
     refresh: tuple[str, ...] = ()
     polled_address: Callable[[Any], np.ndarray] | None = None
+    watched: Callable[[Any], Callable[[], bytes]] | None = None
     patterns: dict[str, Any] = field(default_factory=dict)
     bound: Bound | None = None
     registers: Any = None

@@ -60,6 +60,7 @@ def _load(d: Decode) -> Step:
     count = len(elements)
     kinds = [dtype if isinstance(element, Sink) else extended_type(d, element, dtype) for element in elements]
     space = address.space
+    d.operation.watched = lambda frame: frame.watch(space, address.compute(frame), dtype, count)
     if all(kind is dtype for kind in kinds) and dtype.bits >= 16:
         if count == 1:
             out = d.destination("d") if isinstance(elements[0], Sink) else d.slot_of(elements[0], dtype)

@@ -23,4 +23,9 @@ def _nothing(d: Decode) -> Step:
 
 
 HANDLERS.add("brkpt", "pmevent.index", "pmevent.mask")(_nothing)
-HANDLERS.add("nanosleep", polls=True)(_nothing)
+
+
+@HANDLERS.add("nanosleep", polls=True)
+def _sleep(d: Decode) -> Step:
+    d.operation.watched = lambda frame: bytes  # it reads nothing that can change
+    return lambda frame: None

@@ -170,7 +170,7 @@ class Runner:
         operation = frame.operation
         wait: Wait | None
         if operation.polls and polls_again(self.machine, warp, frame):
-            wait = poll_wait(self.machine, operation)
+            wait = poll_wait(self.machine, warp, operation)
         else:
             wait = operation.step(frame)  # type: ignore[misc]
             if wait is not None and wait.ready():

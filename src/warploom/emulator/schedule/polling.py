@@ -16,25 +16,34 @@ def polls_again(machine: Machine, warp: Warp, frame: Frame) -> bool:
         place = (operation.pc, operation.polled_address(frame)[frame.active].tobytes())
     if warp.polled_at != machine.progress_count:
         warp.polled_at = machine.progress_count
-        warp.polled = {place}
-        return False
-    if place in warp.polled:
-        warp.polled.clear()
+        warp.polled = {}
+    elif place in warp.polled:
         return True
-    warp.polled.add(place)
+    look = operation.watched(frame) if operation.watched is not None else None
+    warp.polled[place] = (look, look()) if look is not None else None
     return False
 
 
-def poll_wait(machine: Machine, operation: Operation) -> Wait:
-    """Sleep until something changes, then run the polling instruction itself."""
-    then = machine.progress_count
+def poll_wait(machine: Machine, warp: Warp, operation: Operation) -> Wait:
+    """Sleep until what the loop polls has changed, then run the polling instruction itself.
+
+    If the loop reads more than the bytes that it polls (an atomic, an mbarrier), any change in the machine ends the
+    sleep. One that a plain load in the loop would see ends it when nothing else can run.
+    """
+    then, polled = machine.progress_count, list(warp.polled.values())
+    warp.polled = {}
+
+    def ready() -> bool:
+        if machine.progress_count == then:
+            return False
+        return any(one is None or one[0]() != one[1] for one in polled)
 
     def run(frame: Frame) -> None:
         operation.step(frame)  # type: ignore[misc]
 
     return Wait(
         "poll",
-        lambda: machine.progress_count != then,
+        ready,
         lambda: f"a change of what {operation.text} reads, in a loop that polls it",
         resume=run,
         timeout=run,
