@@ -4,8 +4,8 @@
 
 In addition to the mutations of `zoo`, a signal or an acquire may reach only its own GPU, order nothing or be missing,
 and a poll may succeed at once. A mutant counts as found if the run ends in an error, has a finding that the kernel
-itself does not have, gives up a wait or leaves other bits in memory ("wrong-result"). Mutants that are as correct as
-their kernel are listed in `EQUIVALENT`, each by its place.
+itself does not have, times out in a wait, or leaves other bits in memory ("wrong-result"). Mutants that are as correct
+as their kernel are listed in `EQUIVALENT`, each by its place.
 
 N mutants of each kernel are drawn with a fixed seed (`of` is the total). Each kernel's row goes into
 benchmarks/results/emulated/mutants-peers.json as soon as it is done. `--missed` judges only those mutants again that
@@ -38,7 +38,7 @@ from tests.kernels import test_tensor_parallel_scaled as scaled
 from warploom import asm
 from warploom.asm.nodes import Instruction, Register, Statement
 from warploom.collective.reduce.peers import FORMS
-from warploom.collective.tile import watch
+from warploom.collective.tile import timeout_record
 from warploom.errors import EmulationError
 
 FILE = Path(__file__).parent / "results" / "emulated" / "mutants-peers.json"
@@ -203,7 +203,7 @@ def judge(name: str, subject: Peers, mutant: Mutant, healthy: list[tuple[Any, in
             named = [each.rule for each in report.findings if each.severity != "performance"]
             if named:
                 return Verdict(*head, "found", named[0])
-            if any(watch.given_up(record) for record in records):
+            if any(timeout_record.timed_out(record) for record in records):
                 return Verdict(*head, "found", "given-up")
             if _bits(report) != _bits(right):
                 return Verdict(*head, "found", "wrong-result")
@@ -231,7 +231,7 @@ def judged(name: str, some: list[Mutant]) -> list[Verdict]:
         reports = [run(schedule=schedule, seed=seed) for schedule, seed in SCHEDULES[:2]]
         for report, records in reports:
             assert not [each for each in report.findings if each.severity != "performance"], report.findings
-            assert not any(watch.given_up(record) for record in records)
+            assert not any(timeout_record.timed_out(record) for record in records)
         most = max(report.counters.instructions for report, _ in reports)
         healthy.append((reports[0][0], LONGER * most))
     verdicts = []

@@ -161,7 +161,7 @@ def devices(ranks: int = 4) -> str:
     import ml_dtypes
     import numpy as np
 
-    from warploom.collective.tile import watch
+    from warploom.collective.tile import timeout_record
     from warploom.collective.tile.peer_signals import STATE_WORDS
     from warploom.kernels.hopper import gemm_all_gather
     from warploom.kernels.hopper.description import Config
@@ -176,8 +176,8 @@ def devices(ranks: int = 4) -> str:
     def each(make: Callable[[], Any]) -> list[Any]:
         return [make() for _ in range(ranks)]
 
-    record = np.zeros(watch.words(256), np.uint32)
-    record[watch.PATIENCE] = 1000
+    record = np.zeros(timeout_record.words(256), np.uint32)
+    record[timeout_record.TIMEOUT] = 1000
     gemm_all_gather.build(ranks, config=config).emulate(
         each(lambda: np.zeros((1, rows, k), ml_dtypes.bfloat16)), each(lambda: np.zeros((n, k), ml_dtypes.bfloat16)),
         each(lambda: np.zeros((ranks, rows, k), ml_dtypes.bfloat16)),

@@ -18,7 +18,7 @@ import torch.distributed as dist  # noqa: E402
 
 from tests.integrations.torch_ranks import begin, end, spawn  # noqa: E402
 from warploom import config  # noqa: E402
-from warploom.collective.tile import watch  # noqa: E402
+from warploom.collective.tile import timeout_record  # noqa: E402
 from warploom.errors import ArgumentError, PeerError  # noqa: E402
 from warploom.integrations.torch import distributed as distributed  # noqa: E402
 from warploom.integrations.torch import peer_launch as peer_launch  # noqa: E402
@@ -53,14 +53,14 @@ def exchange_of(group: Alone, monkeypatch, wanted: symmetric.MemorySizes, call=(
 
 
 def note(exchange: symmetric.Exchange, warp: int, index: int, seen: int, target: int) -> None:
-    """What a kernel writes that gives up."""
-    at = watch.RECORD + watch.RECORD_WORDS * warp
-    exchange.host[at : at + watch.RECORD_WORDS] = (index, seen, target, 1)
+    """What a kernel writes whose wait times out."""
+    at = timeout_record.RECORD + timeout_record.RECORD_WORDS * warp
+    exchange.host[at : at + timeout_record.RECORD_WORDS] = (index, seen, target, 1)
     exchange.host[0] = 1
 
 
 def wanted(counters: int = 6, finished: int = 0, raised_by=lambda index: index % 2) -> symmetric.MemorySizes:
-    return symmetric.MemorySizes((8,), torch.int32, counters, 4, watch.words(4), raised_by, finished)
+    return symmetric.MemorySizes((8,), torch.int32, counters, 4, timeout_record.words(4), raised_by, finished)
 
 
 def test_the_call_after_one_that_gave_up_names_the_rank_and_the_counter(monkeypatch):

@@ -92,7 +92,7 @@ def survivor_of_the_store(rank: int, ports: list[int]) -> list[str]:
 
 
 def late(rank: int, ports: list[int]) -> list[str]:
-    """Rank 2 comes when the others have given up; all begin anew then."""
+    """Rank 2 comes when the waits of the others have timed out; all begin anew then."""
     if rank == 2:
         time.sleep(LEAVES_S)
     lines = [attempt("product", 16)]

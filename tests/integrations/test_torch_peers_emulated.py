@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 from tests.integrations.test_torch_distributed import Alone  # noqa: E402
 from warploom import H200  # noqa: E402
 from warploom.collective.reduce.peers import FORMS  # noqa: E402
-from warploom.collective.tile import watch  # noqa: E402
+from warploom.collective.tile import timeout_record  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError, PeerError  # noqa: E402
 from warploom.integrations.torch import distributed, experts, peer_experts, peer_launch, symm_mem, symmetric  # noqa: E402
 from warploom.kernels.hopper import (  # noqa: E402  # noqa: E402
@@ -76,7 +76,7 @@ class Emulated:
             return tuple(each.view(torch.uint32) if dtype is torch.int32 else each for each in made)
 
         state, record = (torch.zeros(count, dtype=torch.int32) for count in (wanted.state, wanted.record))
-        record[watch.PATIENCE] = 1000 if self.dead is None else 0
+        record[timeout_record.TIMEOUT] = 1000 if self.dead is None else 0
         return symmetric.Exchange(
             wanted, shared("data", wanted.shape, wanted.dtype), shared("counters", (wanted.counters,), torch.int32),
             state.view(torch.uint32), record.view(torch.uint32), record.numpy(), (),

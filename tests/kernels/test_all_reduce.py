@@ -11,7 +11,7 @@ import pytest
 
 from warploom import H200
 from warploom.collective.reduce.peers import FORMS
-from warploom.collective.tile import watch
+from warploom.collective.tile import timeout_record
 from warploom.errors import ArgumentError, EmulationError
 from warploom.isa.dtypes import bf16, e4m3, f16
 from warploom.kernels.hopper import gemm_all_reduce
@@ -60,7 +60,7 @@ def run(config: str | FreeTileConfig, ranks: int, m: int, n: int, k: int, *, for
 
     records = zeros(memory.record)
     for record in records:
-        record[watch.PATIENCE] = patience
+        record[timeout_record.TIMEOUT] = patience
     report = built(config, ranks, form, product, scaled).emulate(
         a, w, zeros(memory.slots), zeros(memory.launches), records, *(scales if scaled else []),
         rank=range(ranks), devices=ranks, machine=MACHINE, ptx=text, **options,
@@ -82,7 +82,7 @@ def is_right(report, right: np.ndarray) -> bool:
 def test_launches_are_right_and_clean_under_every_schedule(schedule: str, form: str):
     report, right, records = run(SMALL, 3, 8, 72, 72, form=form, schedule=schedule, calls=3)
     assert not report.findings and is_right(report, right)
-    assert not any(watch.given_up(record) for record in records)
+    assert not any(timeout_record.timed_out(record) for record in records)
 
 
 CASES = {
@@ -169,7 +169,7 @@ def is_found(text: str, *, form: str, schedule: str = "lazy", seed: int = 0) -> 
     except EmulationError:
         return True
     errors = any(finding.severity == "error" for finding in report.findings)
-    return errors or not is_right(report, right) or any(watch.given_up(record) for record in records)
+    return errors or not is_right(report, right) or any(timeout_record.timed_out(record) for record in records)
 
 
 @pytest.mark.sample(2, all=4)
@@ -198,7 +198,7 @@ def test_of_several_gpus_the_one_that_sends_nothing_is_named(form: str):
     text = re.sub(r"(?m)^(.*ld\.param\.u32 (%r\d+), \[arg_rank\];)$", r"\1\n setp.eq.u32 %silent, \2, 2;", text)
     text = re.sub(r"(?m)^(\s*\.reg \.pred)", r"\1 %silent;\n\1", text, count=1)
     _, _, records = run(SMALL, 3, 8, 64, 64, form=form, text=text, patience=0)
-    waits = watch.given_up(records[0])
+    waits = timeout_record.timed_out(records[0])
     assert {(wait.seen, wait.target) for wait in waits} == {(0, 1)}
     named = {wait.index % 3 for wait in waits}
     assert 2 in named if form == "two_shot" else named == {2}  # shares of others come late, too

@@ -12,7 +12,7 @@ import pytest
 from tests.kernels.peer_mutants import HAND_OVERS
 from tests.kernels.test_tensor_parallel import SCHEDULES, TRIED, record
 from warploom import H200
-from warploom.collective.tile import watch
+from warploom.collective.tile import timeout_record
 from warploom.errors import ArgumentError, EmulationError
 from warploom.isa.dtypes import bf16, e4m3, f16, f32
 from warploom.kernels.hopper import expert_parallel
@@ -139,7 +139,7 @@ def test_two_launches_are_right_and_clean_under_every_schedule(schedule):
     report, records = case.run(schedule=schedule, calls=2)
     assert not faults(report)
     assert case.is_right(report)
-    assert not any(watch.given_up(each) for each in records)
+    assert not any(timeout_record.timed_out(each) for each in records)
 
 
 CASES = {
@@ -236,7 +236,7 @@ def test_a_gpu_that_tells_no_counts_is_given_up_and_named():
     text = re.sub(r"(?m)^(.*red\.release\.sys.*), 1;", r"\1, 0;", built(2, 2).ptx())
     _, records = Case(**USUAL).run(text=text, patience=0, check=False)
     for each in records:
-        waits = watch.given_up(each)
+        waits = timeout_record.timed_out(each)
         assert waits and all(wait.seen == 0 < wait.target for wait in waits)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from warploom import H200
-from warploom.collective.tile import watch
+from warploom.collective.tile import timeout_record
 from warploom.collective.tile.peer_signals import STATE_WORDS
 from warploom.errors import ArgumentError, EmulationError
 from warploom.isa.dtypes import bf16, f32
@@ -47,8 +47,8 @@ class Problem:
 
 def record(patience: int = 1000) -> np.ndarray:
     """Of the waits of a GPU; the patience in millions of the emulator's steps."""
-    made = np.zeros(watch.words(256), np.uint32)
-    made[watch.PATIENCE] = patience
+    made = np.zeros(timeout_record.words(256), np.uint32)
+    made[timeout_record.TIMEOUT] = patience
     return made
 
 

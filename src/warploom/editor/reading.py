@@ -18,7 +18,7 @@ from ..errors import PtxSyntaxError, SourceLocation
 from ..isa.instructions import table
 
 ATTEMPTS = 40
-"""Maximum number of lines that are blanked out before the rest of a text is given up."""
+"""Maximum number of lines that are blanked out before the rest of a text is skipped."""
 SECONDS = 1.0
 """Seconds after which no further attempt is made."""
 HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"

@@ -66,7 +66,7 @@ class PeerReduce:
     Args:
         slots: u32, an array on each GPU: two slots of `slot_words` for each part of a tile and each GPU that sends.
         launches: u32 of this GPU, a number for each CTA, zero before the first launch.
-        record: the record of waits that were given up.
+        record: the record of waits that timed out.
         rank: this GPU's rank.
         accumulators: most accumulators of a thread for one part of a tile.
         dtype: the 16-bit type in which sums travel.

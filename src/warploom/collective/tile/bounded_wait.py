@@ -1,11 +1,11 @@
 """Waits for other GPUs with a timeout: if a GPU dies or never arrives, the others must not spin forever.
 
-A thread polls a counter. After many polls without success, it reads the clock. After the group's patience, it records
-what it waited for and continues, and so do all other waiting threads. The results of the launch are then invalid; the
+A thread polls a counter. After many polls without success, it reads the clock. After the timeout, it records what it
+waited for and continues, and so do all other waiting threads. The results of the launch are then invalid; the
 host finds the record and reports it. The polling itself costs no more than without a timeout.
 
-    word 0          1 once a wait was given up
-    word 1          the patience, in milliseconds
+    word 0          1 once a wait has timed out
+    word 1          the timeout, in milliseconds
     words 2 and 3   address of the record that the host reads, laid out like this one; 0: it reads this one
     4 + 4 w ...     for warp w of the grid: the counter's index, the value seen, the value waited for, 1
 
@@ -25,7 +25,7 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .roles import WARP
-from .watch import HOST, NANOSECONDS, PATIENCE, RECORD, RECORD_WORDS
+from .timeout_record import HOST, NANOSECONDS, RECORD, RECORD_WORDS, TIMEOUT
 
 BACKWARDS = 1 << 31
 """Differences of at least this are negative: counters wrap around at 2^32."""
@@ -34,7 +34,7 @@ POLLS = 256
 
 
 class BoundedWait:
-    """Waits with a timeout. `record`: u32, `watch.words(...)` words, all zero but the patience."""
+    """Waits with a timeout. `record`: u32, `timeout_record.words(...)` words, all zero but the timeout."""
 
     def __init__(self, record: ArrayHandle) -> None:
         self.record = record
@@ -57,7 +57,7 @@ class BoundedWait:
         """Wait, in any threads, until `look` sets `least` to another number than 0.
 
         `index`, `target`: the record's description of the wait, written by one of the lanes that still wait; the index
-        is computed when the wait is given up.
+        is computed when the wait times out.
         """
 
         def note(record: Register) -> None:
@@ -80,10 +80,10 @@ class BoundedWait:
             ptx.break_(~pending())
             now, impatient = ptx.special.globaltimer(), reg.scalar(u32)
             started.set(ptx.select(started == 0, now, started))
-            patience, record = reg.scalar(u32), self.record.pointer()
+            timeout, record = reg.scalar(u32), self.record.pointer()
             ptx.inst("ld.relaxed.gpu.global.u32", impatient, ptx.addr(record))
-            ptx.inst("ld.relaxed.gpu.global.u32", patience, ptx.addr(record, PATIENCE * u32.bytes))
-            with ptx.if_((impatient != 0) | (now - started > patience.to(u64) * NANOSECONDS)):
+            ptx.inst("ld.relaxed.gpu.global.u32", timeout, ptx.addr(record, TIMEOUT * u32.bytes))
+            with ptx.if_((impatient != 0) | (now - started > timeout.to(u64) * NANOSECONDS)):
                 note(record)
                 ptx.break_()
 

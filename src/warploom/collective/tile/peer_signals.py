@@ -8,7 +8,7 @@ A GPU adds to a counter in another GPU's memory, and that GPU waits until the co
     wait_for_flag(index)       ld.acquire.sys until a copy engine has set it to 1 in this launch; `finish_together`,
                                which ends the launches of all GPUs together, resets it to 0
 
-A wait ends at the latest when the group's patience does (`bounded_wait`).
+A wait ends at the latest when it times out (`bounded_wait`).
 
 The launch number is kept in each GPU's own memory; the last CTA to finish increments it. A CUDA graph may therefore
 replay a launch. All GPUs of a group make the same launches in the same order.
@@ -36,7 +36,7 @@ class PeerSignals:
         counters: u32, one dimension, zero before the first launch, one such array on each GPU.
         rank: index of this GPU.
         state: u32, `STATE_WORDS` words of this GPU, zero before the first launch; they belong to the counters.
-        record: the record of waits that were given up.
+        record: the record of waits that timed out.
     """
 
     def __init__(self, counters: PeerArrays, rank: Register, state: ArrayHandle, record: ArrayHandle) -> None:

@@ -14,7 +14,7 @@ and so on. The first experts of all GPUs are then complete first, and no two GPU
     place           every CTA puts its entries into their turn                        counter `placed`
     meet            wait until all have told, and all of this GPU's are placed
 
-If a wait of a launch was given up, its numbers are invalid: check that a slot is in range before you use it.
+If a wait of a launch timed out, its numbers are invalid: check that a slot is in range before you use it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...collective.tile import watch
+from ...collective.tile import timeout_record
 from ...collective.tile.sizes import MOST_EXPERTS
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa import dtypes
@@ -42,7 +42,7 @@ def experts_matmul(
     def wanted() -> MemorySizes:
         warps = peer_launch.sms_of(x.device) * -(-expert_parallel.CONFIG.threads // 32)
         return MemorySizes(
-            (needed.rows, depth), x.dtype, needed.signals, needed.state + needed.order, watch.words(warps),
+            (needed.rows, depth), x.dtype, needed.signals, needed.state + needed.order, timeout_record.words(warps),
             lambda index: index - ranks if ranks <= index < 2 * ranks else None, ranks,
             ((needed.counts, torch.int32), (needed.sources, torch.int32), ((needed.returned, columns), kind)),
         )  # fmt: skip

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from ...collective.reduce.peers import FORMS
-from ...collective.tile import watch
+from ...collective.tile import timeout_record
 from ...collective.tile.peer_signals import STATE_WORDS
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa import dtypes
@@ -368,7 +368,7 @@ def known_form(form: str, known: tuple[str, ...]) -> str:
 
 def _record(config: Config, device: torch.device) -> int:
     """The words in the wait record of a kernel that runs on all multiprocessors."""
-    return watch.words(sms_of(device) * -(-config.threads // 32))
+    return timeout_record.words(sms_of(device) * -(-config.threads // 32))
 
 
 def sms_of(device: torch.device) -> int:

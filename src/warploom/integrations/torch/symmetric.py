@@ -2,13 +2,13 @@
 
 The memory is `torch.distributed._symmetric_memory`'s, allocated by all ranks at the first call of a shape, and kept.
 Before that the ranks compare their calls in the group's store: if a rank makes another call, or none, it is named and
-nothing is launched. A kernel gives up a wait after `config.peer_timeout_s` and records which counter did not arrive
+nothing is launched. A wait of a kernel times out after `config.peer_timeout_s` and records which counter did not arrive
 (`collective.tile.bounded_wait`), in page-locked memory that the host reads without a synchronisation and kernels only
 write. The next call reports the ranks that it waited for.
 
     agree      the calls of all ranks, compared through the store   -> ArgumentError, PeerError
     exchange   memory and counters of a call's shape
-    check      waits that kernels have given up                     -> PeerError
+    check      waits of kernels that timed out                      -> PeerError
     forget     drop everything that is kept for a group
 """
 
@@ -25,14 +25,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ...collective.tile import watch
+from ...collective.tile import timeout_record
 from ...errors import ArgumentError, DriverError, PeerError
 from ...settings import config as settings
 from . import peer_meeting
 
 _WORD = torch.int32
 _LEFT = "left"
-"""Replaces a rank's call in the store when it has given up waiting for the others."""
+"""Replaces a rank's call in the store when its wait for the others has timed out."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class MemorySizes:
 class Exchange:
     """The memory that a group's GPUs share, by rank; this GPU's own state; and the record of its waits.
 
-    `host`: where this process reads the waits that were given up. `held`: owners of the memory, since a handle's view
+    `host`: where this process reads the waits that timed out. `held`: owners of the memory, since a handle's view
     of a rank does not keep it alive. `more`: the further arrays, each by rank.
     """
 
@@ -202,9 +202,9 @@ class Group:
             self.met.add((device, call))
 
     def check(self) -> None:
-        """Raise PeerError if a kernel has given up a wait."""
+        """Raise PeerError if a wait of a kernel timed out."""
         for (_, call), made in self.calls.items():
-            if not (waits := watch.given_up(made.host)):
+            if not (waits := timeout_record.timed_out(made.host)):
                 continue
             known = self._waited_for(made, waits)
             one = waits[0]
@@ -212,12 +212,12 @@ class Group:
                 f"{call[0]} on rank {self.rank} gave up waiting for "
                 + (f"rank {_listed(known)}" if known else "the other ranks"),
                 expected=f"counter {one.index} to come to {one.target} within {settings.peer_timeout_s:g} s",
-                got=f"{one.seen}; {len(waits)} waits were given up",
+                got=f"{one.seen}; {len(waits)} waits timed out",
                 consequence="what the launch wrote is worthless, and the group's counters no longer agree",
                 hint="warploom.torch.distributed.reset(group) on all ranks makes them anew",
             )  # fmt: skip
 
-    def _waited_for(self, made: Exchange, waits: Sequence[watch.GivenUp]) -> list[int]:
+    def _waited_for(self, made: Exchange, waits: Sequence[timeout_record.TimedOutWait]) -> list[int]:
         """Return the ranks that did not raise the awaited counters, as far as the counters tell."""
         known = {rank for each in waits if (rank := made.wanted.raised_by(each.index)) is not None}
         if not known and made.wanted.finished:
@@ -260,8 +260,9 @@ def make(group: Group, wanted: MemorySizes, device: torch.device) -> Exchange:
     with torch.cuda.device(device):
         pinned = torch.zeros(wanted.record, dtype=_WORD, pin_memory=True)
         record = torch.zeros(wanted.record, dtype=_WORD)
-        record[watch.PATIENCE] = int(settings.peer_timeout_s * 1000)
-        record[watch.HOST : watch.RECORD].view(torch.int64)[0] = as_seen_by_gpu(pinned, device).data_ptr()
+        record[timeout_record.TIMEOUT] = int(settings.peer_timeout_s * 1000)
+        address = record[timeout_record.HOST : timeout_record.RECORD].view(torch.int64)
+        address[0] = as_seen_by_gpu(pinned, device).data_ptr()
         record = record.to(device)
     torch.cuda.synchronize(device)
     group.agree(("the counters are zero",))

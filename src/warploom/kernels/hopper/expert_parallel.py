@@ -117,7 +117,7 @@ def build(
     x (capacity, K), ids (capacity, topk) s32, weights (capacity, topk) f32: the first `tokens` rows are filled; GPUs
     may differ in `tokens`, and may have none. w (experts / ranks x N, K): this GPU's matrices, stacked. Ids that name
     no expert add nothing. y (capacity, N): rows from `tokens` on are not written.
-    The others: `memory(...)` for the most tokens that any GPU may have; record: `watch.words(...)` of this GPU.
+    The others: `memory(...)` for the most tokens that any GPU may have; record: `timeout_record.words(...)`.
     activation: f, applied to every element of the product; see `Fusion`.
     With eight-bit operands, scale_x (capacity,) and scale_w (experts,) of all GPUs' experts follow `record`, both f32.
     Raises ArgumentError if the configuration does not fit.

@@ -94,7 +94,7 @@ def build(
 
     a (1, M / ranks, K), contiguous; b (N, K); gathered: of each GPU (ranks, M / ranks, K); counters: of each GPU
     `counters(...)` words of u32, zero before the first launch; state: `STATE_WORDS` words of u32 of this GPU, likewise;
-    record: `watch.words(...)` of this GPU; d (ranks, M / ranks, N).
+    record: `timeout_record.words(...)` of this GPU; d (ranks, M / ranks, N).
 
     more: with scales of rows `came`, of each GPU (ranks, M / ranks) f32; what `epilogue_arguments` names, scale_a of
     this GPU's rows (M / ranks,); with `keep` the rows of all ranks (ranks, M / ranks, K).

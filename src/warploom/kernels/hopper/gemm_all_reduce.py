@@ -23,7 +23,7 @@ from typing import Any
 from ...collective.epilogue.arguments import epilogue_arguments
 from ...collective.reduce.peers import BUFFERS, FORMS, SHOTS, PeerReduce, slot_words
 from ...collective.tile.sizes import exchange_width, owned
-from ...collective.tile.watch import words
+from ...collective.tile.timeout_record import words
 from ...errors import ArgumentError
 from ...isa.dtypes import u32
 from ...lang import Kernel, Tile

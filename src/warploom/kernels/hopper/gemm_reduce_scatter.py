@@ -91,8 +91,8 @@ def build(
     kernel(a, b, slots, counters, state, record, *more, rank, out=d).
 
     a (M, K), b (N, K); slots: of each GPU (ranks, M / ranks, N); counters: of each GPU `counters(...)` words of u32,
-    zero before the first launch; state: `STATE_WORDS` words of u32 of this GPU, likewise; record: `watch.words(...)`
-    of this GPU; d (M / ranks, N).
+    zero before the first launch; state: `STATE_WORDS` words of u32 of this GPU, likewise; record of this GPU:
+    `timeout_record.words(...)`; d (M / ranks, N).
 
     more: the arguments named by `epilogue_arguments`, with scale_a of all rows as (ranks, M / ranks).
     fusion: the epilogue of this GPU's partial sum before it is rounded and sent: scales, a column bias, an
