@@ -21,7 +21,7 @@ from benchmarks.attention_session import Row, Session, Suite, Variant, fits
 from warploom.errors import CompilationError, TraceError
 from warploom.kernels.hopper import attention as kernels
 from warploom.kernels.hopper.attention_config import Attention, Config, default
-from warploom.lab.attention_contenders import OwnBf16, TorchAttention, subject
+from warploom.lab.attention_contenders import TorchAttention, WarploomBf16, subject
 from warploom.lab.attention_problem import FORWARDS, HEADLINE, ForwardProblem
 from warploom.lang import Kernel
 
@@ -107,7 +107,7 @@ def build(case: ForwardProblem, variants: bool, swept: bool = False) -> None:
 def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
     """Measure the rows of one case."""
     ours = [Variant(name, config) for name, config in _asked_for(case, session).items()]
-    session.prepare(case, [*ours, TorchAttention("cudnn"), TorchAttention("flash"), OwnBf16()])
+    session.prepare(case, [*ours, TorchAttention("cudnn"), TorchAttention("flash"), WarploomBf16()])
     which = session.asked.protocols.split(",")
     for protocol in which if case in HEADLINE else which[:1]:
         yield from session.rows(case, protocol)

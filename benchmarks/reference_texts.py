@@ -33,7 +33,7 @@ from warploom import operators
 from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.names import any_config
 from warploom.kernels.hopper.small_m_config import SmallMConfig
-from warploom.lab import bench, evidence, operands, through_library
+from warploom.lab import bench, evidence, library_calls, operands
 from warploom.lab.contender import COMPILE_S, Beat, Contender, Prepared
 from warploom.lab.gpu_stage import GpuStage, compared
 from warploom.lab.operands import Operands
@@ -195,7 +195,7 @@ class Ours(Contender):
     def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         beat(f"{self.name}, building", COMPILE_S)
         config = self.config(problem)
-        prepared = through_library.prepare(problem, sets, pinned=config)
+        prepared = library_calls.prepare(problem, sets, pinned=config)
         prepared.program = None  # no reading of the clock inside: the text has none to be held against
         prepared.facts |= {"text": self.text, "pdl": config.pdl}
         return prepared

@@ -45,8 +45,8 @@ from warploom.lab import catalogue, evidence
 from warploom.lab.bench import Stage
 from warploom.lab.contender import Prepared
 from warploom.lab.contenders import find
+from warploom.lab.library_calls import call_of, chosen_config
 from warploom.lab.operands import Operands, stored
-from warploom.lab.through_library import call_of, chosen_config
 from warploom.lab.warploom_contender import product_of
 from warploom.lab.work import LAYOUTS, GemmWork, parse_shapes
 from warploom.operators import kernel_cache, select

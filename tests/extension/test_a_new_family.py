@@ -60,7 +60,7 @@ def family(monkeypatch):
         monkeypatch.setitem(HANDLERS, key, handler)
     monkeypatch.setattr(units, "UNITS", (*units.UNITS, memory.UNIT))
     monkeypatch.setattr("warploom.emulator.engines.engine.UNITS", units.UNITS)
-    monkeypatch.setitem(groups.FAMILIES, rows.FAMILY, Slot("groups of pad", groups.GroupBooks))
+    monkeypatch.setitem(groups.FAMILIES, rows.FAMILY, Slot("groups of pad", groups.GroupStates))
     for rule in checker.RULES:
         monkeypatch.setitem(RULES._records, rule.id, rule)
     forget()

@@ -23,7 +23,7 @@ from warploom.lab.attention_problem import (
 torch = pytest.importorskip("torch")
 
 from warploom.lab import attention_operands  # noqa: E402
-from warploom.lab.attention_contenders import OwnBf16, TorchAttention, WarploomAttention  # noqa: E402
+from warploom.lab.attention_contenders import TorchAttention, WarploomAttention, WarploomBf16  # noqa: E402
 from warploom.lab.gpu_stage import compared  # noqa: E402
 
 NO_BEAT: Any = lambda who, seconds=0.0: None  # noqa: E731
@@ -132,7 +132,7 @@ def test_ours_decodes_right_by_the_exact_result(problem: DecodeProblem) -> None:
 
 
 def test_e4m3_is_timed_beside_ours_of_the_same_numbers_in_bf16() -> None:
-    error, right, _ = judged(replace(SMALL, dtype="e4m3"), OwnBf16())
+    error, right, _ = judged(replace(SMALL, dtype="e4m3"), WarploomBf16())
     assert right and error < 1e-2, "the same numbers, so far nearer than e4m3's own"
 
 

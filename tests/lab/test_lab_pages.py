@@ -16,7 +16,7 @@ from warploom.isa import descriptors, fragments
 from warploom.isa.dtypes import bf16
 from warploom.isa.swizzle import Swizzle
 from warploom.kernels.ladder import find
-from warploom.lab import at_power, patterns, roofline, schedules, stages, svg
+from warploom.lab import patterns, power_limit, roofline, schedules, stages, svg
 
 # -- patterns ------------------------------------------------------------------------------------------------------
 
@@ -107,11 +107,11 @@ def test_a_stage_goes_round_its_states_without_a_gap():
 
 
 def test_more_power_gives_a_faster_limit_and_zeros_cost_less():
-    limits = [at_power.limit(8192, 8192, 8192, cap_watts=cap) for cap in (400, 700, 1000)]
+    limits = [power_limit.limit(8192, 8192, 8192, cap_watts=cap) for cap in (400, 700, 1000)]
     assert limits[0].tflops < limits[1].tflops < limits[2].tflops
     assert all(limit.watts <= cap + 1 for limit, cap in zip(limits, (400, 700, 1000), strict=True))
-    assert at_power.limit(8192, 8192, 8192, zeros=True).clock_mhz > limits[1].clock_mhz
-    assert at_power.limit(16, 8192, 8192).bound == "DRAM" and limits[1].bound == "tensor cores"
+    assert power_limit.limit(8192, 8192, 8192, zeros=True).clock_mhz > limits[1].clock_mhz
+    assert power_limit.limit(16, 8192, 8192).bound == "DRAM" and limits[1].bound == "tensor cores"
     measured = 708.0  # the fastest rung of the ladder stays below the limit
     assert measured < limits[1].tflops < roofline.Roofline.of("H200").peak / 1e12
 
@@ -145,7 +145,7 @@ def test_the_roofline_page_shows_the_roofline():
     found = run("roofline")
     assert found["intensity"] == roofline.intensity(4096, 4096, 4096)
     assert found["attainable"] == roofline.Roofline.of("H200").attainable(found["intensity"])
-    assert found["limit"] == at_power.limit(4096, 4096, 4096)
+    assert found["limit"] == power_limit.limit(4096, 4096, 4096)
 
 
 def test_the_occupancy_page_shows_the_occupancy():

@@ -92,7 +92,7 @@ class TorchAttention(Contender):
         return call
 
 
-class OwnBf16(Contender):
+class WarploomBf16(Contender):
     """Our own kernel on the same numbers in bf16, as a baseline for e4m3: torch has no eight-bit attention."""
 
     name = OWN_BF16

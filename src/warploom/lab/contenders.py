@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ArgumentError, DriverError
 from ..runtime.benchmark.gpu import CudaTimer
-from .attention_contenders import OwnBf16, TorchAttention
+from .attention_contenders import TorchAttention, WarploomBf16
 from .contender import COMPILE_S, Beat, Contender, Prepared
 from .operands import Operands
 from .work import GemmWork, Work
@@ -309,7 +309,7 @@ class PyPtx(Contender):
 OTHERS: tuple[Contender, ...] = (
     Cublas(), CublasLtBest(), Triton(), ScaledMm("tensor"), ScaledMm("row"), ScaledMm("block128"), TorchFused(False),
     TorchFused(True), Loop(), TorchGrouped(), DeepGemm(), Quack(), PyPtx(), TorchAttention("cudnn"),
-    TorchAttention("flash"), OwnBf16(),
+    TorchAttention("flash"), WarploomBf16(),
 )  # fmt: skip
 
 

@@ -46,10 +46,10 @@ class Warploom(Contender):
         """config: see the module. pdl: programmatic dependent launch on or off; None: as in the configuration."""
         self.config, self.pdl = config, False if config == NO_PDL else pdl
         self.name = f"warploom:{config}" if config else "warploom"
-        self._through_library = config in ("", CONSTANT_WEIGHTS, NO_PDL)
+        self._chosen_by_library = config in ("", CONSTANT_WEIGHTS, NO_PDL)
         if config.startswith("rung:"):
             self._rung()
-        elif not self._through_library:
+        elif not self._chosen_by_library:
             any_config(config)
 
     def _rung(self) -> Any:
@@ -74,15 +74,15 @@ class Warploom(Contender):
             if (rung.dtype.name, rung.layout) != (problem.dtype, "TN"):
                 raise ArgumentError(f"rung {rung.number} takes {rung.dtype.name}, {rung.layout}", got=problem.dtype)
             return self._pinned(rung.build, (rung.load().Config(),), rung.module, "its own", sets)
-        if self._through_library:
-            from . import through_library
+        if self._chosen_by_library:
+            from . import library_calls
 
-            return through_library.prepare(problem, sets, self.pdl, self.config == CONSTANT_WEIGHTS)
+            return library_calls.prepare(problem, sets, self.pdl, self.config == CONSTANT_WEIGHTS)
         pinned = any_config(self.config)
         if problem.scales or problem.kind != "gemm" or isinstance(pinned, (SmallMConfig, FreeTileConfig)):
-            from . import through_library
+            from . import library_calls
 
-            return through_library.prepare(problem, sets, self.pdl, pinned=pinned)
+            return library_calls.prepare(problem, sets, self.pdl, pinned=pinned)
         from ..kernels.hopper import gemm
 
         if self.pdl is not None:

@@ -25,12 +25,12 @@ from .bind_ampere import AmpereBinder
 from .binding import Binding
 from .families import family_of
 from .families.ampere import AmpereConfig
+from .first_run_check import check_first, warn_unproven
 from .kernel_cache import ready
 from .request import Request
 from .select import arch_of, choose
 from .spec.gpu import BLACKWELL, check_gpu, emulated, gpu_of
 from .spec.problem import Problem
-from .unproven import announce, check_first
 from .views import broadcast, item, new_array, restrided, transposed
 
 EMULATED_FLOPS, EMULATED_LAUNCH_S = 1e9, 0.005
@@ -64,7 +64,7 @@ def run(request: Request, out: Any, stream: Any = None) -> Outcome:
     device = None if model.device == "cpu" else model.index
     choice, program = ready(problem, gpu, choose(problem, gpu, request.config), device)
     family = family_of(choice.config, problem)
-    announce(family)
+    warn_unproven(family)
     make = AmpereBinder if isinstance(choice.config, AmpereConfig) else Binder
     outcome = compute(request, make(request, program, choice.config, gpu, stream), out, stream)
     if family.unproven and not request.in_place:  # in place, the old value of the sum is gone

@@ -32,10 +32,10 @@ from .calls import CACHE
 from .dispatch_hook import refuse_gradients
 from .execute import launch
 from .families import FAMILIES, from_text, to_text
+from .first_run_check import check_groups, warn_unproven
 from .grouped_request import Grouped, read
 from .kernel_cache import kept
 from .spec.gpu import BLACKWELL, HOPPER, Gpu, check_gpu, emulated, gpu_of
-from .unproven import announce, check_groups
 from .views import (
     contiguous,
     copy_into,
@@ -121,7 +121,7 @@ def grouped_matmul(
         raise ArgumentError(f"{gpu.name} cannot run this configuration", expected=f"a GPU of {pinned}", got=gpu.arch)
     config = config or _chosen(group, gpu)
     family = next(family for family in FAMILIES if isinstance(config, family.config))
-    announce(family)
+    warn_unproven(family)
     launched = run(group, target, config)
     if family.unproven:
         check_groups(group, config, target)

@@ -69,7 +69,7 @@ class _Copy:
 
 
 @dataclass
-class _Announced:
+class _ExpectedBytes:
     """An expect_tx: its bytes without those of copies that use no map, its line, and the copies that it covers."""
 
     bytes: int
@@ -92,8 +92,8 @@ def likely(function: nodes.Function, module: nodes.Module, dtypes_known: Mapping
     loaded = {copy.key for copy in text.copies if not copy.store}
     for key in keys:
         kinds[key] = dtypes_known.get(key) or (matrix if key in loaded and matrix else "bf16")
-    for announced in sorted(text.announced, key=lambda one: len({copy.key for copy in one.copies})):
-        boxes.update(_fit(announced, text, kinds, swizzle or "128B", boxes))
+    for expected in sorted(text.expected, key=lambda one: len({copy.key for copy in one.copies})):
+        boxes.update(_fit(expected, text, kinds, swizzle or "128B", boxes))
     for key in keys:
         if key not in boxes:
             boxes[key] = (_candidates(key, text, kinds[key], swizzle or "128B")[0], GUESS)
@@ -121,41 +121,41 @@ class _Text:
         self._sizes = shared_sizes(function, module)
         known, parameters = followed(function), {parameter.name for parameter in function.parameters}
         self.copies: list[_Copy] = []
-        self.announced: list[_Announced] = []
-        open_ones: list[tuple[nodes.Operand, _Announced]] = []
+        self.expected: list[_ExpectedBytes] = []
+        open_ones: list[tuple[nodes.Operand, _ExpectedBytes]] = []
         for at, one in enumerate(self.steps.instructions):
             if ".expect_tx" in one.opcode and one.opcode.startswith("mbarrier"):
                 barrier = next((part for part in one.operands if isinstance(part, nodes.Address)), None)
                 amount = self.steps.constant(one.operands[-1], at)
                 open_ones = [(where, found) for where, found in open_ones if not self._same(where, barrier, at)]
                 if amount and barrier is not None:
-                    made = _Announced(amount, one.ptx_line or at)
-                    self.announced.append(made)
+                    made = _ExpectedBytes(amount, one.ptx_line or at)
+                    self.expected.append(made)
                     open_ones.append((barrier, made))
             elif one.opcode.startswith("cp.async.bulk") and len(one.operands) > 1:
                 self._copy(one, at, known, parameters, open_ones)
-        self.announced = [one for one in self.announced if one.copies]
-        for announced in self.announced:
-            for copy in announced.copies:
+        self.expected = [one for one in self.expected if one.copies]
+        for expected in self.expected:
+            for copy in expected.copies:
                 gaps = [
                     other.place[1] - copy.place[1]
-                    for other in announced.copies
+                    for other in expected.copies
                     if other.place[0] == copy.place[0] != -1 and other.place[1] > copy.place[1]
                 ]
                 copy.room = min(filter(None, [copy.room, *gaps]), default=0)
 
     def _copy(
         self, one: nodes.Instruction, at: int, known: dict[str, set[tuple[str, str, int]]], parameters: set[str],
-        open_ones: Sequence[tuple[nodes.Operand, _Announced]],
+        open_ones: Sequence[tuple[nodes.Operand, _ExpectedBytes]],
     ) -> None:  # fmt: skip
         tensor = next((part for part in one.operands if isinstance(part, nodes.TensorAddress)), None)
         places = [part for part in one.operands if isinstance(part, nodes.Address)]
         if not places:
             return
-        announced = next((made for where, made in reversed(open_ones) if self._same(where, places[-1], at)), None)
+        expected = next((made for where, made in reversed(open_ones) if self._same(where, places[-1], at)), None)
         if tensor is None:
-            if announced is not None and len(one.operands) > 2 and "prefetch" not in one.opcode:
-                announced.bytes -= self.steps.constant(one.operands[2], at) or 0
+            if expected is not None and len(one.operands) > 2 and "prefetch" not in one.opcode:
+                expected.bytes -= self.steps.constant(one.operands[2], at) or 0
             return
         base = self.steps.place(tensor.base, at)
         maps = [(name, offset) for how, name, offset in tokens(tensor.base, known, parameters) if how == "at"]
@@ -173,8 +173,8 @@ class _Text:
             steps, boxes = (steps[0], 1), len(steps) - 1
         copy = _Copy(maps[0], at, None if store else places[-1], store, steps, shares, room, place, boxes)
         self.copies.append(copy)
-        if announced is not None and not store:
-            announced.copies.append(copy)
+        if expected is not None and not store:
+            expected.copies.append(copy)
 
     def _same(self, one: nodes.Operand, other: nodes.Operand | None, at: int) -> bool:
         if one == other:
@@ -270,11 +270,11 @@ def _common(steps: Iterable[int]) -> int:
 
 
 def _fit(
-    announced: _Announced, text: _Text, kinds: Mapping[Key, str], swizzle: str,
+    expected: _ExpectedBytes, text: _Text, kinds: Mapping[Key, str], swizzle: str,
     before: Mapping[Key, tuple[tuple[int, ...], str]],
 ) -> dict[Key, tuple[tuple[int, ...], str]]:  # fmt: skip
     """Boxes with which the copies add up to an expect_tx; empty if there are none."""
-    keys = [key for key in dict.fromkeys(copy.key for copy in announced.copies)]
+    keys = [key for key in dict.fromkeys(copy.key for copy in expected.copies)]
     open_keys = [key for key in keys if key not in before]
     if not open_keys:
         return {}
@@ -285,7 +285,7 @@ def _fit(
     lists += [[found if at == number else [first[at]] for at, found in enumerate(choices)]
               for number in sorted(range(len(choices)), key=lambda one: text.rows_known(open_keys[one]))]  # fmt: skip
     lists += [choices]
-    unsure = any(not copy.shares for copy in announced.copies)
+    unsure = any(not copy.shares for copy in expected.copies)
     for number, some in enumerate(lists):
         for tried, boxes in enumerate(product(*some)):
             if tried > _MOST_TRIED:
@@ -293,18 +293,17 @@ def _fit(
             chosen = {key: box for key, (box, _) in before.items()} | dict(zip(open_keys, boxes, strict=True))
             each = {key: prod(chosen[key]) * dtypes.of(kinds[key]).bytes for key in keys}
             if any(
-                sum(each[copy.key] * copy.boxes * (copy.shares or share) for copy in announced.copies)
-                == announced.bytes
+                sum(each[copy.key] * copy.boxes * (copy.shares or share) for copy in expected.copies) == expected.bytes
                 for share in (_SHARES if unsure else (1,))
             ):
-                return {key: (chosen[key], _note(announced, number, len(keys))) for key in open_keys}
+                return {key: (chosen[key], _note(expected, number, len(keys))) for key in open_keys}
     return {}
 
 
-def _note(announced: _Announced, number: int, keys: int) -> str:
-    copies = len(announced.copies)
+def _note(expected: _ExpectedBytes, number: int, keys: int) -> str:
+    copies = len(expected.copies)
     what = "its copy" if copies == 1 else f"its {copies} copies"
-    sums = f"the {announced.bytes} bytes that line {announced.line} expects of {what}"
+    sums = f"the {expected.bytes} bytes that line {expected.line} expects of {what}"
     if number == 0:
         return f"fits its coordinates, and {sums}"
     return f"{GUESS} that adds up to {sums}"

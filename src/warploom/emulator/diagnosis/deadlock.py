@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ...errors import DeadlockError, SourceLocation
-from ..engines.announced import contradiction
+from ..engines.expected_bytes import byte_count_mismatch
 from ..machine.machine import FULL, Cta, Fragment, Machine, Warp
 from ..machine.mbarrier import MBarrier
 from .phases import came_in
@@ -173,13 +173,13 @@ def _hint(waits: list[tuple[MBarrier, Cta, int]], apart: str) -> str | None:
     apart: an instruction that only part of a warp has reached.
     """
     for barrier, _, _ in waits:
-        announced, brought = (_sum(barrier, what) for what in ("expect", "complete"))
+        expected, delivered = (_sum(barrier, what) for what in ("expect", "complete"))
         if barrier.pending == 0 and barrier.tx:
-            guessed, boxes = barrier.cta.machine.guessed, contradiction(barrier)
+            guessed, boxes = barrier.cta.machine.guessed, byte_count_mismatch(barrier)
             if guessed and boxes is not None and boxes.instead:
                 return f"{guessed} contains a wrong guess of a box: {boxes}"
             return (
-                f"phase {barrier.phase} of {_local(barrier)} expects {announced} bytes but gets {brought}: "
+                f"phase {barrier.phase} of {_local(barrier)} expects {expected} bytes but gets {delivered}: "
                 "expect exactly the bytes of all its copies"
             )
     for barrier, cta, warp in waits:

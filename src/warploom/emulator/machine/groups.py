@@ -117,7 +117,7 @@ def _digests(issued: list[Issued]) -> Hashable:
     return tuple((operation.digest(), lanes) for operation, lanes in issued)
 
 
-class GroupBooks:
+class GroupStates:
     """The groups of one family in a CTA, by warp."""
 
     def __init__(self, cta: Cta) -> None:
@@ -127,7 +127,7 @@ class GroupBooks:
         return tuple(groups.digest() for groups in self.warps)
 
 
-FAMILIES = {family: Slot(f"groups of {family}", GroupBooks) for family in GROUP_FAMILIES}
+FAMILIES = {family: Slot(f"groups of {family}", GroupStates) for family in GROUP_FAMILIES}
 
 
 def neighbours(family: str, frame: Frame) -> list[int]:

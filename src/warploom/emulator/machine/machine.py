@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .beside import Engine, Streams
+from .concurrent_units import Engine, Streams
 from .counters import Counters
 from .image import Image
 from .links import Links

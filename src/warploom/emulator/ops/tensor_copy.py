@@ -18,9 +18,9 @@ from ...isa.swizzle import Swizzle
 from ...isa.tensor_map import MAP_BYTES
 from ...plural import counted
 from ..engines import tma
-from ..engines.announced import contradiction
 from ..engines.boxes import TENSOR_ALIGNMENT, Box, SharedBox
 from ..engines.bulk import check_alive, members, own_barrier, signal_at
+from ..engines.expected_bytes import byte_count_mismatch
 from ..machine import mbarrier
 from ..machine import shared_address as shared
 from ..machine.address import AddressOperand
@@ -228,7 +228,7 @@ def load(d: Decode) -> Step:
 def _too_large(cta: Cta, place: tuple[Cta, int], rows: list[Box]) -> str:
     """The advice for a box that does not fit at its destination."""
     barrier = mbarrier.mbarriers_of(place[0]).get(place[1])
-    found = contradiction(barrier, rows) if barrier is not None else None
+    found = byte_count_mismatch(barrier, rows) if barrier is not None else None
     guessed = cta.machine.guessed
     whose = f"{guessed} has guessed the box: enter the one that the host encodes" if guessed else (
         "the box of the tensor map is larger than the space that the kernel has for it"

@@ -19,9 +19,9 @@ from torch import Tensor
 from ...errors import ArgumentTypeError
 from ..torch import linear
 from . import transformers
-from .left import unfused
 from .models import fuse as fuse_modules
 from .models import fused
+from .unconverted import unfused
 
 __all__ = ["ConversionWarning", "Linear", "convert", "converted", "fused", "unfused"]
 

@@ -23,8 +23,8 @@ from ...kernels.hopper.description import Config, Product
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...settings import GATHERS
 from ...settings import config as settings
-from . import peer_again
 from . import peer_collectives as collectives
+from . import peer_launch_cache
 from .arguments import traced
 from .copy_engines import Transfers
 from .peer_epilogue import PLAIN, PeerEpilogue
@@ -48,7 +48,7 @@ def all_gather_matmul(
     if by is not None:
         known_form(by, GATHERS)
     form, tensors = ("all_gather_matmul", by, end.out_dtype), (a, b, *end.tensors(), kept)
-    found, out = peer_again.again(known, form, tensors, out)
+    found, out = peer_launch_cache.again(known, form, tensors, out)
     if found is not None:
         return found
     product, weight = _operands(a, b, end, either=True)
@@ -92,7 +92,7 @@ def all_gather_matmul(
     into = result.detach().view(ranks, rows, columns)
     if plan is None:
         kernel(*given, out=into)
-        peer_again.remember(known, form, tensors, result, (kernel, given, into), exchange)
+        peer_launch_cache.remember(known, form, tensors, result, (kernel, given, into), exchange)
         return result
     transfers = known.transfers.get((a.device, call))
     if transfers is None:
@@ -104,7 +104,7 @@ def all_gather_matmul(
     kernel(*given, out=into)
     transfers.end(*sources)
     launched, addresses = (kernel, given, into), transfers.addresses(*sources)
-    peer_again.remember(known, form, tensors, result, launched, exchange, transfers, addresses)
+    peer_launch_cache.remember(known, form, tensors, result, launched, exchange, transfers, addresses)
     return result
 
 
@@ -113,7 +113,7 @@ def matmul_reduce_scatter(
 ) -> Tensor:
     """This rank's rows of the sum over all ranks of A B, or of the mean."""
     form, tensors = ("matmul_reduce_scatter", end.out_dtype, mean), (a, b, *end.tensors())
-    found, out = peer_again.again(known, form, tensors, out)
+    found, out = peer_launch_cache.again(known, form, tensors, out)
     if found is not None:
         return found
     product, weight = _operands(a, b, end, either=True)
@@ -148,7 +148,7 @@ def matmul_reduce_scatter(
     given = (a.detach(), weight.detach(), *exchange.arguments(), *more, known.rank)
     into = result.detach()
     kernel(*given, out=into)
-    peer_again.remember(known, form, tensors, result, (kernel, given, into), exchange)
+    peer_launch_cache.remember(known, form, tensors, result, (kernel, given, into), exchange)
     return result
 
 
@@ -163,7 +163,7 @@ def matmul_all_reduce(
     if config is not None and not isinstance(config, FreeTileConfig):
         raise ArgumentTypeError("`config` is not a tile of few rows", expected="a FreeTileConfig", got=config)
     form, tensors = ("matmul_all_reduce", config, by, end.out_dtype), (a, b, *end.tensors())
-    found, out = peer_again.again(known, form, tensors, out)
+    found, out = peer_launch_cache.again(known, form, tensors, out)
     if found is not None:
         return found
     product, weight = _operands(a, b, end)
@@ -192,7 +192,7 @@ def matmul_all_reduce(
     given = (a.detach(), weight.detach(), *own, *end.arguments((-1,)), known.rank)
     into = result.detach()
     kernel(*given, out=into)
-    peer_again.remember(known, form, tensors, result, (kernel, given, into), exchange)
+    peer_launch_cache.remember(known, form, tensors, result, (kernel, given, into), exchange)
     return result
 
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from ...collective.tile import timeout_record
 from ...errors import ArgumentError, DriverError, PeerError
 from ...settings import config as settings
-from . import peer_meeting
+from . import peer_rendezvous
 
 _WORD = torch.int32
 _LEFT = "left"
@@ -160,14 +160,14 @@ class Group:
         """Meet before the first comparison, and return the missing ranks."""
         if self.meeting:
             return []
-        self.meeting, missing = peer_meeting.meet(
+        self.meeting, missing = peer_rendezvous.rendezvous(
             self.store, f"warploom/{self.name}", self.rank, self.ranks, settings.peer_timeout_s
         )
         return missing
 
     def _missing(self, keys: Sequence[str]) -> list[int]:
         """Return the ranks still missing after the timeout."""
-        for _ in peer_meeting.pauses(settings.peer_timeout_s):
+        for _ in peer_rendezvous.pauses(settings.peer_timeout_s):
             if self.store.check(list(keys)):
                 return []
         return [rank for rank, key in enumerate(keys) if not self.store.check([key])]

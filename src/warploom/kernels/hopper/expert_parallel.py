@@ -149,7 +149,7 @@ def build(
             **scaled,
         },
         out_specs={"Y": Tile("Tokens", "N", product.out, multiple=whole, inout=True)},
-        grid=OnAllThatFits(ranks, topk, config),
+        grid=ExpertGrid(ranks, topk, config),
         block=config.threads,
         arch="sm_90a",
         registers=gemm.launch_registers(config),
@@ -252,7 +252,7 @@ def check(product: Product, config: Config, ranks: int, topk: int, activation: s
 
 
 @dataclass(frozen=True)
-class OnAllThatFits:
+class ExpertGrid:
     """A grid of one CTA per SM; refused if memory is too small or sizes do not match."""
 
     ranks: int

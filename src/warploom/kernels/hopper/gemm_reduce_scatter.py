@@ -6,7 +6,7 @@ Roles      loader     warpgroup 0, thread 0: TMA loads of the k-tiles of the CTA
            adder      warpgroup 0, warps 2 and 3: add up the slots of tiles that have arrived from all GPUs
            consumer   every other warpgroup: wgmma for its rows of a tile, written to shared memory
            sender     warpgroup 0, one thread of warp 1: TMA stores whole tiles to their owners, into the slot of this
-                      GPU, and signals them (`collective.epilogue.handed_store`)
+                      GPU, and signals them (`collective.epilogue.deferred_store`)
 
                loader       [A, B of a tile of rank + 1][of rank + 2] ... [of its own] ...
                consumer     [multiply][write][multiply][write] ...
@@ -33,7 +33,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...collective.epilogue.arguments import BOX_ROWS, BOX_SWIZZLE, box_columns, epilogue_arguments
-from ...collective.epilogue.handed_store import HandedStore
+from ...collective.epilogue.deferred_store import DeferredTmaStore
 from ...collective.mma.fragment import pack, unpack
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import TmaPipeline
@@ -136,7 +136,7 @@ def build(
         )
         target = Target(slots)
         epilogue, scales, (producer_regs, consumer_regs) = epilogue_of(fusion, config, D, args, rank)
-        out = HandedStore(target, config.consumers, blocks=config.rows // BOX_ROWS, columns=config.tile_n,
+        out = DeferredTmaStore(target, config.consumers, blocks=config.rows // BOX_ROWS, columns=config.tile_n,
                           epilogue=epilogue)  # fmt: skip
         ring.initialise(out)
         signals = PeerSignals(signals, rank, state, record)
@@ -208,7 +208,7 @@ class Target:
         return self.slots.tma_desc(self.owner, box)
 
 
-def send_tiles(out: HandedStore, target: Target, schedule: RankedTiles, signals: PeerSignals, rows: int) -> None:
+def send_tiles(out: DeferredTmaStore, target: Target, schedule: RankedTiles, signals: PeerSignals, rows: int) -> None:
     """Store this CTA's tiles to their owners and signal them, in one thread. rows: of a consumer's part."""
     phase, ranks, known = reg.scalar(u32, init=0), schedule.ranks, reg.scalar(u32, init=0)
     for here in schedule.tiles():

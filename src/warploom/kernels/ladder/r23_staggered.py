@@ -42,7 +42,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         out = TmaStore(D, CONSUMERS, epi_stages=config.epi_stages)
         exchange = PairExchange(ring, tile_m // CONSUMERS * tile_n // WARPGROUP)
         ring.initialise(exchange)
-        plan, warpgroup = LongEnough(A, D, config), warpgroup_index()  # rung 22: Plan
+        plan, warpgroup = MinimumKTiles(A, D, config), warpgroup_index()  # rung 22: Plan
         with producer(warpgroup, PRODUCER_REGISTERS):
             produce(ring, plan, A, B)
         for me in each_consumer(warpgroup, CONSUMERS, CONSUMER_REGISTERS):
@@ -52,7 +52,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     return gemm
 
 
-class LongEnough(Plan):
+class MinimumKTiles(Plan):
     """As on rung 22, with at least three k-tiles per tile: one to begin, one in the loop, one to end."""
 
     def num_k_tiles(self):

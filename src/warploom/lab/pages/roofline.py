@@ -9,10 +9,10 @@ app = marimo.App(width="medium", app_title="Roofline and speed of light")
 def _():
     import marimo as mo
 
-    from warploom.lab import at_power, roofline, svg
+    from warploom.lab import power_limit, roofline, svg
 
     mo.md("# Roofline and speed of light\nHow fast can D = A B be at all, and what decides it?")
-    return at_power, mo, roofline, svg
+    return power_limit, mo, roofline, svg
 
 
 @app.cell
@@ -37,7 +37,7 @@ def _(cap, dtype, k, m, machine, mo, n, zeros):
 
 
 @app.cell
-def _(at_power, cap, dtype, k, m, machine, mo, n, roofline, svg, zeros):
+def _(power_limit, cap, dtype, k, m, machine, mo, n, roofline, svg, zeros):
     size = {"f32": 4, "tf32": 4, "bf16": 2, "f16": 2}.get(dtype.value, 1)
     roofs = {
         name: roofline.Roofline.of(name, dtype.value)
@@ -48,7 +48,7 @@ def _(at_power, cap, dtype, k, m, machine, mo, n, roofline, svg, zeros):
     intensity = roofline.intensity(m.value, n.value, k.value, size)
     attainable = found.attainable(intensity)
     limit = (
-        at_power.limit(m.value, n.value, k.value, dtype.value, size, cap.value, zeros.value)
+        power_limit.limit(m.value, n.value, k.value, dtype.value, size, cap.value, zeros.value)
         if machine.value == "H200" and dtype.value != "f32"
         else None
     )

@@ -23,9 +23,9 @@ from ..bind import outside, warned
 from ..binding import Binding
 from ..dispatch_hook import load_torch_plugin, plugin_for, refuse_gradients
 from ..execute import EMULATED_FLOPS, launch
+from ..first_run_check import warn_unproven
 from ..spec.gpu import EMULATED, HOPPER, check_gpu, gpu_of
 from ..spec.problem import TMA_BYTES
-from ..unproven import announce
 from ..views import copy_into, new_array, restrided
 from ..workspace import fill, of_stream
 from .blocks import tile_lists
@@ -262,7 +262,7 @@ def run(
         owned |= tile_lists(request.block_mask, config.rows, config.keys, q.shape[1], request.keys)
     if not isinstance(config, BlackwellConfig):
         return launch_bound(program, request, outs, owned)
-    announce(Unproven())
+    warn_unproven(Unproven())
     launched = launch_bound(program, request, outs, owned, emulating(gpu))
     check_first(request, config, target, sums)
     return launched

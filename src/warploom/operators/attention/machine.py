@@ -18,9 +18,9 @@ from ...kernels.hopper.attention_config import Attention, Config, default
 from ...runtime.arrays import ArrayView
 from ...runtime.machine import B200, H200, Machine
 from ...runtime.program import Program
+from ..first_run_check import MOST_WORK, due, numbers_in
 from ..kernel_cache import kept
 from ..spec.gpu import BLACKWELL, Gpu, check_gpu, emulated, gpu_of
-from ..unproven import MOST_WORK, due, numbers_in
 from .choice import call_of, chosen, plain
 from .request import LOG2_E, Request
 

@@ -29,7 +29,7 @@ STEP_BYTES, CELL_BYTES = 32, 4
 ASSUMED = "a B200's data sheet; no kernel was timed on such a GPU, nor run on one by the authors"
 
 
-class OfBlackwell(KernelFamily):
+class BlackwellFamily(KernelFamily):
     """What both families have in common."""
 
     arch = TARGET
@@ -60,7 +60,7 @@ class OfBlackwell(KernelFamily):
         )  # fmt: skip
 
 
-class Blackwell(OfBlackwell):
+class Blackwell(BlackwellFamily):
     """Any product whose sums are not promoted."""
 
     name, config = Config.family, Config
@@ -116,7 +116,7 @@ class Blackwell(OfBlackwell):
         )
 
 
-class BlackwellSmallM(OfBlackwell):
+class BlackwellSmallM(BlackwellFamily):
     """Few rows of A: `kernels.blackwell.small_m`."""
 
     name, config = SmallMConfig.family, SmallMConfig

@@ -26,7 +26,7 @@ class KernelFamily(ABC):
         name: for messages and tables.
         arch: target of its kernels; only GPUs that can run it get them.
         config: the class of its configurations.
-        unproven: why its kernels are announced and their first results checked; "" for kernels that ran on hardware.
+        unproven: why its kernels warn and their first results are checked; "" for kernels that ran on hardware.
     """
 
     name: str

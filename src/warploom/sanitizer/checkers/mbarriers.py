@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...emulator.diagnosis.phases import history
-from ...emulator.engines.announced import contradiction
+from ...emulator.engines.expected_bytes import byte_count_mismatch
 from ...emulator.machine import shared_address
 from ...emulator.machine.events import BarrierUse, CompletedWait, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of, was_invalidated
@@ -330,7 +330,7 @@ class MBarriers(Observer):
                 verb = f"copies have delivered {-barrier.tx} bytes that no expect_tx covers"
             if self._check_guessed_box(barrier, barrier.phase) or self.findings.seen("byte-count-mismatch", codes):
                 continue
-            boxes = contradiction(barrier)
+            boxes = byte_count_mismatch(barrier)
             copied = any(event.what == "complete" for event in barrier.log.get(barrier.phase, []))
             # Exiting threads wait for nothing: a phase that expects bytes of a copy that never came does no harm.
             # CUTLASS's producers acquire their last stages this way.
@@ -348,7 +348,7 @@ class MBarriers(Observer):
     def _check_guessed_box(self, barrier: MBarrier, phase: int) -> bool:
         """Report a guessed box of a launch description that delivers other bytes than a phase expects, if any."""
         guessed = self.context.machine.guessed
-        boxes = contradiction(barrier, phase=phase) if guessed else None
+        boxes = byte_count_mismatch(barrier, phase=phase) if guessed else None
         if boxes is None or not boxes.instead:
             return False
         codes = tuple(event.by.operation for event in barrier.log.get(phase, []) if event.what == "expect")[-1:]

@@ -20,48 +20,50 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Contradiction:
+class ByteCountMismatch:
     """Boxes of a phase that deliver a different number of bytes than it expects.
 
     Attributes:
-        announced, brought: expected and delivered bytes of the phase.
+        expected, delivered: expected and delivered bytes of the phase.
         boxes: its boxes in words: "box [64, 64] of A, 8192 bytes".
         instead: boxes with which the two would be equal, in words; empty if there is none.
     """
 
-    announced: int
-    brought: int
+    expected: int
+    delivered: int
     boxes: tuple[str, ...]
     instead: tuple[str, ...]
 
     def __str__(self) -> str:
         boxes = _listed(self.boxes)
-        text = f"{self.announced} bytes are expected, but the copies deliver {self.brought}: {boxes}"
+        text = f"{self.expected} bytes are expected, but the copies deliver {self.delivered}: {boxes}"
         return f"{text}; {' or '.join(self.instead)} would fit" if self.instead else text
 
 
-def contradiction(barrier: MBarrier, more: Sequence[Box] = (), phase: int | None = None) -> Contradiction | None:
+def byte_count_mismatch(
+    barrier: MBarrier, more: Sequence[Box] = (), phase: int | None = None
+) -> ByteCountMismatch | None:
     """Compare the bytes that the copies of a barrier's phase, including those in flight, deliver and it expects.
 
     Args:
         more: boxes of copies that are just being issued.
         phase: the current phase, or one that has just completed.
 
-    None if nothing is expected, no copy has a box, or there is no contradiction.
+    None if nothing is expected, no copy has a box, or the two are equal.
     """
     machine = barrier.cta.machine
     events = barrier.log.get(barrier.phase if phase is None else phase, [])
-    announced = sum(event.amount for event in events if event.what == "expect")
-    brought = sum(event.amount for event in events if event.what == "complete")
+    expected = sum(event.amount for event in events if event.what == "expect")
+    delivered = sum(event.amount for event in events if event.what == "complete")
     operations = [event.operation for event in events if event.what == "complete" and event.operation is not None]
     told = {id(one) for one in operations}  # an operation that is being reported is still in flight
     waiting = [
         one for one in machine.engine.pending()
         if one.barrier == (barrier.cta, barrier.offset) and id(one) not in told
     ]  # fmt: skip
-    brought += sum(one.bytes for one in waiting) + sum(box.spec.box_bytes for box in more)
+    delivered += sum(one.bytes for one in waiting) + sum(box.spec.box_bytes for box in more)
     every = [box for one in (*operations, *waiting) for box in one.sources if isinstance(box, Box)] + [*more]
-    if not announced or not every or brought == announced:
+    if not expected or not every or delivered == expected:
         return None
     counts: dict[tuple[int, TensorMapSpec], int] = {}
     for box in every:
@@ -72,11 +74,11 @@ def contradiction(barrier: MBarrier, more: Sequence[Box] = (), phase: int | None
         name = _name(machine, address)
         times = f", {count} times" if count > 1 else ""
         words.append(f"box {list(spec.box)} of {name}, {spec.box_bytes} bytes{times}")
-        rest, left = divmod(announced - brought + count * spec.box_bytes, count)
+        rest, left = divmod(expected - delivered + count * spec.box_bytes, count)
         other = fitting(spec, rest) if rest > 0 and not left else None
         if other is not None:
             instead.append(f"a box {list(other)} of {name}")
-    return Contradiction(announced, brought, tuple(words), tuple(instead[:SHOWN]))
+    return ByteCountMismatch(expected, delivered, tuple(words), tuple(instead[:SHOWN]))
 
 
 def fitting(spec: TensorMapSpec, size: int) -> tuple[int, ...] | None:

@@ -21,7 +21,7 @@ _SOONEST_S, _LATEST_S = 0.002, 0.1
 _NOBODY = "-"
 
 
-def meet(store: Any, prefix: str, rank: int, ranks: int, patience_s: float) -> tuple[str, list[int]]:
+def rendezvous(store: Any, prefix: str, rank: int, ranks: int, patience_s: float) -> tuple[str, list[int]]:
     """Return a unique name, the same on all ranks, and the missing ranks; the name is empty if any are missing.
 
     Raises RuntimeError of torch.distributed if the store does not answer.

@@ -1,4 +1,4 @@
-"""Kernels that were never run on hardware: they are announced once, and the first result of each is checked.
+"""Kernels that were never run on hardware: one warning per family, and a check of the first result of each kernel.
 
 The check is slow and simple: some rows of every band of 128, all columns, in float64 on the host. It finds tiles that
 are missing, doubled or misplaced, overwritten stages, and misread fragments, but not intermittent errors.
@@ -35,14 +35,14 @@ SLACK = 2.0**-9
 """Tolerance relative to the largest element, for f32 sums and fused activations; a wrong element is off by far more."""
 
 
-class Announced(Protocol):
-    """Kernels by name, and why they are unproven; "" if they are not."""
+class UnprovenFamily(Protocol):
+    """A kernel family by name, and why it is unproven; "" if it is not."""
 
     name: str
     unproven: str
 
 
-def announce(family: KernelFamily | Announced) -> None:
+def warn_unproven(family: KernelFamily | UnprovenFamily) -> None:
     """Warn once per process that these kernels were never run on hardware."""
     if family.unproven and warned().first(("unproven", family.name)):
         checked = "; the first result of each is compared with a slow reference" if settings.check_unproven else ""

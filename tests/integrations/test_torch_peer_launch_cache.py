@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.integrations.test_torch_distributed import Alone  # noqa: E402
-from warploom.integrations.torch import peer_again  # noqa: E402
+from warploom.integrations.torch import peer_launch_cache  # noqa: E402
 
 FORM = ("product", "push")
 
@@ -45,20 +45,20 @@ def case(monkeypatch):
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0x40, raising=False)
     group, kernel, exchange = Alone(), Kernel(), Exchange()
     a, b, out = torch.zeros(4, 8), torch.zeros(8, 6), torch.zeros(4, 6)
-    peer_again.remember(group, FORM, (a, b, None), out, (kernel, (a, b), out), exchange)
+    peer_launch_cache.remember(group, FORM, (a, b, None), out, (kernel, (a, b), out), exchange)
     return group, kernel.launch, exchange, (a, b, None), out
 
 
 def test_the_same_call_is_launched_again_and_gives_its_output(case):
     group, launch, _, tensors, out = case
     for count in (1, 2):
-        assert peer_again.again(group, FORM, tensors, out) == (out, None)
+        assert peer_launch_cache.again(group, FORM, tensors, out) == (out, None)
         assert launch.on == [0x40] * count
 
 
 def test_an_output_that_is_not_known_is_made_and_handed_on(case):
     group, launch, _, tensors, _ = case
-    found, made = peer_again.again(group, FORM, tensors, None)
+    found, made = peer_launch_cache.again(group, FORM, tensors, None)
     assert found is None and made.shape == (4, 6) and not launch.on
 
 
@@ -79,20 +79,20 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
 def test_what_differs_in_anything_takes_the_long_way(case, other):
     group, form, tensors, out = other(case)
-    assert peer_again.again(group, form, tensors, out) == (None, out)
+    assert peer_launch_cache.again(group, form, tensors, out) == (None, out)
     assert not case[1].on
 
 
 def test_a_wait_that_was_given_up_takes_the_long_way_which_raises(case):
     group, launch, exchange, tensors, out = case
     exchange.host[0] = 1
-    assert peer_again.again(group, FORM, tensors, out) == (None, out) and not launch.on
+    assert peer_launch_cache.again(group, FORM, tensors, out) == (None, out) and not launch.on
 
 
 def test_what_a_group_forgets_is_not_launched_again(case):
     group, launch, _, tensors, out = case
     group.forget()
-    assert peer_again.again(group, FORM, tensors, out) == (None, out) and not launch.on
+    assert peer_launch_cache.again(group, FORM, tensors, out) == (None, out) and not launch.on
 
 
 def test_copies_are_enqueued_around_the_launch(case):
@@ -107,6 +107,6 @@ def test_copies_are_enqueued_around_the_launch(case):
     kernel = Kernel()
     kernel.launch.calls[0x40] = lambda: order.append("kernel") or 0
     form = ("product", "copy")
-    peer_again.remember(group, form, (a, b, None), out, (kernel, (a, b), out), exchange, Transfers, [7])
-    assert peer_again.again(group, form, (a, b, None), out)[0] is out
+    peer_launch_cache.remember(group, form, (a, b, None), out, (kernel, (a, b), out), exchange, Transfers, [7])
+    assert peer_launch_cache.again(group, form, (a, b, None), out)[0] is out
     assert order == ["begin 40 (7,)", "kernel", "end 40 (7,)"]

@@ -23,10 +23,10 @@ from .arguments import BOX_ROWS
 from .smem_tile import boxes_of
 from .tma_store import Target, TmaStore
 
-__all__ = ["HandedStore"]
+__all__ = ["DeferredTmaStore"]
 
 
-class HandedStore(TmaStore):
+class DeferredTmaStore(TmaStore):
     """See the module's docstring. `ring.initialise` initialises its barriers.
 
     Args:
