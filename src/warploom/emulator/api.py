@@ -155,8 +155,8 @@ def run(
         try:
             scheduler.run()
         except EmulationError as error:
-            for hear in machine.events.stopped:
-                hear(error)
+            for listener in machine.events.stopped:
+                listener(error)
             error.findings = tuple(finding for observer in observers for finding in observer.report())
             raise
     machine.counters.instructions = machine.steps

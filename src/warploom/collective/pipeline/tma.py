@@ -111,8 +111,8 @@ class TmaPipeline:
                 )
         self.stages = stages
         self.consumers = consumers
-        self.ctas = ctas if grid is None else grid.mates
-        self._mate = None if grid is None else grid.mate(_thread())
+        self.ctas = ctas if grid is None else grid.multicast_peers
+        self._peer = None if grid is None else grid.multicast_peer(_thread())
         self.producers = producers
         self.every_thread = every_thread
         self.tiles = tiles
@@ -150,7 +150,7 @@ class TmaPipeline:
                 part.init_barriers()
             ptx.fence.mbarrier_init()
         if max(getattr(part, "ctas", 1) for part in (self, *others)) > 1:
-            cluster.meet()
+            cluster.sync_after_init()
         else:
             ptx.bar.sync(0)
 
@@ -247,7 +247,7 @@ class TmaPipeline:
     ) -> None:
         """Let the producers refill the stage: one arrival of the warpgroup, after its MMAs have read the stage.
 
-        With several CTAs, the n-th thread arrives on the barrier of CTA n, or of the n-th mate in the grid. The arrival
+        With several CTAs, the n-th thread arrives on the barrier of CTA n, or of its n-th multicast peer. The arrival
         is relaxed, because the wait for the MMAs orders their reads.
 
         Args:
@@ -260,7 +260,7 @@ class TmaPipeline:
         chosen: Predicate
         if self.ctas > 1:
             chosen = thread < self.ctas if leader is None else leader
-            target = thread % self.ctas if self._mate is None else self._mate
+            target = thread % self.ctas if self._peer is None else self._peer
             ptx.mbarrier.arrive_remote(barrier, target, pred=chosen if only is None else chosen & only, relaxed=True)
         elif self.every_thread:
             ptx.mbarrier.arrive(barrier, pred=only)

@@ -30,7 +30,7 @@ SLICE_ROWS = 8
 """Rows after which the pattern of a swizzle repeats."""
 
 
-def meet() -> None:
+def sync_after_init() -> None:
     """Synchronise the cluster after `fence.mbarrier_init`, so that other CTAs may use this CTA's barriers.
 
     The arrival is relaxed: the fence has ordered the initialisation, and a releasing arrival would be a memory barrier
@@ -123,7 +123,7 @@ class ClusterGrid:
 
             column 0    1    2
     row 0   [ rank 0 |  1 |  2 ]      CTA 4 shares the operand of its row with 3 and 5, and that of its column with 1.
-    row 1   [      3 |  4 |  5 ]      These are its mates: they fill its stages, and it fills theirs
+    row 1   [      3 |  4 |  5 ]      They fill its stages, and it fills theirs: its multicast peers
     """
 
     def __init__(self, rows: int, columns: int) -> None:
@@ -133,12 +133,12 @@ class ClusterGrid:
         self.first_of_row = self.row * columns
 
     @property
-    def mates(self) -> int:
-        """The number of mates, this CTA included."""
+    def multicast_peers(self) -> int:
+        """The number of CTAs that share an operand with this one, which counts as well."""
         return self.rows + self.columns - 1
 
-    def mate(self, number: Register) -> Register:
-        """The rank of a mate: first those of the row, then the others of the column."""
+    def multicast_peer(self, number: Register) -> Register:
+        """The rank of a multicast peer: first those of the row, then the others of the column."""
         below = (self.row + 1 + number - self.columns) % self.rows
         return ptx.select(number < self.columns, self.first_of_row + number, below * self.columns + self.column)
 

@@ -123,8 +123,8 @@ def signal_at(by: Issuer, cta: Cta, offset: int, size: int, description: str) ->
 def check_alive(by: Issuer, cta: Cta, description: str) -> None:
     """Raise InvalidOperandError if a copy accesses another CTA that has exited."""
     if cta.exited and cta is not by.frame.cta:
-        for hear in cta.machine.events.refused:
-            hear("cta-exited", cta, by)
+        for listener in cta.machine.events.refused:
+            listener("cta-exited", cta, by)
         by.error(
             InvalidOperandError,
             f"{description} accesses CTA rank {cta.rank} after that CTA has exited",

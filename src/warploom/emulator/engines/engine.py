@@ -56,8 +56,8 @@ class Engine:
         """Put an operation in flight; under "eager" it is complete when this returns."""
         operation.number = self.issued
         self.issued += 1
-        for hear in self.machine.events.issued:
-            hear(operation)
+        for listener in self.machine.events.issued:
+            listener(operation)
         if self.machine.numerics == NO_NUMERICS:
             operation.read = operation.write = None
         at_once = self.policy == "eager" or (self._holds_some and not self._is_starved(operation))
@@ -123,8 +123,8 @@ class Engine:
 
     def warp_exited(self, warp: Warp) -> None:
         """A warp has exited. Its operations continue; the sanitizer judges whether they should have been waited for."""
-        for hear in self.machine.events.exited:
-            hear(warp)
+        for listener in self.machine.events.exited:
+            listener(warp)
 
     def describe_pending(self) -> tuple[str, ...]:
         """One line for each operation in flight."""
@@ -206,8 +206,8 @@ class Engine:
 
     def _mark_read(self, operation: AsyncOperation) -> None:
         operation.read_done = True
-        for hear in self.machine.events.read:
-            hear(operation)
+        for listener in self.machine.events.read:
+            listener(operation)
 
     def _complete(self, operation: AsyncOperation) -> None:
         if not operation.read_done:
@@ -219,15 +219,15 @@ class Engine:
 
     def _conclude(self, operation: AsyncOperation) -> None:
         """Signal and mark as complete."""
-        for hear in self.machine.events.written:
-            hear(operation)
+        for listener in self.machine.events.written:
+            listener(operation)
         if operation.signal is not None:
             self.signalling = operation
             operation.signal()
             self.signalling = None
         operation.done = True
-        for hear in self.machine.events.done:
-            hear(operation)
+        for listener in self.machine.events.done:
+            listener(operation)
         operation.read = operation.write = operation.signal = None  # the closures hold whole tiles
         operation.after = ()
 

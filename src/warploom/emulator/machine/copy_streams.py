@@ -204,8 +204,8 @@ class CopyStreams:
         self, stream: Stream, operation: CopyOperation, how: str, block: Block, rows: range, source: Block | None = None
     ) -> None:
         """Report an access to observers, as made by the one thread that represents the stream."""
-        heard = self.machine.events.copied
-        if not heard:
+        listeners = self.machine.events.copied
+        if not listeners:
             return
         frame = frame_of(stream.ctas[0], 0, 1)
         frame.operation, frame.mask = operation, True
@@ -215,8 +215,8 @@ class CopyStreams:
         if operation is self.flags and source is not None:
             values = np.full((1, frame.lanes), source.row(rows[0]).view(np.uint32)[0])
         place = Lanes(block.region, "global", index, WORD, count, np.zeros(len(rows), np.int64))
-        for hear in heard:
-            hear(frame, how, place, values)
+        for listener in listeners:
+            listener(frame, how, place, values)
 
 
 def checked(copy: Copy) -> Copy:

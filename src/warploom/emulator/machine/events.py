@@ -167,7 +167,7 @@ def listen(observers: Iterable[Observer]) -> Events:
     events = Events()
     for event in EVENTS:
         unheard = getattr(Observer, event)
-        heard = tuple(getattr(one, event) for one in listeners if getattr(type(one), event) is not unheard)
-        setattr(events, event, heard)
+        methods = tuple(getattr(one, event) for one in listeners if getattr(type(one), event) is not unheard)
+        setattr(events, event, methods)
     events.places = tuple(one.places for one in listeners if type(one).executed is not Observer.executed)
     return events

@@ -120,7 +120,7 @@ class Frame:
         found = resolve(self, space, lanes, where, element.itemsize, count, False)
         every = len(found) == 1 and found[0][0] is self.lane_index
         result: np.ndarray | None = None if every else np.zeros((count, self.lanes), element)
-        heard, links = self.machine.events.accessed, self.machine.links
+        listeners, links = self.machine.events.accessed, self.machine.links
         reader = self.cta.device.index, self.operation.order
         for picked, region, index, name in found:
             taken = _seen(links if name == "global" else None, reader, region, index, element, count)
@@ -128,10 +128,10 @@ class Frame:
                 result = taken.reshape(count, self.lanes)
             else:
                 result[:, picked] = taken
-            if heard:
+            if listeners:
                 place = Lanes(region, name, index, element.itemsize, count, picked)
-                for hear in heard:
-                    hear(self, "reads", place, None)
+                for listener in listeners:
+                    listener(self, "reads", place, None)
         if links is not None:
             links.after(self.cta.device.index, self.operation.order)
         self.count(space, "load", element.itemsize * count, lanes, where)
@@ -168,15 +168,15 @@ class Frame:
         lanes, where = self._lanes_and_addresses(address)
         if not lanes.size:
             return
-        heard, links = self.machine.events.accessed, self.machine.links
+        listeners, links = self.machine.events.accessed, self.machine.links
         if links is not None:
             links.before(self.cta.device.index, self.operation.order)
         for picked, region, index, name in resolve(self, space, lanes, where, element.itemsize, count, True):
             view = region.as_type(element)
-            if heard:
+            if listeners:
                 place = Lanes(region, name, index, element.itemsize, count, picked)
-                for hear in heard:
-                    hear(self, "writes", place, values)
+                for listener in listeners:
+                    listener(self, "writes", place, values)
             if links is not None and name == "global":
                 links.stores(
                     self.cta.device.index, self.operation.order, region, index,
@@ -232,8 +232,8 @@ class Frame:
             )
         cta = cluster.ctas[rank]
         if cta.exited and cta is not self.cta:
-            for hear in self.machine.events.refused:
-                hear("cta-exited", cta, Issuer.of(self, lane))
+            for listener in self.machine.events.refused:
+                listener("cta-exited", cta, Issuer.of(self, lane))
             self.error(
                 InvalidOperandError,
                 f"the shared memory of CTA rank {rank} is accessed after that CTA has exited",

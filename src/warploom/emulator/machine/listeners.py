@@ -8,7 +8,7 @@ Listeners = tuple[Callable[..., None], ...]
 
 
 class Events:
-    """The listeners of each event: `for hear in events.fenced: hear(frame, None)`. Initially empty.
+    """The listeners of each event: `for listener in events.fenced: listener(frame, None)`. Initially empty.
 
     places: for each listener of `executed`, the instructions (pc) that it listens to; None: all.
     """
@@ -44,7 +44,7 @@ class Events:
     def executed_at(self, count: int) -> list[Listeners]:
         """The listeners of `executed` for each instruction index below `count`."""
         wanted = list(zip(self.executed, self.places, strict=True))
-        return [tuple(hear for hear, places in wanted if places is None or pc in places) for pc in range(count)]
+        return [tuple(listener for listener, places in wanted if places is None or pc in places) for pc in range(count)]
 
 
 EVENTS = tuple(Events.__annotations__)

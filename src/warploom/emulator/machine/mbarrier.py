@@ -90,8 +90,8 @@ class MBarrier:
             self._error(by, f"an arrival on {self.name} has count {count}", code="mbarrier-count",
                         expected=f"1 to {MAXIMUM_COUNT}", got=count)  # fmt: skip
         if count > self.pending:
-            for hear in self.cta.machine.events.refused:
-                hear("surplus-arrival", self, by)
+            for listener in self.cta.machine.events.refused:
+                listener("surplus-arrival", self, by)
             self._error(
                 by,
                 f"{self.name} gets {count} arrival{'s' if count > 1 else ''} in phase {self.phase}, but only "
@@ -193,8 +193,8 @@ class MBarrier:
             self.pending = self.expected
             self.log.pop(self.phase - KEPT_PHASES, None)
             machine = self.cta.machine
-            for hear in machine.events.met:
-                hear(self, None)
+            for listener in machine.events.met:
+                listener(self, None)
             machine.progress()
 
     def _check_tx(self, by: Issuer) -> None:
@@ -207,8 +207,8 @@ class MBarrier:
         machine = self.cta.machine
         event = Event(what, amount, by, description, machine.engine.signalling)
         self.log.setdefault(self.phase, []).append(event)
-        for hear in machine.events.arrived:
-            hear(self, event)
+        for listener in machine.events.arrived:
+            listener(self, event)
 
     def _events(self, phase: int) -> str:
         counted: dict[str, int] = {}
@@ -260,8 +260,8 @@ def find(by: Issuer, cta: Cta, offset: int) -> MBarrier:
     found = mbarriers_of(cta).get(offset)
     if found is None:
         how = "has been invalidated" if was_invalidated(cta, offset) else "has not been initialised"
-        for hear in cta.machine.events.refused:
-            hear("mbarrier-missing", (cta, offset), by)
+        for listener in cta.machine.events.refused:
+            listener("mbarrier-missing", (cta, offset), by)
         by.error(
             InvalidOperandError,
             f"the mbarrier at {shared.name(cta, offset)} {how}",
@@ -293,8 +293,8 @@ def initialise(by: Issuer, cta: Cta, offset: int, count: int) -> MBarrier:
             hint="run mbarrier.inval first, or let only one thread initialise it",
         )
     barriers[offset] = MBarrier(cta, offset, count, count, by)
-    for hear in cta.machine.events.made:
-        hear("mbarrier", barriers[offset], by)
+    for listener in cta.machine.events.made:
+        listener("mbarrier", barriers[offset], by)
     return barriers[offset]
 
 
@@ -304,8 +304,8 @@ def invalidate(by: Issuer, cta: Cta, offset: int) -> None:
     barriers = MBARRIERS.of(cta)
     del barriers.valid[offset]
     barriers.invalidated.add(offset)
-    for hear in cta.machine.events.unmade:
-        hear("mbarrier", barrier, by)
+    for listener in cta.machine.events.unmade:
+        listener("mbarrier", barrier, by)
 
 
 def arrivals_in_flight(cluster: Cluster) -> list[AsyncOperation]:

@@ -189,8 +189,8 @@ def _allocate(requests: list[Request]) -> bool:
         memory.allocations.append(columns)
         one.granted = start
         PERMITS.of(one.cta).asked.remove(one)
-        for hear in one.cta.machine.events.made:
-            hear("columns", columns, one.by)
+        for listener in one.cta.machine.events.made:
+            listener("columns", columns, one.by)
     requests[0].cta.machine.progress()
     return True
 
@@ -199,8 +199,8 @@ def _free(requests: list[Request]) -> bool:
     for one in requests:
         memory = tensor_memory_of(one.cta)
         found = next(held for held in memory.of(one.cta) if held.start == one.start)
-        for hear in one.cta.machine.events.unmade:
-            hear("columns", found, one.by)
+        for listener in one.cta.machine.events.unmade:
+            listener("columns", found, one.by)
         memory.allocations.remove(found)
         one.granted = one.start
         PERMITS.of(one.cta).asked.remove(one)

@@ -132,18 +132,18 @@ def updates(d: Decode, reach: Reach) -> Step:
             b = _split(b, dtype)
         old = np.zeros((count, frame.lanes), dtype.numpy)
         changed = False
-        heard, links = frame.machine.events.accessed, frame.machine.links
+        listeners, links = frame.machine.events.accessed, frame.machine.links
         if links is not None:
             links.before(frame.cta.device.index, frame.operation.order)
         for where in reach(frame, address.compute(frame)):
             for lanes, region, first in frame.places(space, where, dtype, count):
                 array = region.as_type(dtype.numpy)
                 reached = where[lanes].astype(np.int64)
-                if heard:
+                if listeners:
                     name = "shared" if _is_shared(space, reached) else "global"
                     place = Lanes(region, name, first, dtype.bytes, count, lanes)
-                    for hear in heard:
-                        hear(frame, "updates", place, None)
+                    for listener in listeners:
+                        listener(frame, "updates", place, None)
                 frame.count(space, "store", dtype.bytes * count, lanes, reached)
                 act = usual
                 if flushes and not _is_shared(space, reached):

@@ -153,8 +153,8 @@ def _enter(
     threads = lanes.bit_count() * frame.warps
     current.threads += threads
     current.votes += votes
-    for hear in frame.machine.events.arrived:
-        hear(current, Event("arrive", threads, Issuer.of(frame)))
+    for listener in frame.machine.events.arrived:
+        listener(current, Event("arrive", threads, Issuer.of(frame)))
     reached = current.reached(cta)
     if count is not None and reached > count:
         frame.error(
@@ -206,8 +206,8 @@ def _wait(frame: Frame, current: BarrierGeneration, resume: Callable[[Frame], No
     frame.machine.counters.barrier_waits += frame.warps
 
     def go_on(frame: Frame) -> None:
-        for hear in frame.machine.events.waited:
-            hear(frame, CompletedWait("cta", frame.active_lanes, current))
+        for listener in frame.machine.events.waited:
+            listener(frame, CompletedWait("cta", frame.active_lanes, current))
         if resume is not None:
             resume(frame)
 

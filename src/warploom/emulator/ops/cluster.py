@@ -118,8 +118,8 @@ def cluster_arrive(d: Decode) -> Step:
                 if by.frame.cta is frame.cta and by.thread // WARP == frame.first_warp:
                     operation.awaited = True
                     phase.after.append(operation)
-        for hear in frame.machine.events.arrived:
-            hear(phase, Event("arrive", lanes.bit_count(), Issuer.of(frame)))
+        for listener in frame.machine.events.arrived:
+            listener(phase, Event("arrive", lanes.bit_count(), Issuer.of(frame)))
         barrier.settle(cluster)
 
     return step
@@ -154,9 +154,9 @@ def cluster_wait(d: Decode) -> Step:
         def finish(frame: Frame) -> None:
             left = [(before & ~lanes, phase) for before, phase in owed]
             owed[:] = [(before, phase) for before, phase in left if before]
-            for hear in frame.machine.events.waited:
+            for listener in frame.machine.events.waited:
                 for phase in phases:
-                    hear(frame, CompletedWait("cluster", frame.active_lanes, phase))
+                    listener(frame, CompletedWait("cluster", frame.active_lanes, phase))
 
         def describe() -> str:
             missing = sorted({name for phase in phases if not phase.complete for name in phase.missing(cluster)})
@@ -261,8 +261,8 @@ def setmaxnreg(d: Decode) -> Step:
         cta, warp = frame.cta, frame.first_warp
         pool = REGISTERS.of(cta).pool
         events = frame.machine.events
-        for hear in events.took if grows else events.gave:
-            hear(frame, "registers", count, pool is not None)
+        for listener in events.took if grows else events.gave:
+            listener(frame, "registers", count, pool is not None)
         if pool is None:
             return None
         now = pool.of(warp)
@@ -308,10 +308,10 @@ def griddepcontrol(d: Decode) -> Step:
     def step(frame: Frame) -> None:
         events = frame.machine.events
         if action == "wait":
-            for hear in events.waited:
-                hear(frame, CompletedWait("grid", frame.active_lanes))
+            for listener in events.waited:
+                listener(frame, CompletedWait("grid", frame.active_lanes))
         else:
-            for hear in events.permitted:
-                hear(frame, action)
+            for listener in events.permitted:
+                listener(frame, action)
 
     return step

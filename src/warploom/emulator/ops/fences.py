@@ -36,8 +36,8 @@ def fence(d: Decode) -> Step:
     def step(frame: Frame) -> None:
         if of_system and frame.machine.links is not None:
             frame.machine.links.fence(frame.cta.device.index)
-        for hear in frame.machine.events.fenced:
-            hear(frame, None)
+        for listener in frame.machine.events.fenced:
+            listener(frame, None)
 
     return step
 
@@ -58,7 +58,7 @@ def acquire_map(d: Decode) -> Step:
                     int(lane),
                     expected=f"a multiple of {MAP_ALIGNMENT}",
                 )
-        for hear in frame.machine.events.fenced:
-            hear(frame, places)
+        for listener in frame.machine.events.fenced:
+            listener(frame, places)
 
     return step

@@ -12,8 +12,8 @@ def commit(frame: Frame, family: str) -> None:
     """Let the operations that the active lanes have started, and put into no group yet, be a group."""
     for warp in range(frame.first_warp, frame.first_warp + frame.warps):
         operations = groups_of(family, frame.cta, warp).commit(frame.lane_mask)
-    for hear in frame.machine.events.committed:
-        hear(frame, family, operations)
+    for listener in frame.machine.events.committed:
+        listener(frame, family, operations)
 
 
 def wait_for_groups(frame: Frame, family: str, newest: int, reads_only: bool = False) -> Wait | None:
@@ -27,8 +27,8 @@ def wait_for_groups(frame: Frame, family: str, newest: int, reads_only: bool = F
     def finish(frame: Frame) -> None:
         for warp in range(frame.first_warp, frame.first_warp + frame.warps):
             proven = groups_of(family, frame.cta, warp).prove(newest, lanes, reads_only)
-        for hear in frame.machine.events.waited:
-            hear(frame, CompletedWait(family, frame.active_lanes, None, proven, newest, reads_only))
+        for listener in frame.machine.events.waited:
+            listener(frame, CompletedWait(family, frame.active_lanes, None, proven, newest, reads_only))
 
     def ready() -> bool:
         while needed and (needed[-1].read_done if reads_only else needed[-1].done):

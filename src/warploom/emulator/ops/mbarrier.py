@@ -222,8 +222,8 @@ def _finish(frame: Frame, done: int, watches: list[PhaseWait]) -> None:
         lanes = watch.lanes if len(watches) > 1 else frame.active_lanes
         lane_array(frame, done)[lanes] = passed
         if passed:
-            for hear in frame.machine.events.waited:
-                hear(frame, CompletedWait("phase", lanes, watch.barrier))
+            for listener in frame.machine.events.waited:
+                listener(frame, CompletedWait("phase", lanes, watch.barrier))
 
 
 @HANDLERS.add("mbarrier.test_wait", "mbarrier.test_wait_parity", polls=True)
@@ -269,8 +269,8 @@ def try_wait(d: Decode) -> Step:
             finish(frame)
             for watch in watches:
                 if not watch.passed():
-                    for hear in frame.machine.events.asked:
-                        hear(frame, watch.barrier, watch.lanes)
+                    for listener in frame.machine.events.asked:
+                        listener(frame, watch.barrier, watch.lanes)
             return None
         return Wait(
             "mbarrier",
@@ -348,8 +348,8 @@ def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: Callable[[MBa
 
     def signal() -> None:
         if cta.exited:
-            for hear in cta.machine.events.refused:
-                hear("cta-exited", cta, by)
+            for listener in cta.machine.events.refused:
+                listener("cta-exited", cta, by)
             by.error(
                 InvalidOperandError,
                 f"an arrival reaches the mbarrier of CTA rank {cta.rank} after that CTA has exited",

@@ -108,8 +108,8 @@ def relinquish(d: Decode) -> Step:
         _check_group(frame, group)
         permits = PERMITS.of(frame.cta)
         permits.relinquished = permits.relinquished or Issuer.of(frame)
-        for hear in frame.machine.events.permitted:
-            hear(frame, "columns of the next CTA")
+        for listener in frame.machine.events.permitted:
+            listener(frame, "columns of the next CTA")
         frame.machine.progress()
 
     return step
@@ -391,8 +391,8 @@ def wait(d: Decode) -> Step:
             return not needed
 
         def finish(frame: Frame) -> None:
-            for hear in frame.machine.events.waited:
-                hear(frame, CompletedWait(f"drained:{family}", frame.active_lanes, None, proven))
+            for listener in frame.machine.events.waited:
+                listener(frame, CompletedWait(f"drained:{family}", frame.active_lanes, None, proven))
 
         return Wait(family, ready, lambda: f"{len(needed)} of its {family} operations", resume=finish)
 

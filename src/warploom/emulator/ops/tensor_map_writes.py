@@ -31,8 +31,8 @@ def _tell_written(frame: Frame, address: int, lane: int) -> None:
     place = global_place(frame, address)
     if place is not None:
         region, start = place
-        for hear in frame.machine.events.accessed:
-            hear(frame, "changes", Lanes(region, "global", np.array([start]), MAP_BYTES, 1, np.array([lane])), None)
+        for listener in frame.machine.events.accessed:
+            listener(frame, "changes", Lanes(region, "global", np.array([start]), MAP_BYTES, 1, np.array([lane])), None)
 
 
 def _tell_shared(frame: Frame, how: str, space: str, address: int, lanes: np.ndarray) -> None:
@@ -42,8 +42,8 @@ def _tell_shared(frame: Frame, how: str, space: str, address: int, lanes: np.nda
         place = Lanes(
             cta.shared, "shared", np.full(lanes.size, offset // ELEMENT), ELEMENT, FIELDS // ELEMENT, lanes
         )  # fmt: skip
-        for hear in frame.machine.events.accessed:
-            hear(frame, how, place, None)
+        for listener in frame.machine.events.accessed:
+            listener(frame, how, place, None)
 
 
 @HANDLERS.add(
@@ -105,8 +105,8 @@ def copy_map(d: Decode) -> Step:
         into = map_bytes(frame, target.space, int(target.compute(frame)[lane]), lane, writes=True)
         into[...] = origin
         _tell_written(frame, int(target.compute(frame)[lane]), lane)
-        for hear in frame.machine.events.fenced:
-            hear(frame, None)
+        for listener in frame.machine.events.fenced:
+            listener(frame, None)
         frame.machine.progress()
 
     return step

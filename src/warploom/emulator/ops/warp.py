@@ -100,8 +100,8 @@ def _shuffle(d: Decode) -> Step:
         if absent.any():  # the value of an inactive lane is undefined
             moved = np.where(absent, absent_value(frame), moved)
             told = absent.reshape(-1) & frame.active
-            for hear in frame.machine.events.shuffled if told.any() else ():
-                hear(frame, told)
+            for listener in frame.machine.events.shuffled if told.any() else ():
+                listener(frame, told)
         frame.write(out, moved.reshape(-1))
         frame.write(predicate, in_range.reshape(-1))
 
@@ -240,12 +240,12 @@ def _warp_barrier(d: Decode) -> Step:
     slot = d.source("membermask", dtypes.b32)
 
     def step(frame: Frame) -> None:
-        heard = frame.machine.events.met
+        listeners = frame.machine.events.met
         masks, whole = members(frame, slot), frame.mask
-        for mask in np.unique(masks[frame.active_lanes]) if heard else ():
+        for mask in np.unique(masks[frame.active_lanes]) if listeners else ():
             frame.mask = frame.active & (masks == mask)  # each set of threads synchronises separately
-            for hear in heard:
-                hear(None, frame)
+            for listener in listeners:
+                listener(None, frame)
             frame.mask = whole
 
     return step

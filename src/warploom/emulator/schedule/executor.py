@@ -37,7 +37,7 @@ class Runner:
         self.max_steps = max_steps
         self.operations = machine.code.operations
         self.loops = LoopWatch()
-        self.heard = machine.events.executed_at(len(self.operations))
+        self.listeners = machine.events.executed_at(len(self.operations))
 
     def run(self, group: Group) -> None:
         """Run a group until its warps diverge, block, meet other fragments of their warp, or the quantum ends."""
@@ -48,19 +48,19 @@ class Runner:
         base: Mask = True if whole else np.concatenate([lanes_of(fragment.lanes) for fragment in group.fragments])
         lanes = frame.lanes if whole else int(np.count_nonzero(base))
         warp = cta.warps[group.first]
-        divided = len(warp.fragments) > 1  # if so, it is the only warp of the group
-        stop = _meeting(warp, group.fragments[0], pc + 1) if divided else -1
-        operations, values, heard = self.operations, frame.values, self.heard
+        diverged = len(warp.fragments) > 1  # if so, it is the only warp of the group
+        stop = _next_reconvergence(warp, group.fragments[0], pc + 1) if diverged else -1
+        operations, values, listeners = self.operations, frame.values, self.listeners
         budget = self.policy.quantum(QUANTUM)
-        closing = budget // 10 if budget >= QUANTUM else 0  # after this, the next loop iteration is a good end
-        circling = clocked = False
+        nearly_spent = budget // 10 if budget >= QUANTUM else 0  # from then on, stop at the end of a loop iteration
+        looped_back = read_clock = False
         while budget > 0:
             budget -= 1
             operation = operations[pc]
             machine.steps += count
             frame.operation, frame.mask = operation, base
-            for hear in heard[pc]:
-                hear(frame)
+            for listener in listeners[pc]:
+                listener(frame)
             if operation.guard >= 0:
                 wanted = values[operation.guard]
                 mask = ~wanted if operation.guard_negated else wanted
@@ -76,12 +76,12 @@ class Runner:
                     frame.mask = mask if operation.kind == PLAIN else np.array(mask)
             if operation.refresh:
                 cta.refresh(operation.refresh)
-                clocked, circling = True, False  # a clock advances while everything else stands still
+                read_clock, looped_back = True, False  # a loop that reads a clock makes progress
             if operation.kind == PLAIN:
                 by = operation.by
                 if by == MANY or (by == WHOLE and frame.mask is True):
                     operation.step(frame)  # type: ignore[misc]
-                elif not (self._warpgroups if by == WARPGROUP else self._one_by_one)(group, frame, operation):
+                elif not (self._warpgroups if by == WARPGROUP else self._warp_by_warp)(group, frame, operation):
                     self._check_limit()
                     return
                 pc += 1
@@ -89,11 +89,11 @@ class Runner:
                 target = operation.targets[0]
                 if target <= pc:
                     budget -= 4
-                    circling = not clocked
-                    if budget < closing:
+                    looped_back = not read_clock
+                    if budget < nearly_spent:
                         budget = 0
-                    if divided:
-                        stop = _meeting(warp, group.fragments[0], target)
+                    if diverged:
+                        stop = _next_reconvergence(warp, group.fragments[0], target)
                 pc = target
             else:
                 divide(machine, group, frame, operation, pc)
@@ -103,7 +103,7 @@ class Runner:
                 break
         for fragment in group.fragments:
             fragment.pc = pc
-        if budget <= 0 and circling and self.loops.circles(machine, cta, group.first, group.fragments):
+        if budget <= 0 and looped_back and self.loops.circles(machine, cta, group.first, group.fragments):
             for fragment in group.fragments:
                 fragment.wait = loop_wait(machine, operations[pc])
                 fragment.seen_progress = machine.progress_count
@@ -121,11 +121,11 @@ class Runner:
 
     # -- warp by warp --------------------------------------------------------------------------------------------
 
-    def _one_by_one(self, group: Group, frame: Frame, operation: Operation) -> bool:
+    def _warp_by_warp(self, group: Group, frame: Frame, operation: Operation) -> bool:
         """Run an instruction warp by warp. True if all threads of the group continued to the next one together."""
-        cta, pc, went_on, outer = group.cta, operation.pc, True, frame.mask
+        cta, pc, continued, outer = group.cta, operation.pc, True, frame.mask
         if outer is True and operation.together is not None and len(group.fragments) > 1:
-            return self._by_neighbours(group, operation, operation.together(frame))
+            return self._by_runs_of_warps(group, operation, operation.together(frame))
         for at, fragment in enumerate(group.fragments):
             warp = cta.warps[group.first + at]
             part = frame if len(group.fragments) == 1 else frame_of(cta, warp.index, 1)
@@ -142,28 +142,28 @@ class Runner:
             if fragment.lanes != FULL and operation.converged:
                 lanes = fragment.lanes
                 ready = who_executes(self.machine, warp, fragment, part)
-                went_on &= fragment.lanes == lanes and bool(ready)
+                continued &= fragment.lanes == lanes and bool(ready)
                 if not ready:
                     continue
                 part.mask = lanes_of(ready)
-            went_on &= self._execute(warp, (fragment,), part)
-        if went_on and len(group.fragments) > 1:
+            continued &= self._execute(warp, (fragment,), part)
+        if continued and len(group.fragments) > 1:
             return True
         self._merge(group)
-        return went_on and len(cta.warps[group.first].fragments) == 1
+        return continued and len(cta.warps[group.first].fragments) == 1
 
-    def _by_neighbours(self, group: Group, operation: Operation, counts: Sequence[int]) -> bool:
+    def _by_runs_of_warps(self, group: Group, operation: Operation, counts: Sequence[int]) -> bool:
         """Run an instruction for several warps at a time, all of whose threads reach it. True if all continued."""
-        cta, at, went_on = group.cta, 0, True
+        cta, at, continued = group.cta, 0, True
         for count in counts:
             part = frame_of(cta, group.first + at, count)
             part.operation, part.mask = operation, True
             fragments = group.fragments[at : at + count]
             for fragment in fragments:
                 fragment.pc = operation.pc
-            went_on &= self._execute(cta.warps[group.first + at], fragments, part)
+            continued &= self._execute(cta.warps[group.first + at], fragments, part)
             at += count
-        return went_on
+        return continued
 
     def _execute(self, warp: Warp, fragments: Sequence[Fragment], frame: Frame) -> bool:
         """Run an instruction for a fragment, or for whole warps starting with this one. True if they all continued."""
@@ -196,7 +196,7 @@ class Runner:
 
     def _warpgroups(self, group: Group, frame: Frame, operation: Operation) -> bool:
         """Run an instruction for every complete warpgroup of the group; the other warps wait for theirs."""
-        cta, pc, went_on = group.cta, operation.pc, True
+        cta, pc, continued = group.cta, operation.pc, True
         first, last = group.first, group.first + len(group.fragments) - 1
         for fragment in group.fragments:
             fragment.pc = pc
@@ -208,7 +208,7 @@ class Runner:
             if operation.guard >= 0 and not np.any(whole_frame.values[operation.guard] != operation.guard_negated):
                 for warp in mine:
                     group.fragments[warp.index - first].pc = pc + 1
-            elif len(members) == 4 and all(_stands_whole(warp, pc) for warp in members):
+            elif len(members) == 4 and all(_is_whole_at(warp, pc) for warp in members):
                 whole_frame.operation, whole_frame.mask = operation, True
                 operation.step(whole_frame)  # type: ignore[misc]
                 for warp in members:
@@ -220,13 +220,13 @@ class Runner:
                         if fragment.pc == pc and fragment.wait is None:
                             self._block(fragment, self._for_warpgroup(cta, members, operation), True)
                 self.machine.progress()
-                went_on = False
-            went_on &= mine == members
-        return went_on
+                continued = False
+            continued &= mine == members
+        return continued
 
     def _for_warpgroup(self, cta: Cta, members: list[Warp], operation: Operation) -> Wait:
         def describe() -> str:
-            absent = [warp for warp in members if not _stands_whole(warp, operation.pc)]
+            absent = [warp for warp in members if not _is_whole_at(warp, operation.pc)]
             missing = ", ".join(str(warp.index) for warp in absent) or "(fewer than 4 warps)"
             parted = [
                 f"{part.lanes.bit_count()} thread(s) of warp {warp.index} at {self.operations[part.pc].text}"
@@ -239,12 +239,12 @@ class Runner:
             return f"the whole warpgroup at {operation.text}; not there: warp {missing}{elsewhere}"
 
         def ready() -> bool:
-            return len(members) == 4 and all(_stands_whole(warp, operation.pc) for warp in members)
+            return len(members) == 4 and all(_is_whole_at(warp, operation.pc) for warp in members)
 
         return Wait("warpgroup", ready, describe, parked=True)
 
 
-def _stands_whole(warp: Warp, pc: int) -> bool:
+def _is_whole_at(warp: Warp, pc: int) -> bool:
     """True if all threads of a warp are at `pc` and have not executed it."""
     fragment = warp.fragments[0] if len(warp.fragments) == 1 else None
     return (
@@ -255,7 +255,7 @@ def _stands_whole(warp: Warp, pc: int) -> bool:
     )
 
 
-def _meeting(warp: Warp, mine: Fragment, at: int) -> int:
+def _next_reconvergence(warp: Warp, mine: Fragment, at: int) -> int:
     """The lowest program counter from `at` on where other threads of a diverged warp are; -1 if there is none.
 
     At `at` itself only threads that can be joined count: otherwise one that spins around a blocked thread would yield

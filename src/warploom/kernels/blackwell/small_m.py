@@ -89,7 +89,7 @@ def build(
         memory = tmem.alloc(tmem_columns(tokens))
         accumulators.open(memory)
         if split > 1:
-            cluster.meet()
+            cluster.sync_after_init()
         total = k_tiles(A, product.tile_k, product.a_major)
         rank = ptx.special.cluster_ctarank() if split > 1 else reg.scalar(total.dtype, init=0)
         first, after = total * rank // split, total * (rank + 1) // split

@@ -204,7 +204,7 @@ def run_roles(cta: Cta, peer_reduce: PeerReduce | None = None) -> None:
     with ptx.if_(first):
         initialise(cta)
     if config.multicast:
-        cluster.meet()
+        cluster.sync_after_init()
     else:
         ptx.bar.sync(0)
     if config.split_k > 1:
