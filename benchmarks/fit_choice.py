@@ -4,10 +4,10 @@
         [--gradients] [--weights src/warploom/operators/tables/choice[-gradients]-sm_90.json]
 
 The regret of a choice is its time over the best time measured for its product, minus 1. Layers (N, K) are dealt into
-folds, several times; a fold's products are judged by trees fitted to the others. The trees (`boosted`) are fitted to
-the logarithm of a configuration's time over its estimate, relative to the other configurations of the product; the
-fastest configurations have the largest weights. --gradients: the trees for MN-major operands, which are added to those
-that the package has for K-major ones.
+folds, several times; a fold's products are judged by trees fitted to the others. The trees (`gradient_boosting`) are
+fitted to the logarithm of a configuration's time over its estimate, relative to the other configurations of the
+product; the fastest configurations have the largest weights. --gradients: the trees for MN-major operands, which are
+added to those that the package has for K-major ones.
 
 "noise" is the regret that noise alone causes: the fastest configuration in the sweep's short slices, judged by the
 longer slices in which only the best were timed again.
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import boosted
+from benchmarks import gradient_boosting
 from benchmarks.sweep_free_tile import CUBLAS, LIBRARY
 from warploom.errors import ArgumentError
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
@@ -177,8 +177,8 @@ def fitted(chosen: Sequence[Group]) -> Trees:
     for group in chosen:
         near = (group.times / group.times.min()) ** (-1 / NEAR)
         weights.append(near / near.sum() * len(near) ** 0.5)
-    trees = boosted.TREES if features.shape[1] == len(FEATURES) else FEWER_TREES
-    return boosted.grown(features, which, targets, np.concatenate(weights), trees)
+    trees = gradient_boosting.TREES if features.shape[1] == len(FEATURES) else FEWER_TREES
+    return gradient_boosting.grown(features, which, targets, np.concatenate(weights), trees)
 
 
 def order_of(group: Group, trees: Trees | None) -> np.ndarray:

@@ -26,28 +26,28 @@ from warploom.runtime.benchmark.watchdog import Watchdog
 from . import (
     arithmetic,
     atomics,
-    beside,
+    concurrent_issue,
     copies,
     launches,
-    lives,
     memory,
-    neighbours,
-    pending,
+    pending_lines,
     power,
     product,
     ring,
     shared,
+    short_ctas,
     softmax,
     synchronisation,
     tensor,
+    tpc_pairs,
 )
 from .harness import READINGS, Measurement
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "benchmarks/results/nvidia-h200/microbenchmarks.json"
 MODULES = (
-    arithmetic, shared, pending, tensor, beside, ring, softmax, synchronisation, copies, memory, product, neighbours,
-    atomics,
+    arithmetic, shared, pending_lines, tensor, concurrent_issue, ring, softmax, synchronisation, copies, memory,
+    product, tpc_pairs, atomics,
 )  # fmt: skip
 FLUSH_BYTES = 256 << 20
 BURSTS = ("power.wgmma.n256.ctas132", "power.wgmma.n256.zeros", "power.wgmma.e4m3.n256", "power.mma_sync")
@@ -62,7 +62,9 @@ def everything(only: list[str]) -> tuple[list[Measurement], list[launches.Launch
         return not only or any(name.startswith(prefix) for prefix in only)
 
     timed = [each for module in MODULES for each in module.measurements() if wanted(each.name)]
-    started = [each for each in (*launches.launches(), *neighbours.launches(), *lives.launches()) if wanted(each.name)]
+    started = [
+        each for each in (*launches.launches(), *tpc_pairs.launches(), *short_ctas.launches()) if wanted(each.name)
+    ]
     return timed, started, [each for each in power.loads() if wanted(each.measurement.name)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks import boosted
+from benchmarks import gradient_boosting
 from warploom.operators.families.trees import SCALE, Trees
 
 NAMES = ("one", "other")
@@ -24,24 +24,24 @@ def test_a_row_goes_to_the_second_child_where_its_feature_is_above_the_limit():
 
 
 def test_trees_that_see_two_features_find_a_step_in_both(monkeypatch):
-    monkeypatch.setattr(boosted, "SHARE", 1.0)
+    monkeypatch.setattr(gradient_boosting, "SHARE", 1.0)
     features, groups, targets = drawn()
-    found = boosted.grown(features, groups, targets, np.ones(len(targets)), trees=120).values(features)
-    away = boosted.centred(found - targets, groups, np.ones(len(targets)))
+    found = gradient_boosting.grown(features, groups, targets, np.ones(len(targets)), trees=120).values(features)
+    away = gradient_boosting.centred(found - targets, groups, np.ones(len(targets)))
     assert np.abs(away).mean() < 0.1 * np.abs(targets - targets.mean()).mean()
 
 
 def test_what_all_of_a_product_have_in_common_does_not_matter():
     features, groups, targets = drawn()
     common = np.random.default_rng(2).uniform(-3, 3, groups.max() + 1)[groups]
-    one, other = (boosted.grown(features, groups, each, np.ones(len(targets)), trees=5)
+    one, other = (gradient_boosting.grown(features, groups, each, np.ones(len(targets)), trees=5)
                   for each in (targets, targets + common))  # fmt: skip
     assert np.allclose(one.values(features), other.values(features))
 
 
 def test_kept_trees_give_the_same_to_the_rounding_of_their_leaves():
     features, groups, targets = drawn()
-    made = boosted.grown(features, groups, targets, np.ones(len(targets)), trees=20)
+    made = gradient_boosting.grown(features, groups, targets, np.ones(len(targets)), trees=20)
     again = Trees.of(made.kept(NAMES), NAMES)
     assert np.abs(again.values(features) - made.values(features)).max() <= 20 * SCALE / 2 + 1e-12
 
@@ -53,5 +53,5 @@ def test_a_node_without_a_limit_is_kept_where_no_feature_has_that_many():
 
 
 def test_a_feature_of_one_value_has_no_limits():
-    assert np.isinf(boosted.edges(np.ones((9, 1)))).all()
-    assert boosted.edges(np.array([[1.0], [3.0], [3.0]]), 2).tolist() == [[2.0, np.inf]]
+    assert np.isinf(gradient_boosting.edges(np.ones((9, 1)))).all()
+    assert gradient_boosting.edges(np.array([[1.0], [3.0], [3.0]]), 2).tolist() == [[2.0, np.inf]]
