@@ -46,7 +46,6 @@ class Device:
         sms: multiprocessors.
         memory: bytes.
         shared_per_cta: maximum bytes of shared memory of one CTA.
-        clock_khz: highest SM clock.
         memory_gbps: memory bandwidth from clock and width, in 10^9 bytes per second; 0 if the driver reports
             neither.
     """
@@ -58,7 +57,6 @@ class Device:
     sms: int
     memory: int
     shared_per_cta: int
-    clock_khz: int
     memory_gbps: int = 0
 
 
@@ -127,7 +125,6 @@ class Library:
             sms=read("MULTIPROCESSOR_COUNT"),
             memory=int(self.call("cuDeviceTotalMem", handle)),
             shared_per_cta=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-            clock_khz=read("CLOCK_RATE"),
             memory_gbps=2 * read("MEMORY_CLOCK_RATE") * read("GLOBAL_MEMORY_BUS_WIDTH") // 8 // 10**6,
         )
 

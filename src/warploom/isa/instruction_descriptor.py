@@ -29,8 +29,6 @@ class Kind:
         results: code of each type of D.
         k: extent in k of a dense MMA, 32 bytes of A's rows; a sparse MMA has twice that.
         scales: code of each type of scale factors; empty for kinds without them.
-        transposable: whether A and B may be MN-major.
-        negatable: whether A and B may be negated.
     """
 
     name: str
@@ -38,8 +36,6 @@ class Kind:
     results: Mapping[str, int]
     k: int
     scales: Mapping[str, int] = field(default_factory=dict)
-    transposable: bool = True
-    negatable: bool = True
 
     @property
     def scaled(self) -> bool:
@@ -52,10 +48,10 @@ KINDS: Mapping[str, Kind] = {
         Kind("f16", _HALF, {"f16": 0, "f32": 1}, 16),
         Kind("tf32", _TF32, {"f32": 1}, 8),
         Kind("f8f6f4", _NARROW, {"f16": 0, "f32": 1}, 32),
-        Kind("i8", _BYTES, {"s32": 2}, 32, negatable=False),
+        Kind("i8", _BYTES, {"s32": 2}, 32),
         Kind("mxf8f6f4", _NARROW, {"f32": 1}, 32, {"ue8m0": 1}),
-        Kind("mxf4", _FP4, {"f32": 1}, 64, {"ue8m0": 1}, transposable=False),
-        Kind("mxf4nvf4", _FP4, {"f32": 1}, 64, {"ue8m0": 1, "ue4m3": 0}, transposable=False),
+        Kind("mxf4", _FP4, {"f32": 1}, 64, {"ue8m0": 1}),
+        Kind("mxf4nvf4", _FP4, {"f32": 1}, 64, {"ue8m0": 1, "ue4m3": 0}),
     )
 }
 """All kinds of MMA."""
