@@ -29,7 +29,7 @@ from ...isa import effects
 from ..happens_before.access import InFlight, flights_of
 from ..happens_before.clocks import WarpClock
 from ..happens_before.flags import knows
-from ..happens_before.lanes_behind import PartialWaits
+from ..happens_before.partial_waits import PartialWaits
 from ..happens_before.scopes import LEVELS, needed
 from ..happens_before.state import ClusterState
 from ..held_lanes import held_between
@@ -48,10 +48,10 @@ from ..report.global_verdict import (
 from ..report.unwaited import lanes_in, report_untold
 from ..report.words import actor
 from ..rules import ERROR
+from ..shadow.duplicate_writes import NOT_COMPLETE, SAME, DuplicateWrites
 from ..shadow.global_shadow import ACTOR_SHIFT, GlobalShadow, UnpackedAccess, pack, unpack
 from ..shadow.shadow import distinct
 from ..shadow.storing import Storing
-from ..shadow.written_twice import NOT_COMPLETE, SAME, WrittenTwice
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
@@ -70,7 +70,7 @@ class GlobalMemory(Observer):
         self.context = context
         self._storing: Storing | None = None
         self._last: tuple[int, AsyncOperation] | None = None
-        self._twice = WrittenTwice(context)
+        self._twice = DuplicateWrites(context)
 
     # -- generic accesses ------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from ...emulator.machine.events import Observer
 from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import BARRIER
-from ..happens_before.lanes_behind import LaneWait, PartialWaits
+from ..happens_before.partial_waits import LaneWait, PartialWaits
 from ..report.unwaited import lanes_in, report_untold
 from ..shadow.shadow import distinct
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from .clocks import NO_FENCES, Fences, Released, WarpClock, join_far, join_fences
 from .divergent_lanes import DivergentLanes
-from .lanes_behind import PartialWaits
+from .partial_waits import PartialWaits
 from .scopes import LEVELS, ThreadLocation, needed
 from .state import ClusterState
 

@@ -26,7 +26,7 @@ from ...emulator.machine.places import Lanes
 from ...isa import effects
 from .access import BARRIER, COPY, InFlight, flights_of, writing_proxy
 from .clocks import Front, Released, WarpClock
-from .lanes_behind import PartialWaits
+from .partial_waits import PartialWaits
 from .scopes import LEVELS
 from .signals import narrowed, reaches, signalled, unscoped
 from .state import BarrierRecord, ClusterState, LastWait, PhaseRecord, lane_masks, record_of

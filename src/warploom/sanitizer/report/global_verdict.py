@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..happens_before.state import ClusterState
 from ..rules import RULES
+from ..shadow.duplicate_writes import NOT_COMPLETE, SAME
 from ..shadow.global_shadow import UnpackedAccess
-from ..shadow.written_twice import NOT_COMPLETE, SAME
 
 if TYPE_CHECKING:
     from ...emulator.machine.machine import Cta
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NO_ORDER, FENCE, SAME_INSTRUCTION, SCOPE, APART, SIZES = (
     "no order", "fence", "same instruction", "scope", "apart", "sizes",
 )  # fmt: skip
-"""What may be missing between two accesses, in addition to what `written_twice` reports."""
+"""What may be missing between two accesses, in addition to what `duplicate_writes` reports."""
 OF_ONE_GPU = ("global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete")
 BETWEEN_GPUS = ("peer-scope", "peer-flag-order", "peer-buffer-reused", "peer-proxy")
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.operation import Operation
     from ..context import Context
-    from ..happens_before.lanes_behind import LaneWait
+    from ..happens_before.partial_waits import LaneWait
 
 
 def report_untold(

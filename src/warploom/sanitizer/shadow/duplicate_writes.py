@@ -40,7 +40,7 @@ class _Pair:
         self.held.append(data[places[places < data.size]].tobytes())
 
 
-class WrittenTwice:
+class DuplicateWrites:
     """Pairs of copies of which at least one has not landed."""
 
     def __init__(self, context: Context) -> None:
