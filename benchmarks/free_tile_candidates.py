@@ -127,7 +127,7 @@ def _large(problem: GemmWork, count: int) -> list[Config]:
 
 
 def _form(config: FreeTileConfig) -> tuple[object, ...]:
-    return config.swap_ab, config.tile_m, config.split_k, config.persistent, config.cluster
+    return config.swap_ab, config.tile_m, config.split_k, config.split_by, config.persistent, config.cluster
 
 
 def _variants(problem: GemmWork, best: FreeTileConfig) -> Iterator[AnyConfig]:

@@ -240,7 +240,7 @@ def _own(program: Program, config: AnyConfig, sets: Sequence[Operands], sms: int
         """Workspace of a kernel whose CTAs add up in memory: one for all calls, which are sequential."""
         import torch
 
-        if not workspaces and isinstance(config, SmallMConfig) and config.shared_workspace:
+        if not workspaces and not isinstance(config, Config) and config.shared_workspace:
             u32 = torch.uint32
             (blocks, width), counters = config.workspace(sets[0].out.shape[0], sets[0].out.shape[1], sms)
             workspaces["all"] = (torch.empty(blocks, width, device=device),

@@ -139,10 +139,16 @@ class DsmemReduce:
 
 
 class _Counted:
-    """The base of both reductions through a workspace: blocks of 16 bytes per thread, and a count of arrivals."""
+    """The base of both reductions through a workspace: blocks of 16 bytes per thread, and a count of arrivals.
 
-    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, consumers: int) -> None:
+    A warpgroup with several parts of a tile (`of_warpgroup`) counts as that many consumers, with adjacent numbers.
+    """
+
+    def __init__(
+        self, workspace: ArrayHandle, counters: ArrayHandle, consumers: int, of_warpgroup: int = 1
+    ) -> None:  # fmt: skip
         self.workspace, self.counters, self.consumers = workspace, counters, consumers
+        self.of_warpgroup = of_warpgroup
         self.arrived = smem.array(u32, consumers, name="arrived")
 
     def initialise(self) -> None:
@@ -163,7 +169,7 @@ class _Counted:
 
     def _is_last(self, counter: Register, me: int, thread: Register, parts: Register | int) -> Predicate:
         """True if all other splits have arrived; the same in all threads of the consumer."""
-        barrier = 1 + me
+        barrier = 1 + me // self.of_warpgroup
         ptx.bar.sync(barrier, WARPGROUP)
         with ptx.if_(thread == 0):
             counter_address = ptx.addr(self.counters.pointer() + (counter * self.consumers + me).to(u64) * u32.bytes)
@@ -182,13 +188,15 @@ class SemaphoreReduce(_Counted):
         workspace: f32, accumulators * 128 * consumers per split of each tile.
         counters: u32, one per tile and consumer, zero before the first launch and after every launch.
         work: this CTA's split.
-        consumers: warpgroups of a CTA.
+        consumers: parts of a tile, each with its own counter; of_warpgroup: how many of them each warpgroup has.
 
     Does not wait for an earlier kernel that uses the workspace: call it after `griddepcontrol.wait`.
     """
 
-    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: SplitKSchedule, consumers: int) -> None:
-        super().__init__(workspace, counters, consumers)
+    def __init__(
+        self, workspace: ArrayHandle, counters: ArrayHandle, work: SplitKSchedule, consumers: int, of_warpgroup: int = 1
+    ) -> None:  # fmt: skip
+        super().__init__(workspace, counters, consumers, of_warpgroup)
         self.work = work
 
     def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:

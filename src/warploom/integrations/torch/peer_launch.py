@@ -77,7 +77,7 @@ def all_gather_matmul(
         collectives.meet(known, call)
         return collectives.all_gather_matmul(known, a, b, end, result, kept, travel=travel)
     sms = sms_of(a.device)
-    config, plan = ranked_tile.choose(rows, columns, ranks, sms), None
+    config, plan = ranked_tile.choose(rows, columns, ranks, sms, b_major=product.b_major), None
     if by != "push":
         plan = copied_rows.choose(ranks, rows, depth * a.element_size(), columns, config, sms)
     exchange = known.exchange(call, a.device, wanted)
@@ -141,7 +141,7 @@ def matmul_reduce_scatter(
     if by_collectives(known, a):
         collectives.meet(known, call)
         return collectives.matmul_reduce_scatter(known, a, b, end, result, mean=mean)
-    config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device), staged=True)
+    config = ranked_tile.choose(rows, columns, ranks, sms_of(a.device), staged=True, b_major=product.b_major)
     exchange = known.exchange(call, a.device, wanted)
     kernel = gemm_reduce_scatter.build(ranks, product, config, fusion, mean=mean)
     more = end.arguments((ranks, rows))

@@ -25,6 +25,8 @@ SHARED_BYTES = _LIMITS.shared_per_cta
 """Shared memory limit of a CTA, in bytes."""
 FEW_ROW_OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
 """Types of A and B of the kernels for few rows."""
+PANEL = 64
+"""Columns of 16 bits in a panel of the widest swizzle."""
 BOX = 64
 """Rows of a store box; its columns fill 128 bytes."""
 KERNEL_SCHEDULES = ("cooperative", "ping_pong", "staggered")

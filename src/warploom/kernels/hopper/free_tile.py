@@ -41,13 +41,13 @@ from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.cache_policy import read_once
 from ...collective.pipeline.tma import Stage, State, TmaPipeline
 from ...collective.reduce.peers import PeerReduce
-from ...collective.reduce.split_k import DsmemReduce, NoReduce
+from ...collective.reduce.split_k import DsmemReduce, NoReduce, SemaphoreReduce
 from ...collective.tile import cluster
 from ...collective.tile.cluster import ClusterGrid, MulticastSlices, WholeTiles, slice_boxes
 from ...collective.tile.moved_tiles import MovedTile, MovedTiles, at_most
 from ...collective.tile.roles import each_consumer, producer_warp, warpgroup_index
 from ...collective.tile.stream_k import Segment, SplitKSchedule
-from ...isa.dtypes import DType, b32, u32
+from ...isa.dtypes import DType, b32, f32, u32
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem
 from ...lang.arrays import RegisterArray
 from ...lang.smem import SharedAddress
@@ -56,7 +56,7 @@ from ...lang.values import Register
 from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import TILE_K_BYTES, Fusion, Product
-from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid
+from .free_tile_config import BLOCK, WORKSPACE_COLUMNS, FreeTileConfig, FreeTileGrid
 from .free_tile_epilogue import EpilogueVectors, OutputStore
 from .gemm import ring_tile
 
@@ -77,7 +77,9 @@ def build(
     kernel(a, w, *arrays, *numbers, out=d) with the arguments that `epilogue_arguments` names. Raises ArgumentError.
     """
     config.check(product, fusion)
-    names = operands(product, config) | epilogue_arguments(fusion, product.out, operand=result(product, config))
+    fused = epilogue_arguments(fusion, product.out, operand=result(product, config))
+    arrays = {name: spec for name, spec in fused.items() if isinstance(spec, Tile)}
+    names = operands(product, config) | arrays | workspace(config) | fused
 
     def free_tile(*handles: Any) -> None:
         given = dict(zip((*names, "D"), handles, strict=True))
@@ -117,6 +119,13 @@ def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
             "W": operand("N", product.b, product.b_major, config.weights, config.along_tokens)}  # fmt: skip
 
 
+def workspace(config: FreeTileConfig) -> dict[str, Tile]:
+    """The arrays in which the splits of K meet, if they do (`FreeTileConfig.workspace`)."""
+    if not config.shared_workspace:
+        return {}
+    return {"workspace": Tile("blocks", WORKSPACE_COLUMNS, f32), "counters": Tile("places", u32)}
+
+
 def result(product: Product, config: FreeTileConfig, over: str = "") -> Tile:
     """D. Rows stored in 16-byte units must begin at multiples of 16 bytes; otherwise they begin anywhere."""
     if config.vector_store:
@@ -136,7 +145,7 @@ class Cta:
     given: Mapping[str, Any]
     ring: TmaPipeline
     schedule: MovedTiles
-    exchange: NoReduce | DsmemReduce
+    exchange: NoReduce | DsmemReduce | SemaphoreReduce
     staged: SharedAddress
 
     @staticmethod
@@ -155,12 +164,15 @@ class Cta:
             staged = smem.array(product.out, config.staged_bytes // product.out.bytes, name="staged")[0]
         else:
             staged = SharedAddress(A.trace, ring.tiles["a"].buffer.offset)
-        exchange: NoReduce | DsmemReduce = NoReduce()
-        if config.split_k > 1:
+        exchange: NoReduce | DsmemReduce | SemaphoreReduce = NoReduce()
+        if config.in_cluster > 1:
             exchange = DsmemReduce(config.tile_n // 2, config.consumers, config.split_k)
+        k = SplitKSchedule(k_tiles(A, tile_k, product.a_major), config.split_k)
+        if config.shared_workspace:
+            blocks = config.tile_m // BLOCK
+            exchange = SemaphoreReduce(given["workspace"], given["counters"], k, blocks, config.blocks)
         schedule = MovedTiles(
-            A, given["W"], config.output_tile, SplitKSchedule(k_tiles(A, tile_k, product.a_major), config.split_k),
-            config.persistent, config.cluster, config.shared, grid, config.group,
+            A, given["W"], config.output_tile, k, config.persistent, config.cluster, config.shared, grid, config.group,
         )  # fmt: skip
         return Cta(config, fusion, given, ring, schedule, exchange, staged)
 
@@ -207,7 +219,7 @@ def run_roles(cta: Cta, peer_reduce: PeerReduce | None = None) -> None:
         cluster.sync_after_init()
     else:
         ptx.bar.sync(0)
-    if config.split_k > 1:
+    if config.in_cluster > 1:
         ptx.cluster.arrive(relaxed=True)
     registers = config.role_registers
     with producer_warp(warpgroup, config.consumers, registers[0]):
@@ -339,13 +351,13 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
         coordinates = cta.schedule.coordinates(tile)
         sent: list[tuple[RegisterArray, int, range]] = []
         for index, block in enumerate(acc):
-            for complete in cta.exchange.combine(block, me, Segment(cta.k.tile, cta.k.total)):
+            part = me * config.blocks + index
+            for complete in cta.exchange.combine(block, part, Segment(cta.k.tile, cta.k.total)):
                 if peer_reduce is None:
                     store.block(block, index, complete, coordinates)
                 else:
                     vectors.scale(block, complete, index)
-                    part = cta.split_index(tile, me * config.blocks + index)
-                    peer_reduce.send(block[complete.start : complete.stop], part)
+                    peer_reduce.send(block[complete.start : complete.stop], cta.split_index(tile, part))
                     sent.append((block, index, complete))
                     if config.split_k > 1 or index + 1 == len(acc):
                         for piece, _ in zip(sent, peer_reduce.received(), strict=True):

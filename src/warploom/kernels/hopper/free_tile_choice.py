@@ -37,6 +37,10 @@ _SHORT_STAGE = 128
 _MIN_STAGES = 3
 OUTSIDE_ROW = 4.0
 """The time of a row outside the tensor, in that of one inside."""
+READ_BACK = 0.3
+"""The time in which one CTA reads partial sums from a workspace, in that of the exchange of as many in a cluster."""
+DEEP_SPLIT = 32
+"""k-tiles of a split, at least, if the splits meet in a workspace: adding them up takes microseconds."""
 MIN_BAND_SAVING = 0.1
 """The share of rows that bands must save; see `banded`."""
 
@@ -127,6 +131,8 @@ def waves_of(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> int:
     if config.multicast:
         tiles = config.clusters(across, down) * config.cluster
     resident = max(1, clusters_at_once(config.ctas, sms)) * config.cluster
+    if config.shared_workspace:
+        resident = max(1, sms // config.split_k)
     return -(-tiles // (resident if config.persistent else resident * config.ctas_per_sm))
 
 
@@ -137,7 +143,7 @@ def features(
     width, waves = product.a.bytes, waves_of(config, m, n, sms)
     across, down = -(-m // config.tokens), -(-n // config.weights)
     of_k = -(-k * width // (config.k_tiles * TILE_K_BYTES)) * config.k_tiles
-    depth, tile = waves * of_k / config.split_k, config.tile_m * config.tile_n / config.split_k / 16384
+    depth, tile = waves * of_k / config.split_k, config.tile_m * config.tile_n / config.in_cluster / 16384
     lines_a, lines_b = (1 + unaligned_fraction(inner, product) for inner in contiguous(m, n, k, product))
     return Features(
         mma=4 * depth * (config.tile_m // BLOCK) * max(config.tile_n / 2, 16 + config.tile_n / 4),
@@ -149,7 +155,7 @@ def features(
         end=tile * (waves if config.persistent else 1),
         waves=0 if config.persistent else waves - 1,
         split=config.split_k > 1,
-        exchanged=tile * (config.split_k - 1),
+        exchanged=tile * (READ_BACK * config.split_k if config.shared_workspace else config.split_k - 1),
         short=config.k_tiles == 1 and config.tile_m + config.tile_n < _SHORT_STAGE,
         few=m <= SMALL_M_ROWS and not config.constant_weights,
         cleared=config.zero_fill * (2 * across * down * config.split_k > sms) * unfilled_bytes(config, m, n),
@@ -311,6 +317,8 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
                     for each in forms.split_k:
                         if tiles <= together[each.split_k] and depth >= 8 * each.split_k:
                             yield each
+                    if tiles <= sms // 2 and depth >= DEEP_SPLIT * (sms // tiles):
+                        yield from (replace(each, split_k=sms // tiles) for each in forms.last)
                 if tiles > sms:
                     yield from forms.persistent
 
@@ -329,11 +337,13 @@ def warpgroups(rows: int, columns: int) -> tuple[int, bool]:
 
 
 class TileForms(NamedTuple):
-    """The forms of a tile: in one wave (alone, clustered along the tokens, or split in K), and persistent."""
+    """The forms of a tile: in one wave (alone, clustered along the tokens, split in K by clusters or through a
+    workspace), and persistent."""
 
     alone: tuple[FreeTileConfig, ...]
     cluster: tuple[FreeTileConfig, ...]
     split_k: tuple[FreeTileConfig, ...]
+    last: tuple[FreeTileConfig, ...]
     persistent: tuple[FreeTileConfig, ...]
 
 
@@ -354,13 +364,13 @@ def tile_forms(swap_ab: bool, rows: int, columns: int, vector_store: bool, read_
     return TileForms(
         _filled(one), tuple(found for each in (2, 3) for found in _filled(replace(one, cluster=each))),
         tuple(found for each in (2, 3, 4) if each <= columns // 8 for found in _filled(replace(split, split_k=each))),
-        _filled(replace(tile, persistent=True)),
+        _filled(replace(tile, split_k=2, split_by="last")), _filled(replace(tile, persistent=True)),
     )  # fmt: skip
 
 
 def _filled(config: FreeTileConfig) -> tuple[FreeTileConfig, ...]:
     """The configuration with as many stages as fit; empty if they are too few or the registers do not suffice."""
-    most = MAX_ACCUMULATORS[config.consumers][1] if config.split_k > 1 else config.max_accumulators
+    most = MAX_ACCUMULATORS[config.consumers][1] if config.in_cluster > 1 else config.max_accumulators
     if config.accumulators > most:
         return ()
     full = config.filled()

@@ -17,6 +17,7 @@ from ...isa.dtypes import DType, bf16, f16
 from ...isa.instructions.wgmma import FLOAT_N
 from ..fields import ProductConfiguration, Requirement
 from .description import ACTIVATIONS, TILE_K_BYTES, Fusion, Product, few_row_operands, shared_capacity
+from .small_m_config import MOST_SPLIT, SPLITS, check_workspace
 
 OUTPUTS: tuple[DType, ...] = (bf16, f16)
 BLOCK = WARPGROUP_ROWS
@@ -40,6 +41,8 @@ _Axis = TypeVar("_Axis")
 MAX_PASS_COLUMNS = 64
 """Columns of the accumulators (swapped: tokens) that a persistent kernel stages at a time."""
 BARRIER_BYTES = 512
+WORKSPACE_COLUMNS = 512
+"""Columns of the f32 workspace, for tiles of any width."""
 SHARED = ("", "weights", "tokens", "both")
 """The operands that the CTAs of a cluster may share."""
 ROW = 2
@@ -63,9 +66,12 @@ class FreeTileConfig(ProductConfiguration):
         consumers: warpgroups that split the rows of the M axis, 1 to 4.
         k_tiles: k-tiles of 128 bytes per stage: 1 or 2. Two halve the number of waits, which pays for small tiles.
         stages: stages of the ring.
-        split_k: splits of K, one per CTA of a cluster; the CTAs push their partial sums to each other (st.async).
+        split_k: splits of K, one per CTA.
+        split_by: "cluster": the splits of a tile are the CTAs of a cluster, which push their partial sums to each other
+            (st.async). "last": the last of them to arrive adds up all sums, from a workspace in global memory; any
+            number of splits, of tiles with several blocks of 64 rows per consumer, too.
         persistent: as many CTAs as SMs loop over the tiles; otherwise one CTA per tile.
-        cluster: CTAs per cluster (times `split_k`). Without `multicast` the cluster only keeps CTAs close together, so
+        cluster: CTAs per cluster (times the splits in it). Without `multicast` the cluster only keeps CTAs close together, so
             that they load the same weights at the same time.
         multicast: "weights": the CTAs of a cluster have adjacent tiles along the tokens, and each loads a slice of
             their weights for all. "tokens": along the weights, and they share tokens. "both": two tiles along the
@@ -94,7 +100,7 @@ class FreeTileConfig(ProductConfiguration):
         "whole": "vector_store", "cleared": "zero_fill", "moved": "setmaxnreg",
     }  # fmt: skip
     least: ClassVar[Mapping[str, int]] = {"tile_m": 64, "tile_n": 8, "stages": 2, "prefetch": 0, "group": 0}
-    words: ClassVar[Mapping[str, Sequence[str]]] = {"multicast": SHARED}
+    words: ClassVar[Mapping[str, Sequence[str]]] = {"multicast": SHARED, "split_by": SPLITS[:2]}
     swap_ab: bool = False
     tile_m: int = 128
     tile_n: int = 96
@@ -102,6 +108,7 @@ class FreeTileConfig(ProductConfiguration):
     k_tiles: int = 1
     stages: int = 4
     split_k: int = 1
+    split_by: str = "cluster"
     persistent: bool = False
     cluster: int = 1
     ctas_per_sm: int = 1
@@ -188,9 +195,25 @@ class FreeTileConfig(ProductConfiguration):
         return {"weights": "b", "tokens": "a", "both": "ab"}.get(self.multicast, "")
 
     @property
+    def in_cluster(self) -> int:
+        """Splits of K that are CTAs of one cluster."""
+        return self.split_k if self.split_by == "cluster" else 1
+
+    @property
+    def shared_workspace(self) -> bool:
+        """True if a call takes a workspace and counters."""
+        return self.split_k > self.in_cluster
+
+    def workspace(self, m: int, n: int, sms: int) -> tuple[tuple[int, int], int]:
+        """The memory that "last" requires from the caller: the shape of an f32 workspace, whatever it contains, and the
+        number of u32 counters, initially zero."""
+        blocks = -(-m // self.tokens) * -(-n // self.weights) * (self.tile_m // BLOCK)
+        return (-(-blocks * self.split_k * BLOCK * self.tile_n // WORKSPACE_COLUMNS), WORKSPACE_COLUMNS), blocks
+
+    @property
     def ctas(self) -> int:
         """CTAs per cluster."""
-        return self.split_k * self.cluster
+        return self.in_cluster * self.cluster
 
     def clusters(self, across: int, down: int) -> int:
         """The number of clusters that cover `across` tiles along the tokens and `down` along the weights. A cluster
@@ -207,7 +230,7 @@ class FreeTileConfig(ProductConfiguration):
     @property
     def exchange_bytes(self) -> int:
         """Bytes of shared memory into which the other splits of K push their partial sums."""
-        return exchange_bytes(self.tile_n // 2, self.split_k, self.consumers)
+        return exchange_bytes(self.tile_n // 2, self.in_cluster, self.consumers)
 
     @property
     def pass_columns(self) -> int:
@@ -262,8 +285,11 @@ class FreeTileConfig(ProductConfiguration):
             (self.stages <= MAX_STAGES, "the stages of the ring", f"at most {MAX_STAGES}", self.stages),
             (self.ctas_per_sm <= 4, "CTAs per SM", "1 to 4", self.ctas_per_sm),
             (self.ctas <= 8, "the cluster size", "at most 8 CTAs", self.ctas),
-            (self.split_k == 1 or (self.blocks == 1 and self.split_k <= self.tile_n // 8), "the splits of K",
-             f"64 rows per consumer, and at most {self.tile_n // 8} splits", (self.split_k, self.blocks)),
+            (self.in_cluster == 1 or (self.blocks == 1 and self.split_k <= self.tile_n // 8), "the splits of K",
+             f"in a cluster 64 rows per consumer, and at most {self.tile_n // 8} splits", (self.split_k, self.blocks)),
+            (self.split_k <= MOST_SPLIT, "the splits of K", f"at most {MOST_SPLIT}", self.split_k),
+            (self.cluster == 1 or not self.shared_workspace, "the cluster size", '1 with split_by="last"',
+             self.cluster),
             (self.split_k == 1 or not self.persistent, "the splits of K", "1 for a persistent kernel", self.split_k),
             (self.cluster == 1 or not self.persistent or self.multicast, "the cluster size",
              "1 for a persistent kernel that shares nothing", self.cluster),
@@ -328,8 +354,9 @@ class FreeTileGrid:
     config: FreeTileConfig
 
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
-        """CTAs along x, y, z."""
+        """CTAs along x, y, z. Raises ArgumentError for a workspace that is too small."""
         config = self.config
+        check_workspace(config, dims, machine.sms)
         across, down = -(-dims["M"] // config.tokens), -(-dims["N"] // config.weights)
         tiles = across * down
         if config.multicast:
@@ -339,4 +366,4 @@ class FreeTileGrid:
             return (tiles * config.cluster, 1, 1)
         if config.persistent:
             return (min(tiles, machine.sms * config.ctas_per_sm), 1, 1)
-        return (-(-tiles // config.cluster) * config.ctas, 1, 1)
+        return (-(-tiles // config.cluster) * config.cluster * config.split_k, 1, 1)

@@ -89,7 +89,7 @@ def candidates(
     fusion = Fusion(scales=scales)
     return tuple(
         replace(config, zero_fill=unfilled_bytes(config, m, n) > 0) for config, _ in ranked(m, n, k, product, sms)
-        if config.cluster == 1 and (config.persistent or waves_of(config, m, n, sms) == 1)
+        if config.cluster == 1 and not config.shared_workspace and (config.persistent or waves_of(config, m, n, sms) == 1)
         and config.fits_registers(product, fusion)
     )  # fmt: skip
 
@@ -136,9 +136,9 @@ def build(
     config.check(product, fusion)
     if ranks < 2:
         raise ArgumentError("sums over GPUs need some", expected="2 ranks or more", got=ranks)
-    if config.multicast:
-        raise ArgumentError(f"{config.name()} cannot add sums over GPUs", expected="no operand shared by neighbours",
-                            got=config.multicast)  # fmt: skip
+    if config.multicast or config.shared_workspace:
+        raise ArgumentError(f"{config.name()} cannot add sums over GPUs", got=(config.multicast, config.split_by),
+                            expected="no operand shared by neighbours, and splits of K in a cluster")  # fmt: skip
     names: dict[str, Tile | Scalar] = {
         **operands(product, config),
         "slots": Tile("Words", u32, peers=ranks),

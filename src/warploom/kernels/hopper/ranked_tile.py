@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from .description import BOX, RING_BARRIERS, SHARED_BYTES, TILE_K_BYTES, Config
+from .description import BOX, PANEL, RING_BARRIERS, SHARED_BYTES, TILE_K_BYTES, Config
 
 __all__ = ["CONFIG", "choose"]
 
@@ -21,19 +21,23 @@ RING_BYTES = CONFIG.stages * (CONFIG.tile_m + CONFIG.tile_n) * TILE_K_BYTES
 
 
 @lru_cache(maxsize=256)
-def choose(rows: int, columns: int, ranks: int, sms: int, *, staged: bool = False) -> Config:
+def choose(
+    rows: int, columns: int, ranks: int, sms: int, *, staged: bool = False, b_major: str = "K"
+) -> Config:  # fmt: skip
     """Choose the tile for a product with `ranks` parts of `rows` rows: the widest one whose time over all waves is
     within `NEAR` of the shortest, with as many stages as fit in CONFIG's shared memory.
 
     staged: reserve a buffer for a whole tile of 16-bit results in shared memory, at the cost of stages.
+    b_major: an MN-major B is read at full rate only in whole panels.
     """
+    widths = [tile_n for tile_n in COLUMNS if b_major == "K" or tile_n % PANEL == 0]
     down = -(-rows // CONFIG.tile_m) * ranks
 
     def time(tile_n: int) -> int:
         return -(-down * -(-columns // tile_n) // sms) * (tile_n + END)
 
-    most = (1 + NEAR) * min(map(time, COLUMNS))
-    tile_n = next(each for each in COLUMNS if time(each) <= most)
+    most = (1 + NEAR) * min(map(time, widths))
+    tile_n = next(each for each in widths if time(each) <= most)
     of_stage = (CONFIG.tile_m + tile_n) * TILE_K_BYTES
     if not staged:
         return Config(ctas=1, pdl=False, tile_n=tile_n, stages=RING_BYTES // of_stage)

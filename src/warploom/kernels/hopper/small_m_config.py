@@ -184,6 +184,20 @@ class SmallMConfig(ProductConfiguration):
         ]  # fmt: skip
 
 
+def check_workspace(config: Any, dims: Mapping[str, int], sms: int) -> None:
+    """Raise ArgumentError if a configuration's splits of K meet in a workspace, and a call's is too small."""
+    if not config.shared_workspace:
+        return
+    (blocks, _), counters = config.workspace(dims["M"], dims["N"], sms)
+    for what, needed in (("blocks", blocks), ("places", counters)):
+        if dims[what] < needed:
+            raise ArgumentError(
+                f"the {'workspace' if what == 'blocks' else 'counters'} of {config.name()} are too few",
+                expected=f"at least {needed} for M = {dims['M']}, N = {dims['N']} ({type(config).__name__}.workspace)",
+                got=dims[what],
+            )
+
+
 @dataclass(frozen=True)
 class SmallMGrid:
     """The grid rule: one CTA per tile and split of K; if tiles are streamed, as many as the GPU holds."""
@@ -194,15 +208,7 @@ class SmallMGrid:
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
         """CTAs along x, y, z. Raises ArgumentError for a workspace that is too small, or too many stages."""
         config, m, n = self.config, dims["M"], dims["N"]
-        if config.shared_workspace:
-            (blocks, _), counters = config.workspace(m, n, machine.sms)
-            for what, needed in (("blocks", blocks), ("places", counters)):
-                if dims[what] < needed:
-                    raise ArgumentError(
-                        f"the {'workspace' if what == 'blocks' else 'counters'} of {config.name()} are too few",
-                        expected=f"at least {needed} for M = {m}, N = {n} (SmallMConfig.workspace)",
-                        got=dims[what],
-                    )
+        check_workspace(config, dims, machine.sms)
         ctas = config.ctas(n, machine.sms)
         stages = -(-dims["K"] // (config.k_tiles * self.product.tile_k)) * -(-n // config.rows)
         if config.streamed and stages * ctas >= 1 << 32:

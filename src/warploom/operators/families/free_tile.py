@@ -86,7 +86,7 @@ class FreeTile(KernelFamily):
             if len(chosen) == MOST_CANDIDATES or time > SLOWEST * order[0][1]:
                 break
             form = (
-                config.swap_ab, config.tile_m, config.split_k, config.persistent, config.cluster, config.setmaxnreg,
+                config.swap_ab, config.tile_m, config.split_k, config.split_by, config.persistent, config.cluster, config.setmaxnreg,
                 config.multicast,
             )  # fmt: skip
             if (len(chosen) < FIRST_CANDIDATES or form not in forms) and _fits(config, problem):
@@ -124,6 +124,7 @@ class FreeTile(KernelFamily):
 
     def describe(self, config: FreeTileConfig) -> str:
         split = f", K in {config.split_k} splits" if config.split_k > 1 else ""
+        split += " that the last adds up" * config.shared_workspace
         waves = ", several waves" if config.persistent else ""
         waves += f" in bands of {config.group}" if config.group else ""
         split += f", {config.cluster} CTAs share {config.multicast}" if config.multicast else ""

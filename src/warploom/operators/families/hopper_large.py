@@ -14,7 +14,7 @@ from math import gcd
 from typing import Any
 
 from ...collective.epilogue.spec import Fusion
-from ...kernels.hopper.description import SHALLOW, SHARED_BYTES, TILE_K_BYTES, Config, Product
+from ...kernels.hopper.description import PANEL, SHALLOW, SHARED_BYTES, TILE_K_BYTES, Config, Product
 from ...kernels.hopper.free_tile_choice import SMALL_M_ROWS
 from ...kernels.hopper.staggered import MIN_K_TILES
 from ..spec.gpu import Gpu
@@ -25,8 +25,6 @@ from .family import KernelFamily
 from .free_tile import computes
 
 MOST_STAGES = 8
-PANEL = 64
-"""Columns of 16 bits in a panel of the widest swizzle."""
 SHALLOW_STAGES = 8
 """Shallow stages of K up to which they are candidates: each costs time, and more of them hide the rows of a box that
 are outside."""
