@@ -44,7 +44,7 @@ def run(name: str, product: Product, shape: tuple[int, int, int], text: str = ""
     a, w = (draw.integers(-2, 3, (rows, k)).astype(NUMPY[bf16]) for rows in (m, n))
     memory, kernel = arrays(config, m, n), build(product, config)
     given = (stored(a, product.a_major), stored(w, product.b_major), *memory)
-    report = (kernel.with_ptx(text) if text else kernel).emulate(*given, machine=H200(sms=SMS), **options)
+    report = kernel.emulate(*given, machine=H200(sms=SMS), **({"ptx": text} if text else {}), **options)
     wanted = rounded(a.astype(np.float32) @ w.astype(np.float32).T)
     return report.outputs[0].astype(np.float32), wanted, memory[1], {finding.rule for finding in report.findings}
 
@@ -58,3 +58,51 @@ def test_sums_are_exact_and_clean_under_every_schedule(
     result, wanted, counters, rules = run(name, product, shape, schedule=schedule, seed=seed)
     np.testing.assert_array_equal(result, wanted)
     assert not rules - {"uncoalesced-access", "bank-conflict"} and not counters.any()
+
+
+MUTANTS = {
+    "a count that orders nothing": (r"atom\.acq_rel", "atom.relaxed"),
+    "a count before all threads have written": (
+        r"bar\.sync 1, 128;((?:\s+\.loc[^\n]*)*\s+setp\.eq\.u32 %p\d+, %r\d+, 0;)", r"\1"),
+    "the counter of one split too few": (r"(atom\.acq_rel\.gpu(?:\.global)?\.inc\.u32 [^,]*, [^,]*), 1;", r"\1, 0;"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("right, wrong", MUTANTS.values(), ids=MUTANTS)
+def test_a_mutant_of_the_count_is_found(right: str, wrong: str):
+    name, product, shape = CASES["two parts"]
+    text = build(product, last(name)).ptx()
+    mutant = re.sub(right, wrong, text, count=1)
+    assert mutant != text
+    for schedule, seed in SCHEDULES:
+        try:
+            result, wanted, counters, rules = run(name, product, shape, mutant, schedule=schedule, seed=seed)
+        except WarploomError:
+            return
+        if counters.any() or not np.array_equal(result, wanted) or rules - {"uncoalesced-access", "bank-conflict"}:
+            return
+    pytest.fail("nothing was found")
+
+
+def test_a_workspace_that_is_too_small_is_refused():
+    config = last("s64x40_3_S2_f3")
+    workspace, counters = arrays(config, 43, 72)
+    a, w = np.zeros((43, 64), NUMPY[bf16]), np.zeros((64, 72), NUMPY[bf16])
+    for memory, what in (((workspace[:-1], counters), len(workspace)), ((workspace, counters[:1]), len(counters))):
+        with refused("argument", expected=f"at least {what} for M = 43, N = 72 (FreeTileConfig.workspace)"):
+            build(INPUT, config).emulate(a, w, *memory, machine=H200(sms=SMS))
+
+
+@pytest.mark.parametrize("changed", [{"cluster": 2}, {"persistent": True}, {"multicast": "weights", "cluster": 2}])
+def test_splits_through_a_workspace_are_of_ctas_of_their_own(changed: dict[str, object]):
+    with refused("configuration"):
+        build(INPUT, replace(FreeTileConfig(tile_n=64, split_k=2, split_by="last"), **changed))
+
+
+def test_long_products_with_few_tiles_are_split_until_the_gpu_is_full():
+    found = [config for config in fitting(208, 2048, 151936, INPUT) if config.shared_workspace]
+    assert found and all(waves_of(config, 208, 2048) == 1 for config in found)
+    assert {config.split_k for config in found} >= {4, 6, 8} and {config.blocks for config in found} >= {1, 2}
+    for config in found:
+        config.check(INPUT)
+    assert not any(config.shared_workspace for config in fitting(208, 2048, 2048, INPUT))
