@@ -295,8 +295,11 @@ def test_everything_that_is_ranked_can_be_built_and_fits_the_machine(shape: tupl
     for config in found:
         config.check(Product())
         m, n, _ = shape
-        (ctas, _, _) = FreeTileGrid(config)({"M": m, "N": n}, H200())
-        if config.split_k > 1:
+        (blocks, _), places = config.workspace(m, n, 132)
+        (ctas, _, _) = FreeTileGrid(config)({"M": m, "N": n, "blocks": blocks, "places": places}, H200())
+        if config.shared_workspace:
+            assert ctas <= 132
+        elif config.split_k > 1:
             assert ctas // config.ctas <= H200().clusters(config.ctas)
         if config.persistent:
             assert ctas == 132

@@ -11,7 +11,7 @@ import pytest
 from tests.errors import refused
 from tests.kernels.test_free_tile import NUMPY, SCHEDULES, SMS, rounded, stored
 from warploom.errors import WarploomError
-from warploom.kernels.hopper.description import Fusion, Product
+from warploom.kernels.hopper.description import Product
 from warploom.kernels.hopper.free_tile import build
 from warploom.kernels.hopper.free_tile_choice import fitting, waves_of
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig, named

@@ -144,6 +144,10 @@ class Config(ProductConfiguration):
         """Elements of k per stage."""
         return self.tile_k or product.tile_k
 
+    def boxes(self, product: Product) -> int:
+        """Store boxes of a consumer's part of a tile."""
+        return self.rows // BOX * -(-self.tile_n * product.out.bytes // TILE_K_BYTES)
+
     def stage_bytes(self, product: Product) -> int:
         """Bytes of one stage: both operands' tiles."""
         return (self.tile_m + self.tile_n) * self.stage_k(product) * product.a.bytes

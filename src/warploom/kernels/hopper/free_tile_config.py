@@ -73,8 +73,8 @@ class FreeTileConfig(ProductConfiguration):
             (st.async). "last": the last of them to arrive adds up all sums, from a workspace in global memory; any
             number of splits, of tiles with several blocks of 64 rows per consumer, too.
         persistent: as many CTAs as SMs loop over the tiles; otherwise one CTA per tile.
-        cluster: CTAs per cluster (times the splits in it). Without `multicast` the cluster only keeps CTAs close together, so
-            that they load the same weights at the same time.
+        cluster: CTAs per cluster (times the splits in it). Without `multicast` the cluster only keeps CTAs close
+            together, so that they load the same weights at the same time.
         multicast: "weights": the CTAs of a cluster have adjacent tiles along the tokens, and each loads a slice of
             their weights for all. "tokens": along the weights, and they share tokens. "both": two tiles along the
             tokens and the rest along the weights; each shares its weights with the first and its tokens with the

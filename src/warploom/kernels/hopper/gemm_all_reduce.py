@@ -89,8 +89,8 @@ def candidates(
     fusion = Fusion(scales=scales)
     return tuple(
         replace(config, zero_fill=unfilled_bytes(config, m, n) > 0) for config, _ in ranked(m, n, k, product, sms)
-        if config.cluster == 1 and not config.shared_workspace and (config.persistent or waves_of(config, m, n, sms) == 1)
-        and config.fits_registers(product, fusion)
+        if config.cluster == 1 and (config.persistent or waves_of(config, m, n, sms) == 1)
+        and not config.shared_workspace and config.fits_registers(product, fusion)
     )  # fmt: skip
 
 

@@ -86,8 +86,8 @@ class FreeTile(KernelFamily):
             if len(chosen) == MOST_CANDIDATES or time > SLOWEST * order[0][1]:
                 break
             form = (
-                config.swap_ab, config.tile_m, config.split_k, config.split_by, config.persistent, config.cluster, config.setmaxnreg,
-                config.multicast,
+                config.swap_ab, config.tile_m, config.split_k, config.split_by, config.persistent, config.cluster,
+                config.setmaxnreg, config.multicast,
             )  # fmt: skip
             if (len(chosen) < FIRST_CANDIDATES or form not in forms) and _fits(config, problem):
                 forms.add(form)

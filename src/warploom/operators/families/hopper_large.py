@@ -25,6 +25,9 @@ from .family import KernelFamily
 from .free_tile import computes
 
 MOST_STAGES = 8
+FEWEST_STAGES = {"ping_pong": 2, "cooperative": 3, "staggered": 3}
+SHORT_K_BYTES = 1024
+"""Bytes of a row of A up to which K is short; see `short`."""
 SHALLOW_STAGES = 8
 """Shallow stages of K up to which they are candidates: each costs time, and more of them hide the rows of a box that
 are outside."""
@@ -80,6 +83,7 @@ def hopper(problem: Problem, gpu: Gpu) -> Iterator[Config]:
                 filled = with_stages(config, problem.product, problem.fusion)
                 if filled is not None:
                     yield filled
+                    yield from with_boxes(filled, problem)
 
 
 def column_step(of: Product) -> int:
@@ -169,7 +173,7 @@ def round_log2(value: float) -> int:
 def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Config | None:
     """The configuration with as many stages as shared memory holds, or None if its form does not fit. Fewer store
     boxes are used if the stages would be too few."""
-    wanted = 2 if config.kernel_schedule == "ping_pong" else 3
+    wanted = FEWEST_STAGES[config.kernel_schedule]
     stage = config.stage_bytes(product)
     for epi_stages in range(config.epi_stages, 0, -1):
         room = SHARED_BYTES - replace(config, epi_stages=epi_stages, stages=0).shared_bytes(product, fusion)
@@ -185,6 +189,25 @@ def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Co
             made = wider
             break
     return made if fits(made, product, fusion) else None
+
+
+def short(problem: Problem) -> bool:
+    """True if K is so short that tiles follow each other as fast as memory takes their results."""
+    return problem.k * problem.product.a.bytes <= SHORT_K_BYTES
+
+
+def with_boxes(config: Config, problem: Problem) -> Iterator[Config]:
+    """For a short K, the configuration with a store box for each part of a tile, at the cost of stages: a consumer that
+    waits for a box multiplies nothing."""
+    product, fusion = problem.product, problem.fusion
+    count = config.boxes(product)
+    if not short(problem) or count <= config.epi_stages:
+        return
+    room = SHARED_BYTES - replace(config, epi_stages=count, stages=0).shared_bytes(product, fusion)
+    stages = min(MOST_STAGES, room // config.stage_bytes(product))
+    made = replace(config, epi_stages=count, stages=stages)
+    if stages >= FEWEST_STAGES[config.kernel_schedule] and fits(made, product, fusion):
+        yield made
 
 
 def fits(config: Config, product: Product, fusion: Fusion) -> bool:
@@ -227,6 +250,9 @@ OUTSIDE_ROW = 6.0
 """Cycles of a row of k of an MN-major box that is outside the tensor."""
 SHALLOW_STEP = 40.0
 """Cycles that a shallow stage takes besides its MMAs."""
+BOX_CYCLES = 1400.0
+"""Cycles until a store box may be written again, if memory is busy with results: 32320 x 7168 x 176 in tiles of one box
+per consumer (sample-bf16-gradients-seed-1911.json)."""
 MEMORY_EXPOSED = 0.12
 """Share of the other work that the memory time does not hide."""
 
@@ -302,6 +328,8 @@ def fused_cycles(fusion: Fusion) -> float:
 def _end(config: Config, problem: Problem, main: float) -> float:
     """Cycles of a tile's epilogue in which its multiprocessor does not multiply."""
     whole = _whole_end(config, problem)
+    if short(problem):
+        whole += BOX_CYCLES * max(0, config.boxes(problem.product) / config.epi_stages - 1)
     if config.kernel_schedule == "ping_pong":
         return PING_PONG_END + max(0.0, whole - main)
     return whole * STAGGERED_SHARE if config.kernel_schedule == "staggered" else whole
