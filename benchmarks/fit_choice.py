@@ -50,7 +50,8 @@ SWEEPS = (
     *(RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in (*H100, *GENERATIONS)),
 )
 GRADIENTS = tuple(
-    RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in ("input-gradient", "weight-gradient", "gradients")
+    RESULTS / "nvidia-h100" / f"sweep-{name}.json"
+    for name in ("input-gradient", "weight-gradient", "gradients", "short-k", "long-k")
 )
 """Sweeps of products with MN-major operands."""
 FEWER_TREES = 150

@@ -239,10 +239,12 @@ class Tma:
 
     @typed
     def store(
-        self, dst: TensorMap, src: Any, coord: Sequence[Coordinate] | Coordinate, pred: Predicate | None = None
-    ) -> None:
-        """Store one box to global memory: a cp.async.bulk.tensor store in the thread's current bulk group."""
-        CopyAsync.bulk.tensor_store(dst, src, coord, pred=pred)
+        self, dst: TensorMap, src: Any, coord: Sequence[Coordinate] | Coordinate, pred: Predicate | None = None,
+        cache_hint: Any = None,
+    ) -> None:  # fmt: skip
+        """Store one box to global memory: a cp.async.bulk.tensor store in the thread's current bulk group. cache_hint:
+        an L2 policy."""
+        CopyAsync.bulk.tensor_store(dst, src, coord, cache_hint, pred)
 
     @typed
     def prefetch(

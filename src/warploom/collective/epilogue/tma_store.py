@@ -27,6 +27,7 @@ from ...lang.tile import Tile
 from ...lang.trace import Trace
 from ...lang.values import Register
 from ..mma.fragment import ACC_REGS, thread_of_warpgroup
+from ..pipeline.cache_policy import read_once
 from ..tile.roles import WARPGROUP
 from ..tile.sizes import ACC_ATOM_N, fits
 from .apply import Epilogue, EpilogueBlock, Loaded
@@ -84,15 +85,16 @@ class TmaStore:
         epilogue: the operations on the accumulators. Each consumer then calls `begin` before its first tile. If the
             epilogue has operands, thread 0 initialises barriers here, and the CTA must synchronise before the first
             store.
+        evict_first: tell L2 to evict the result before other lines.
 
     Raises TraceError for a type that cannot be stored in boxes, or a Tile with another box.
     """
 
     def __init__(
         self, array: Target, consumers: int, *, epi_stages: int = 2, matrices: bool = True,
-        epilogue: Epilogue | None = None,
+        epilogue: Epilogue | None = None, evict_first: bool = False,
     ) -> None:  # fmt: skip
-        self.array, self.epi_stages, self.epilogue = array, epi_stages, epilogue
+        self.array, self.epi_stages, self.epilogue, self.evict_first = array, epi_stages, epilogue, evict_first
         if array.dtype not in TYPES:
             raise array.trace.error(
                 f"{array.name} cannot be stored in boxes", expected=", ".join(map(str, TYPES)), got=array.dtype
@@ -162,7 +164,8 @@ class TmaStore:
                 corner: Sequence[Register | int] = box.corner(row, column)
                 if at is not None:
                     corner = at(corner[1], corner[0])  # type: ignore[arg-type]
-                ptx.tma.store(self.array.tma_desc((box.width, *self._extents[1:])), slot, corner)
+                policy = read_once() if self.evict_first else None
+                ptx.tma.store(self.array.tma_desc((box.width, *self._extents[1:])), slot, corner, cache_hint=policy)
                 ptx.cp.async_.bulk.commit_group()
                 following = box.number + self.epi_stages
                 if self.operands is not None and following < box.total:

@@ -37,6 +37,9 @@ from ..tile.stream_k import Segment, SplitKSchedule
 
 _F32 = 4
 _VECTOR = 4
+MANY_ACCUMULATORS = 48
+"""Accumulators of a thread from which the sums of one split are enough loads at a time; those of all splits would take
+registers that a large tile does not have."""
 
 
 class NoReduce:
@@ -167,6 +170,13 @@ class _Counted:
         for index in range(0, len(acc), _VECTOR):
             ptx.store(ptx.addr(block, index * WARPGROUP * _F32), acc[index : index + _VECTOR])
 
+    def _read(self, acc: RegisterArray, block: Register, *, add: bool) -> None:
+        for index in range(0, len(acc), _VECTOR):
+            loaded = ptx.load(f32, ptx.addr(block, index * WARPGROUP * _F32), vector=_VECTOR)
+            for position, value in enumerate(loaded):
+                register = acc[index + position]
+                register.set(register + value if add else value)
+
     def _is_last(self, counter: Register, me: int, thread: Register, parts: Register | int) -> Predicate:
         """True if all other splits have arrived; the same in all threads of the consumer."""
         barrier = 1 + me // self.of_warpgroup
@@ -208,16 +218,25 @@ class SemaphoreReduce(_Counted):
         stride = self.consumers * len(acc) * WARPGROUP * _F32
         self._write(acc, base + self.work.split.to(u64) * stride)
         with ptx.if_(self._is_last(tile, me, thread, parts)):
-            for index in range(0, len(acc), _VECTOR):
-                offset = index * WARPGROUP * _F32
-                total = ptx.load(f32, ptx.addr(base, offset), vector=_VECTOR)
-                for part in range(1, parts):
-                    more = ptx.load(f32, ptx.addr(base, offset + part * stride), vector=_VECTOR)
-                    for one, other in zip(total, more, strict=True):
-                        one += other
-                for position in range(_VECTOR):
-                    acc[index + position].set(total[position])
+            if len(acc) >= MANY_ACCUMULATORS:
+                self._read(acc, base, add=False)
+                for part in ptx.range(1, parts, unroll=False):
+                    self._read(acc, base + part.to(u64) * stride, add=True)
+            else:
+                self._read_together(acc, base, stride)
             yield range(len(acc))
+
+    def _read_together(self, acc: RegisterArray, base: Register, stride: int) -> None:
+        """Add up all splits, a few accumulators at a time, so that enough loads are in flight."""
+        for index in range(0, len(acc), _VECTOR):
+            offset = index * WARPGROUP * _F32
+            total = ptx.load(f32, ptx.addr(base, offset), vector=_VECTOR)
+            for part in range(1, self.work.splits):
+                more = ptx.load(f32, ptx.addr(base, offset + part * stride), vector=_VECTOR)
+                for one, other in zip(total, more, strict=True):
+                    one += other
+            for position in range(_VECTOR):
+                acc[index + position].set(total[position])
 
 
 class SharedTiles(Protocol):
@@ -281,13 +300,6 @@ class StreamKFixup(_Counted):
     def _number(self, cta: Register, first: Register, across: Register) -> Register:
         """Block of a CTA for the tile that `first` begins: a CTA begins at most one tile that it does not finish."""
         return (across * self.work.ctas + cta) * 2 + ptx.select(cta == first, reg.scalar(u32, init=1), 0)
-
-    def _read(self, acc: RegisterArray, block: Register, *, add: bool) -> None:
-        for index in range(0, len(acc), _VECTOR):
-            loaded = ptx.load(f32, ptx.addr(block, index * WARPGROUP * _F32), vector=_VECTOR)
-            for position, value in enumerate(loaded):
-                register = acc[index + position]
-                register.set(register + value if add else value)
 
 
 def _list(loaded: Register | RegisterArray) -> list[Register]:

@@ -95,6 +95,7 @@ class Config(ProductConfiguration):
             previous kernel ends. Needs one CTA per cluster and pdl.
         tile_k: k per stage; 0: 128 bytes. If both operands are MN-major, it may be 16 or 32: rows of k that a box has
             outside the tensor cost TMA several times as much as those inside, which matters for a short K.
+        evict_first: tell L2 to evict D before A and B, which a D larger than L2 would otherwise replace.
     """
 
     family: ClassVar[str] = "hopper_large"
@@ -114,6 +115,7 @@ class Config(ProductConfiguration):
     split_tail: bool = False
     constant_weights: bool = False
     tile_k: int = 0
+    evict_first: bool = False
 
     @property
     def rows(self) -> int:

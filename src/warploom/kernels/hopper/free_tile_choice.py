@@ -40,7 +40,8 @@ OUTSIDE_ROW = 4.0
 READ_BACK = 0.3
 """The time in which one CTA reads partial sums from a workspace, in that of the exchange of as many in a cluster."""
 DEEP_SPLIT = 32
-"""k-tiles of a split, at least, if the splits meet in a workspace: adding them up takes microseconds."""
+"""k-tiles of a split, at least, if the splits meet in a workspace: adding them up takes microseconds. Candidates of
+K-major operands have none: clusters were faster in benchmarks/results/nvidia-h100/sweep-long-k-forward.json."""
 MIN_BAND_SAVING = 0.1
 """The share of rows that bands must save; see `banded`."""
 
@@ -286,6 +287,7 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
     """Every sensible free tile for a product: none much larger than the tensor, each in as few waves as possible."""
     vector_store = n * product.out.bytes % 16 == 0
     depth, lines = -(-k * product.a.bytes // TILE_K_BYTES), unaligned_fraction(contiguous(m, n, k, product)[1], product)
+    transposed = "MN" in (product.a_major, product.b_major)
     together = {each: clusters_at_once(each, sms) for each in (1, 2, 3, 4)}
     for swap_ab in (False, True):
         on_m, on_n = (n, m) if swap_ab else (m, n)
@@ -317,7 +319,7 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
                     for each in forms.split_k:
                         if tiles <= together[each.split_k] and depth >= 8 * each.split_k:
                             yield each
-                    if tiles <= sms // 2 and depth >= DEEP_SPLIT * (sms // tiles):
+                    if transposed and tiles <= sms // 2 and depth >= DEEP_SPLIT * (sms // tiles):
                         yield from (replace(each, split_k=sms // tiles) for each in forms.last)
                 if tiles > sms:
                     yield from forms.persistent

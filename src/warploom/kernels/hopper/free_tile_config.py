@@ -27,8 +27,8 @@ MAX_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64), 4: (48, 48)}
 registers of that many threads without a spill."""
 MAX_ACCUMULATORS_SETMAXNREG = {2: 144, 3: 96}
 """Accumulators per thread, at most, if registers move from a producer warpgroup to the consumers (setmaxnreg)."""
-MAX_ACCUMULATORS_SETMAXNREG_LAST = {2: 104, 3: 64}
-"""The same if splits of K meet in a workspace."""
+MAX_ACCUMULATORS_SETMAXNREG_LAST = {(2, 1): 128, (2, 2): 112}
+"""The same if splits of K meet in a workspace, by consumers and their blocks of 64 rows."""
 ROLE_REGISTERS = {2: (24, 240), 3: (32, 160)}
 """Registers per thread of a producer and of a consumer in that case."""
 LAUNCH_REGISTERS = {2: 168, 3: 128}
@@ -159,8 +159,9 @@ class FreeTileConfig(ProductConfiguration):
     def max_accumulators(self) -> int:
         """Accumulators per thread up to which ptxas is known not to spill."""
         if self.setmaxnreg:
-            most = MAX_ACCUMULATORS_SETMAXNREG_LAST if self.shared_workspace else MAX_ACCUMULATORS_SETMAXNREG
-            return most.get(self.consumers, 0)
+            if self.shared_workspace:
+                return MAX_ACCUMULATORS_SETMAXNREG_LAST.get((self.consumers, self.blocks), 0)
+            return MAX_ACCUMULATORS_SETMAXNREG.get(self.consumers, 0)
         return MAX_ACCUMULATORS.get(self.consumers, (0, 0))[self.persistent]
 
     @property

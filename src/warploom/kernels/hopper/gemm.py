@@ -119,7 +119,9 @@ def build(
         if not fusion.empty:
             spare = max(consumer_regs - config.accumulators - ADDRESS_REGS, 0)
             epilogue = Epilogue(fusion, D, epilogue_args, spare=spare, pdl=config.pdl)
-        out = TmaStore(D, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
+        out = TmaStore(
+            D, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue, evict_first=config.evict_first
+        )
         exchange = PairExchange(ring, config.accumulators) if config.split_tail else None
         ring.initialise(*([exchange] if exchange is not None else []))
         cta = Cta(product, config, A, B, D, ring, out, exchange)

@@ -54,7 +54,10 @@ FEATURES = (
     "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages",
 )  # fmt: skip
 GRADIENTS = FILE.with_name("choice-gradients-sm_90.json")
-OF_GRADIENTS = (*FEATURES, "weights along n", "tokens along m", "shallow")
+OF_GRADIENTS = (
+    *FEATURES, "weights along n", "tokens along m", "shallow", "by the last", "splits", "band", "boxes in flight",
+    "wide rows",
+)  # fmt: skip
 """The features of the trees for MN-major operands."""
 _COLUMN = {name: index for index, name in enumerate(OF_GRADIENTS)}
 H200_GBPS = 4800
@@ -85,6 +88,7 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
     found["weights along n"], found["tokens along m"] = (
         float(major == "MN") for major in (problem.product.b_major, problem.product.a_major)
     )
+    found["wide rows"] = math.log2(n * problem.product.out.bytes) - 13
     found["memory"] = math.log2((gpu.memory_gbps or H200_GBPS) / H200_GBPS)
     if isinstance(config, Config):
         time = estimated_us
@@ -129,6 +133,7 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
         "tma": terms.tma / total, "hbm": terms.hbm / total, "l2": terms.l2 / total, "end": terms.end / total,
         "tiles of tokens": math.log2(1 + across), "k-tiles of a part": math.log2(depth / tile.split_k) - 5,
         "tiles of weights": math.log2(1 + down), "places": math.log2(ctas / gpu.sms),
+        "by the last": not small and tile.shared_workspace, "splits": math.log2(tile.split_k),
         "rows outside": math.log2(across * tile.tokens / m), "columns outside": math.log2(down * tile.weights / n),
     }  # fmt: skip
     return total, {name: float(value) for name, value in found.items()}
@@ -144,7 +149,8 @@ def _large(config: Config, problem: Problem, gpu: Gpu) -> dict[str, float]:
         "large idle": 1 - known.wave_efficiency, "large waves": math.log2(max(known.waves, 0.5)),
         "activity": known.activity, "exposed": known.exposed, "large stages": math.log2(config.stages) - 2,
         "large rows outside": -(-problem.m // config.tile_m) * config.tile_m / problem.m - 1,
-        "shallow": config.tile_k and 64 / config.tile_k,
+        "shallow": config.tile_k and 64 / config.tile_k, "band": math.log2(config.group),
+        "boxes in flight": config.epi_stages / config.boxes(problem.product),
     }  # fmt: skip
     return {name: float(value) for name, value in found.items()}
 

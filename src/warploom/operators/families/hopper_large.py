@@ -31,6 +31,9 @@ SHORT_K_BYTES = 1024
 SHALLOW_STAGES = 8
 """Shallow stages of K up to which they are candidates: each costs time, and more of them hide the rows of a box that
 are outside."""
+MIDDLE_STAGES = 12
+"""The same for stages of half a k-tile, which pay even if they leave no fewer rows outside: 5120 x 2560 x 302 in
+benchmarks/results/nvidia-h100/sweep-short-k.json."""
 FEWEST_ROWS, MOST_ROWS = 32, 128
 """Range of rows of A in which columns are cut to whole waves."""
 LEAST_COLUMNS, MOST_COLUMNS = 64, 256
@@ -83,7 +86,7 @@ def hopper(problem: Problem, gpu: Gpu) -> Iterator[Config]:
                 filled = with_stages(config, problem.product, problem.fusion)
                 if filled is not None:
                     yield filled
-                    yield from with_boxes(filled, problem)
+                    yield from for_short_k(filled, problem)
 
 
 def column_step(of: Product) -> int:
@@ -99,7 +102,10 @@ def depths(problem: Problem) -> list[int]:
     rows = {each: -(-problem.k // each) * each for each in (problem.product.tile_k, *sorted(SHALLOW, reverse=True))}
     found = [0]
     for tile_k, covered in rows.items():
-        if covered < rows[found[-1] or problem.product.tile_k] and covered <= SHALLOW_STAGES * tile_k:
+        last, most = rows[found[-1] or problem.product.tile_k], SHALLOW_STAGES * tile_k
+        if (covered < last and covered <= most) or (
+            tile_k == max(SHALLOW) and covered <= min(last, MIDDLE_STAGES * tile_k)
+        ):
             found.append(tile_k)
     return found
 
@@ -196,18 +202,20 @@ def short(problem: Problem) -> bool:
     return problem.k * problem.product.a.bytes <= SHORT_K_BYTES
 
 
-def with_boxes(config: Config, problem: Problem) -> Iterator[Config]:
-    """For a short K, the configuration with a store box for each part of a tile, at the cost of stages: a consumer that
-    waits for a box multiplies nothing."""
+def for_short_k(config: Config, problem: Problem) -> Iterator[Config]:
+    """For a short K, the configuration with store boxes for half or all of a consumer's tile, at the cost of stages: a
+    consumer that waits for a box multiplies nothing. And tiles row by row, so that memory gets whole rows of D."""
     product, fusion = problem.product, problem.fusion
-    count = config.boxes(product)
-    if not short(problem) or count <= config.epi_stages:
+    if not short(problem):
         return
-    room = SHARED_BYTES - replace(config, epi_stages=count, stages=0).shared_bytes(product, fusion)
-    stages = min(MOST_STAGES, room // config.stage_bytes(product))
-    made = replace(config, epi_stages=count, stages=stages)
-    if stages >= FEWEST_STAGES[config.kernel_schedule] and fits(made, product, fusion):
-        yield made
+    count = config.boxes(product)
+    for boxes in {config.epi_stages, -(-count // 2), count}:
+        room = SHARED_BYTES - replace(config, epi_stages=boxes, stages=0).shared_bytes(product, fusion)
+        stages = min(MOST_STAGES, room // config.stage_bytes(product))
+        made = replace(config, epi_stages=boxes, stages=stages)
+        if boxes < config.epi_stages or stages < FEWEST_STAGES[config.kernel_schedule]:
+            continue
+        yield from (each for each in (made, replace(made, group=1)) if each != config and fits(each, product, fusion))
 
 
 def fits(config: Config, product: Product, fusion: Fusion) -> bool:
