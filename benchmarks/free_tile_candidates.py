@@ -49,15 +49,8 @@ def _any_form(config: AnyConfig) -> tuple[object, ...]:
         return (*_form(config), config.consumers, config.multicast)
     if isinstance(config, SmallMConfig):
         return config.rows, config.split_k, config.split_by
-    return (
-        config.kernel_schedule,
-        config.tile_m,
-        config.ctas,
-        config.tile_n // 64,
-        config.tile_k,
-        config.epi_stages,
-        config.group > 1,
-    )
+    tile = config.kernel_schedule, config.tile_m, config.tile_n // 64, config.tile_k
+    return *tile, config.ctas, config.epi_stages, config.group > 1
 
 
 def pairs(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:

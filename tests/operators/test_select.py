@@ -180,7 +180,18 @@ def test_stages_are_shallow_where_fewer_rows_of_k_are_then_outside():
 
     assert depths(2) == {0, 32, 16}
     assert depths(96) == depths(144) == {0, 32}, "nine stages of 16 take longer than what they leave out"
+    assert depths(300) == {0, 32}, "so that twice as many stages are in flight"
     assert depths(64) == depths(2, "tt") == depths(2, "tn") == depths(1000) == {0}
+
+
+def test_a_short_k_has_variants_that_store_row_by_row_and_never_wait_for_a_box():
+    problem = Problem.of(32768, 4096, 96, layout="nt")
+    found = candidates(problem, UNKNOWN)
+    large = [each for each in found if isinstance(each, Config)]
+    assert {each.group == 1 for each in large} == {False, True}
+    assert any(each.epi_stages == each.boxes(problem.product) > 2 for each in large)
+    assert not any(isinstance(each, Config) and each.group == 1
+                   for each in candidates(Problem.of(32768, 4096, 4096, layout="nt"), UNKNOWN))  # fmt: skip
 
 
 def test_a_split_tail_is_offered_where_the_last_wave_is_at_most_half_full():

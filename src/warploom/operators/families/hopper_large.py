@@ -27,12 +27,12 @@ from .free_tile import computes
 MOST_STAGES = 8
 FEWEST_STAGES = {"ping_pong": 2, "cooperative": 3, "staggered": 3}
 SHORT_K_BYTES = 1024
-"""Bytes of a row of A up to which K is short; see `short`."""
+"""Bytes of a row of A up to which K is short; see `for_short_k`."""
 SHALLOW_STAGES = 8
 """Shallow stages of K up to which they are candidates: each costs time, and more of them hide the rows of a box that
 are outside."""
-MIDDLE_STAGES = 12
-"""The same for stages of half a k-tile, which pay even if they leave no fewer rows outside: 5120 x 2560 x 302 in
+HALF_STAGES_K = range(256, 385)
+"""K of which stages of half a k-tile are candidates even if they leave no fewer rows outside: 5120 x 2560 x 302 in
 benchmarks/results/nvidia-h100/sweep-short-k.json."""
 FEWEST_ROWS, MOST_ROWS = 32, 128
 """Range of rows of A in which columns are cut to whole waves."""
@@ -86,7 +86,6 @@ def hopper(problem: Problem, gpu: Gpu) -> Iterator[Config]:
                 filled = with_stages(config, problem.product, problem.fusion)
                 if filled is not None:
                     yield filled
-                    yield from for_short_k(filled, problem)
 
 
 def column_step(of: Product) -> int:
@@ -102,10 +101,9 @@ def depths(problem: Problem) -> list[int]:
     rows = {each: -(-problem.k // each) * each for each in (problem.product.tile_k, *sorted(SHALLOW, reverse=True))}
     found = [0]
     for tile_k, covered in rows.items():
-        last, most = rows[found[-1] or problem.product.tile_k], SHALLOW_STAGES * tile_k
-        if (covered < last and covered <= most) or (
-            tile_k == max(SHALLOW) and covered <= min(last, MIDDLE_STAGES * tile_k)
-        ):
+        fewest = rows[found[-1] or problem.product.tile_k]
+        half = tile_k == max(SHALLOW) and covered == fewest and covered in HALF_STAGES_K
+        if half or (covered < fewest and covered <= SHALLOW_STAGES * tile_k):
             found.append(tile_k)
     return found
 
@@ -197,16 +195,12 @@ def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Co
     return made if fits(made, product, fusion) else None
 
 
-def short(problem: Problem) -> bool:
-    """True if K is so short that tiles follow each other as fast as memory takes their results."""
-    return problem.k * problem.product.a.bytes <= SHORT_K_BYTES
-
-
 def for_short_k(config: Config, problem: Problem) -> Iterator[Config]:
     """For a short K, the configuration with store boxes for half or all of a consumer's tile, at the cost of stages: a
-    consumer that waits for a box multiplies nothing. And tiles row by row, so that memory gets whole rows of D."""
+    consumer that waits for a box multiplies nothing. And tiles row by row, so that memory gets whole rows of D:
+    128256 x 4096 x 39 is 5 % faster then (benchmarks/results/nvidia-h100/sweep-short-k.json)."""
     product, fusion = problem.product, problem.fusion
-    if not short(problem):
+    if problem.k * product.a.bytes > SHORT_K_BYTES:
         return
     count = config.boxes(product)
     for boxes in {config.epi_stages, -(-count // 2), count}:
@@ -258,9 +252,6 @@ OUTSIDE_ROW = 6.0
 """Cycles of a row of k of an MN-major box that is outside the tensor."""
 SHALLOW_STEP = 40.0
 """Cycles that a shallow stage takes besides its MMAs."""
-BOX_CYCLES = 1400.0
-"""Cycles until a store box may be written again, if memory is busy with results: 32320 x 7168 x 176 in tiles of one box
-per consumer (sample-bf16-gradients-seed-1911.json)."""
 MEMORY_EXPOSED = 0.12
 """Share of the other work that the memory time does not hide."""
 
@@ -336,8 +327,6 @@ def fused_cycles(fusion: Fusion) -> float:
 def _end(config: Config, problem: Problem, main: float) -> float:
     """Cycles of a tile's epilogue in which its multiprocessor does not multiply."""
     whole = _whole_end(config, problem)
-    if short(problem):
-        whole += BOX_CYCLES * max(0, config.boxes(problem.product) / config.epi_stages - 1)
     if config.kernel_schedule == "ping_pong":
         return PING_PONG_END + max(0.0, whole - main)
     return whole * STAGGERED_SHARE if config.kernel_schedule == "staggered" else whole
@@ -374,9 +363,10 @@ class HopperLarge(KernelFamily):
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[Config]:
         """All configurations that fit."""
         if computes(problem) and not every:
-            return _best(problem, gpu) if problem.m > SMALL_M_ROWS else []
-        usual = list(hopper(problem, gpu))
-        return [*usual, *(each for each in whole_waves(problem, gpu) if each not in usual)]
+            found = _best(problem, gpu) if problem.m > SMALL_M_ROWS else []
+        else:
+            found = list(dict.fromkeys([*hopper(problem, gpu), *whole_waves(problem, gpu)]))
+        return list(dict.fromkeys([*found, *(more for each in found for more in for_short_k(each, problem))]))
 
     def goes_first(self, config: Config, problem: Problem, gpu: Gpu) -> bool:
         """Tiles cut to whole waves, which measurements prefer if there are no free tiles."""
