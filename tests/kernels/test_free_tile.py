@@ -55,7 +55,7 @@ CASES = {
     "two consumers, last tiles moved on both axes": ("u128x56w2_3_f3", (200, 104, 264)),
     "two blocks of a consumer": ("u128x40_3_f2", (150, 40, 72)),
     "three consumers, swapped": ("s192x40w3_3_f1", (41, 392, 64)),
-    "four consumers, two k-tiles a barrier": ("s256x16w4k2_2_f2", (19, 264, 200)),
+    "four blocks of a consumer, two k-tiles a barrier": ("s256x16k2_2_f2", (19, 264, 200)),
     "K in two parts": ("u64x64_3_S2_f3", (100, 64, 320)),
     "K in three parts, one of them empty": ("s64x40_3_S3_f1", (43, 72, 128)),
     "several tiles of a CTA": ("u128x56w2_3_p_f3", (200, 400, 136)),
@@ -241,7 +241,7 @@ def test_bands_are_chosen_where_a_wave_loads_fewer_rows_so():
     "changed, got",
     [
         ({"tile_m": 96}, "96"), ({"tile_n": 20}, "20"), ({"tile_n": 216}, "108"),
-        ({"consumers": 5}, "5"), ({"k_tiles": 3}, "3"), ({"stages": 20}, "573952"),
+        ({"consumers": 4, "tile_m": 256}, "4"), ({"k_tiles": 3}, "3"), ({"stages": 20}, "573952"),
         ({"split_k": 2, "persistent": True}, "2"), ({"split_k": 13}, "13"),
         ({"cluster": 2, "persistent": True}, "2"), ({"tile_m": 0}, "0"), ({"vector_store": 1}, "1"),
         ({"setmaxnreg": True, "consumers": 1}, "1"),

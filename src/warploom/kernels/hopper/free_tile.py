@@ -5,7 +5,7 @@ Idea       With 1 to 512 rows, a product should finish in one wave. The tile is 
            any multiple of 8. The last tile is moved back inside the tensor, and a tensor smaller than a tile gets a TMA
            box of its own size: rows of a box outside the tensor cost five times as much as rows inside.
 Roles      producer   the last warp, one thread: TMA loads of its tiles' stages
-           consumer   1 to 4 warpgroups, each with some rows of the M axis: wgmma, exchange of partial sums, store
+           consumer   1 to 3 warpgroups, each with some rows of the M axis: wgmma, exchange of partial sums, store
 
                producer   [init][weights to L2] wait [stage 0][stage 1] ... [stage 0 again] ...
                consumer   [zeros] wait . . . . . . . . . [multiply 0][multiply 1] ... [sums][stage, store]
@@ -16,7 +16,7 @@ Barriers   full[s]    1 arrival + bytes of the stage         producer -> consume
            empty[s]   1 arrival per consumer                 consumers -> producer; if CTAs share an operand, to the
                       producer of each of them
            bar 0      all threads: the barriers are initialised
-           bar 1..4   128 threads of a consumer: its stores are staged
+           bar 1..3   128 threads of a consumer: its stores are staged
            bar 8      all consumers: rows past a small tensor are zeros; the ring is read and may be overwritten
            cluster    split: arrive after bar 0, wait before the first partial sums are sent
                       shared: arrive and wait in place of bar 0; at the end, the producer waits for all releases

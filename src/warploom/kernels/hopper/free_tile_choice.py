@@ -329,13 +329,13 @@ def warpgroups(rows: int, columns: int) -> tuple[int, bool]:
     """Warpgroups that split the rows, and whether they take registers from the producer. As few warpgroups as registers
     allow: fewer of them wait less for each other."""
     blocks = rows // BLOCK
-    for consumers in range(1, 5):
+    for consumers in MAX_ACCUMULATORS:
         if blocks % consumers == 0 and blocks // consumers * columns // 2 <= MAX_ACCUMULATORS[consumers][1]:
             return consumers, False
     for consumers, most in MAX_ACCUMULATORS_SETMAXNREG.items():
         if blocks % consumers == 0 and blocks // consumers * columns // 2 <= most:
             return consumers, True
-    return blocks, False
+    return max(MAX_ACCUMULATORS), False
 
 
 class TileForms(NamedTuple):
@@ -372,7 +372,9 @@ def tile_forms(swap_ab: bool, rows: int, columns: int, vector_store: bool, read_
 
 def _filled(config: FreeTileConfig) -> tuple[FreeTileConfig, ...]:
     """The configuration with as many stages as fit; empty if they are too few or the registers do not suffice."""
-    most = MAX_ACCUMULATORS[config.consumers][1] if config.in_cluster > 1 else config.max_accumulators
+    most = config.max_accumulators
+    if config.in_cluster > 1:
+        _, most = MAX_ACCUMULATORS.get(config.consumers, (0, 0))
     if config.accumulators > most:
         return ()
     full = config.filled()

@@ -22,7 +22,7 @@ from .small_m_config import MOST_SPLIT, SPLITS, check_workspace
 OUTPUTS: tuple[DType, ...] = (bf16, f16)
 BLOCK = WARPGROUP_ROWS
 MAX_STAGES = 24
-MAX_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64), 4: (48, 48)}
+MAX_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64)}
 """Accumulators per thread, at most, by consumers: not persistent, persistent. This is what ptxas 13.0 fits into the
 registers of that many threads without a spill."""
 MAX_ACCUMULATORS_SETMAXNREG = {2: 144, 3: 96}
@@ -33,7 +33,7 @@ ROLE_REGISTERS = {2: (24, 240), 3: (32, 160)}
 """Registers per thread of a producer and of a consumer in that case."""
 LAUNCH_REGISTERS = {2: 168, 3: 128}
 """Registers of every thread at launch in that case."""
-EPILOGUE_ACCUMULATORS = {1: 32, 2: 32, 3: 24, 4: 12}
+EPILOGUE_ACCUMULATORS = {1: 32, 2: 32, 3: 24}
 MORE_ACCUMULATORS, OPERAND_ACCUMULATORS = 8, (8, 24)
 """Accumulators that the epilogue costs. `EPILOGUE_ACCUMULATORS`, by consumers: the first of a vector along the columns,
 an activation and an operand. `MORE_ACCUMULATORS`: each further one. `OPERAND_ACCUMULATORS`: each operand, not swapped
@@ -65,7 +65,7 @@ class FreeTileConfig(ProductConfiguration):
             other way round.
         tile_m: rows of the operand on the M axis: 64, or a multiple of 64 per consumer; at most 256.
         tile_n: rows of the other operand: a multiple of 8, at most 256.
-        consumers: warpgroups that split the rows of the M axis, 1 to 4.
+        consumers: warpgroups that split the rows of the M axis, 1 to 3.
         k_tiles: k-tiles of 128 bytes per stage: 1 or 2. Two halve the number of waits, which pays for small tiles.
         stages: stages of the ring.
         split_k: splits of K, one per CTA.
@@ -280,7 +280,7 @@ class FreeTileConfig(ProductConfiguration):
         most, room, consumers = self.max_accumulators, shared_capacity(self.ctas_per_sm), self.consumers
         return [
             (consumers in (MAX_ACCUMULATORS_SETMAXNREG if self.setmaxnreg else MAX_ACCUMULATORS),
-             "the number of consumers", "2 or 3 if registers move" if self.setmaxnreg else "1 to 4", consumers),
+             "the number of consumers", "2 or 3 if registers move" if self.setmaxnreg else "1 to 3", consumers),
             (self.tile_m % (BLOCK * consumers) == 0 and self.tile_m <= 256, "the tile's rows",
              f"a multiple of {BLOCK * consumers} to 256", self.tile_m),
             (self.tile_n in FLOAT_N, "the tile's columns", "a multiple of 8 to 256", self.tile_n),
@@ -299,7 +299,7 @@ class FreeTileConfig(ProductConfiguration):
             (self.cluster == 1 or not self.persistent or self.multicast, "the cluster size",
              "1 for a persistent kernel that shares nothing", self.cluster),
             (not self.group or self.persistent, "the bands", "0 unless the kernel is persistent", self.group),
-            (not self.group or self.supports_group, "the bands", "0 with three consumers or more", self.group),
+            (not self.group or self.supports_group, "the bands", "0 with three consumers", self.group),
             (not self.multicast or self.cluster > 1, "the cluster size", "at least 2 CTAs to share", self.cluster),
             (not self.multicast or self.split_k == 1, "the splits of K", "1 if an operand is shared", self.split_k),
             (self.multicast != "both" or self.cluster in (4, 8), "the cluster size", "4 or 8 to share both operands",
