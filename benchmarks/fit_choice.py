@@ -51,7 +51,17 @@ SWEEPS = (
 )
 GRADIENTS = tuple(
     RESULTS / "nvidia-h100" / f"sweep-{name}.json"
-    for name in ("input-gradient", "weight-gradient", "gradients", "short-k", "long-k")
+    for name in (
+        "input-gradient",
+        "weight-gradient",
+        "gradients",
+        "short-k",
+        "long-k",
+        "store-order",
+        "long-k-2",
+        "input-gradient-2",
+        "weight-gradient-2",
+    )  # fmt: skip
 )
 """Sweeps of products with MN-major operands."""
 FEWER_TREES = 150

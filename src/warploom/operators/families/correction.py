@@ -37,6 +37,7 @@ from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .free_tile import short_epilogue
+from .hopper_large import depths
 from .hopper_large import estimate as large_estimate
 from .trees import Trees
 
@@ -56,7 +57,7 @@ FEATURES = (
 GRADIENTS = FILE.with_name("choice-gradients-sm_90.json")
 OF_GRADIENTS = (
     *FEATURES, "weights along n", "tokens along m", "shallow", "by the last", "splits", "band", "boxes in flight",
-    "wide rows",
+    "wide rows", "stages of K", "evict D", "size of D",
 )  # fmt: skip
 """The features of the trees for MN-major operands."""
 _COLUMN = {name: index for index, name in enumerate(OF_GRADIENTS)}
@@ -88,6 +89,7 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
     found["weights along n"], found["tokens along m"] = (
         float(major == "MN") for major in (problem.product.b_major, problem.product.a_major)
     )
+    found["size of D"] = math.log2(m * n * problem.product.out.bytes) - 25
     found["wide rows"] = math.log2(n * problem.product.out.bytes) - 13
     found["memory"] = math.log2((gpu.memory_gbps or H200_GBPS) / H200_GBPS)
     if isinstance(config, Config):
@@ -150,6 +152,7 @@ def _large(config: Config, problem: Problem, gpu: Gpu) -> dict[str, float]:
         "activity": known.activity, "exposed": known.exposed, "large stages": math.log2(config.stages) - 2,
         "large rows outside": -(-problem.m // config.tile_m) * config.tile_m / problem.m - 1,
         "shallow": config.tile_k and 64 / config.tile_k, "band": math.log2(config.group),
+        "evict D": config.evict_first, "stages of K": math.log2(-(-problem.k // config.stage_k(problem.product))),
         "boxes in flight": config.epi_stages / config.boxes(problem.product),
     }  # fmt: skip
     return {name: float(value) for name, value in found.items()}
@@ -189,7 +192,7 @@ def considered(config: Any, problem: Problem, gpu: Gpu) -> bool:
     were small-M kernels with two CTAs per multiprocessor, the fastest of 15 products in 101, by 7 % at most; nor free
     tiles that share an operand, except those that are `sharing_worth_trying`."""
     if isinstance(config, Config):
-        return problem.m >= LARGE_FROM or not short_epilogue(problem)
+        return config.tile_k in depths(problem) and (problem.m >= LARGE_FROM or not short_epilogue(problem))
     if isinstance(config, FreeTileConfig):
         waves, lines = waves_of(config, problem.m, problem.n, gpu.sms), _unaligned_weights(problem)
         way = config.cluster, config.multicast
