@@ -120,6 +120,12 @@ def test_stages_of_gradients_of_few_rows_are_as_shallow_as_their_k(form: str, k:
     assert run(config, 600, 136, k, Product(a_major="MN", b_major="MN"))[1] < BOUND
 
 
+def test_a_result_that_is_evicted_first_is_the_same():
+    config = replace(SMALL["one CTA"], evict_first=True)
+    assert run(config, 200, 136, 48, Product(a_major="MN", b_major="MN"))[1] < BOUND
+    assert ".bulk_group.L2::cache_hint" in build(Product(), config).ptx()
+
+
 @pytest.mark.sample(3, all=6)
 @pytest.mark.parametrize("form", ["cooperative", "ping_pong", "staggered"])
 @pytest.mark.parametrize("types", [(e4m3, e4m3), (e5m2, e4m3), (f16, f16), (tf32, tf32)], ids=str)

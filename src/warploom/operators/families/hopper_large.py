@@ -198,7 +198,7 @@ def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Co
 def for_short_k(config: Config, problem: Problem) -> Iterator[Config]:
     """For a short K, the configuration with store boxes for half or all of a consumer's tile, at the cost of stages: a
     consumer that waits for a box multiplies nothing. And tiles row by row, so that memory gets whole rows of D. A D
-    larger than L2 is marked to be evicted first, so that A and B stay there: 2 to 13 % faster in
+    larger than L2 is marked to be evicted first, so that A and B stay there: 3 to 12 % faster on the median in
     benchmarks/results/nvidia-h100/sweep-store-order.json."""
     product, fusion = problem.product, problem.fusion
     if problem.k * product.a.bytes > SHORT_K_BYTES:
