@@ -382,3 +382,9 @@ def test_configurations_that_do_not_fit_are_refused(kind):
     ):
         with pytest.raises(ArgumentError):
             MODULES[kind].build(ranks, product, config)
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("rows, columns", [(512, 3584), (2048, 1792), (300, 11008), (1024, 7168)])
+def test_an_operand_that_is_contiguous_in_n_is_read_in_whole_panels(rows: int, columns: int, staged: bool):
+    assert choose(rows, columns, 4, 132, staged=staged, b_major="MN").tile_n % 64 == 0
