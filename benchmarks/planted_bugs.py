@@ -8,7 +8,8 @@ For each text and rule, up to `--each` places are drawn with a fixed seed. The v
 
     error         `warploom check` with its defaults reports an error
     warned        no error, but a warning of a rule that the unchanged text does not break
-    explored      neither, but one of the other schedules of `--schedule explore` reports an error
+    explored      neither, but one of the other schedules of `--schedule explore` reports an error that the unchanged
+                  text has under none of them
     not executed  the run does not reach the changed instruction: no bug was planted
     harmless      `planted/harmless.py`, or `harmless.toml` next to the text, says why the text is as correct as before
     missed        none of these
@@ -47,6 +48,7 @@ from benchmarks.zoo.mutate import ORDERS, Mutant, mutants  # noqa: E402
 from benchmarks.zoo.mutations import Mutation  # noqa: E402
 from warploom.asm.nodes import Module  # noqa: E402
 from warploom.errors import WarploomError  # noqa: E402
+from warploom.sanitizer.explore import EXPLORED  # noqa: E402
 
 SEED = 0
 STEPS = 4
@@ -101,6 +103,7 @@ def judge(text: AnyText, mutant: Mutant, folder: Path) -> Bug | None:
         if warned := tuple(sorted(set(others) - set(own(text)[1]))):
             return Bug(*head, "warned", warned)
         found, _ = rules(text, mutant.module, folder, schedule="explore")
+        found = tuple(sorted(set(found) - own_explored(text))) if found else ()
     except WarploomError as error:
         print(f"    {text.name} {mutant}: {error}", file=sys.stderr)
         return None
@@ -124,6 +127,17 @@ def own(text: AnyText) -> tuple[int, tuple[str, ...]]:
     if (checked.errors and isinstance(text, Text)) or not checked.counters:
         raise SystemExit(f"{text.name} is not clean before anything is planted: {checked.summary()}")
     return max(5000, int(checked.counters["instructions"])), tuple({finding.rule for finding in checked.findings})
+
+
+@cache
+def own_explored(text: AnyText) -> frozenset[str]:
+    """The rules of all errors that the unchanged text has under any schedule of `--schedule explore`."""
+    found: set[str] = set()
+    with tempfile.TemporaryDirectory() as folder:
+        for schedule, seed in EXPLORED:
+            checked = text.check(Path(folder), text.module, schedule=schedule, seed=seed)
+            found.update(finding.rule for finding in checked.errors)
+    return frozenset(found)
 
 
 def executed(text: AnyText, mutant: Mutant, folder: Path) -> bool:

@@ -48,10 +48,12 @@ class CapturedText:
         """The kernel alone."""
         return asm.parse(text_of(self.launch.entry, self._paths), name="text.ptx")
 
-    def check(self, folder: Path, module: Module, schedule: str = "lazy", max_steps: int = STEPS) -> Checked:
+    def check(
+        self, folder: Path, module: Module, schedule: str = "lazy", max_steps: int = STEPS, seed: int = 0
+    ) -> Checked:
         """Run a changed text like `warploom check`."""
         checked = Checked(self.launch.entry, "emulated")
-        for pair in EXPLORED if schedule == EXPLORE else [(schedule, 0)]:
+        for pair in EXPLORED if schedule == EXPLORE else [(schedule, seed)]:
             report, checked.findings = self._run(module, *pair, max_steps)
             checked.schedule, checked.seed = pair
             if report is not None:

@@ -63,7 +63,7 @@ shape = [64]
 fill = "arange"
 box = [64]
 [parameter.at.128]
-name = "out"
+as = "out"
 kind = "buffer"
 dtype = "u32"
 shape = [32]

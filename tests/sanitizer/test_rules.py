@@ -67,3 +67,10 @@ def test_a_finding_names_both_lines_and_the_fix():
     assert lines[0].startswith("@%first cp.async.bulk.global") and lines[1].startswith("st.shared")
     assert "`tile`" in finding.message and "warp 0 of CTA (0, 0, 0)" in finding.message
     assert rule.fix in finding.message
+
+
+def test_a_fence_for_global_memory_where_shared_memory_needs_one_is_an_error():
+    example = RULES["cp-async-before-wgmma"].good
+    other = example.text().replace("fence.proxy.async;", "fence.proxy.async.global;")
+    found = run(example, ready=fresh(other)).findings
+    assert [finding.rule for finding in found if finding.severity == ERROR] == ["cp-async-before-wgmma"]

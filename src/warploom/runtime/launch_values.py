@@ -76,7 +76,7 @@ class Values:
 
     def _share(self, described: Mapping[str, Any], name: str) -> None:
         for offset, part in described.get("at", {}).items():
-            self._share(part, part.get("name", f"{name}+{_offset(offset)}"))
+            self._share(part, part_name(part, name, _offset(offset)))
         if "device" not in described or name in self.common.arrays:
             return
         holder = index(described["device"])
@@ -136,7 +136,7 @@ class Values:
         parts, names = {}, {}
         for key, part in described["at"].items():
             offset = _offset(key)
-            names[offset] = part.get("name", f"{name}+{offset}")
+            names[offset] = part_name(part, name, offset)
             parts[offset] = self._value(part, names[offset], 0)
         return Struct(size, parts, data, names)
 
@@ -175,6 +175,11 @@ class Values:
                 f"`{key}` names no earlier array", expected=", ".join(self.arrays) or "none yet", got=name
             )
         return self.arrays[str(name)]
+
+
+def part_name(part: Mapping[str, Any], name: str, offset: int) -> str:
+    """The name of the array at an offset of a structure: its own, by either key, or one made from the structure's."""
+    return str(part.get("as", part.get("name", f"{name}+{offset}")))
 
 
 def _offset(key: str) -> int:

@@ -11,11 +11,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from .access import COPY, Access
 from .view import View
 
 NO_ORDER, WEAK, FENCE, PENDING, COPY_FENCE = "no order", "weak", "fence", "pending", "copy fence"
 """What is missing between two accesses; see `gap`."""
+
+
+@dataclass
+class OtherSpace:
+    """The copies (a bit each) known to a warp of the cluster when it executed a proxy fence for global memory alone."""
+
+    copies: int = 0
 
 
 def gap(earlier: Access, view: View, by_async: bool) -> str:

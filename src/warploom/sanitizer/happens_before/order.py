@@ -26,6 +26,7 @@ from ...emulator.machine.places import Lanes
 from ...isa import effects
 from .access import BARRIER, COPY, InFlight, flights_of, writing_proxy
 from .clocks import Front, Released, WarpClock
+from .gaps import OtherSpace
 from .partial_waits import PartialWaits
 from .scopes import LEVELS
 from .signals import narrowed, reaches, signalled, unscoped
@@ -243,6 +244,8 @@ class Order(Observer):
                         state.publishing.add(frame.cta)
                 elif effect.kind == "proxy:async" and effect.direction != "acquire":
                     clock.carry(mask, effect.spaces)  # an acquire carries nothing that a release has not
+                    if effect.spaces == "global":
+                        state.notes(OtherSpace).copies |= clock.known
 
     # -- meetings --------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from ...emulator.machine.units import LAUNCH
 from ...isa import effects
 from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access
 from ..happens_before.divergent_lanes import LaneRelease
-from ..happens_before.gaps import COPY_FENCE
+from ..happens_before.gaps import COPY_FENCE, OtherSpace
 from ..happens_before.state import ClusterState
 from ..held_lanes import held_between
 from ..rules import ERROR, RULES, WARNING
@@ -59,7 +59,8 @@ def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str
         return "hand-off-scope", None, "the copy's CTA has waited for it and fenced, but told the other at .cta scope"
     told = _by_what_is_missing(missing)
     if told is not None:
-        return told
+        meant = missing == COPY_FENCE and bool(conflict.state.notes(OtherSpace).copies & earlier.bit)
+        return (told[0], ERROR, f"{told[2]}: the one there is for global memory alone") if meant else told
     if missing == "same instruction":
         return "data-race", None, "both execute it at once, and it is undefined whose value remains"
     if missing == "pending":
