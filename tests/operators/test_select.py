@@ -174,6 +174,18 @@ def test_tiles_that_are_read_along_n_or_m_are_whole_panels(layout: str):
         assert each.ctas == 1 or each.multicast != "a" or each.tile_m % 128 == 0 or layout[0] == "t"
 
 
+@pytest.mark.parametrize("sms", [78, 114, 132])
+def test_no_consumer_of_a_ping_pong_kernel_is_left_without_a_tile(sms: int):
+    """2786 x 1152 in tiles of 128 x 192: as many tiles as an H200 has multiprocessors."""
+    gpu = replace(UNKNOWN, sms=sms)
+    shapes = {
+        (config.tile_m, config.tile_n)
+        for config in hopper(Problem.of(2786, 1152, 4304), gpu)
+        if config.kernel_schedule == "ping_pong" and config.tile_m == 128
+    }
+    assert ((128, 192) in shapes) == (sms < 132) and (128, 128) in shapes
+
+
 def test_stages_are_shallow_where_fewer_rows_of_k_are_then_outside():
     def depths(k: int, layout: str = "nt") -> set[int]:
         return {each.tile_k for each in hopper(Problem.of(4096, 4096, k, layout=layout), UNKNOWN)}

@@ -82,10 +82,19 @@ def hopper(problem: Problem, gpu: Gpu) -> Iterator[Config]:
                 ctas=1,
                 tile_k=tile_k,
             )
+            if has_idle_consumer(plain, problem, gpu):
+                continue
             for config in clustered(plain, problem, gpu):
                 filled = with_stages(config, problem.product, problem.fusion)
                 if filled is not None:
                     yield filled
+
+
+def has_idle_consumer(config: Config, problem: Problem, gpu: Gpu) -> bool:
+    """True for a ping-pong kernel whose CTAs get one tile at most: the other warpgroup has none. A cooperative kernel
+    of the same tile gives each half of it; a tile of 64 rows cannot be halved."""
+    tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
+    return config.kernel_schedule == "ping_pong" and config.tile_m > 64 and tiles <= gpu.sms
 
 
 def column_step(of: Product) -> int:
