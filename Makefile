@@ -33,6 +33,10 @@ STYLE = $(BIN)/ruff check . && $(BIN)/ruff format --check .
 SEED ?= $(eval SEED := $(shell date +%s))$(SEED)
 # Each process of the tests imports compiled modules, even where the user's settings forbid to write bytecode.
 export PYTHONDONTWRITEBYTECODE :=
+# $(JOBS) processes run tests at once: threads of NumPy and torch within them would only wait for each other.
+export OMP_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
 # At a terminal pip shows what it downloads; elsewhere it is silent, and alive.py says that it still runs.
 INSTALL = if [ -t 1 ]; then quiet=; else quiet=-qq; fi; $(ALIVE) $(PIP) $$quiet install
 
