@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.sanitizer.running import SCHEDULES, rules
+from tests.sanitizer.running import SCHEDULES, findings, rules
 from warploom.sanitizer.rules import Example
 
 SCHEDULE = pytest.mark.parametrize(("schedule", "seed"), SCHEDULES[:4])
@@ -122,3 +124,77 @@ def test_a_line_that_carries_its_flag_may_bring_the_same_data_again(flag, found)
     """Word 256, 256 before, counts the launches: the flag is a number of the launch, or always the same."""
     line = LINE.replace("FLAG", flag).replace("DATA", "9")
     assert rules(two(line, LOOK, calls=2), "random", 1) == found
+
+
+ONE_SLOT = ""
+ALTERNATING = """
+and.b32 %r4, %launch, 1;
+shl.b32 %r4, %r4, 8;
+add.u32 %r0, %r0, %r4;
+"""
+STORED = "st.global.u32 [%d2+7168], %r2;"
+COMPUTED = "mov.b32 %f0, %r2;\nadd.f32 %f0, %f0, %f0;"
+
+
+def exchanged(slots: str, use: str) -> Example:
+    """Two GPUs send each other a word for each thread. A word that has come has its highest bit set, and is reset."""
+    return Example(
+        f"""
+        .reg .b32 %launch;
+        .reg .b64 %mine, %theirs;
+        shl.b32 %r0, %gpu, 3;
+        cvt.u64.u32 %mine, %r0;
+        add.u64 %d1, %data, %mine;
+        ld.global.u32 %launch, [%d1+1024];
+        shl.b32 %r0, %gpu, 9;
+        cvt.u64.u32 %mine, %r0;
+        add.u64 %mine, %data, %mine;
+        xor.b32 %r0, %r0, 512;
+        cvt.u64.u32 %theirs, %r0;
+        add.u64 %theirs, %data, %theirs;
+        shl.b32 %r0, %tid, 2;
+        cvt.u64.u32 %d0, %r0;
+        add.u64 %d2, %mine, %d0;
+        {slots}
+        cvt.u64.u32 %d0, %r0;
+        add.u64 %mine, %mine, %d0;
+        add.u64 %theirs, %theirs, %d0;
+        or.b32 %r1, %launch, 0x80000000;
+        st.relaxed.sys.global.u32 [%theirs+4096], %r1;
+        poll:
+        ld.relaxed.sys.global.u32 %r2, [%mine+4096];
+        setp.lt.u32 %p2, %r2, 0x80000000;
+        @%p2 bra poll;
+        st.relaxed.sys.global.u32 [%mine+4096], 0;
+        {use}
+        add.u32 %launch, %launch, 1;
+        bar.sync 0;
+        @%first st.global.u32 [%d1+1024], %launch;
+        """,
+        devices=2, calls=3, threads=32,
+    )  # fmt: skip
+
+
+@SCHEDULE
+@pytest.mark.parametrize(
+    ("slots", "use", "found"),
+    [
+        (ONE_SLOT, STORED, {"peer-buffer-reused"}),
+        (ONE_SLOT, COMPUTED, {"peer-buffer-reused"}),
+        (ALTERNATING, STORED, set()),
+        (ALTERNATING, COMPUTED, set()),
+    ],
+)  # fmt: skip
+def test_a_word_that_is_data_and_flag_is_not_stored_again_before_it_was_read(slots, use, found, schedule, seed):
+    """One slot for each word: a GPU may be a launch ahead. Slots for alternate launches: each launch hears of the last
+    one."""
+    assert rules(exchanged(slots, use), schedule, seed) == found
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_gpu_that_is_held_back_reads_what_another_one_stored_in_a_later_launch(seed):
+    found = findings(exchanged(ONE_SLOT, STORED), "starve", seed)
+    launches = [
+        list(map(int, re.findall(r"launch (\d+)", each.message))) for each in found if " reads " in each.message
+    ]
+    assert launches and all(mine < theirs for mine, theirs, _ in launches)

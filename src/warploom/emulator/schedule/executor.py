@@ -29,12 +29,13 @@ QUANTUM = 20_000
 
 
 class Runner:
-    """Runs groups of a machine. `loops` detects threads that repeat themselves."""
+    """Runs groups of a machine. `loops` detects threads that repeat themselves; `most`: instructions of a turn."""
 
     def __init__(self, machine: Machine, policy: Policy, max_steps: int) -> None:
         self.machine = machine
         self.policy = policy
         self.max_steps = max_steps
+        self.most = QUANTUM
         self.operations = machine.code.operations
         self.loops = LoopWatch()
         self.listeners = machine.events.executed_at(len(self.operations))
@@ -51,7 +52,7 @@ class Runner:
         diverged = len(warp.fragments) > 1  # if so, it is the only warp of the group
         stop = _next_reconvergence(warp, group.fragments[0], pc + 1) if diverged else -1
         operations, values, listeners = self.operations, frame.values, self.listeners
-        budget = self.policy.quantum(QUANTUM)
+        budget = self.policy.quantum(self.most)
         nearly_spent = budget // 10 if budget >= QUANTUM else 0  # from then on, stop at the end of a loop iteration
         looped_back = read_clock = False
         while budget > 0:

@@ -4,7 +4,8 @@
     lazy     they complete only when nothing else can run (the default)
     random   warps, CTAs and operations in random order, by seed
     pct      warps by random priorities that change at a few random moments; half of the operations held back
-    starve   one warp of each CTA or one operation is held back as long as anything else can run, chosen by the seed
+    starve   one warp of each CTA or one operation is held back as long as anything else can run, chosen by the seed;
+             so is one of several GPUs, a few instructions at a time: the others run launches ahead if they can
 
 A policy decides among warps and CTAs; the engine consults it about operations. The same (schedule, seed) always makes
 the same choices.

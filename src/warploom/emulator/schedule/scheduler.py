@@ -15,13 +15,15 @@ from ..diagnosis.livelock import SpinWatch
 from ..machine.frame import Frame, frame_of
 from ..machine.machine import Cluster, Cta, Fragment, Machine, Warp
 from ..machine.wait import Wait
-from .executor import Runner
+from .executor import QUANTUM, Runner
 from .fragments import Group, merge
 from .policy import Policy
 
 TURN = 20_000
 """Warp instructions that a cluster runs before operations in flight and clusters that have not started get their turn:
 it may be waiting for them in a loop through a barrier, in which every iteration is a new state."""
+STEP = 8
+"""Instructions that a GPU that is held back runs at a time."""
 
 
 class Scheduler:
@@ -54,13 +56,16 @@ class Scheduler:
                 for cluster in policy.order(list(machine.resident)):
                     if (cluster.device.index == held) is not late:
                         continue
-                    ran |= self._run_cluster(cluster)
+                    before = machine.progress_count
+                    ran |= self._run_cluster(cluster, step=late)
                     if cluster.exited:
                         machine.engine.drain_cluster(cluster)
                         machine.retire(cluster)
                         done += 1
                         if self.on_progress is not None:
                             self.on_progress(done + machine.cancelled, machine.to_run)
+                    if late and machine.progress_count != before:
+                        break  # the others may run again, up to launches ahead
             if self.long_turn:
                 self._start(1)
                 while machine.engine.advance():
@@ -123,11 +128,16 @@ class Scheduler:
 
     # -- choosing ------------------------------------------------------------------------------------------------
 
-    def _run_cluster(self, cluster: Cluster) -> bool:
-        """Run every runnable group of a cluster, until none can run or its turn was long. True if any did."""
+    def _run_cluster(self, cluster: Cluster, step: bool = False) -> bool:
+        """Run every runnable group of a cluster, until none can run or its turn was long. True if any did.
+
+        step: only until something has happened that another cluster may be waiting for.
+        """
         ran = False
         again = True
         ends = self.machine.steps + TURN
+        before = self.machine.progress_count
+        self.runner.most = STEP if step else QUANTUM
         while again:
             again = False
             for cta in self.policy.order(cluster.ctas):
@@ -137,6 +147,8 @@ class Scheduler:
                     self.runner.run(group)
                     if self.policy.engine_between and self.machine.engine.advance():
                         pass
+                    if step and self.machine.progress_count != before:
+                        return True
                     if self.policy.yields_cta():
                         break
                     if self.machine.steps > ends:

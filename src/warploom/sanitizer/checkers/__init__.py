@@ -17,6 +17,7 @@ from .matrix_registers import MatrixRegisters
 from .mbarriers import MBarriers
 from .named_barriers import NamedBarriers
 from .peer_flags import PeerFlags
+from .peer_slots import PeerSlots
 from .performance import Performance
 from .register_pool import RegisterPool
 from .shared_memory import SharedMemory
@@ -32,8 +33,8 @@ from .unwaited_lanes import UnwaitedLanes
 
 CHECKERS = (
     Text, UndefinedRegisters, AbsentLanes, Clusters, MBarriers, NamedBarriers, GridOrder, TensorMaps, InsideWarp,
-    InsideWarpGlobal, UnwaitedLanes, ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags, GlobalMemory,
-    LostUpdates, MatrixRegisters, TensorCells, TensorUnits, TensorCollectors, TensorShapes, Groups, Exits, RegisterPool,
-    Performance,
+    InsideWarpGlobal, UnwaitedLanes, ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags, PeerSlots,
+    GlobalMemory, LostUpdates, MatrixRegisters, TensorCells, TensorUnits, TensorCollectors, TensorShapes, Groups, Exits,
+    RegisterPool, Performance,
 )  # fmt: skip
 """Causes come before consequences; lane checkers before the checker that owns the shadows, `Layouts` after it."""
