@@ -198,3 +198,58 @@ def test_a_gpu_that_is_held_back_reads_what_another_one_stored_in_a_later_launch
         list(map(int, re.findall(r"launch (\d+)", each.message))) for each in found if " reads " in each.message
     ]
     assert launches and all(mine < theirs for mine, theirs, _ in launches)
+
+
+POLL = """
+poll_SLOT:
+ld.relaxed.sys.global.u32 %r2, [%data+SLOT];
+setp.lt.u32 %p3, %r2, %r1;
+@%p3 bra poll_SLOT;
+st.global.u32 [%data+OWN], %r2;
+"""
+
+
+def asked(answer: str) -> Example:
+    """GPU 0 sends a word and waits for the answer of GPU 1; each word has one slot and counts the launches."""
+    request = POLL.replace("SLOT", "4096").replace("OWN", "2048")
+    reply = POLL.replace("SLOT", "6144").replace("OWN", "3072")
+    return Example(
+        f"""
+        shl.b32 %r0, %gpu, 3;
+        cvt.u64.u32 %d1, %r0;
+        add.u64 %d1, %data, %d1;
+        ld.global.u32 %r1, [%d1+1024];
+        and.b32 %r1, %r1, 0xfffffffd;
+        add.u32 %r1, %r1, 0x10000;
+        bar.sync 0;
+        setp.eq.u32 %p2, %gpu, 0;
+        @!%p2 bra other;
+        @!%first bra done;
+        st.relaxed.sys.global.u32 [%data+4096], %r1;
+        {reply}
+        bra done;
+        other:
+        {answer.replace("REQUEST", request)}
+        done:
+        bar.sync 0;
+        @%first st.global.u32 [%d1+1024], %r1;
+        """,
+        devices=2, calls=3, threads=64,
+    )  # fmt: skip
+
+
+ANSWER = "st.relaxed.sys.global.u32 [%data+6144], %r1;"
+IN_TURN = f"@!%first bra done;\nREQUEST\n{ANSWER}"
+BY_ANOTHER_WARP = f"@!%first bra behind;\nREQUEST\nbehind:\nbar.sync 1;\nsetp.eq.u32 %p3, %tid, 32;\n@%p3 {ANSWER}"
+TOO_EARLY = f"@!%first bra done;\n{ANSWER}\nREQUEST"
+
+
+@SCHEDULE
+@pytest.mark.parametrize("answer", [IN_TURN, BY_ANOTHER_WARP])
+def test_an_answer_tells_that_the_word_before_it_was_read(answer, schedule, seed):
+    assert rules(asked(answer), schedule, seed) == set()
+
+
+def test_an_answer_that_is_sent_before_the_word_was_read_tells_nothing():
+    found = (set(rules(asked(TOO_EARLY), "starve", seed)) for seed in (0, 1))
+    assert "peer-buffer-reused" in set().union(*found)

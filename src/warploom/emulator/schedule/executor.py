@@ -29,13 +29,14 @@ QUANTUM = 20_000
 
 
 class Runner:
-    """Runs groups of a machine. `loops` detects threads that repeat themselves; `most`: instructions of a turn."""
+    """Runs groups of a machine. `loops` detects threads that repeat themselves; `stepping`: a turn ends as soon as
+    something has happened that another thread may wait for."""
 
     def __init__(self, machine: Machine, policy: Policy, max_steps: int) -> None:
         self.machine = machine
         self.policy = policy
         self.max_steps = max_steps
-        self.most = QUANTUM
+        self.stepping = False
         self.operations = machine.code.operations
         self.loops = LoopWatch()
         self.listeners = machine.events.executed_at(len(self.operations))
@@ -52,7 +53,8 @@ class Runner:
         diverged = len(warp.fragments) > 1  # if so, it is the only warp of the group
         stop = _next_reconvergence(warp, group.fragments[0], pc + 1) if diverged else -1
         operations, values, listeners = self.operations, frame.values, self.listeners
-        budget = self.policy.quantum(self.most)
+        budget = self.policy.quantum(QUANTUM)
+        stepping, before = self.stepping, machine.progress_count
         nearly_spent = budget // 10 if budget >= QUANTUM else 0  # from then on, stop at the end of a loop iteration
         looped_back = read_clock = False
         while budget > 0:
@@ -86,6 +88,8 @@ class Runner:
                     self._check_limit()
                     return
                 pc += 1
+                if stepping and machine.progress_count != before:
+                    break
             elif operation.kind == BRANCH and (frame.mask is base or frame.mask is True):
                 target = operation.targets[0]
                 if target <= pc:

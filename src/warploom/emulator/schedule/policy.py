@@ -5,7 +5,7 @@
     random   warps, CTAs and operations in random order, by seed
     pct      warps by random priorities that change at a few random moments; half of the operations held back
     starve   one warp of each CTA or one operation is held back as long as anything else can run, chosen by the seed;
-             so is one of several GPUs, a few instructions at a time: the others run launches ahead if they can
+             so is one of several GPUs, until it does what another may wait for: the others run launches ahead
 
 A policy decides among warps and CTAs; the engine consults it about operations. The same (schedule, seed) always makes
 the same choices.

@@ -15,15 +15,13 @@ from ..diagnosis.livelock import SpinWatch
 from ..machine.frame import Frame, frame_of
 from ..machine.machine import Cluster, Cta, Fragment, Machine, Warp
 from ..machine.wait import Wait
-from .executor import QUANTUM, Runner
+from .executor import Runner
 from .fragments import Group, merge
 from .policy import Policy
 
 TURN = 20_000
 """Warp instructions that a cluster runs before operations in flight and clusters that have not started get their turn:
 it may be waiting for them in a loop through a barrier, in which every iteration is a new state."""
-STEP = 8
-"""Instructions that a GPU that is held back runs at a time."""
 
 
 class Scheduler:
@@ -137,7 +135,7 @@ class Scheduler:
         again = True
         ends = self.machine.steps + TURN
         before = self.machine.progress_count
-        self.runner.most = STEP if step else QUANTUM
+        self.runner.stepping = step
         while again:
             again = False
             for cta in self.policy.order(cluster.ctas):

@@ -6,7 +6,8 @@ another one's accesses in an earlier launch, beyond what releases and acquires t
 
     it has read a word that GPU B stored in B's launch n      all of B's launches before n are complete, and B knew the
                                                               same of other GPUs when it stored the word
-    it has read what a warp stored after it read this word    that read is complete; a store before it need not be
+    it has read what a warp stored after it, or a warp that   that read is complete; a store before it need not be
+    it had met at a barrier, had read this word
 
 An error is a store of such a word over an access in an earlier launch of another GPU of which the storing warp knows
 nothing, under any schedule; and a read, in one launch, of what another GPU stored in a later one. Two buffers that
@@ -68,8 +69,12 @@ class PeerSlots(Observer):
         """The same of a warp of the grid, in its launch."""
         self._when: dict[tuple[int, int, int], dict[int, tuple[int, int]]] = defaultdict(dict)
         """(GPU, launch, other GPU) -> the warps that have learned of its launches: their epochs, and which."""
-        self._seen: dict[tuple[int, int], int] = {}
-        """(warp, other warp) -> the latest epoch in which the other one stored a word that this one has read."""
+        self._fronts: dict[int, np.ndarray] = {}
+        """A warp of the grid -> what it knew of its cluster's warps when it last stored a word."""
+        self._seen: dict[tuple[int, int], np.ndarray] = {}
+        """(warp, cluster) -> the same of warps there that stored what this one has read."""
+        self._seen_in: dict[tuple[int, int, int], np.ndarray] = {}
+        """(GPU, launch, cluster) -> the same of all its warps."""
         self._suspected: dict[tuple[int, int, int], Suspicion] = {}
         """By the load that polls, the access and the earlier one."""
 
@@ -110,14 +115,17 @@ class PeerSlots(Observer):
         me = state.actor(clock.me)
         device, call = self._gpu(state, me)
         other, launch = self._gpu(state, writer.actor)
-        if writer.epoch > self._seen.get((me, writer.actor), -1):
-            self._seen[me, writer.actor] = writer.epoch
+        front, cluster = self._fronts.get(writer.actor), (writer.actor - 1) // state.count
+        if front is not None:
+            self._seen[me, cluster] = np.maximum(front, self._seen.get((me, cluster), front))
+            at = (device, call, cluster)
+            self._seen_in[at] = np.maximum(front, self._seen_in.get(at, front))
         learned, known = self._learned[me], self._known(device, call)
         for gpu, which in (*self._known(other, launch).items(), (other, launch - 1)):
             if which > learned.get(gpu, -1):
                 learned[gpu] = which
                 known[gpu] = max(which, known.get(gpu, -1))
-                self._when[device, call, gpu].setdefault(me, (clock.epoch, which))
+                self._when[device, call, gpu][me] = (clock.epoch, which)
 
     def _knows(self, state: ClusterState, clock: WarpClock, deed: UnpackedAccess) -> bool:
         """True if an earlier launch's access by another GPU is complete for all that a warp knows."""
@@ -128,8 +136,11 @@ class PeerSlots(Observer):
         other, launch = self._gpu(state, deed.actor)
         if max(self._before(device, call).get(other, -1), self._learned[me].get(other, -1)) >= launch:
             return True
-        if not deed.writes and self._seen.get((me, deed.actor), -1) >= deed.epoch:
-            return True
+        if not deed.writes:
+            cluster, theirs = divmod(deed.actor - 1, state.count)
+            fronts = [self._seen.get((me, cluster)), *(self._seen_in.get((device, at, cluster)) for at in range(call))]
+            if any(front is not None and front[theirs] >= deed.epoch for front in fronts):
+                return True
         told = self._when.get((device, call, other), {})
         return any(which >= launch and knows(clock, state, one, epoch) for one, (epoch, which) in told.items())
 
@@ -155,6 +166,7 @@ class PeerSlots(Observer):
     def _write(
         self, state: ClusterState, shadow: GlobalShadow, frame: Frame, at_warp: int, clock: WarpClock, mine: np.ndarray
     ) -> None:
+        self._fronts[state.actor(clock.me)] = clock.weak.copy()
         slots = self._slots.get(shadow.region)
         if slots is None or not frame.cta.cluster.call:
             return
