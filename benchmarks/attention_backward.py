@@ -4,8 +4,8 @@
     python -m benchmarks.attention_backward --candidates --seconds 0.15
 
 FLOP are 2.5 times those of the forward pass, regardless of recomputation. --candidates times other configurations
-(`joint_candidates`), each after a comparison with float64. All kernels are built by several processes before anything
-is timed. cuDNN has no windows, and no gradients of heads wider than 128.
+(`backward_candidates`), each after a comparison with float64. All kernels are built by several processes before
+anything is timed. cuDNN has no windows, and no gradients of heads wider than 128.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import warploom
 from benchmarks.attention_session import Row, Session, Suite, fits
-from warploom.kernels.hopper import attention_backward_joint, attention_backward_sums
-from warploom.kernels.hopper.attention_backward_joint_config import joint_config, values_config
+from warploom.kernels.hopper import attention_backward, attention_backward_sums
+from warploom.kernels.hopper.attention_backward_config import backward_config, values_config
 from warploom.lab import evidence
 from warploom.lab.attention_contenders import subject
 from warploom.lab.attention_operands import AttentionOperands, make
 from warploom.lab.attention_problem import ForwardProblem
 from warploom.lab.recipe import recipe
+from warploom.operators.attention.backward import CHOSEN, BackwardChoice
 from warploom.operators.attention.gradients import gradients
-from warploom.operators.attention.joint import CHOSEN, Joint
 
 SUITE = (
     *(ForwardProblem(d, n, causal) for d in (128, 64) for n in (4096, 16384) for causal in (False, True)),
@@ -50,14 +50,14 @@ MOST_ERROR = 1e-2
 Call = Callable[[], tuple[torch.Tensor, ...]]
 
 
-def joint_candidates(case: ForwardProblem) -> dict[str, Joint]:
-    """Configurations of the joint kernel, by name."""
-    first = joint_config(subject(case))
+def backward_candidates(case: ForwardProblem) -> dict[str, BackwardChoice]:
+    """Configurations of the kernel, by name."""
+    first = backward_config(subject(case))
     unordered = replace(first, deterministic=False)
-    found = {"five": Joint(first), "five, any order": Joint(unordered)}
+    found = {"five": BackwardChoice(first), "five, any order": BackwardChoice(unordered)}
     for section in (1, 4, 8, 16) if case.head_dim in (64, 128) and not case.window else ():
-        found[f"five, {section} together"] = Joint(first, section)
-        found[f"five, {section} together, any order"] = Joint(unordered, section)
+        found[f"five, {section} together"] = BackwardChoice(first, section)
+        found[f"five, {section} together, any order"] = BackwardChoice(unordered, section)
     others: dict[str, dict[str, Any]]
     if case.head_dim > 128:
         others = {"one stage": {"stages": 1}, "32 queries": {"tile": 32}}
@@ -68,30 +68,30 @@ def joint_candidates(case: ForwardProblem) -> dict[str, Joint]:
         others |= {"96 queries, early dV": {"tile": 96, "early": True}}
         others |= {"64 queries, 4 stages": {"tile": 64, "stages": 4}}
     for name, fields in others.items():
-        found[f"five, {name}"] = Joint(replace(first, **fields))
+        found[f"five, {name}"] = BackwardChoice(replace(first, **fields))
     return {name: each for name, each in found.items() if each.config.fits(subject(case))}
 
 
 def build(case: ForwardProblem, candidates: bool) -> None:
     """Build the choice of a case, or its candidates, into the cache."""
     of = subject(case)
-    configs = {each.config for each in joint_candidates(case).values()} if candidates else {joint_config(of)}
+    configs = {each.config for each in backward_candidates(case).values()} if candidates else {backward_config(of)}
     for config in configs:
         attention_backward_sums.build_convert(of, config).resources()
         for each in (config, values_config(config)):
             if each is not None:
-                attention_backward_joint.build(of, each).resources()
+                attention_backward.build(of, each).resources()
 
 
 def ours(
-    case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor, joint: Joint | str = CHOSEN
+    case: ForwardProblem, made: AttentionOperands, grad: torch.Tensor, choice: BackwardChoice | str = CHOSEN
 ) -> Call:  # fmt: skip
     tensors = {"q": made.q, "k": made.k, "v": made.v}
     seen: dict[str, Any] = {"causal": case.causal, "window": case.window}
     out, lse = warploom.attention(**tensors, return_lse=True, **seen)
 
     def call() -> tuple[torch.Tensor, ...]:
-        found = gradients(tensors, out, lse, grad, layout="bhsd", joint=joint, scale=None, softcap=None, **seen)
+        found = gradients(tensors, out, lse, grad, layout="bhsd", choice=choice, scale=None, softcap=None, **seen)
         return found.dq, found.dk, found.dv
 
     return call
@@ -132,7 +132,7 @@ def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
     if case.head_dim <= 128 and not case.window:
         calls["cudnn"] = cudnns(case, made, grad)
     if session.asked.candidates:
-        calls |= {name: ours(case, made, grad, joint) for name, joint in joint_candidates(case).items()}
+        calls |= {name: ours(case, made, grad, choice) for name, choice in backward_candidates(case).items()}
     wanted = exact(case, made, grad)
     errors, same = {}, {}
     for name, call in calls.items():
@@ -150,7 +150,7 @@ def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
         if name != "cudnn":
             more |= {"same_in_every_run": same[name]}
         if name == "warploom":
-            more |= {"kernel": "attention_backward_joint", **facts(case)}
+            more |= {"kernel": "attention_backward", **facts(case)}
         yield session.row(case, name, "alone", spreads, more, OF_FORWARD)
 
 
@@ -166,7 +166,7 @@ def told(rows: Sequence[Row]) -> str:
 
 def facts(case: ForwardProblem) -> dict[str, Any]:
     """The configuration of the kernel of all gradients."""
-    of, builder = subject(case), attention_backward_joint.build
+    of, builder = subject(case), attention_backward.build
     return evidence.facts(builder(of), recipe(builder, of))
 
 

@@ -21,11 +21,11 @@ import warploom
 from benchmarks.attention_backward import OF_FORWARD, Call, error
 from benchmarks.attention_backward import ours as plain
 from benchmarks.attention_session import Row, Session, Suite, fits
-from warploom.kernels.hopper.attention_backward_joint_config import JointConfig
+from warploom.kernels.hopper.attention_backward_config import BackwardConfig
 from warploom.lab.attention_operands import AttentionOperands, make
 from warploom.lab.attention_problem import ForwardProblem
+from warploom.operators.attention.backward import CHOSEN, BackwardChoice
 from warploom.operators.attention.gradients import gradients, varlen_gradients
-from warploom.operators.attention.joint import CHOSEN, Joint
 
 SUITE = tuple(ForwardProblem(128, n, causal) for n in (4096, 16384) for causal in (False, True))
 SLOPE = 2.0**-10
@@ -44,10 +44,10 @@ def of_scores(
     tensors = {"q": made.q, "k": made.k, "v": made.v}
     given: dict[str, Any] = {"causal": case.causal, "score_mod": None if softcap else distance, "softcap": softcap}
     out, lse = warploom.attention(**tensors, return_lse=True, **given)
-    joint = Joint(JointConfig(tile, ds_stages=1)) if tile else CHOSEN
+    choice = BackwardChoice(BackwardConfig(tile, ds_stages=1)) if tile else CHOSEN
 
     def call() -> tuple[torch.Tensor, ...]:
-        found = gradients(tensors, out, lse, grad, scale=None, window=None, layout="bhsd", joint=joint, **given)
+        found = gradients(tensors, out, lse, grad, scale=None, window=None, layout="bhsd", choice=choice, **given)
         return found.dq, found.dk, found.dv
 
     return call
@@ -112,7 +112,7 @@ def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
         errors[name] = error(call(), exact(case, made, grad, name))
     spreads = session.sample(case, calls)
     for name in calls:
-        more = {"relative_error": errors[name], "kernel": "attention_backward_joint"}
+        more = {"relative_error": errors[name], "kernel": "attention_backward"}
         yield session.row(case, name, "alone", spreads, more, OF_FORWARD)
 
 

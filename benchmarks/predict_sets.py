@@ -210,9 +210,9 @@ def attention_backward() -> Iterator[Point]:
     Two blocks of keys of a head are recorded: the first stores its sums of dQ, and the others add to them. If blocks
     see different numbers of queries, all of a head's are recorded.
     """
-    from warploom.kernels.hopper.attention_backward import build_rows
-    from warploom.kernels.hopper.attention_backward_joint import build
-    from warploom.kernels.hopper.attention_backward_joint_config import joint_config
+    from warploom.kernels.hopper.attention_backward import build
+    from warploom.kernels.hopper.attention_backward_config import backward_config
+    from warploom.kernels.hopper.attention_backward_rows import build_rows
     from warploom.kernels.hopper.attention_backward_sums import build_convert
     from warploom.lab.attention_contenders import subject
     from warploom.lab.attention_problem import ForwardProblem
@@ -224,12 +224,13 @@ def attention_backward() -> Iterator[Point]:
 
         def recorded(record: Record, case: ForwardProblem = case) -> list[Recorded]:
             (b, h, n, _), of = case.sizes, subject(case)
-            config = joint_config(of)
+            config = backward_config(of)
             blocks = -(-n // config.rows)
             if case.causal and blocks > MOST_BLOCKS:
                 raise ValueError(f"{blocks} blocks of keys differ: to record all of a head takes too long")
-            sizes = {"B": b, "S": n, "T": n, "H": h, "G": h, "P": config.tiles(n) * config.tile, "N": 1,
-                     "W": config.sum_elements(of, n), "places": config.turns(b * h, n)}  # fmt: skip
+            padded = config.padded(n)
+            sizes = {"B": b, "S": n, "T": n, "H": h, "G": h, "P": padded, "N": 1,
+                     "W": config.sum_elements(of, padded), "places": config.turns(b * h, padded)}  # fmt: skip
             numbers = {"scale": 1.0, "factor": 1.0, "last": 0, "section": 1}
             made = []
             for kernel, many in (

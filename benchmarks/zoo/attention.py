@@ -22,10 +22,10 @@ import numpy as np
 
 from warploom.kernels.hopper import (
     attention,
-    attention_backward_joint,
+    attention_backward,
     attention_decode,
 )
-from warploom.kernels.hopper.attention_backward_joint_config import JointConfig
+from warploom.kernels.hopper.attention_backward_config import BackwardConfig
 from warploom.kernels.hopper.attention_config import Attention, Config
 from warploom.kernels.hopper.attention_decode_config import Decode, decode_config
 from warploom.runtime import H200
@@ -44,8 +44,8 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
     config = replace(decode_config(of, 16, 16), stages=2, exchanged=64)
     paged = partial(decode, config.block_elements(of))
     yield "attention_decode", attention_decode.build(of, config), (paged,), H200(sms=3)
-    backward = JointConfig(tile=64)
-    yield "attention_joint", attention_backward_joint.build(NARROW, backward), (gradients,), H200(sms=2)
+    backward = BackwardConfig(tile=64)
+    yield "attention_backward", attention_backward.build(NARROW, backward), (gradients,), H200(sms=2)
     for name, given in (("attention_forward", NARROW), ("attention_e4m3", replace(NARROW, dtype=e4m3))):
         tiled = Config(keys=32, key_stages=2, value_stages=2, apart=given.columns if given.narrow else 0)
         kernel, problems = attention.build(given, tiled), ((3, 140), (3, 120), (3, 50), (5, 20))

@@ -15,7 +15,7 @@ import warploom  # noqa: E402
 import warploom.torch as wt  # noqa: E402
 from warploom.errors import ArgumentError  # noqa: E402
 from warploom.isa.dtypes import f32, s32  # noqa: E402
-from warploom.kernels.hopper import attention_backward_joint  # noqa: E402
+from warploom.kernels.hopper import attention_backward  # noqa: E402
 from warploom.kernels.hopper.attention_config import Attention  # noqa: E402
 from warploom.kernels.hopper.attention_functions import FUNCTIONS  # noqa: E402
 from warploom.lang import Tile, kernel, ptx  # noqa: E402
@@ -230,4 +230,4 @@ def test_they_build_without_spills(dim: int):
     functions = {"score_mod": captured(other_for_odd_rows, "score_mod").function,
                  "mask_mod": captured(of_one_document, "mask_mod").function}  # fmt: skip
     of = Attention(head_dim=dim, value_dim=dim, above=True, **functions)
-    assert not attention_backward_joint.build(of).resources().serialisation_notes
+    assert not attention_backward.build(of).resources().serialisation_notes

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tests.kernels.attention_cases import reference
-from warploom.kernels.hopper import attention_backward, attention_backward_joint, attention_backward_sums
-from warploom.kernels.hopper.attention_backward_joint_config import values_config
-from warploom.operators.attention.joint import Joint, arrays_of
+from warploom.kernels.hopper import attention_backward, attention_backward_rows, attention_backward_sums
+from warploom.kernels.hopper.attention_backward_config import values_config
+from warploom.operators.attention.backward import BackwardChoice, arrays_of
 from warploom.runtime.machine import H200
 
 ERROR = 4e-3
@@ -46,21 +46,23 @@ def launch(
     """
     q, k, v, grad = given
     batch, queries, heads, _ = q.shape
-    joint, sequences = Joint(config), 0 if ends is None else len(ends[0])
+    choice, sequences = BackwardChoice(config), 0 if ends is None else len(ends[0])
     arrays = {
         name: np.full(shape, 77, np.float32 if dtype.name == "f32" else np.uint32)
-        for name, (shape, dtype) in arrays_of(of, joint, (batch, heads, queries), k.shape[1], sequences).items()
+        for name, (shape, dtype) in arrays_of(of, choice, (batch, heads, queries), k.shape[1], sequences).items()
     }
-    cleared = tuple(name for name in arrays if joint.clears(name))
+    cleared = tuple(name for name in arrays if choice.clears(name))
     packed = () if ends is None else (ends[0],)
-    before = attention_backward.build_rows(of.dtype, of.value_dim, False, config.tile if packed else 0, cleared=cleared)
+    before = attention_backward_rows.build_rows(
+        of.dtype, of.value_dim, False, config.tile if packed else 0, cleared=cleared
+    )
     wanted = [arrays[name] for name in ("lse2", "delta", *cleared)]
     reports = [before.emulate(*results, *packed, *wanted)]
     made = {name: np.full(x.shape, FILLED, x.dtype) for name, x in (("dQ", q), ("dK", k), ("dV", v))}
     arrays |= {"Q": q, "K": k, "V": v, "dO": grad, **made}
     arrays |= {} if ends is None else {"q_ends": ends[0], "k_ends": ends[1]}
     numbers = {**numbers, "section": section, "keys": k.shape[1]}
-    kernels = [attention_backward_joint.build(of, each) for each in (config, values_config(config)) if each]
+    kernels = [attention_backward.build(of, each) for each in (config, values_config(config)) if each]
     for kernel in (*kernels, attention_backward_sums.build_convert(of, config)):
         program = kernel.program()
         scalars = {parameter.source for parameter in program.scalars}

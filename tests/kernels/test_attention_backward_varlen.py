@@ -10,16 +10,16 @@ import pytest
 
 from tests.kernels.attention_cases import NUMPY, Attention, operands
 from tests.kernels.attention_gradients import ERROR, FILLED, exact, launch
-from warploom.kernels.hopper import attention_backward
-from warploom.kernels.hopper.attention_backward import LOG2_E
-from warploom.kernels.hopper.attention_backward_joint_config import JointConfig, joint_config
+from warploom.kernels.hopper import attention_backward_rows
+from warploom.kernels.hopper.attention_backward_config import BackwardConfig, backward_config
+from warploom.kernels.hopper.attention_backward_rows import LOG2_E
 
 NARROW = Attention(head_dim=64, value_dim=64, varlen=True)
 LENGTHS = [(1, 1), (63, 129), (0, 7), (65, 64), (5, 0), (130, 70)]
 UNWRITTEN = 3
 """Rows after the last sequence."""
 TILE = 80
-SMALL = JointConfig(tile=64)
+SMALL = BackwardConfig(tile=64)
 
 
 def ends_of(lengths: list[int]) -> np.ndarray:
@@ -28,7 +28,7 @@ def ends_of(lengths: list[int]) -> np.ndarray:
 
 def run(
     of: Attention, lengths: list[tuple[int, int]], heads: tuple[int, int] = (2, 1),
-    edges: tuple[Any, Any] = (None, None), schedule: str = "lazy", config: JointConfig = SMALL,
+    edges: tuple[Any, Any] = (None, None), schedule: str = "lazy", config: BackwardConfig = SMALL,
 ) -> tuple[list[Any], list[float], list[np.ndarray]]:  # fmt: skip
     """The reports, the relative errors of dQ, dK and dV, and those arrays. edges: last and first, of equal lengths."""
     q_ends, k_ends = (ends_of([each[at] for each in lengths]) for at in (0, 1))
@@ -84,7 +84,7 @@ def test_a_window_of_each_sequence(first: int, last: int) -> None:
 @pytest.mark.parametrize("head_dim", [128, 96, 256])
 def test_head_dimensions(head_dim: int) -> None:
     of = replace(NARROW, head_dim=head_dim, value_dim=head_dim, above=True)
-    reports, errors, _ = run(of, [(70, 100), (33, 20), (0, 5), (90, 131)], edges=(0, None), config=joint_config(of))
+    reports, errors, _ = run(of, [(70, 100), (33, 20), (0, 5), (90, 131)], edges=(0, None), config=backward_config(of))
     for report in reports:
         report.raise_on_findings()
     assert max(errors) <= ERROR
@@ -96,8 +96,8 @@ def test_every_query_has_its_place_and_all_others_weigh_nothing(lengths: list[in
     ends, total = ends_of(lengths), sum(lengths)
     lse = np.arange(1, total + 1, dtype=np.float32).reshape(1, 1, total)
     ones = np.ones((1, total, 1, 64), NUMPY["bf16"])
-    sums = [np.full((1, 1, JointConfig(TILE).padded(total, len(lengths))), np.nan, np.float32) for _ in range(2)]
-    kernel = attention_backward.build_rows(NARROW.dtype, 64, False, TILE)
+    sums = [np.full((1, 1, BackwardConfig(TILE).padded(total, len(lengths))), np.nan, np.float32) for _ in range(2)]
+    kernel = attention_backward_rows.build_rows(NARROW.dtype, 64, False, TILE)
     lse2, delta = kernel.emulate(ones, ones, lse, ends, *sums).outputs[-2:]
     wanted = np.full(lse2.shape, np.inf)
     for number, length in enumerate(lengths):

@@ -9,10 +9,10 @@ import pytest
 
 import warploom
 from tests.errors import refused
-from warploom.kernels.hopper.attention_backward_joint_config import joint_config
+from warploom.kernels.hopper.attention_backward_config import backward_config
 from warploom.kernels.hopper.attention_config import L2_BYTES, Attention
 from warploom.operators.attention import captured, gradients, limits, named_launch
-from warploom.operators.attention.joint import Joint, arrays_of, joint_choice
+from warploom.operators.attention.backward import BackwardChoice, arrays_of, backward_choice
 from warploom.operators.attention.request import read, read_varlen
 from warploom.operators.binding import Binding
 from warploom.runtime.bind import Arguments, bind
@@ -138,11 +138,11 @@ def test_gradients_of_more_heads_and_batches_than_a_grid_has_along_y_and_z(
 
 def test_a_workspace_that_the_kernel_of_gradients_cannot_number_is_refused() -> None:
     wide, most = Attention(), 1 << 30
-    assert joint_choice(wide) == Joint(joint_config(wide))
-    assert not joint_choice(wide, deterministic=False).config.deterministic
+    assert backward_choice(wide) == BackwardChoice(backward_config(wide))
+    assert not backward_choice(wide, deterministic=False).config.deterministic
     for lines, keys in (((1, 1, 1 << 25), 8), ((most, 1, 80), 8), ((1, 1 << 16, 80), 1 << 24)):
         with refused("wrong-shape"):
-            arrays_of(wide, joint_choice(wide), lines, keys)
+            arrays_of(wide, backward_choice(wide), lines, keys)
 
 
 @pytest.mark.full

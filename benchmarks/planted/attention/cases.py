@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 import warploom
+from tests.kernels import test_attention_backward as backward
 from tests.kernels import test_attention_backward_varlen as backward_varlen
 from tests.kernels import test_attention_fp8 as fp8
-from tests.kernels import test_attention_joint as backward
 from tests.kernels.attention_cases import SMALL, Attention, Config, jumping, operands, reference, run
 from tests.kernels.decode_cases import Cache
 from tests.kernels.test_attention import ERROR, LSE_ERROR
 from warploom.emulator.diagnosis.report import Report
 from warploom.errors import WarploomError
-from warploom.kernels.hopper.attention_backward_joint_config import JointConfig, joint_config
+from warploom.kernels.hopper.attention_backward_config import BackwardConfig, backward_config
 from warploom.kernels.hopper.attention_decode_config import Decode, decode_config
 from warploom.operators import workspace
 from warploom.operators.attention import calls
@@ -36,7 +36,7 @@ NARROW = Attention(head_dim=64, value_dim=64)
 CAUSAL = replace(NARROW, above=True)
 WINDOW = replace(CAUSAL, below=True)
 ONE = replace(SMALL, consumers=1)
-TURNING = JointConfig(tile=64)
+TURNING = BackwardConfig(tile=64)
 """Configuration for gradients whose ring wraps around at once."""
 SINKS = np.array([1.5, -0.5, 200.0, -np.inf], np.float32)
 SLOW = ("score", "both", "listed", "whole", "late", "functions", "varlen causal")
@@ -207,10 +207,10 @@ def decode(cache: Cache, error: float = 4e-3, times: int = 1) -> bool:
 
 
 def gradients(
-    schedule: str, of: Attention = NARROW, given: Any = (129, 200), config: JointConfig | None = TURNING,
+    schedule: str, of: Attention = NARROW, given: Any = (129, 200), config: BackwardConfig | None = TURNING,
     heads: tuple[int, int] = (2, 1), **how: Any,
 ) -> Found:  # fmt: skip
-    run = backward.Run(of, config or joint_config(of), *given, heads=heads, **how)
+    run = backward.Run(of, config or backward_config(of), *given, heads=heads, **how)
     reports, found = run(schedule=schedule)
     return judged(reports, run.right(found))
 

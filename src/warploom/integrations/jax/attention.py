@@ -16,9 +16,9 @@ import jax.numpy as jnp
 
 from ...errors import ArgumentError
 from ...isa import dtypes
+from ...operators.attention.backward import arrays_of, backward_choice
 from ...operators.attention.calls import outputs, run
 from ...operators.attention.gradients import check_differentiable, differentiable, gradients
-from ...operators.attention.joint import arrays_of, joint_choice
 from ...operators.attention.request import WIDE, check_types, read, window_of
 from ...runtime.arrays import ArrayView
 from ...runtime.launch_template import Launched
@@ -119,7 +119,7 @@ def _backward(
     given = {name: arrays[name] for name in ("q", "k", "v")} | {"out": out, "lse": lse, "grad": grads[0]}
     given |= {"lse_grad": grads[1]} if logarithms else {}
     request = differentiable(checked(arrays, static), dict(zip(OPTIONS, static, strict=True))["softcap"])
-    made = arrays_of(request.of, joint_choice(request.of), request.lse_shape, request.keys)
+    made = arrays_of(request.of, backward_choice(request.of), request.lse_shape, request.keys)
     shapes = (
         *(jax.ShapeDtypeStruct(given[name].shape, out.dtype) for name in ("q", "k", "v")),
         *(jax.ShapeDtypeStruct(shape, jnp.dtype(dtypes.torch_name(dtype))) for shape, dtype in made.values()),

@@ -30,8 +30,8 @@ from ...lang.smem import SharedAddress, SharedArray
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from ..fields import builder
-from .attention_backward import BlockGrid, BlockIndex, bounds, padded_begin, sequence_at
-from .attention_backward_joint_config import SUM_ROWS, JointConfig
+from .attention_backward_config import SUM_ROWS, BackwardConfig
+from .attention_backward_rows import BlockGrid, BlockIndex, bounds, padded_begin, sequence_at
 from .attention_config import PANEL, Attention
 from .attention_key_blocks import KeyBlock
 
@@ -55,7 +55,7 @@ class SumBuffer:
     consumers: int
 
     @classmethod
-    def allocate(cls, of: Attention, config: JointConfig, first_barrier: int) -> SumBuffer:
+    def allocate(cls, of: Attention, config: BackwardConfig, first_barrier: int) -> SumBuffer:
         """Allocate the buffer."""
         memory = smem.array(f32, (config.consumers, config.part_elements(of)), name="dQ")
         return cls(memory, first_barrier, config.consumers)
@@ -89,7 +89,7 @@ class Adder:
     """
 
     def __init__(
-        self, of: Attention, config: JointConfig, buffer: SumBuffer, call: dict[str, Any], block: KeyBlock, me: int
+        self, of: Attention, config: BackwardConfig, buffer: SumBuffer, call: dict[str, Any], block: KeyBlock, me: int
     ) -> None:
         self.config, self.buffer, self.me = config, buffer, me
         self.block, self.first = block.row.view(u32) // config.rows, block.first
@@ -176,7 +176,7 @@ class Adder:
 
 
 @builder()
-def build_convert(of: Attention, config: JointConfig, folded: bool = False) -> Kernel:
+def build_convert(of: Attention, config: BackwardConfig, folded: bool = False) -> Kernel:
     """dQ (B, S, H, D), 16 bits, of a workspace (B, H, elements of a head) and `factor`: the sums times the factor.
 
     With a left edge of a window, tiles that begin after the last of `keys` have no sums, and dQ is 0. So is that of a

@@ -16,8 +16,8 @@ from ...collective.tile.groups import Offsets
 from ...isa.dtypes import s32, u32, u64
 from ...lang import ptx, reg, smem
 from ...lang.values import Register
-from .attention_backward import padded_begin
-from .attention_backward_joint_config import JointConfig
+from .attention_backward_config import BackwardConfig
+from .attention_backward_rows import padded_begin
 from .attention_config import QUERY_ROWS, Attention
 from .attention_rows import Rows
 from .attention_tiles import Sequence, Sequences
@@ -56,10 +56,10 @@ class KeyBlocks:
     """All blocks of a launch, and the one of this CTA.
 
     With a fixed order of sums, a CTA takes a ticket, so that those before it are running or done. Otherwise no CTA
-    waits for another, and the CTA's index will do. `section`: see `attention_backward_joint_config`.
+    waits for another, and the CTA's index will do. `section`: see `attention_backward_config`.
     """
 
-    def __init__(self, of: Attention, config: JointConfig, call: dict[str, Any]) -> None:
+    def __init__(self, of: Attention, config: BackwardConfig, call: dict[str, Any]) -> None:
         self.of, self.config, self.call = of, config, call
         self.ticket = smem.array(u32, 1, name="ticket") if config.ordered else None
         self.batches, self.keys, self.heads, _ = call["K"].shape

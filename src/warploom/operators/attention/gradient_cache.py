@@ -19,13 +19,13 @@ TENSORS = ("Q", "K", "V", "O", "LSE", "dO", "dLSE")
 """The kernels' names of a call's tensors, in the order of `again`."""
 
 
-def static_of(tensors: Mapping[str, Any], joint: Any, options: Mapping[str, Any]) -> Any:
+def static_of(tensors: Mapping[str, Any], choice: Any, options: Mapping[str, Any]) -> Any:
     """The cache key of a call without its tensors; None for a call that is not cached."""
     functions = ("score_mod", "mask_mod", "block_mask")
     if any(options.get(name) is not None for name in functions) or len(tensors) != 3:
         return None
     rest = {name: hashed(value) for name, value in options.items() if name not in functions}
-    return (joint, *sorted(rest.items()))
+    return (choice, *sorted(rest.items()))
 
 
 def again(static: Any, tensors: Sequence[Any]) -> tuple[Any, ...] | None:

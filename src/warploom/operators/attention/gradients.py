@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import DType, f32
 from ...isa.launch import GRID_LIMITS
-from ...kernels.hopper.attention_backward import LOG2_E, ROWS_PER_CTA
+from ...kernels.hopper.attention_backward_rows import LOG2_E, ROWS_PER_CTA
 from ...kernels.hopper.attention_config import QUERY_ROWS, Attention
 from ...runtime.arrays import ArrayView, view
 from ...runtime.launch_template import Launched
@@ -21,10 +21,10 @@ from ..spec.gpu import HOPPER, check_gpu, emulated, gpu_of
 from ..views import copy_into, new_array, restrided
 from ..workspace import fill
 from . import gradient_cache
+from .backward import CHOSEN, UNORDERED, BackwardChoice, arrays_of, backward_choice, launch_backward
 from .blocks import dense_function
 from .calls import plain, readable, refuse_long_emulation
 from .captured import captured
-from .joint import CHOSEN, UNORDERED, Joint, arrays_of, joint_choice, launch_joint
 from .limits import check_countable
 from .named_launch import launch_named
 from .request import WIDE, Request, check_types, one_batch, permuted, read, read_varlen
@@ -86,7 +86,7 @@ def attention_backward(
     found = gradients(
         {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks}), out, lse, grad,
         causal=causal, scale=scale, window=window, softcap=softcap, layout=layout, score_mod=score_mod,
-        mask_mod=mask_mod, block_mask=block_mask, lse_grad=lse_grad, joint=CHOSEN if deterministic else UNORDERED,
+        mask_mod=mask_mod, block_mask=block_mask, lse_grad=lse_grad, choice=CHOSEN if deterministic else UNORDERED,
     )  # fmt: skip
     return found.dq, found.dk, found.dv
 
@@ -135,15 +135,15 @@ def varlen_gradients(
 
 def gradients(
     tensors: dict[str, Any], out: Any, lse: Any, grad: Any, made: dict[str, ArrayView] | None = None,
-    lse_grad: Any = None, joint: Joint | str = CHOSEN, **options: Any,
+    lse_grad: Any = None, choice: BackwardChoice | str = CHOSEN, **options: Any,
 ) -> Gradients:  # fmt: skip
     """Check and launch the gradients.
 
     made: arrays for the gradients ("q", "k", "v") and for all of `arrays_of`; new arrays by default.
-    joint: as in `of_request`.
+    choice: as in `of_request`.
     """
     given = (*tensors.values(), out, lse, grad, *(() if lse_grad is None else (lse_grad,)))
-    static = gradient_cache.static_of(tensors, joint, options) if made is None else None
+    static = gradient_cache.static_of(tensors, choice, options) if made is None else None
     repeated = gradient_cache.again(static, given)
     if repeated is not None:
         dq, dk, dv, _, delta, *_ = repeated
@@ -151,7 +151,7 @@ def gradients(
     request, mask = read(tensors, **options), options.get("block_mask")
     if mask is not None:  # `read` has checked it
         request = read(tensors, **options | {"block_mask": None, "mask_mod": dense_function(mask)})
-    found = of_request(differentiable(request, options["softcap"]), tensors, out, lse, grad, made, lse_grad, joint)
+    found = of_request(differentiable(request, options["softcap"]), tensors, out, lse, grad, made, lse_grad, choice)
     gradient_cache.remember(static, given, found.written, found.launches)
     return found
 
@@ -168,21 +168,21 @@ def differentiable(request: Request, softcap: float | None) -> Request:
 
 def of_request(
     request: Request, tensors: dict[str, Any], out: Any, lse: Any, grad: Any,
-    made: dict[str, ArrayView] | None = None, lse_grad: Any = None, joint: Joint | str = CHOSEN,
+    made: dict[str, ArrayView] | None = None, lse_grad: Any = None, choice: BackwardChoice | str = CHOSEN,
 ) -> Gradients:  # fmt: skip
     """Compute the gradients of a checked call, from its results and their gradients.
 
-    joint: the configuration; `CHOSEN` and `UNORDERED`: the choice.
+    choice: the configuration; `CHOSEN` and `UNORDERED`: the choice.
     """
     given = check_results(request, tensors, out, lse, grad, lse_grad)
     result, wanted, *_ = given
     of, model = replace(request.of, sinks=False), request.views["q"]  # sinks are in lse already
     ends = {name: readable(request.views[name], name) for name in ENDS if of.varlen}
     count = ends["cu_seqlens_q"].shape[0] if ends else 0
-    if isinstance(joint, str):
-        joint = joint_choice(of, joint == CHOSEN)
+    if isinstance(choice, str):
+        choice = backward_choice(of, choice == CHOSEN)
     if made is None:
-        made = _make(request, of, tensors, joint, count)
+        made = _make(request, of, tensors, choice, count)
     seen = {name: _plain_gradient(request, made[name], name) for name in ("q", "k", "v")}
     nothing = 0 in (result.size, request.keys)
     if nothing or of.varlen:  # no kernel writes rows after the last sequence
@@ -195,9 +195,9 @@ def of_request(
     if on_cpu:
         refuse_long_emulation(request)
     space = {name: _writable(made[name], name) for name in ("lse2", "delta", "sums", "turns")}
-    folded = folds(request, count, joint.config.padded(request.lse_shape[2], count))
-    cleared = {name: array for name, array in space.items() if joint.clears(name)}
-    packed = joint.config.tile if ends else 0
+    folded = folds(request, count, choice.config.padded(request.lse_shape[2], count))
+    cleared = {name: array for name, array in space.items() if choice.clears(name)}
+    packed = choice.config.tile if ends else 0
     launched = [_rows(request, given, space, ends.get("cu_seqlens_q"), packed, folded, cleared)]
     operands = {name: readable(request.views[name], name) for name in ("q", "k", "v")}
     arrays = {
@@ -209,7 +209,7 @@ def of_request(
     numbers = {name: value for name, value in request.numbers.items() if name != "section"}
     numbers["factor"] = request.numbers.get("inner", request.numbers["scale"] / LOG2_E)
     folder = None if on_cpu else settings.cache_dir
-    launched += launch_joint(of, joint, arrays, numbers, folded, folder)
+    launched += launch_backward(of, choice, arrays, numbers, folded, folder)
     copied = any(operands[name].pointer != request.views[name].pointer for name in operands)
     copied = copied or arrays["dO"].pointer != wanted.pointer or not all(x.contiguous for x in given)
     launches = [each for each in launched if each is not None]
@@ -220,14 +220,14 @@ def of_request(
 
 
 def _make(
-    request: Request, of: Attention, tensors: dict[str, Any], joint: Joint, sequences: int
+    request: Request, of: Attention, tensors: dict[str, Any], choice: BackwardChoice, sequences: int
 ) -> dict[str, Any]:  # fmt: skip
     """Make the arrays that the kernels write: the gradients, what each query needs, and the workspace."""
     model = request.views["q"]
     made = {name: new_array(model, view(tensors[name], name).shape, of.dtype) for name in ("q", "k", "v")}
     if 0 in (request.lse_shape[2], request.keys):
         return made
-    shapes = arrays_of(of, joint, request.lse_shape, request.keys, sequences)
+    shapes = arrays_of(of, choice, request.lse_shape, request.keys, sequences)
     return made | {name: new_array(model, *each) for name, each in shapes.items()}
 
 
@@ -309,7 +309,7 @@ def _rows_program(
     cleared: tuple[str, ...], folder: Path | None,
 ) -> Program:  # fmt: skip
     def trace() -> Program:
-        from ...kernels.hopper.attention_backward import build_rows
+        from ...kernels.hopper.attention_backward_rows import build_rows
 
         return build_rows(dtype, value_dim, heads_first, packed, logarithms, folded, cleared).program()
 

@@ -28,7 +28,7 @@ RESERVE_BYTES = 1024
 
 
 @dataclass(frozen=True)
-class JointConfig:
+class BackwardConfig:
     """A configuration.
 
     Attributes:
@@ -117,19 +117,19 @@ class JointConfig:
         return self.shared_bytes(of) <= SHARED_BYTES - RESERVE_BYTES
 
 
-def joint_config(of: Attention) -> JointConfig:
+def backward_config(of: Attention) -> BackwardConfig:
     """The configuration for head dimensions; `values_config` says whether another kernel computes dV."""
     if max(of.depth, of.columns) > WIDEST:
         sizes = ((64, 2), (32, 2), (32, 1))
-        return next(c for c in (JointConfig(tile, stages=n, values=False) for tile, n in sizes) if c.fits(of))
+        return next(c for c in (BackwardConfig(tile, stages=n, values=False) for tile, n in sizes) if c.fits(of))
     if modified(of):
-        return JointConfig(tile=64, ds_stages=1 if max(of.depth, of.columns) > SUM_ROWS else 2)
+        return BackwardConfig(tile=64, ds_stages=1 if max(of.depth, of.columns) > SUM_ROWS else 2)
     if of.key_columns > SUM_ROWS:
-        return JointConfig(tile=80, ds_stages=1)
-    return JointConfig(tile=128 if of.columns <= SUM_ROWS else 64)
+        return BackwardConfig(tile=80, ds_stages=1)
+    return BackwardConfig(tile=128 if of.columns <= SUM_ROWS else 64)
 
 
-def values_config(config: JointConfig) -> JointConfig | None:
+def values_config(config: BackwardConfig) -> BackwardConfig | None:
     """The configuration of the kernel of dV, with the same tiles, if that of dK and dQ does not compute it."""
     return None if config.values else replace(config, keys=False, values=True)
 
@@ -139,7 +139,7 @@ def modified(of: Attention) -> bool:
     return of.score_mod is not None or of.mask_mod is not None
 
 
-def joint_section(of: Attention, queries: int, heads: int, kv_heads: int) -> int:
+def backward_section(of: Attention, queries: int, heads: int, kv_heads: int) -> int:
     """The number of key heads whose blocks are interleaved: as many as have Q, dO and sums that fit the L2 cache, but
     at least `LEAST_HEADS`. Blocks of one head wait for each other; those of other heads do not."""
     bytes_of_head = queries * (2 * of.head_dim * of.dtype.bytes + of.head_dim * f32.bytes)

@@ -8,10 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from ...isa.dtypes import DType, f32, u32
-from ...kernels.hopper.attention_backward_joint_config import (
-    JointConfig,
-    joint_config,
-    joint_section,
+from ...kernels.hopper.attention_backward_config import (
+    BackwardConfig,
+    backward_config,
+    backward_section,
     values_config,
 )
 from ...kernels.hopper.attention_config import Attention
@@ -23,14 +23,14 @@ from .limits import ELEMENTS, check_countable
 from .named_launch import launch_named
 
 CHOSEN, UNORDERED = "chosen", "unordered"
-"""Instead of a configuration: the one of `joint_choice`; the same without a fixed order of the sums of dQ."""
+"""Instead of a configuration: the one of `backward_choice`; the same without a fixed order of the sums of dQ."""
 
 
 @dataclass(frozen=True)
-class Joint:
-    """A configuration, and the number of key heads whose blocks are interleaved; by default `joint_section`."""
+class BackwardChoice:
+    """A configuration, and the number of key heads whose blocks are interleaved; by default `backward_section`."""
 
-    config: JointConfig
+    config: BackwardConfig
     section: int | None = None
 
     def clears(self, name: str) -> bool:
@@ -38,20 +38,20 @@ class Joint:
         return name == ("turns" if self.config.deterministic else "sums")
 
 
-def joint_choice(of: Attention, deterministic: bool = True) -> Joint:
+def backward_choice(of: Attention, deterministic: bool = True) -> BackwardChoice:
     """The configuration for a problem."""
-    return Joint(replace(joint_config(of), deterministic=deterministic))
+    return BackwardChoice(replace(backward_config(of), deterministic=deterministic))
 
 
 def arrays_of(
-    of: Attention, joint: Joint, lines: tuple[int, ...], keys: int, sequences: int = 0
+    of: Attention, choice: BackwardChoice, lines: tuple[int, ...], keys: int, sequences: int = 0
 ) -> dict[str, tuple[tuple[int, ...], DType]]:  # fmt: skip
     """Shapes and types of what each query needs, and of the workspace. Raises ArgumentError if there are too many
     blocks or turns.
 
     lines: batches, query heads, queries. sequences: the number of packed ones, or 0.
     """
-    config, (batch, heads, queries) = joint.config, lines
+    config, (batch, heads, queries) = choice.config, lines
     padded = config.padded(queries, sequences)
     blocks, turns = -(-keys // config.rows) + sequences, config.turns(batch * heads, padded)
     check_countable("blocks of keys", max(batch * heads * blocks, turns), "divide the batch", ELEMENTS)
@@ -63,33 +63,33 @@ def arrays_of(
     }  # fmt: skip
 
 
-def launch_joint(
-    of: Attention, joint: Joint, arrays: Mapping[str, ArrayView], numbers: Mapping[str, float], folded: bool,
+def launch_backward(
+    of: Attention, choice: BackwardChoice, arrays: Mapping[str, ArrayView], numbers: Mapping[str, float], folded: bool,
     folder: Path | None,
 ) -> list[Launched | None]:  # fmt: skip
     """Launch the kernel of all gradients, the one of dV if it is another, and the one that converts dQ. The arrays
     include the workspace."""
     (batch, queries, heads, _), kv_heads = arrays["Q"].shape, arrays["K"].shape[2]
-    section = min(joint.section or joint_section(of, queries, heads, kv_heads), batch * kv_heads)
+    section = min(choice.section or backward_section(of, queries, heads, kv_heads), batch * kv_heads)
     numbers = {**numbers, "section": section, "keys": arrays["K"].shape[1]}
-    values = values_config(joint.config)
-    programs = [_program(of, config, folder) for config in (joint.config, values) if config is not None]
-    programs.append(_convert_program(of, joint.config, folded, folder))
+    values = values_config(choice.config)
+    programs = [_program(of, config, folder) for config in (choice.config, values) if config is not None]
+    programs.append(_convert_program(of, choice.config, folded, folder))
     return [launch_named(program, arrays, numbers) for program in programs]
 
 
 @lru_cache(maxsize=64)
-def _program(of: Attention, config: JointConfig, folder: Path | None) -> Program:
+def _program(of: Attention, config: BackwardConfig, folder: Path | None) -> Program:
     def trace() -> Program:
-        from ...kernels.hopper import attention_backward_joint
+        from ...kernels.hopper import attention_backward
 
-        return attention_backward_joint.build(of, config).program()
+        return attention_backward.build(of, config).program()
 
-    return trace() if folder is None else kept(f"attention backward joint {of!r} {config!r}", trace, folder)
+    return trace() if folder is None else kept(f"attention backward {of!r} {config!r}", trace, folder)
 
 
 @lru_cache(maxsize=64)
-def _convert_program(of: Attention, config: JointConfig, folded: bool, folder: Path | None) -> Program:
+def _convert_program(of: Attention, config: BackwardConfig, folded: bool, folder: Path | None) -> Program:
     def trace() -> Program:
         from ...kernels.hopper import attention_backward_sums
 

@@ -20,9 +20,9 @@ from ...lang.arrays import RegisterArray
 from ...lang.operand_tile import OperandTile, TileSlice
 from ...lang.smem import SharedArray
 from ...lang.values import Register
-from .attention_backward import weight
+from .attention_backward_config import SUM_ROWS, BackwardConfig, modified
 from .attention_backward_functions import ScoreFunctions, ScorePosition, weighted
-from .attention_backward_joint_config import SUM_ROWS, JointConfig, modified
+from .attention_backward_rows import weight
 from .attention_backward_sums import SumBuffer
 from .attention_config import QUERY_ROWS, Attention
 from .attention_key_blocks import KeyBlock, KeyBlocks
@@ -51,7 +51,7 @@ class Memory:
     sums: SumBuffer | None
 
     @classmethod
-    def allocate(cls, of: Attention, config: JointConfig) -> Memory:
+    def allocate(cls, of: Attention, config: BackwardConfig) -> Memory:
         """Allocate it: first the tiles, which are aligned, then vectors and barriers."""
         stages, tile, rows = config.stages, config.tile, config.rows
         k = smem.wgmma_tile(of.dtype, (rows, of.key_columns), name="K")
@@ -74,7 +74,7 @@ class Consumer:
     """Consumer `me` of a CTA; see the kernel's docstring."""
 
     def __init__(
-        self, of: Attention, config: JointConfig, call: dict[str, Any], memory: Memory, blocks: KeyBlocks,
+        self, of: Attention, config: BackwardConfig, call: dict[str, Any], memory: Memory, blocks: KeyBlocks,
         block: KeyBlock, me: int,
     ) -> None:  # fmt: skip
         fixed, rings = memory.fixed, memory.rings

@@ -10,19 +10,19 @@ import pytest
 
 from tests.kernels.attention_cases import Attention, operands
 from tests.kernels.attention_gradients import ERROR, exact, launch
-from warploom.kernels.hopper import attention_backward_joint, attention_backward_sums
-from warploom.kernels.hopper.attention_backward import LOG2_E
-from warploom.kernels.hopper.attention_backward_joint_config import JointConfig, joint_config, values_config
+from warploom.kernels.hopper import attention_backward, attention_backward_sums
+from warploom.kernels.hopper.attention_backward_config import BackwardConfig, backward_config, values_config
+from warploom.kernels.hopper.attention_backward_rows import LOG2_E
 from warploom.operators.attention.captured import captured
 from warploom.types import f16
 
 NARROW, WIDE = Attention(head_dim=64, value_dim=64), Attention()
-SMALL = JointConfig(tile=64)
+SMALL = BackwardConfig(tile=64)
 SCHEDULES = ["eager", "lazy", "random", "starve"]
 
 
 class Run:
-    """A launch of the rows, of the joint kernel and of the conversion, and what should come out.
+    """A launch of the rows, of the kernel of all gradients and of the conversion, and what should come out.
 
     loud: a factor of q, for scores far below 0.
     """
@@ -71,8 +71,8 @@ def test_any_lengths_are_right_and_clean_under_every_schedule(queries, keys, cau
 
 @pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("config", [
-    joint_config(NARROW), replace(joint_config(NARROW), deterministic=False), JointConfig(tile=64, stages=4),
-    JointConfig(tile=96, early=True), JointConfig(tile=64, ds_stages=1),
+    backward_config(NARROW), replace(backward_config(NARROW), deterministic=False), BackwardConfig(tile=64, stages=4),
+    BackwardConfig(tile=96, early=True), BackwardConfig(tile=64, ds_stages=1),
 ])  # fmt: skip
 def test_configurations_of_head_dimension_64(config):
     Run(replace(NARROW, above=True), config, 150, 200, last=50).check()
@@ -80,7 +80,7 @@ def test_configurations_of_head_dimension_64(config):
 
 @pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("config", [
-    joint_config(WIDE), replace(joint_config(WIDE), deterministic=False), JointConfig(tile=64, early=True),
+    backward_config(WIDE), replace(backward_config(WIDE), deterministic=False), BackwardConfig(tile=64, early=True),
 ])  # fmt: skip
 def test_configurations_of_head_dimension_128(config):
     Run(replace(WIDE, above=True, dtype=f16), config, 170, 130, last=-40).check()
@@ -90,7 +90,7 @@ def test_configurations_of_head_dimension_128(config):
 @pytest.mark.parametrize("head_dim, value_dim", [(96, 72), (40, 40), (64, 128), (128, 64), (8, 16)])
 def test_head_dimensions(head_dim, value_dim):
     of = Attention(head_dim=head_dim, value_dim=value_dim, above=True)
-    Run(of, joint_config(of), 70, 100, last=30).check()
+    Run(of, backward_config(of), 70, 100, last=30).check()
 
 
 @pytest.mark.sample(1, all=2)
@@ -137,7 +137,7 @@ def test_functions_that_change_nothing_give_the_same(queries, keys):
     same = captured(lambda s, b, h, i, j: s * 2 - s + 0 * (i - j), "score_mod").function
     all_ = captured(lambda b, h, i, j: i - j < 1000, "mask_mod").function
     of = replace(NARROW, above=True, score_mod=same, mask_mod=all_)
-    Run(of, joint_config(of), queries, keys, heads=(2, 1), last=keys - queries).check(schedule="random")
+    Run(of, backward_config(of), queries, keys, heads=(2, 1), last=keys - queries).check(schedule="random")
 
 
 @pytest.mark.sample(1, all=3)
@@ -145,7 +145,7 @@ def test_functions_that_change_nothing_give_the_same(queries, keys):
 @pytest.mark.parametrize("head_dim, value_dim, parts", [(192, 128, 3), (256, 256, 2), (72, 200, 1)])
 def test_wide_heads_have_a_kernel_of_their_own_for_dv(head_dim, value_dim, parts, schedule):
     of = Attention(head_dim=head_dim, value_dim=value_dim, above=True)
-    config = joint_config(of)
+    config = backward_config(of)
     assert values_config(config) and config.parts(of) == parts
     Run(of, config, 70, 140, last=70).check(schedule=schedule)
 
@@ -159,10 +159,10 @@ def test_wide_heads_have_a_kernel_of_their_own_for_dv(head_dim, value_dim, parts
     replace(WIDE, head_dim=256, value_dim=256, above=True, below=True, varlen=True),
 ])  # fmt: skip
 def test_it_builds_without_spills_and_serialised_products(of):
-    config = joint_config(of)
+    config = backward_config(of)
     assert config.fits(of)
     for each in (config, values_config(config)):
-        assert each is None or not attention_backward_joint.build(of, each).resources().serialisation_notes
+        assert each is None or not attention_backward.build(of, each).resources().serialisation_notes
     assert not attention_backward_sums.build_convert(of, config).resources().spills
 
 
@@ -186,7 +186,7 @@ MUTANTS = {
 def test_without_one_synchronisation_something_is_found(name):
     pattern, *which = MUTANTS[name]
     run = Run(NARROW, SMALL, 200, 129)
-    text = attention_backward_joint.build(NARROW, SMALL).ptx()
+    text = attention_backward.build(NARROW, SMALL).ptx()
     found = list(re.finditer(pattern, text))
     for match in [found[at] for at in reversed(which)]:
         instead = "st.relaxed.gpu" if "release" in match.group() else ""
