@@ -45,6 +45,8 @@ SUITE = (
     ),
 )
 OF_FORWARD = 2.5
+MOST_COLUMNS = 320
+"""Most columns of dK and dV together that a thread's registers hold."""
 MOST_ERROR = 1e-2
 """Results with a larger relative error are not timed."""
 Call = Callable[[], tuple[torch.Tensor, ...]]
@@ -60,7 +62,14 @@ def backward_candidates(case: ForwardProblem) -> dict[str, BackwardChoice]:
         found[f"five, {section} together, any order"] = BackwardChoice(unordered, section)
     others: dict[str, dict[str, Any]]
     if case.head_dim > 128:
-        others = {"one stage": {"stages": 1}, "32 queries": {"tile": 32}}
+        parts = first.parts(subject(case))
+        once, whole = {"ds_stages": 1, "together": parts}, {"tile": 32, "together": parts, "values": True}
+        others = {"one addition": once, "one addition, any order": once | {"deterministic": False}}
+        others |= {"one dS": {"ds_stages": 1}, "one stage": {"stages": 1}, "32 queries": {"tile": 32}}
+        others |= {"32 queries, one addition": once | {"tile": 32}, "one stage, one addition": once | {"stages": 1}}
+        others |= {f"one kernel, {n} stages": whole | {"stages": n} for n in (2, 3)}
+        others |= {"one kernel, one dS": whole | {"stages": 3, "ds_stages": 1}}
+        others |= {"one kernel, early dV": whole | {"stages": 3, "early": True}}
     elif case.head_dim > 64:
         others = {"two dS": {"ds_stages": 2}, "64 queries, early dV": {"tile": 64, "ds_stages": 2, "early": True}}
     else:
@@ -69,7 +78,13 @@ def backward_candidates(case: ForwardProblem) -> dict[str, BackwardChoice]:
         others |= {"64 queries, 4 stages": {"tile": 64, "stages": 4}}
     for name, fields in others.items():
         found[f"five, {name}"] = BackwardChoice(replace(first, **fields))
-    return {name: each for name, each in found.items() if each.config.fits(subject(case))}
+    return {name: each for name, each in found.items() if each.config.fits(subject(case)) and builds(case, each)}
+
+
+def builds(case: ForwardProblem, choice: BackwardChoice) -> bool:
+    """True if registers hold what the kernel adds up: both gradients of a key only in narrow enough heads."""
+    of = subject(case)
+    return not (choice.config.values and choice.config.keys) or of.depth + of.columns <= MOST_COLUMNS
 
 
 def build(case: ForwardProblem, candidates: bool) -> None:

@@ -2,10 +2,11 @@
 
     python -m benchmarks.attention_decode [--out FILE] [--only WORDS] [--seconds 0.3] [--budget 400] [--variants]
     python -m benchmarks.attention_decode --candidates --seconds 0.15
+    python -m benchmarks.attention_decode --clusters --seconds 0.15
 
 Cases, data, contenders and the correctness check are those of `warploom bench --suite attention-decode`, which times
-only the library's choice. --candidates times the cases `SWEPT`, unless --only is given. Kernels are built by several
-processes before anything is timed.
+only the library's choice. --candidates times the cases `SWEPT`, unless --only is given; --clusters times those of
+`SHORT` with clusters and without. Kernels are built by several processes before anything is timed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,15 @@ SWEPT = (
     DecodeProblem(64, 8192, page=16, narrow=True),
 )  # fmt: skip
 """Cases that distinguish the candidates."""
+SHORT = (
+    *(DecodeProblem(batch, keys) for batch, keys in (
+        (1, 1024), (1, 512), (1, 2048), (1, 4096), (1, 8192), (4, 1024), (2, 1024), (8, 1024), (16, 1024), (4, 2048),
+        (2, 4096), (8, 512),
+    )),
+    *(DecodeProblem(1, keys, heads=16, kv_heads=2) for keys in (1024, 4096)), DecodeProblem(1, 1024, kv_heads=32),
+    DecodeProblem(1, 1024, dim=64), DecodeProblem(1, 2048, page=16), DecodeProblem(2, 1024, queries=4),
+)  # fmt: skip
+"""Cases of few keys, around the edge of where a cluster pays."""
 
 
 def candidates(case: DecodeProblem) -> dict[str, DecodeConfig]:
@@ -90,19 +100,30 @@ EXPECTED = {
 """Expected gains in microseconds, written before the measurement."""
 
 
+def clusters(case: DecodeProblem) -> dict[str, DecodeConfig]:
+    """The choice without a cluster, and with clusters of several sizes."""
+    alone = replace(_chosen(case), cluster=0)
+    few = replace(alone, copy_rows=min(alone.copy_rows, 64), exchanged=min(128, case.dim))
+    found = {"no cluster": alone}
+    for cluster in (2, 4, 8):
+        stages = 2 if case.length <= 2 * few.keys * cluster else 3
+        found[f"clusters of {cluster}"] = replace(few, cluster=cluster, stages=stages)
+    return found
+
+
 def _chosen(case: DecodeProblem) -> DecodeConfig:
     config = choice(case, gpu_of(0) if torch.cuda.is_available() else EMULATED)
     assert isinstance(config, DecodeConfig)
     return config
 
 
-def configurations(case: DecodeProblem, variants: bool, swept: bool = False) -> dict[str, DecodeConfig]:
-    """Our contenders by name; with `swept`, candidates instead of variants."""
+def configurations(case: DecodeProblem, variants: bool, swept: str = "") -> dict[str, DecodeConfig]:
+    """Our contenders by name; with `swept`, "candidates" or "clusters", these instead of variants."""
     chosen = _chosen(case)
     if not (variants or swept):
         return {"warploom": chosen}
     if swept:
-        others = candidates(case)
+        others = clusters(case) if swept == "clusters" else candidates(case)
     else:
         others = {"no pdl": replace(chosen, pdl=False), "two stages less": replace(chosen, stages=chosen.stages - 2)}
         if chosen.keys > 64:
@@ -121,7 +142,7 @@ def builds(case: DecodeProblem, config: DecodeConfig) -> bool:
     return True
 
 
-def build(case: DecodeProblem, variants: bool, swept: bool) -> None:
+def build(case: DecodeProblem, variants: bool, swept: str) -> None:
     """Build the kernels of a case into the cache."""
     for config in configurations(case, variants, swept).values():
         builds(case, config)
@@ -129,9 +150,10 @@ def build(case: DecodeProblem, variants: bool, swept: bool) -> None:
 
 def measure(case: DecodeProblem, session: Session) -> Iterator[Row]:
     """Measure the rows of one case."""
-    asked = configurations(case, session.asked.variants, session.asked.candidates)
+    asked = configurations(case, session.asked.variants, session.asked.swept)
     ours = [Variant(name, config) for name, config in asked.items()]
-    session.prepare(case, [*ours, TorchAttention("cudnn"), TorchAttention("flash")], launch="graph")
+    others = [TorchAttention(name) for name in ("cudnn", "flash") if session.asked.swept != "clusters"]
+    session.prepare(case, [*ours, *others], launch="graph")
     yield from session.rows(case)
 
 
@@ -146,14 +168,15 @@ def main(words: Sequence[str]) -> int:
     suite = Suite("attention-decode", __doc__, DECODES, fits, measure, told, seconds=0.3)
     parser = suite.parser()
     parser.add_argument("--variants", action="store_true", help="other configurations, too")
-    parser.add_argument("--candidates", action="store_true", help="what may become the choice, beside it")
+    for name, what in (("candidates", "what may become the choice, beside it"), ("clusters", "clusters, few keys")):
+        parser.add_argument(f"--{name}", dest="swept", action="store_const", const=name, default="", help=what)
     asked = parser.parse_args(words)
-    if asked.candidates and not asked.only:
-        suite = replace(suite, cases=SWEPT)
+    if asked.swept == "clusters" or (asked.swept and not asked.only):
+        suite = replace(suite, cases=SHORT if asked.swept == "clusters" else SWEPT)
 
     def prepare(cases: Sequence[DecodeProblem]) -> None:
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-            list(pool.map(partial(build, variants=asked.variants, swept=asked.candidates), cases))
+            list(pool.map(partial(build, variants=asked.variants, swept=asked.swept), cases))
 
     return suite.run(asked, prepare)
 

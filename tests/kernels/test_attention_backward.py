@@ -150,6 +150,15 @@ def test_wide_heads_have_a_kernel_of_their_own_for_dv(head_dim, value_dim, parts
     Run(of, config, 70, 140, last=70).check(schedule=schedule)
 
 
+@pytest.mark.sample(1, all=3)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_consumer_writes_all_its_parts_of_dq_before_one_addition(schedule):
+    of = Attention(head_dim=192, value_dim=128, above=True)
+    config = BackwardConfig(tile=32, stages=3, ds_stages=1, together=3)
+    assert config.fits(of) and values_config(config) is None
+    Run(of, config, 70, 140, last=70).check(schedule=schedule)
+
+
 @pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("of", [
     WIDE, replace(WIDE, above=True, below=True), NARROW, replace(NARROW, above=True, below=True),

@@ -36,6 +36,7 @@ class BackwardConfig:
         consumers: consumer warpgroups, with 64 keys each.
         stages: stages of the rings of queries and of dO.
         ds_stages: buffers of dS, 1 or 2.
+        together: parts of a tile of dQ that a consumer writes before one addition; divides `parts`.
         deterministic: the CTAs add to a tile of dQ in the order of their blocks.
         early: dV is issued before dP is complete, so that it overlaps dS.
         keys: dK and dQ are computed.
@@ -46,6 +47,7 @@ class BackwardConfig:
     consumers: int = 2
     stages: int = 2
     ds_stages: int = 2
+    together: int = 1
     deterministic: bool = True
     early: bool = False
     keys: bool = True
@@ -109,7 +111,7 @@ class BackwardConfig:
         rows = 2 * self.stages * self.tile + (MOST_SEQUENCES + 1 if of.varlen else 0)
         if self.keys:
             tiles += self.ds_stages * self.tile * self.rows
-            rows += self.consumers * self.part_elements(of)
+            rows += self.consumers * self.together * self.part_elements(of)
         return tiles * of.dtype.bytes + rows * f32.bytes
 
     def fits(self, of: Attention) -> bool:

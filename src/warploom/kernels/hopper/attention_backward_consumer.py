@@ -169,7 +169,7 @@ class Consumer:
             if part:
                 self.multiply_part(stage, part)
             ptx.wgmma.wait_group(0 if part else 1)
-            sums.write(self.dq, self.me)
+            sums.write(self.dq, self.me, part)
         if config.parts(of) == 1:
             ptx.wgmma.wait_group(0)
 

@@ -1,11 +1,11 @@
 """The sums of dQ: many CTAs add to each tile of a workspace in f32, in a fixed order; another kernel converts it.
 
-    consumer   wait for the buffer | write its part of dQᵀ, in the order of its registers | arrive
-    adder                            wait for the part | wait for its turn | add it in bulk | free | pass the turn on
+    consumer   wait for the buffer | write its parts of dQᵀ, in the order of its registers | arrive
+    adder                            wait for the parts | wait for its turn | add them in bulk | free | pass the turn on
 
-A part is contiguous in the workspace, in the order in which a warpgroup's threads hold it: thread t has elements
-4t to 4t + 3 of each group of four registers. So writes have no bank conflicts, and an addition is one instruction. The
-kernel that converts reads parts in the same order.
+A consumer's parts of a tile are contiguous in the workspace, in the order in which a warpgroup's threads hold them:
+thread t has elements 4t to 4t + 3 of each group of four registers. So writes have no bank conflicts, and an addition is
+one instruction. The kernel that converts reads parts in the same order.
 
 In a deterministic launch, the CTAs add to a tile in the order of their blocks of keys. The first block that sees the
 tile stores instead of adding, so the workspace need not be zeroed. Each later one waits until as many blocks have added
@@ -45,7 +45,7 @@ class SumBuffer:
     """The parts of dQᵀ on their way to the workspace, one per consumer, and the barriers that guard them.
 
     Attributes:
-        memory: f32, one row per consumer.
+        memory: f32, (consumers, parts that are added together, elements of a part).
         first_barrier: named barriers from here: for each consumer one that says that its part is full, then as many
             that say that it is free.
     """
@@ -57,7 +57,7 @@ class SumBuffer:
     @classmethod
     def allocate(cls, of: Attention, config: BackwardConfig, first_barrier: int) -> SumBuffer:
         """Allocate the buffer."""
-        memory = smem.array(f32, (config.consumers, config.part_elements(of)), name="dQ")
+        memory = smem.array(f32, (config.consumers, config.together, config.part_elements(of)), name="dQ")
         return cls(memory, first_barrier, config.consumers)
 
     def full(self, me: int) -> int:
@@ -68,15 +68,20 @@ class SumBuffer:
         """The barrier that says that the part has been read."""
         return self.first_barrier + self.consumers + me
 
-    def write(self, acc: RegisterArray, me: int) -> None:
-        """Wait until the part is free and write it; called by all threads of consumer `me`."""
-        ptx.bar.sync(self.free(me), ADDER)
-        start = (self.memory[me] + thread_of_warpgroup() * _VECTOR_BYTES).register()
+    def write(self, acc: RegisterArray, me: int, part: int) -> None:
+        """Write a part, the first of those that are added together when they are free; called by all threads of
+        consumer `me`."""
+        slots = self.memory.shape[1]
+        slot = part % slots
+        if slot == 0:
+            ptx.bar.sync(self.free(me), ADDER)
+        start = (self.memory[me, slot, 0] + thread_of_warpgroup() * _VECTOR_BYTES).register()
         for index in range(0, len(acc), ACC_REGS):
             place = ptx.addr(start, index * WARPGROUP * f32.bytes)
             ptx.store(place, acc[index : index + ACC_REGS], space="shared")
-        ptx.fence.proxy_async_shared_cta()
-        ptx.bar.arrive(self.full(me), ADDER)
+        if slot == slots - 1:
+            ptx.fence.proxy_async_shared_cta()
+            ptx.bar.arrive(self.full(me), ADDER)
 
 
 class Adder:
@@ -95,7 +100,7 @@ class Adder:
         self.block, self.first = block.row.view(u32) // config.rows, block.first
         self.begin_tile = None if block.packed is None else block.packed.padded // config.tile
         self.sums, self.turns = call["sums"], call["turns"]
-        self.elements, self.parts = config.part_elements(of), config.parts(of)
+        self.elements, self.times = config.part_elements(of) * config.together, config.parts(of) // config.together
         self.leader = (ptx.special.tid.x() & (WARP - 1)) == 0
 
     def begin(self) -> None:
@@ -108,13 +113,13 @@ class Adder:
         The parts of a tile have one turn: it is passed on when all of them have been added.
         """
         ordered, place = self.config.deterministic, tile if self.begin_tile is None else tile + self.begin_tile
-        for part in range(self.parts):
+        for time in range(self.times):
             ptx.bar.sync(self.buffer.full(self.me), ADDER)
             with ptx.if_(self.leader):
                 before = self._before(tile)
-                if ordered and part == 0:
+                if ordered and time == 0:
                     self._wait(self._turn(line, place), before)
-                number = (place * self.parts + part) * self.config.consumers + self.me
+                number = (place * self.config.consumers + self.me) * self.times + time
                 first = line.to(u64) * self.sums.shape[2] + number.to(u64) * self.elements
                 self._add(self.sums.pointer() + first * f32.bytes, before)
                 ptx.cp.async_.bulk.commit_group()
@@ -137,7 +142,7 @@ class Adder:
 
     def _turn(self, line: Register, place: Register) -> Register:
         """The address of the turn of this consumer's parts of a tile."""
-        tiles = self.sums.shape[2] // (self.elements * self.parts * self.config.consumers)
+        tiles = self.sums.shape[2] // (self.elements * self.times * self.config.consumers)
         number = (line * tiles + place) * self.config.consumers + self.me
         return self.turns.pointer() + number.to(u64) * u32.bytes
 
@@ -160,7 +165,7 @@ class Adder:
 
     def _add(self, place: Register, before: Register) -> None:
         """Issue the addition, or for the first block in a fixed order the store."""
-        source, size = self.buffer.memory[self.me], self.elements * f32.bytes
+        source, size = self.buffer.memory[self.me, 0, 0], self.elements * f32.bytes
 
         def add() -> None:
             opcode = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32"
@@ -208,7 +213,7 @@ def build_convert(of: Attention, config: BackwardConfig, folded: bool = False) -
         line = (batch * dq.shape[2] + head).to(u64) * call["sums"].shape[2]
         writer = TransposedPanel()
         for part in range(0, parts, chosen.consumers):
-            number = (tile * parts + part + me).to(u64)
+            number = ((tile * chosen.consumers + me) * chosen.parts(of) + part // chosen.consumers).to(u64)
             start = call["sums"].pointer() + (line + number * elements + thread * ACC_REGS) * f32.bytes
             values = []
             for group in range(elements // (WARPGROUP * ACC_REGS)):
