@@ -30,7 +30,7 @@ LATENCY: Mapping[str, Constant] = {
     "alu": _clocks(5.2, "latency.alu"),
     "imad": _clocks(4.23, "latency.imad"),
     "mufu": _clocks(17.0, "latency.mufu"),
-    "convert": _clocks(11.7, "latency.convert"),
+    "convert": _clocks(18.1, "latency.convert", ' * 2 - m("latency.alu", "clocks")'),
     "divide": _clocks(90.0, "rate.divide.w4"),
     "root": _clocks(65.8, "rate.root.w4", ' * 2 - m("latency.fadd", "clocks")'),
     "reciprocal": _clocks(95.3, "rate.reciprocal.w4", ' * 2 - m("latency.fadd", "clocks")'),
@@ -54,13 +54,13 @@ RATE: Mapping[str, Constant] = {
     "imad": _clocks(2.0, "rate.imad.w16", " / 4"),
     "half": _clocks(1.13, "rate.hfma2.w16", " / 4"),
     "mufu": _clocks(8.0, "rate.mufu.w16", " / 4"),
-    "convert": _clocks(4.04, "rate.convert.w16", " / 4"),
+    "convert": _clocks(8.07, "rate.convert.w16", " / 2"),
     "fp64": _clocks(2.01, "rate.ffma64.w16", " / 4 * 32 / 35"),
     "tensor": _clocks(6.0, "rate.mma_sync.w8", " / 2"),
     "control": _c(1.0, "published: a branch a clock, CUDA programming guide"),
 }
 """Clocks of a quarter's pipe per warp instruction; a measured loop of 32 has three extra instructions, one on the
-ALU."""
+ALU. A measured conversion is a pair, to an integer (F2I) and back (I2FP, which the ALU executes meanwhile)."""
 
 MEMORY: Mapping[str, Constant] = {
     "shared_load_clocks": _clocks(1.014, "rate.lds32.w8", " / 4"),

@@ -129,11 +129,13 @@ def _division(words: list[str]) -> str:
 
 
 def _conversion(words: list[str]) -> tuple[str, float, str]:
-    """Return the cost of cvt: int/float conversions use the slow pipe; int/int and packed half ones the fast pipe."""
+    """Return the cost of cvt: int/float conversions use the slow pipe, except 32-bit integers to f32; int/int and packed
+    half ones the fast pipe."""
     floats = [word for word in words[1:] if word[0] in "fbte" and word not in ("ftz",)]
     integers = [word for word in words[1:] if word in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")]
     if floats and integers:
-        return CONVERT, 1.0, "convert"
+        fast = floats == ["f32"] == words[-2:-1] and integers[0] in ("u32", "s32")
+        return (ALU, 1.0, "alu") if fast else (CONVERT, 1.0, "convert")
     if integers and not floats:
         return (NONE, 0.0, "none") if integers in (["u64", "u32"], ["s64", "u32"]) else (ALU, 0.5, "alu")
     return ALU, 1.0, "alu"

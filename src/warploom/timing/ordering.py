@@ -60,8 +60,9 @@ def _several(step: Step, parts: Sequence[Sequence[int]], runs: Sequence[Run]) ->
 def _sorted(run: Run, pcs: Sequence[Facts], places: Mapping[int, CodePosition]) -> list[_Item]:
     """Return the instructions of a run in machine order.
 
-    An instruction without a position in the machine code comes after its operands. Unrolled iterations have their own
-    registers: a register that is written again later is renamed.
+    An instruction without a position in the machine code comes after its operands; if it has no machine instructions at
+    all, because ptxas folds it into those that read its result, it comes with the first of these. Unrolled iterations
+    have their own registers: a register that is written again later is renamed.
     """
     keys: list[Key] = []
     wrote: dict[int, Key] = {}
@@ -88,7 +89,20 @@ def _sorted(run: Run, pcs: Sequence[Facts], places: Mapping[int, CodePosition]) 
             name[one] = one if last[one] == at else hash((one, at))
         keys.append(key)
         items.append((pc, run.accesses[at], (reads, frozenset(name[one] for one in facts.writes))))
+    _delay(run, pcs, keys)
     return [items[at] for at in sorted(range(len(keys)), key=lambda at: (keys[at], at))]
+
+
+def _delay(run: Run, pcs: Sequence[Facts], keys: list[Key]) -> None:
+    """Move what has no machine instructions to the first instruction that reads its result."""
+    reader: dict[int, Key] = {}
+    for at in reversed(range(len(keys))):
+        facts = pcs[run.pcs[at]]
+        found = [reader.pop(one) for one in facts.writes if one in reader]
+        if found and facts.machine == () and facts.pipe != LSU:
+            keys[at] = max(keys[at], min(found))
+        for one in facts.reads:
+            reader[one] = min(reader.get(one, keys[at]), keys[at])
 
 
 def _cut(sequence: Sequence[_Item], pcs: Sequence[Facts]) -> list[tuple[_Item, ...]]:
