@@ -66,6 +66,37 @@ def pending(name: str, warps: int, *, shared: bool, again: int = 1, broadcast: b
     )  # fmt: skip
 
 
+def own(name: str, ctas: int, warps: int = 8) -> Measurement:
+    """Each warp loads its own 4 KiB from L2 past L1, 16 bytes per lane, again and again; CTAs share no line."""
+    bytes_ = COUNT * 512
+
+    def build() -> Kernel:
+        def prepare(data):
+            (pointer,) = ptx.global_ptrs(data)
+            thread = ptx.special.tid.x()
+            first = (ptx.special.ctaid.x() * warps + (thread >> 5)) * bytes_ + (thread & 31) * 16
+            return first.copy(), pointer, [reg.scalar(u32, init=0) for _ in range(4)]
+
+        def body(state):
+            first, pointer, kept = state
+            fours = [[reg.scalar(u32) for _ in range(4)] for _ in range(COUNT)]
+            for at, four in enumerate(fours):
+                ptx.inst("ld.global.cg.v4.u32", four, ptx.addr(pointer + first.to(u64), at * 512))
+            for four in fours:
+                for one, value in zip(kept, four, strict=True):
+                    ptx.inst.xor.b32(one, one, value)
+            first ^= kept[0] & 1024  # the data are zeros: the next loads wait for these
+
+        return loop(name, body, repetitions=REPETITIONS, warps=warps, prepare=prepare, ctas=ctas,
+                    finish=lambda s: s[2], array=Tile("N", bf16))  # fmt: skip
+
+    return Measurement(
+        name, build, operations=COUNT * warps, repetitions=REPETITIONS, ctas=ctas,
+        of="ld.global.cg of 512 bytes, each warp its own lines in L2", bytes=bytes_ * warps,
+        elements=(BYTES // 2,), data="zeros", facts={"warps": warps},
+    )  # fmt: skip
+
+
 WALKED = {"l2": 1024, "dram": 8192}
 """Rows that `walk` goes down."""
 COLUMNS = {"l2": 32, "dram": 256}
@@ -131,5 +162,7 @@ def measurements() -> Iterator[Measurement]:
     for warps in (8, 32):
         yield pending(f"rate.ldg.apart.w{warps}", warps, shared=False)
         yield pending(f"rate.ldg.pending.again4.w{warps}", warps, shared=False, again=4, broadcast=True)
+    for ctas in (1, 132, 264, 528):
+        yield own(f"rate.ldg.own.ctas{ctas}", ctas)
     yield pending("rate.ldg.pending.broadcast.w32", 32, shared=True, broadcast=True)
     yield pending("rate.ldg.pending.w32.ctas264", 32, shared=True, ctas=264)

@@ -15,12 +15,12 @@ from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem
 from .launches import SMS, Launch
 
 THREADS, PER_SM = 256, 64
-WHAT = ("empty", "spin", "sync", "sync2", "pulled", "copied")
+WHAT = ("empty", "spin", "sync", "sync2", "pulled", "pushed", "copied")
 
 
 def short(name: str, what: str, cluster: int) -> Kernel:
-    """CTAs that spin for 2000 clocks, pass one or two barriers of their cluster, load a word from each CTA between two
-    barriers, or copy a row."""
+    """CTAs that spin for 2000 clocks, pass one or two barriers of their cluster, load a word from each CTA or store one
+    to another CTA between two barriers, or copy a row."""
 
     @kernel(
         in_specs=(Tile("N", u32),), out_specs=(Tile("M", u32),), grid=(PER_SM * SMS, 1, 1), block=THREADS,
@@ -34,13 +34,16 @@ def short(name: str, what: str, cluster: int) -> Kernel:
             start = ptx.special.clock64()
             with ptx.while_(lambda: ptx.special.clock64() - start < 2000):
                 pass
-        if what in ("sync", "sync2", "pulled"):
+        if what in ("sync", "sync2", "pulled", "pushed"):
             ptx.store(cells[thread], thread)
             ptx.cluster.sync()
         if what == "pulled":
             for rank in range(cluster):
                 total += ptx.load(u32, ptx.cluster.map_shared(cells[thread], rank), space="shared::cluster")
-        if what in ("sync2", "pulled"):
+        if what == "pushed":
+            place = ptx.cluster.map_shared(cells[thread], (ptx.special.cluster_ctarank() + thread) % cluster)
+            ptx.inst("st.shared::cluster.u32", ptx.addr(place), thread)
+        if what in ("sync2", "pulled", "pushed"):
             ptx.cluster.sync()
         if what == "copied":
             at = (ptx.special.ctaid.x() * THREADS + thread).to(u64) * u32.bytes
