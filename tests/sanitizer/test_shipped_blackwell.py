@@ -12,8 +12,9 @@ from functools import partial
 import pytest
 
 from tests.sanitizer.misuse_blackwell import cases
+from tests.sanitizer.pieces import CLUSTER_SYNC, INIT, wait
 from tests.sanitizer.running import run
-from tests.sanitizer.tensor_pieces import DONE, FREE, READ, READY, Blackwell, multiply
+from tests.sanitizer.tensor_pieces import DONE, FREE, PAIR_ALLOC, PAIR_FREE, READ, READY, Blackwell, multiply
 from warploom.sanitizer import Sanitizer
 from warploom.sanitizer.rules import Example
 
@@ -157,3 +158,23 @@ def test_a_load_may_take_the_lanes_that_a_product_of_64_rows_leaves_out(
     example = Blackwell(READY + product + DONE + READ + FREE)
     assert severity("tensor-memory-uninitialised", example) == usual
     assert severity("tensor-memory-uninitialised", example, strict=True) == strict
+
+
+TOLD = """
+@%first mbarrier.arrive.expect_tx.shared.b64 _, [bar], 16;
+mov.u32 %r2, %cluster_ctarank;
+xor.b32 %r2, %r2, 1;
+mapa.shared::cluster.u32 %r3, tile, %r2;
+mapa.shared::cluster.u32 %r4, bar, %r2;
+@%first cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r3], [tile+1024], 16, [%r4];
+"""
+"""Each CTA of a pair sends bytes to the other."""
+
+
+@pytest.mark.parametrize(("sent", "rules"), [
+    (PAIR_ALLOC + TOLD, set()), (TOLD + PAIR_ALLOC, {"pair-frees-before-peer-has-columns"}),
+], ids=["behind its allocation", "before"])  # fmt: skip
+def test_bytes_from_its_peer_tell_a_cta_that_the_peer_has_its_columns(sent: str, rules: set[str]):
+    """As CuTe DSL's primitives for pairs do: no barrier of the cluster follows the allocation."""
+    found = run(Blackwell(INIT + CLUSTER_SYNC + sent + wait() + PAIR_FREE + CLUSTER_SYNC, cluster=2)).findings
+    assert {one.rule for one in found} & {"pair-frees-before-peer-has-columns"} == rules

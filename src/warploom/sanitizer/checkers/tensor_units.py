@@ -26,18 +26,28 @@ if TYPE_CHECKING:
     from ..happens_before.state import ClusterState
 
 
+@dataclass(eq=False, slots=True)
+class Allocation:
+    """Columns of a CTA: the component of the warp that allocated them, its epoch then, and the completion bits of the
+    operations that this CTA has issued since: whoever knows that one is complete knows of the allocation."""
+
+    me: int
+    epoch: int
+    later: int = 0
+
+
 @dataclass(eq=False)
 class Notes:
     """The checker's state for a cluster.
 
     Attributes:
         threads: (CTA's rank, thread) -> its latest operation that a commit covers.
-        allocated: columns -> the component of the warp that allocated them, and its epoch then.
+        allocated: of pairs.
         last: CTA's rank -> its latest allocation.
     """
 
     threads: dict[tuple[int, int], InFlight] = field(default_factory=dict)
-    allocated: dict[Columns, tuple[int, int]] = field(default_factory=dict)
+    allocated: dict[Columns, Allocation] = field(default_factory=dict)
     last: dict[int, Columns] = field(default_factory=dict)
 
 
@@ -63,6 +73,9 @@ class TensorUnits(Observer):
         if commit is not None and commit.signals is not None and issuer.lane is not None:
             self._commits(state, notes, issuer)
         for flight in flights_of(operation):
+            for columns, allocation in notes.allocated.items():
+                if columns.cta is flight.cta and state.clocks[flight.me].weak[allocation.me] >= allocation.epoch:
+                    allocation.later |= flight.done
             if any(isinstance(how, effects.Signalled) for how in flight.starts.tracked):
                 warps = issuer.frame.active_lanes // WARP  # a frame may hold several
                 lanes = int(np.count_nonzero(warps == (issuer.lane or 0) // WARP))
@@ -122,7 +135,8 @@ class TensorUnits(Observer):
         state = self.context.state(what.cta)
         notes, clock = state.notes(Notes), state.clock_of(what.by)
         clock.begin_epoch()
-        notes.allocated[what] = (clock.me, clock.epoch)
+        if what.group > 1:
+            notes.allocated[what] = Allocation(clock.me, clock.epoch)
         before = notes.last.get(what.cta.rank)
         notes.last[what.cta.rank] = what
         codes = (what.by.operation,)
@@ -143,9 +157,9 @@ class TensorUnits(Observer):
         mine = next((one for one in tensor_memory_of(peer).of(peer) if one.start == what.start), None) if peer else None
         if mine is None or mine not in notes.allocated:
             return
-        me, epoch = notes.allocated[mine]
-        codes = (by.operation, mine.by.operation)
-        if clock.weak[me] >= epoch or self.context.findings.seen("pair-frees-before-peer-has-columns", codes):
+        allocation, codes = notes.allocated[mine], (by.operation, mine.by.operation)
+        told = clock.weak[allocation.me] >= allocation.epoch or clock.known & allocation.later
+        if told or self.context.findings.seen("pair-frees-before-peer-has-columns", codes):
             return
         self.context.findings.add(
             "pair-frees-before-peer-has-columns",
