@@ -47,3 +47,12 @@ def test_halves_of_an_operand_in_the_third_dimension_of_a_box(depth: int, apart:
     """16 rows of 16 chunks, of which a row of the box has 8: the others are `apart` rows farther on."""
     row, chunk = np.indices((16, 16))
     assert _in_order(row + chunk // 8 * apart, chunk % 8, 8, depth) is right
+
+
+@pytest.mark.parametrize(
+    ("chunks_apart", "rows_apart", "right"), [(2, 0, True), (1, 0, False), (4, 0, False), (0, 4, False), (2, 8, False)]
+)
+def test_slices_of_k_read_as_further_rows(chunks_apart: int, rows_apart: int, right: bool):
+    """32 rows of two chunks, of a box of rows of eight: each eight rows are the next two chunks of the first eight."""
+    row, chunk = np.indices((32, 2))
+    assert _in_order(row % 8 + row // 8 * rows_apart, chunk + row // 8 * chunks_apart, 8, 64) is right

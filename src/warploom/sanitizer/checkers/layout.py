@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 WIDEST = 128
 """Bytes of a row in the widest swizzle (PTX ISA 5.5.7)."""
+ATOM_ROWS = 8
+"""Rows whose distance the descriptor does not give: those of a swizzle's atom (PTX ISA 9.7.16.5)."""
 COPIED = "source"
 """Name of the source of tcgen05.cp: scale factors, in any order that their atoms have."""
 OTHER_BOX = -1
@@ -209,7 +211,22 @@ def _in_order(rows: np.ndarray, columns: np.ndarray, width: int, depth: int) -> 
     """True if chunks of a box are where an operand has them. depth: the rows of one step of the third dimension, which
     may go on to the right of the second: ThunderKittens loads tiles of 128 columns as two halves so."""
     beside = rows % depth, columns + rows // depth * width
-    return _affine(rows, columns, width) or _affine(*beside, width)
+    return _affine(rows, columns, width) or _affine(*beside, width) or _sliced(rows, columns, width)
+
+
+def _sliced(rows: np.ndarray, columns: np.ndarray, width: int) -> bool:
+    """True if each atom of an operand is the next slice of K of the same rows of the box: the stride offset is a slice.
+    CuTe DSL multiplies 32 x 8 x 128 so in one instruction, with four slices of B as 32 columns of the product."""
+    groups, chunks = len(rows) // ATOM_ROWS, rows.shape[1]
+    first = rows[:ATOM_ROWS], columns[:ATOM_ROWS]
+    moved = np.repeat(np.arange(groups) * chunks, ATOM_ROWS)[:, None]
+    return (
+        groups > 1
+        and groups * ATOM_ROWS == len(rows)
+        and np.array_equal(rows, np.tile(first[0], (groups, 1)))
+        and np.array_equal(columns, np.tile(first[1], (groups, 1)) + moved)
+        and _affine(*first, width)
+    )
 
 
 Where: TypeAlias = "tuple[tuple[int, int], str] | None"
