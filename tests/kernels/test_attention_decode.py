@@ -15,7 +15,7 @@ from tests.errors import refused
 from tests.kernels.decode_cases import Cache
 from warploom.errors import ArgumentError, ArgumentTypeError, CostLimitError
 from warploom.kernels.hopper import attention_decode
-from warploom.kernels.hopper.attention_decode_config import DECODE_RESERVE_BYTES, Decode, decode_config
+from warploom.kernels.hopper.attention_decode_config import DECODE_RESERVE_BYTES, Decode, clustered, decode_config
 from warploom.operators import workspace
 from warploom.operators.attention import decode
 from warploom.operators.kernel_cache import from_bytes, to_bytes
@@ -398,3 +398,18 @@ def test_its_program_comes_back_from_the_disk():
     of = Decode(dtype=f16, paged=True)
     program = attention_decode.build(of, replace(decode_config(of, 8, 16))).program()
     assert from_bytes(to_bytes(program)).text == program.text
+
+
+# -- clusters ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "batch, kv_heads, keys, cluster",
+    [(1, 8, 1024, 8), (1, 8, 4096, 8), (1, 8, 8192, 0), (2, 8, 1024, 4), (4, 8, 1024, 2), (16, 8, 1024, 0)],
+)
+def test_few_short_sequences_have_a_cluster_for_each_key_head(batch: int, kv_heads: int, keys: int, cluster: int):
+    of = Decode()
+    config = decode_config(of, 4, None, batch * kv_heads * keys // 132)
+    found = clustered(of, config, batch * kv_heads, keys, 132)
+    assert found.cluster == cluster
+    assert clustered(replace(of, paged=True), config, batch * kv_heads, keys, 132) == config

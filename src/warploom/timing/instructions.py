@@ -129,8 +129,8 @@ def _division(words: list[str]) -> str:
 
 
 def _conversion(words: list[str]) -> tuple[str, float, str]:
-    """Return the cost of cvt: int/float conversions use the slow pipe, except 32-bit integers to f32; int/int and packed
-    half ones the fast pipe."""
+    """Return the cost of cvt: conversions between int and float use the slow pipe, except 32-bit integers to f32;
+    int to int and packed halves use the fast pipe."""
     floats = [word for word in words[1:] if word[0] in "fbte" and word not in ("ftz",)]
     integers = [word for word in words[1:] if word in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")]
     if floats and integers:

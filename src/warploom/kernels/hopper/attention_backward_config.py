@@ -20,7 +20,11 @@ from .description import SHARED_BYTES
 SUM_ROWS = 64
 """dQ is computed transposed, in blocks of this number of its columns: rows of the product."""
 WIDEST = 128
-"""Largest head dimension for which a thread's registers hold dK and dV; above it, dV has its own kernel."""
+"""Largest head dimension for which a thread's registers hold dK, dV and scores of 64 queries and more."""
+MOST_COLUMNS = 320
+"""Most columns of dK and dV together that a thread's registers hold beside scores of 32 queries; above it, and with
+functions or packed sequences, which take more registers, dV has its own kernel
+(nvidia-h100/attention-backward-wide.json)."""
 LEAST_HEADS = 4
 """Fewest heads whose blocks are interleaved (nvidia-h100/attention-backward-candidates.json)."""
 RESERVE_BYTES = 1024
@@ -122,8 +126,12 @@ class BackwardConfig:
 def backward_config(of: Attention) -> BackwardConfig:
     """The configuration for head dimensions; `values_config` says whether another kernel computes dV."""
     if max(of.depth, of.columns) > WIDEST:
-        sizes = ((64, 2), (32, 2), (32, 1))
-        return next(c for c in (BackwardConfig(tile, stages=n, values=False) for tile, n in sizes) if c.fits(of))
+        whole = BackwardConfig(tile=32)
+        if of.depth + of.columns <= MOST_COLUMNS and not (of.varlen or modified(of)):
+            return replace(whole, together=whole.parts(of))
+        found = [BackwardConfig(tile, stages=n, values=False) for tile, n in ((64, 2), (32, 2), (32, 1))]
+        once = replace(found[0], ds_stages=1, together=found[0].parts(of))
+        return next(each for each in (once, *found) if each.fits(of))
     if modified(of):
         return BackwardConfig(tile=64, ds_stages=1 if max(of.depth, of.columns) > SUM_ROWS else 2)
     if of.key_columns > SUM_ROWS:

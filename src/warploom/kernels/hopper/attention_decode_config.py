@@ -36,6 +36,8 @@ FEW_PAGED_TOKENS = 512
 """`FEW_TOKENS` for pages and for CTAs of two blocks, where no larger number was timed."""
 PAGED_BYTES = 96 * 1024
 """Bytes of paged tiles in flight: with more, copies of parts of pages wait for each other."""
+CLUSTER_TILES = {8: 8, 4: 8, 2: 16}
+"""By CTAs of a cluster, most tiles of a CTA for which a cluster per key head is faster than equal shares of all."""
 MORE_LOADERS = 8
 """Loaders used if lanes of `MOST_LOADERS` warps would start more than one copy of a tile each."""
 
@@ -255,6 +257,25 @@ def decode_config(of: Decode, rows: int, page: int | None = None, tokens: int | 
         chosen = replace(chosen, stages=PAGED_BYTES // chosen.tile_bytes(of), exchanged=EXCHANGE_STEP)
     while chosen.shared_bytes(of) > SHARED_BYTES - DECODE_RESERVE_BYTES:
         chosen = replace(chosen, stages=chosen.stages - 1)
+    return chosen
+
+
+def clustered(of: Decode, chosen: DecodeConfig, heads: int, keys: int, sms: int) -> DecodeConfig:
+    """The configuration with a cluster for each of all sequences' key heads, if the heads are few and short; else
+    `chosen`.
+
+    A cluster's CTAs need free multiprocessors next to each other, so clusters of 4 and 8 take up to half of all.
+    nvidia-h100/attention-decode-clusters.json has the times; it has no pages, e4m3, heads above 128 or rows above 16.
+
+    keys: capacity of a sequence. sms: multiprocessors.
+    """
+    if of.paged or of.narrow or max(of.depth, of.columns) > 128 or chosen.blocks > 1:
+        return chosen
+    for cluster, room in {8: sms // 2, 4: sms // 2, 2: sms}.items():
+        found = replace(chosen, cluster=cluster, stages=2 if keys <= 2 * cluster * chosen.keys else 3)
+        short = keys <= CLUSTER_TILES[cluster] * cluster * chosen.keys
+        if heads * cluster <= room and short and found.clusters(of):
+            return found
     return chosen
 
 

@@ -24,6 +24,7 @@ from ...kernels.hopper.attention_decode_config import (
     DECODE_RESERVE_BYTES,
     Decode,
     DecodeConfig,
+    clustered,
     decode_config,
 )
 from ...kernels.hopper.description import SHARED_BYTES
@@ -86,7 +87,8 @@ class Call:
         if isinstance(self.of, Attention):
             return default(self.of)
         tokens = self.batch * self.kv_heads * self.keys // sms
-        return decode_config(self.of, self.rows, self.page or None, tokens)
+        config = decode_config(self.of, self.rows, self.page or None, tokens)
+        return clustered(self.of, config, self.batch * self.kv_heads, self.keys, sms)
 
 
 @dataclass(frozen=True)
