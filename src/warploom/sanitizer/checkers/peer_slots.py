@@ -49,9 +49,12 @@ Launches: TypeAlias = "dict[int, int]"
 
 
 class PeerSlots(Observer):
-    """See the module's docstring. It judges an access before the shadow of global memory records it."""
+    """See the module's docstring. It judges an access before the shadow of global memory records it.
 
-    rules = ("peer-buffer-reused",)
+    Its findings are of a rule of `global_memory`, which judges buffers that flags guard.
+    """
+
+    rules = ()
 
     def __init__(self, context: Context) -> None:
         self.context = context
