@@ -12,7 +12,7 @@ from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.lab.warploom_contender import product_of
 from warploom.lab.work import GemmWork
 from warploom.operators.families import ranked as ranked_by_model
-from warploom.operators.families.hopper_large import hopper
+from warploom.operators.families.hopper_large_tiles import hopper
 from warploom.operators.select import ranking
 from warploom.operators.spec.gpu import EMULATED
 

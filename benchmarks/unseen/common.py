@@ -6,14 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from warploom.collective import WARPGROUP, TmaPipeline, each_consumer, producer, warpgroup_index
-from warploom.collective.epilogue.direct_store import store_accumulators
-from warploom.collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
 from warploom.types import bf16, e4m3, f16, f32, f64, s8, u8, u32, u64
 
 from .case import Array, Case
 from .elementwise import MILLION
+from .rings import narrow_product
 from .rows import over_the_cta
 from .texts import case
 
@@ -166,43 +164,6 @@ def normalised_over_a_cluster(columns: int, cluster: int) -> Kernel:
     return program
 
 
-def plain_product(dtype: Any, rows: int, columns: int, stages: int) -> Kernel:
-    """wgmma, one consumer of `rows` rows, 128 bytes of k per stage."""
-    depth = 128 // dtype.bytes
-
-    @kernel(
-        in_specs=(Tile("M", "K", dtype, box=(depth, rows), swizzle="128B"),
-                  Tile("N", "K", dtype, box=(depth, columns), swizzle="128B")),
-        out_specs=(Tile("M", "N", bf16, multiple=(1, 8)),), grid=(tiles("N", columns), tiles("M", rows)),
-        block=2 * WARPGROUP, arch="sm_90a",
-    )  # fmt: skip
-    def program(A, B, C):
-        a = smem.wgmma_tile(dtype, (rows, depth), stages=stages)
-        b = smem.wgmma_tile(dtype, (columns, depth), stages=stages)
-        ring = TmaPipeline(stages=stages, consumers=1, every_thread=True, a=a, b=b)
-        ring.initialise()
-        _, k = A.shape
-        count, warpgroup = k // depth, warpgroup_index()
-        row, column = ptx.special.ctaid.y() * rows, ptx.special.ctaid.x() * columns
-        with producer(warpgroup):
-            state = ring.producer_state()
-            for at in ptx.range(count):
-                with ring.produce(state) as stage:
-                    ptx.tma.load(stage.a, A.tma_desc(), (at * depth, row), stage.full)
-                    ptx.tma.load(stage.b, B.tma_desc(), (at * depth, column), stage.full)
-        for _ in each_consumer(warpgroup, 1):
-            state, acc = ring.consumer_state(), wgmma_accumulators(rows, columns, zero=True)
-            for _ in ptx.range(count):
-                stage = ring.consumer_wait(state)
-                wgmma_stage(acc, stage.a, stage.b)
-                ptx.wgmma.wait_group(0)
-                ring.consumer_release(state.index)
-                ring.advance(state)
-            store_accumulators(acc, C, row, column)
-
-    return program
-
-
 def cases(million: int = MILLION) -> Iterator[Case]:
     yield from texts(million)
     whole = million == MILLION
@@ -221,7 +182,7 @@ def cases(million: int = MILLION) -> Iterator[Case]:
                made(f32, many, 16384), made(f32, many, 16384, fill="zeros"))  # fmt: skip
     for dtype, wide in ((bf16, 256), (e4m3, 128)):
         yield Case(f"plain_product_{dtype.name}_{wide}", "product",
-                   lambda dtype=dtype, wide=wide: plain_product(dtype, 64, wide if whole else 64, 3),
+                   lambda dtype=dtype, wide=wide: narrow_product(wide if whole else 64, 3, dtype),
                    made(dtype, size, size) * 2, made(bf16, size, size, fill="zeros"), flops=2.0 * size**3)  # fmt: skip
 
 

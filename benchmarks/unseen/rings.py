@@ -130,19 +130,19 @@ def ampere_product() -> Kernel:
     return program
 
 
-def narrow_product(columns: int, stages: int) -> Kernel:
-    """wgmma of 64 x `columns` from a ring that a warp fills by TMA; many CTAs per SM."""
-    rows, depth = 64, 64
+def narrow_product(columns: int, stages: int, dtype: Any = bf16) -> Kernel:
+    """wgmma of 64 x `columns`, 128 bytes of k per stage, from a ring that a warp fills by TMA; many CTAs per SM."""
+    rows, depth = 64, 128 // dtype.bytes
 
     @kernel(
-        in_specs=(Tile("M", "K", bf16, box=(depth, rows), swizzle="128B"),
-                  Tile("N", "K", bf16, box=(depth, columns), swizzle="128B")),
+        in_specs=(Tile("M", "K", dtype, box=(depth, rows), swizzle="128B"),
+                  Tile("N", "K", dtype, box=(depth, columns), swizzle="128B")),
         out_specs=(Tile("M", "N", bf16, multiple=(1, 8)),), grid=(tiles("N", columns), tiles("M", rows)),
         block=2 * WARPGROUP, arch="sm_90a",
     )  # fmt: skip
     def program(A, B, C):
-        a = smem.wgmma_tile(bf16, (rows, depth), stages=stages)
-        b = smem.wgmma_tile(bf16, (columns, depth), stages=stages)
+        a = smem.wgmma_tile(dtype, (rows, depth), stages=stages)
+        b = smem.wgmma_tile(dtype, (columns, depth), stages=stages)
         ring = TmaPipeline(stages=stages, consumers=1, every_thread=True, a=a, b=b)
         ring.initialise()
         _, k = A.shape

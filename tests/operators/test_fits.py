@@ -11,7 +11,7 @@ from warploom.isa.dtypes import bf16, e4m3, f32, s8, s32
 from warploom.kernels.hopper.description import MOST_OF_FUSED, SHARED_BYTES, Config, Fusion, Product
 from warploom.kernels.hopper.gemm import build
 from warploom.operators import Problem
-from warploom.operators.families.hopper_large import SHAPES, fits, hopper, whole_waves
+from warploom.operators.families.hopper_large_tiles import SHAPES, fits, hopper, whole_waves
 from warploom.operators.spec.gpu import EMULATED
 
 ENDS = {

@@ -14,7 +14,7 @@ from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.kernels.hopper.small_m_config import choose as choose_decode
 from warploom.operators import Gpu, Problem, choose, explain
 from warploom.operators.families import candidates, estimate
-from warploom.operators.families.hopper_large import band, hopper, whole_waves
+from warploom.operators.families.hopper_large_tiles import band, hopper, whole_waves
 from warploom.operators.spec.gpu import EMULATED
 
 H20, H100_PCIE = Gpu("NVIDIA H20", "sm_90a", 78), Gpu("NVIDIA H100 PCIe", "sm_90a", 114)

@@ -21,7 +21,7 @@ from warploom.kernels.hopper.names import any_config
 from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.operators import Problem, choose, explain
 from warploom.operators.families import candidates, estimate, from_text, to_text
-from warploom.operators.families.hopper_large import hopper, whole_waves
+from warploom.operators.families.hopper_large_tiles import hopper, whole_waves
 from warploom.operators.select import _chosen, kernel_of, ranking
 from warploom.operators.spec.gpu import EMULATED
 from warploom.operators.tune import tune

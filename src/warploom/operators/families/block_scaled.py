@@ -8,7 +8,8 @@ from typing import Any
 from ...kernels.hopper.description import Config
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
-from .hopper_large import HopperLarge, band
+from .hopper_large import HopperLarge
+from .hopper_large_tiles import band
 
 
 class BlockScaled(HopperLarge):

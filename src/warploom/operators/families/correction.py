@@ -37,8 +37,8 @@ from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .free_tile import short_epilogue
-from .hopper_large import depths
 from .hopper_large import estimate as large_estimate
+from .hopper_large_tiles import depths
 from .trees import Trees
 
 FILE = Path(__file__).parent.parent / "tables" / "choice-sm_90.json"
