@@ -214,6 +214,36 @@ def test_a_loop_that_polls_one_word_may_end_by_another_that_it_reads_plainly(sch
     assert words.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("schedule", ["lazy", "random"])
+def test_it_may_end_so_even_while_others_write_on(schedule):
+    """CTA 1 counts until CTA 0 has left its loop, and tells it to leave by a word that CTA 0 reads plainly."""
+    words = np.zeros(4, np.uint32)
+    body = """
+        mov.u32 %r1, %ctaid.x;
+        setp.eq.u32 %p1, %r1, 1;
+        @%p1 bra COUNT;
+    SPIN:
+        ld.volatile.global.u32 %r2, [%rd0];
+        ld.global.u32 %r3, [%rd0+4];
+        or.b32 %r2, %r2, %r3;
+        setp.eq.u32 %p2, %r2, 0;
+        @%p2 bra SPIN;
+        st.volatile.global.u32 [%rd0+8], 1;
+        ret;
+    COUNT:
+        st.global.u32 [%rd0+4], 1;
+        mov.u32 %r4, 0;
+    NEXT:
+        add.u32 %r4, %r4, 1;
+        st.global.u32 [%rd0+12], %r4;
+        ld.volatile.global.u32 %r2, [%rd0+8];
+        setp.eq.u32 %p2, %r2, 0;
+        @%p2 bra NEXT;
+    """
+    emulate(body, words, grid=2, schedule=schedule, max_steps=500_000)
+    assert words[:3].tolist() == [0, 1, 1]
+
+
 def test_reading_many_words_with_volatile_loads_is_no_spin():
     words, out = np.arange(2000, dtype=np.uint32), np.zeros(1, np.uint32)
     body = """

@@ -1,4 +1,4 @@
-"""Threads that poll: they sleep until the machine changes."""
+"""Threads that poll: they sleep until what they read changes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from ..machine.frame import Frame
 from ..machine.machine import Machine, Warp
 from ..machine.operation import Operation
 from ..machine.wait import Wait
+
+RECHECK = 10_000
+"""Changes of the machine after which a poll runs again in any case, as its loop may read more than it polls."""
 
 
 def polls_again(machine: Machine, warp: Warp, frame: Frame) -> bool:
@@ -27,15 +30,15 @@ def polls_again(machine: Machine, warp: Warp, frame: Frame) -> bool:
 def poll_wait(machine: Machine, warp: Warp, operation: Operation) -> Wait:
     """Sleep until what the loop polls has changed, then run the polling instruction itself.
 
-    If the loop reads more than the bytes that it polls (an atomic, an mbarrier), any change in the machine ends the
-    sleep. One that a plain load in the loop would see ends it when nothing else can run.
+    If the loop polls more than bytes (an atomic, an mbarrier), any change in the machine ends the sleep. A change that
+    only a plain load in the loop would see ends it when nothing else can run, or after `RECHECK` changes.
     """
     then, polled = machine.progress_count, list(warp.polled.values())
     warp.polled = {}
 
     def ready() -> bool:
-        if machine.progress_count == then:
-            return False
+        if not 0 < machine.progress_count - then < RECHECK:
+            return machine.progress_count != then
         return any(one is None or one[0]() != one[1] for one in polled)
 
     def run(frame: Frame) -> None:

@@ -361,8 +361,7 @@ def check_sizes(
             raise ArgumentError(
                 f"attention does not support the head dimension of {name}",
                 expected=f"a multiple of {TMA_BYTES // views['q'].dtype.bytes} up to {MOST_DIM}", got=dim,
-                hint="pad it with zeros, which change nothing, and pass scale= of the unpadded one"
-                if dim < MOST_DIM else None,
+                hint=None if dim > MOST_DIM else "pad it with zeros, and pass scale= of the unpadded one",
             )  # fmt: skip
     for name in ("q", "k", "v"):
         array = views[name]
