@@ -1,15 +1,15 @@
 """Sweeps too long for every run: a sample in `make test`, more in `make test-all`, the rest in `make test-slow`.
 
     @pytest.mark.sample(6)              6 of the cases in `make test`, the rest in `make test-all`
-    @pytest.mark.sample(6, full=20)     a twelfth of 14 more in `make test-all`, the rest in `make test-slow`
+    @pytest.mark.sample(6, full=20)     an eighteenth of 14 more in `make test-all`, the rest in `make test-slow`
     @pytest.mark.sample(6, all=20)      20 of them in `make test-all`, the rest in `make test-slow`
 
-`sample(6)` is `sample(6, full=as many as there are)`: of what it leaves out, every twelfth case runs in
-`make test-all`, which would take hours otherwise. `sample(0, all=1)` runs nothing in
+`sample(6)` is `sample(6, full=as many as there are)`: of what it leaves out, every eighteenth case runs
+in `make test-all`, which would take hours otherwise. `sample(0, all=1)` runs nothing in
 `make test`.
 
-A test with a parameter `schedule` and no mark runs each of its other cases under 2 schedules in `make test`, under 3 in
-`make test-all` and under all in `make test-slow`. Which ones differs from case to case.
+A test with a parameter `schedule` and no mark runs each of its other cases under 2 schedules in `make test` and in
+`make test-all`, and under all in `make test-slow`. Which ones differs from case to case.
 
 A sample is the same in every run. It holds as many different values of each parameter as it can, so that a sample as
 large as the longest axis holds each value once. Cases that are marked `full` or `slow` anyway are left as they are.
@@ -23,9 +23,9 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
 
-SHARE = 12
-QUICK, MOST = 2, 3
-"""Schedules of each case in `make test` and in `make test-all`."""
+SHARE = 18
+SCHEDULES = 2
+"""Schedules of each case outside `make test-slow`."""
 FULL, SLOW = pytest.mark.full, pytest.mark.slow
 
 
@@ -67,8 +67,8 @@ def thin(items: Sequence[pytest.Item]) -> None:
         _keep(sweep, sample(values, quick),
               sample(values, mark.kwargs.get("all", quick + -(-max(most - quick, 0) // SHARE))))  # fmt: skip
     for case in cases.values():
-        names = sample({item.name: () for item in case}, MOST)
-        _keep(case, names[:QUICK], names)
+        names = sample({item.name: () for item in case}, SCHEDULES)
+        _keep(case, names, names)
 
 
 def _keep(items: Sequence[pytest.Item], quick: Sequence[str], full: Sequence[str]) -> None:

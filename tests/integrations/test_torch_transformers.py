@@ -64,6 +64,7 @@ def close(found: Any, plain: Any, exact: Any) -> bool:
 
 
 @torch.no_grad()
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("family", ["Llama", "Qwen3", "Mistral"])
 def test_a_prefill_without_a_mask_is_one_kernel_a_layer(family, calls):
     model = made(family)
@@ -74,6 +75,7 @@ def test_a_prefill_without_a_mask_is_one_kernel_a_layer(family, calls):
 
 
 @torch.no_grad()
+@pytest.mark.sample(0, all=2)
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("padding", [None, "ones"])
 def test_steps_behind_a_cache_are_decode_attention(cache, padding, calls):

@@ -141,7 +141,7 @@ def test_kernels_built_ahead_in_other_processes_are_those_of_a_first_call(tmp_pa
             assert statements(kept.text) == statements(kernel_of(problem, config).program().text)
 
 
-@pytest.mark.full
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("to_all", [False, True])
 def test_an_interrupted_warm_ends_at_once_and_goes_on_later(tmp_path, to_all):
     """Ctrl-C at a terminal reaches every process, `kill -INT` the first one alone."""
