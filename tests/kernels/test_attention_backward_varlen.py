@@ -50,12 +50,13 @@ def run(
     results = out.astype(q.dtype), grad, lse
     reports, made = launch(of, config, (q, k, v, grad), results, numbers, (q_ends, k_ends), schedule)
     without = [slice(row - rows, row) for (rows, keys), row in zip(lengths, q_ends, strict=True) if not keys]
-    assert not any(made[0][:, each].any() for each in without), "dQ of queries without keys is 0"
     found = [np.asarray(x, np.float64) for x in made]
     errors = [
         float(np.linalg.norm(x[:, :-UNWRITTEN] - y[:, :-UNWRITTEN]) / max(np.linalg.norm(y), 1e-30))
         for x, y in zip(found, wanted, strict=True)
     ]
+    if any(made[0][:, each].any() for each in without):
+        errors[0] = float("inf")  # dQ of queries without keys is exactly 0
     return reports, errors, found
 
 
