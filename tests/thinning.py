@@ -24,7 +24,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import pytest
 
 SHARE = 18
-EACH = 2
+SCHEDULES_PER_CASE = 2
 """Schedules of each case outside `make test-slow`."""
 FULL, SLOW = pytest.mark.full, pytest.mark.slow
 
@@ -67,7 +67,7 @@ def thin(items: Sequence[pytest.Item]) -> None:
         _keep(sweep, sample(values, quick),
               sample(values, mark.kwargs.get("all", quick + -(-max(most - quick, 0) // SHARE))))  # fmt: skip
     for case in cases.values():
-        names = sample({item.name: () for item in case}, EACH)
+        names = sample({item.name: () for item in case}, SCHEDULES_PER_CASE)
         _keep(case, names, names)
 
 

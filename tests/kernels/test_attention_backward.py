@@ -152,6 +152,16 @@ def test_wide_heads_have_a_kernel_of_their_own_for_dv(head_dim, value_dim, parts
 
 @pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("head_dim, value_dim", [(192, 128), (72, 200), (256, 64)])
+def test_wide_heads_have_one_kernel_if_registers_hold_dk_and_dv(head_dim, value_dim, schedule):
+    of = Attention(head_dim=head_dim, value_dim=value_dim, above=True)
+    config = backward_config(of)
+    assert values_config(config) is None and config.fits(of)
+    Run(of, config, 70, 140, last=70).check(schedule=schedule)
+
+
+@pytest.mark.sample(1, all=3)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_consumer_writes_all_its_parts_of_dq_before_one_addition(schedule):
     of = Attention(head_dim=192, value_dim=128, above=True)
     config = BackwardConfig(tile=32, stages=3, ds_stages=1, together=3)

@@ -112,9 +112,10 @@ def test_what_is_chosen_for_decoding_is_what_an_h200_timed_as_the_fastest() -> N
     times = decode_times("nvidia-h200/attention-decode-candidates.json")
     cases = {case.name: attention_decode.configurations(case, False)["warploom"] for case in attention_decode.SWEPT}
     assert len(times) >= 10 and set(times) <= set(cases)
-    for name, of_case in times.items():
-        if not cases[name].cluster:
-            assert of_case[cases[name]] == min(of_case.values()), name
+    shared = {name for name in times if not cases[name].cluster}
+    assert len(shared) >= len(times) - 1
+    for name in shared:
+        assert times[name][cases[name]] == min(times[name].values()), name
 
 
 def test_a_cluster_for_each_key_head_is_chosen_only_where_it_was_the_fastest_form() -> None:

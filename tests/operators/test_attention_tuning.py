@@ -18,7 +18,7 @@ from warploom.cli.app import app
 from warploom.isa.dtypes import bf16, f16
 from warploom.kernels.hopper import attention, attention_decode
 from warploom.kernels.hopper.attention_config import Attention, Config, default
-from warploom.kernels.hopper.attention_decode_config import Decode, DecodeConfig
+from warploom.kernels.hopper.attention_decode_config import Decode, DecodeConfig, clustered, decode_config
 from warploom.lab.attention_explanation import problem_of
 from warploom.operators.attention import calls, tune
 from warploom.operators.attention.choice import Call, _chosen, call_of, candidates, chosen, fits
@@ -66,7 +66,8 @@ def test_every_candidate_fits_and_the_rules_comes_first(dim: int, above: bool) -
 def test_candidates_of_decoding_copy_whole_parts_of_pages(page: int) -> None:
     call = replace(DECODED, of=replace(DECODED.of, paged=bool(page)), page=page)  # type: ignore[arg-type]
     found = candidates(call)
-    assert found[0] == call.rule(EMULATED.sms)
+    rule = decode_config(call.of, 4, page or None, 2 * 2 * 96 // EMULATED.sms)  # type: ignore[arg-type]
+    assert found[0] == clustered(call.of, rule, 2 * 2, 96, EMULATED.sms)  # type: ignore[arg-type]
     assert len(found) >= 4
     assert all(not page or page % config.copy_rows == 0 for config in found)
 
