@@ -29,19 +29,17 @@ QUANTUM = 20_000
 
 
 class Runner:
-    """Runs groups of a machine. `loops` detects threads that repeat themselves; `stepping`: a turn ends as soon as
-    something has happened that another thread may wait for."""
+    """Runs groups of a machine. `loops` detects threads that repeat themselves."""
 
     def __init__(self, machine: Machine, policy: Policy, max_steps: int) -> None:
         self.machine = machine
         self.policy = policy
         self.max_steps = max_steps
-        self.stepping = False
         self.operations = machine.code.operations
         self.loops = LoopWatch()
         self.listeners = machine.events.executed_at(len(self.operations))
 
-    def run(self, group: Group) -> None:
+    def run(self, group: Group, step: bool = False) -> None:
         """Run a group until its warps diverge, block, meet other fragments of their warp, or the quantum ends."""
         machine, cta, pc = self.machine, group.cta, group.pc
         count = len(group.fragments)
@@ -54,7 +52,7 @@ class Runner:
         stop = _next_reconvergence(warp, group.fragments[0], pc + 1) if diverged else -1
         operations, values, listeners = self.operations, frame.values, self.listeners
         budget = self.policy.quantum(QUANTUM)
-        stepping, before = self.stepping, machine.progress_count
+        before = machine.progress_count
         nearly_spent = budget // 10 if budget >= QUANTUM else 0  # from then on, stop at the end of a loop iteration
         looped_back = read_clock = False
         while budget > 0:
@@ -88,7 +86,7 @@ class Runner:
                     self._check_limit()
                     return
                 pc += 1
-                if stepping and machine.progress_count != before:
+                if step and machine.progress_count != before:
                     break
             elif operation.kind == BRANCH and (frame.mask is base or frame.mask is True):
                 target = operation.targets[0]

@@ -37,8 +37,9 @@ def poll_wait(machine: Machine, warp: Warp, operation: Operation) -> Wait:
     warp.polled = {}
 
     def ready() -> bool:
-        if not 0 < machine.progress_count - then < RECHECK:
-            return machine.progress_count != then
+        changes = machine.progress_count - then
+        if changes == 0 or changes >= RECHECK:
+            return changes > 0
         return any(one is None or one[0]() != one[1] for one in polled)
 
     def run(frame: Frame) -> None:

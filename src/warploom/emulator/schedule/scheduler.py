@@ -135,14 +135,13 @@ class Scheduler:
         again = True
         ends = self.machine.steps + TURN
         before = self.machine.progress_count
-        self.runner.stepping = step
         while again:
             again = False
             for cta in self.policy.order(cluster.ctas):
                 group = self._pick(cta)
                 while group is not None:
                     ran = again = True
-                    self.runner.run(group)
+                    self.runner.run(group, step)
                     if self.policy.engine_between and self.machine.engine.advance():
                         pass
                     if step and self.machine.progress_count != before:

@@ -38,8 +38,9 @@ from ...lang import Kernel, Scalar, Tile, ptx, reg, smem, tmem
 from ...lang.predicate import Predicate
 from ...lang.tensor_address import TensorAddress
 from ..fields import builder
-from ..hopper.attention_config import PANEL, Attention, OnePerSm
+from ..hopper.attention_config import Attention, OnePerSm
 from ..hopper.attention_tiles import BlockScheduler, QueryBlock
+from ..hopper.description import PANEL
 from .attention_config import COLUMNS, LAUNCH_REGISTERS, REGISTERS, ROWS, STRANDS, Config
 from .attention_rows import Correction, Softmax
 from .operands import blackwell_kernel

@@ -36,10 +36,11 @@ from ...isa.dtypes import f32, s32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, smem
 from ...lang.values import Register
 from ..fields import builder
-from .attention_config import PANEL, QUERY_ROWS, REGISTERS, TRANSPOSE_WARPS, Attention, Config, OnePerSm, default
+from .attention_config import QUERY_ROWS, REGISTERS, TRANSPOSE_WARPS, Attention, Config, OnePerSm, default
 from .attention_consumer import Arguments, Consumer, Rings, function_arrays
 from .attention_tiles import BlockScheduler, KeyTileIterator
 from .attention_transpose import TransposeWarp, transpose_warp_index
+from .description import PANEL
 
 ARCH = "sm_90a"
 

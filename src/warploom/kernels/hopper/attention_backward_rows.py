@@ -25,8 +25,9 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from ..fields import builder
-from .attention_config import PANEL, QUERY_ROWS, Attention
+from .attention_config import QUERY_ROWS, Attention
 from .attention_consumer import function_arrays
+from .description import PANEL
 
 ROWS_PER_CTA = 8
 LOG2_E = math.log2(math.e)

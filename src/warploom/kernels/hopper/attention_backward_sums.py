@@ -32,8 +32,9 @@ from ...lang.values import Register
 from ..fields import builder
 from .attention_backward_config import SUM_ROWS, BackwardConfig
 from .attention_backward_rows import BlockGrid, BlockIndex, bounds, padded_begin, sequence_at
-from .attention_config import PANEL, Attention
+from .attention_config import Attention
 from .attention_key_blocks import KeyBlock
+from .description import PANEL
 
 ADDER = WARPGROUP + WARP
 """Threads at the barriers of a part: a consumer, and the warp that adds what it writes."""

@@ -16,16 +16,15 @@ from typing import Any, ClassVar
 
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3
+from ...isa.swizzle import Swizzle
 from ..fields import Configuration, check_fields
 from .attention_functions import Function
-from .description import SHARED_BYTES
+from .description import PANEL, SHARED_BYTES
 
 QUERY_ROWS = 64
 """Queries of a consumer warpgroup."""
-PANEL_BYTES = 128
+PANEL_BYTES = Swizzle.B128.span
 """Bytes of a panel's row in shared memory. Tiles are padded to whole panels; TMA fills the padding with zeros."""
-PANEL = PANEL_BYTES // 2
-"""16-bit elements of a panel's row."""
 STEP_BYTES = 32
 """Bytes along k of one wgmma; products are padded to multiples of this."""
 REGISTERS = {1: (24, 240, 240), 2: (24, 240, 168), 3: (32, 160, 128)}

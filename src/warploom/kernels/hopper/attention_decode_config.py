@@ -37,7 +37,8 @@ FEW_PAGED_TOKENS = 512
 PAGED_BYTES = 96 * 1024
 """Bytes of paged tiles in flight: with more, copies of parts of pages wait for each other."""
 CLUSTER_TILES = {8: 8, 4: 8, 2: 16}
-"""By CTAs of a cluster, most tiles of a CTA for which a cluster per key head is faster than equal shares of all."""
+"""By CTAs of a cluster, most tiles of a CTA for which a cluster per key head is faster than equal shares of all. The
+first that fits is taken."""
 MORE_LOADERS = 8
 """Loaders used if lanes of `MOST_LOADERS` warps would start more than one copy of a tile each."""
 
@@ -271,9 +272,10 @@ def clustered(of: Decode, chosen: DecodeConfig, heads: int, keys: int, sms: int)
     """
     if of.paged or of.narrow or max(of.depth, of.columns) > 128 or chosen.blocks > 1:
         return chosen
-    for cluster, room in {8: sms // 2, 4: sms // 2, 2: sms}.items():
+    for cluster, tiles in CLUSTER_TILES.items():
+        room = sms if cluster == 2 else sms // 2
         found = replace(chosen, cluster=cluster, stages=2 if keys <= 2 * cluster * chosen.keys else 3)
-        short = keys <= CLUSTER_TILES[cluster] * cluster * chosen.keys
+        short = keys <= tiles * cluster * chosen.keys
         if heads * cluster <= room and short and found.clusters(of):
             return found
     return chosen

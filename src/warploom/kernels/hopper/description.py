@@ -18,6 +18,7 @@ from ...collective.tile.sizes import cluster_tile, fits
 from ...isa import arch
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16
 from ...isa.instructions.wgmma import FLOAT_N
+from ...isa.swizzle import Swizzle
 from ..fields import ProductConfiguration, Requirement
 
 _LIMITS = arch.get("sm_90a")
@@ -25,7 +26,7 @@ SHARED_BYTES = _LIMITS.shared_per_cta
 """Shared memory limit of a CTA, in bytes."""
 FEW_ROW_OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
 """Types of A and B of the kernels for few rows."""
-PANEL = 64
+PANEL = Swizzle.B128.span // 2
 """Columns of 16 bits in a panel of the widest swizzle."""
 BOX = 64
 """Rows of a store box; its columns fill 128 bytes."""

@@ -17,7 +17,8 @@ from ..spec.problem import Problem
 from ..views import round_up
 
 MOST_STAGES, FEWEST_STAGES = 8, {"ping_pong": 2, "cooperative": 3, "staggered": 3}
-L2_BYTES = 50e6
+LARGE_RESULT_BYTES = 50e6
+"""Size from which D replaces A and B in L2: about the L2 of an H100."""
 SHORT_K_BYTES = 1024
 """Bytes of a row of A up to which K is short; see `for_short_k`."""
 SHALLOW_STAGES = 8
@@ -208,7 +209,7 @@ def for_short_k(config: Config, problem: Problem) -> Iterator[Config]:
         made = replace(config, epi_stages=boxes, stages=stages)
         if boxes < config.epi_stages or stages < FEWEST_STAGES[config.kernel_schedule]:
             continue
-        made = replace(made, evict_first=problem.m * problem.n * product.out.bytes > L2_BYTES)
+        made = replace(made, evict_first=problem.m * problem.n * product.out.bytes > LARGE_RESULT_BYTES)
         yield from (each for each in (made, replace(made, group=1)) if each != config and fits(each, product, fusion))
 
 

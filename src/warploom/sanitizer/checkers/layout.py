@@ -21,6 +21,7 @@ from ...emulator.engines.bulk import Scattered
 from ...emulator.engines.matrix_operands import OperandPlace
 from ...emulator.machine.events import Observer
 from ...isa.swizzle import CHUNK_BYTES as CHUNK
+from ...isa.swizzle import Swizzle
 from ..happens_before.access import InFlight, flights_of
 from ..report.findings import at
 from ..shadow.shadow import Shadow
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
     from ..context import Context
 
-WIDEST = 128
+WIDEST = Swizzle.B128.span
 """Bytes of a row in the widest swizzle (PTX ISA 5.5.7)."""
-ATOM_ROWS = 8
+ATOM_ROWS = Swizzle.B128.repeat // WIDEST
 """Rows whose distance the descriptor does not give: those of a swizzle's atom (PTX ISA 9.7.16.5)."""
 COPIED = "source"
 """Name of the source of tcgen05.cp: scale factors, in any order that their atoms have."""

@@ -66,7 +66,7 @@ class PeerSlots(Observer):
         self._run: set[int] = set()
         self._slots: dict[Region, np.ndarray] = {}
         """The load that polls each granule, plus 1."""
-        self._heard: dict[tuple[int, int], Launches] = {}
+        self._known_after: dict[tuple[int, int], Launches] = {}
         """(GPU, launch) -> what any of its warps has learned so far."""
         self._learned: dict[int, Launches] = defaultdict(dict)
         """The same of a warp of the grid, in its launch."""
@@ -108,12 +108,12 @@ class PeerSlots(Observer):
         return self._known(device, call - 1) if call else {}
 
     def _known(self, device: int, call: int) -> Launches:
-        found = self._heard.get((device, call))
+        found = self._known_after.get((device, call))
         if found is None:
-            found = self._heard[device, call] = dict(self._before(device, call))
+            found = self._known_after[device, call] = dict(self._before(device, call))
         return found
 
-    def _hear(self, state: ClusterState, clock: WarpClock, writer: UnpackedAccess) -> None:
+    def _learn(self, state: ClusterState, clock: WarpClock, writer: UnpackedAccess) -> None:
         """A warp reads what a warp of another GPU stored."""
         me = state.actor(clock.me)
         device, call = self._gpu(state, me)
@@ -130,19 +130,19 @@ class PeerSlots(Observer):
                 known[gpu] = max(which, known.get(gpu, -1))
                 self._when[device, call, gpu][me] = (clock.epoch, which)
 
-    def _knows(self, state: ClusterState, clock: WarpClock, deed: UnpackedAccess) -> bool:
+    def _knows(self, state: ClusterState, clock: WarpClock, access: UnpackedAccess) -> bool:
         """True if an earlier launch's access by another GPU is complete for all that a warp knows."""
-        if knows(clock, state, deed.actor, deed.epoch):
+        if knows(clock, state, access.actor, access.epoch):
             return True
         me = state.actor(clock.me)
         device, call = self._gpu(state, me)
-        other, launch = self._gpu(state, deed.actor)
+        other, launch = self._gpu(state, access.actor)
         if max(self._before(device, call).get(other, -1), self._learned[me].get(other, -1)) >= launch:
             return True
-        if not deed.writes:
-            cluster, theirs = divmod(deed.actor - 1, state.count)
+        if not access.writes:
+            cluster, theirs = divmod(access.actor - 1, state.count)
             fronts = [self._seen.get((me, cluster)), *(self._seen_in.get((device, at, cluster)) for at in range(call))]
-            if any(front is not None and front[theirs] >= deed.epoch for front in fronts):
+            if any(front is not None and front[theirs] >= access.epoch for front in fronts):
                 return True
         told = self._when.get((device, call, other), {})
         return any(which >= launch and knows(clock, state, one, epoch) for one, (epoch, which) in told.items())
@@ -161,10 +161,10 @@ class PeerSlots(Observer):
             if slots is None:
                 slots = self._slots[shadow.region] = np.zeros(shadow.count, np.int32)
             slots[mine] = pc + 1
-        for number, deed in self._of_others(state, clock, last, True):
-            self._hear(state, clock, deed)
-            if pc in self._messages and self._gpu(state, deed.actor)[1] > frame.cta.cluster.call:
-                self._suspect(pc, state, shadow, frame, at_warp, int(mine[last == number].flat[0]), deed, False)
+        for number, access in self._of_others(state, clock, last, True):
+            self._learn(state, clock, access)
+            if pc in self._messages and self._gpu(state, access.actor)[1] > frame.cta.cluster.call:
+                self._suspect(pc, state, shadow, frame, at_warp, int(mine[last == number].flat[0]), access, False)
 
     def _write(
         self, state: ClusterState, shadow: GlobalShadow, frame: Frame, at_warp: int, clock: WarpClock, mine: np.ndarray
@@ -179,11 +179,11 @@ class PeerSlots(Observer):
         mine, polled = mine[polled != 0], polled[polled != 0]
         for accesses, writes in ((shadow.last, True), (shadow.reads, False), (shadow.others, False)):
             before = accesses[mine]
-            for number, deed in self._of_others(state, clock, before, writes):
-                if self._gpu(state, deed.actor)[1] < frame.cta.cluster.call and not self._knows(state, clock, deed):
+            for number, access in self._of_others(state, clock, before, writes):
+                if self._gpu(state, access.actor)[1] < frame.cta.cluster.call and not self._knows(state, clock, access):
                     first = int(np.flatnonzero(before == number)[0])
                     pc = int(polled[first]) - 1
-                    self._suspect(pc, state, shadow, frame, at_warp, int(mine[first]), deed, True)
+                    self._suspect(pc, state, shadow, frame, at_warp, int(mine[first]), access, True)
 
     def _of_others(
         self, state: ClusterState, clock: WarpClock, accesses: np.ndarray, writes: bool
@@ -193,28 +193,28 @@ class PeerSlots(Observer):
         others = accesses[(accesses != 0) & (accesses >> ACTOR_SHIFT != state.actor(clock.me))]
         found = ((number, unpack(number, writes)) for number in distinct(others))
         return [
-            (number, deed)
-            for number, deed in found
-            if deed.level and not deed.asynchronous and self._gpu(state, deed.actor)[0] != device
+            (number, access)
+            for number, access in found
+            if access.level and not access.asynchronous and self._gpu(state, access.actor)[0] != device
         ]
 
     # -- reports ---------------------------------------------------------------------------------------------------
 
     def _suspect(
         self, load: int, state: ClusterState, shadow: GlobalShadow, frame: Frame, at_warp: int, granule: int,
-        deed: UnpackedAccess, writes: bool,
+        access: UnpackedAccess, writes: bool,
     ) -> None:  # fmt: skip
         """Note an error; whether the word is a message is known when what uses it has run."""
-        codes = (frame.operation, self.context.operation(deed.pc))
+        codes = (frame.operation, self.context.operation(access.pc))
         key = (load, codes[0].pc, codes[1].pc)
         if key in self._suspected:
             return
-        other, theirs = self._gpu(state, deed.actor)
+        other, theirs = self._gpu(state, access.actor)
         mine, gpu = frame.cta.cluster.call, frame.cta.device.index
         where, warp = f"`{shadow.region.name}` at byte {granule * shadow.granule}", frame.first_warp + at_warp
         actor = who(frame.cta, warp)
         if writes:
-            did = "wrote" if deed.writes else "read"
+            did = "wrote" if access.writes else "read"
             message = (
                 f"{actor} stores {where} with {at(codes[0])} in launch {mine}, and nothing tells GPU {gpu} that launch "
                 f"{theirs} of GPU {other}, which {did} it with {at(codes[1])}, is complete: GPU {gpu} may be a launch "
