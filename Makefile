@@ -56,7 +56,7 @@ test: $(VENV)/.dev
 
 # mypy has one core only, so the tests begin beside it.
 quick: $(VENV)/.dev
-	@echo "testing each rule, row and kernel once: about five minutes on two cores ..."
+	@echo "testing each rule, row and kernel once: about eight minutes on two cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow and not full" --without torch,jax,triton,transformers
 
 test-all: $(VENV)/.all
