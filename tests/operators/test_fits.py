@@ -16,6 +16,7 @@ from warploom.operators.spec.gpu import EMULATED
 
 ENDS = {
     "bias": Fusion(bias="column"),
+    "bias, gelu": Fusion(bias="column", bias_dtype=bf16, activation="gelu"),
     "row scales": Fusion(scales="row"),
     "row scales, bias, gelu": Fusion(scales="row", bias="column", bias_dtype=bf16, activation="gelu"),
     "silu, gate": Fusion(activation="silu", gate=True),
@@ -54,7 +55,8 @@ def test_integers_are_offered_tiles_that_their_wgmma_has(m: int, n: int):
 
 
 def corners(product: Product = Product()) -> list[tuple[Config, str]]:  # noqa: B008 - frozen
-    """The largest tile of each form that is offered with each end."""
+    """The largest tile of each form that is offered with each end. Tiles that go row by row (`group=1`) need the most
+    registers."""
     found = []
     for (form, split_tail), end in itertools.product(MOST_OF_FUSED, ENDS):
         widest: Config | None = None
@@ -62,7 +64,7 @@ def corners(product: Product = Product()) -> list[tuple[Config, str]]:  # noqa: 
             if shape.kernel_schedule != form or shape.consumers > 2:
                 continue
             for tile_n in shape.columns:
-                config = Config(form, shape.tile_m, tile_n, stages=3, epi_stages=1, split_tail=split_tail)
+                config = Config(form, shape.tile_m, tile_n, stages=3, epi_stages=1, split_tail=split_tail, group=1)
                 if fits(config, product, ENDS[end]) and (widest is None or config.accumulators >= widest.accumulators):
                     widest = config
         if widest is not None:

@@ -36,12 +36,12 @@ RING_BARRIERS = 1024
 MOST_ACCUMULATORS = 208
 """Accumulators per thread, at most, with up to two consumers."""
 MOST_OF_FUSED = {
-    ("cooperative", False): (208, 192), ("cooperative", True): (176, 160), ("ping_pong", False): (208, 192),
-    ("staggered", False): (208, 192), ("staggered", True): (192, 160),
+    ("cooperative", False): (192, 176), ("cooperative", True): (176, 160), ("ping_pong", False): (192, 176),
+    ("staggered", False): (192, 192), ("staggered", True): (192, 160),
 }  # fmt: skip
 """Accumulators per thread, at most, with a fused epilogue, by kernel schedule and split tail (whose code has the
-epilogue twice). First number: a light epilogue. Second: two vectors along the columns, a gate, C or the maximum (160
-then for an eight-bit D). A staggered consumer with a gate or C spills at any size, because its stores are between
+epilogue twice). First number: a light epilogue. Second: two vectors along the columns or the maximum. An eight-bit D
+has at most 160 with those, a gate or C. A staggered consumer with a gate or C spills at any size, because its stores are between
 wgmmas in flight; so does a split tail with a gate, C or the maximum. Tried with ptxas 13.0:
 `tests/operators/test_fits.py`."""
 MOST_OF_TRANSPOSED = 192
@@ -174,9 +174,10 @@ class Config(ProductConfiguration):
         light, heavy = MOST_OF_FUSED[self.kernel_schedule, self.split_tail]
         if (self.kernel_schedule == "staggered" and beside) or (self.split_tail and (beside or fusion.amax)):
             return False
-        if vectors > 1 or beside or fusion.amax:
-            return self.accumulators <= (min(heavy, 160) if product.out.bits == 8 else heavy)
-        return self.accumulators <= light
+        most = heavy if vectors > 1 or fusion.amax else light
+        if product.out.bits == 8 and (vectors > 1 or beside or fusion.amax):
+            most = min(most, 160)
+        return self.accumulators <= most
 
     def requirements(self, product: Product, fusion: Fusion) -> list[Requirement]:
         pair = (self.ctas, self.consumers)
