@@ -35,6 +35,11 @@ FACTS, MEASURED, README = ROOT / "docs" / "measured-facts.md", ROOT / "docs" / "
 INSTALLING, ATTENTION = ROOT / "docs" / "installing.md", ROOT / "docs" / "attention.md"
 PREDICTING = ROOT / "docs" / "predicting.md"
 BF16 = tuple(H200 / f"{suite}-bf16.json" for suite in ("square", "llm", "small-k"))
+SAMPLES = tuple(H200 / f"sample-{name}.json" for name in (
+    "bf16-seed-3001", "bf16-seed-3002", "bf16-seed-3003", "fp8-seed-3004", "fp8-row-seed-3005"))  # fmt: skip
+H100_SAMPLES = tuple(H100 / f"sample-{name}.json" for name in (
+    "bf16-seed-1601", "bf16-seed-2052", "bf16-gradients-seed-2041", "bf16-gradients-seed-2051", "fp8-seed-1702",
+    "fp8-seed-2053", "fp8-row-seed-1703", "fp8-row-seed-2054"))  # fmt: skip
 Entry = tuple[Any, ...]
 """The function that makes a table, then its evidence files, in order."""
 TABLES: dict[Path, dict[str, Entry]] = {
@@ -51,6 +56,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "sweep-bf16": (kernels.sweep, H200 / "sweep-bf16.json"),
         "reference-texts": (kernels.reference_texts, H200 / "reference-texts.json"),
         "beside": (kernels.beside, H200 / "beside.json", RESULTS / "emulator" / "beside.json"),
+        "samples-h100": (compared.samples, *H100_SAMPLES),
         "remote-arrival": (kernels.remote_arrival, H200 / "remote-arrival.json"),
         "tensor-store-edges": (kernels.tensor_store_edges, H200 / "tensor-store-edges.json"),
         "emulator-speed": (package.emulator_speed, RESULTS / "cpu-x86_64-2-cores" / "emulator-speed.json"),
@@ -64,6 +70,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "bf16-summary": (compared.bf16_summary, *BF16),
         "square-bf16": (compared.comparison, H200 / "square-bf16.json"),
         "llm-bf16": (compared.comparison, H200 / "llm-bf16.json"),
+        "samples": (compared.samples, *SAMPLES),
         "small-k-bf16": (compared.comparison, H200 / "small-k-bf16.json"),
         "fp8": (compared.fp8, H200 / "fp8.json"),
         "fused": (compared.comparison, H200 / "fused.json"),

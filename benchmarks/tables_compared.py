@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from benchmarks.tables_rows import Result, Row, kinds, mark, mean_and_least, named, peer_of, table
 from warploom.lab.bench import geomean
+from warploom.lab.sample import LOSS, ROWS
+from warploom.lab.sample import summary as of_sample
 from warploom.lab.suites import AWKWARD, SQUARE
 
 PROTOCOLS = ("alone", "interleaved", "burst")
@@ -145,6 +147,26 @@ def launch_ways(result: Result) -> list[str]:
         cells += [", ".join(f"{each:.1f}" for each in theirs), *(f"{row['ratio_to']['cublas']:.3f}" for row in ours)]
         lines.append(cells)
     return table(head, lines)
+
+
+def samples(*results: Result) -> list[str]:
+    """Products drawn from public models, by the library's own choice, each sample with a seed of its own."""
+    bands = [f"{least} to {most} rows" if most < ROWS[-1][1] else f"above {least - 1}" for least, most in ROWS]
+    lines = []
+    for result in results:
+        (found, *_) = of_sample(result["rows"])
+        row = result["rows"][0]
+        drawn = (row["dtype"], row.get("scales", ""), _layouts(result["rows"]))
+        figures = [found["by_rows"].get(f"{least}-{most}", {}).get("geomean") for least, most in ROWS]
+        lines.append([
+            " ".join(filter(None, drawn)), f"{row['seed']}", f"{found['count']}", f"{found['geomean']:.3f}",
+            f"{found['least']:.3f}", f"{found['losses']:.1%}", *(f"{each:.3f}" if each else "" for each in figures),
+        ])  # fmt: skip
+    return table(["sample", "seed", "products", "geometric mean", "least", f"below {LOSS}", *bands], lines)
+
+
+def _layouts(rows: list[Row]) -> str:
+    return "" if all(row["layout"] == "tn" for row in rows) else "gradients"
 
 
 def llama_block(result: Result) -> list[str]:

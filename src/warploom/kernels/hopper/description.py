@@ -41,8 +41,8 @@ MOST_OF_FUSED = {
 }  # fmt: skip
 """Accumulators per thread, at most, with a fused epilogue, by kernel schedule and split tail (whose code has the
 epilogue twice). First number: a light epilogue. Second: two vectors along the columns or the maximum. An eight-bit D
-has at most 160 with those, a gate or C. A staggered consumer with a gate or C spills at any size, because its stores are between
-wgmmas in flight; so does a split tail with a gate, C or the maximum. Tried with ptxas 13.0:
+has at most 160 with those, a gate or C. A staggered consumer with a gate or C spills at any size, because its stores
+are between wgmmas in flight; so does a split tail with a gate, C or the maximum. Tried with ptxas 13.0:
 `tests/operators/test_fits.py`."""
 MOST_OF_TRANSPOSED = 192
 """The same without fusion, if an operand is MN-major."""
