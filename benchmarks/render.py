@@ -36,7 +36,8 @@ INSTALLING, ATTENTION = ROOT / "docs" / "installing.md", ROOT / "docs" / "attent
 PREDICTING = ROOT / "docs" / "predicting.md"
 BF16 = tuple(H200 / f"{suite}-bf16.json" for suite in ("square", "llm", "small-k"))
 SAMPLES = tuple(H200 / f"sample-{name}.json" for name in (
-    "bf16-seed-3001", "bf16-seed-3002", "bf16-seed-3003", "fp8-seed-3004", "fp8-row-seed-3005"))  # fmt: skip
+    "bf16-seed-3001", "bf16-seed-3002", "bf16-seed-3003", "bf16-gradients-seed-3006", "fp8-seed-3004",
+    "fp8-row-seed-3005"))  # fmt: skip
 H100_SAMPLES = tuple(H100 / f"sample-{name}.json" for name in (
     "bf16-seed-1601", "bf16-seed-2052", "bf16-gradients-seed-2041", "bf16-gradients-seed-2051", "fp8-seed-1702",
     "fp8-seed-2053", "fp8-row-seed-1703", "fp8-row-seed-2054"))  # fmt: skip
@@ -87,8 +88,8 @@ TABLES: dict[Path, dict[str, Entry]] = {
     },
     ATTENTION: {
         "attention": (attention.table, H200 / "attention.json"),
-        "attention-backward": (attention.backward, H100 / "attention-backward.json"),
-        "attention-gradients": (attention.gradients, H100 / "attention-gradients.json"),
+        "attention-backward": (attention.backward, H200 / "attention-backward.json"),
+        "attention-gradients": (attention.gradients, H200 / "attention-gradients.json"),
         "attention-e4m3": (attention.eight_bits, H200 / "attention-e4m3.json"),
         "eight-bit-sums": (attention.eight_bit_sums, RESULTS / "emulated" / "eight-bit-sums.json"),
         "attention-decode": (attention.decode, H200 / "attention-decode.json"),
