@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from ..errors import PtxSyntaxError, SourceLocation
 
 WORD, DIRECTIVE, NUMBER, STRING, PUNCTUATION, END = "word", "directive", "number", "string", "punctuation", "end"
+COMMENT = "comment"
 
 _TOKEN = re.compile(
     r"""
-      (?P<skip> (?: [\s]+ | //[^\n]* | /\*.*?\*/ )+ )
+    \s* (?:
+      (?P<comment> //[^\n]* | /\*.*?\*/ )
     | (?P<word> (?: [A-Za-z_][\w$]* | [$%][\w$]+ ) (?: \.[\w$]+ (?: ::[\w$]+ )* )* )
     | (?P<number> 0[fF][0-9a-fA-F]{8}(?![\w$]) | 0[dD][0-9a-fA-F]{16}(?![\w$])
                 | \d+\.\d*(?:[eE][+-]?\d+)?(?![\w$.]) | \d+[eE][+-]?\d+(?![\w$.])
@@ -24,9 +26,11 @@ _TOKEN = re.compile(
     | (?P<directive> \.[A-Za-z_][\w$]*(?: ::[\w$]+ )* )
     | (?P<punctuation> << | >> | [{}()\[\],;:@!|+\-*/<>=~&^?%] )
     | (?P<string> "(?:[^"\\\n]|\\.)*" )
+    )
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
+_BLANKS = re.compile(r"\s*", re.ASCII)
 
 
 @dataclass
@@ -81,23 +85,26 @@ def tokenize(source: str, name: str = "<ptx>") -> Tokens:
     kinds: list[str] = []
     texts: list[str] = []
     starts: list[int] = []
-    match = _TOKEN.match
-    position, length = 0, len(source)
-    while position < length:
-        found = match(source, position)
-        if found is None:
-            raise _unreadable(source, name, position)
-        kind = found.lastgroup
-        if kind != "skip":
-            kinds.append(kind)  # type: ignore[arg-type]
-            texts.append(found[0])
-            starts.append(position)
-            if kind == "punctuation" and found[0] == "/" and source.startswith("/*", position):
-                raise _unreadable(source, name, position)
-        position = found.end()
+    position = 0
+    for found in _TOKEN.finditer(source):
+        kind: str = found.lastgroup  # type: ignore[assignment]
+        begin, end = found.span()
+        if begin != position:
+            break
+        text = found[kind]
+        if kind != COMMENT:
+            if text == "/" and source.startswith("/*", end - 1):
+                break
+            kinds.append(kind)
+            texts.append(text)
+            starts.append(end - len(text))
+        position = end
+    position = _BLANKS.match(source, position).end()  # type: ignore[union-attr]
+    if position < len(source):
+        raise _unreadable(source, name, position)
     kinds.append(END)
     texts.append("")
-    starts.append(length)
+    starts.append(position)
     line_starts = [0, *(found.end() for found in re.finditer("\n", source))]
     return Tokens(kinds, texts, starts, source, name, line_starts)
 

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 MOST = 4
 """Offsets in one variable that are followed: a pointer that a loop moves has one per iteration."""
-COPIES = ("mov", "cvta", "cvt", "mapa", "shfl", "selp")
+COPIES = ("mov", "cvta", "cvt", "mapa", "shfl")
 SUMS = ("add", "or", "xor", "and", "lop3", "sub", "mad")
 """Operations that keep an address within its array: adding an index, permuting bits (a swizzle), clearing bits
 (an alignment)."""
+FOLLOWED = frozenset((*COPIES, *SUMS, "selp"))
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Origin:
 Origins: TypeAlias = "frozenset[Origin | None]"
 """If it contains None, the value may not be based on a shared variable."""
 NOTHING: Origins = frozenset((None,))
+UNKNOWN: Origins = frozenset()
 
 
 def address_origins(code: Image) -> dict[int, dict[str, Origins]]:
@@ -62,15 +64,15 @@ def address_origins(code: Image) -> dict[int, dict[str, Origins]]:
     known: dict[Row, Origins] = {}
     users: dict[Row, list[Operation]] = {}
     for operation in code.operations:
-        for row, _ in read_and_written(operation)[0]:
+        for row, _ in read_and_written(operation)[0] if _follows(operation) else ():
             users.setdefault(row, []).append(operation)
     work = list(reversed(code.operations))
     while work:
         operation = work.pop()
         for row, origins in _results(operation, known):
-            before = known.get(row, frozenset())
-            after = _joined(before, origins)
-            if after != before:
+            before = known.get(row, UNKNOWN)
+            after = before if origins is before else _joined(before, origins)
+            if after is not before and after != before:
                 known[row] = after
                 work.extend(users.get(row, ()))
     found: dict[int, dict[str, Origins]] = {}
@@ -106,22 +108,25 @@ def _results(operation: Operation, known: dict[Row, Origins]) -> Iterable[tuple[
     written = read_and_written(operation)[1]
     if not written:
         return ()
-    made = _made(operation, known)
+    made = _made(operation, known) if _follows(operation) else NOTHING
     return [(row, made) for row in written]
 
 
+def _follows(operation: Operation) -> bool:
+    """True if what an operation writes may be based on what it reads."""
+    return operation.bound is not None and operation.instruction.opcode.split(".", 1)[0] in FOLLOWED
+
+
 def _made(operation: Operation, known: dict[Row, Origins]) -> Origins:
-    if operation.bound is None:
-        return NOTHING
-    word = operation.instruction.opcode.split(".")[0]
+    word = operation.instruction.opcode.split(".", 1)[0]
     sources = operation.instruction.operands[1:]
     values = [_of(operation, operand, known) for operand in sources]
     if word == "selp":
         return values[0] | values[1]
     if word in COPIES:
         return values[0]
-    if word not in SUMS or not all(values):  # an operand that is still unknown
-        return NOTHING if word not in SUMS else frozenset()
+    if not all(values):  # an operand that is still unknown
+        return UNKNOWN
     if word == "mad":
         return NOTHING if any(_shared(value) for value in values[:2]) else _moved(values[2])
     if word == "sub":
@@ -153,11 +158,12 @@ def _shared(origins: Origins) -> bool:
 def _of(operation: Operation, operand: Operand, known: dict[Row, Origins]) -> Origins:
     """What an operand is based on; empty if still unknown."""
     if isinstance(operand, Address):
-        return frozenset(one and one.plus(operand.offset) for one in _of(operation, operand.base, known))
+        base = _of(operation, operand.base, known)
+        return frozenset(one and one.plus(operand.offset) for one in base) if operand.offset else base
     if isinstance(operand, (Symbol, Register)):
         found = operation.scope.find(operand.name)
         if isinstance(found, DeclaredRegister):
-            return known.get(found.row, frozenset())
+            return known.get(found.row, UNKNOWN)
         if isinstance(found, DeclaredVariable) and found.space.split("::")[0] == "shared":
             return frozenset((Origin(operand.name, found.offset),))
     if isinstance(operand, Vector):

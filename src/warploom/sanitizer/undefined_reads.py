@@ -107,24 +107,23 @@ def _read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list
             else:
                 written += [row for row, _ in named]
         return read, written
-    key = bound.match.form.key
-    perhaps = {one.operand for one in accesses(operation.effects) if one.when is not True}
-    access: dict[str, str] = {}
-    for spec in bound.match.form.operands:
-        access[spec.name] = spec.access
-        if spec.second is not None:
-            access[spec.second.name] = spec.second.access
+    match = bound.match
+    specs = match.form.operands_by_name
     sources: list[tuple[Row, str]] = []
     for name, operand in bound.operands.items():
-        how = access.get(name, "read")
+        how = specs[name].access if name in specs else "read"
         named = registers_named(scope, operand)
-        if isinstance(operand, (Address, TensorAddress)) or how == "read":
+        if how == "read" or isinstance(operand, (Address, TensorAddress)):
             sources += named
         else:
             written += [row for row, _ in named]
-            if how == "modify" and name not in perhaps:  # whether an accumulator is read is only known at run time
+            if how == "modify" and not _perhaps(operation, name):
                 sources += named
-    rows = [row for row, _ in sources]
-    if not (key.split(".")[0] in ZEROING and len(rows) == 2 and rows[0] == rows[1]):
+    if not (len(sources) == 2 and sources[0][0] == sources[1][0] and match.form.key.split(".")[0] in ZEROING):
         read += sources
     return read, written
+
+
+def _perhaps(operation: Operation, operand: str) -> bool:
+    """True if it is only known at run time whether an operand is read, such as an accumulator."""
+    return any(one.operand == operand and one.when is not True for one in accesses(operation.effects))

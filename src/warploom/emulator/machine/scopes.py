@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ...asm.nodes import Function, Variable, names_in
+from ...asm.nodes import Function, Register, Variable, names_in
 from ...isa import dtypes
 from .registers import Row
 
@@ -66,8 +66,9 @@ class Scope:
     def find(self, name: str) -> Name | None:
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
+            found = scope.names.get(name)
+            if found is not None:
+                return found
             scope = scope.parent
         return None
 
@@ -120,6 +121,9 @@ class DeclaredTypes(Mapping[str, str]):
 
 def registers_named(scope: Scope, operand: object) -> list[tuple[Row, str]]:
     """The declared registers that an operand names, with their names."""
+    if type(operand) is Register:  # the usual case
+        register = scope.find(operand.name)
+        return [(register.row, operand.name)] if isinstance(register, DeclaredRegister) else []
     found = ((scope.find(name), name) for name in names_in(operand))
     return [(one.row, name) for one, name in found if isinstance(one, DeclaredRegister)]
 

@@ -15,6 +15,7 @@ from ...asm.nodes import (
     Instruction,
     Module,
     Operand,
+    Register,
     Symbol,
     names_in,
 )
@@ -22,6 +23,7 @@ from ...errors import UnsupportedInstructionError, VerificationError
 from ...isa import arch as isa_arch
 from ...isa import dtypes
 from ...isa.effects import Allocates, Changes, Commits, Destroys, Frees, Starts, Synchronises, Waits, may_block
+from ...isa.instructions.schema import Match
 from ..machine import initialiser
 from ..machine.frame import Frame
 from ..machine.image import Image, SharedVariable
@@ -58,6 +60,7 @@ class Code(Image):
         self._lay_out_variables(flattener, dynamic_smem)
         self._types: dict[int, Mapping[str, str]] = {}
         self._forms = FormBinder()
+        self._executed: dict[Match, tuple[bool, int, bool]] = {}
         for flat in flattener.flat:
             self.operations.append(self._operation(flat))
         end = Instruction("exit", location=self.operations[-1].instruction.location if self.operations else None)
@@ -114,8 +117,14 @@ class Code(Image):
         self.local_bytes = self.stack_start + (STACK_BYTES if grows else 0)
 
     def _names_used(self) -> set[str]:
-        operands = (operand for flat in self.flattener.flat for operand in flat.instruction.operands)
-        return {name for operand in operands for name in names_in(operand)}
+        found: set[str] = set()
+        for flat in self.flattener.flat:
+            for operand in flat.instruction.operands:
+                if type(operand) is Register:  # the usual case
+                    found.add(operand.name)
+                else:
+                    found.update(names_in(operand))
+        return found
 
     # -- operations ----------------------------------------------------------------------------------------------
 
@@ -158,10 +167,16 @@ class Code(Image):
         operation.bound = bound
         decode = Decode(self, operation, bound)
         operation.step = handler.decode(decode)
-        if asks_for_whole_warps(bound.match.converged, bound.match.effects):
+        known = self._executed.get(bound.match)
+        if known is None:
+            known = self._executed[bound.match] = (
+                asks_for_whole_warps(bound.match.converged, bound.match.effects),
+                executed_by(bound, handler),
+                may_block(bound.match.effects),
+            )
+        whole, operation.by, operation.blocks = known
+        if whole:
             operation.step = by_whole_warps(operation.step)
-        operation.by = executed_by(bound, handler)
-        operation.blocks = may_block(bound.match.effects)
         kind, _, operand = bound.match.converged.partition(":")
         if kind == "members":
             operation.members = decode.source(operand, dtypes.b32)

@@ -42,11 +42,7 @@ class Decode:
         self.match = bound.match
         self.modifiers = bound.match.modifiers
         self.operands = bound.operands
-        self._specs = {}
-        for spec in bound.match.form.operands:
-            self._specs[spec.name] = spec
-            if spec.second is not None:
-                self._specs[spec.second.name] = spec.second
+        self._specs = bound.match.form.operands_by_name
 
     # -- modifiers and operands ----------------------------------------------------------------------------------
 
@@ -182,7 +178,7 @@ class Decode:
     # -- resolving -----------------------------------------------------------------------------------------------
 
     def _name(self, operand: Operand) -> object:
-        return self.operation.scope.find(getattr(operand, "name", ""))
+        return self.operation.scope.find(operand.name if type(operand) is Register else getattr(operand, "name", ""))
 
     def _declared(self, operand: Operand) -> DeclaredRegister | None:
         found = self._name(operand)

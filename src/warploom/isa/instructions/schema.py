@@ -200,6 +200,16 @@ class Form:
         return split_operands(self.operand_text)
 
     @cached_property
+    def operands_by_name(self) -> dict[str, OperandSpec]:
+        """Its operands, and the second halves of pairs."""
+        named = {}
+        for spec in self.operands:
+            named[spec.name] = spec
+            if spec.second is not None:
+                named[spec.second.name] = spec.second
+        return named
+
+    @cached_property
     def base(self) -> str:
         """The opcode's first word."""
         return re.match(r"\w+", self.opcode)[0]  # type: ignore[index]
@@ -265,7 +275,7 @@ class Match:
         """The instruction's effects, with its modifiers' values filled in."""
         return resolved(self.form.effects, self.modifiers)
 
-    @property
+    @cached_property
     def converged(self) -> str:
         """The threads that execute it together: according to its row, or a warp if `.aligned` is chosen."""
         return self.form.converged or ("warp" if self.modifiers.get("aligned") else "")
