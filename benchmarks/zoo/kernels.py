@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -70,24 +70,33 @@ class Subject:
 @lru_cache(maxsize=1)
 def subjects() -> dict[str, Subject]:
     """The walkthrough, the warp-specialised kernel, the ladder's rungs, the examples, the Hopper kernels."""
-    return {subject.name: subject for subject in _subjects()}
+    return {name: build() for name, build in _subjects()}
 
 
 def subject(name: str) -> Subject:
-    """The kernel with a name, without building those after it."""
-    return next(each for each in _subjects() if each.name == name)
+    """The kernel with a name, without building the others."""
+    return next(build() for each, build in _subjects() if each == name)
 
 
-def _subjects() -> Iterator[Subject]:
-    walk = walkthrough.build_gemm_m64n64(64, 64, 48)
-    yield _subject("walkthrough", walk, lambda: (_normal(64, 48), _normal(48, 64)))
-    yield _subject("warp_specialised", warp_specialised.build(), lambda: (_normal(128, 512), _normal(128, 512)))
+def _subjects() -> Iterator[tuple[str, Callable[[], Subject]]]:
+    """The name of each, and what builds it."""
+    yield (
+        "walkthrough",
+        lambda: _subject(
+            "walkthrough", walkthrough.build_gemm_m64n64(64, 64, 48), lambda: (_normal(64, 48), _normal(48, 64))
+        ),
+    )
+    yield (
+        "warp_specialised",
+        lambda: _subject("warp_specialised", warp_specialised.build(), lambda: (_normal(128, 512), _normal(128, 512))),
+    )
     for rung in ladder.RUNGS[:LAST_RUNG]:
-        yield _subject(rung.module, rung.build(), lambda rung=rung: _operands(rung))
+        yield rung.module, lambda rung=rung: _subject(rung.module, rung.build(), lambda: _operands(rung))
     for path in sorted((ROOT / "examples").glob("*.py")):
         yield from _of_example(path)
     for name, kernel, (arguments, *more), machine in (*hopper.kernels(), *attention.kernels()):
-        yield replace(_subject(name, kernel, arguments), machine=machine, more=tuple(more), sample=hopper.SAMPLE)
+        beside = {"machine": machine, "more": tuple(more), "sample": hopper.SAMPLE}
+        yield name, partial(_subject, name, kernel, arguments, **beside)
 
 
 BESIDE_EACH_OTHER = {21}
@@ -113,7 +122,7 @@ def _normal(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape).astype(dtype)
 
 
-def _of_example(path: Path) -> Iterator[Subject]:
+def _of_example(path: Path) -> Iterator[tuple[str, Callable[[], Subject]]]:
     """The kernels of an example, each with the last arguments it is run with there."""
     last: dict[str, tuple[Any, Any]] = {}
     if "def example(" not in path.read_text():
@@ -122,14 +131,14 @@ def _of_example(path: Path) -> Iterator[Subject]:
         last[kernel.name] = kernel, arguments
     for name, (kernel, arguments) in last.items():
         called = path.stem if len(last) == 1 else f"{path.stem}.{name}"
-        yield _subject(called, kernel, lambda arguments=arguments: _copies(arguments))
+        yield called, partial(_subject, called, kernel, partial(_copies, arguments))
 
 
 def _copies(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments)
 
 
-def _subject(name: str, kernel: Any, arguments: Callable[[], tuple[Any, ...]]) -> Subject:
+def _subject(name: str, kernel: Any, arguments: Callable[[], tuple[Any, ...]], **beside: Any) -> Subject:
     program = kernel.program()
     with_lines = asm.parse(program.text, name=name)
     text = re.sub(r"^\s*\.(?:loc|file)\b.*\n", "", program.text, flags=re.MULTILINE)
@@ -138,7 +147,7 @@ def _subject(name: str, kernel: Any, arguments: Callable[[], tuple[Any, ...]]) -
         bare.ptx_line: str(author.location)
         for bare, author in zip(_instructions(module), _instructions(with_lines), strict=True)
     }
-    return Subject(name, replace(program, text=text), module, lines, arguments)
+    return Subject(name, replace(program, text=text), module, lines, arguments, **beside)
 
 
 def _instructions(module: asm.nodes.Module) -> Iterator[asm.nodes.Instruction]:
