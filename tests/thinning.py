@@ -8,7 +8,7 @@
 in `make test-all`, which would take hours otherwise. `sample(0, all=1)` runs nothing in
 `make test`.
 
-A test with a parameter `schedule` and no mark runs each of its other cases under 2 schedules in `make test` and in
+A test with a parameter `schedule` and no mark runs each of its other cases under 1 schedule in `make test`, under 2 in
 `make test-all`, and under all in `make test-slow`. Which ones differs from case to case.
 
 A sample is the same in every run. It holds as many different values of each parameter as it can, so that a sample as
@@ -24,8 +24,8 @@ from collections.abc import Hashable, Mapping, Sequence
 import pytest
 
 SHARE = 18
-SCHEDULES_PER_CASE = 2
-"""Schedules of each case outside `make test-slow`."""
+SCHEDULES_PER_CASE = 1, 2
+"""Schedules of each case in `make test` and in `make test-all`."""
 FULL, SLOW = pytest.mark.full, pytest.mark.slow
 
 
@@ -67,8 +67,8 @@ def thin(items: Sequence[pytest.Item]) -> None:
         _keep(sweep, sample(values, quick),
               sample(values, mark.kwargs.get("all", quick + -(-max(most - quick, 0) // SHARE))))  # fmt: skip
     for case in cases.values():
-        names = sample({item.name: () for item in case}, SCHEDULES_PER_CASE)
-        _keep(case, names, names)
+        quick, most = (sample({item.name: () for item in case}, size) for size in SCHEDULES_PER_CASE)
+        _keep(case, quick, most)
 
 
 def _keep(items: Sequence[pytest.Item], quick: Sequence[str], full: Sequence[str]) -> None:

@@ -92,6 +92,7 @@ def test_a_sink_is_all_that_a_row_without_keys_has():
     assert np.all(found.out[0, :60] == 0)
 
 
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("together", [1, 2, 4])
 def test_heads_in_sections_that_are_not_all_of_them_are_each_computed_once(together: int):
     found = run(CAUSAL, *operands(150, 64, CAUSAL, (6, 2), batch=2), SMALL, last=0, section_=together)
