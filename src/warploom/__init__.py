@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .operators import matmul as matmul
     from .operators import quantize as quantize
     from .operators import rms_norm as rms_norm
+    from .operators import rotary_embedding as rotary_embedding
     from .operators.attention.calls import attention as attention
     from .operators.attention.decode import attention_decode as attention_decode
     from .operators.attention.gradients import attention_backward as attention_backward
@@ -50,7 +51,7 @@ _HOME_OF = {
     **dict.fromkeys(("kernel", "reg", "smem", "tmem", "ptx", "Tile", "Scalar", "tiles", "Kernel"), "lang"),
     **dict.fromkeys(("ptx_kernel", "PtxKernel", "Param"), "lang"),
     **dict.fromkeys(("emulate", "launch", "predict", "trace", "TensorMap", "Struct", "Program", "H200"), "runtime"),
-    **dict.fromkeys(("matmul", "linear", "grouped_matmul", "quantize", "rms_norm"), "operators"),
+    **dict.fromkeys(("matmul", "linear", "grouped_matmul", "quantize", "rms_norm", "rotary_embedding"), "operators"),
     "attention": "operators.attention.calls",
     "attention_backward": "operators.attention.gradients",
     "attention_varlen_backward": "operators.attention.gradients",

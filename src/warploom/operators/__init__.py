@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .grouped import grouped_matmul as grouped_matmul
     from .norm import rms_norm as rms_norm
     from .quantization import quantize as quantize
+    from .rotary import rotary_embedding as rotary_embedding
     from .select import Choice as Choice
     from .select import choose as choose
     from .spec.gpu import Gpu as Gpu
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _HOME_OF = {
     "Choice": "select", "Explanation": "explanation", "Gpu": "spec.gpu", "Problem": "spec.problem", "choose": "select",
     "explain": "explanation", "grouped_matmul": "grouped", "linear": "calls", "matmul": "calls",
-    "quantize": "quantization", "rms_norm": "norm",
+    "quantize": "quantization", "rms_norm": "norm", "rotary_embedding": "rotary",
 }  # fmt: skip
 
 __all__ = list(_HOME_OF)
