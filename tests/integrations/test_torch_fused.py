@@ -416,6 +416,7 @@ def test_the_decoders_of_transformers_are_fused(family, together):
     assert told["model.layers.0"] == ("residual",) and told["model.norm"] == ("norm",)
     assert told["model.layers.0.mlp"] == ("gate", "adds a residual to its result")
     assert ("together q_proj, k_proj, v_proj" in told["model.layers.0.self_attn"]) == together
+    assert "rotary" in told["model.layers.0.self_attn"]
     tokens = torch.randint(1, 64, (2, 5))
     exact = copy.deepcopy(model).float()(tokens).logits
     assert far(ours(tokens).logits.float(), exact) <= max(1.5 * far(model(tokens).logits.float(), exact), 2**-8)

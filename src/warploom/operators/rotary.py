@@ -34,14 +34,8 @@ def rotary_embedding(q: Any, k: Any, cos: Any, sin: Any) -> tuple[Any, Any]:
     Raises ArgumentError for sizes and strides, ArgumentTypeError for types.
     """
     given = q, k, cos, sin
-    form = None
-    try:
-        form = (q.shape, k.shape, cos.shape)
-        made = CACHE.fresh(form, given) or CACHE.again("rotary", given, form=form)
-        if made is not None:
-            return made[0], made[1]
-    except (AttributeError, RuntimeError, TypeError):  # not torch tensors
-        pass
+    if (found := embedded_again(*given)) is not None:
+        return found
     if unfit := why_not(*given):
         raise unfit
     seen = [view(each, name) for each, name in zip(given, ("q", "k", "cos", "sin"), strict=True)]
@@ -59,6 +53,17 @@ def rotary_embedding(q: Any, k: Any, cos: Any, sin: Any) -> tuple[Any, Any]:
         tensors = {"q": q, "k": k, "cos": cos, "sin": sin}
         CACHE.remember("rotary", tensors, {"new q": results[0], "new k": results[1]}, [launched])
     return results[0], results[1]
+
+
+def embedded_again(q: Any, k: Any, cos: Any, sin: Any) -> tuple[Any, Any] | None:
+    """The results of `rotary_embedding` if it has computed such a call before, which a guard of the tensors decides."""
+    given = q, k, cos, sin
+    try:
+        form = q.shape, k.shape, cos.shape
+        made = CACHE.fresh(form, given) or CACHE.again("rotary", given, form=form)
+    except (AttributeError, RuntimeError, TypeError):  # not torch tensors
+        return None
+    return None if made is None else (made[0], made[1])
 
 
 def why_not(q: Any, k: Any, cos: Any, sin: Any) -> ArgumentError | ArgumentTypeError | None:

@@ -10,6 +10,8 @@
     h = residual + h                       ->   h, _ = fused.onto(residual, self.self_attn, h, mask=m)
                                                 (residual + h * self.factor: fused.onto_scaled)
 
+    q, k = rotate(q, k, cos, sin)          ->   q, k = fused.rotated(rotate, q, k, cos, sin)
+
     h = self.o_proj(h)                     ->   h = fused.project(self.o_proj, h, residual_)
     return h, weights                           (and `forward` takes residual_=None)
 
@@ -41,7 +43,7 @@ class Rewritten:
     Attributes:
         forward: the function.
         together: names of layers that are computed as one product, group by group.
-        gated, added: the number of gated products, and of additions of a residual.
+        gated, added, rotated: the number of gated products, of additions of a residual, and of rotary embeddings.
         takes_residual: True if it has the argument `residual_`.
     """
 
@@ -49,16 +51,21 @@ class Rewritten:
     together: list[tuple[str, ...]] = field(default_factory=list)
     gated: int = 0
     added: int = 0
+    rotated: int = 0
     takes_residual: bool = False
 
 
-def rewrite(forward: Callable[..., Any], linears: frozenset[str], residual: bool = True) -> Rewritten | None:
+def rewrite(
+    forward: Callable[..., Any], linears: frozenset[str], residual: bool = True,
+    rotates: Callable[[Any], object] = lambda function: False,
+) -> Rewritten | None:  # fmt: skip
     """The `forward` of a class whose attributes `linears` are linear layers; None if nothing can be fused.
 
     Args:
         forward: the function itself, without wrappers.
         linears: names of attributes.
         residual: True if it may take one: its caller passes it on and does not change the result.
+        rotates: true for a function that is a rotary embedding with a kernel.
     """
     tree = parsed(forward)
     if tree is None:
@@ -70,9 +77,10 @@ def rewrite(forward: Callable[..., Any], linears: frozenset[str], residual: bool
     _packed_gate(function, linears, found)
     _group(function, linears, found)
     _add(function, found)
+    _rotate(function, lambda name: rotates(forward.__globals__.get(name)), found)
     if residual:
         _project(function, linears, found)
-    if not (found.together or found.gated or found.added or found.takes_residual):
+    if not (found.together or found.gated or found.added or found.rotated or found.takes_residual):
         return None
     found.forward = compiled(tree, forward)
     return found
@@ -267,6 +275,22 @@ def _add(function: ast.FunctionDef, found: Rewritten) -> None:
                 del body[index + 1]
                 found.added += 1
             index += 1
+
+
+def _rotate(function: ast.FunctionDef, rotates: Callable[[str], object], found: Rewritten) -> None:
+    """rotate(q, k, cos, sin), where `rotate` is a global name."""
+    own = stored(function) | {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+
+    def change(node: ast.AST) -> ast.AST | None:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in own):
+            return None
+        plain = len(node.args) == 4 and not node.keywords and all(isinstance(each, ast.Name) for each in node.args)
+        if not plain or not rotates(node.func.id):
+            return None
+        found.rotated += 1
+        return helper("rotated", node.func, *node.args)
+
+    _Replace(change).visit(function)
 
 
 def _bodies(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:

@@ -1,4 +1,4 @@
-"""The helpers that a rewritten `forward` calls (`forward`): joint products, gating, residuals, and norms.
+"""The helpers that a rewritten `forward` calls (`forward`): joint products, gating, residuals, rotation, and norms.
 
 Each checks the layers and tensors of the call. If they belong to this library, have 16 bits, no hooks, one device, and
 no gradient is required, one kernel computes it; otherwise exactly the model's original code runs.
@@ -6,7 +6,7 @@ no gradient is required, one kernel computes it; otherwise exactly the model's o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks_of_all
 
 from ...operators.norm import MOST_COLUMNS, norm_again, rms_norm
+from ...operators.rotary import embedded_again, rotary_embedding, why_not
 from ...operators.spec.activations import ACTIVATIONS
 from ..torch import linear
 from .arguments import SIXTEEN
+from .rotary import kind_of
 
 PLAIN = (Tensor, nn.Parameter)
 """Plain tensors with their own memory: not sharded, quantised or wrapped ones, which have their own classes."""
@@ -102,6 +104,23 @@ def onto_through(residual: Tensor, between: nn.Module, part: nn.Module, *given: 
     if isinstance(result, tuple):
         return residual + between(result[0]), *result[1:]
     return residual + between(result)
+
+
+def rotated(
+    function: Callable[..., tuple[Tensor, Tensor]], q: Tensor, k: Tensor, cos: Tensor, sin: Tensor
+) -> tuple[Tensor, Tensor]:
+    """function(q, k, cos, sin) for q and k (B, H, S, D), by one kernel if it is a function that `rotary` knows."""
+    given = q, k, cos, sin
+    kind = "" if torch.compiler.is_compiling() else kind_of(function)
+    if kind and all([type(each) in PLAIN and each.dtype in SIXTEEN for each in given]) and not wanted(*given):
+        if q.dim() == k.dim() == 4 and (kind == "partial" or cos.shape[-1] == q.shape[-1]):
+            apart = q.transpose(1, 2), k.transpose(1, 2), cos, sin
+            found = embedded_again(*apart)
+            if found is None and len({each.device for each in given}) == 1 and why_not(*apart) is None:
+                found = rotary_embedding(*apart)
+            if found is not None:
+                return found[0].transpose(1, 2), found[1].transpose(1, 2)
+    return function(*given)
 
 
 def norm(self: Any, x: Tensor) -> Tensor:

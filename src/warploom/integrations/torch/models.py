@@ -17,6 +17,7 @@ from . import transformers, wrapped
 from . import transformers_experts as experts
 from .forward import HELPERS, Rewritten, rewrite
 from .norms import Norm, norm_of
+from .rotary import kind_of
 
 
 class Fused:
@@ -52,7 +53,7 @@ def fused_class(base: Any, linears: frozenset[str]) -> type[nn.Module] | None:
         return _subclass(base, linears, pieces.norm, {"_warploom_norm": norm}, [])
     outside = wrapped.layers(base.forward)
     text = outside.pop()
-    found = rewrite(text, linears, residual=all(map(wrapped.passes_on, outside)))
+    found = rewrite(text, linears, residual=all(map(wrapped.passes_on, outside)), rotates=kind_of)
     if found is None:
         return None
     members = {"_warploom_found": found, "_warploom_takes_residual": found.takes_residual}
@@ -104,7 +105,8 @@ def _compiled(module: nn.Module) -> bool:
 
 def fused(model: nn.Module) -> dict[str, tuple[str, ...]]:
     """What is fused in which module of a converted model, by its name: "together q_proj, k_proj, v_proj", "gate",
-    "residual", "adds a residual to its result", "norm"; of a model of `transformers` "attention", and "experts"."""
+    "residual", "rotary", "adds a residual to its result", "norm"; of a model of `transformers` "attention", and
+    "experts"."""
     said = {name: _said(module) for name, module in model.named_modules() if isinstance(module, Fused)}
     said |= {name: ("experts",) for name, module in experts.experts_of(model).items() if experts.used(module)}
     return {name: ("attention",) for name in transformers.used(model)} | said
@@ -115,5 +117,5 @@ def _said(module: Fused) -> tuple[str, ...]:
     if found is None:
         return ("norm",)
     said = [f"together {', '.join(names)}" for names in found.together]
-    said += ["gate"] * bool(found.gated) + ["residual"] * bool(found.added)
+    said += ["gate"] * bool(found.gated) + ["residual"] * bool(found.added) + ["rotary"] * bool(found.rotated)
     return (*said, *(["adds a residual to its result"] if found.takes_residual else []))
