@@ -206,6 +206,15 @@ def test_a_short_k_has_variants_that_store_row_by_row_and_never_wait_for_a_box()
                    for each in candidates(Problem.of(32768, 4096, 4096, layout="nt"), UNKNOWN))  # fmt: skip
 
 
+def test_tiles_go_row_by_row_only_if_b_stays_in_l2():
+    def by_row(m: int, n: int) -> set[bool]:
+        found = candidates(Problem.of(m, n, 448), UNKNOWN)
+        return {each.group == 1 for each in found if isinstance(each, Config) and each.evict_first}
+
+    assert by_row(640, 151936) == {False}
+    assert by_row(16384, 8192) == {False, True}
+
+
 def test_a_split_tail_is_offered_where_the_last_wave_is_at_most_half_full():
     tails = [each for each in hopper(Problem.of(4096, 2112, 7168), UNKNOWN) if each.split_tail]
     assert tails

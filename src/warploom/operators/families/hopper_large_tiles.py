@@ -17,8 +17,9 @@ from ..spec.problem import Problem
 from ..views import round_up
 
 MOST_STAGES, FEWEST_STAGES = 8, {"ping_pong": 2, "cooperative": 3, "staggered": 3}
-LARGE_RESULT_BYTES = 50e6
-"""Size from which D replaces A and B in L2: about the L2 of an H100."""
+L2_BYTES = 50e6
+"""The L2 of an H100, about: a larger D replaces A and B there, and a larger B has left it before the next row of
+tiles."""
 SHORT_K_BYTES = 1024
 """Bytes of a row of A up to which K is short; see `for_short_k`."""
 SHALLOW_STAGES = 8
@@ -196,21 +197,24 @@ def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Co
 
 def for_short_k(config: Config, problem: Problem) -> Iterator[Config]:
     """For a short K, the configuration with store boxes for half or all of a consumer's tile, at the cost of stages: a
-    consumer that waits for a box multiplies nothing. And tiles row by row, so that memory gets whole rows of D. A D
-    larger than L2 is marked to be evicted first, so that A and B stay there: 3 to 12 % faster on the median in
-    benchmarks/results/nvidia-h100/sweep-store-order.json."""
+    consumer that waits for a box multiplies nothing. And tiles row by row, so that memory gets whole rows of D, unless
+    B would be read from memory for each row of tiles: e4m3 608 x 151936 x 896 then took 1.45 times as long
+    (benchmarks/results/nvidia-h200/sweep-losers-e4m3.json). A D larger than L2 is marked to be evicted first, so that A
+    and B stay there: 3 to 12 % faster on the median in benchmarks/results/nvidia-h100/sweep-store-order.json."""
     product, fusion = problem.product, problem.fusion
     if problem.k * product.a.bytes > SHORT_K_BYTES:
         return
     count = config.boxes(product)
+    by_rows = problem.m <= config.cluster_tile[0] or problem.n * problem.k * product.b.bytes <= L2_BYTES
     for boxes in {config.epi_stages, -(-count // 2), count}:
         room = SHARED_BYTES - replace(config, epi_stages=boxes, stages=0).shared_bytes(product, fusion)
         stages = min(MOST_STAGES, room // config.stage_bytes(product))
         made = replace(config, epi_stages=boxes, stages=stages)
         if boxes < config.epi_stages or stages < FEWEST_STAGES[config.kernel_schedule]:
             continue
-        made = replace(made, evict_first=problem.m * problem.n * product.out.bytes > LARGE_RESULT_BYTES)
-        yield from (each for each in (made, replace(made, group=1)) if each != config and fits(each, product, fusion))
+        made = replace(made, evict_first=problem.m * problem.n * product.out.bytes > L2_BYTES)
+        variants = (made, replace(made, group=1)) if by_rows else (made,)
+        yield from (each for each in variants if each != config and fits(each, product, fusion))
 
 
 def fits(config: Config, product: Product, fusion: Fusion) -> bool:
