@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.async_kernels import SCHEDULES, cluster_sync, emulate, init, wait
+import warploom
+from tests.emulator.async_kernels import SCHEDULES, cluster_sync, emulate, init, text_of, wait
 from tests.errors import refused
 
 POLL = """
@@ -269,6 +270,14 @@ def test_lanes_of_one_warp_may_make_one_barrier_together():
     emulate("mbarrier.init.shared::cta.b64 [bar], 1;\n", threads=32)
     with refused("mbarrier-made-twice", got="the first time by thread 0 of CTA (0, 0, 0) at <ptx>:23"):
         emulate("mbarrier.init.shared::cta.b64 [bar], 1;\n", threads=64)
+
+
+def test_a_checked_run_goes_on_after_a_second_init_of_an_unused_barrier_alone():
+    once = init(1)
+    checked = warploom.emulate(text_of(once * 2 + ARRIVE + wait(0), ()), grid=1, block=32)
+    assert [finding.rule for finding in checked.findings] == ["mbarrier-initialised-twice"]
+    with refused("mbarrier-made-twice"):
+        warploom.emulate(text_of(once + ARRIVE + once, ()), grid=1, block=32)
 
 
 def test_a_misaligned_barrier_is_an_error():

@@ -140,6 +140,9 @@ class Observer:
     def made(self, kind: str, what: MBarrier, by: Issuer) -> None:
         """mbarrier.init ("mbarrier")."""
 
+    def made_again(self, what: MBarrier, by: Issuer) -> None:
+        """mbarrier.init of a valid barrier that nobody has used, with the same count. Without a listener an error."""
+
     def unmade(self, kind: str, what: MBarrier, by: Issuer) -> None:
         """mbarrier.inval."""
 

@@ -29,6 +29,7 @@ class Events:
     met: Listeners
     permitted: Listeners
     made: Listeners
+    made_again: Listeners
     unmade: Listeners
     took: Listeners
     gave: Listeners

@@ -274,7 +274,11 @@ def find(by: Issuer, cta: Cta, offset: int) -> MBarrier:
 
 
 def initialise(by: Issuer, cta: Cta, offset: int, count: int) -> MBarrier:
-    """mbarrier.init. Raises InvalidOperandError for a count out of range or a barrier that is still valid."""
+    """mbarrier.init.
+
+    Raises InvalidOperandError for a count out of range or a barrier that is still valid, unless its bytes stay the same
+    (nobody has used it, and the count is the same) and an observer reports that.
+    """
     if not 1 <= count <= MAXIMUM_COUNT:
         by.error(
             InvalidOperandError,
@@ -285,11 +289,17 @@ def initialise(by: Issuer, cta: Cta, offset: int, count: int) -> MBarrier:
         )
     barriers = mbarriers_of(cta)
     if offset in barriers:
+        made = barriers[offset]
+        heard = cta.machine.events.made_again
+        if heard and made.phase == made.tx == 0 and count == made.pending == made.expected:
+            for report in heard:
+                report(made, by)
+            return made
         by.error(
             InvalidOperandError,
             f"the mbarrier at {shared.name(cta, offset)} is initialised a second time",
             code="mbarrier-made-twice",
-            got=f"the first time by {barriers[offset].initialised_by.short()}",
+            got=f"the first time by {made.initialised_by.short()}",
             hint="run mbarrier.inval first, or let only one thread initialise it",
         )
     barriers[offset] = MBarrier(cta, offset, count, count, by)

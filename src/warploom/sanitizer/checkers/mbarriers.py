@@ -51,7 +51,8 @@ class MBarriers(Observer):
     """See the module's docstring."""
 
     rules = (
-        "mbarrier-init-not-visible", "mbarrier-used-when-invalid", "surplus-arrival", "double-arrival",
+        "mbarrier-init-not-visible", "mbarrier-used-when-invalid", "mbarrier-initialised-twice", "surplus-arrival",
+        "double-arrival",
         "bytes-in-later-phase",
         "phase-not-observed", "byte-count-mismatch", "guessed-box", "remote-arrival-scope", "remote-wait-scope",
     )  # fmt: skip
@@ -248,6 +249,18 @@ class MBarriers(Observer):
                 frame.cta,
                 warp,
                 severity,
+            )
+
+    def made_again(self, what: MBarrier, by: Issuer) -> None:
+        codes = (by.operation, what.initialised_by.operation)
+        if not self.findings.seen("mbarrier-initialised-twice", codes):
+            self.findings.add(
+                "mbarrier-initialised-twice",
+                f"{actor(what.cta, _warp(by))} initialises `{what.name}` with {at(codes[0])}, although "
+                f"{at(codes[1])} has initialised it before and mbarrier.inval has not run since",
+                codes,
+                what.cta,
+                _warp(by),
             )
 
     # -- errors of the machine -------------------------------------------------------------------------------------
