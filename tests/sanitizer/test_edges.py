@@ -43,14 +43,6 @@ def test_a_fence_for_global_memory_does_not_help_shared_memory():
     assert "generic-write-before-async-read" in rules(Example(body))
 
 
-def test_a_copy_over_unfenced_bytes_is_an_error_if_threads_stored_them_and_a_warning_if_they_read_them():
-    for threads, severity in ((FILL, "error"), (READ, "warning")):
-        body = INIT + threads + "FENCE\nbar.sync 0;" + load(512) + wait()
-        found = findings(Example(body.replace("FENCE", "")))
-        assert {one.severity for one in found if one.rule == "generic-access-before-async-write"} == {severity}
-        assert "generic-access-before-async-write" not in rules(Example(body.replace("FENCE", "fence.proxy.async;")))
-
-
 def test_a_relaxed_wait_makes_nothing_visible():
     body = INIT + load(512) + wait(scope=".relaxed.cluster") + READ
     told = [line for one in findings(Example(body)) if one.rule == "copy-not-waited" for line in one.history]

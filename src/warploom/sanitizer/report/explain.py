@@ -160,10 +160,9 @@ def _fence(earlier: Access, now: Access) -> tuple[str, str | None, str]:
         return (told[0] if told else "generic-write-before-async-read"), None, between
     what = "wrote" if earlier.writes else "read"
     response = now.flight is not None and now.flight.operation.unit == LAUNCH
-    stored = earlier.writes and earlier.flight is None  # a store that lands late replaces the copy's bytes
     return (
         "generic-access-before-async-write",
-        ERROR if response or stored else None,
+        ERROR if response else None,
         between + f"{what}, or of a thread that it synchronised with",
     )
 
