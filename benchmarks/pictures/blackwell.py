@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from warploom.collective.tile.warp_roles import LOAD, MULTIPLY
 from warploom.emulator.machine.events import Observer
 from warploom.emulator.machine.frame import Frame
 from warploom.emulator.machine.machine import Machine
@@ -71,6 +72,37 @@ def persistent_rows(found: Timeline, tiles: int) -> list[Row]:
         traced.products(found, lambda number: TILES[number * tiles // count % 4]),
         ("epilogue", bars),
     ]
+
+
+def roles() -> str:
+    """`specialised` on two tiles: a warp that loads, one that multiplies, and the epilogue, all at once."""
+    found = gemm_timeline(specialised.build(specialised.Config(tile_n=128)), 256, 128, 1024)
+    rows: list[Row] = [
+        (f"warp {warp}, {role}", working(found, warp, colour))
+        for warp, role, colour in ((LOAD, "load", PALE[0]), (MULTIPLY, "multiply", TILES[0]))
+    ]
+    rows += [traced.products(found, lambda number: TILES[0]), ("warp 4, epilogue", working(found, 4, MIDDLE[0]))]
+    return traced.draw([Panel(f"specialised: 128 x 128 x 1024{busy(found)}", rows, found.end)], UNIT)
+
+
+def few_rows(tokens: int = 16, columns: int = 512) -> str:
+    """The matrix unit's M of 128: with rows of A most of a product is padding, with rows of B nothing is."""
+    drawn, (left, right) = figure(7.6, 2.4, 1, 2, gridspec_kw={"width_ratios": [2, 1]})
+    for column in range(0, columns, 256):
+        left.add_patch(rectangle(column, 0, 254, tokens, MIDDLE[0]))
+        left.add_patch(rectangle(column, tokens, 254, ROWS - tokens, FAINT))
+    text(left, columns / 2, (ROWS + tokens) / 2, f"{ROWS - tokens} of {ROWS} rows of each product are padding")
+    left.set_xlim(0, columns)
+    left.set_ylim(ROWS, 0)
+    bare(left, f"D: M = {ROWS} rows of A, of which {tokens} exist; N = 256 columns")
+    for row in range(0, columns, ROWS):
+        right.add_patch(rectangle(0, row, tokens, ROWS - 4, MIDDLE[row // ROWS % 4]))
+        text(right, 3.2 * tokens, row + ROWS / 2, f"rows {row} to {row + ROWS - 1} of B")
+    right.set_xlim(0, 5 * tokens)
+    right.set_ylim(columns, 0)
+    right.set_aspect("auto")
+    bare(right, f"Dᵀ: M = {ROWS} rows of B, N = {tokens}")
+    return svg(drawn)
 
 
 def accumulators() -> str:
@@ -249,5 +281,5 @@ def working(found: Timeline, warp: int, colour: str) -> list[traced.Bar]:
 
 PICTURES: dict[str, Callable[[], str]] = {
     "one-cta": one_cta, "accumulators": accumulators, "launch-control": launch_control, "pair": pair,
-    "scale-factors": scale_factors, "strands": strands,
+    "scale-factors": scale_factors, "strands": strands, "roles": roles, "few-rows": few_rows,
 }  # fmt: skip

@@ -47,6 +47,8 @@ COMMITS_ITS_OWN = "the thread that multiplied commits: nothing passes between th
 ONLY_WAITS = "threads do nothing between it and the wait for the commit in front of it"
 NOTHING_NEW = "no barrier has been initialised since the fence in front of the loop"
 BOTH_FREE = "columns of a pair are freed when both CTAs have come to tcgen05.dealloc, each behind its own loads"
+OWN_LANES = "warps load and store only their own lanes there, and another bar.sync stands before the products"
+NOTHING_THERE = "no thread has accessed the stage before the copy"
 TWO_IN_A_ROW = "the bar.sync in front of it has brought the same threads together"
 NONE_IN_FLIGHT = "on both ways there all groups have been waited for"
 
@@ -107,8 +109,10 @@ HARMLESS: tuple[tuple[str, str, str, str], ...] = (
     ("specialised_f16", "drop-wait-loop", "mbarrier.try_wait.parity.shared::cta.b64#0", FIRST_ROUND),
     ("persistent_f16", "drop-arrival", "mbarrier.arrive.shared::cta.b64#1", LAST_GIVEN_BACK),
     ("pointers_bf16", "drop-barrier", "bar.sync#5", FENCED_BY_EACH),
-    ("attention", "accumulate-first", "tcgen05.mma.cta_group::1.kind::f16#5", FLAG_SET),
+    ("attention", "accumulate-first", "tcgen05.mma.cta_group::1.kind::f16#[15]", FLAG_SET),
+    ("attention", "drop-barrier", "bar.sync#16", OWN_LANES),
     ("attention", "drop-barrier", "bar.sync#25", ARMED_BEFORE),
+    ("attention", "drop-proxy-fence", "fence.proxy.async.shared::cta#0", NOTHING_THERE),
     ("attention", "drop-tensor-wait", "tcgen05.wait::st.sync.aligned#1", STORES_WAIT_AGAIN),
     ("specialised_f16", "wrong-barrier", "bar.sync#6", ALONE),
     *(
