@@ -1,7 +1,8 @@
 """Blackwell's primitives in isolation: numbered tiny kernels, each with its expected result.
 
     python examples/blackwell/primitives.py          runs them in the emulator, with the sanitizer
-    python examples/blackwell/check.py               runs them on a GPU of sm_100, and writes a report to send back
+    python examples/blackwell/more_primitives.py     and those of the other kinds of products, shifts, launch control
+    python examples/blackwell/check.py               runs all on a GPU of sm_100, and writes a report to send back
 
 The authors have not run them on hardware. If you have a B200, please do.
 """
@@ -378,8 +379,8 @@ PRIMITIVES = (
 )  # fmt: skip
 
 
-def main() -> None:
-    for primitive in PRIMITIVES:
+def main(chosen: tuple[Primitive, ...] = PRIMITIVES) -> None:
+    for primitive in chosen:
         report = primitive.kernel.emulate(out=np.zeros_like(primitive.expected))
         right = np.array_equal(report.outputs[-1], primitive.expected)
         found = [finding.rule for finding in report.findings if finding.severity != "performance"]

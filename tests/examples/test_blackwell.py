@@ -26,7 +26,8 @@ def _load(name: str) -> Any:
     return module
 
 
-MODULE = _load("primitives")
+_load("primitives")
+MODULE = _load("more_primitives")
 primitives = pytest.mark.parametrize("primitive", MODULE.PRIMITIVES, ids=lambda primitive: primitive.name)
 
 
