@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import blind, common, elementwise, lanes, limits, more_texts, neighbours, rings, rows, texts, tiles
+from . import blind, common, elementwise, integers, lanes, limits, more_texts, neighbours, rings, rows, texts, tiles
 from .case import Array, Case
 from .elementwise import MILLION
 
@@ -14,5 +14,5 @@ __all__ = ["SMALL", "Array", "Case", "cases"]
 
 def cases(million: int = MILLION) -> Iterator[Case]:
     """All cases; with SMALL, on problems that the emulator runs at once."""
-    for module in (elementwise, rows, tiles, texts, lanes, rings, more_texts, limits, neighbours, blind, common):
+    for module in (elementwise, rows, tiles, texts, lanes, rings, more_texts, limits, neighbours, blind, common, integers):
         yield from module.cases(million)
