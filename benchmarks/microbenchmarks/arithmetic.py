@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from warploom.isa.dtypes import b32, bf16x2, f32, f64, u32
+from warploom.isa.dtypes import b32, bf16x2, f32, f64, u32, u64
 from warploom.lang import Kernel, ptx, reg
 
 from .harness import Measurement, loop
@@ -44,6 +44,26 @@ def _shuffle(x, y, z):
     ptx.inst("shfl.sync.bfly.b32", x, x, 1, 31, -1)
 
 
+def _wide(x, y, z):
+    product, high = reg.scalar(u64), reg.scalar(u32)
+    ptx.inst("mul.wide.u32", product, x, y)
+    ptx.inst("shr.u64", product2 := reg.scalar(u64), product, 32)
+    ptx.inst("cvt.u32.u64", high, product2)
+    ptx.inst("cvt.u32.u64", x, product)
+    ptx.inst("xor.b32", x, x, high)
+
+
+def _rotation(x, y, z):
+    ptx.inst("shf.l.wrap.b32", x, x, x, 7)
+    ptx.inst("xor.b32", x, x, z)
+
+
+def _floats_between(x, y, z):
+    """mad.lo on the bits of a float's fused multiply-add."""
+    ptx.inst("mad.lo.u32", x, x, y, z)
+    ptx.inst("fma.rn.f32", x, x, y, z)
+
+
 INSTRUCTIONS: dict[str, tuple[object, int, Instruction]] = {
     "ffma": (f32, 1, _float("fma.rn.f32")),
     "fadd": (f32, 1, lambda x, y, z: ptx.inst("add.rn.f32", x, x, y)),
@@ -53,6 +73,14 @@ INSTRUCTIONS: dict[str, tuple[object, int, Instruction]] = {
     "alu": (u32, 2, _alternating("add.u32", "xor.b32")),
     "shift": (u32, 2, _alternating("shl.b32", "xor.b32")),
     "select": (u32, 3, _select),
+    "sum": (u32, 2, lambda x, y, z: (ptx.inst("add.u32", x, x, y), ptx.inst("add.u32", x, x, z))),
+    "immediate": (u32, 2, lambda x, y, z: (ptx.inst("add.u32", x, x, 12345), ptx.inst("xor.b32", x, x, z))),
+    "sum_product": (u32, 3, lambda x, y, z: (ptx.inst("add.u32", x, x, y), ptx.inst("add.u32", x, x, z),
+                                             ptx.inst("mad.lo.u32", x, x, y, z))),
+    "product_high": (u32, 1, lambda x, y, z: ptx.inst("mul.hi.u32", x, x, y)),
+    "product_wide": (u32, 2, _wide),
+    "product_float": (b32, 2, _floats_between),
+    "rotation": (u32, 2, _rotation),
     "fmax": (f32, 2, _alternating("max.f32", "add.rn.f32")),
     "mufu": (f32, 1, _unary("ex2.approx.ftz.f32")),
     "rcp": (f32, 2, _alternating("rcp.approx.ftz.f32", "add.rn.f32")),

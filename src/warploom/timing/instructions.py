@@ -16,8 +16,8 @@ from ..isa.effects import Access, Starts, Synchronises
 FMA, ALU, EITHER, HALF, MUFU, CONVERT, LSU, TENSOR, FP64, CONTROL, NONE = (
     "fma", "alu", "either", "half", "mufu", "convert", "lsu", "tensor", "fp64", "control", "none",
 )  # fmt: skip
-"""Pipes of an SM quarter; the LSU serves all four quarters. Integer additions run in either of the first two (IADD3,
-IMAD), conversions in the MUFU pipe."""
+"""Pipes of an SM quarter; the LSU serves all four quarters. ptxas balances integer additions between the first two
+(IADD3 and IMAD); conversions run in the MUFU pipe."""
 _FREE = {"mov", "cvta", "nop", "pragma"}
 _TRANSCENDENTAL = {
     "ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh", "div", "rem", "popc", "clz", "bfind", "brev",
