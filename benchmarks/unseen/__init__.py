@@ -14,5 +14,6 @@ __all__ = ["SMALL", "Array", "Case", "cases"]
 
 def cases(million: int = MILLION) -> Iterator[Case]:
     """All cases; with SMALL, on problems that the emulator runs at once."""
-    for module in (elementwise, rows, tiles, texts, lanes, rings, more_texts, limits, neighbours, blind, common, integers):
+    first = elementwise, rows, tiles, texts, lanes, rings, more_texts, limits
+    for module in (*first, neighbours, blind, common, integers):
         yield from module.cases(million)
