@@ -35,9 +35,9 @@ UNROLLED = [
 
 def test_of_an_unrolled_loop_each_turn_has_its_share():
     found = machine_code.Reading.of(UNROLLED, LOOP, {3: 1}).slots()
-    assert found[0] == (("either", 1.0),)
+    assert found[0] == (("either", 1.0),), "MOV"
     assert found[1] == (("lsu", 1.0),)
-    assert found[2] == (("either", 0.5),)
+    assert found[2] == (("alu", 0.5),)
     assert dict(found[3]) == {"control": 0.5, "imad": 0.5}, "the move without a line is the branch's"
     assert found[4] == (("control", 1.0),)
 

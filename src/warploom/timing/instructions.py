@@ -107,6 +107,8 @@ def _cost(operation: Operation, words: list[str]) -> tuple[str, float, str]:
         if base in ("mul", "mad"):
             return FMA, 2.0 if wide and "wide" not in words else 1.0, "imad"
         return EITHER, 2.0 if wide else 1.0, "alu"
+    if base == "shl" and not wide:
+        return EITHER, 1.0, "alu"  # SHF or IMAD.SHL
     if base in _LOGIC:
         return ALU, 2.0 if wide else 1.0, "alu"
     return CONTROL, 1.0, "alu"

@@ -20,6 +20,7 @@ from ..emulator.machine.units import REMOTE, TENSOR_MEMORY, UMMA
 from ..isa.effects import Fences
 from . import recording as kinds
 from .accesses import Accesses
+from .fusion import fused
 from .instructions import Facts, facts_of
 from .queues import NONE, Queues, Word
 from .recording import Access, BarrierUse, Operation, Phase, Recording, Run
@@ -43,6 +44,7 @@ class Recorder(Observer):
 
     def __init__(self, machine: Machine, spread: bool = False, planted: Mapping[Word, int] = NONE) -> None:
         self.machine = machine
+        self._fused = fused(machine.code.operations)
         self.recording = Recording(
             machine.code.entry.name, machine.grid, machine.block, machine.cluster_shape, machine.code.shared_size,
             bool(machine.dependent),
@@ -88,7 +90,7 @@ class Recorder(Observer):
         pc = frame.operation.pc
         facts = self.pcs[pc]
         if facts is None:
-            facts = self.pcs[pc] = facts_of(frame.operation)
+            facts = self.pcs[pc] = self._fused[pc]
         if facts.collective:  # reported once per arriving warp; its own event marks when it happens
             return
         lists = self._of_frame.get(frame)
