@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from warploom.errors import ArgumentError
 from warploom.isa.dtypes import ALL
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.ladder import find
@@ -271,11 +273,19 @@ def within(shapes: int = 6, most: int = 7) -> Iterator[Point]:
     from warploom.kernels.hopper.free_tile import build
     from warploom.kernels.hopper.free_tile_config import named
 
+    def exists(config: str) -> bool:
+        """True if the configuration can still be built: some that were measured no longer can."""
+        try:
+            build(config=Shuffled(**vars(named(config))))
+        except ArgumentError:
+            return False
+        return True
+
     rows = rows_of("sweep-free-tile")
     for at in range(shapes):
         row = rows[at * len(rows) // shapes]
         m, n, k = row["m"], row["n"], row["k"]
-        for config in [name for name in sorted(row["us"]) if FREE_TILE.match(name)][:most]:
+        for config in islice((name for name in sorted(row["us"]) if FREE_TILE.match(name) and exists(name)), most):
 
             def recorded(record: Record, config: str = config, m: int = m, n: int = n, k: int = k) -> Recorded:
                 tile = Shuffled(**vars(named(config)))
