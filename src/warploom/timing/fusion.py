@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..emulator.machine.operation import BRANCH, INDEXED_BRANCH, Operation
-from .instructions import ALU, EITHER, FMA, Facts, facts_of
+from .instructions import ALU, EITHER, FMA, IMAD_WIDE, Facts, facts_of
 
 LOGIC = {"and": 2, "or": 2, "xor": 2, "not": 1, "lop3": 3}
 """Instructions that LOP3 executes, with their inputs."""
@@ -44,9 +44,11 @@ def fused(operations: Sequence[Operation]) -> dict[int, Facts]:
             both = inputs[before] | inputs[pc] - {register}
             pipe = _together(_kind(facts[before]), kind, len(both))
             if pipe:
-                inputs[pc], kind = both, "closed" if pipe in (FMA, EITHER) else kind
+                inputs[pc], kind = both, "closed" if pipe != ALU else kind
                 facts[before] = replace(facts[before], count=0.0)
-                facts[pc] = replace(facts[pc], pipe=pipe, count=1.0, latency="imad" if pipe == FMA else "alu")
+                facts[pc] = replace(
+                    facts[pc], pipe=pipe, count=1.0, latency="imad" if pipe in (FMA, IMAD_WIDE) else "alu"
+                )
         if kind == "closed":
             inputs.pop(pc)
     return facts
@@ -54,8 +56,10 @@ def fused(operations: Sequence[Operation]) -> dict[int, Facts]:
 
 def _together(first: str, second: str, inputs: int) -> str:
     """Return the pipe of the instruction that does both, or "" if there is none."""
-    if first == "product" and second == "sum" or first == "wide product" and second == "long sum":
+    if first == "product" and second == "sum":
         return FMA
+    if first == "wide product" and second == "long sum":
+        return IMAD_WIDE
     if first == "shift" and second == "sum":
         return EITHER
     if first == second and first in ("logic", "sum") and inputs <= MOST_INPUTS:

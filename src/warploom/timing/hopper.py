@@ -52,6 +52,7 @@ RATE: Mapping[str, Constant] = {
     "alu": _clocks(2.0, "rate.shift.w16", " / 4 * 32 / 33"),
     "either": _clocks(2.0, "rate.imad.w16", " / 4"),
     "imad": _clocks(2.0, "rate.imad.w16", " / 4"),
+    "imad_wide": _clocks(4.01, "rate.product_high.w16", " / 4"),
     "half": _clocks(1.13, "rate.hfma2.w16", " / 4"),
     "mufu": _clocks(8.0, "rate.mufu.w16", " / 4"),
     "convert": _clocks(8.07, "rate.convert.w16", " / 2"),

@@ -18,6 +18,8 @@ FMA, ALU, EITHER, HALF, MUFU, CONVERT, LSU, TENSOR, FP64, CONTROL, NONE = (
 )  # fmt: skip
 """Pipes of an SM quarter; the LSU serves all four quarters. ptxas balances integer additions between the first two
 (IADD3 and IMAD); conversions run in the MUFU pipe."""
+IMAD_WIDE = "imad_wide"
+"""IMAD.WIDE and IMAD.HI, which take the FMA pipe twice as long as IMAD."""
 _FREE = {"mov", "cvta", "nop", "pragma"}
 _TRANSCENDENTAL = {
     "ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh", "div", "rem", "popc", "clz", "bfind", "brev",
@@ -105,7 +107,9 @@ def _cost(operation: Operation, words: list[str]) -> tuple[str, float, str]:
         if last in ("f16", "f16x2", "bf16", "bf16x2"):
             return HALF, 1.0, "hfma2"
         if base in ("mul", "mad"):
-            return FMA, 2.0 if wide and "wide" not in words else 1.0, "imad"
+            if "wide" in words or "hi" in words:
+                return IMAD_WIDE, 1.0, "imad"
+            return FMA, 2.0 if wide else 1.0, "imad"
         return EITHER, 2.0 if wide else 1.0, "alu"
     if base == "shl" and not wide:
         return EITHER, 1.0, "alu"  # SHF or IMAD.SHL

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..emulator.machine.units import LOADS, WARPGROUP_MMA
-from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, FP64, HALF, LSU, MUFU, NONE, TENSOR, Facts
+from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, FP64, HALF, IMAD_WIDE, LSU, MUFU, NONE, TENSOR, Facts
 from .ordering import CodePosition
 
 _Item = TypeVar("_Item")
@@ -33,8 +33,8 @@ _GUARD = re.compile(r"^@!?U?P\w+\s+")
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
 _PIPES = {
     FMA: "FFMA FADD FMUL FFMA2 FADD2 FMUL2 FSWZADD",
-    IMAD: "IMAD IMUL IDP",
-    EITHER: "VIADD MOV",
+    IMAD: "IMAD IMUL IDP VIADD",
+    EITHER: "MOV",
     ALU: "LOP3 ISETP FSETP SEL FSEL FMNMX IMNMX VIMNMX SHF LEA PRMT PLOP3 F2FP I2FP VOTE IABS FCHK BMSK SGXT SHL SHR"
          " LOP HSETP2 HMNMX2 VIADDMNMX P2R R2P IADD3 IADD",
     HALF: "HFMA2 HADD2 HMUL2",
@@ -184,6 +184,8 @@ def _read(code: Sequence[tuple[str, int]]) -> list[_Machine]:
         word = first[0]
         loop = next((begin for begin, end in ordered if begin <= at <= end), OUTSIDE)
         pipe = PIPE.get(word, CONTROL if not word.startswith("U") else "")
+        if word == "IMAD" and {"WIDE", "HI"} & set(first):
+            pipe = IMAD_WIDE
         wide = f"{word}.{first[-1]}"
         made.append(_Machine(".".join(first), wide if wide in WIDE else pipe, line, loop))
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .constants import Hardware
-from .instructions import ALU, CONVERT, EITHER, FMA, HALF, LSU, MUFU, NONE, SERIAL, TENSOR, Facts
+from .instructions import ALU, CONVERT, EITHER, FMA, HALF, IMAD_WIDE, LSU, MUFU, NONE, SERIAL, TENSOR, Facts
 from .machine_code import IMAD, WIDE
 from .recording import REMOTE, Access, Run
 
@@ -15,7 +15,7 @@ REGISTERS = 3
 """Source registers of an f32 addition or multiplication from which on two may share a register bank; with fewer it
 takes the one clock of rate.ffma.w16."""
 
-ORDINARY = (FMA, ALU, EITHER, HALF, IMAD)
+ORDINARY = (FMA, ALU, EITHER, HALF, IMAD, IMAD_WIDE)
 
 
 @dataclass(slots=True)
@@ -115,6 +115,8 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
             ordinary += many if pipe in ORDINARY else 0.0
             if pipe == IMAD or pipe == FMA and facts.machine is None and facts.latency == "imad":
                 pipes[FMA] = pipes.get(FMA, 0.0) + many * rate["imad"]
+            elif pipe == IMAD_WIDE:
+                pipes[FMA] = pipes.get(FMA, 0.0) + many * rate[IMAD_WIDE]
             elif pipe == CONVERT:
                 pipes[MUFU] = pipes.get(MUFU, 0.0) + many * rate[CONVERT]
             elif pipe == TENSOR and facts.double:
