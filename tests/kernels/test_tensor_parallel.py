@@ -359,7 +359,25 @@ def test_the_measured_configuration_builds_without_spills(kind, ranks):
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_all_gather_by_copies_builds_without_spills(ranks):
     assert gemm_all_gather.build(ranks, copied=True).resources().spill_stores == 0
-    assert choose(2048, 8192, ranks, 132, staged=True) == gemm_reduce_scatter.CONFIG
+
+
+@pytest.mark.parametrize("ranks, ctas", [(2, 2), (3, 1), (4, 2)])
+def test_the_ctas_of_a_reduce_scatter_share_b_if_the_number_of_gpus_is_even(ranks: int, ctas: int):
+    config = choose(2048, 8192, ranks, 132, staged=True)
+    assert config == replace(gemm_reduce_scatter.CONFIG, ctas=ctas)
+    assert gemm_reduce_scatter.build(ranks, config=config).resources().spill_stores == 0
+
+
+@pytest.mark.sample(1, all=2)
+@pytest.mark.parametrize("schedule", ["starve", "random"])
+@pytest.mark.parametrize("ranks, rows", [(2, 130), (4, 16)])
+def test_two_ctas_that_share_b_send_their_tiles_to_different_gpus(ranks: int, rows: int, schedule: str):
+    """With 130 rows, a GPU has two rows of tiles."""
+    posed = problem("reduce-scatter", ranks, rows, 72, 72)
+    kernel = gemm_reduce_scatter.build(ranks, config=replace(CONFIG, ctas=2))
+    report = kernel.emulate(*posed.arguments, devices=ranks, machine=MACHINE, schedule=schedule, calls=2)
+    assert {finding.rule for finding in report.findings} <= {"remote-arrival-scope"}
+    assert posed.worst(report.outputs[0]) < ROUNDING
 
 
 def test_a_reduce_scatter_with_several_boxes_a_tile_is_right_and_clean():
@@ -379,6 +397,7 @@ def test_configurations_that_do_not_fit_are_refused(kind):
         (Product(bf16, bf16, f32, a_major="MN"), CONFIG, 2),
         (Product(), Config(), 2),
         (Product(), CONFIG, 1),
+        (Product(), replace(CONFIG, ctas=2), 3),
     ):
         with pytest.raises(ArgumentError):
             MODULES[kind].build(ranks, product, config)

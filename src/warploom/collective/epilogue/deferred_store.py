@@ -17,6 +17,7 @@ from ...lang import ptx, smem
 from ...lang.arrays import RegisterArray
 from ...lang.values import Register
 from ..mma.fragment import thread_of_warpgroup
+from ..pipeline.cache_policy import read_once
 from ..tile.roles import WARPGROUP
 from .apply import Epilogue
 from .arguments import BOX_ROWS
@@ -30,15 +31,16 @@ class DeferredTmaStore(TmaStore):
     """See the module's docstring. `ring.initialise` initialises its barriers.
 
     Args:
-        array, consumers, epilogue: as in `TmaStore`, without operands in boxes.
+        array, consumers, epilogue, evict_first: as in `TmaStore`, without operands in boxes.
         blocks, columns: blocks of 64 rows of a consumer, and columns of a tile.
     """
 
     def __init__(
-        self, array: Target, consumers: int, *, blocks: int, columns: int, epilogue: Epilogue | None = None
-    ) -> None:
+        self, array: Target, consumers: int, *, blocks: int, columns: int, epilogue: Epilogue | None = None,
+        evict_first: bool = False,
+    ) -> None:  # fmt: skip
         self.places = [(block, *box) for block in range(blocks) for box in boxes_of(columns, array.dtype)]
-        super().__init__(array, consumers, epi_stages=len(self.places), epilogue=epilogue)
+        super().__init__(array, consumers, epi_stages=len(self.places), epilogue=epilogue, evict_first=evict_first)
         assert self.operands is None
         self.consumers = consumers
         self.ready = smem.mbarrier(consumers, name="boxes.ready")
@@ -73,12 +75,13 @@ class DeferredTmaStore(TmaStore):
         """Store a tile at (row, column) of D; by one thread, which then lets the consumers write. rows: of a consumer's
         part; phase: 0 before the first tile; at: as in `TmaStore.store`. The stores are complete after
         `wait_group`."""
+        policy = read_once() if self.evict_first else None
         for me in range(self.consumers):
             ptx.mbarrier.wait(self.ready[me], phase)
             for number, (block, first, width) in enumerate(self.places):
                 corner = at(row + me * rows + block * BOX_ROWS, column + first)
                 target = self.array.tma_desc((width, *self._extents[1:]))
-                ptx.tma.store(target, self.boxes[me * self.epi_stages + number], corner)
+                ptx.tma.store(target, self.boxes[me * self.epi_stages + number], corner, cache_hint=policy)
         ptx.cp.async_.bulk.commit_group()
         ptx.cp.async_.bulk.wait_group_read(0)
         for me in range(self.consumers):

@@ -45,22 +45,31 @@ class RankedTiles:
         ranks: GPUs of the group; rank: index of this GPU.
         order: the order of the tiles, see `raster`: within a part or, in turns, over the rows of all parts.
         in_turns: see the module's docstring.
+        ctas: CTAs per cluster, which take adjacent rows of tiles in turns; the number of rows of all parts must be a
+            multiple of it.
     """
 
     def __init__(
         self, rows: Register, columns: Register, tile: tuple[int, int], ranks: int, rank: Register, order: Order,
-        *, in_turns: bool = False,
+        *, in_turns: bool = False, ctas: int = 1,
     ) -> None:  # fmt: skip
         self.tile, self.ranks, self.rank, self.order, self.in_turns = tile, ranks, rank, order, in_turns
+        self.ctas = ctas
         self.down = (rows + (tile[0] - 1)) // tile[0]
         self.across = (columns + (tile[1] - 1)) // tile[1]
         self.in_part = self.down * self.across
 
     def tiles(self) -> Iterator[RankedTile]:
         """This CTA's tiles of all parts."""
-        for number in ptx.range(ptx.special.ctaid.x(), self.in_part * self.ranks, ptx.special.nctaid.x()):
+        first, count, step = ptx.special.ctaid.x(), self.in_part * self.ranks, ptx.special.nctaid.x()
+        if self.ctas > 1:
+            first, count, step = first // self.ctas, count // self.ctas, step // self.ctas
+        for number in ptx.range(first, count, step):
             if self.in_turns:
-                row, column = self.order(number, self.down * self.ranks, self.across)
+                rows = self.down * self.ranks
+                row, column = self.order(number, rows if self.ctas == 1 else rows // self.ctas, self.across)
+                if self.ctas > 1:
+                    row = row * self.ctas + ptx.special.cluster_ctarank()
                 part, row = self.rank + row % self.ranks + 1, row // self.ranks
             else:
                 row, column = self.order(number % self.in_part, self.down, self.across)

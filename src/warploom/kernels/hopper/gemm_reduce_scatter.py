@@ -20,6 +20,7 @@ Order      a row of tiles of each GPU in turn (`collective.tile.ranked`), so tha
 Signals    counter r                the slots of GPU r may be written again      1 of GPU r for each launch
            counter ranks + tile     a tile has come                              1 of each GPU
            They only grow (`collective.tile.peer_signals`).
+Clusters   two CTAs share B: their tiles are in adjacent rows of that order, so they belong to different GPUs
 Barriers   full[s], empty[s]        the ring's
            ready[c], free[c]        the boxes of consumer c: written, and read by the sender's stores
            bar 8                    all of the CTA: it is done
@@ -37,6 +38,7 @@ from ...collective.epilogue.deferred_store import DeferredTmaStore
 from ...collective.mma.fragment import pack, unpack
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import TmaPipeline
+from ...collective.tile import cluster
 from ...collective.tile.peer_signals import STATE_WORDS, PeerSignals
 from ...collective.tile.ranked import RankedTiles
 from ...collective.tile.raster import grouped
@@ -51,7 +53,7 @@ from ...lang.pointers import TensorMap
 from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
 from ..fields import builder
-from ..gemm_mainloop import ConsumerLoop, k_tiles
+from ..gemm_mainloop import ConsumerLoop, k_tiles, operand_loads
 from . import gemm
 from .description import Config, Fusion, Product
 from .ranked_scales import check_fusion, epilogue_of
@@ -121,8 +123,9 @@ def build(
             **more,
         },
         out_specs={"D": Tile("R", "N", product.out, multiple=(1, _VECTOR))},
-        grid=OneCtaPerSm(),
+        grid=OneCtaPerSm(config.ctas),
         block=config.threads,
+        cluster=(config.ctas, 1, 1),
         arch="sm_90a",
         registers=gemm.launch_registers(config),
         name="gemm_reduce_scatter",
@@ -131,29 +134,31 @@ def build(
         ring = TmaPipeline(
             stages=config.stages,
             consumers=config.consumers,
+            ctas=config.ctas,
             a=gemm.ring_tile(product.a, product.a_major, config.tile_m, product.tile_k, config.stages, "ring.a"),
             b=gemm.ring_tile(product.b, product.b_major, config.tile_n, product.tile_k, config.stages, "ring.b"),
         )
         target = Target(slots)
         epilogue, scales, (producer_regs, consumer_regs) = epilogue_of(fusion, config, D, args, rank)
         out = DeferredTmaStore(target, config.consumers, blocks=config.rows // BOX_ROWS, columns=config.tile_n,
-                          epilogue=epilogue)  # fmt: skip
+                          epilogue=epilogue, evict_first=config.evict_first)  # fmt: skip
         ring.initialise(out)
         signals = PeerSignals(signals, rank, state, record)
         order = grouped(config.group)
         rows, columns = D.shape
-        schedule = RankedTiles(rows, columns, tile, ranks, rank, order, in_turns=True)
+        schedule = RankedTiles(rows, columns, tile, ranks, rank, order, in_turns=True, ctas=config.ctas)
         num_k_tiles, warpgroup = k_tiles(A, product.tile_k), warpgroup_index()
         with producer_warpgroup(warpgroup, producer_regs):
             with ptx.if_(ptx.special.tid.x() == 0):
                 produce = ring.producer_state()
+                load_a, load_b = operand_loads(config.ctas, config.multicast)
                 for here in schedule.tiles():
                     row = here.owner * D.shape[0] + here.row
                     for k_tile in ptx.range(num_k_tiles):
                         with ring.produce(produce) as stage:
                             k = k_tile * product.tile_k
-                            ptx.tma.load(stage.a, A.tma_desc(), stage.a.coordinates(row, k), stage.full)
-                            ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
+                            load_a(stage.a, A, stage.a.coordinates(row, k), stage.full)
+                            load_b(stage.b, B, stage.b.coordinates(here.column, k), stage.full)
             with ptx.if_(ptx.special.tid.x() == WARP):
                 send_tiles(out, target, schedule, signals, config.rows)
             with ptx.if_(ptx.special.tid.x() >= WARPGROUP - ADDERS * WARP):
@@ -175,17 +180,21 @@ def build(
                     scales.owner = here.owner
                 out.write(acc, me, here.row + first, here.column, phase)
             ptx.bar.sync(WHOLE_CTA, config.threads)
+        if config.ctas > 1:
+            cluster.leave()
 
     return gemm_reduce_scatter
 
 
 def check(product: Product, config: Config, ranks: int) -> None:
     """Raise ArgumentError if no such kernel can be built."""
-    fits = config.kernel_schedule == "cooperative" and (config.ctas, config.pdl, config.split_tail) == (1, False, False)
+    fits = config.kernel_schedule == "cooperative" and (config.pdl, config.split_tail) == (False, False)
+    fits = fits and (config.ctas == 1 or (config.multicast == "b" and ranks % config.ctas == 0))
     if not fits or product.a_major == "MN" or product.out.bits != 16 or ranks < 2:
         raise ArgumentError(
             f"the product with a reduce-scatter cannot be built as {config.name()} for {ranks} GPUs",
-            expected="a cooperative form of one CTA, A contiguous in k, a 16-bit result, 2 GPUs or more",
+            expected="a cooperative form of one CTA, or of two that share B if the number of GPUs is even; A contiguous "
+            "in k, a 16-bit result, 2 GPUs or more",
             got=f"{product}, {config}",
             code="configuration",
         )
@@ -234,7 +243,7 @@ def add_slots(
     in_row, pieces = tile[1] // _VECTOR, tile[0] // ADDED_ROWS
     source, result = slots.pointer(schedule.rank), D.pointer()
     part = rows.to(u64) * columns * D.dtype.bytes
-    order, steps = grouped(max(1, config.group // ranks)), max(1, LOADS // ranks)
+    order, steps = grouped(max(1, config.group * config.ctas // ranks)), max(1, LOADS // ranks)
     for number in ptx.range(warp, schedule.in_part * pieces, ptx.special.nctaid.x() * ADDERS, unroll=False):
         here = schedule.own(number // pieces, order)
         first = here.row + number % pieces * ADDED_ROWS
