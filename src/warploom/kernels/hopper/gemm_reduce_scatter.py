@@ -193,8 +193,8 @@ def check(product: Product, config: Config, ranks: int) -> None:
     if not fits or product.a_major == "MN" or product.out.bits != 16 or ranks < 2:
         raise ArgumentError(
             f"the product with a reduce-scatter cannot be built as {config.name()} for {ranks} GPUs",
-            expected="a cooperative form of one CTA, or of two that share B if the number of GPUs is even; A contiguous "
-            "in k, a 16-bit result, 2 GPUs or more",
+            expected="a cooperative form of one CTA, or of two that share B if the number of GPUs is even; A "
+            "contiguous in k, a 16-bit result, 2 GPUs or more",
             got=f"{product}, {config}",
             code="configuration",
         )
