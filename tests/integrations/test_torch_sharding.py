@@ -1,8 +1,10 @@
-"""Models split over several processes (gloo, on CPUs) give the same results as in one process."""
+"""Models split over several processes give the same results as in one process: on CPUs with gloo, and on GPUs with NCCL
+(`-m gpu`)."""
 
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import pytest
 
@@ -13,7 +15,6 @@ from torch import nn  # noqa: E402
 from tests.integrations.torch_ranks import begin, end, spawn  # noqa: E402
 from warploom.errors import ArgumentTypeError  # noqa: E402
 
-pytestmark = pytest.mark.full
 WIDTH, HIDDEN, ROWS = 32, 64, 8
 TOLERANCE = 0.04  # of bf16 sums that are rounded once more where parts are added
 
@@ -100,25 +101,27 @@ def mixed(mesh) -> str:
 
     import warploom.torch
 
-    x = distribute_tensor(torch.ones(4, WIDTH).bfloat16(), mesh, [Shard(0)])
+    x = distribute_tensor(torch.ones(4, WIDTH, device=mesh.device_type).bfloat16(), mesh, [Shard(0)])
     try:
-        warploom.torch.linear(x, torch.ones(8, WIDTH).bfloat16())
+        warploom.torch.linear(x, torch.ones(8, WIDTH, device=mesh.device_type).bfloat16())
     except ArgumentTypeError as error:
         return error.code
     return "none"
 
 
-def worker(rank, world, port, folder):
-    begin(rank, world, port, "gloo")
+def worker(rank, world, port, folder, device="cpu"):
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    begin(rank, world, port, "gloo" if device == "cpu" else "nccl")
     from torch.distributed.device_mesh import init_device_mesh
 
     import warploom.torch
 
-    mesh = init_device_mesh("cpu", (world,))
+    mesh = init_device_mesh(device, (world,))
     lines = [mixed(mesh)]
     for how, kind, first in itertools.product(("columns and rows", "sequence", "fsdp"), (Block, Gated), (True, False)):
-        expected, block = model(kind), model(kind)
-        x = torch.randn(1, ROWS, WIDTH, generator=torch.Generator().manual_seed(5)).to(torch.bfloat16)
+        expected, block = (model(kind).to(device) for _ in range(2))
+        x = torch.randn(1, ROWS, WIDTH, generator=torch.Generator().manual_seed(5)).to(device, torch.bfloat16)
         right = expected(x)
         right.float().square().sum().backward()
         if first:
@@ -145,9 +148,23 @@ def worker(rank, world, port, folder):
     end(folder, rank, lines)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("world", [2, 4])
 def test_a_split_model_computes_what_the_whole_one_does_and_keeps_our_layers(world, tmp_path):
-    for code, *lines in spawn(worker, world, tmp_path):
+    check(spawn(worker, world, tmp_path))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("world", [2, 4])
+def test_a_model_split_over_gpus_computes_what_the_whole_one_does(world, tmp_path):
+    if torch.cuda.device_count() < world:
+        pytest.skip(f"needs {world} GPUs")
+    check(spawn(partial(worker, device="cuda"), world, tmp_path))
+
+
+def check(found: list[list[str]]) -> None:
+    """Each rank's lines."""
+    for code, *lines in found:
         assert code == "mixed-tensors" and len(lines) == 12
         for line in lines:
             how, worst, layers = line.split("|")
