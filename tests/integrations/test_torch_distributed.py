@@ -324,20 +324,26 @@ def calls_on_gpus(rank, world, port, folder):
     gathered = all(away(distributed.all_gather_matmul(a, b), whole.float() @ b.float()) for _ in range(3))
     lines.append(f"others {scattered} {gathered}")
 
-    a, b = normal(16, 2048), normal(4096, 2048).mT
-    out = torch.empty(16, 4096, device=device, dtype=a.dtype)
-    right = a.float() @ b.float()
-    dist.all_reduce(right)
-    distributed.matmul_all_reduce(a, b, out=out)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        distributed.matmul_all_reduce(a, b, out=out)
-    replayed = True
-    for _ in range(5):
-        out.zero_()
-        graph.replay()
-        replayed = replayed and away(out, right)
-    lines.append(f"graph {replayed}")
+    few = normal(16, 2048), normal(4096, 2048).mT
+    sums = few[0].float() @ few[1].float()
+    dist.all_reduce(sums)
+    captured = [
+        (distributed.matmul_all_reduce, few, {}, sums), (distributed.matmul_reduce_scatter, (a, b), {}, right[mine]),
+        *((distributed.all_gather_matmul, (a, b), {"by": by}, whole.float() @ b.float()) for by in ("push", "copy")),
+    ]  # fmt: skip
+    for product, operands, options, expected in captured:
+        out = torch.empty_like(expected, dtype=a.dtype)
+        product(*operands, out=out, **options)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            product(*operands, out=out, **options)
+        replayed = True
+        for _ in range(5):
+            out.zero_()
+            graph.replay()
+            replayed = replayed and away(out, expected)
+        lines.append(f"graph {product.__name__} {replayed}")
+    a, b = few
 
     distributed.release()
     with config.override(peer_timeout_s=2.0):
