@@ -56,6 +56,8 @@ OWN = "it waits for CTAs of this GPU alone"
 IMPLICIT = "a proxy fence is implied where wait_group has seen a bulk copy complete (PTX ISA, async proxy)"
 NEXT = "a barrier of all threads that take part follows at once"
 OWN_RESULT = "the last stores are to this GPU's own result, complete when the kernel is"
+OWN_ARRIVAL = "every thread arrives on the mbarrier behind it; it only keeps ptxas from moving values across it"
+OWN_WORDS = "a thread stores the words that it reads itself: the last of the GPUs it sends to is its own"
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *(
         (name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA)
@@ -70,6 +72,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         for at in (0, 1)
     ),
     ("reduce-scatter", "drop-proxy-fence", "fence.proxy.async#0", IMPLICIT),
+    *(("reduce-scatter", "drop-barrier", f"bar.sync#{at}", OWN_ARRIVAL) for at in (2, 4)),
+    *((SUMS[0], "signal-of-own-gpu", f"st.relaxed.sys.global.v2.b32#{at}", OWN_WORDS) for at in (1, 5)),
 )
 """Kernel, kind of mutation, site, reason."""
 
