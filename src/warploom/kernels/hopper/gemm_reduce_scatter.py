@@ -20,7 +20,7 @@ Order      a row of tiles of each GPU in turn (`collective.tile.ranked`), so tha
 Signals    counter r                the slots of GPU r may be written again      1 of GPU r for each launch
            counter ranks + tile     a tile has come                              1 of each GPU
            They only grow (`collective.tile.peer_signals`).
-Clusters   with `ctas` 2, two CTAs share B: their tiles are in adjacent rows of that order, so they belong to different GPUs
+Clusters   with `ctas` 2, two CTAs share B: their tiles are in adjacent rows of that order, of different GPUs
 Barriers   full[s], empty[s]        the ring's
            ready[c], free[c]        the boxes of consumer c: written, and read by the sender's stores
            bar 8                    all of the CTA: it is done
