@@ -361,11 +361,11 @@ def test_the_all_gather_by_copies_builds_without_spills(ranks):
     assert gemm_all_gather.build(ranks, copied=True).resources().spill_stores == 0
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_the_ctas_of_a_reduce_scatter_may_share_b_without_spills(ranks: int):
+@pytest.mark.parametrize("ranks, ctas", [(2, 2), (3, 1), (4, 2)])
+def test_the_ctas_of_a_reduce_scatter_share_b_if_the_number_of_gpus_is_even(ranks: int, ctas: int):
     config = choose(2048, 8192, ranks, 132, staged=True)
-    assert config == gemm_reduce_scatter.CONFIG
-    assert gemm_reduce_scatter.build(ranks, config=replace(config, ctas=2)).resources().spill_stores == 0
+    assert config == replace(gemm_reduce_scatter.CONFIG, ctas=ctas)
+    assert gemm_reduce_scatter.build(ranks, config=config).resources().spill_stores == 0
 
 
 @pytest.mark.sample(1, all=2)

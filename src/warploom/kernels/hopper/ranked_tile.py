@@ -27,7 +27,8 @@ def choose(
     """Choose the tile for a product with `ranks` parts of `rows` rows: the widest one whose time over all waves is
     within `NEAR` of the shortest, with as many stages as fit in CONFIG's shared memory.
 
-    staged: reserve a buffer for a whole tile of 16-bit results in shared memory, at the cost of stages.
+    staged: reserve a buffer for a whole tile of 16-bit results in shared memory, at the cost of stages. Two CTAs then
+    share B, if the number of parts, whose rows of tiles they take in turns, is even.
     b_major: an MN-major B is read at full rate only in whole panels.
     """
     widths = [tile_n for tile_n in COLUMNS if b_major == "K" or tile_n % PANEL == 0]
@@ -43,4 +44,5 @@ def choose(
         return Config(ctas=1, pdl=False, tile_n=tile_n, stages=RING_BYTES // of_stage)
     boxes = -(-tile_n // BOX_COLUMNS)
     room = SHARED_BYTES - RING_BARRIERS - CONFIG.consumers * boxes * BOX * TILE_K_BYTES
-    return Config(ctas=1, pdl=False, tile_n=tile_n, stages=room // of_stage, epi_stages=boxes)
+    ctas = 1 if ranks % 2 else 2
+    return Config(ctas=ctas, pdl=False, tile_n=tile_n, stages=room // of_stage, epi_stages=boxes)
