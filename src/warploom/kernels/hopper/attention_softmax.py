@@ -33,8 +33,6 @@ from ...lang.values import Register
 LOG2_E = math.log2(math.e)
 GROWTH = 8.0
 """`growth` for 16-bit types."""
-RECOMPUTED = 2
-"""Tiles that a warp recomputes before it becomes careful."""
 _LARGEST = 3e38
 
 
@@ -64,6 +62,8 @@ class Softmax:
         dtype: type of P: f16, bf16 or e4m3.
         guarded: use the guarded softmax; else the exact one.
         renewed: a recomputed tile raises every maximum that it exceeds, by however little.
+        recomputed: tiles that a warp recomputes before it becomes careful.
+        careful_growth: log2 of how much a maximum may grow in a careful warp before l and O are rescaled.
 
     Attributes:
         largest: the maximum of each of the thread's two rows, in units of the scores.
@@ -73,8 +73,17 @@ class Softmax:
     """
 
     def __init__(
-        self, scores: RegisterArray, scale: Register, dtype: DType, *, guarded: bool, renewed: bool = False
+        self,
+        scores: RegisterArray,
+        scale: Register,
+        dtype: DType,
+        *,
+        guarded: bool,
+        renewed: bool = False,
+        recomputed: int = 2,
+        careful_growth: float | None = None,
     ) -> None:
+        self.most_recomputed, self.careful_growth = recomputed, careful_growth
         self.scores, self.scale, self.dtype, self.guarded = Fragment(scores), scale, dtype, guarded
         self.recompute_growth = 0.0 if renewed else growth(dtype)
         self.head = head(dtype, guarded)
@@ -117,9 +126,9 @@ class Softmax:
 
     def _guarded(self, into: RegisterArray) -> None:
         self.needed.set(False)
-        careful = ptx.warp.any(self.recomputed >= RECOMPUTED)
+        careful = ptx.warp.any(self.recomputed >= self.most_recomputed)
         with ptx.if_(careful):
-            self.needed.set(ptx.warp.any(self._renew()))
+            self.needed.set(ptx.warp.any(self._renew(self.careful_growth)))
         parts = _two()
         for part, found in zip(parts, self._exponentials(into, self.offset), strict=True):
             part.set(found)
@@ -182,11 +191,12 @@ class Softmax:
 
     # -- O -----------------------------------------------------------------------------------------------------------
 
-    def rescale(self, out: Fragment) -> None:
-        """Rescale O to the new maxima, after the products into it are complete."""
+    def rescale(self, *sums: Fragment) -> None:
+        """Rescale O, and what is yet to be added to it, to the new maxima, after the products into them are complete."""
         with ptx.if_(self.needed):
-            out.scale_rows(self.roots)
-            out.scale_rows(self.roots)
+            for rows in sums:
+                rows.scale_rows(self.roots)
+                rows.scale_rows(self.roots)
 
     def finish(self, sink: Register | None = None) -> tuple[list[Register], list[Register]]:
         """For each of the two rows: the factor of O, and the logarithm of the sum of exp(score).
