@@ -224,10 +224,13 @@ def gradients_varlen(schedule: str, of: Attention, edges: Any) -> Found:
 
 
 def gradients_of_functions() -> bool:
-    """Gradients through a function of scores and one of masks, by the library, compared with float64 autograd."""
+    """Gradients through a function of scores and one of masks, by the library, compared with float64 autograd.
+
+    The functions read arrays that end with the last head, query and key.
+    """
     import torch
 
-    slopes = torch.tensor([0.5, 2.0])
+    slopes, steps, ramp = torch.tensor([0.5, 2.0]), torch.linspace(0, 1, 70), torch.linspace(-1, 1, 100)
     given = [
         torch.from_numpy(x.astype(np.float32)).bfloat16().transpose(1, 2) for x in operands(70, 100, NARROW, (2, 1))
     ]
@@ -235,7 +238,7 @@ def gradients_of_functions() -> bool:
     given = [x.clone().requires_grad_() for x in given]
 
     def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
-        return torch.tanh(s * 0.5) * 3 + slopes[h] * s
+        return torch.tanh(s * 0.5) * 3 + slopes[h] * s + steps[i] * ramp[j]
 
     def mask(b: Any, h: Any, i: Any, j: Any) -> Any:
         return (i - j) % 7 != 3
