@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attention_steps import STEPS, operands
+from benchmarks.predict_sets import outputs_for, zeros_for
 from warploom.emulator.engines.boxes import Box
 from warploom.emulator.machine.async_operation import AsyncOperation
 from warploom.emulator.machine.events import Observer
 from warploom.emulator.machine.frame import Frame
 from warploom.emulator.machine.machine import Machine
 from warploom.emulator.machine.places import Lanes
-from warploom.kernels.hopper import attention
+from warploom.kernels.hopper import attention, attention_backward
+from warploom.kernels.hopper.attention_backward_config import backward_config
 from warploom.kernels.hopper.attention_config import Attention
 from warploom.lab import schedules
 from warploom.lab.schedules import Schedule
@@ -57,6 +59,34 @@ def _products(found: Timeline, consumers: int) -> Row:
     bars = [(e.busy[0], e.busy[1] - e.busy[0], TILES[2 * warps.index(e.warp // 4)])
             for e in traced.events(found, traced.MATRIX)]  # fmt: skip
     return ("tensor core", traced.joined(bars))
+
+
+def gradient_products() -> str:
+    """Five tiles of queries through the kernel of gradients: each product, and what the consumers' threads do."""
+    of, length = Attention(), 400
+    config = backward_config(of)
+    kernel, padded = attention_backward.build(of, config), config.padded(length)
+    sizes = {"B": 1, "S": length, "T": config.rows, "H": 1, "G": 1, "P": padded,
+             "W": config.sum_elements(of, padded), "places": config.turns(1, padded)}  # fmt: skip
+    found = traced.traced(kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes), scale=1.0, factor=1.0,
+                          section=1)  # fmt: skip
+    depths = (of.depth, of.columns, config.tile, config.rows, config.tile)
+    kinds = [kind for kind, depth in enumerate(depths) for _ in range(depth // 16)]  # of a tile, in order
+    rows: list[Row] = []
+    for kind, name in enumerate(("S = K Q", "dP = V dO", "dV += P dO", "dQ = K dS", "dK += dS Q")):
+        bars = []
+        for me in range(config.consumers):
+            own = [e for e in traced.events(found, traced.MATRIX) if e.warp // 4 == 1 + me]
+            bars += [(e.busy[0], e.busy[1] - e.busy[0], TILES[2 * me])
+                     for n, e in enumerate(own) if kinds[n % len(kinds)] == kind]  # fmt: skip
+        rows.append((name, traced.joined(bars)))
+    for me in range(config.consumers):
+        runs = traced.events(found, traced.RUN, warp=4 * (1 + me))
+        rows.append((f"threads of consumer {me}", traced.joined([(e.start, e.clocks, TILES[2 * me]) for e in runs])))
+    work = sum(e.busy[1] - e.busy[0] for e in traced.events(found, traced.MATRIX))
+    busy = f"tensor core busy {100 * work / found.end:.0f} % of {found.end:,.0f} clocks"
+    title = f"{config.rows} keys, {length} queries   ({busy})"
+    return traced.draw([Panel(title, rows, found.end)], "clocks of an H200, by the package's model")
 
 
 # -- dividing K ----------------------------------------------------------------------------------------------------
@@ -215,4 +245,10 @@ def devices(ranks: int = 4) -> str:
 
 def pictures(results: Path) -> dict[str, Callable[[], str]]:
     """The pictures of this file, by name."""
-    return {"softmax-turns": turns, "dividing-k": divided, "launches": partial(launches, results), "devices": devices}
+    return {
+        "softmax-turns": turns,
+        "gradient-products": gradient_products,
+        "dividing-k": divided,
+        "launches": partial(launches, results),
+        "devices": devices,
+    }
