@@ -68,6 +68,18 @@ def attention_measured(table: Table) -> list[str]:
     return table(["head dimension, length", "TFLOP/s", "cuDNN", "times as fast"], cells)
 
 
+def attention_gradients(table: Table) -> list[str]:
+    """The gradients' kernels next to cuDNN's."""
+    rows = rows_of(H100 / "attention-backward.json")
+    found = {(row["case"], row["provider"]): row for row in rows}
+    cells = []
+    for case in (f"{wide} {length} {mask} bf16" for wide in (64, 128) for mask in ("full", "causal")
+                 for length in (4096, 16384)):  # fmt: skip
+        ours, theirs = (found[case, provider]["tflops"]["median"] for provider in ("warploom", "cudnn"))
+        cells.append([case, ours, theirs, f"{ours / theirs:.2f}"])
+    return table(["head dimension, length", "TFLOP/s", "cuDNN", "times as fast"], cells)
+
+
 def launches(table: Table) -> list[str]:
     """Microseconds from the start of one kernel to the start of the next."""
     found: dict[str, dict[str, float]] = {}
@@ -237,6 +249,7 @@ def tables(table: Table) -> dict[str, Callable[[], list[str]]]:
     """All tables, by the name in a chapter's marker."""
     made = {
         "attention-bytes": attention_bytes, "attention-steps": attention_steps, "attention": attention_measured,
+        "attention-gradients": attention_gradients,
         "launches": launches, "strong": strong, "sizes": sizes, "dividing": ways_to_divide,
         "tensor-parallel": tensor_parallel, "four-gpus": four_gpus, "few-rows-of-four-gpus": few_rows_of_four_gpus,
         "llama-on-four-gpus": llama_on_four_gpus, "down": down, "chains": chains, "eight-bit": eight_bit,
