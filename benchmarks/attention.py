@@ -50,8 +50,6 @@ def candidates(case: ForwardProblem) -> dict[str, Config]:
         return found | {"apart 64": replace(chosen, apart=64), "never apart": replace(chosen, apart=0)}
     found["never apart"] = replace(chosen, keys=128, key_stages=3, apart=0)
     if case.head_dim == 128:
-        found["pairs"] = replace(chosen, pairs=True)
-        found["pairs, ordered"] = replace(chosen, pairs=True, ordered=True)
         wide = replace(chosen, keys=192, key_stages=2, value_stages=2, apart=0)
         found["never apart, ordered"] = replace(found["never apart"], ordered=True)
         found["never apart, 160 keys"] = replace(wide, keys=160)

@@ -157,9 +157,11 @@ class Config(Configuration):
         ordered: consumers take turns issuing products.
         apart: for 8 bits, columns of P V that are accumulated in separate registers and then added to O in f32. 0: O
             itself is the accumulator, and loses precision over thousands of keys.
-        pairs: with all columns `apart`, the products of two tiles are accumulated before they are added to O.
         renewed: a recomputed tile raises every maximum that it exceeds. Else it raises only maxima that it exceeds by
             more than `attention_softmax.growth`, and rows just below that threshold cause another recomputation.
+        recomputed: tiles that a warp recomputes before it becomes careful: it takes the maxima first, from then on.
+        careful_growth: log2 of how much a maximum may grow in a careful warp before l and O are rescaled; 0: as in the
+            exact softmax.
     """
 
     keys: int = 128
@@ -170,7 +172,6 @@ class Config(Configuration):
     guarded: bool = True
     ordered: bool = True
     apart: int = 0
-    pairs: bool = False
     renewed: bool = False
     recomputed: int = 2
     careful_growth: int = 0
@@ -189,7 +190,7 @@ class Config(Configuration):
             "recomputed": 1,
             "careful_growth": 0,
         }
-        check_fields(self, numbers, ("guarded", "ordered", "pairs", "renewed"), {})
+        check_fields(self, numbers, ("guarded", "ordered", "renewed"), {})
         step = STEP_BYTES // of.dtype.bytes
         if self.consumers not in REGISTERS or self.keys % step:
             raise ArgumentError(

@@ -163,15 +163,12 @@ class Consumer:
         wgmma_block(self.scores, query.first_k(self.of.depth), keys.first_k(self.of.depth), accumulate=False)
         ptx.wgmma.commit_group()
 
-    def add_values(self, p: RegisterArray, *, onto: bool = False) -> None:
-        """Issue O += P V for the tile of values that has arrived, or the first columns of `apart`, as one group.
-
-        onto: `apart` holds the product of the tile before, and this tile's is added to it.
-        """
+    def add_values(self, p: RegisterArray) -> None:
+        """Issue O += P V for the tile of values that has arrived, or the first columns of `apart`, as one group."""
         ptx.wgmma.fence()
         parts = [p[4 * step : 4 * step + 4] for step in range(len(p) // 4)]
         if self.apart is not None:
-            wgmma_block(self.apart, parts, self._transposed_rows(self.at_v.index, 0), accumulate=onto)
+            wgmma_block(self.apart, parts, self._transposed_rows(self.at_v.index, 0), accumulate=False)
         else:
             stage = self.values.stage(self.at_v)
             values = stage.t.first_k(self.config.keys) if self.of.narrow else stage.v.rows(0, self.of.columns)
@@ -226,9 +223,9 @@ class Consumer:
             self.single(block, start)
         for _ in ptx.range(block.full.view(u32) >> 1):
             walk.next(read=read)
-            self.step(block, start, self.p[0], self.p[1], kept=self.config.pairs)
+            self.step(block, start, self.p[0], self.p[1])
             walk.next(read=read)
-            self.step(block, start, self.p[1], self.p[0], onto=self.config.pairs)
+            self.step(block, start, self.p[1], self.p[0])
         if self.of.below:
             for _ in ptx.range(block.low):
                 walk.next()
@@ -241,26 +238,15 @@ class Consumer:
             to.set(came)
 
     def step(
-        self,
-        block: QueryBlock,
-        start: Register,
-        p: RegisterArray,
-        following: RegisterArray,
-        *,
-        masked: bool = False,
-        kept: bool = False,
-        onto: bool = False,
+        self, block: QueryBlock, start: Register, p: RegisterArray, following: RegisterArray, *, masked: bool = False
     ) -> None:
-        """S of the tile at `start` and P V of the previous tile; this tile's P is left in `following`.
-
-        kept: P V stays in `apart`. onto: it is added to the one that stayed there.
-        """
+        """S of the tile at `start` and P V of the previous tile; this tile's P is left in `following`."""
         some = masked or (self.of.mask_mod is not None and not self.of.lists)  # some scores may be -inf
         if self.turns:
             self.turns.wait(self.me)
         self.keys.wait(self.at_k)
         self.multiply_keys()
-        self.add_values(p, onto=onto)
+        self.add_values(p)
         if self.turns:
             self.turns.pass_on(self.me)
         ptx.wgmma.wait_group(1)
@@ -271,10 +257,9 @@ class Consumer:
         self.values.advance(self.at_v, branch=False)
         self.values.wait(self.at_v)  # a loop, across which ptxas does not sink the exponentials
         ptx.wgmma.wait_group(0)
-        if not kept:
-            self.add_up(p, read)
+        self.add_up(p, read)
         self.values.consumer_release(read, leader=self.leader)
-        self.softmax.rescale(self.out_rows, *([Fragment(self.apart)] if kept and self.apart is not None else []))
+        self.softmax.rescale(self.out_rows)
         self.accumulate.set(True)
 
     def modify(self, block: QueryBlock, start: Register, *, masked: bool) -> None:

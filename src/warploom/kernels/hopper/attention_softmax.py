@@ -191,12 +191,11 @@ class Softmax:
 
     # -- O -----------------------------------------------------------------------------------------------------------
 
-    def rescale(self, *sums: Fragment) -> None:
-        """Rescale O, and what is yet to be added to it, to the new maxima, after the products into them are complete."""
+    def rescale(self, out: Fragment) -> None:
+        """Rescale O to the new maxima, after the products into it are complete."""
         with ptx.if_(self.needed):
-            for rows in sums:
-                rows.scale_rows(self.roots)
-                rows.scale_rows(self.roots)
+            out.scale_rows(self.roots)
+            out.scale_rows(self.roots)
 
     def finish(self, sink: Register | None = None) -> tuple[list[Register], list[Register]]:
         """For each of the two rows: the factor of O, and the logarithm of the sum of exp(score).
