@@ -32,16 +32,6 @@ SWEPT = tuple(ForwardProblem(width, 4096, causal, "e4m3") for width in (128, 64,
 def candidates(case: ForwardProblem) -> dict[str, Config]:
     """Candidates for the default, by name: in e4m3, the columns of `apart` and the tile sizes that fit with it."""
     chosen = default(subject(case))
-    if case.dtype == "bf16" and case.data != "normal":
-        return {
-            "exact": replace(chosen, guarded=False),
-            "1 recomputed": replace(chosen, recomputed=1),
-            "growth 60": replace(chosen, careful_growth=60),
-            "renewed, growth 60": replace(chosen, careful_growth=60, renewed=True),
-            "1 recomputed, renewed, growth 60": replace(chosen, careful_growth=60, renewed=True, recomputed=1),
-            "4 recomputed, renewed, growth 60": replace(chosen, careful_growth=60, renewed=True, recomputed=4),
-            "16 recomputed, renewed": replace(chosen, renewed=True, recomputed=16),
-        }
     if case.dtype != "e4m3":
         return {}
     turns = "unordered" if chosen.ordered else "ordered"
@@ -50,11 +40,9 @@ def candidates(case: ForwardProblem) -> dict[str, Config]:
         return found | {"apart 64": replace(chosen, apart=64), "never apart": replace(chosen, apart=0)}
     found["never apart"] = replace(chosen, keys=128, key_stages=3, apart=0)
     if case.head_dim == 128:
-        wide = replace(chosen, keys=192, key_stages=2, value_stages=2, apart=0)
-        found["never apart, ordered"] = replace(found["never apart"], ordered=True)
-        found["never apart, 160 keys"] = replace(wide, keys=160)
-        found["never apart, 192 keys"] = wide
-        found["never apart, 192 keys, ordered"] = replace(wide, ordered=True)
+        found["apart 64, 128 keys"] = replace(chosen, keys=128, key_stages=3, apart=64)
+        found["64 keys"] = replace(chosen, keys=64, key_stages=4, value_stages=4)
+        found["64 keys, 3 consumers"] = replace(chosen, keys=64, consumers=3, apart=32)
     if case.head_dim == 64:
         found["160 keys"] = replace(chosen, keys=160, key_stages=3)
         found["192 keys"] = replace(chosen, keys=192, key_stages=3, value_stages=2)
@@ -81,7 +69,7 @@ def configurations(case: ForwardProblem, variants: bool, swept: bool = False) ->
         others = {
             "exact": replace(chosen, guarded=False),
             turns: replace(chosen, ordered=not chosen.ordered),
-            "renewed": replace(chosen, renewed=True),
+            "maxima not renewed": replace(chosen, renewed=False),
             **({"one slot": replace(chosen, query_slots=1)} if case.head_dim == 128 else {}),
             **({"3 x 96": Config(keys=96, consumers=3, key_stages=4, value_stages=4),
                 "3 x 80": Config(keys=80, consumers=3, key_stages=4, value_stages=4),

@@ -282,7 +282,7 @@ def _cases(family: str) -> dict[str, Case]:
             "sinks": partial(forward, of=sunk, given=(70, 130), heads=(4, 2), last=60, sinks=SINKS),
             "jump": partial(forward, config=ONE, levels=(0, 133, 141)),
             "rise": partial(forward, config=ONE, levels=(0, 60, 133, 141, 150)),
-            "climb": partial(forward, config=ONE, levels=(1, 200, 400, 600, 800, 1000)),
+            "climb": partial(forward, config=ONE, levels=(1, *range(200, 1700, 200))),
             "sections": partial(forward, of=CAUSAL, given=(150, 64), heads=(6, 2), last=0, section_=2),
             "peak": partial(forward, config=ONE, levels=(200, 0, 330)),
             "grow": partial(forward, config=exact, levels=(0, 9, 13, 133, 141)),

@@ -159,9 +159,6 @@ class Config(Configuration):
             itself is the accumulator, and loses precision over thousands of keys.
         renewed: a recomputed tile raises every maximum that it exceeds. Else it raises only maxima that it exceeds by
             more than `attention_softmax.growth`, and rows just below that threshold cause another recomputation.
-        recomputed: tiles that a warp recomputes before it becomes careful: it takes the maxima first, from then on.
-        careful_growth: log2 of how much a maximum may grow in a careful warp before l and O are rescaled; 0: as in the
-            exact softmax.
     """
 
     keys: int = 128
@@ -173,8 +170,6 @@ class Config(Configuration):
     ordered: bool = True
     apart: int = 0
     renewed: bool = False
-    recomputed: int = 2
-    careful_growth: int = 0
 
     family: ClassVar[str] = "attention"
 
@@ -187,8 +182,6 @@ class Config(Configuration):
             "value_stages": 1,
             "query_slots": 1,
             "apart": 0,
-            "recomputed": 1,
-            "careful_growth": 0,
         }
         check_fields(self, numbers, ("guarded", "ordered", "renewed"), {})
         step = STEP_BYTES // of.dtype.bytes
@@ -242,7 +235,7 @@ def default(of: Attention, block: tuple[int, int] | None = None) -> Config:
 
     block: queries and keys of a mask's block; if both are multiples of 64, a block is a whole number of tiles.
     """
-    chosen = _widest(of)
+    chosen = _narrow(of) if of.narrow else replace(_widest(of), renewed=of.dtype is bf16)
     if block is not None and not any(size % QUERY_ROWS for size in block):
         consumers = 2 if block[0] % (2 * QUERY_ROWS) == 0 else 1
         wide = block[1] % 128 == 0 and max(of.depth, of.columns) <= (64 if of.narrow else 128)
@@ -255,8 +248,6 @@ def default(of: Attention, block: tuple[int, int] | None = None) -> Config:
 
 
 def _widest(of: Attention) -> Config:
-    if of.narrow:
-        return _narrow(of)
     if max(of.depth, of.columns) <= 64 and not of.above:
         return Config(keys=96, consumers=3, key_stages=4, value_stages=4)
     if max(of.depth, of.columns) <= 64:

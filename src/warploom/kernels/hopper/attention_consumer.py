@@ -107,10 +107,7 @@ class Consumer:
                 self.scale = reg.scalar(f32)
             else:
                 self.inner = reg.scalar(f32)
-        self.softmax = Softmax(
-            self.scores, self.scale, of.dtype, guarded=config.guarded, renewed=config.renewed,
-            recomputed=config.recomputed, careful_growth=config.careful_growth or None,
-        )  # fmt: skip
+        self.softmax = Softmax(self.scores, self.scale, of.dtype, guarded=config.guarded, renewed=config.renewed)
         self.accumulate = reg.predicate()
         self.store = WholeStore(call.O, 1 + me)
         self.turns = None

@@ -7,7 +7,8 @@ guarded    m = the largest score of the row's FIRST tile, and P = 2^(s - m - hea
            exponentials start with the first score, and O is not rescaled.
            guard      each thread's sum of P over a tile must be at most `limit`: one warp vote per tile.
            recompute  if it is not (or is NaN), the warp recomputes the tile exactly: S is still in its registers.
-           careful    a warp that has recomputed two tiles takes the maxima first in all its later tiles.
+           careful    a warp that has recomputed a few tiles takes the maxima first in all its later tiles. In bf16 it
+                      rescales only where a maximum grew by more than 2^60: the guard's range holds what is below.
 
 Both give the same rows: in bf16, P has the exponents of f32, from 2^-126 to 2^127, so the reference may be far from the
 maximum. f16 has only 30 exponents, so the guard fires earlier (`head`, `limit`). e4m3 has 18: P lies above 1, so that
@@ -24,7 +25,7 @@ import math
 from collections.abc import Sequence
 
 from ...collective.mma.fragment import Fragment, a_elements, across_quad, pack
-from ...isa.dtypes import DType, e4m3, f16, f32, u32
+from ...isa.dtypes import DType, bf16, e4m3, f16, f32, u32
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
@@ -33,6 +34,8 @@ from ...lang.values import Register
 LOG2_E = math.log2(math.e)
 GROWTH = 8.0
 """`growth` for 16-bit types."""
+CAREFUL_GROWTH = 60.0
+"""`growth` of a careful warp in bf16: its P is then at most 2^0."""
 _LARGEST = 3e38
 
 
@@ -53,6 +56,11 @@ def growth(dtype: DType) -> float:
     return 4.0 if dtype is e4m3 else GROWTH
 
 
+def most_recomputed(dtype: DType) -> int:
+    """Tiles that a warp recomputes before it becomes careful (nvidia-h200/attention-deviation-64.json)."""
+    return 4 if dtype is bf16 else 2
+
+
 class Softmax:
     """See the module's docstring.
 
@@ -62,8 +70,6 @@ class Softmax:
         dtype: type of P: f16, bf16 or e4m3.
         guarded: use the guarded softmax; else the exact one.
         renewed: a recomputed tile raises every maximum that it exceeds, by however little.
-        recomputed: tiles that a warp recomputes before it becomes careful.
-        careful_growth: log2 of how much a maximum may grow in a careful warp before l and O are rescaled.
 
     Attributes:
         largest: the maximum of each of the thread's two rows, in units of the scores.
@@ -73,17 +79,8 @@ class Softmax:
     """
 
     def __init__(
-        self,
-        scores: RegisterArray,
-        scale: Register,
-        dtype: DType,
-        *,
-        guarded: bool,
-        renewed: bool = False,
-        recomputed: int = 2,
-        careful_growth: float | None = None,
+        self, scores: RegisterArray, scale: Register, dtype: DType, *, guarded: bool, renewed: bool = False
     ) -> None:
-        self.most_recomputed, self.careful_growth = recomputed, careful_growth
         self.scores, self.scale, self.dtype, self.guarded = Fragment(scores), scale, dtype, guarded
         self.recompute_growth = 0.0 if renewed else growth(dtype)
         self.head = head(dtype, guarded)
@@ -126,9 +123,9 @@ class Softmax:
 
     def _guarded(self, into: RegisterArray) -> None:
         self.needed.set(False)
-        careful = ptx.warp.any(self.recomputed >= self.most_recomputed)
+        careful = ptx.warp.any(self.recomputed >= most_recomputed(self.dtype))
         with ptx.if_(careful):
-            self.needed.set(ptx.warp.any(self._renew(self.careful_growth)))
+            self.needed.set(ptx.warp.any(self._renew(CAREFUL_GROWTH if self.dtype is bf16 else None)))
         parts = _two()
         for part, found in zip(parts, self._exponentials(into, self.offset), strict=True):
             part.set(found)
