@@ -84,7 +84,12 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "language-model": (compared.language_model, H200 / "language-model.json"),
     },
     README: {
-        "summary": (compared.summary, *BF16, *(H200 / f"{name}.json" for name in ("fp8", "fused", "grouped"))),
+        "summary": (
+            compared.summary,
+            *BF16,
+            *(H200 / f"{name}.json" for name in ("fp8", "fused", "grouped")),
+            *SAMPLES[:3],
+        ),
     },
     ATTENTION: {
         "attention": (attention.table, H200 / "attention.json"),

@@ -62,12 +62,14 @@ def by_scales(every: list[Row]) -> list[Row]:
 
 
 def summary(
-    square: Result, llm: Result, small_k: Result, fp8_rows: Result, fused: Result, grouped: Result
+    square: Result, llm: Result, small_k: Result, fp8_rows: Result, fused: Result, grouped: Result, *drawn: Result
 ) -> list[str]:
-    """A line for each kind of product: mean and minimum of the ratios to what PyTorch calls."""
+    """A line for each kind of product: mean and minimum of the ratios to what PyTorch calls; `drawn`: samples."""
     lines = [
         speeds(f"bf16, {name}", rows, "cublas") for name, rows in bf16_groups(square, llm, small_k).items() if rows
     ]
+    sampled = [row for each in drawn for row in each["rows"] if row["provider"] == "warploom"]
+    lines.append(speeds("bf16, random samples", sampled, "cublas"))
     for title, rows, other in (
         ("fp8, scales by", by_scales(fp8_rows["rows"]), "scaled-mm"),
         ("bf16, fused with", fused["rows"], "torch-eager"),
