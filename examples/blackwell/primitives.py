@@ -1,7 +1,7 @@
 """Blackwell's primitives in isolation: numbered tiny kernels, each with its expected result.
 
     python examples/blackwell/primitives.py          runs them in the emulator, with the sanitizer
-    python examples/blackwell/more_primitives.py     and those of the other kinds of products, shifts, launch control
+    python examples/blackwell/more_primitives.py     and those of other products and copies, shifts, launch control
     python examples/blackwell/check.py               runs all on a GPU of sm_100, and writes a report to send back
 
 The authors have not run them on hardware. If you have a B200, please do.
@@ -36,18 +36,24 @@ class Primitive:
         object.__setattr__(self, "expected", self.expected.astype(dtype))
 
 
-def _kernel(columns: int, dtype: Any, cluster: int = 1) -> Callable[[Callable[..., None]], Any]:
-    """A kernel of one cluster; `body(put)` calls put(index, register) for column `index` of the thread's row."""
+def _kernel(
+    columns: int, dtype: Any, cluster: int = 1, *, arch: str = "sm_100a", box: tuple[int, int] | None = None
+) -> Callable[[Callable[..., None]], Any]:
+    """A kernel of one cluster; `body(put)` calls put(index, register) for column `index` of the thread's row.
+
+    With a box, `body(put, map)` also gets a tensor map of the output, with boxes of that shape, innermost first.
+    """
 
     def decorate(body: Callable[..., None]) -> Any:
         @kernel(
-            out_specs=(Tile(THREADS * cluster, columns, dtype),), grid=(cluster, 1, 1), block=THREADS,
-            cluster=(cluster, 1, 1), arch="sm_100a", name=body.__name__,
+            out_specs=(Tile(THREADS * cluster, columns, dtype, box=box),), grid=(cluster, 1, 1), block=THREADS,
+            cluster=(cluster, 1, 1), arch=arch, name=body.__name__,
         )  # fmt: skip
         def made(out):
             row = ptx.special.ctaid.x() * THREADS + ptx.special.tid.x()
             start = out.pointer() + row.to(u64) * (columns * 4)
-            body(lambda index, value: ptx.store(ptx.addr(start, 4 * index), value))
+            maps = (out.tma_desc(),) if box else ()
+            body(lambda index, value: ptx.store(ptx.addr(start, 4 * index), value), *maps)
 
         return made
 

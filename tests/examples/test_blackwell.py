@@ -55,6 +55,13 @@ def test_a_report_says_where_a_gpu_differs_from_the_prediction():
     assert (row["predicted"], row["got"], row["largest_difference"]) == (16.0, 48.0, 32.0)
 
 
+def test_the_check_leaves_out_a_case_for_another_gpu():
+    check = _load("check")
+    case = check.BY_NAME["25 load with maximum"]
+    assert [check.suits(case, {"capability": each}) for each in ("10.0", "10.3")] == [False, True]
+    assert check.suits(case, {})
+
+
 @pytest.mark.full
 def test_the_check_runs_each_case_in_a_process_and_writes_a_report(tmp_path: Path):
     check, out = _load("check"), tmp_path / "report.json"
@@ -94,8 +101,8 @@ def test_an_owner_of_a_pretended_b200_gets_a_report_that_shows_the_one_case_that
 @primitives
 def test_a_gpu_gives_the_same(primitive: Any):
     torch = pytest.importorskip("torch")
-    if torch.cuda.get_device_capability()[0] != 10:
-        pytest.skip("the GPU is not one of sm_100")
+    if str(primitive.kernel.arch) != "sm_{}{}a".format(*torch.cuda.get_device_capability()):
+        pytest.skip(f"the GPU is not one of {primitive.kernel.arch}")
     out = torch.zeros(primitive.expected.shape, dtype=getattr(torch, str(primitive.expected.dtype)), device="cuda")
     primitive.kernel(out=out)
     torch.cuda.synchronize()

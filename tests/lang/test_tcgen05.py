@@ -292,6 +292,17 @@ def test_a_type_of_d_that_the_kind_does_not_have_is_refused(dtype, out):
     assert refusal(product(128, 64, dtype, out)).code == "matrix-shape"
 
 
+@pytest.mark.parametrize(("box", "rows"), [((8, 1), (0, 1, 2)), ((8, 2), (0, 1, 2, 3))], ids=["three rows", "the box"])
+def test_a_gather_takes_four_rows_and_a_box_of_one(box, rows):
+    @kernel(out_specs=(Tile(16, 8, u32, box=box),), grid=(1, 1, 1), block=32, arch="sm_100a")
+    def scatters(out):
+        ptx.cp.async_.bulk.scatter4(out.tma_desc(), smem.array(u32, 32, align=128)[0], 0, rows)
+
+    with pytest.raises(TraceError) as caught:
+        scatters.ptx()
+    assert caught.value.code == "trace" and str(caught.value.got) in ("4", "out: Tile(16, 8, u32), box (8, 2)")
+
+
 def test_an_odd_cluster_has_no_pairs():
     error = refusal(product(256, 64, group=2), cluster=(3, 1, 1))
     assert (error.code, error.got) == ("trace", "cluster=(3, 1, 1)")

@@ -125,6 +125,26 @@ class Bulk:
         words = f"cp.reduce.async.bulk.tensor.{dst.array.rank}d.global.shared::cta.{op}.tile.bulk_group"
         issue(words, place, _shared(trace, src, "the source"), pred=pred, trace=trace)
 
+    def gather4(self, dst: Any, src: TensorMap, column: Coordinate, rows: Sequence[Coordinate], mbar: Any,
+                pred: Predicate | None = None) -> None:  # fmt: skip
+        """cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4 (sm_100): four rows of a matrix to shared memory,
+        one after the other, from `column` on. The map's box is one row; rows outside the array are zeros, and counted.
+        """
+        trace = Trace.current()
+        place = tensor_address(src, (column, *rows), four_rows=True)
+        words = f"cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.{_COMPLETE}"
+        into, barrier = _shared(trace, dst, "the destination"), _shared(trace, mbar, "mbar")
+        issue(words, into, place, barrier, pred=pred, trace=trace)
+
+    def scatter4(self, dst: TensorMap, src: Any, column: Coordinate, rows: Sequence[Coordinate],
+                 pred: Predicate | None = None) -> None:  # fmt: skip
+        """cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group (sm_100): the inverse of `gather4`, part
+        of a bulk group. Rows outside the array are not written."""
+        trace = Trace.current()
+        place = tensor_address(dst, (column, *rows), four_rows=True)
+        words = "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"
+        issue(words, place, _shared(trace, src, "the source"), pred=pred, trace=trace)
+
     def load(self, dst: Any, src: Any, bytes: Any, mbar: Any, pred: Predicate | None = None) -> None:
         """cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes: contiguous bytes (a multiple of 16)."""
         trace = Trace.current()

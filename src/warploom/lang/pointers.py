@@ -113,8 +113,13 @@ class TensorAddress(Operand):
         return self._node
 
 
-def tensor_address(tensor_map: TensorMap, coordinates: Sequence[Register | int]) -> TensorAddress:
-    """A tensor map with the coordinates of a box, in elements, innermost first; numbers or 32-bit registers."""
+def tensor_address(
+    tensor_map: TensorMap, coordinates: Sequence[Register | int], *, four_rows: bool = False
+) -> TensorAddress:
+    """A tensor map with the coordinates of a box, in elements, innermost first; numbers or 32-bit registers.
+
+    four_rows: for .tile::gather4 and scatter4, a column and four rows of a matrix.
+    """
     trace = Trace.current()
     if not isinstance(tensor_map, TensorMap):
         raise trace.error(
@@ -123,9 +128,16 @@ def tensor_address(tensor_map: TensorMap, coordinates: Sequence[Register | int])
     if isinstance(coordinates, (Register, int)):
         coordinates = (coordinates,)
     rank = tensor_map.array.rank
-    if len(coordinates) != rank:
+    if four_rows and (rank, tensor_map.box[-1]) != (2, 1):
         raise trace.error(
-            f"{tensor_map.array.name} has {rank} dimensions",
+            "a gather and a scatter of four rows take the tensor map of a matrix, with a box of one row",
+            expected="Tile(M, N, dtype, box=(columns, 1))", got=f"{tensor_map.array!r}, box {tensor_map.box}",
+        )  # fmt: skip
+    if len(coordinates) != (rank := 5 if four_rows else rank):
+        raise trace.error(
+            f"{tensor_map.array.name} takes a column and four rows"
+            if four_rows
+            else f"{tensor_map.array.name} has {rank} dimensions",
             expected=f"{rank} coordinates, innermost first",
             got=len(coordinates),
         )
