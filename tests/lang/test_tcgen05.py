@@ -287,6 +287,30 @@ def test_a_shape_that_the_kind_does_not_have_is_refused(m, n, dtype, out, group)
     assert refusal(product(m, n, dtype, out, group=group), cluster=(group, 1, 1)).code == "matrix-shape"
 
 
+@pytest.mark.parametrize(
+    ("rows", "dtype", "major", "told"),
+    [
+        (100, bf16, "K", (".kind::f16", "m 64 or 128", "m 128 or 256")),
+        (12, s8, "K", (".kind::i8", "n 8, 16, 24, 32, 48 ... 256", "n 32 to 256 in steps of 32")),
+        (100, e4m3, "MN", (".kind::f8f6f4", ".kind::mxf8f6f4", "n 8 to 256 in steps of 8")),
+    ],
+)
+def test_a_tile_of_rows_that_no_product_has_names_the_kinds_and_their_shapes(rows, dtype, major, told):
+    shape = (rows, 64) if major == "K" else (64, rows)
+    hint = refusal(lambda: smem.umma_tile(dtype, shape, major=major), ArgumentError).hint
+    assert [each for each in told if each not in hint] == []
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "out", "kinds"),
+    [(100, 32, f32, ("f16", "mxf4nvf4")), (128, 12, f32, ("f16", "tf32")), (128, 40, s32, ("i8",))],
+)
+def test_an_accumulator_of_no_product_names_the_kinds_of_its_type_and_their_shapes(m, n, out, kinds):
+    error = refusal(lambda: tmem.alloc(512).accumulator(m, n, out))
+    assert (error.code, error.got) == ("matrix-shape", f"m {m}, n {n}")
+    assert [kind for kind in kinds if f".kind::{kind}" not in str(error.expected)] == []
+
+
 @pytest.mark.parametrize(("dtype", "out"), [(bf16, f16), (s8, f32), (e4m3, s32)])
 def test_a_type_of_d_that_the_kind_does_not_have_is_refused(dtype, out):
     assert refusal(product(128, 64, dtype, out)).code == "matrix-shape"

@@ -7,7 +7,7 @@ the constants in tests/isa/test_instruction_descriptor.py are those of Triton's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -258,6 +258,30 @@ def extents(
     return (256,) if scaled and sparse else (128, 256), columns
 
 
+def shapes(kinds: Iterable[str], group: int = 1, sparse: bool = False, ws: bool = False) -> str:
+    """The values of m and n in words, ".kind::f16: m 64 or 128, n 8 to 256 in steps of 8"; kinds that have the same
+    ones together."""
+    alike: dict[str, list[str]] = {}
+    for kind in kinds:
+        rows, columns = extents(kind, group, sparse, ws)
+        if isinstance(columns, range):
+            told = f"{columns[0]} to {columns[-1]} in steps of {columns.step}"
+        else:
+            told = ", ".join(map(str, columns[:5])) + (f" ... {columns[-1]}" if len(columns) > 5 else "")
+        if rows:
+            alike.setdefault(f"m {' or '.join(map(str, rows))}, n {told}", []).append(f".kind::{kind}")
+    return "; ".join(f"{', '.join(names)}: {shape}" for shape, names in alike.items())
+
+
+def kinds_with(operand: str = "", result: str = "") -> tuple[str, ...]:
+    """The kinds that multiply elements of a type, or whose D has a type. f32 is multiplied as tf32."""
+    operand = "tf32" if operand == "f32" else operand
+    return tuple(
+        kind.name for kind in KINDS.values()
+        if (not operand or operand in kind.operands) and (not result or result in kind.results)
+    )  # fmt: skip
+
+
 def wrong_shape(descriptor: InstructionDescriptor, group: int = 1, ws: bool = False) -> tuple[str, str, str] | None:
     """The error in an MMA's shape, as (what, expected, got); None if the ISA supports the shape.
 
@@ -271,12 +295,9 @@ def wrong_shape(descriptor: InstructionDescriptor, group: int = 1, ws: bool = Fa
     of = f"tcgen05.mma{'.ws' * ws}{'.sp' * descriptor.sparse}.cta_group::{group}.kind::{kind}"
     if not rows:
         return f"{of} does not exist", "another kind, or no .ws", of
-    if descriptor.m not in rows:
-        return f"m of {of}", " or ".join(map(str, rows)), str(descriptor.m)
-    if descriptor.n not in columns:
-        words = [str(n) for n in columns]
-        told = f"{words[0]} to {words[-1]} in steps of {columns.step}" if isinstance(columns, range) else None
-        return f"n of {of}", told or ", ".join(words), str(descriptor.n)
+    if descriptor.m not in rows or descriptor.n not in columns:
+        told = shapes((kind,), group, descriptor.sparse, ws)
+        return f"{of} has no such shape", told, f"m {descriptor.m}, n {descriptor.n}"
     if kind == "f16" and descriptor.d == "f16" and (descriptor.a, descriptor.b) != ("f16", "f16"):
         return f"type of D of {of}", "f32, or A and B of f16", f"f16 from {descriptor.a} and {descriptor.b}"
     if descriptor.wide_k and (descriptor.sparse or (group == 2 and descriptor.m != 256)):

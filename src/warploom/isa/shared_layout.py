@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..plural import counted
-from . import tcgen05_descriptor
+from . import instruction_descriptor, tcgen05_descriptor
 from .descriptors import Descriptor
 from .dtypes import DType
 from .swizzle import OPERAND_SWIZZLES, Swizzle
@@ -96,6 +96,7 @@ class SharedLayout:
                     f"no swizzle divides the {contiguous} contiguous bytes of a {major}-major {rows} x {k} tile",
                     expected="a multiple of 32 bytes, or exactly 16",
                     got=f"{counted(inner, 'element')} of {counted(dtype.bytes, 'byte')}",
+                    hint=_shapes(dtype, unit) if major == "MN" else None,
                 )
             swizzle = fitting[0]
         name = swizzle.value if isinstance(swizzle, Swizzle) else swizzle
@@ -112,6 +113,7 @@ class SharedLayout:
                 f"the extent of a {major}-major tile in {'rows' if major == 'K' else 'k'} must be a multiple of 8",
                 got=outer,
                 consequence="its panels would not start where the swizzle pattern starts",
+                hint=_shapes(dtype, unit) if major == "K" else None,
             )
         return cls(dtype, rows, k, major, swizzle, unit)
 
@@ -261,3 +263,12 @@ class SharedLayout:
         panel, inside = inner // self.panel_inner, inner % self.panel_inner
         plain = panel * self.panel_bytes + outer * self.swizzle.span + inside * self.dtype.bytes
         return self.swizzle.apply(base + plain) - base
+
+
+def _shapes(dtype: DType, unit: str) -> str | None:
+    """The m and n of products of a type, for errors in the rows of a tile; a tile does not say which of them it has."""
+    kinds = instruction_descriptor.kinds_with(dtype.name) if unit == "tcgen05" else ()
+    if not kinds:
+        return None
+    one, pair = (instruction_descriptor.shapes(kinds, group) for group in (1, 2))
+    return f"tcgen05.mma takes {one}; in a pair of CTAs, each with half of m and of n, {pair}"

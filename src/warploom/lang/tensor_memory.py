@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 
-from ..errors import ArgumentError
 from ..isa import dtypes
 from ..isa.dtypes import DType
+from ..isa.instruction_descriptor import KINDS, extents, kinds_with, shapes
 from ..isa.launch import WARP
 from ..isa.tensor_memory import COLUMNS, QUARTER, SIZES, data_path
 from . import barriers
@@ -129,17 +129,16 @@ class TensorMemory:
             buffers: the number of buffers, one after the other: `acc[i]`.
             ws, sparse: properties of the MMAs that affect the layout.
         """
-        try:
-            path = data_path(m, self.group, sparse=sparse, ws=ws)
-        except ArgumentError as error:
-            raise self.trace.error(error.what, expected=error.expected, got=error.got, code="matrix-shape") from None
-        if n % (8 * path.parts) or not 0 < n <= 256:
+        kinds = kinds_with(result=dtypes.of(dtype).name) or tuple(KINDS)
+        allowed = [extents(kind, self.group, sparse, ws) for kind in kinds]
+        if not any(m in rows and n in columns for rows, columns in allowed):
             raise self.trace.error(
-                "the n of an accumulator",
-                expected=f"a multiple of {8 * path.parts} up to 256",
-                got=n,
+                f"no product of {'a pair of CTAs' if self.group == 2 else 'one CTA'} has an accumulator of this shape",
+                expected=shapes(kinds, self.group, sparse, ws),
+                got=f"m {m}, n {n}",
                 code="matrix-shape",
             )
+        path = data_path(m, self.group, sparse=sparse, ws=ws)
         detail = f"{dtype} {m} x {n}, layout {path.name}"
         start = self._take(path.columns(n), buffers, name or "accumulator", detail)
         return Accumulator(self, start, path, n, dtypes.of(dtype), buffers)
