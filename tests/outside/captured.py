@@ -74,6 +74,26 @@ def build(folder: Path) -> Path:
     return folder
 
 
+def compiled(
+    source: Path, target: str, runtime: Path, folder: Path, include: Sequence[Path] = (), options: Sequence[str] = ()
+) -> tuple[Path, Path]:
+    """A program that nvcc builds for a target, "90a" or "100a", on the runtime of `build`, and the PTX text of it.
+
+    Raises subprocess.CalledProcessError with nvcc's messages.
+    """
+    found = find_nvcc()
+    if found is None:
+        raise FileNotFoundError("nvcc is not here")
+    nvcc, headers = found
+    program = folder / "program"
+    subprocess.run(
+        [nvcc, "-std=c++17", "-gencode", f"arch=compute_{target},code=compute_{target}", "-cudart", "shared", *options,
+         "--keep", "--keep-dir", folder, *(f"-I{path}" for path in (*headers, *include)), source, "-o", program,
+         f"-L{runtime}", "-lcuda"], check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return program, folder / f"{source.stem}.ptx"
+
+
 def signatures(text: str) -> str:
     """Of each kernel of a text a line: its name and the bytes of each of its parameters."""
     lines = []

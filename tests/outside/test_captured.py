@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -22,25 +21,12 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return captured.build(tmp_path_factory.mktemp("runtime"))
 
 
-def built(bug: int, runtime: Path, folder: Path) -> tuple[Path, Path]:
-    found = find_nvcc()
-    assert found is not None
-    nvcc, include = found
-    program = folder / "program"
-    subprocess.run(
-        [nvcc, "-std=c++17", "-gencode", "arch=compute_90a,code=compute_90a", "-cudart", "shared", f"-DBUG={bug}",
-         "--keep", "--keep-dir", folder, *(f"-I{path}" for path in include), SOURCE, "-o", program, f"-L{runtime}",
-         "-lcuda"], check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return program, folder / "captured_program.ptx"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("bug", "wrong", "rule"), [(0, False, None), (1, True, "copy-not-waited"), (2, True, None)])
 def test_a_program_judges_what_the_emulator_made(
     bug: int, wrong: bool, rule: str | None, runtime: Path, tmp_path: Path
 ) -> None:
-    program, text = built(bug, runtime, tmp_path)
+    program, text = captured.compiled(SOURCE, "90a", runtime, tmp_path, options=[f"-DBUG={bug}"])
     found = captured.run(
         program, [text], ["word"], runtime=runtime, folder=tmp_path / "launches", only="add_one",
         schedules="lazy:0 starve:2",
