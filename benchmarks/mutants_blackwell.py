@@ -208,17 +208,15 @@ def main() -> int:
     parser.add_argument("--kernel")
     parser.add_argument("--sample", type=int)
     options = parser.parse_args()
-    rows = json.loads(FILE.read_text())["rows"] if FILE.exists() else []
+    rows = {each["kernel"]: each for each in json.loads(FILE.read_text())["rows"]} if FILE.exists() else {}
     for name in [options.kernel] if options.kernel else subjects():
         new = row(name, judged(name, options.sample))
         print(name, new["found"], "found,", new["equivalent"], "equivalent,", new["missed"], flush=True)
         if options.sample is None:
-            rows = [*(old for old in rows if old["kernel"] != name), new]
+            rows[name] = new
             FILE.parent.mkdir(exist_ok=True)
-            command = "python -m benchmarks.mutants_blackwell"
-            FILE.write_text(
-                json.dumps({"suite": "mutants-blackwell", "command": command, "rows": rows}, indent=1) + "\n"
-            )
+            kept = {"suite": "mutants-blackwell", "command": "python -m benchmarks.mutants_blackwell"}
+            FILE.write_text(json.dumps(kept | {"rows": [*rows.values()]}, indent=1) + "\n")
     return 0
 
 
