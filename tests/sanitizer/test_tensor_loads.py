@@ -66,13 +66,21 @@ def test_an_early_read_breaks_no_rule_if_the_warp_waits_before_it_tells_anyone()
 
 def test_a_load_that_is_never_waited_for_is_a_warning_and_in_strict_mode_an_error() -> None:
     example = Blackwell(READY + multiply() + DONE + LOAD + USE + FREE)
-    rules = {"exit-with-pending-work", "freed-columns-in-use"}
+    rules = {"tensor-load-not-waited", "freed-columns-in-use"}
     assert severities(example) == dict.fromkeys(rules, "warning")
     report = api.run(
         asm.parse(example.text()), "k", [np.zeros(8192, np.uint32)], grid=(1, 1, 1), block=(example.threads, 1, 1),
         watch=[lambda machine: Sanitizer(machine, strict=True)],
     )  # fmt: skip
-    assert "freed-columns-in-use" in {finding.rule for finding in report.findings if finding.severity == "error"}
+    assert rules <= {finding.rule for finding in report.findings if finding.severity == "error"}
+
+
+def test_the_warning_names_the_load_and_the_first_instruction_that_reads_it() -> None:
+    example = Blackwell(PRODUCT + LOAD + KEEP + FREE)
+    (finding,) = (one for one in run(example, "lazy", 0).findings if one.rule == "tensor-load-not-waited")
+    lines = example.text().splitlines()
+    reads, loads = (lines[place.line - 1] for place in finding.locations)
+    assert "st.global.u32 [%d2], %r9;" in reads and "tcgen05.ld" in loads
 
 
 @pytest.mark.parametrize(("later", "severity"), [(USE, "error"), (WAIT_LOAD, "error"), ("", "warning")],

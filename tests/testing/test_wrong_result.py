@@ -59,6 +59,10 @@ def test_it_counts_the_wrong_elements_and_shows_the_first() -> None:
     assert float(notes["largest difference"]) == pytest.approx(4)
 
 
+def test_no_difference_is_shown_if_all_are_nan() -> None:
+    assert "largest difference" not in found(np.full_like(EXPECTED, np.nan))
+
+
 def test_whole_wrong_tiles_are_named() -> None:
     def change(got: np.ndarray) -> None:
         got[0:64, 64:128] += 1

@@ -77,8 +77,9 @@ class Comparison:
         yield "expected", f"{self.expected[first]:g}"
         yield "got", f"{self.got[first]:g}"
         with np.errstate(invalid="ignore"):
-            most = np.nanmax(np.where(self.wrong, np.abs(self.got - self.expected), 0.0), initial=0.0)
-        yield "largest difference", f"{most:g}"
+            differences = np.abs(self.got - self.expected)[self.wrong]
+        if not np.isnan(differences).all():
+            yield "largest difference", f"{np.nanmax(differences):g}"
         yield "where", self.pattern()
         yield from (("likely cause", cause) for cause in self.causes())
 

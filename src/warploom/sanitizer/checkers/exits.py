@@ -71,7 +71,7 @@ class Exits(Observer):
                     late = self.context.machine.code.arch.number >= 100 and not self.context.strict
                     why = "has not waited until it has been read (wait_group.read)"
                     self._unfinished(flight, cta, UNREAD, why, WARNING if late else None)
-            elif not flight.done & known:
+            elif not flight.done & known and not _loads_registers(flight):
                 severity = WARNING if flight.starts.parts == "warp" else None
                 self._unfinished(flight, cta, UNDONE, "no thread in it has waited for it", severity)
 
@@ -92,6 +92,12 @@ def _only_reads_shared(flight: InFlight) -> bool:
     """True if the CTA's part in an operation ends when its sources have been read."""
     own = [one for one in effects.accesses(flight.code.effects, effects.RUN) if one.space != "global"]
     return bool(own) and all(one.how == effects.READS for one in own)
+
+
+def _loads_registers(flight: InFlight) -> bool:
+    """True if an operation writes registers of its warp, which leave with it: `tensor-load-not-waited`."""
+    accesses = effects.accesses(flight.code.effects, effects.RUN)
+    return any(one.how == effects.WRITES and one.space == "register" for one in accesses)
 
 
 def _reads_shared(flight: InFlight) -> bool:

@@ -3,8 +3,8 @@
 Registers belong to each warp. Between the issue and that warp's own wait, only another operation that adds to the
 same accumulator or reads the same A may access them (9.7.15.7.3); after any access, the family's fence must come first.
 The registers of a load may be read, which waits for it on today's chips. By the ISA this proves nothing
-(9.7.16.6.4.5), so relying on it is a warning. The instructions that access such registers are known before the kernel
-runs, so only those are watched.
+(9.7.16.6.4.5), so relying on it is a warning: at a later write of the registers, or when the warp exits. The
+instructions that access such registers are known before the kernel runs, so only those are watched.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class WarpRegisters:
         touched: rows ever accessed; multiplied: the accumulators among them.
         fenced: True if a fence was ever executed.
         shapes: accumulator -> shape of the last operation on it.
+        readers: load in flight -> the instruction that first read one of its registers.
     """
 
     owned: dict[RowSet[tuple[int, int]], list[InFlight]] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class WarpRegisters:
     multiplied: set[RowSet[tuple[int, int]]] = field(default_factory=set)
     fenced: bool = False
     shapes: dict[object, object] = field(default_factory=dict)
+    readers: dict[InFlight, Operation] = field(default_factory=dict)
 
 
 class MatrixRegisters(Observer):
@@ -118,6 +120,7 @@ class MatrixRegisters(Observer):
                 for flight in flights if loaded and not owned.isdisjoint(read) else ():
                     if flight.used < 0:
                         flight.used = self.context.state(frame.cta).clocks[flight.me].epoch
+                        mine.readers[flight] = code
                 if not loaded or not owned.isdisjoint(written):
                     self._touched_early(frame, code, frame.first_warp + number, flights[-1])
 
@@ -153,6 +156,26 @@ class MatrixRegisters(Observer):
                 codes,
                 frame.cta,
                 warp,
+                severity,
+            )
+
+    def _never_waited(self, warp: Warp, flight: InFlight, reader: Operation | None) -> None:
+        codes = (flight.code,) if reader is None else (reader, flight.code)
+        severity = None if reader is not None and self.context.strict else WARNING
+        if not self.findings.seen("tensor-load-not-waited", codes, severity):
+            who, load = actor(warp.cta, warp.index), at(flight.code)
+            message = f"{who} exits without tcgen05.wait::ld after {load}"
+            if reader is not None:
+                message = (
+                    f"{who} reads with {at(reader)} a register that {load} loads, and exits without tcgen05.wait::ld; "
+                    "today's chips wait when the register is read, but the ISA does not promise it"
+                )
+            self.findings.add(
+                "tensor-load-not-waited",
+                message,
+                codes,
+                warp.cta,
+                warp.index,
                 severity,
             )
 
@@ -264,12 +287,19 @@ class MatrixRegisters(Observer):
             mine.committed -= done
             for rows in list(mine.owned):
                 left = [flight for flight in mine.owned[rows] if flight.operation not in done]
+                for flight in mine.owned[rows] if mine.readers else ():
+                    if flight.operation in done:
+                        mine.readers.pop(flight, None)
                 if left:
                     mine.owned[rows] = left
                 else:
                     del mine.owned[rows]
 
     def exited(self, warp: Warp) -> None:
+        mine = self._of_cta(warp.cta)[warp.index]
+        for flights in mine.owned.values():
+            if flights[-1].starts.parts == "warp":
+                self._never_waited(warp, flights[-1], mine.readers.get(flights[-1]))
         if warp.cta.exited:
             self._ctas.pop(warp.cta, None)
 

@@ -39,6 +39,7 @@ MMA, COPY, SHIFT, LOAD, STORE = "mma", "cp", "shift", "ld", "st"
 DONE, ISSUED, UNLISTED, USED, UNORDERED = "done", "issued", "unlisted", "used", "unordered"
 """How an earlier access and a later one are ordered. UNLISTED: on today's chips, but not by the ISA's list; USED: the
 later thread knows that the loaded registers were read, and chips wait there for the load."""
+READ_ONLY = "its registers have been read, which today's chips wait for; the ISA requires tcgen05.wait::ld"
 
 
 @dataclass(eq=False)
@@ -227,7 +228,7 @@ class TensorCells(Observer):
         if how == UNLISTED:
             missing = "the ISA does not list the two as ordered; today's chips keep the order"
         elif how == USED:
-            missing = "its registers have been read, which today's chips wait for; the ISA requires tcgen05.wait::ld"
+            missing = READ_ONLY
         self.context.findings.add(
             rule, f"{deed(now)} {place}, and {deed(earlier)} the same cells before; {missing}", codes, now.cta,
             now.warp,
@@ -354,15 +355,18 @@ class TensorCells(Observer):
             assert access.flight is not None
             if access.bit & clock.known:
                 continue
-            works = _is_used(access.flight, view) or self._is_unread(access, "freed-columns-in-use", codes)
+            used = _is_used(access.flight, view)
+            works = used or self._is_unread(access, "freed-columns-in-use", codes)
             severity = WARNING if works and not self.context.strict else None
             if self.context.findings.seen("freed-columns-in-use", codes, severity):
                 continue
             self.context.findings.add(
                 "freed-columns-in-use",
                 f"{actor(what.cta, warp)} frees {what.count} columns from {what.start} with "
-                f" {at(by.operation)}, and {deed(access)} some of them; {_missing(access.flight)}",
+                f"{at(by.operation)}, and {deed(access)} some of them; "
+                + (READ_ONLY if used else _missing(access.flight)),
                 codes, what.cta, warp, severity,
+                fix="tcgen05.wait::ld after the load, then a barrier, then tcgen05.dealloc" if used else "",
             )  # fmt: skip
 
 
