@@ -161,6 +161,9 @@ class SharedArray:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __repr__(self) -> str:
+        return f"SharedArray({self.buffer.name}, {' x '.join(map(str, self.shape))} {self.dtype})"
+
 
 def array(dtype: DType, shape: int | tuple[int, ...], align: int = 16, name: str = "") -> SharedArray:
     """An uninitialised array in shared memory; `align` in bytes, a power of two."""
@@ -208,6 +211,9 @@ class BarrierArray:
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"BarrierArray({self.buffer.name}, {len(self)})"
 
 
 def mbarrier(n: int = 1, name: str = "") -> BarrierArray:

@@ -89,3 +89,6 @@ class TensorTile:
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < self.buffers:
             raise trace.error("no such buffer", expected=f"0 to {self.buffers - 1}", got=repr(index))
         return TensorAddress(base, self.start + index * self.columns, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.columns} columns from {self.start}, buffers={self.buffers})"
