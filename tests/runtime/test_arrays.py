@@ -160,6 +160,8 @@ def test_contiguity_looks_past_dimensions_of_one(array, contiguous):
 def test_a_new_array_is_made_in_the_framework_of_the_inputs():
     made = arrays.empty_like_kind(view(np.zeros(3)), (2, 5), dtypes.bf16)
     assert made.shape == (2, 5) and made.dtype == ml_dtypes.bfloat16
+    assert np.isnan(made.astype(np.float32)).all()  # so that elements which a kernel never stores are wrong
     torch = pytest.importorskip("torch")
     made = arrays.empty_like_kind(view(torch.zeros(3)), (2, 5), dtypes.e5m2)
     assert made.shape == (2, 5) and made.dtype == torch.float8_e5m2
+    assert made.float().isnan().all()

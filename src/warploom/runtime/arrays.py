@@ -7,6 +7,7 @@ object is recognised by the module of its class, and its own methods are called.
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from dataclasses import dataclass, field
 from functools import partial
@@ -325,13 +326,20 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
 
 
 def empty_like_kind(model: ArrayView, shape: tuple[int, ...], dtype: DType, *, zero: bool = False) -> Any:
-    """A new array of the framework and on the device of `model`; its memory is uninitialised, or zeros."""
+    """A new array of the framework and on the device of `model`, zeros or uninitialised.
+
+    NumPy arrays and CPU tensors hold poison instead (NaN, or -1): memory that was used before might hold the expected
+    values of elements that an emulated kernel fails to store.
+    """
     if model.framework == "torch":
         import torch
 
-        return (torch.zeros if zero else torch.empty)(
+        made = (torch.zeros if zero else torch.empty)(
             shape, dtype=getattr(torch, dtypes.torch_name(dtype)), device=model.owner.device
         )
+        if model.device == "cpu" and not zero:
+            made.view(-1).view(torch.uint8).fill_(0xFF)
+        return made
     if model.framework == "jax":
         import jax
 
@@ -347,4 +355,6 @@ def empty_like_kind(model: ArrayView, shape: tuple[int, ...], dtype: DType, *, z
             ) from None
         with cupy.cuda.Device(model.index):
             return (cupy.zeros if zero else cupy.empty)(shape, dtype=dtype.numpy)
-    return (np.zeros if zero else np.empty)(shape, dtype=dtype.numpy)
+    if zero:
+        return np.zeros(shape, dtype=dtype.numpy)
+    return np.full(math.prod(shape) * dtype.bytes, 0xFF, np.uint8).view(dtype.numpy).reshape(shape)

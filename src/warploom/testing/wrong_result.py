@@ -112,7 +112,10 @@ class Comparison:
         """Likely causes of the wrong values, most specific first."""
         got, expected = self.got[self.wrong], self.expected[self.wrong]
         if np.isnan(got).all():
-            yield "all wrong elements are NaN: memory or a register was read before it was written (poison)"
+            yield (
+                "all wrong elements are NaN: they were never stored, or memory or a register was read before it was "
+                "written (poison)"
+            )
             return
         if not got.any():
             yield "all wrong elements are 0: they were never stored, or the loop that sums them never ran"
