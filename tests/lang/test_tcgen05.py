@@ -114,6 +114,18 @@ def test_any_number_of_columns_is_loaded_in_powers_of_two_side_by_side(count):
     assert len(set(registers)) == count
 
 
+def test_an_address_may_be_the_register_that_alloc_s_word_was_read_into():
+    def body():
+        slot = smem.array(u32, 1)
+        ptx.tcgen05.alloc(slot[0], 64)
+        base = ptx.load(u32, slot[0])
+        ptx.tcgen05.st(base, list(ptx.tcgen05.ld(base, 48)))
+        ptx.tcgen05.dealloc(base, 64)
+
+    (loaded,) = {re.search(r"\[(%r\d+)\]", line)[1] for line in lines(body, "tcgen05.ld") if "+" not in line}
+    assert [line.split("[")[1].split("]")[0] for line in lines(body, "tcgen05.st")] == [loaded, f"{loaded}+32"]
+
+
 def test_two_columns_of_an_f16_accumulator_share_a_register():
     def body():
         acc = tmem.alloc(64).accumulator(128, 64, f16)

@@ -20,7 +20,7 @@ from .emit import Operand, issue
 from .operand_tile import OperandTile, TileSlice
 from .predicate import Predicate
 from .shared import SharedAddress
-from .tensor_address import TensorAddress
+from .tensor_address import TensorAddress, in_tensor_memory
 from .trace import Trace
 from .typed import typed
 from .umma_operands import Scales, describe, shared_descriptor, stage_of
@@ -53,14 +53,15 @@ class Tcgen05:
 
     @typed
     def ld(
-        self, address: TensorAddress, count: int, *, shape: str = "32x32b", dtype: DType = dtypes.b32,
+        self, address: TensorAddress | Register, count: int, *, shape: str = "32x32b", dtype: DType = dtypes.b32,
         pack: bool = False, split: int | None = None,
     ) -> RegisterArray:  # fmt: skip
         """tcgen05.ld.sync.aligned.<shape>: load `count` new registers per thread of a warp, from its quarter of the
         lanes.
 
         Args:
-            address: of the quarter's first lane (`acc[0].load()` computes it), the same in all threads.
+            address: of the quarter's first lane (`acc[0].load()` and `tile[i].mine()` compute it), the same in all
+                threads; a register holds an address as `alloc` wrote it, with the lane in its upper 16 bits.
             count: registers; one instruction per power of two, up to 128.
             shape: "32x32b", "16x64b", "16x128b", "16x256b".
             pack: .pack::16b: two cells of 16 bits per register.
@@ -68,15 +69,16 @@ class Tcgen05:
 
         Asynchronous: call `wait_ld` before other threads may overwrite the cells.
         """
-        return tcgen05_copies.load(address, count, dtypes.of(dtype), shape=shape, packed=pack, split=split)
+        where = in_tensor_memory(address)
+        return tcgen05_copies.load(where, count, dtypes.of(dtype), shape=shape, packed=pack, split=split)
 
     @typed
     def st(
-        self, address: TensorAddress, values: RegisterArray | Sequence[Register], *, shape: str = "32x32b",
+        self, address: TensorAddress | Register, values: RegisterArray | Sequence[Register], *, shape: str = "32x32b",
         unpack: bool = False, split: int | None = None,
     ) -> None:  # fmt: skip
         """tcgen05.st.sync.aligned.<shape>: the inverse of `ld`; call `wait_st` before others may read the cells."""
-        tcgen05_copies.store(address, values, shape=shape, packed=unpack, split=split)
+        tcgen05_copies.store(in_tensor_memory(address), values, shape=shape, packed=unpack, split=split)
 
     def wait_ld(self) -> None:
         """tcgen05.wait::ld.sync.aligned: wait until this thread's loads are complete."""

@@ -54,6 +54,11 @@ class TensorAddress(Operand):
         return f"TensorAddress({self.base.name}+{self.column})"
 
 
+def in_tensor_memory(address: TensorAddress | Register) -> TensorAddress:
+    """An address as `tcgen05.alloc` wrote it, in a register, as a TensorAddress; others as they are."""
+    return address if isinstance(address, TensorAddress) else TensorAddress(address)
+
+
 def moved(base: Register, amount: int | Register) -> Register:
     """base + amount as an address in tensor memory (add.u32)."""
     result = Register(base.trace, dtypes.b32)
