@@ -360,6 +360,9 @@ def _columns() -> Iterator[Case]:
     yield Case("T14", "a load of more columns than the product has written",
                body(READY, multiply(), DONE, READ.replace("[%r8]", "[%r8+14]"), FREE), GOOD,
                "tensor-memory-uninitialised")  # fmt: skip
+    quarter = "add.u32 %r0, %tid, 32;\nand.b32 %r0, %r0, 96;\nshl.b32 %r0, %r0, 16;\nadd.u32 %r8, %r8, %r0;\n"
+    yield Case("T15", "each warp names the lanes of the next", body(READY, multiply(), DONE, quarter, READ,
+               "and.b32 %r8, %r8, 0xffff;\n", FREE), GOOD, "tensor-address-of-another-warp", "warning")  # fmt: skip
     lanes = "and.b32 %r0, %tid, 31;\nshl.b32 %r0, %r0, 16;\nadd.u32 %r8, %r8, %r0;\n"
     yield Case(
         "T16",

@@ -105,8 +105,7 @@ class TensorCells(Observer):
             clock, notes = state.clocks[flight.me], state.notes(Notes)
             view = View.of(clock)
             notes.issued[flight] = clock.epoch
-            if self.context.strict:
-                self._check_quarter(flight)
+            self._check_quarter(flight)
             read = state.of_flight(flight, False, ASYNC)
             write = state.of_flight(flight, True, ASYNC)
             for source in operation.sources:
@@ -117,18 +116,22 @@ class TensorCells(Observer):
                     self._write(state, notes.of(target.cta), target, write, view)
 
     def _check_quarter(self, flight: InFlight) -> None:
-        """According to the ISA, a warp may name only the lanes of its own quarter."""
-        operation = flight.operation
-        for cells in (*operation.sources, *operation.targets):
+        """A warp may name only the lanes of its own quarter. Chips ignore which one it names; lane 0 is a custom."""
+        quarters = LANES // QUARTER
+        own = flight.warp % quarters
+        for cells in (*flight.operation.sources, *flight.operation.targets):
             named = cells.named if isinstance(cells, Cells) else None
-            if named is None or named // QUARTER == flight.warp % (LANES // QUARTER):
+            if named is None or named // QUARTER == own:
                 continue
-            if not self.context.findings.seen("tensor-address-of-another-warp", (flight.code,)):
+            if not self.context.strict and named // QUARTER % quarters in (0, own):
+                continue
+            severity = ERROR if self.context.strict else WARNING
+            if not self.context.findings.seen("tensor-address-of-another-warp", (flight.code,), severity):
                 self.context.findings.add(
                     "tensor-address-of-another-warp",
                     f"{actor(flight.cta, flight.warp)} passes lane {named} to {at(flight.code)}; its own are "
-                    f"{flight.warp % 4 * QUARTER} to {flight.warp % 4 * QUARTER + QUARTER - 1}",
-                    (flight.code,), flight.cta, flight.warp,
+                    f"{own * QUARTER} to {own * QUARTER + QUARTER - 1}, which it accesses instead",
+                    (flight.code,), flight.cta, flight.warp, severity,
                 )  # fmt: skip
 
     def _read(self, state: ClusterState, shadow: Shadow, cells: Cells, number: int, view: View) -> None:
