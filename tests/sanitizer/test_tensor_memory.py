@@ -9,7 +9,7 @@ import pytest
 
 from tests.sanitizer.pieces import INIT, load, wait
 from tests.sanitizer.running import rules, run
-from tests.sanitizer.tensor_pieces import ALLOC, COMMIT, FREE, Blackwell
+from tests.sanitizer.tensor_pieces import ALLOC, COMMIT, DONE, FREE, READY, Blackwell, multiply
 from warploom import asm
 from warploom.emulator import api
 from warploom.isa.instruction_descriptor import InstructionDescriptor
@@ -216,3 +216,15 @@ def test_a_product_over_what_the_product_before_reads_is_in_no_list(
     body = ready + scaled(0) + between + OVER + COMMIT + ends + FREE
     found = run(Blackwell(body), schedule, 1).findings
     assert {(one.rule, one.severity) for one in found if one.rule.startswith("tensor-memory-")} == expected
+
+
+@pytest.mark.parametrize(
+    ("commits", "found"),
+    [(COMMIT + COMMIT, {"surplus-arrival"}), (DONE + COMMIT, set())],
+    ids=["twice", "after a wait"],
+)
+def test_a_commit_behind_one_that_completes_the_phase_is_one_too_many(commits: str, found: set[str]):
+    """Both may arrive before anyone looks: the second phase hides the first from those that wait for it."""
+    body = READY + multiply() + commits + FREE
+    report = run(Blackwell(body), schedule="eager")
+    assert {one.rule for one in report.findings} & {"surplus-arrival"} == found

@@ -86,7 +86,12 @@ class MBarriers(Observer):
             self._check_initialised(state, on, by)
         if event.what == "arrive":
             previous = record_of(on).previous
-            if on.phase and operation is None and previous.unheard(state, by, state.clocks_of(by)):
+            commit = by.operation.row.form.key.startswith("tcgen05.commit")
+            if (
+                on.phase
+                and (operation is None or commit)
+                and previous.unheard(state, by, state.clocks_of(by), own=not commit)
+            ):
                 self._too_early(on, by)
             else:
                 self._check_phase_seen(on, by)

@@ -72,11 +72,14 @@ class PhaseRecord:
             self.again[warp] = self.again.get(warp, 0) | before & lanes
             self.arrived[warp] = before | lanes
 
-    def unheard(self, state: ClusterState, by: Issuer, clocks: list[tuple[WarpClock, int]]) -> bool:
-        """True if an issuer has learned nothing from others since the phase completed, which was not its own."""
+    def unheard(self, state: ClusterState, by: Issuer, clocks: list[tuple[WarpClock, int]], own: bool = True) -> bool:
+        """True if an issuer has learned nothing from others since the phase completed, which was not its own. own:
+        whether its own arrival tells it so; a commit's does not, as it comes later."""
         for clock, mask in clocks:
             lanes = mask if by.lane is None else 1 << by.lane % WARP
             if clock.heard == self.heard[clock.me]:
+                if not own:
+                    return True
                 mine = self.arrived.get((by.frame.cta, clock.me % state.per_cta), 0)
                 return bool(self.arrived) and (len(self.arrived) > 1 or bool(lanes & ~mine))
         return False
