@@ -69,7 +69,8 @@ def summary(
         speeds(f"bf16, {name}", rows, "cublas") for name, rows in bf16_groups(square, llm, small_k).items() if rows
     ]
     sampled = [row for each in drawn for row in each["rows"] if row["provider"] == "warploom"]
-    lines.append(speeds("bf16, random samples", sampled, "cublas"))
+    if sampled:
+        lines.append(speeds("bf16, random samples", sampled, "cublas"))
     for title, rows, other in (
         ("fp8, scales by", by_scales(fp8_rows["rows"]), "scaled-mm"),
         ("bf16, fused with", fused["rows"], "torch-eager"),
