@@ -84,10 +84,10 @@ persistent_grid = PersistentGrid
 
 @dataclass(frozen=True)
 class OneCtaPerSm:
-    """The grid rule of one CTA per SM, for any sizes; in whole clusters of `ctas` CTAs."""
+    """The grid rule of one CTA per SM, for any sizes; of as many clusters of `ctas` CTAs as run at once."""
 
     ctas: int = 1
 
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
         """CTAs along x, y, z."""
-        return (machine.sms // self.ctas * self.ctas, 1, 1)
+        return (machine.clusters(self.ctas) * self.ctas, 1, 1)
