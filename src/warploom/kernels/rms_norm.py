@@ -28,6 +28,7 @@ from .fields import builder
 WARP, WARPS = 32, 8
 PIECE = 8
 """16-bit elements in 16 bytes."""
+PIECE_BYTES = 16
 MOST_CHUNKS = 8
 EVERY_LANE = 0xFFFFFFFF
 
@@ -87,14 +88,14 @@ def build(
                 finished(word, weight, scale, dtype, rounded, middle, unit_offset)
                 for word, weight in zip(found, weights, strict=True)
             ]
-            ptx.store(ptx.addr(target + piece.to(u64) * 16), RegisterArray(made), pred=there)
+            ptx.store(ptx.addr(target + piece.to(u64) * PIECE_BYTES), RegisterArray(made), pred=there)
 
     return rms_norm
 
 
 def words(start: Register, piece: Register, there: Predicate) -> list[Register]:
     """A thread's 16 bytes of a row that begins at `start`, as four words; zeros outside the row."""
-    place = start + piece.to(u64) * 16
+    place = start + piece.to(u64) * PIECE_BYTES
     found = [reg.scalar(b32, init=0) for _ in range(4)]
     ptx.inst("ld.global.v4.b32", found, ptx.addr(place), pred=there)
     return found

@@ -4,8 +4,8 @@ Idea       A thread rotates 16 elements of a head: 8 of the first half and 8 of 
            of queries and keys are one index, so both are one launch.
 Roles      one CTA per token; its threads share the heads' pieces
 Rounding   products and sum in f32, rounded once
-Partial    only the first `turned` elements of a head are rotated; the others are copied
-Limits     head dimension and `turned` multiples of 16
+Partial    only the first `rotary_dim` elements of a head are rotated; the others are copied
+Limits     head dimension and `rotary_dim` multiples of 16
 """
 
 from __future__ import annotations
@@ -13,23 +13,21 @@ from __future__ import annotations
 from typing import Any
 
 from ..collective.mma.fragment import pack, unpack
-from ..isa.dtypes import DType, b32, bf16, u64
-from ..lang import Kernel, Tile, kernel, ptx, reg, tiles
+from ..isa.dtypes import DType, bf16, u64
+from ..lang import Kernel, Tile, kernel, ptx, tiles
 from ..lang.arrays import RegisterArray
-from ..lang.predicate import Predicate
 from ..lang.values import Register
 from .fields import builder
+from .rms_norm import PIECE, PIECE_BYTES, WARP, words
 
-PIECE = 8
-"""16-bit elements in 16 bytes."""
-WARP, MOST_THREADS = 32, 512
+MOST_THREADS = 512
 
 
 @builder(keep=64)
 def build(
-    dtype: DType = bf16, heads: int = 32, key_heads: int = 8, dim: int = 128, turned: int = 128,
+    dtype: DType = bf16, heads: int = 32, key_heads: int = 8, dim: int = 128, rotary_dim: int = 128,
 ) -> Kernel:  # fmt: skip
-    """NEWQ (T, heads * dim) and NEWK (T, key_heads * dim) from Q, K, and COS and SIN (P, turned): token t has row
+    """NEWQ (T, heads * dim) and NEWK (T, key_heads * dim) from Q, K, and COS and SIN (P, rotary_dim): token t has row
     t % P of these. Rows of Q and K may be apart."""
     of_head = dim // (2 * PIECE)
     pieces = (heads + key_heads) * of_head
@@ -57,23 +55,23 @@ def build(
             is_query = piece < heads * of_head
             own = ptx.select(is_query, piece, piece - heads * of_head)
             head, at = own // of_head, own % of_head
-            rotated = at < turned // (2 * PIECE)
-            low = ptx.select(rotated, at * PIECE, at * (2 * PIECE))
-            high = ptx.select(rotated, low + turned // 2, low + PIECE)
+            rotated = at < rotary_dim // (2 * PIECE)
+            low = ptx.select(rotated, at, at * 2)
+            high = ptx.select(rotated, low + rotary_dim // (2 * PIECE), low + 1)
             source, target = (
                 ptx.select(is_query, query, key) + (head * dim).to(u64) * dtype.bytes
                 for query, key in ((queries, keys), (new_queries, new_keys))
             )
-            x, y = (words(source, column, here, dtype) for column in (low, high))
+            x, y = (words(source, each, here) for each in (low, high))
             turning = here & rotated
             (cos_x, cos_y), (sin_x, sin_y) = (
-                [words(start, column, turning, dtype) for column in (low, high)] for start in (cos, sin)
+                [words(start, each, turning) for each in (low, high)] for start in (cos, sin)
             )
             made_x = [turn(*each, -1.0, dtype) for each in zip(x, cos_x, y, sin_x, strict=True)]
             made_y = [turn(*each, 1.0, dtype) for each in zip(y, cos_y, x, sin_y, strict=True)]
-            for column, made, kept in ((low, made_x, x), (high, made_y, y)):
+            for place, made, kept in ((low, made_x, x), (high, made_y, y)):
                 chosen = [ptx.select(rotated, new, old) for new, old in zip(made, kept, strict=True)]
-                ptx.store(ptx.addr(target + column.to(u64) * dtype.bytes), RegisterArray(chosen), pred=here)
+                ptx.store(ptx.addr(target + place.to(u64) * PIECE_BYTES), RegisterArray(chosen), pred=here)
 
     return rotary
 
@@ -81,13 +79,6 @@ def build(
 def row_of(tensor: Any, row: Register, dtype: DType) -> Register:
     """The address of a row."""
     return tensor.pointer() + row.to(u64) * tensor.row_stride() * dtype.bytes
-
-
-def words(start: Register, column: Register, there: Predicate, dtype: DType) -> list[Register]:
-    """16 bytes from a column of a row, as four words; zeros where `there` is false."""
-    found = [reg.scalar(b32, init=0) for _ in range(4)]
-    ptx.inst("ld.global.v4.b32", found, ptx.addr(start + column.to(u64) * dtype.bytes), pred=there)
-    return found
 
 
 def turn(own: Register, cos: Register, other: Register, sin: Register, sign: float, dtype: DType) -> Register:

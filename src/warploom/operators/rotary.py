@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa.dtypes import DType, bf16, f16
-from ..kernels.rotary import PIECE, build
+from ..kernels.rms_norm import PIECE
+from ..kernels.rotary import build
 from ..runtime.arrays import ArrayView, view
 from ..runtime.launch_cache import LaunchCache
 from ..runtime.program import Program
@@ -39,15 +40,15 @@ def rotary_embedding(q: Any, k: Any, cos: Any, sin: Any) -> tuple[Any, Any]:
     if unfit := why_not(*given):
         raise unfit
     seen = [view(each, name) for each, name in zip(given, ("q", "k", "cos", "sin"), strict=True)]
-    (_, _, heads, dim), key_heads, turned = q.shape, k.shape[2], cos.shape[2]
+    (_, _, heads, dim), key_heads, rotary_dim = q.shape, k.shape[2], cos.shape[2]
     results = [new_array(each, each.shape, each.dtype) for each in seen[:2]]
     if 0 in q.shape:
         return results[0], results[1]
     outs = [replace(view(each, "out"), writable=True) for each in results]
-    widths = heads * dim, key_heads * dim, turned, turned, heads * dim, key_heads * dim
+    widths = heads * dim, key_heads * dim, rotary_dim, rotary_dim, heads * dim, key_heads * dim
     flat = tuple(_rows(each, width) for each, width in zip((*seen, *outs), widths, strict=True))
     names = ("q", "k", "cos", "sin", "new q", "new k")
-    program = _program(seen[0].dtype, heads, key_heads, dim, turned)
+    program = _program(seen[0].dtype, heads, key_heads, dim, rotary_dim)
     launched = launch(program, Binding(flat, names, {}))
     if launched is not None:
         tensors = {"q": q, "k": k, "cos": cos, "sin": sin}
@@ -80,9 +81,9 @@ def why_not(q: Any, k: Any, cos: Any, sin: Any) -> ArgumentError | ArgumentTypeE
     ):  # fmt: skip
         return ArgumentError("shapes of rotary_embedding do not agree", got=shapes, code="wrong-shape",
                              expected="q (B, S, H, D), k (B, S, G, D), cos and sin (B or 1, S, R)")  # fmt: skip
-    dim, turned = shapes[0][3], shapes[2][2]
-    if dim % (2 * PIECE) or turned % (2 * PIECE) or not 0 < turned <= dim:
-        return ArgumentError("rotary_embedding does not support this head dimension", got=f"D {dim}, R {turned}",
+    dim, rotary_dim = shapes[0][3], shapes[2][2]
+    if dim % (2 * PIECE) or rotary_dim % (2 * PIECE) or not 0 < rotary_dim <= dim:
+        return ArgumentError("rotary_embedding does not support this head dimension", got=f"D {dim}, R {rotary_dim}",
                              expected=f"multiples of {2 * PIECE}, R at most D")  # fmt: skip
     if not all(each.contiguous for each in seen[2:]) or not all(map(_adjacent_heads, seen[:2])):
         return ArgumentError("rotary_embedding does not support these strides", code="wrong-layout",
@@ -109,5 +110,5 @@ def _rows(seen: ArrayView, width: int) -> ArrayView:
 
 
 @lru_cache(maxsize=64)
-def _program(dtype: DType, heads: int, key_heads: int, dim: int, turned: int) -> Program:
-    return build(dtype, heads, key_heads, dim, turned).program()
+def _program(dtype: DType, heads: int, key_heads: int, dim: int, rotary_dim: int) -> Program:
+    return build(dtype, heads, key_heads, dim, rotary_dim).program()
