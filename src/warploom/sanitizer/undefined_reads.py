@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ..asm.nodes import Address, Register, TensorAddress
 from ..emulator.machine.image import Image
-from ..emulator.machine.operation import BRANCH, EXIT, INDEXED_BRANCH, Operation
+from ..emulator.machine.operation import BRANCH, EXIT, INDEXED_BRANCH, PLAIN, Operation
 from ..emulator.machine.registers import Row
 from ..emulator.machine.scopes import registers_named
 from ..isa.effects import accesses
@@ -50,12 +50,7 @@ def reaching(code: Image, writes: list[int], on_all: bool = False) -> list[int |
     writes: a mask of registers for each operation; the result consists of such masks.
     """
     operations = code.operations
-    starts = {0}
-    for operation in operations:
-        if operation.kind != 0:
-            starts.update((*operation.targets, operation.pc + 1))
-    order = sorted(start for start in starts if start < len(operations))
-    ends = dict(zip(order, [*order[1:], len(operations)], strict=True))
+    ends = blocks(code)
     at_entry: dict[int, int] = {0: 0}
     work = [0]
     while work:
@@ -75,6 +70,16 @@ def reaching(code: Image, writes: list[int], on_all: bool = False) -> list[int |
             reached[pc] = defined
             defined |= writes[pc]
     return reached
+
+
+def blocks(code: Image) -> dict[int, int]:
+    """The basic blocks: the first operation of each -> the one after its last."""
+    starts = {0}
+    for operation in code.operations:
+        if operation.kind != PLAIN:
+            starts.update((*operation.targets, operation.pc + 1))
+    order = sorted(start for start in starts if start < len(code.operations))
+    return dict(zip(order, [*order[1:], len(code.operations)], strict=True))
 
 
 def successors(operation: Operation, count: int) -> Iterator[int]:

@@ -67,10 +67,8 @@ class Exits(Observer):
                 continue
             elif _only_reads_shared(flight):
                 if not flight.read & known:
-                    # CUTLASS's sm_100 kernels do so if they read no C: the SM keeps the memory until then.
-                    late = self.context.machine.code.arch.number >= 100 and not self.context.strict
-                    why = "has not waited until it has been read (wait_group.read)"
-                    self._unfinished(flight, cta, UNREAD, why, WARNING if late else None)
+                    # Shared memory lives as long as its CTA (PTX ISA 2.3), whatever chips do with the copy.
+                    self._unfinished(flight, cta, UNREAD, "has not waited until it has been read (wait_group.read)")
             elif not flight.done & known and not _loads_registers(flight):
                 severity = WARNING if flight.starts.parts == "warp" else None
                 self._unfinished(flight, cta, UNDONE, "no thread in it has waited for it", severity)

@@ -2,9 +2,9 @@
 
 Registers belong to each warp. Between the issue and that warp's own wait, only another operation that adds to the
 same accumulator or reads the same A may access them (9.7.15.7.3); after any access, the family's fence must come first.
-The registers of a load may be read, which waits for it on today's chips. By the ISA this proves nothing
-(9.7.16.6.4.5), so relying on it is a warning: at a later write of the registers, or when the warp exits. The
-instructions that access such registers are known before the kernel runs, so only those are watched.
+The registers of a load may be read without a wait, which orders nothing else (9.7.16.6.4.5): a later write of the
+registers, or an exit, is a warning. `TensorCells` judges who may overwrite the cells; for it this class notes when the
+loaded values have been stored. The instructions concerned are known before the kernel runs, and only those are watched.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..happens_before.access import InFlight, flights_of
 from ..report.findings import at
 from ..report.words import actor
 from ..rules import WARNING
+from ..stored_values import stored_values
 from ..undefined_reads import read_and_written
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class WarpRegisters:
         fenced: True if a fence was ever executed.
         shapes: accumulator -> shape of the last operation on it.
         readers: load in flight -> the instruction that first read one of its registers.
+        loads: load (pc) -> its last operation, and the loaded registers (bits) that have not been stored yet.
     """
 
     owned: dict[RowSet[tuple[int, int]], list[InFlight]] = field(default_factory=dict)
@@ -59,6 +61,7 @@ class WarpRegisters:
     fenced: bool = False
     shapes: dict[object, object] = field(default_factory=dict)
     readers: dict[InFlight, Operation] = field(default_factory=dict)
+    loads: dict[int, tuple[InFlight, int]] = field(default_factory=dict)
 
 
 class MatrixRegisters(Observer):
@@ -78,6 +81,13 @@ class MatrixRegisters(Observer):
         for pc, rows in touching.items():
             operation = code.operations[pc]
             code.wrap(operation, self._watched(operation, operation.step, rows))  # type: ignore[arg-type]
+        loads = {pc: rows for pc, rows in self._owners.items() if _is_load(code.operations[pc])}
+        stores = code.fact("stored values", lambda: stored_values(code, loads)) if loads else {}
+        self._wanted = dict.fromkeys(loads, 0)
+        for pc, values in stores.items():
+            code.wrap(code.operations[pc], self._storing(code.operations[pc].step, values))  # type: ignore[arg-type]
+            for load, bits in values.items():
+                self._wanted[load] |= bits
 
     def _watched(self, operation: Operation, step: Step, rows: RowSet[tuple[int, int]]) -> Step:
         marks = dict.fromkeys(rows, operation)
@@ -89,6 +99,19 @@ class MatrixRegisters(Observer):
             return step(frame)
 
         return watch  # type: ignore[return-value]
+
+    def _storing(self, step: Step, values: dict[int, int]) -> Step:
+        def stores(frame: Frame) -> object:
+            for mine in self._of_frame(frame):
+                for load, bits in values.items():
+                    if load in mine.loads:
+                        flight, left = mine.loads[load]
+                        mine.loads[load] = flight, left & ~bits
+                        if flight.stored < 0 and not left & ~bits:
+                            flight.stored = self.context.state(frame.cta).clocks[flight.me].epoch
+            return step(frame)
+
+        return stores  # type: ignore[return-value]
 
     def _of_cta(self, cta: Cta) -> list[WarpRegisters]:
         found = self._ctas.get(cta)
@@ -118,9 +141,8 @@ class MatrixRegisters(Observer):
                     continue
                 loaded = flights[-1].starts.parts == "warp"
                 for flight in flights if loaded and not owned.isdisjoint(read) else ():
-                    if flight.used < 0:
-                        flight.used = self.context.state(frame.cta).clocks[flight.me].epoch
-                        mine.readers[flight] = code
+                    if not flight.used:
+                        flight.used, mine.readers[flight] = True, code
                 if not loaded or not owned.isdisjoint(written):
                     self._touched_early(frame, code, frame.first_warp + number, flights[-1])
 
@@ -144,15 +166,14 @@ class MatrixRegisters(Observer):
         )
 
     def _loaded_early(self, frame: Frame, codes: tuple[Operation, Operation], warp: int, flight: InFlight) -> None:
-        """Once one register of the load has been read, chips have loaded all; the ISA still requires the wait."""
-        used = flight.used >= 0
-        severity = WARNING if used and not self.context.strict else None
+        """Once one register of the load has been read, chips have loaded all; the ISA promises this one."""
+        severity = WARNING if flight.used and not self.context.strict else None
         if not self.findings.seen("tensor-load-not-waited", codes, severity):
             self.findings.add(
                 "tensor-load-not-waited",
                 f"{actor(frame.cta, warp)} writes with {at(codes[0])} a register that {at(codes[1])} loads, without a "
                 "tcgen05.wait::ld of this warp between them"
-                + ("; a loaded register has been read before, which today's chips wait for" if used else ""),
+                + ("; a loaded register has been read before, so the load is complete" if flight.used else ""),
                 codes,
                 frame.cta,
                 warp,
@@ -168,7 +189,7 @@ class MatrixRegisters(Observer):
             if reader is not None:
                 message = (
                     f"{who} reads with {at(reader)} a register that {load} loads, and exits without tcgen05.wait::ld; "
-                    "today's chips wait when the register is read, but the ISA does not promise it"
+                    "the value is right, but nothing tells other threads that the load is complete"
                 )
             self.findings.add(
                 "tensor-load-not-waited",
@@ -193,8 +214,10 @@ class MatrixRegisters(Observer):
                 if not owned.isdisjoint(every):
                     self._touched_early(frame, flight.code, flight.warp, flights[-1])
                     for one in flights if owned <= every else ():
-                        one.replaced = one.replaced or one.used < 0
-                    flights[:-1] = [one for one in flights[:-1] if one.used < 0]
+                        one.replaced = one.replaced or not one.used
+                    flights[:-1] = [one for one in flights[:-1] if not one.used]
+            if (pc := flight.code.pc) in self._wanted:
+                mine.loads[pc] = flight, self._wanted[pc]
             mine.owned.setdefault(every, []).append(flight)
             return
         self._check_others(operation, every, flight)
@@ -332,6 +355,11 @@ def _owned_and_touched(code: Image) -> tuple[Owned, Owned]:
         if rows := RowSet[tuple[int, int]]().union(*named) & used:
             touching[operation.pc] = rows
     return owners, touching
+
+
+def _is_load(operation: Operation) -> bool:
+    started = effects.started(operation.effects)
+    return started is not None and started.parts == "warp"
 
 
 def _owned_rows(code: Image, operation: Operation) -> RowSet[tuple[int, int]]:

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from ..happens_before.state import ClusterState
 
 MMA, COPY, SHIFT, LOAD, STORE = "mma", "cp", "shift", "ld", "st"
-DONE, ISSUED, UNLISTED, USED, UNORDERED = "done", "issued", "unlisted", "used", "unordered"
-"""How an earlier access and a later one are ordered. UNLISTED: on today's chips, but not by the ISA's list; USED: the
-later thread knows that the loaded registers were read, and chips wait there for the load."""
-READ_ONLY = "its registers have been read, which today's chips wait for; the ISA requires tcgen05.wait::ld"
+DONE, ISSUED, UNLISTED, STORED, UNORDERED = "done", "issued", "unlisted", "stored", "unordered"
+"""How an earlier access and a later one are ordered. UNLISTED: on today's chips, but not by the ISA's list; STORED: the
+later thread knows that the loaded values were stored, and so had been loaded."""
+NOT_WAITED = "the loaded values were stored before, so it is complete; by the ISA only tcgen05.wait::ld orders the two"
 
 
 @dataclass(eq=False)
@@ -92,8 +92,8 @@ class TensorCells(Observer):
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._unread: dict[InFlight, set[tuple[str, tuple[Operation, ...]]]] = {}
-        """Loads that were too late for someone while nobody had read their registers: what was said of them."""
+        self._unstored: dict[InFlight, set[tuple[str, tuple[Operation, ...]]]] = {}
+        """Loads that were too late for someone while their values had not been stored: what was said of them."""
 
     # -- operations ------------------------------------------------------------------------------------------------
 
@@ -188,8 +188,8 @@ class TensorCells(Observer):
         assert first is not None and second is not None
         by, then = first.operation.issuer, second.operation.issuer
         same = first.me == second.me and by.lane_of_warp == then.lane_of_warp
-        if not earlier.writes and _is_used(first, view):
-            return USED
+        if not earlier.writes and _is_stored(first, view):
+            return STORED
         if not same and view.c[first.me] < state.notes(Notes).issued[first]:
             return UNORDERED
         pair = (kind_of(first), kind_of(second))
@@ -221,7 +221,8 @@ class TensorCells(Observer):
         if how == UNLISTED:
             rule = "tensor-memory-order"
         codes = (now.code, earlier.code)
-        works = how == UNLISTED or (not self.context.strict and (how == USED or self._is_unread(earlier, rule, codes)))
+        harmless = how == STORED or self._is_unstored(earlier, rule, codes)
+        works = how == UNLISTED or (harmless and not self.context.strict)
         severity = WARNING if works else ERROR
         if self.context.findings.seen(rule, codes, severity):
             return
@@ -230,13 +231,11 @@ class TensorCells(Observer):
         missing = _missing(earlier.flight)
         if how == UNLISTED:
             missing = "the ISA does not list the two as ordered; today's chips keep the order"
-        elif how == USED:
-            missing = READ_ONLY
+        elif how == STORED:
+            missing = NOT_WAITED
         self.context.findings.add(
             rule, f"{deed(now)} {place}, and {deed(earlier)} the same cells before; {missing}", codes, now.cta,
-            now.warp,
-            severity, (side(now, place), side(earlier, place, before=True)), place,
-            missing,
+            now.warp, severity, (side(now, place), side(earlier, place, before=True)), place, missing,
         )  # fmt: skip
 
     def _uninitialised(self, cells: Cells, last: np.ndarray, now: Access) -> None:
@@ -251,29 +250,29 @@ class TensorCells(Observer):
             (now.code,), now.cta, now.warp, severity, sides=(side(now, place),), address=place,
         )  # fmt: skip
 
-    # -- loads whose registers nobody reads ------------------------------------------------------------------------
+    # -- loads whose values nobody stores --------------------------------------------------------------------------
 
-    def _is_unread(self, earlier: Access, rule: str, codes: tuple[Operation, ...]) -> bool:
-        """Whether nobody has read what a load gives, or waited for it. If that remains so, the load does no harm."""
+    def _is_unstored(self, earlier: Access, rule: str, codes: tuple[Operation, ...]) -> bool:
+        """Whether nobody has stored what a load gives, or waited for it. If that remains so, the load does no harm."""
         flight = earlier.flight
         assert flight is not None
         known = self.context.state(flight.cta).clocks[flight.me].known
-        if kind_of(flight) != LOAD or flight.used >= 0 or flight.done & known:
+        if kind_of(flight) != LOAD or flight.stored >= 0 or flight.done & known:
             return False
-        self._unread.setdefault(flight, set()).add((rule, codes))
+        self._unstored.setdefault(flight, set()).add((rule, codes))
         return True
 
-    def _is_read(self, flight: InFlight) -> None:
-        for rule, codes in self._unread.pop(flight, ()) if not flight.replaced else ():
+    def _is_needed(self, flight: InFlight) -> None:
+        for rule, codes in self._unstored.pop(flight, ()) if not flight.replaced else ():
             self.context.findings.raise_to_error(rule, codes)
 
     def stopped(self, error: EmulationError) -> None:
-        for flight in list(self._unread):
-            self._is_read(flight)
+        for flight in list(self._unstored):
+            self._is_needed(flight)
 
     def report(self) -> list[Finding]:
-        for flight in [one for one in self._unread if one.used >= 0]:
-            self._is_read(flight)
+        for flight in [one for one in self._unstored if one.stored >= 0]:
+            self._is_needed(flight)
         return []
 
     # -- fences ----------------------------------------------------------------------------------------------------
@@ -301,7 +300,7 @@ class TensorCells(Observer):
                 notes.offered.update({clock.me: notes.offered.get(clock.me, 0) | known for clock in clocks})
         for operation, _ in wait.operations:
             for flight in flights_of(operation):
-                self._is_read(flight)
+                self._is_needed(flight)
 
     def arrived(self, on: MBarrier | BarrierUse, event: Event) -> None:
         if event.what != "arrive":
@@ -358,8 +357,8 @@ class TensorCells(Observer):
             assert access.flight is not None
             if access.bit & clock.known:
                 continue
-            used = _is_used(access.flight, view)
-            works = used or self._is_unread(access, "freed-columns-in-use", codes)
+            stored = _is_stored(access.flight, view)
+            works = stored or self._is_unstored(access, "freed-columns-in-use", codes)
             severity = WARNING if works and not self.context.strict else None
             if self.context.findings.seen("freed-columns-in-use", codes, severity):
                 continue
@@ -367,16 +366,16 @@ class TensorCells(Observer):
                 "freed-columns-in-use",
                 f"{actor(what.cta, warp)} frees {what.count} columns from {what.start} with "
                 f"{at(by.operation)}, and {deed(access)} some of them; "
-                + (READ_ONLY if used else _missing(access.flight)),
+                + (NOT_WAITED if stored else _missing(access.flight)),
                 codes, what.cta, warp, severity,
-                fix="tcgen05.wait::ld after the load, then a barrier, then tcgen05.dealloc" if used else "",
+                fix="tcgen05.wait::ld after the load, then a barrier, then tcgen05.dealloc" if stored else "",
             )  # fmt: skip
 
 
-def _is_used(flight: InFlight, view: View) -> bool:
-    """True if the loaded registers have been read before some signal that has arrived here, of any lane and scope: a
-    complete load is complete for all threads."""
-    return 0 <= flight.used <= view.weak[flight.me]
+def _is_stored(flight: InFlight, view: View) -> bool:
+    """True if the loaded values were stored before some signal that has arrived here, of any lane and scope: a complete
+    load is complete for all threads."""
+    return 0 <= flight.stored <= view.weak[flight.me]
 
 
 def _is_of_64_rows(last: np.ndarray) -> bool:

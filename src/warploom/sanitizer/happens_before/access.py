@@ -32,8 +32,9 @@ class InFlight:
         weak: for a warpgroup operation, what its warps had done when they issued it.
         waiting: for a warp's operation, the lanes that take part in it and have not waited for it.
         landed: for a warp's operation, the warp's epoch when a lane has waited for its part.
-        used: the warp's epoch when it first read a register that the operation loads, or -1.
-        replaced: True if another load took the same registers before that.
+        used: True once the warp has read a register that the operation loads.
+        stored: the warp's epoch when all loaded values that it stores had been stored, or -1.
+        replaced: True if another load took the same registers before one was read.
     """
 
     read: int
@@ -47,7 +48,8 @@ class InFlight:
     weak: np.ndarray | None = None
     waiting: int = 0
     landed: int = 0
-    used: int = -1
+    used: bool = False
+    stored: int = -1
     replaced: bool = False
 
     @property
