@@ -295,6 +295,8 @@ def initialise(by: Issuer, cta: Cta, offset: int, count: int) -> MBarrier:
             for report in heard:
                 report(made, by)
             return made
+        for listener in cta.machine.events.refused:
+            listener("mbarrier-initialised-twice", made, by)
         by.error(
             InvalidOperandError,
             f"the mbarrier at {shared.name(cta, offset)} is initialised a second time",

@@ -86,11 +86,11 @@ class MBarriers(Observer):
             self._check_initialised(state, on, by)
         if event.what == "arrive":
             previous = record_of(on).previous
-            commit = by.operation.row.form.key.startswith("tcgen05.commit")
+            later = any(isinstance(one, effects.Commits) for one in by.operation.effects)  # it arrives when others are complete
             if (
                 on.phase
-                and (operation is None or commit)
-                and previous.unheard(state, by, state.clocks_of(by), own=not commit)
+                and (operation is None or later)
+                and previous.unheard(state, by, state.clocks_of(by), own=not later)
             ):
                 self._too_early(on, by)
             else:
@@ -273,6 +273,8 @@ class MBarriers(Observer):
     def refused(self, reason: str, what: object, by: Issuer) -> None:
         if reason == "surplus-arrival":
             self._surplus(what, by)  # type: ignore[arg-type]
+        elif reason == "mbarrier-initialised-twice":
+            self.made_again(what, by)  # type: ignore[arg-type]
         elif reason == "mbarrier-missing":
             self._missing(what[0], what[1], by)  # type: ignore[index]
 
