@@ -135,6 +135,7 @@ def test_a_file_with_relative_imports_in_no_package_is_told_so(package: Path) ->
 def test_a_module_is_named_with_dots_as_ptx_takes_it() -> None:
     assert modes("warploom.kernels.ladder.r03_shared_memory") == [("shared_memory", "emulated")]
     assert modes("warploom.kernels.ladder.r03_shared_memory:build") == [("shared_memory", "emulated")]
+    assert modes("warploom.kernels.blackwell.minimal") == [("blackwell_minimal", "emulated")]
 
 
 def test_a_function_of_a_module_that_wants_arguments_is_told_of_example() -> None:

@@ -282,6 +282,13 @@ def test_explain_shows_tiles_waves_occupancy_and_traffic_of_a_pinned_configurati
     assert "each KFMA, which is 1000 multiply-adds" in result.stdout
 
 
+@pytest.mark.parametrize(("m", "said", "slots"), [(4096, "16 x 16 = 256 tiles, 3.46 waves of 74", "86%"),
+                                                  (16, "1 x 32 = 32 tiles, 0.86 waves of 37", "86%")])  # fmt: skip
+def test_explain_counts_a_pair_or_the_splits_of_k_as_one_slot(m: int, said: str, slots: str) -> None:
+    out = run("explain", m, 4096, 4096, "--machine", "B200").stdout
+    assert said in out and f"{slots} of their slots used" in out
+
+
 def test_explain_chooses_as_a_gpu_with_the_memory_of_that_machine_does() -> None:
     """Of products that an H100 and an H200 would compute by different kernels, of which there are some."""
 

@@ -60,6 +60,24 @@ def test_a_mistake_is_few_findings_and_its_cause_the_first(mistake: str, tmp_pat
     assert all(place.startswith("mine.py:") for place in found[0]["locations"])
 
 
+MISTAKES_IN_TENSOR_MEMORY = {
+    "an arrival, not a commit": ("ptx.tcgen05.commit(done[0])", "ptx.mbarrier.arrive(done[0])"),
+    "no wait for the product": ("    ptx.mbarrier.wait(done[0], 0)\n", ""),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES_IN_TENSOR_MEMORY)
+def test_a_product_that_nobody_waits_for_is_one_race(mistake: str, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "blackwell.md").read_text()
+    text = next(part for part in page.split("```python\n") if part.startswith("import ml_dtypes")).split("```")[0]
+    path = tmp_path / "mine.py"
+    old, new = MISTAKES_IN_TENSOR_MEMORY[mistake]
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    found = json.loads(CliRunner().invoke(app, ["check", str(path), "--json"]).stdout)["kernels"][0]["findings"]
+    assert [one["rule"] for one in found if one["severity"] == "error"] == ["tensor-memory-race", "wrong-result"]
+
+
 def test_the_kernel_without_a_mistake_is_clean(tmp_path: Path) -> None:
     assert checked(tmp_path, "phase ^= 1", "phase ^= 1")[0] == []
 

@@ -193,7 +193,7 @@ def examples(module: ModuleType, kernels: Mapping[str, Any], name: str = "") -> 
     With a name, only those of the kernel that is bound to it or called so, or that this function made.
     """
     of_module = getattr(module, "example", None)
-    listed = _listed(of_module()) if callable(of_module) else _of_rung(module)
+    listed = _listed(of_module()) if callable(of_module) else _shipped(module)
     for item in listed:
         if not _is_example(item):
             raise ArgumentError(
@@ -241,17 +241,20 @@ def _made(target: str, module: ModuleType) -> Any:
         raise
 
 
-def _of_rung(module: ModuleType) -> list[Any]:
-    """The run of a rung of the ladder, whose modules have no examples; empty for other modules."""
-    from ..kernels import ladder
-    from ..lab import ladder_runner
+def _shipped(module: ModuleType) -> list[Any]:
+    """The run of a rung of the ladder or a kernel for Blackwell, whose modules have no examples; otherwise empty."""
+    from ..kernels import blackwell, ladder
 
     package, _, name = module.__name__.rpartition(".")
-    return (
-        list(ladder_runner.example(ladder.find(name)))
-        if package == ladder.__name__ and hasattr(module, "build")
-        else []
-    )
+    if package == ladder.__name__ and hasattr(module, "build"):
+        from ..lab import ladder_runner
+
+        return list(ladder_runner.example(ladder.find(name)))
+    if package == blackwell.__name__:
+        from ..lab import blackwell_examples
+
+        return list(blackwell_examples.example(module))
+    return []
 
 
 def _names(kernel: Any) -> tuple[str, ...]:

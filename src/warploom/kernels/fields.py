@@ -130,6 +130,11 @@ class ProductConfiguration(Configuration):
     least: ClassVar[Mapping[str, int]] = {}
     words: ClassVar[Mapping[str, Sequence[str]]] = {}
 
+    @property
+    def ctas_per_tile(self) -> int:
+        """CTAs that compute a tile of D together: one for each split of K."""
+        return getattr(self, "split_k", 1)
+
     def requirements(self, product: Product, fusion: Fusion) -> list[Requirement]:
         """What a kernel requires, in the order in which it is reported."""
         raise NotImplementedError

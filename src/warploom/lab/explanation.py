@@ -128,6 +128,8 @@ def explain(problem: Problem, machine: str = "H200", config: str = "") -> Explai
         (tile_m, tile_n): roofline.waves(problem.m, problem.n, tile_m, tile_n, sms)
         for tile_m, tile_n in sorted({*(AMPERE_TILES if roofline.ARCH[machine] == "sm_80" else TILES), (rows, columns)})
     }
+    at_a_time = max(1, sms // chosen.ctas_per_tile)
+    tiles[rows, columns] = roofline.waves(problem.m, problem.n, rows, columns, at_a_time)
     registers = _registers(problem, chosen)
     shared = chosen.shared_bytes(product, problem.fusion)
     per_thread = registers or 65536 // chosen.threads // 8 * 8
@@ -136,7 +138,7 @@ def explain(problem: Problem, machine: str = "H200", config: str = "") -> Explai
         roofline.occupancy(roofline.ARCH[machine], chosen.threads, per_thread, shared), registers,
         {
             name: roofline.l2_traffic(
-                problem.m, problem.n, problem.k, rows, columns, order, sms,
+                problem.m, problem.n, problem.k, rows, columns, order, at_a_time,
                 roofline.L2_BYTES[machine], product.a.bytes,
             )
             for name, order in ORDERS.items()

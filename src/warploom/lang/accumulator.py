@@ -7,7 +7,7 @@ Each thread of a warpgroup holds consecutive columns of one row. Its row and its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from ..isa import dtypes
 from ..isa.dtypes import DType
@@ -22,7 +22,7 @@ from .values import Register
 
 
 class TensorFragment:
-    """A thread's part of an accumulator: consecutive columns of one row.
+    """A thread's part of an accumulator: consecutive columns of one row. `part[i]` is a register, `part[i:j]` several.
 
     Attributes:
         registers: one per column; for f16 accumulators, one per two columns.
@@ -35,6 +35,13 @@ class TensorFragment:
 
     def __len__(self) -> int:
         return len(self.registers)
+
+    @overload
+    def __getitem__(self, index: int) -> Register: ...
+    @overload
+    def __getitem__(self, index: slice) -> RegisterArray: ...
+    def __getitem__(self, index: int | slice) -> Register | RegisterArray:
+        return self.registers[index]
 
 
 class Accumulator(TensorTile):

@@ -129,10 +129,11 @@ class Tile:
 
     @classmethod
     def umma_b(
-        cls, rows: Dimension, columns: Dimension, dtype: DType, *, tile_n: int, tile_k: int, major: str = "MN",
+        cls, rows: Dimension, columns: Dimension, dtype: DType, *, tile_n: int, tile_k: int, major: str = "K",
         swizzle: str | None = None, ragged: bool = False, clipped: bool = False,
     ) -> Tile:  # fmt: skip
-        """The right operand of `ptx.tcgen05.mma`; like `wgmma_b`. `tile_n`: columns of one CTA."""
+        """The right operand of `ptx.tcgen05.mma`: N x K for major "K" (the default, as in `smem.umma_tile`), K x N for
+        "MN". `tile_n`: columns of one CTA."""
         return cls._operand(rows, columns, dtype, tile_n, tile_k, major, swizzle, ragged, clipped, "tcgen05")
 
     @classmethod

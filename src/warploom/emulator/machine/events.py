@@ -155,8 +155,8 @@ class Observer:
     # -- ends --------------------------------------------------------------------------------------------------------
 
     def refused(self, reason: str, what: MBarrier | Cta | tuple[Cta, int], by: Issuer) -> None:
-        """An error follows: "mbarrier-missing" (CTA, offset), "surplus-arrival" or "mbarrier-initialised-twice" (MBarrier),
-        "cta-exited" (Cta)."""
+        """An error follows: "mbarrier-missing" (CTA, offset), "surplus-arrival" or "mbarrier-initialised-twice"
+        (MBarrier), "cta-exited" (Cta)."""
 
     def exited(self, warp: Warp) -> None:
         """All threads of a warp have exited."""

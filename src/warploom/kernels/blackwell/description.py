@@ -41,6 +41,10 @@ class Config(ProductConfiguration):
         return self.tile_m // ROWS
 
     @property
+    def ctas_per_tile(self) -> int:
+        return self.group
+
+    @property
     def columns(self) -> int:
         """Columns of B that each CTA loads."""
         return self.tile_n // self.group
@@ -58,8 +62,8 @@ class Config(ProductConfiguration):
 
     @property
     def output_tile(self) -> tuple[int, int]:
-        """Rows and columns of D that a CTA computes at a time."""
-        return ROWS, self.tile_n
+        """Rows and columns of D that a CTA or a pair computes at a time."""
+        return self.tile_m, self.tile_n
 
     @property
     def stage_bytes(self) -> int:

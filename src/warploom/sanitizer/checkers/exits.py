@@ -9,7 +9,6 @@ from ...isa import effects
 from ..happens_before.access import InFlight
 from ..report.findings import at
 from ..report.words import actor
-from ..rules import WARNING
 
 if TYPE_CHECKING:
     from ...emulator.machine.machine import Cta, Warp
@@ -70,19 +69,20 @@ class Exits(Observer):
                     # Shared memory lives as long as its CTA (PTX ISA 2.3), whatever chips do with the copy.
                     self._unfinished(flight, cta, UNREAD, "has not waited until it has been read (wait_group.read)")
             elif not flight.done & known and not _loads_registers(flight):
-                severity = WARNING if flight.starts.parts == "warp" else None
-                self._unfinished(flight, cta, UNDONE, "no thread in it has waited for it", severity)
+                self._unfinished(flight, cta, UNDONE, "no thread in it has waited for it")
 
-    def _unfinished(self, flight: InFlight, cta: Cta, what: str, why: str, severity: str | None = None) -> None:
-        if self.context.findings.seen("exit-with-pending-work", (flight.code,), severity):
+    def _unfinished(self, flight: InFlight, cta: Cta, what: str, why: str) -> None:
+        if self.context.findings.seen("exit-with-pending-work", (flight.code,)):
             return
+        accesses = effects.accesses(flight.code.effects, effects.RUN)
+        tensor = any(one.space == "tensor" and (one.how == effects.READS) == (what == UNREAD) for one in accesses)
+        memory = "tensor" if tensor else "shared"
         self.context.findings.add(
             "exit-with-pending-work",
-            f"{cta.describe()} exits, its memory is {what} the {_noun(flight)} {at(flight.code)}, and {why}",
+            f"{cta.describe()} exits, its {memory} memory is {what} the {_noun(flight)} {at(flight.code)}, and {why}",
             (flight.code,),
             cta,
             flight.warp,
-            severity,
         )
 
 

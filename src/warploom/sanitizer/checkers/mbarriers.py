@@ -86,7 +86,7 @@ class MBarriers(Observer):
             self._check_initialised(state, on, by)
         if event.what == "arrive":
             previous = record_of(on).previous
-            later = any(isinstance(one, effects.Commits) for one in by.operation.effects)  # it arrives when others are complete
+            later = any(isinstance(one, effects.Commits) for one in by.operation.effects)
             if (
                 on.phase
                 and (operation is None or later)
