@@ -8,6 +8,7 @@ import pytest
 from tests.foreign import cuda_texts
 from tests.sanitizer.pieces import CLUSTER_SYNC, FILL, INIT, PEER, READ, STORE, STORED, load, wait
 from tests.sanitizer.running import findings, rules
+from tests.sanitizer.tensor_pieces import Blackwell
 from warploom import TensorMap, asm, emulate
 from warploom.emulator import api
 from warploom.sanitizer import Sanitizer
@@ -487,3 +488,15 @@ mapa.shared::cluster.u32 %r5, %r5, %r2;
 def test_a_cta_stays_until_the_others_have_received_what_it_sends(end: str, found: set[str]):
     """It has waited for the bytes that it gets itself; its own may still be read from its shared memory."""
     assert rules(Example(SENT_TO_THE_OTHER + end, cluster=2)) == found
+
+
+@pytest.mark.parametrize(
+    ("made", "end", "severity"),
+    [(Example, "", "error"), (Blackwell, "", "warning"), (Blackwell, "no group", "error"), (Blackwell, STORED, None)],
+    ids=["sm_90", "sm_100", "sm_100, in no group", "waited for"],
+)
+def test_an_exit_before_a_store_has_read_its_source(made: type[Example], end: str, severity: str | None):
+    """On sm_100, CUTLASS's kernels leave their last groups to the chip; no wait could cover a store in no group."""
+    store = STORE.replace("@%first cp.async.bulk.commit_group;\n", "") if end == "no group" else STORE + end
+    found = {one.rule: one.severity for one in findings(made(FILL + "fence.proxy.async;\nbar.sync 0;" + store))}
+    assert found == ({"exit-with-pending-work": severity} if severity else {})

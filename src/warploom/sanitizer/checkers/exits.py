@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...emulator.machine.events import Observer
 from ...isa import effects
-from ..happens_before.access import InFlight
+from ..happens_before.access import InFlight, flights_of
 from ..report.findings import at
 from ..report.words import actor
+from ..rules import WARNING
 
 if TYPE_CHECKING:
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cta, Warp
     from ..context import Context
     from ..happens_before.state import ClusterState
@@ -25,6 +29,11 @@ class Exits(Observer):
 
     def __init__(self, context: Context) -> None:
         self.context = context
+
+    def committed(self, frame: Frame, family: str, operations: Sequence[tuple[AsyncOperation, int]]) -> None:
+        for operation, _ in operations:
+            for flight in flights_of(operation):
+                flight.committed = True
 
     def exited(self, warp: Warp) -> None:
         state = self.context.state(warp.cta)
@@ -66,13 +75,25 @@ class Exits(Observer):
                 continue
             elif _only_reads_shared(flight):
                 if not flight.read & known:
-                    # Shared memory lives as long as its CTA (PTX ISA 2.3), whatever chips do with the copy.
-                    self._unfinished(flight, cta, UNREAD, "has not waited until it has been read (wait_group.read)")
+                    self._unread_store(flight, cta)
             elif not flight.done & known and not _loads_registers(flight):
                 self._unfinished(flight, cta, UNDONE, "no thread in it has waited for it")
 
-    def _unfinished(self, flight: InFlight, cta: Cta, what: str, why: str) -> None:
-        if self.context.findings.seen("exit-with-pending-work", (flight.code,)):
+    def _unread_store(self, flight: InFlight, cta: Cta) -> None:
+        """Shared memory lives as long as its CTA (PTX ISA 2.3).
+
+        CUTLASS's, DeepGEMM's and Gluon's kernels for sm_100 leave their last groups to the chip, which keeps the memory
+        until then: a warning. A copy that is in no group is an oversight: an error.
+        """
+        if not flight.committed:
+            self._unfinished(flight, cta, UNREAD, "has not committed it (commit_group), so no wait covers it")
+            return
+        late = self.context.machine.code.arch.number >= 100 and not self.context.strict
+        why = "has not waited until it has been read (wait_group.read)"
+        self._unfinished(flight, cta, UNREAD, why, WARNING if late else None)
+
+    def _unfinished(self, flight: InFlight, cta: Cta, what: str, why: str, severity: str | None = None) -> None:
+        if self.context.findings.seen("exit-with-pending-work", (flight.code,), severity):
             return
         accesses = effects.accesses(flight.code.effects, effects.RUN)
         tensor = any(one.space == "tensor" and (one.how == effects.READS) == (what == UNREAD) for one in accesses)
@@ -83,6 +104,7 @@ class Exits(Observer):
             (flight.code,),
             cta,
             flight.warp,
+            severity,
         )
 
 
