@@ -18,6 +18,7 @@ large as the longest axis holds each value once. Cases that are marked `full` or
 from __future__ import annotations
 
 import hashlib
+import heapq
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 
@@ -34,17 +35,22 @@ def sample(cases: Mapping[str, Sequence[Hashable]], size: int) -> list[str]:
 
     cases: of each case's name, the values of its parameters, in their order.
     """
-    left = sorted(cases, key=lambda name: hashlib.sha256(name.encode()).digest())
+    names = sorted(cases, key=lambda name: hashlib.sha256(name.encode()).digest())
+    values = [frozenset(enumerate(cases[name])) for name in names]
     met: set[tuple[int, Hashable]] = set()
-    chosen: list[str] = []
-    while left and len(chosen) < size:
-        best = max(left, key=lambda name: len(set(enumerate(cases[name])) - met))
-        if met.issuperset(enumerate(cases[best])):  # and so are the values of all others
-            return chosen + left[: size - len(chosen)]
-        left.remove(best)
-        met |= set(enumerate(cases[best]))
-        chosen.append(best)
-    return chosen
+    richest = [(-len(own), place) for place, own in enumerate(values)]  # a heap: what a case brings only decreases
+    heapq.heapify(richest)
+    chosen: list[int] = []
+    while richest and len(chosen) < size:
+        brings, place = richest[0]
+        now = -len(values[place] - met)
+        if now != brings:
+            heapq.heapreplace(richest, (now, place))
+            continue
+        heapq.heappop(richest)
+        met |= values[place]
+        chosen.append(place)
+    return [names[place] for place in chosen]
 
 
 def thin(items: Sequence[pytest.Item]) -> None:
@@ -64,11 +70,12 @@ def thin(items: Sequence[pytest.Item]) -> None:
         mark = sweep[0].get_closest_marker("sample")
         values = {item.name: [repr(value) for value in item.callspec.params.values()] for item in sweep}
         quick, most = mark.args[0], min(mark.kwargs.get("full", len(values)), len(values))
-        _keep(sweep, sample(values, quick),
-              sample(values, mark.kwargs.get("all", quick + -(-max(most - quick, 0) // SHARE))))  # fmt: skip
+        chosen = sample(values, mark.kwargs.get("all", quick + -(-max(most - quick, 0) // SHARE)))
+        _keep(sweep, chosen[:quick], chosen)
     for case in cases.values():
-        quick, most = (sample({item.name: () for item in case}, size) for size in SCHEDULES_PER_CASE)
-        _keep(case, quick, most)
+        quick, most = SCHEDULES_PER_CASE
+        chosen = sample({item.name: () for item in case}, most)
+        _keep(case, chosen[:quick], chosen)
 
 
 def _keep(items: Sequence[pytest.Item], quick: Sequence[str], full: Sequence[str]) -> None:
