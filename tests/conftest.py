@@ -48,7 +48,11 @@ def _left_out(config: pytest.Config) -> list[str]:
 
 def _choose_examples(config: pytest.Config) -> None:
     from hypothesis import settings
+    from hypothesis.internal.conjecture import providers
 
+    # Else it also draws constants of the modules imported so far: other examples in each process, and seconds to parse
+    # the sources.
+    providers._get_local_constants = lambda: providers._local_constants
     seed = config.getoption("explore")
     if seed is not None:
         config.option.hypothesis_seed = seed

@@ -57,7 +57,8 @@ class Case:
     Attributes:
         name, kind: labels.
         build: makes the kernel, or a program of a text with its arrays declared.
-        inputs, outputs, scalars: arguments of the call.
+        inputs, outputs: arrays of the call.
+        make_scalars: makes the scalars of the call, by name; those of a text are named in the text.
         moved: bytes that must pass through DRAM; 0: all of the arrays once.
         flops: FLOP of products on tensor cores.
         clusters: clusters to record.
@@ -68,10 +69,14 @@ class Case:
     build: Callable[[], Kernel | Program] = field(repr=False)
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
-    scalars: Mapping[str, Any] = field(default_factory=dict)
+    make_scalars: Callable[[], Mapping[str, Any]] = field(default=dict, repr=False)
     moved: int = 0
     flops: float = 0.0
     clusters: int = 1
+
+    @property
+    def scalars(self) -> Mapping[str, Any]:
+        return self.make_scalars()
 
     @property
     def bytes(self) -> int:

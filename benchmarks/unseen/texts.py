@@ -52,8 +52,10 @@ def case(
     def build() -> Program:
         return program(file, entry, roles, grid, (block, 1) if isinstance(block, int) else block, dynamic_smem)
 
-    names = [parameter.name for parameter in build().parameters][len(roles) :]
-    scalars: Mapping[str, Any] = dict(zip(names, (*values, *(0 for _ in names[len(values) :])), strict=True))
+    def scalars() -> Mapping[str, Any]:
+        names = [parameter.name for parameter in build().parameters][len(roles) :]
+        return dict(zip(names, (*values, *(0 for _ in names[len(values) :])), strict=True))
+
     return Case(name, kind, build, inputs, outputs, scalars, flops=flops)
 
 
