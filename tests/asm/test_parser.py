@@ -306,7 +306,7 @@ def test_deep_nesting_is_an_error_not_a_crash(opening, closing):
         asm.parse(kernel(inside))
 
 
-@pytest.mark.sample(11)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("path", FOREIGN, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_text_cut_short_is_refused_in_words(path):
     text = path.read_text()

@@ -38,7 +38,7 @@ from warploom.asm.printer import to_text
 from warploom.errors import PtxSyntaxError, SourceLocation
 
 
-@pytest.mark.sample(15)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("path", FOREIGN, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_foreign_text_comes_back_as_the_same_tree(path):
     module = asm.parse(path.read_text(), path.name)

@@ -173,7 +173,7 @@ def test_a_mask_that_is_shifted_or_has_reserved_bits_is_refused(bits: int, kind:
         zero_columns(bits, 128, 64)
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", CASES)
 def test_a_product_is_numpys(name: str):
     m, n, dtype, out, options = CASES[name]

@@ -131,7 +131,7 @@ CASES = {
 }
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_sparse_product_is_numpys_with_zeros(name: str):
     m, n, dtype, out, options = CASES[name]

@@ -42,7 +42,7 @@ def normal(*shape: int, dtype: object = np.float32, seed: int = 0) -> np.ndarray
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-@pytest.mark.sample(3, all=6)
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("m, n, k", [(64, 64, 16), (70, 131, 37), (1, 1, 1)])
 @pytest.mark.parametrize("entry, dtype, tile", [("single", np.float32, 64), ("twofold", np.float64, 32)])
 def test_tiled_product_on_cuda_cores(entry: str, dtype: type, tile: int, m: int, n: int, k: int) -> None:
@@ -53,7 +53,7 @@ def test_tiled_product_on_cuda_cores(entry: str, dtype: type, tile: int, m: int,
     np.testing.assert_allclose(c, expected, rtol=1e-5 if dtype is np.float32 else 1e-13, atol=1e-5)
 
 
-@pytest.mark.sample(2, full=4)
+@pytest.mark.sample(1, full=4)
 @schedules
 @pytest.mark.parametrize("entry, dtype", [("gemm_bf16", ml_dtypes.bfloat16), ("gemm_f16", np.float16)])
 def test_product_with_cp_async_and_mma(entry: str, dtype: type, schedule: str, seed: int) -> None:
@@ -270,7 +270,7 @@ def test_tiled_product_of_opaque_fragments(schedule: str, seed: int) -> None:
 
 
 @targets_of("library")
-@pytest.mark.sample(2, full=4)
+@pytest.mark.sample(1, full=4)
 @schedules
 def test_block_wide_scan_sort_and_reduction_of_cub(target: str, schedule: str, seed: int) -> None:
     random = np.random.default_rng(0)
