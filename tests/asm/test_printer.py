@@ -162,13 +162,13 @@ modules = st.builds(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(modules)
 def test_any_tree_comes_back(module):
     assert asm.parse(module.to_text()) == module
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(modules, st.floats(0, 1))
 def test_any_text_cut_anywhere_parses_or_is_a_syntax_error(module, where):
     text = module.to_text()

@@ -118,7 +118,7 @@ def tensors_and_boxes(draw: st.DrawFn) -> tuple[np.ndarray, TensorMapSpec, tuple
     return array, spec, at, offset
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(tensors_and_boxes())
 def test_a_load_is_the_definition_for_every_rank_swizzle_and_edge(case):
     array, spec, at, offset = case

@@ -11,6 +11,7 @@ from tests.isa import examples
 from tests.isa.assembling import find_ptxas, newest_ptx, refused
 from tests.isa.examples import Example, arch_number, first_ptx, needs_of
 from warploom import asm
+from warploom.asm import binding
 from warploom.emulator.ops import HANDLERS, RUN_BY_THE_CORE, unsupported
 from warploom.errors import SourceLocation
 from warploom.isa.instructions import table
@@ -96,6 +97,12 @@ def test_every_row_runs_in_the_emulator_or_is_listed_as_unsupported():
 # -- mutants -----------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def no_suggestions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verdicts are compared, not hints, which take their time."""
+    monkeypatch.setattr(binding, "suggest", lambda opcode: "")
+
+
 def accepted_mutants(mutants: list[tuple[str, str, tuple[int, int]]]) -> list[str]:
     """Of (instruction, target, version), those that ptxas or the verifier (`refused_by_verifier`) accepts."""
     groups: dict[tuple[str, tuple[int, int]], list[str]] = {}
@@ -119,6 +126,7 @@ def opcode_of(text: str) -> str:
 
 
 @needs_ptxas
+@pytest.mark.usefixtures("no_suggestions")
 def test_an_unknown_modifier_is_refused():
     mutants = []
     for form in table.FORMS:
@@ -134,6 +142,7 @@ def test_an_unknown_modifier_is_refused():
 @needs_ptxas
 @pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("part", range(2))
+@pytest.mark.usefixtures("no_suggestions")
 def test_a_type_the_table_does_not_list_is_refused(part: int):
     """The table leaves nothing out: another type instead of a row's type is either a row, or illegal.
 
