@@ -35,7 +35,7 @@ def assert_right(cache: Cache, error: float = ERROR, **how) -> None:
     np.testing.assert_allclose(lse[finite], sums[finite], rtol=LSE_ERROR, atol=LSE_ERROR)
 
 
-@pytest.mark.sample(5, all=7)
+@pytest.mark.sample(2, all=5)
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve", "pct"])
 @pytest.mark.parametrize("lengths", [(1,), (63, 65), (64, 0, 1), (129, 300)], ids=str)
 @pytest.mark.parametrize("page", [0, 16, 64])
@@ -55,7 +55,7 @@ CHOSEN = {
 """Keys of a multiprocessor, of a page; narrow."""
 
 
-@pytest.mark.sample(2, all=6)
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("schedule", ["random", "eager", "lazy", "starve", "pct"])
 @pytest.mark.parametrize("lengths", [(65, 0, 3), (129,), (1, 127)], ids=str)
 @pytest.mark.parametrize("tokens, page, narrow", CHOSEN.values(), ids=CHOSEN)
@@ -68,7 +68,7 @@ def test_what_is_chosen_for_heads_of_128_is_right_and_clean_at_short_ragged_leng
     assert_right(cache, schedule=schedule)
 
 
-@pytest.mark.sample(3, all=6)
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("schedule", ["random", "eager", "lazy", "starve", "pct"])
 @pytest.mark.parametrize("cluster, lengths, page, options", [
     (4, (129, 300, 0, 1), 0, {}), (2, (129, 70), 16, {}), (8, (300,), 0, {"window": 100}),
@@ -130,7 +130,7 @@ def test_pages_of_any_size_and_lengths_at_their_edges(page: int):
     assert_right(Cache((70, 3, 0, 1, page - 1, page, page + 1), page=page, heads=(2, 1)))
 
 
-@pytest.mark.sample(1, all=4)
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("queries, heads", [(1, (1, 1)), (3, (4, 2)), (5, (4, 1)), (16, (3, 1)), (2, (40, 1))])
 @pytest.mark.parametrize("causal", [True, False])
 def test_one_to_sixteen_tokens_of_any_number_of_heads(queries: int, heads: tuple[int, int], causal: bool):
@@ -163,6 +163,7 @@ def test_a_softcap():
     assert_right(Cache((70,), heads=(2, 1), options={"softcap": 3.0}), error=2e-2)  # tanh.approx: 2^-11 of the cap
 
 
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("page, narrow", [(0, False), (16, True)])
 def test_maxima_that_grow_from_tile_to_tile(page: int, narrow: bool):
     """Scores of deviation 32: what was added up before a new maximum is scaled down by more than 2^8."""
@@ -180,7 +181,7 @@ SCALES = {
 }
 
 
-@pytest.mark.sample(2, all=4)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize(
     "cache",
     [Cache((130, 33), narrow=True), Cache((130, 33), narrow=True, options=SCALES),
@@ -290,7 +291,7 @@ FASTER = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(5, all=12)
+@pytest.mark.sample(2, all=5)
 @pytest.mark.parametrize("schedule", ["random", "eager", "lazy", "starve", "pct"])
 @pytest.mark.parametrize("page", [16, 1, 0])
 @pytest.mark.parametrize("changes", FASTER.values(), ids=FASTER)
@@ -377,6 +378,7 @@ def test_warps_that_would_not_share_out_a_tile_evenly_are_refused(loaders: int, 
         replace(decode_config(of, 2, page), loaders=loaders).check(page, of)
 
 
+@pytest.mark.full
 def test_a_promise_of_constant_lengths_changes_the_kernel_and_not_the_result(monkeypatch: pytest.MonkeyPatch):
     """Nothing is in front in the emulator, so nothing writes lengths then."""
     built, real = [], decode._program

@@ -32,7 +32,7 @@ def assert_right(found) -> None:
     assert found.lse_error <= LSE_ERROR
 
 
-@pytest.mark.sample(4, all=6)
+@pytest.mark.sample(3, all=6)
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve", "pct"])
 @pytest.mark.parametrize("queries, keys", [(1, 1), (1, 65), (63, 129), (64, 64), (65, 63), (129, 129), (129, 200)])
 @pytest.mark.parametrize("causal", [False, True])
@@ -79,6 +79,7 @@ def test_fast_accumulation_lets_the_tensor_core_add_up_all_tiles(head_dim: int):
     assert_right(run(of, *operands(70, 250, of), replace(default(of), consumers=1)))
 
 
+@pytest.mark.full
 def test_a_row_whose_first_maximum_is_a_little_low_is_recomputed_once_if_that_raises_the_maximum():
     """2^3.5 is less than `growth`, and yet P is so large that its sums do not pass: in each tile, or in one."""
     found = {}
@@ -90,6 +91,7 @@ def test_a_row_whose_first_maximum_is_a_little_low_is_recomputed_once_if_that_ra
     assert found[True] < 0.9 * found[False]
 
 
+@pytest.mark.full
 def test_each_head_has_its_scales():
     of = replace(CAUSAL, scaled=True)
     draw = np.random.default_rng(3)
@@ -106,6 +108,7 @@ def test_scores_that_jump_are_recomputed_before_p_is_too_large_for_its_type(leve
         assert_right(run(OF, *jumping(levels, OF, config), config, sms=1))
 
 
+@pytest.mark.full
 def test_a_row_that_sees_no_key_gets_zeros():
     found = run(CAUSAL, *operands(129, 65, CAUSAL), SMALL, last=-64)
     assert_right(found)
@@ -142,7 +145,7 @@ def test_nan_spreads_to_the_rows_that_see_it(bad: str):
     assert wrong.all() if bad == "k" else wrong[5] and wrong.sum() == 1
 
 
-@pytest.mark.sample(1, all=3)
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 @pytest.mark.parametrize("above", [False, True])
 @pytest.mark.parametrize("fast", [False, True])

@@ -53,7 +53,7 @@ def test_a_kernel_is_right_and_clean_under_every_schedule(name: str, schedule: s
     np.testing.assert_allclose(report.outputs[-1].astype(float), expected, rtol=2**-8, atol=1e-2)
 
 
-@pytest.mark.sample(2, all=3)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("how", ["grant", "decline", "random"])
 def test_every_tile_is_computed_whatever_launch_control_answers(how: str):
     a, b, expected = operands("bf16", 700, 72, 136)

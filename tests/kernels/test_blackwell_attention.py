@@ -58,12 +58,13 @@ def test_ragged_lengths_are_right_and_clean_under_every_schedule(of, queries: in
     assert_right(run(of, operands(queries, keys, of), schedule=schedule, seed=1))
 
 
-@pytest.mark.full
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("of", [NARROW, replace(WIDE, above=True)], ids=["64", "128 causal"])
 def test_the_tiles_that_it_is_for(of):
     assert_right(run(of, operands(130, 150, of), Config(), schedule="random"))
 
 
+@pytest.mark.full
 def test_heads_share_keys_and_a_cta_has_several_blocks():
     assert_right(run(CAUSAL, operands(3, 70, CAUSAL, (4, 2)), sms=2, schedule="random"))
 

@@ -55,6 +55,7 @@ def test_other_numbers_of_warps_are_refused():
         build(f64.Config(tile_n=64, warps=(4, 1)))
 
 
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize(
     "rule, line",
     [

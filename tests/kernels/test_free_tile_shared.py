@@ -90,7 +90,7 @@ def test_multicast_is_right_at_every_edge(name: str, m: int, n: int):
     assert rules <= RELAXED
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("name", ["u128x56w2_3_n2w_f3_z", "s64x40k2_3_p_n2a_f3_z", "u128x56w2_3_n4b_f3_z"])
 def test_epilogues_with_multicast(name: str, end: str):

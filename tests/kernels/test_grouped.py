@@ -54,7 +54,7 @@ def contiguous(sizes: list[int]) -> tuple[list[int], list[int], int]:
 SIZES = [[100, 0, 70, 128, 1], [0, 0, 3], [64] * 40, [500], [0], [1] * 33]
 
 
-@pytest.mark.sample(4, all=7)
+@pytest.mark.sample(2, all=3)
 @pytest.mark.parametrize("schedule", ["lazy", "random"])
 @pytest.mark.parametrize("config", [SMALL, ONE_CONSUMER], ids=Config.name)
 @pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: f"{len(sizes)} groups")

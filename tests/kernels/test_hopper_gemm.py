@@ -90,7 +90,7 @@ def test_the_tail_is_split_for_any_number_of_tiles(form: str, tiles: int, k: int
     assert run(config, tiles * config.cluster_tile[0], 64, k)[1] < BOUND
 
 
-@pytest.mark.sample(3, all=6)
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("majors", ["MN K", "K MN", "MN MN"])
 @pytest.mark.parametrize("form", ["cooperative", "a shared", "ping_pong", "staggered", "tail"])
 def test_operands_may_be_contiguous_in_either_dimension(form: str, majors: str):
@@ -98,7 +98,7 @@ def test_operands_may_be_contiguous_in_either_dimension(form: str, majors: str):
     assert run(SMALL[form], 600, 136, 136, Product(a_major=a_major, b_major=b_major))[1] < BOUND
 
 
-@pytest.mark.sample(2, all=6)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("config", [
     Config(tile_n=128, stages=3), Config(tile_m=256, tile_n=64, stages=3, multicast="a"),
     Config("ping_pong", 64, 128, stages=3, epi_stages=1), Config("staggered", 256, 128, stages=2, epi_stages=1),
@@ -111,7 +111,7 @@ def test_ctas_share_the_panels_of_an_operand_that_is_contiguous_in_m_or_n(config
     assert run(config, 600, 264, 136, both, schedule=schedule, seed=seed)[1] < BOUND
 
 
-@pytest.mark.sample(2, all=9)
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("tile_k", [16, 32])
 @pytest.mark.parametrize("k", [1, 16, 48, 144])
 @pytest.mark.parametrize("form", ["cooperative", "three consumers", "ping_pong", "staggered", "one CTA"])
@@ -126,7 +126,7 @@ def test_a_result_that_is_evicted_first_is_the_same():
     assert ".bulk_group.L2::cache_hint" in build(Product(), config).ptx()
 
 
-@pytest.mark.sample(3, all=6)
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("form", ["cooperative", "ping_pong", "staggered"])
 @pytest.mark.parametrize("types", [(e4m3, e4m3), (e5m2, e4m3), (f16, f16), (tf32, tf32)], ids=str)
 def test_every_type_the_tensor_core_has(form: str, types: tuple[DType, DType]):
@@ -165,7 +165,7 @@ LARGE = [
 ]  # fmt: skip
 
 
-@pytest.mark.sample(2, all=5)
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("config", LARGE, ids=Config.name)
 def test_large_tiles_are_built_without_spills_and_remarks(config: Config):
     if toolchain.ptxas() is None:
