@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from warploom import asm
@@ -11,9 +13,19 @@ from warploom.emulator.engines.tma import TensorMapArgument
 from .case import Argument, Array, Block, Case, Map, Scalar, results
 
 
+@lru_cache(maxsize=1)
+def _parsed(text: str, name: str) -> asm.Module:
+    return asm.parse(text, name=name)
+
+
+def parsed(case: Case) -> asm.Module:
+    """The tree of a case, the same for each run of it."""
+    return _parsed(case.text(), case.name)
+
+
 def run(case: Case, numerics: str = "hardware", schedule: str = "lazy", seed: int = 0) -> dict[str, np.ndarray]:
     """The result buffers by argument number, as raw bits."""
-    module = asm.parse(case.text(), name=case.name)
+    module = parsed(case)
     arguments = case.arguments()
     api.run(
         module, "k", [_given(argument) for argument in arguments], grid=case.ctas, block=case.block,

@@ -131,6 +131,7 @@ def test_a_session_of_an_editor_is_answered() -> None:
     session(steps)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
 def test_what_only_ptxas_knows_follows_when_typing_rests() -> None:
     text = TEXT.replace("π", "pi").replace("out)\n", "out)\n.maxntid 32\n.reqntid 32\n")

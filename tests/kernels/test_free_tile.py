@@ -199,6 +199,7 @@ def test_rows_that_nobody_loads_reach_nothing_that_is_stored(name: str, shape: t
         assert not rules
 
 
+@pytest.mark.full
 def test_parts_of_k_are_added_in_one_order_whoever_is_first():
     draw, results = np.random.default_rng(2), []
     a, w = (draw.standard_normal(shape).astype(NUMPY[bf16]) for shape in ((40, 648), (64, 648)))

@@ -134,6 +134,7 @@ def test_every_type_the_tensor_core_has(form: str, types: tuple[DType, DType]):
     assert error < (TF32_BOUND if types[0] is tf32 else BOUND)
 
 
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("form", ["tail", "staggered tail"])
 def test_sums_of_integers_are_exchanged_by_the_tail_too(form: str):
     draw_bytes = np.random.default_rng(0).integers

@@ -405,6 +405,7 @@ def test_stmatrix_writes_the_same_boxes_with_fewer_instructions():
     assert matrices.bank_conflicts == 0
 
 
+@pytest.mark.full
 def test_ping_pong_loads_more_and_its_consumers_share_no_stage():
     together, turns = counters("stmatrix", 256, 768, 256), counters("ping_pong", 256, 768, 256)
     assert together.tensor_flops == turns.tensor_flops
@@ -413,12 +414,14 @@ def test_ping_pong_loads_more_and_its_consumers_share_no_stage():
     assert turns.mbarrier_arrivals == tiles * k_tiles * (1 + ctas)
 
 
+@pytest.mark.full
 def test_large_tiles_fill_two_ninths_less_shared_memory_for_the_same_products():
     wide, large = counters("stmatrix", 512, 768, 128), counters("large_tiles", 512, 768, 128)
     assert wide.tensor_flops == large.tensor_flops
     assert large.tma_load_bytes * 9 == wide.tma_load_bytes * 7
 
 
+@pytest.mark.full
 def test_sharing_the_larger_operand_fetches_less():
     a, b = operands(find("large_tiles"), 512, 768, 128)
     below, beside = (

@@ -117,6 +117,7 @@ def test_registers_move_between_the_roles_of_a_narrow_tile(name: str, tmp_path: 
     assert assembled(kernel, tmp_path)[0].registers == int(said[1])
 
 
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("name", LONG)
 def test_tracing_takes_few_steps_for_each_instruction(name: str):
     kernel = LONG[name]()
@@ -136,6 +137,7 @@ def test_tracing_takes_few_steps_for_each_instruction(name: str):
     assert calls / instructions(again) < CALLS
 
 
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("name", LONG)
 def test_tracing_is_quick(name: str):
     kernel, seconds = LONG[name](), []
