@@ -131,7 +131,7 @@ def run_copied(ranks: int, rows: int, n: int, k: int, text: str | None = None, s
     return posed, report
 
 
-@pytest.mark.sample(2, full=3)
+@pytest.mark.sample(1, full=3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_two_launches_are_right_and_clean_under_every_schedule(kind, schedule):
