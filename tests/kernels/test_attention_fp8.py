@@ -49,14 +49,14 @@ def test_any_lengths_are_right_and_clean_under_every_schedule(
 @pytest.mark.parametrize(
     "head_dim, value_dim", [(48, 48), (64, 128), (96, 96), (128, 64), (128, 128), (192, 128), (256, 256)]
 )
-@pytest.mark.sample(1, full=3)
+@pytest.mark.sample(0, all=1)
 def test_head_dimensions_that_are_not_whole_panels_too(head_dim: int, value_dim: int, above: bool):
     of = Attention(e4m3, head_dim, value_dim, above=above)
     assert_right(run(of, *operands(70, 250, of), replace(default(of), consumers=1), last=180 if above else None))
 
 
 @pytest.mark.parametrize("keys", [32, 64, 96, 128, 160, 192])
-@pytest.mark.sample(1, full=3)
+@pytest.mark.sample(0, all=1)
 def test_tiles_of_any_number_of_keys_are_transposed_without_bank_conflicts(keys: int):
     config = replace(ONE, keys=keys)
     found = run(OF, *operands(64, 2 * keys + 40, OF), config)
@@ -72,7 +72,7 @@ def test_products_apart_from_o_in_any_number_of_parts(apart: int, guarded: bool)
 
 
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
-@pytest.mark.sample(1, full=3)
+@pytest.mark.sample(0, all=1)
 def test_fast_accumulation_lets_the_tensor_core_add_up_all_tiles(head_dim: int):
     of = Attention(e4m3, head_dim, head_dim, fast_accumulation=True)
     assert default(of).apart == 0 and default(replace(of, fast_accumulation=False)).apart > 0
@@ -145,7 +145,7 @@ def test_nan_spreads_to_the_rows_that_see_it(bad: str):
     assert wrong.all() if bad == "k" else wrong[5] and wrong.sum() == 1
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 @pytest.mark.parametrize("above", [False, True])
 @pytest.mark.parametrize("fast", [False, True])

@@ -144,7 +144,7 @@ ENDS = {"gate": Fusion(activation="relu", gate=True), "addend": Fusion(addend=Tr
 ODD = ("u64x24_3_1_f3_z", "s64x24_3_S2_1_f3_z")
 
 
-@pytest.mark.sample(2, all=5)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize("schedule, seed", SCHEDULES)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_gate_and_an_addend_are_read_where_they_are_stored(name: str, end: str
     assert rules <= {"uncoalesced-access", "bank-conflict"}
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("schedule, seed", SCHEDULES)
 @pytest.mark.parametrize("name", ["u128x56w2_3_f3", "s64x40k2_3_S2_f3", "s128x40w2_3_p_f3"])
 def test_the_result_may_take_the_addend_s_place_though_tiles_overlap(name: str, schedule: str, seed: int):
@@ -190,7 +190,7 @@ def test_an_addend_times_zero_is_not_read():
     np.testing.assert_array_equal(result, rounded(a @ w.T))
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("name, shape", [("u64x40k2_3_f3", (7, 80, 136)), ("s128x32w2_3_S2_f3", (9, 72, 256))])
 def test_rows_that_nobody_loads_reach_nothing_that_is_stored(name: str, shape: tuple[int, int, int]):
     for schedule, seed in SCHEDULES:

@@ -75,7 +75,7 @@ def test_a_mutant_of_what_mates_share_is_found(name: str, right: str, wrong: str
     assert mutant != text and fails(name, mutant)
 
 
-@pytest.mark.sample(1, all=1)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("name", ["u64x80_3_p_n2w_f3", "s64x40_3_n4b_f3"])
 def test_what_is_no_mutant_is_clean(name: str):
     assert not fails(name, build(Product(), named(name)).ptx())

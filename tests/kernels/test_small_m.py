@@ -94,7 +94,7 @@ def test_all_operand_types(product: Product):
     np.testing.assert_array_equal(result, (a @ w.T).astype(NUMPY[product.out]).astype(np.float32))
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("m, n, k", [(3, 64, 1032), (8, 330, 200), (20, 190, 456), (1, 40, 64)])
 def test_streamed_tiles_are_shared_by_as_many_as_have_stages_of_them(m: int, n: int, k: int):
     """One tile for four CTAs; six for four; three, with three tiles of tokens; fewer stages than CTAs."""
@@ -104,7 +104,7 @@ def test_streamed_tiles_are_shared_by_as_many_as_have_stages_of_them(m: int, n: 
         np.testing.assert_array_equal(result, a @ w.T)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("tokens, wide", [(40, False), (40, True), (128, False), (256, True)])
 def test_many_tokens(tokens: int, wide: bool):
     for config in (
@@ -125,6 +125,7 @@ def test_wide_stores_are_right_under_every_schedule(config: SmallMConfig):
         np.testing.assert_array_equal(result, a @ w.T)
 
 
+@pytest.mark.full
 def test_the_parts_are_added_in_one_order_whoever_adds_them():
     results = []
     for by in ("cluster", "last"):
@@ -135,6 +136,7 @@ def test_the_parts_are_added_in_one_order_whoever_adds_them():
         np.testing.assert_array_equal(result, results[0])
 
 
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("by, split", [("last", 4), ("stream", 1)])
 def test_the_counters_are_zero_again_and_a_second_launch_gives_the_same_bits(by: str, split: int):
     config = replace(SMALL, split_k=split, split_by=by, rows=128)
@@ -311,7 +313,7 @@ def test_what_is_chosen_is_right(m: int, n: int, k: int):
     np.testing.assert_array_equal(result, (a @ w.T).astype(ml_dtypes.bfloat16).astype(np.float32))
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("dtype", [bf16, e4m3], ids=str)
 def test_chosen_kernels_assemble_without_spills_and_remarks(dtype: DType):
     if toolchain.ptxas() is None:

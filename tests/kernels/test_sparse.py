@@ -109,7 +109,7 @@ def test_every_type(dtype: DType):
     np.testing.assert_array_equal(report.outputs[0], product(a, b))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("m, n, k", [(1, 8, 8), (257, 8, 64), (64, 264, 72), (512, 64, 200)])
 def test_the_smallest_and_the_oddest_sizes(m: int, n: int, k: int):
     for config in (SMALL, Config()):
@@ -153,7 +153,7 @@ def findings(kernel: Kernel, **options: Any) -> set[str]:
     return found
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize(
     "rule, line, by",
     [
@@ -186,7 +186,7 @@ def _nothing(self: Metadata, state: Any) -> None:
     pass
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize(
     "rule, changes",
     [
