@@ -125,6 +125,7 @@ def test_the_mistake_that_the_readme_proposes_is_found_where_it_is(first_py: Pat
     assert "error[OutOfBoundsError]" in done.stdout and "first.py:" in done.stdout  # a report, no failed import
 
 
+@pytest.mark.full
 def test_the_product_of_the_readme_runs_and_is_right() -> None:
     pytest.importorskip("torch")
     (block,) = [block for block in blocks_of(README) if "import torch" in block]
@@ -132,6 +133,7 @@ def test_the_product_of_the_readme_runs_and_is_right() -> None:
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
+@pytest.mark.full
 def test_the_protocol_and_the_counters_of_the_cookbook_are_shown() -> None:
     (block,) = [block for block in blocks_of(ROOT / "docs" / "cookbook.md") if "protocol()" in block]
     done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True)
@@ -139,6 +141,7 @@ def test_the_protocol_and_the_counters_of_the_cookbook_are_shown() -> None:
     assert "\nTrue\nTrue " in done.stdout
 
 
+@pytest.mark.full
 def test_the_commands_of_the_readme_check_somebody_else_s_ptx(tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples" / "github-action" / "kernels" / "saxpy.ptx", tmp_path / "dump.ptx")
     begin, check = re.findall(r"^warploom (check dump\.ptx.*?)(?:\s+#.*)?$", README.read_text(), re.MULTILINE)
@@ -166,7 +169,7 @@ ANYWHERE, ON_A_GPU = (
 LONG = ("ladder --emulate", "warm ")
 
 
-@pytest.mark.sample(3, all=8)
+@pytest.mark.sample(1, all=5)
 @pytest.mark.parametrize(
     "line",
     [pytest.param(line, marks=pytest.mark.slow if any(word in line for word in LONG) else ()) for line in ANYWHERE],
@@ -179,7 +182,7 @@ def test_a_command_runs_as_it_stands(line: str) -> None:
     assert done.stdout.strip() and "Traceback" not in done.stderr
 
 
-@pytest.mark.sample(1, all=3)
+@pytest.mark.sample(0, all=2)
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="a GPU is here")
 @pytest.mark.parametrize(
     "line", [pytest.param(line, marks=pytest.mark.slow if "ladder" in line else ()) for line in ON_A_GPU]

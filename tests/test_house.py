@@ -25,6 +25,7 @@ def python(code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow  # `make lint`, `make test` and `make test-all` run import-linter themselves
 def test_imports_run_downward_only() -> None:
     pytest.importorskip("importlinter")
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]

@@ -62,12 +62,14 @@ def imported(module: str, text: str, package: bool) -> Iterator[str]:
             yield from (node.value, f"{here}.{node.value.lstrip('.')}")
 
 
+@pytest.mark.full
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: dict[str, str]) -> None:
     assert {name.split("/")[0].split("-")[0] for name in wheel} == {"warploom"}
     assert "warploom/py.typed" in wheel
     assert any(name.endswith(".json") for name in wheel), "the tuned tables are part of the library"
 
 
+@pytest.mark.full
 def test_every_module_in_the_wheel_is_used_by_something_a_user_can_call(wheel: dict[str, str]) -> None:
     known = modules(wheel)
     waiting = [name for name in known if name in ENTRANCES or name.startswith(LIBRARIES)]
