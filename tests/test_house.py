@@ -25,7 +25,6 @@ def python(code: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow  # `make lint`, `make test` and `make test-all` run import-linter themselves
 def test_imports_run_downward_only() -> None:
     pytest.importorskip("importlinter")
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
@@ -75,6 +74,7 @@ def said(path: Path) -> Iterator[str]:
                 yield value
 
 
+@pytest.mark.full
 def test_one_family_of_instructions_is_known_by_name_in_few_files() -> None:
     named = {
         str(path.relative_to(SOURCE))
@@ -84,6 +84,7 @@ def test_one_family_of_instructions_is_known_by_name_in_few_files() -> None:
     assert len(named) <= NAMES_OF_ONE_FAMILY, sorted(named)
 
 
+@pytest.mark.full
 def test_no_fifteen_lines_stand_in_two_places() -> None:
     """Outside the tests, one file with itself included. Imports, comments and empty lines do not count."""
     length, seen, twice = 15, {}, []

@@ -131,6 +131,7 @@ def test_ours_decodes_right_by_the_exact_result(problem: DecodeProblem) -> None:
     assert right and 0 < error < 4e-3 and facts["lse_error"] < 1e-5 * max(1, facts["lse_largest"])
 
 
+@pytest.mark.full
 def test_e4m3_is_timed_beside_ours_of_the_same_numbers_in_bf16() -> None:
     error, right, _ = judged(replace(SMALL, dtype="e4m3"), WarploomBf16())
     assert right and error < 1e-2, "the same numbers, so far nearer than e4m3's own"

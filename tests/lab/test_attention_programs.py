@@ -60,6 +60,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     return Session(asked, Gpu(), PowerMeter(), Watchdog(lambda who: None))  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 def test_forward_rows_name_kernel_ratio_and_errors(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
     rows = list(attention.measure(FORWARD, session))
     assert [(row["provider"], row["protocol"]) for row in rows] == [("warploom", "alone"), ("flash", "alone")]
@@ -155,6 +156,7 @@ def test_candidates_of_decoding_are_the_choice_with_other_fields() -> None:
     assert "in one round" in short and "few" not in short and "few" in long and "in one round" not in long
 
 
+@pytest.mark.full
 def test_backward_rows_say_that_gradients_are_the_same_in_every_run(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
