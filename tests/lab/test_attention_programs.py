@@ -74,6 +74,7 @@ def test_forward_rows_name_kernel_ratio_and_errors(session: Session, capsys: pyt
     assert attention.told(rows).startswith("64 70 causal bf16")
 
 
+@pytest.mark.slow
 def test_every_variant_of_a_configuration_that_builds_is_timed(session: Session) -> None:
     session.asked.variants = True
     names = set(attention.configurations(FORWARD, True))
@@ -168,6 +169,7 @@ def test_backward_rows_say_that_gradients_are_the_same_in_every_run(
     assert "same True" in attention_backward.told(rows)
 
 
+@pytest.mark.slow
 def test_gradients_of_sequences_and_of_a_function_of_scores_are_right_where_they_are_timed(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

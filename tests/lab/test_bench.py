@@ -361,6 +361,7 @@ def test_who_is_missing_wrong_or_broken_is_named_and_not_timed() -> None:
     assert any("RuntimeError: out of registers" in line for line in said)
 
 
+@pytest.mark.full
 def test_the_suite_launch_times_chains_by_stream_and_by_graph() -> None:
     one, _ = run([Pretended("cublas", 1e-6), Pretended("triton", 2e-6)], suite="launch")
     shown = {(row["provider"], row["launch"]): row["us"]["median"] for row in one.results.rows if row["m"] == 64}

@@ -79,6 +79,7 @@ def test_a_warp_that_reads_a_column_touches_a_sector_for_each_element() -> None:
     assert coalesced["barriers_per_k_tile"] is None and coalesced["tensor_instruction"] == ""
 
 
+@pytest.mark.full
 def test_one_arrival_where_one_suffices_is_seen_in_the_barriers() -> None:
     many, one = (ladder_runner.emulate(find(number), 128, 256, 128)["barriers_per_k_tile"] for number in (13, 14))
     assert many > 20 * one

@@ -130,7 +130,7 @@ def test_each_set_of_operands_has_a_launch_of_its_own() -> None:
     assert operands.reference(duel.small, sets[1]).errors(sets[1].out)[1]
 
 
-@pytest.mark.sample(1, full=2)
+@pytest.mark.sample(0, all=1)
 @duels
 def test_a_run_holds_all_three_against_the_exact_result_and_says_of_each_what_it_was(
     duel: program.Duel, tmp_path: Path

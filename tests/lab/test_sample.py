@@ -95,6 +95,7 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(app.app, ["bench", "--suite", "sample", "--seconds", "0.01", *map(str, arguments)])
 
 
+@pytest.mark.full
 def test_the_suite_prints_mean_least_losses_and_the_ten_worst_with_both_kernels(pretended: None, tmp_path: Path):
     out = tmp_path / "sample-bf16.json"
     result = run("--seed", 3, "--count", 40, "--out", out)
