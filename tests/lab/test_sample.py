@@ -131,6 +131,7 @@ def test_an_interrupted_run_keeps_what_was_measured_and_goes_on(pretended: None,
     assert run("--count", 12, "--out", out).exit_code == 0, "everything is there: nothing is measured, all is told"
 
 
+@pytest.mark.full
 def test_other_seeds_are_added_to_the_same_file(pretended: None, tmp_path: Path):
     out = tmp_path / "sample.json"
     for seed in (1, 2):

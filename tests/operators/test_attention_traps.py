@@ -149,6 +149,7 @@ def test_gradients_of_scores_that_jump_are_finite_and_right(trap: str) -> None:
         assert np.linalg.norm(dq - ds @ keys) <= 0.02 * np.linalg.norm(np.abs(ds) @ np.abs(keys))
 
 
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("first", [0, 5])
 def test_scores_are_capped_beside_a_mask(first: int) -> None:
     """Of keys before `first` nothing is seen."""

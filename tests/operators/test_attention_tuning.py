@@ -150,6 +150,7 @@ def test_the_call_runs_what_was_tuned(cache: Path, monkeypatch: pytest.MonkeyPat
     assert built[0] == config and built[1] != config, "a window goes by the rule"
 
 
+@pytest.mark.full
 def test_arrays_are_made_and_computed_with_each_configuration() -> None:
     pytest.importorskip("torch")
     for call in (FORWARD, DECODED):

@@ -304,7 +304,7 @@ def test_few_rows_end_as_many_do():
     np.testing.assert_allclose(most, np.abs(exact).max(), rtol=1e-5)
 
 
-@pytest.mark.sample(1, full=3)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("schedule", ["lazy", "eager", "random", "starve", pytest.param("pct", marks=pytest.mark.slow)])
 def test_the_exchange_of_sums_is_clean_under_every_schedule(schedule):
     rng = np.random.default_rng(1)
@@ -326,6 +326,7 @@ def test_a_small_m_kernel_that_cannot_be_built_is_refused(wrong, product):
         choose(Problem.of(16, 64, 64, **product), B200, f"blackwell_small_m:{wrong}")
 
 
+@pytest.mark.full
 def test_few_rows_do_not_spill():
     everything = Fusion(bias="column", activation="gelu", gate=True, addend=True, amax=True)
     resources = small_m.build(SmallMConfig(128, 8, 4), Product(), everything).resources()
