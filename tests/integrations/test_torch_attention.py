@@ -36,6 +36,7 @@ def exact(q, k, v, sinks):
     return torch.softmax(scores, -1)[..., :-1] @ v.repeat_interleave(2, 1)
 
 
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_an_infinite_key_makes_what_it_makes_in_float64(causal: bool, sign: int):
@@ -57,6 +58,7 @@ def test_an_infinite_key_makes_what_it_makes_in_float64(causal: bool, sign: int)
         torch.testing.assert_close(ours, wanted)
 
 
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_gradients_reach_queries_keys_values_and_sinks(compiled: bool):
     ours, theirs = given(), [tensor.detach().double().requires_grad_() for tensor in given()]
@@ -76,6 +78,7 @@ def exact_logarithms(q, k, sinks):
     return torch.cat([scores, sinks[None, :, None, None].expand(1, 2, 40, 1)], -1).logsumexp(-1)
 
 
+@pytest.mark.sample(0, all=2)
 @pytest.mark.parametrize("alone", [False, True], ids=["with the result", "alone"])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_logarithms_have_a_gradient(compiled: bool, alone: bool):
@@ -157,6 +160,7 @@ def of_one_document(b, h, i, j):
     return DOCUMENTS[i] == DOCUMENTS[j]
 
 
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize(
     "score_mod, mask_mod",
     [pytest.param(alibi, None, marks=SLOW), pytest.param(other_for_odd_rows, None, marks=SLOW),

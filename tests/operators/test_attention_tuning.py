@@ -133,6 +133,7 @@ def test_a_gain_within_the_noise_changes_nothing_and_nothing_timed_is_an_error(c
         tune.tune_attention(DECODED, gpu=Gpu("NVIDIA B200", "sm_100a", 148), progress=False)
 
 
+@pytest.mark.full
 def test_the_call_runs_what_was_tuned(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, heads, 70, 64)).astype(np.float16) for heads in (2, 1, 1))

@@ -87,6 +87,7 @@ def test_what_its_kernel_does_not_compute_is_refused(options):
     assert caught.value.expected == "full or causal attention"
 
 
+@pytest.mark.full
 def test_a_configuration_of_the_other_generation_runs_on_a_machine_of_its_own():
     """In the emulator; a GPU has no other machine."""
     q, k, v = operands(3, 70, NARROW)

@@ -73,7 +73,7 @@ def corners(product: Product = Product()) -> list[tuple[Config, str]]:  # noqa: 
 
 
 @pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
-@pytest.mark.sample(0, all=2)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("config, end", corners(), ids=str)
 def test_the_largest_tiles_with_an_end_are_built_without_spills(config: Config, end: str):
     resources = build(Product(), config, ENDS[end]).resources()

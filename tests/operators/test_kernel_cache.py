@@ -128,6 +128,7 @@ def test_a_type_is_the_same_object_in_every_process(name: str):
     assert copy.deepcopy(dtype) is dtype
 
 
+@pytest.mark.full
 def test_kernels_built_ahead_in_other_processes_are_those_of_a_first_call(tmp_path):
     """Sizes that `Llama-3-8B` has at 64 rows, whose gated kernel told bf16 by identity."""
     gated = replace(Problem.of(64, 14336, 4096), fusion=Fusion(activation="silu", gate=True))
@@ -141,7 +142,7 @@ def test_kernels_built_ahead_in_other_processes_are_those_of_a_first_call(tmp_pa
             assert statements(kept.text) == statements(kernel_of(problem, config).program().text)
 
 
-@pytest.mark.sample(0, all=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("to_all", [False, True])
 def test_an_interrupted_warm_ends_at_once_and_goes_on_later(tmp_path, to_all):
     """Ctrl-C at a terminal reaches every process, `kill -INT` the first one alone."""

@@ -39,7 +39,7 @@ def whole_numbers(seed: int, *shape: int) -> np.ndarray:
     config=st.sampled_from([None, LARGE, TALL]), left=st.integers(0, 2), width=st.integers(0, 40),
     seed=st.integers(0, 9),
 )  # fmt: skip
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_what_is_beside_a_view_keeps_its_values(m, n, k, kind, config, left, width, seed):
     a, b = whole_numbers(seed, m, k), whole_numbers(seed + 1, k, n)
     piece = 16 // np.dtype(NUMPY[kind]).itemsize
