@@ -101,6 +101,7 @@ def test_dynamo_knows_the_name():
     torch_compile.register()
 
 
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize(
     ("call", "result"),
     [
