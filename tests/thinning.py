@@ -12,7 +12,8 @@ A test with a parameter `schedule` and no mark runs each of its other cases unde
 `make test-all`, and under all in `make test-slow`. Which ones differs from case to case.
 
 A sample is the same in every run. It holds as many different values of each parameter as it can, so that a sample as
-large as the longest axis holds each value once. Cases that are marked `full` or `slow` anyway are left as they are.
+large as the longest axis holds each value once. Cases that are marked `full` or `slow` anyway are left as they are;
+those of a module that is marked `full` are thinned for `make test-all`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def thin(items: Sequence[pytest.Item]) -> None:
     sweeps: dict[tuple[object, ...], list[pytest.Item]] = defaultdict(list)
     cases: dict[tuple[object, ...], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if not hasattr(item, "callspec") or set(_marks(item)) & {"full", "slow"}:
+        if not hasattr(item, "callspec") or {mark.name for mark in item.own_markers} & {"full", "slow"}:
             continue
         test = item.path, item.cls, item.originalname
         if item.get_closest_marker("sample"):
@@ -85,10 +86,6 @@ def _keep(items: Sequence[pytest.Item], quick: Sequence[str], full: Sequence[str
             item.add_marker(SLOW)
         elif item.name not in quick:
             item.add_marker(FULL)
-
-
-def _marks(item: pytest.Item) -> list[str]:
-    return [mark.name for mark in item.iter_markers()]
 
 
 SCHEDULES = [("eager", 0), ("random", 1), ("starve", 0), ("random", 2), ("random", 3), ("starve", 1), ("starve", 5)]

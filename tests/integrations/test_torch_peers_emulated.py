@@ -216,6 +216,7 @@ def test_without_a_nothing_is_kept(group):
         assert kept is None and near(product, torch.cat(a).float() @ b.float())
 
 
+@pytest.mark.sample(0, all=2)
 @pytest.mark.parametrize("kind, by", [("tensor", "push"), ("row", "push"), ("all rows", "push"), ("row", "copy")])
 def test_eight_bit_operands_are_gathered_with_their_scales(group, kind, by):
     a, b = each(lambda seed: normal(2, 9, 64, dtype=E4M3, seed=seed)), normal(48, 64, dtype=E4M3, seed=9).mT
@@ -238,6 +239,7 @@ def test_eight_bit_operands_are_gathered_with_their_scales(group, kind, by):
         assert product.dtype is BF16 and near(product, right)
 
 
+@pytest.mark.sample(0, all=2)
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("reduce", ["sum", "avg"])
 def test_products_are_scattered_along_a_dimension(group, dim, reduce):
@@ -343,6 +345,7 @@ def calls_of(what: str) -> tuple:
     return distributed.experts_matmul, a, chosen, positive(16, 1), each(lambda seed: normal(2, 64, 128, seed=seed))
 
 
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("what", [*peer_launch.LAUNCHES, "experts_matmul"])
 def test_a_gpu_that_ends_at_once_is_named_by_the_other_and_the_group_is_made_anew(group, what):
     group.dead = 1
