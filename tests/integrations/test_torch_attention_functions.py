@@ -136,6 +136,7 @@ def compared(call: Any, wanted: Any, tensors: list[Any]) -> list[Any]:
     return [tensor.grad for tensor in tensors]
 
 
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize(
     "score_mod, mask_mod, causal",
     [(alibi, None, True), (other_for_odd_rows, near, False), pytest.param(None, of_one_document, False, marks=SLOW),
@@ -161,6 +162,7 @@ def test_logarithms_of_modified_scores_have_a_gradient():
         assert (mine.grad.double() - other.grad).norm() <= 0.015 * other.grad.norm()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [pytest.param(128), pytest.param(96, marks=SLOW)])
 def test_wider_heads(dim: int):
     options = {"score_mod": alibi, "mask_mod": near}

@@ -100,6 +100,7 @@ def test_steps_behind_a_cache_are_decode_attention(cache, padding, calls):
         assert close(step, plain, true)
 
 
+@pytest.mark.sample(0, all=2)
 @torch.no_grad()
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("hidden", [None, torch.ones(2, 6, dtype=torch.long)], ids=["no mask", "ones"])

@@ -311,7 +311,7 @@ def test_rows_of_one_wave_are_copied_chunk_by_chunk_and_others_gpu_after_gpu(wav
     assert [f"{part.to}{'ab'[part.start // 128]}" for part in plan.parts(2)] == order.split()
 
 
-@pytest.mark.sample(1, full=3)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize(("ranks", "rows", "waves", "schedule"), [
     (2, 144, 0.5, "random"), (3, 16, 0.3, "lazy"), (2, 130, 1.0, "starve")])  # fmt: skip
 def test_copied_rows_can_be_kept_whole_from_the_stages_of_the_ring(ranks: int, rows: int, waves: float, schedule: str):
@@ -321,6 +321,7 @@ def test_copied_rows_can_be_kept_whole_from_the_stages_of_the_ring(ranks: int, r
     assert posed.worst(report.outputs[0]) < ROUNDING
 
 
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("left_out", [r"@!%p\d+ bra \$wait\d+;", r"cp\.async\.bulk\.wait_group\.read 0;"])
 def test_a_stage_is_kept_when_it_is_full_and_refilled_when_it_is_kept(left_out: str):
     """Without either wait of the thread that keeps the rows, it would store other rows."""
@@ -368,7 +369,7 @@ def test_the_ctas_of_a_reduce_scatter_share_b_if_the_number_of_gpus_is_even(rank
     assert gemm_reduce_scatter.build(ranks, config=config).resources().spill_stores == 0
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("schedule", ["starve", "random"])
 @pytest.mark.parametrize("ranks, rows", [(2, 130), (4, 16)])
 def test_two_ctas_that_share_b_send_their_tiles_to_different_gpus(ranks: int, rows: int, schedule: str):
@@ -380,6 +381,7 @@ def test_two_ctas_that_share_b_send_their_tiles_to_different_gpus(ranks: int, ro
     assert posed.worst(report.outputs[0]) < ROUNDING
 
 
+@pytest.mark.full
 def test_a_reduce_scatter_with_several_boxes_a_tile_is_right_and_clean():
     """A tile has two boxes, and the last ones end within a box."""
     config = replace(CONFIG, tile_n=128)
