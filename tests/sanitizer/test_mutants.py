@@ -32,7 +32,7 @@ def missed(picked: dict[str, list[int]], part: int) -> list[str]:
     ]
 
 
-@pytest.mark.sample(0, all=2)
+@pytest.mark.sample(0, all=1)
 @in_parts
 def test_a_sample_of_all_mutants_is_found(part: int):
     assert missed(chosen(have(), SAMPLE), part) == []

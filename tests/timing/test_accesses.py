@@ -35,6 +35,7 @@ def _copied(program, count, **options):
     return predict(program, np.zeros(count, np.float32), out=np.zeros(count, np.float32), registers=32, **options)
 
 
+@pytest.mark.full
 def test_no_load_passes_a_store():
     count = 132 * 32 * TURNS
     free, bound = (_copied(_rounds(store), count) for store in (False, True))
@@ -62,6 +63,7 @@ def _strided(step):
     return program
 
 
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("step, each", [(1, 4), (8, 32), (16, 64), (64, 64)])
 def test_dram_is_read_in_pairs_of_sectors(step, each):
     count = 1 << 14
@@ -72,6 +74,7 @@ def test_dram_is_read_in_pairs_of_sectors(step, each):
     assert recording.dirty == 256 * 4
 
 
+@pytest.mark.full
 def test_rows_read_again_come_from_dram_where_the_launch_is_larger_than_l2():
     @kernel(in_specs=(Tile("M", "N", f32),), out_specs=(Tile("M", f32),), grid=("M",), block=32, arch="sm_90a")
     def twice(X, Y):
@@ -92,6 +95,7 @@ def test_rows_read_again_come_from_dram_where_the_launch_is_larger_than_l2():
     assert short.dram_bytes == pytest.approx(132 * (1 << 12) * 4, rel=0.05)
 
 
+@pytest.mark.full
 def test_ctas_that_do_nothing_take_the_time_of_their_starts():
     @kernel(in_specs=(Tile(1, f32),), out_specs=(Tile("N", f32),), grid=("N",), block=32, arch="sm_90a")
     def nothing(X, Y):
@@ -118,6 +122,7 @@ def test_atomics_on_one_word_take_turns():
     assert one > 1.5 * many
 
 
+@pytest.mark.full
 def test_a_copy_by_lanes_passes_the_memory_pipe_once_for_each_line():
     def gathering(apart):
         @kernel(in_specs=(Tile("N", f32),), out_specs=(Tile(32, f32),), grid=(1,), block=32, arch="sm_90a")
@@ -153,6 +158,7 @@ def _lines(shared):
     return program
 
 
+@pytest.mark.full
 def test_a_load_takes_longer_for_each_sector_that_it_asks_of_l2():
     """Of the same lines only one warp asks L2; lines of one's own are asked for by each."""
     runs = []

@@ -106,6 +106,7 @@ def test_places_of_an_unrolled_loop_are_those_of_its_turns():
     assert found[0].at == ()
 
 
+@pytest.mark.full
 @needs_tools
 def test_loads_that_ptxas_keeps_apart_cost_their_latencies_one_by_one():
     """A chain through memory has a load in flight, a row of independent ones all of them."""

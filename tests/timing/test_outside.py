@@ -37,6 +37,7 @@ def _accesses(rank):
     ]
 
 
+@pytest.mark.full
 def test_another_ctas_shared_memory_is_remote_and_ones_own_is_not():
     spaces = {rank: [one.space for one, _, _ in _accesses(rank)] for rank in ("own", "other")}
     assert spaces == {"own": ["shared", "shared", "global"], "other": ["shared", REMOTE, "global"]}
@@ -126,6 +127,7 @@ def _scaled(rows):
     return {one.chance for run in recording.runs for one in run.accesses if one and not one.writes}
 
 
+@pytest.mark.full
 def test_ctas_side_by_side_wait_for_a_small_array_together_and_later_ones_find_it():
     assert _scaled(132 * 4) == {1.0}
     assert _scaled(132 * 16) == {1.0, 0.5}

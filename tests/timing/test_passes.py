@@ -31,6 +31,7 @@ def _shared_loads(lane_of):
     return [one.wavefronts for one in accesses if not one.writes]
 
 
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize(
     "lane_of, passes",
     [
@@ -47,6 +48,7 @@ def test_a_load_of_16_bytes_fills_a_register_in_a_pass_or_two_where_lanes_ask_in
     assert _shared_loads(lane_of) == [passes]
 
 
+@pytest.mark.full
 def test_a_copy_by_lanes_meets_conflicts_in_shared_memory():
     def copying(pitch):
         @kernel(in_specs=(Tile(8192, f32),), out_specs=(Tile(32, f32),), grid=(1,), block=32, arch="sm_90a")
@@ -79,6 +81,7 @@ def _storing(apart):
     return predict(program, np.zeros(1, np.float32), out=out, registers=16)
 
 
+@pytest.mark.full
 def test_a_store_takes_the_chip_the_time_of_its_lines():
     lines = 1056 * 256 * 16
     apart = _storing(32)
@@ -105,6 +108,7 @@ def _scaled(columns):
     return program
 
 
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("ctas, turns", [(132, 1), (132 * 8, 8)])
 def test_ctas_find_a_small_array_that_all_of_them_read_in_the_first_level_cache(ctas, turns):
     columns = 1024
@@ -127,12 +131,14 @@ def _counting(lines, several):
     return predict(program, np.zeros(1, np.uint32), out=np.zeros(lines * 32, np.uint32), registers=16)
 
 
+@pytest.mark.full
 def test_atomics_on_several_words_of_a_line_take_longer_turns_than_those_on_one():
     one, all_of_them = (_counting(32, several) for several in (False, True))
     assert all_of_them.bound == "atomics"
     assert all_of_them.us > 3 * one.us
 
 
+@pytest.mark.full
 def test_dram_waits_for_the_first_requests():
     found = _storing(1)
     read = predict(_scaled(1024), np.zeros((1056, 1024), np.float32), np.zeros(1024, np.float32), registers=32)
@@ -158,6 +164,7 @@ def _sums(registers_read):
     return predict(program, x, registers=32, clock_mhz=1980.0)
 
 
+@pytest.mark.full
 def test_multiplications_of_two_registers_issue_every_clock():
     two, three = (_sums(registers_read) for registers_read in (2, 3))
     more = 8 * 512 * (H200["issue_clocks"] - 1.0)

@@ -47,11 +47,13 @@ def test_each_product_and_copy_is_in_the_timeline(specialised):
     assert any(one.kind == RUN and one.role == "producer" and one.line for one in events)
 
 
+@pytest.mark.full
 def test_a_lower_clock_takes_longer():
     slow, fast = (_predicted(12, 128, 256, 512, clock_mhz=clock) for clock in (1000.0, 1800.0))
     assert fast.us < slow.us < 1.8 * fast.us + 0.1
 
 
+@pytest.mark.full
 def test_twice_the_k_tiles_take_nearly_twice_the_clocks_of_the_loop():
     times = [_predicted(12, 128, 256, k, clock_mhz=1500.0).clocks for k in (1024, 2048, 3072)]
     assert times[2] - times[1] == pytest.approx(times[1] - times[0], rel=0.05)
