@@ -25,6 +25,7 @@ def test_one_launch_by_itself_runs_at_its_own_clock(recorded):
     assert turn.us == pytest.approx(alone.us, rel=1e-4)
 
 
+@pytest.mark.full
 def test_two_under_the_cap_meet_between_their_clocks_and_draw_the_cap_in_the_mean(recorded):
     slow, fast = sorted(predict(*_given(one)).clock_mhz for one in recorded)
     turns = predict_turns(recorded, H200)
