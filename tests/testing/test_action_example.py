@@ -41,6 +41,7 @@ def test_the_command_of_the_workflow_passes_and_writes_sarif(repository: Path) -
     assert json.loads((repository / "warploom.sarif").read_text())["runs"][0]["results"] == []
 
 
+@pytest.mark.full
 def test_every_text_has_no_finding_at_all_and_every_order_passes() -> None:
     for path in sorted((EXAMPLE / "kernels").glob("*.ptx")):
         assert check_text(path).findings == []

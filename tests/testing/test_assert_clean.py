@@ -71,6 +71,7 @@ def test_launch_descriptions_are_collected_as_tests(tmp_path: Path) -> None:
     assert pytest_run(tmp_path).returncode == 5  # nothing is collected unasked
 
 
+@pytest.mark.full
 def test_the_fixture_explores_where_the_command_line_says_so(tmp_path: Path) -> None:
     path = write(tmp_path, "good", good(), launch=None)
     (tmp_path / "test_it.py").write_text(

@@ -116,6 +116,7 @@ def test_a_pipeline_of_two_stages_is_right_in_every_order() -> None:
     assert found.runs < 500  # states are visited once, however many ways lead to them
 
 
+@pytest.mark.full
 def test_two_consumers_release_a_stage_together() -> None:
     found = search(pipeline(2, consumers=2), 3)
     assert found.ok and found.complete
@@ -197,6 +198,7 @@ def _told(monkeypatch: pytest.MonkeyPatch, at: tuple[float, ...]) -> list[str]:
     return [line.strip() for line in stream.getvalue().replace("\r", "\n").splitlines() if line.strip()]
 
 
+@pytest.mark.full
 def test_the_same_search_gives_the_same_answer() -> None:
     assert str(search(pipeline(3), 2)) == str(search(pipeline(3), 2))
 
