@@ -47,6 +47,46 @@ launch(program, x, y, 5, stream=0x50)
     assert all(line.endswith(" cluster 4 1 1 pdl 1") for line in launches(log))
 
 
+CLUSTERS = """
+from dataclasses import replace
+program = replace(Program.from_text(ADD, grid=(8, 1, 1), block=(64, 1, 1), cluster=(4, 1, 1)), pdl=True)
+for stream in (0x50, 0x50, 0x60):
+    launch(program, x, y, 5, stream=stream)
+"""
+
+
+@pytest.mark.parametrize(
+    ("required", "attributes"), [(0, " cluster 4 1 1 pdl 1"), (4, " pdl 1"), (2, " cluster 4 1 1 pdl 1")]
+)
+def test_a_cluster_that_the_text_requires_is_not_an_attribute_of_the_launch(pretend, required: int, attributes: str):
+    """One that differs from it is, so that the driver refuses it."""
+    log = pretend(CLUSTERS, FAKE_CUDA_CLUSTER=required)
+    assert len(launches(log)) == 3 and all(line.endswith(attributes) for line in launches(log))
+    assert all((" cluster " in line) == (" cluster " in attributes) for line in launches(log))
+
+
+def test_launches_of_one_shape_share_what_the_driver_only_reads_and_keep_their_own_parameters(pretend):
+    log = pretend("""
+from warploom.driver.launch import PreparedLaunch
+from warploom.runtime import on_gpu
+kept = []
+real = on_gpu.prepare
+on_gpu.prepare = lambda *a: kept.append(real(*a)) or kept[-1]
+launch(ADD, x, y, 5, grid=1, block=32, stream=0x80)
+(first,) = kept
+other = first.with_values({0: (0xABC0).to_bytes(8, "little")})
+assert other.config(0x80) is first.config(0x80) and other.config(0x90) is not first.config(0x80)
+assert first.values[0] == x.array.ctypes.data.to_bytes(8, "little") and other.values[1:] == first.values[1:]
+large = PreparedLaunch(first.kernel, first.grid, first.block, first.cluster, 0, [bytes(4), b"m" * 128, b"s" * 3, b"n" * 128])
+assert large.values == [bytes(4), b"m" * 128, b"s" * 3, b"n" * 128]
+assert all(large.place_of(number) % 64 == 0 for number in (1, 3)) and large.place_of(2) % 8 == 0
+for each in (other, first, other):
+    each(0x90)
+""")
+    firsts = [line.split("first ")[1] for line in launches(log)]
+    assert firsts[1] == firsts[3] == "abc0" and firsts[2] == firsts[0] != "abc0"
+
+
 def test_a_cluster_of_more_than_eight_asks_for_leave(pretend):
     log = pretend("launch(ADD, x, y, 5, grid=16, block=32, cluster=16)")
     assert "attribute 14 1" in log

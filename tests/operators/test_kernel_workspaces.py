@@ -67,7 +67,7 @@ kinds = {static[0]: kind for (static, _), kind in kernel._caller.cache.kinds.ite
 assert set(kinds) == {0x40, 0x50, 0x60}
 def held(kind):
     (moving,) = kind.launches
-    return {int.from_bytes(item.raw[:8], "little") for item in moving.launch._storage if len(item.raw) == 8}
+    return {int.from_bytes(value, "little") for value in moving.launch.values if len(value) == 8}
 first, second = ({array.data_ptr() for array in made[at : at + 2]} for at in (0, 2))
 assert first <= held(kinds[0x40]) and second <= held(kinds[0x50]) and not second & held(kinds[0x40])
 """

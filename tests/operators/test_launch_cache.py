@@ -73,6 +73,43 @@ for x, y, z in [
 """)
 
 
+def test_calls_with_tensors_of_the_same_facts_share_a_guard_that_tells_all_others(on_gpu):
+    on_gpu("""
+from warploom.operators import calls
+sets = [(bf16(256, 128), bf16(128, 192), bf16(256, 192)) for _ in range(3)]
+weight = torch.nn.Parameter(sets[2][1].clone(), requires_grad=False)
+def call(a, b, out): assert warploom.matmul(a, b, out=out) is out
+for _ in range(2):
+    for each in sets:
+        call(*each)
+    call(sets[0][0], weight, sets[0][2])
+first, second, third, of_parameter = (hit[0] for hit in CACHE.hits.values())
+assert first is second is third and of_parameter is not first
+seen = []
+real = calls.compute
+calls.compute = lambda *arguments: seen.append(1) or real(*arguments)
+for each in sets:
+    call(*each)
+assert not seen
+a, b, out = sets[0]
+out.t_()                                       # the same objects and addresses, another matrix
+with refused("wrong-shape"):
+    warploom.matmul(a, b, out=out)
+out.t_()
+b.requires_grad_()
+with pytest.raises(errors.WarploomError):
+    warploom.matmul(a, b, out=out)
+b.requires_grad_(False)
+before = a.data_ptr()
+a.set_(bf16(256, 128))                         # the same object, other memory
+assert a.data_ptr() != before
+call(a, b, out)
+CACHE.clear()
+call(a, b, out)
+assert len(seen) >= 2
+""")
+
+
 def test_an_output_that_is_made_does_not_get_the_strides_of_one_that_was_given(on_gpu):
     log = on_gpu("""
 a, b, wide = bf16(640, 128), bf16(192, 128), bf16(640, 512)

@@ -16,6 +16,9 @@ from ..errors import DriverError
 from .library import INVALID_CONTEXT, INVALID_HANDLE, Library, load
 from .module import LoadedKernel
 
+_ALIGN = 64
+_WORD = 8
+"""Alignment of a parameter's bytes in host memory: of tensor maps and structures, and of the others."""
 _CLUSTER_DIMENSION = 4
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 
@@ -44,17 +47,20 @@ class LaunchConfig(ctypes.Structure):
 
 
 class PreparedLaunch:
-    """One launch: a loaded kernel, its shape, and its parameters' bytes.
+    """One launch: a loaded kernel, its shape, and its parameters' bytes, which lie together.
 
     Args:
-        values: the bytes of each parameter, in order, or memory that holds them and is not changed.
+        values: the bytes of each parameter, in order.
         describe: the arguments in words, for an error.
+        configs: those of a launch of the same shape, by stream, which the driver only reads.
     """
 
     __slots__ = (
         "_call",
+        "_configs",
         "_parameters",
-        "_storage",
+        "_places",
+        "_room",
         "block",
         "calls",
         "cluster",
@@ -73,20 +79,29 @@ class PreparedLaunch:
         block: tuple[int, int, int],
         cluster: tuple[int, int, int],
         dynamic_smem: int,
-        values: Sequence[bytes | ctypes.Array[ctypes.c_char]],
+        values: Sequence[bytes],
         *,
         pdl: bool = False,
         describe: str = "",
         library: Library | None = None,
+        configs: dict[int, Any] | None = None,
     ) -> None:
         self.kernel, self.grid, self.block, self.cluster = kernel, grid, block, cluster
         self.dynamic_smem, self.pdl, self.describe = dynamic_smem, pdl, describe
         self.library = library or load()
-        self._storage = [
-            ctypes.create_string_buffer(value, max(len(value), 1)) if isinstance(value, bytes) else value
-            for value in values
-        ]
-        self._parameters = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(item) for item in self._storage))
+        self._configs: dict[int, Any] = {} if configs is None else configs
+        starts, end = [], 0
+        for value in values:
+            end += -end % (_ALIGN if len(value) >= _ALIGN else _WORD)
+            starts.append(end)
+            end += len(value)
+        self._room = ctypes.create_string_buffer(end + _ALIGN)
+        first = ctypes.addressof(self._room)
+        first += -first % _ALIGN
+        self._places = tuple((first + start, len(value)) for start, value in zip(starts, values, strict=True))
+        for (place, size), value in zip(self._places, values, strict=True):
+            ctypes.memmove(place, value, size)
+        self._parameters = (ctypes.c_void_p * max(len(values), 1))(*(place for place, _ in self._places))
         self.calls: dict[int, Callable[[], Any]] = {}
         self._call = self.library.native.cuLaunchKernelEx
 
@@ -99,10 +114,10 @@ class PreparedLaunch:
 
     def with_values(self, changes: Mapping[int, bytes]) -> PreparedLaunch:
         """The same launch with other bytes for some parameters, by index."""
-        values = [changes.get(number, item) for number, item in enumerate(self._storage)]
+        values = [changes.get(number, value) for number, value in enumerate(self.values)]
         return PreparedLaunch(
             self.kernel, self.grid, self.block, self.cluster, self.dynamic_smem, values, pdl=self.pdl,
-            describe=self.describe, library=self.library,
+            describe=self.describe, library=self.library, configs=self._configs,
         )  # fmt: skip
 
     def _ready(self, stream: int) -> Callable[[], Any]:
@@ -113,16 +128,25 @@ class PreparedLaunch:
         """The driver's call with other parameters, which `copied_parameters` made, on a raw stream."""
         return partial(self._call, *self._arguments(stream, parameters))
 
+    @property
+    def values(self) -> list[bytes]:
+        """The bytes of each parameter."""
+        return [ctypes.string_at(*place) for place in self._places]
+
     def place_of(self, parameter: int) -> int:
         """Where the bytes of a parameter are in host memory."""
-        return ctypes.addressof(self._storage[parameter])
+        return self._places[parameter][0]
 
     def copied_parameters(self) -> Any:
         """An array of the parameters' places, to be changed; what it names lives as long as this launch."""
         return (ctypes.c_void_p * len(self._parameters))(*self._parameters)
 
     def config(self, stream: int) -> Any:
-        """A pointer to the launch as the driver takes it, for ctypes."""
+        """A pointer to the launch as the driver takes it, for ctypes; one for all launches of this shape."""
+        known = self._configs.get(stream)
+        return known if known is not None else self._configs.setdefault(stream, self._config(stream))
+
+    def _config(self, stream: int) -> Any:
         attributes = self._attributes()
         config = LaunchConfig(
             (ctypes.c_uint32 * 3)(*self.grid),
@@ -141,7 +165,7 @@ class PreparedLaunch:
 
     def _attributes(self) -> ctypes.Array[LaunchAttribute]:
         wanted: list[tuple[int, tuple[int, ...]]] = []
-        if self.cluster != (1, 1, 1):
+        if self.cluster not in ((1, 1, 1), self.kernel.cluster):  # an attribute costs the driver time
             wanted.append((_CLUSTER_DIMENSION, self.cluster))
         if self.pdl:
             wanted.append((_PROGRAMMATIC_STREAM_SERIALIZATION, (1,)))

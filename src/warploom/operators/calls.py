@@ -6,7 +6,6 @@ A repeated call goes from its arguments directly to the driver (`runtime.launch_
 from __future__ import annotations
 
 import sys
-from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
@@ -27,7 +26,6 @@ CACHE = LaunchCache(differentiable=True)
 option's name, type and value or address, then the addresses of a, b and out. Forms: the same with shapes, without out.
 """
 _HITS = CACHE.hits
-_shape, _address = attrgetter("shape"), methodcaller("data_ptr")
 
 
 def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
@@ -154,23 +152,20 @@ linear._torchdynamo_inline = _compiled_linear  # type: ignore[attr-defined]
 def _again(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
     """Run a call that may be repeated: with the same tensors, or with other tensors of the same kind."""
     key: Any = None
-    outs = () if out is None else (out,)
-    compiling = _compiling()  # if so, there are no addresses to look up
-    if not compiling:
-        try:
-            key, tensors = _key(what, a, b, out, options)
-            if out is not None:
-                if CACHE.hit(key, tensors):
-                    return out
-            elif (made := CACHE.fresh(key, tensors)) is not None:
-                return made[0]
-        except (AttributeError, TypeError, RuntimeError):  # not tensors, or an option without a hash
-            key = None
+    try:
+        key, tensors = _key(what, a, b, out, options)
+        if out is not None:
+            if CACHE.hit(key, tensors):
+                return out
+        elif (made := CACHE.fresh(key, tensors)) is not None:
+            return made[0]
+    except (AttributeError, TypeError, RuntimeError):  # not tensors, none with addresses, or an option without a hash
+        key = None
     named, static = _split(what, a, b, options)
-    if not compiling:
+    if not _compiling():  # then there would be no addresses
         try:
             which = {"form": key} if out is None else {"key": key}
-            made = CACHE.again(static, tuple(named.values()), outs, **which)
+            made = CACHE.again(static, tuple(named.values()), () if out is None else (out,), **which)
             if made is not None:
                 return made[0]
         except TypeError:  # an option without a hash: the checks will report it
@@ -186,18 +181,27 @@ def _key(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> tuple[
     """Everything that a call's launch depends on except what a guard checks, and its tensors: by their addresses with
     `out`, else by their shapes."""
     key: list[Any] = [] if what == "matmul" else [what]
-    tensors, types, of = [a, b], CACHE.tensor_types, _shape if out is None else _address
-    for name, value in options.items():
-        kind = type(value)
-        if kind in types:
-            tensors.append(value)
-            key += name, of(value)
-        elif value is not None:
-            key += name, kind, value
-    if out is not None:
+    tensors, types = [a, b], CACHE.tensor_types
+    if out is None:
+        for name, value in options.items():
+            kind = type(value)
+            if kind in types:
+                tensors.append(value)
+                key += name, value.shape
+            elif value is not None:
+                key += name, kind, value
+        key += a.shape, b.shape
+    else:
+        for name, value in options.items():
+            kind = type(value)
+            if kind in types:
+                tensors.append(value)
+                key += name, value.data_ptr()
+            elif value is not None:
+                key += name, kind, value
         tensors.append(out)
-    key += of(a), of(b)
-    return (tuple(key) if out is None else (*key, _address(out))), tensors
+        key += a.data_ptr(), b.data_ptr(), out.data_ptr()
+    return tuple(key), tensors
 
 
 def _split(what: str, a: Any, b: Any, options: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:

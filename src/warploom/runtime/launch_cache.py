@@ -54,6 +54,8 @@ class LaunchCache:
         self.kinds: dict[Any, Kind] = {}
         self.growths: dict[Any, Growth] = {}
         self.growing: dict[Any, dict[int, int]] = {}
+        self._guards: dict[Any, Callable[..., bool]] = {}
+        self._currents: dict[int, Callable[[], int]] = {}
         self.tensor_types: frozenset[type] = frozenset()
         self.raw_stream: Callable[[int], int] = int
         self.grad_enabled: Callable[[], bool] = bool
@@ -61,7 +63,7 @@ class LaunchCache:
 
     def clear(self) -> None:
         """Forget everything."""
-        for table in (self.hits, self.forms, self.kinds, self.growths, self.growing):
+        for table in (self.hits, self.forms, self.kinds, self.growths, self.growing, self._guards):
             table.clear()
 
     # -- finding ---------------------------------------------------------------------------------------------------
@@ -146,16 +148,23 @@ class LaunchCache:
             if made is not None and form is not None and aligned and kind.uses >= self.patience:
                 with self._lock:
                     known = self.forms.get(form, ())[-MOST_FORMS + 1 :]
-                    bounded(self.forms)[form] = (*known, (guard(*tensors), kind))
+                    bounded(self.forms)[form] = (*known, (self._guard(facts, tensors), kind))
             return made
         if not kind.run(pointers, self.raw_stream(kind.device) if stream is None else stream):
             return None
         if key is not None and kind.repeated(pointers):
             launch = kind.fixed(pointers)
             with self._lock:
-                current = partial(self.raw_stream, kind.device)
-                bounded(self.hits)[key] = guard(*everything), launch.calls, current, launch
+                current = self._currents.setdefault(kind.device, partial(self.raw_stream, kind.device))
+                bounded(self.hits)[key] = self._guard(facts, everything), launch.calls, current, launch
         return outs
+
+    def _guard(self, facts: tuple[Any, ...], tensors: Sequence[Any]) -> Callable[..., bool]:
+        """A guard of tensors, shared by all of the same facts: it is then in the cache, and is made once."""
+        known = self._guards.get(facts)
+        if known is None or not known(*tensors):  # they differ in what only a guard sees: a class, a gradient
+            known = bounded(self._guards)[facts] = guard(*tensors)
+        return known
 
     def _grown(self, static: Any, tensors: Sequence[Any], facts: tuple[Any, ...]) -> Kind | None:
         """The kind of a call that differs from an earlier one by the length of arrays that grow; None if there is
