@@ -363,6 +363,54 @@ def test_a_factor_of_what_is_added_to_a_residual_is_applied_in_the_product(facto
     assert ours.first.layer.weight.grad is not None and len(calls) == fused
 
 
+class NormBetween(nn.Module):
+    """A part's result is normalised before it is added to the residual, as in the Gemma 2 and OLMo 2 models."""
+
+    def __init__(self, kind=OffsetNorm):
+        super().__init__()
+        self.part, self.after = Last(False), kind(HIDDEN)
+
+    def forward(self, x):
+        residual = x
+        hidden = self.part(x)
+        hidden = self.after(hidden)
+        hidden = residual + hidden
+        return hidden
+
+
+@pytest.mark.parametrize("kind", [Norm, OffsetNorm, CentredNorm])
+@torch.no_grad()
+def test_a_residual_is_added_by_the_norm_in_front_of_it_and_rounded_as_apart_from_it(kind, monkeypatch):
+    torch.manual_seed(0)
+    ours = warploom.torch.convert(NormBetween(kind).bfloat16())
+    assert warploom.torch.fused(ours)[""] == ("residual",)
+    x = torch.randn(2, 5, HIDDEN).bfloat16()
+    apart = x + ours.after(ours.part(x))  # the library's norm, and torch's addition
+    calls = []
+    watched = lambda *given, **named: calls.append(named["residual"]) or rms_norm(*given, **named)  # noqa: E731
+    monkeypatch.setattr(torch_fused, "rms_norm", watched)
+    assert torch.equal(ours(x), apart) and len(calls) == 1 and calls[0] is x
+    for other in (x.transpose(0, 1), x[..., None, :].expand(2, 5, 3, HIDDEN)):  # not contiguous: torch adds
+        calls.clear()
+        found = ours(other)
+        assert torch.equal(found, other + ours.after(ours.part(other))) and not [
+            each for each in calls if each is not None
+        ]
+
+
+def test_a_residual_that_wants_a_gradient_or_has_another_type_is_added_by_torch(monkeypatch):
+    torch.manual_seed(0)
+    ours = warploom.torch.convert(NormBetween().bfloat16())
+    monkeypatch.setattr(torch_fused, "rms_norm", None)
+    x = torch.randn(2, HIDDEN).bfloat16().requires_grad_()
+    ours(x).float().sum().backward()
+    assert x.grad is not None and ours.after.weight.grad is not None
+    with torch.no_grad():
+        wide = torch.randn(2, HIDDEN)
+        found = torch_fused.norm(ours.after, x.detach(), residual_=wide)
+        assert found.dtype == torch.float32
+
+
 # -- the norm --------------------------------------------------------------------------------------------------------
 
 
@@ -379,6 +427,25 @@ def test_a_norm_is_exact_to_the_rounding_and_clean(shape, kind, round_first):
     expected = weight.double() * (wide.to(kind).double() if round_first else wide)
     step = torch.finfo(kind).eps * expected.abs().clamp(min=torch.finfo(kind).tiny)
     assert ((found.double() - expected).abs() <= step * (1.1 if round_first else 0.51)).all()
+
+
+@pytest.mark.parametrize("unit_offset", [False, True])
+@pytest.mark.parametrize("shape", [(9, 520), (2, 3, 4096)], ids=str)
+def test_a_residual_is_added_to_what_the_norm_rounds(shape, unit_offset):
+    torch.manual_seed(0)
+    x, weight, residual = (torch.randn(each).bfloat16() for each in (shape, shape[-1], shape))
+    with warploom.config.override(emulator={"check": True}):
+        plain = rms_norm(x, weight, 1e-5, unit_offset=unit_offset)
+        assert torch.equal(rms_norm(x, weight, 1e-5, unit_offset=unit_offset, residual=residual), residual + plain)
+    with refused("overlap"):
+        rms_norm(x, weight, 1e-5, unit_offset=unit_offset, residual=residual, out=residual)
+
+
+@pytest.mark.parametrize("residual, code", [(torch.ones(2, 16), "wrong-type"), (torch.ones(2, 8).half(), "wrong-shape"),
+                                            (torch.ones(16).half(), "wrong-shape")])  # fmt: skip
+def test_a_residual_unlike_the_rows_of_a_norm_is_refused(residual, code):
+    with refused(code):
+        rms_norm(torch.ones(2, 16).half(), torch.ones(16).half(), residual=residual)
 
 
 @pytest.mark.parametrize("x, weight", [(torch.ones(2, 12), torch.ones(12)),

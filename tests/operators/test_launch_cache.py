@@ -380,3 +380,16 @@ for other in (lambda: norm.rms_norm(x.view(3, 2, 256), weight, 1e-5), lambda: no
         pass
 """)
     assert len(launches(log)) == 4
+
+
+def test_a_norm_that_adds_a_residual_is_another_call_than_one_that_does_not(on_gpu):
+    log = on_gpu("""
+from warploom.operators import norm
+x, weight, more = bf16(6, 256), bf16(256), bf16(6, 256)
+for _ in range(2):
+    norm.rms_norm(x, weight, 1e-5), norm.rms_norm(x, weight, 1e-5, residual=more)
+norm.why_not = None                          # the long way would fail now
+norm.rms_norm(x, weight, 1e-5), norm.rms_norm(x, weight, 1e-5, residual=more)
+assert norm.norm_again(x, weight, 1e-5, False, False, False, more.t()) is None
+""")
+    assert len(launches(log)) == 6

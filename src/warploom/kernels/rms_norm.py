@@ -1,7 +1,7 @@
 """Rows divided by their root mean square: y = x / sqrt(mean(x²) + eps) * weight.
 
 Forms      `centred`: the mean of x is subtracted first (a layer norm without a bias). `unit_offset`: the factor is
-           weight + 1, as in the Gemma models.
+           weight + 1, as in the Gemma models. `added`: a residual is added to the result, which is rounded before.
 
 Idea       A row is read once and stays in registers: each thread holds `chunks` chunks of 16 bytes. Squares are added
            by shuffles, and across the warps of a row through shared memory.
@@ -45,21 +45,22 @@ def shape_of(columns: int) -> tuple[int, int]:
 @builder(keep=64)
 def build(
     dtype: DType = bf16, warps: int = 8, chunks: int = 2, rounded: bool = True, centred: bool = False,
-    unit_offset: bool = False,
+    unit_offset: bool = False, added: bool = False,
 ) -> Kernel:  # fmt: skip
-    """Y (R, C) from X (R, C), W (C) and the number EPS; 16-bit floats. For the arguments, see the module's
-    docstring."""
+    """Y (R, C) from X (R, C), W (C), the number EPS and, if `added`, RESIDUAL (R, C); 16-bit floats. For the
+    arguments, see the module's docstring."""
     rows_of_cta, lanes = WARPS // warps, warps * WARP
+    of_rows = Tile("R", "C", dtype, multiple=(1, PIECE), order="rows")
 
     @kernel(
-        in_specs=(Tile("R", "C", dtype, multiple=(1, PIECE), order="rows"), Tile("C", dtype), Scalar(f32)),
-        out_specs=(Tile("R", "C", dtype, multiple=(1, PIECE), order="rows"),),
+        in_specs={"X": of_rows, "W": Tile("C", dtype), "EPS": Scalar(f32), **({"RESIDUAL": of_rows} if added else {})},
+        out_specs={"Y": of_rows},
         grid=(tiles("R", rows_of_cta),),
         block=WARPS * WARP,
         arch="sm_80",
         name="rms_norm",
     )
-    def rms_norm(X, W, EPS, Y):
+    def rms_norm(X, W, EPS, Y, RESIDUAL=None):
         rows, columns = X.shape
         thread = ptx.special.tid.x()
         lane = thread & (lanes - 1)
@@ -70,6 +71,10 @@ def build(
         source = X.pointer() + row.to(u64) * X.row_stride() * dtype.bytes
         target = Y.pointer() + row.to(u64) * Y.row_stride() * dtype.bytes
         values = [words(source, piece, there) for piece, there in zip(pieces, inside, strict=True)]
+        addends: list[list[Register]] = []
+        if RESIDUAL is not None:
+            start = RESIDUAL.pointer() + row.to(u64) * RESIDUAL.row_stride() * dtype.bytes
+            addends = [words(start, piece, there) for piece, there in zip(pieces, inside, strict=True)]
         middle = mean_of(values, columns, dtype, warps) if centred else None
         total = reg.scalar(f32, init=0.0)
         for found, there in zip(values, inside, strict=True):
@@ -82,12 +87,14 @@ def build(
         mean = total / columns.to(f32) + EPS
         scale = reg.scalar(f32)
         ptx.inst.rsqrt.approx.f32(scale, mean)
-        for found, piece, there in zip(values, pieces, inside, strict=True):
+        for number, (found, piece, there) in enumerate(zip(values, pieces, inside, strict=True)):
             weights = words(W.pointer(), piece, there)
             made = [
                 finished(word, weight, scale, dtype, rounded, middle, unit_offset)
                 for word, weight in zip(found, weights, strict=True)
             ]
+            if addends:
+                made = [plus(*each, dtype) for each in zip(made, addends[number], strict=True)]
             ptx.store(ptx.addr(target + piece.to(u64) * PIECE_BYTES), RegisterArray(made), pred=there)
 
     return rms_norm
@@ -123,6 +130,12 @@ def finished(
         pair = list(unpack(pack(pair, dtype), dtype))
     factors = [factor + 1.0 if unit_offset else factor for factor in unpack(weight, dtype)]
     return pack([value * factor for value, factor in zip(pair, factors, strict=True)], dtype)
+
+
+def plus(word: Register, addend: Register, dtype: DType) -> Register:
+    """The sums of two elements and two others, rounded."""
+    pairs = zip(unpack(word, dtype), unpack(addend, dtype), strict=True)
+    return pack([value + other for value, other in pairs], dtype)
 
 
 def over_the_warp(value: Register, combine: Callable[..., object]) -> None:

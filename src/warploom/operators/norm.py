@@ -24,9 +24,9 @@ CACHE = LaunchCache()
 
 def rms_norm(
     x: Any, weight: Any, eps: float = 1e-6, *, out: Any = None, round_first: bool = False, centred: bool = False,
-    unit_offset: bool = False,
+    unit_offset: bool = False, residual: Any = None,
 ) -> Any:  # fmt: skip
-    """x / sqrt(mean(x²) + eps) * weight, over the last dimension, in one kernel.
+    """x / sqrt(mean(x²) + eps) * weight, over the last dimension, plus a residual if there is one, in one kernel.
 
     Args:
         x: (…, C), bf16 or f16, contiguous; C a multiple of 8, at most 16384.
@@ -37,21 +37,24 @@ def rms_norm(
             do; otherwise the result is rounded once, as in `torch.nn.functional.rms_norm`.
         centred: subtract the mean of x first, which gives a layer norm without bias.
         unit_offset: use weight + 1 as the factor.
+        residual: (…, C), x's type and shape, contiguous. It is added to the rounded result, and the sum is rounded.
 
     CUDA arrays run on their GPU, on the caller's stream; NumPy arrays and CPU tensors are emulated. No gradient.
     Raises ArgumentError for sizes, ArgumentTypeError for types.
     """
-    if out is None and (found := norm_again(x, weight, eps, round_first, centred, unit_offset)) is not None:
+    flags = round_first, centred, unit_offset
+    if out is None and (found := norm_again(x, weight, eps, *flags, residual)) is not None:
         return found
-    static = (eps, round_first, centred, unit_offset)
+    tensors = {"x": x, "weight": weight} | ({} if residual is None else {"residual": residual})
+    static = eps, *flags, residual is None
     try:
-        outs, form = () if out is None else (out,), (*static, x.shape, weight.shape)
-        made = CACHE.again(static, (x, weight), outs, form=form)
+        outs = () if out is None else (out,)
+        made = CACHE.again(static, tuple(tensors.values()), outs, form=_form(x, weight, eps, *flags, residual))
         if made is not None:
             return made[0]
     except (AttributeError, TypeError):  # not torch tensors
         pass
-    if unfit := why_not(x, weight):
+    if unfit := why_not(x, weight, residual):
         raise unfit
     shape = tuple(x.shape)
     if out is not None and tuple(out.shape) != shape:
@@ -64,28 +67,37 @@ def rms_norm(
     rows = math.prod(shape[:-1]), shape[-1]
     seen = view(x, "x")
     result = new_array(seen, shape, seen.dtype) if out is None else out
-    flat = view(x.reshape(rows), "x")
-    bound = Binding(
-        (flat, view(weight, "weight"), replace(view(result.reshape(rows), "out"), writable=True)),
-        ("x", "weight", "out"), {"EPS": float(eps)},
-    )  # fmt: skip
-    flags = bool(round_first), bool(centred), bool(unit_offset)
-    launched = launch(_program(seen.dtype, *shape_of(rows[1]), *flags), bound)
-    if launched is not None and flat.pointer == seen.pointer:  # x was not copied
-        CACHE.remember(static, {"x": x, "weight": weight}, {"out": result}, [launched])
+    flat = {name: view(each if name == "weight" else each.reshape(rows), name) for name, each in tensors.items()}
+    target = replace(view(result.reshape(rows), "out"), writable=True)
+    bound = Binding((*flat.values(), target), (*flat, "out"), {"EPS": float(eps)})
+    program = _program(seen.dtype, *shape_of(rows[1]), *map(bool, flags), residual is not None)
+    launched = launch(program, bound)
+    if launched is not None and all(flat[name].pointer == view(each, name).pointer for name, each in tensors.items()):
+        CACHE.remember(static, tensors, {"out": result}, [launched])  # nothing was copied
     return result
 
 
-def norm_again(x: Any, weight: Any, eps: float, round_first: bool, centred: bool, unit_offset: bool) -> Any:
+def _form(
+    x: Any, weight: Any, eps: float, round_first: bool, centred: bool, unit_offset: bool, residual: Any
+) -> tuple[Any, ...]:
+    """Everything that a launch depends on except what a guard checks."""
+    added = None if residual is None else residual.shape
+    return eps, round_first, centred, unit_offset, x.shape, weight.shape, added
+
+
+def norm_again(
+    x: Any, weight: Any, eps: float, round_first: bool, centred: bool, unit_offset: bool, residual: Any = None
+) -> Any:
     """The result of `rms_norm` if it has computed such a call before, which a guard of the tensors decides; or None."""
     try:
-        made = CACHE.fresh((eps, round_first, centred, unit_offset, x.shape, weight.shape), (x, weight))
+        given = (x, weight) if residual is None else (x, weight, residual)
+        made = CACHE.fresh(_form(x, weight, eps, round_first, centred, unit_offset, residual), given)
     except (AttributeError, RuntimeError, TypeError):  # not torch tensors
         return None
     return None if made is None else made[0]
 
 
-def why_not(x: Any, weight: Any) -> ArgumentError | ArgumentTypeError | None:
+def why_not(x: Any, weight: Any, residual: Any = None) -> ArgumentError | ArgumentTypeError | None:
     """Why the kernel does not support these arrays, as the error that `rms_norm` raises."""
     seen, factors = view(x, "x"), view(weight, "weight")
     if seen.dtype not in (bf16, f16) or factors.dtype is not seen.dtype:
@@ -97,9 +109,19 @@ def why_not(x: Any, weight: Any) -> ArgumentError | ArgumentTypeError | None:
     if columns % PIECE or not 0 < columns <= MOST_COLUMNS:
         return ArgumentError("rms_norm does not support this row length",
                              expected=f"a multiple of {PIECE} to {MOST_COLUMNS}", got=columns)  # fmt: skip
+    if residual is not None:
+        addend = view(residual, "residual")
+        if addend.dtype is not seen.dtype:
+            return ArgumentTypeError("`residual` has another type than `x`", expected=seen.dtype.name,
+                                     got=addend.describe(), code="wrong-type")  # fmt: skip
+        if addend.shape != seen.shape:
+            return ArgumentError("`residual` has the wrong shape", expected=seen.shape, got=addend.shape,
+                                 code="wrong-shape")  # fmt: skip
     return None
 
 
 @lru_cache(maxsize=64)
-def _program(dtype: DType, warps: int, chunks: int, rounded: bool, centred: bool, unit_offset: bool) -> Program:
-    return build(dtype, warps, chunks, rounded, centred, unit_offset).program()
+def _program(
+    dtype: DType, warps: int, chunks: int, rounded: bool, centred: bool, unit_offset: bool, added: bool
+) -> Program:
+    return build(dtype, warps, chunks, rounded, centred, unit_offset, added).program()

@@ -123,20 +123,26 @@ def rotated(
     return function(*given)
 
 
-def norm(self: Any, x: Tensor) -> Tensor:
-    """The `forward` of a norm whose code is one of `norms.TEXTS`."""
+def norm(self: Any, x: Tensor, *, residual_: Tensor | Scaled | None = None) -> Tensor:
+    """The `forward` of a norm whose code is one of `norms.TEXTS`, plus a residual."""
     weight, what = self.weight, self._warploom_norm
-    if not torch.compiler.is_compiling():
+    residual, factor = residual_ if isinstance(residual_, Scaled) else (residual_, 1.0)
+    if not torch.compiler.is_compiling() and factor == 1.0:
         eps, forms = getattr(self, what.eps), (what.round_first, what.centred, what.unit_offset)
-        found: Tensor | None = norm_again(x, weight, eps, *forms)
+        found: Tensor | None = norm_again(x, weight, eps, *forms, residual)
         if found is not None:
             return found
-        ours = type(x) in PLAIN and type(weight) in PLAIN and x.dtype in SIXTEEN and weight.dtype is x.dtype
-        if ours and not wanted(x, weight):
+        given = (x, weight) if residual is None else (x, weight, residual)
+        ours = x.dtype in SIXTEEN and all(type(each) in PLAIN and each.dtype is x.dtype for each in given)
+        if ours and not wanted(*given) and len({each.device for each in given}) == 1:
             fits = x.shape[-1] % 8 == 0 and 0 < x.shape[-1] <= MOST_COLUMNS and weight.shape == x.shape[-1:]
-            if fits and x.is_contiguous() and x.device == weight.device:
-                return rms_norm(x, weight, eps, round_first=forms[0], centred=forms[1], unit_offset=forms[2])
-    return super(type(self), self).forward(x)
+            alike = residual is None or (residual.shape == x.shape and residual.is_contiguous())
+            if fits and alike and x.is_contiguous():
+                return rms_norm(
+                    x, weight, eps, round_first=forms[0], centred=forms[1], unit_offset=forms[2], residual=residual
+                )
+    result: Tensor = super(type(self), self).forward(x)
+    return result if residual is None else residual + (result if factor == 1.0 else result * factor)
 
 
 # -- what can be fused ---------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def fused_class(base: Any, linears: frozenset[str]) -> type[nn.Module] | None:
     """The subclass of a class of modules, whose attributes `linears` are linear layers; None if nothing is fused."""
     norm = norm_of(base)
     if norm is not None:
-        return _subclass(base, linears, pieces.norm, {"_warploom_norm": norm}, [])
+        return _subclass(base, linears, pieces.norm, {"_warploom_norm": norm, "_warploom_takes_residual": True}, [])
     outside = wrapped.layers(base.forward)
     text = outside.pop()
     found = rewrite(text, linears, residual=all(map(wrapped.passes_on, outside)), rotates=kind_of)
