@@ -122,11 +122,13 @@ class PreparedLaunch:
 
     def _ready(self, stream: int) -> Callable[[], Any]:
         """The driver's call with all its arguments, cached for this stream."""
-        return self.calls.setdefault(stream, self.call_with(self._parameters, stream))
+        return self.calls.setdefault(stream, self.call_with(ctypes.byref(self._parameters), stream))
 
     def call_with(self, parameters: Any, stream: int) -> Callable[[], int]:
-        """The driver's call with other parameters, which `copied_parameters` made, on a raw stream."""
-        return partial(self._call, *self._arguments(stream, parameters))
+        """The driver's call on a raw stream with other parameters: ctypes' reference to where their bytes are."""
+        # in ctypes' own types: it would convert anything else at each call, which costs more than the call
+        function = ctypes.c_void_p.from_param(self.kernel.function)
+        return partial(self._call, self.config(stream), function, parameters, None)
 
     @property
     def values(self) -> list[bytes]:
@@ -137,9 +139,10 @@ class PreparedLaunch:
         """Where the bytes of a parameter are in host memory."""
         return self._places[parameter][0]
 
-    def copied_parameters(self) -> Any:
-        """An array of the parameters' places, to be changed; what it names lives as long as this launch."""
-        return (ctypes.c_void_p * len(self._parameters))(*self._parameters)
+    @property
+    def places(self) -> list[int]:
+        """Where the bytes of each parameter are, as long as this launch lives."""
+        return [place for place, _ in self._places]
 
     def config(self, stream: int) -> Any:
         """A pointer to the launch as the driver takes it, for ctypes; one for all launches of this shape."""
@@ -157,11 +160,6 @@ class PreparedLaunch:
             len(attributes),
         )
         return ctypes.byref(config)
-
-    def _arguments(self, stream: int, parameters: Any) -> tuple[Any, ...]:
-        # in ctypes' own types: it would convert anything else at each call, which costs more than the call
-        function = ctypes.c_void_p.from_param(self.kernel.function)
-        return self.config(stream), function, ctypes.byref(parameters), None
 
     def _attributes(self) -> ctypes.Array[LaunchAttribute]:
         wanted: list[tuple[int, tuple[int, ...]]] = []

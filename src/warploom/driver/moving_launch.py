@@ -1,7 +1,9 @@
 """A launch whose tensors may be elsewhere at each call: only addresses and tensor maps are replaced.
 
-    words        the tensors' addresses, written together at each call
+    words        the tensors' addresses
     parameters   for each parameter where its bytes are: a word, an encoded tensor map, or the bytes of the first launch
+
+Both are in one piece of memory; what changes is at its beginning and is written at once.
 
 The driver copies all of this before cuLaunchKernelEx returns, so a call uses it again. Calls in several threads each
 take their own. Maps are kept by address, since a caching allocator returns the same ones.
@@ -85,14 +87,15 @@ class MovingLaunch:
         self._shifted = tuple({(each.tensor, each.offset) for each in patches if each.offset and each.spec is None})
         self._words = {(each, 0): each for each in range(count)}
         self._words |= {which: count + at for at, which in enumerate(self._shifted)}
-        self._write = struct.Struct(f"{len(self._words)}Q").pack_into
         self._maps = []
         for each in patches:
             if each.spec is not None:
                 first = {pointers[each.tensor] + each.offset: launch.place_of(each.parameter)} if pointers else {}
                 maps = _Maps(each.spec, first)
                 self._maps.append((each.parameter, each.tensor, each.offset, maps))
-        self._free: list[tuple[Any, Any, dict[int, Any]]] = []
+        self._written = max((each[0] for each in self._maps), default=-1) + 1  # parameters, up to the last map
+        self._write = struct.Struct(f"{len(self._words) + self._written}Q").pack_into
+        self._free: list[tuple[Any, list[int], dict[int, Any]]] = []
 
     def __call__(self, pointers: Sequence[int], stream: int) -> None:
         """Enqueue it for tensors at these addresses. Raises DriverError if the driver rejects it, ArgumentError for an
@@ -101,17 +104,17 @@ class MovingLaunch:
             room = self._free.pop()
         except IndexError:
             room = self._room()
-        words, parameters, calls = room
+        memory, places, calls = room
         if self._shifted:
             pointers = (*pointers, *[pointers[tensor] + offset for tensor, offset in self._shifted])
-        self._write(words, 0, *pointers)
         for parameter, tensor, offset, maps in self._maps:
             address = pointers[tensor] + offset
             place = maps.places.get(address)
-            parameters[parameter] = maps.encode(address) if place is None else place
+            places[parameter] = maps.encode(address) if place is None else place
+        self._write(memory, 0, *pointers, *places)
         call = calls.get(stream)
         if call is None:
-            call = calls[stream] = self.launch.call_with(parameters, stream)
+            call = calls[stream] = self.launch.call_with(ctypes.byref(memory, _WORD * len(self._words)), stream)
         status = call()
         if status:
             self.launch.check(status, stream, call)
@@ -130,12 +133,13 @@ class MovingLaunch:
         """The same launch with other bytes for some parameters, by index, and other specs of maps."""
         return MovingLaunch(self.launch.with_values(changes), patches, self._count)
 
-    def _room(self) -> tuple[Any, Any, dict[int, Any]]:
-        """New memory for the words and the parameters, and the driver's calls with it by stream."""
-        words = ctypes.create_string_buffer(_WORD * max(1, len(self._words)))
-        parameters = self.launch.copied_parameters()
-        start = ctypes.addressof(words)
+    def _room(self) -> tuple[Any, list[int], dict[int, Any]]:
+        """New memory for the words and the parameters, the first of these, and the driver's calls with it by stream."""
+        words, places = len(self._words), self.launch.places
+        memory = (ctypes.c_uint64 * (words + len(places)))()
+        start = ctypes.addressof(memory)
         for each in self.patches:
             if each.spec is None:
-                parameters[each.parameter] = start + _WORD * self._words[each.tensor, each.offset]
-        return words, parameters, {}
+                places[each.parameter] = start + _WORD * self._words[each.tensor, each.offset]
+        memory[words:] = [*places]
+        return memory, places[: self._written], {}

@@ -16,7 +16,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any, TypeAlias
 
 from .launch_growth import Growth, without_length
@@ -100,20 +101,11 @@ class LaunchCache:
 
     def _create(self, kind: Kind, pointers: list[int], stream: int | None, aligned: bool = True) -> Any:
         """Launch to new outputs. Returns them, or None if the full path must decide."""
-        outs = []
-        for make in kind.makes:
-            out = make()
-            outs.append(out)
-            pointers.append(out.data_ptr())
-        if aligned:
-            bits = 0
-            for pointer in pointers:
-                bits |= pointer
-            if bits % self.alignment:
-                return None
-        if kind.run(pointers, self.raw_stream(kind.device) if stream is None else stream):
-            return outs
-        return None
+        outs = [make() for make in kind.makes]
+        pointers += [out.data_ptr() for out in outs]
+        if aligned and reduce(or_, pointers) % self.alignment:
+            return None
+        return outs if kind.run(pointers, self.raw_stream(kind.device) if stream is None else stream) else None
 
     def again(
         self, static: Any, tensors: Sequence[Any], outs: tuple[Any, ...] = (), key: Any = None, form: Any = None,
