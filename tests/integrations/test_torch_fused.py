@@ -398,6 +398,18 @@ def test_a_residual_is_added_by_the_norm_in_front_of_it_and_rounded_as_apart_fro
         ]
 
 
+@torch.no_grad()
+def test_a_hook_of_all_modules_sees_each_part_s_own_result():
+    ours = warploom.torch.convert(NormBetween().bfloat16())
+    x, seen = torch.randn(2, HIDDEN).bfloat16(), {}
+    hook = nn.modules.module.register_module_forward_hook(lambda module, _, result: seen.update({module: result}))
+    try:
+        found = ours(x)
+    finally:
+        hook.remove()
+    assert torch.equal(found, x + seen[ours.after]) and torch.equal(found, ours(x))
+
+
 def test_a_residual_that_wants_a_gradient_or_has_another_type_is_added_by_torch(monkeypatch):
     torch.manual_seed(0)
     ours = warploom.torch.convert(NormBetween().bfloat16())

@@ -154,8 +154,6 @@ def parameters_of(x: Tensor, *layers: nn.Module) -> list[tuple[Tensor, Tensor | 
     kind = x.dtype
     if type(x) not in PLAIN or kind not in SIXTEEN or torch.is_autocast_enabled(x.device.type):
         return None
-    if hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks:
-        return None
     graded = torch.is_grad_enabled()
     if graded and x.requires_grad:
         return None
@@ -171,8 +169,9 @@ def parameters_of(x: Tensor, *layers: nn.Module) -> list[tuple[Tensor, Tensor | 
 
 
 def hooked(module: nn.Module) -> bool:
-    """True if a hook runs before, after or instead of a module's forward."""
-    return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in module.__dict__
+    """True if a hook runs before, after or instead of a module's forward: its own, or one of all modules."""
+    own = module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
+    return bool(own or hooks_of_all._global_forward_hooks or hooks_of_all._global_forward_pre_hooks)
 
 
 def wanted(*tensors: Tensor) -> bool:
