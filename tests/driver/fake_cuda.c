@@ -129,12 +129,7 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
     note("attribute %d %d", attribute, value);
     return 0;
 }
-CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
-    int wide = setting("FAKE_CUDA_CLUSTER", 0); /* of the cluster that the text requires */
-    *value = attribute == CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH ? wide :
-             attribute == CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT || attribute == CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH ? wide > 0 : 32;
-    return 0;
-}
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) { *value = 32; return 0; }
 CUresult cuTensorMapEncodeTiled(
     CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims,
     const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *steps, CUtensorMapInterleave interleave,

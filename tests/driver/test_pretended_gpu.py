@@ -47,24 +47,6 @@ launch(program, x, y, 5, stream=0x50)
     assert all(line.endswith(" cluster 4 1 1 pdl 1") for line in launches(log))
 
 
-CLUSTERS = """
-from dataclasses import replace
-program = replace(Program.from_text(ADD, grid=(8, 1, 1), block=(64, 1, 1), cluster=(4, 1, 1)), pdl=True)
-for stream in (0x50, 0x50, 0x60):
-    launch(program, x, y, 5, stream=stream)
-"""
-
-
-@pytest.mark.parametrize(
-    ("required", "attributes"), [(0, " cluster 4 1 1 pdl 1"), (4, " pdl 1"), (2, " cluster 4 1 1 pdl 1")]
-)
-def test_a_cluster_that_the_text_requires_is_not_an_attribute_of_the_launch(pretend, required: int, attributes: str):
-    """One that differs from it is, so that the driver refuses it."""
-    log = pretend(CLUSTERS, FAKE_CUDA_CLUSTER=required)
-    assert len(launches(log)) == 3 and all(line.endswith(attributes) for line in launches(log))
-    assert all((" cluster " in line) == (" cluster " in attributes) for line in launches(log))
-
-
 def test_launches_of_one_shape_share_what_the_driver_only_reads_and_keep_their_own_parameters(pretend):
     log = pretend("""
 from warploom.driver.launch import PreparedLaunch

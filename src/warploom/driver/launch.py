@@ -163,7 +163,7 @@ class PreparedLaunch:
 
     def _attributes(self) -> ctypes.Array[LaunchAttribute]:
         wanted: list[tuple[int, tuple[int, ...]]] = []
-        if self.cluster not in ((1, 1, 1), self.kernel.cluster):  # an attribute costs the driver time
+        if self.cluster != (1, 1, 1):
             wanted.append((_CLUSTER_DIMENSION, self.cluster))
         if self.pdl:
             wanted.append((_PROGRAMMATIC_STREAM_SERIALIZATION, (1,)))

@@ -26,7 +26,6 @@ class LoadedKernel:
         function, module, context: raw handles.
         device: GPU number.
         resources: from the build, or read from the driver if the log lacks them.
-        cluster: the CTAs of a cluster that the text requires, of which no launch need speak; zeros for none.
     """
 
     entry: str
@@ -35,7 +34,6 @@ class LoadedKernel:
     context: int
     device: int
     resources: Resources
-    cluster: tuple[int, ...] = (0, 0, 0)
 
 
 class Modules:
@@ -104,23 +102,25 @@ class Modules:
                 1,
                 doing=f"allowing `{entry}` clusters of {cluster_size}",
             )
-        cluster = [self._attribute(function, f"REQUIRED_CLUSTER_{each}") for each in ("WIDTH", "HEIGHT", "DEPTH")]
-        resources = build.resources.get(entry) or self._read(function, entry, build)
-        return LoadedKernel(entry, handle, module, context, device, resources, tuple(cluster))
-
-    def _attribute(self, function: object, name: str) -> int:
-        """What the driver says of a function, by the attribute's name without CU_FUNC_ATTRIBUTE_."""
-        attribute = getattr(self._library.cuda.CUfunction_attribute, "CU_FUNC_ATTRIBUTE_" + name)
-        return int(self._library.call("cuFuncGetAttribute", attribute, function))
+        return LoadedKernel(
+            entry, handle, module, context, device, build.resources.get(entry) or self._read(function, entry, build)
+        )
 
     def _read(self, function: object, entry: str, build: Build) -> Resources:
         """Registers and memory as reported by the driver."""
+        attribute = self._library.cuda.CUfunction_attribute
+
+        def read(name: str) -> int:
+            return int(
+                self._library.call("cuFuncGetAttribute", getattr(attribute, "CU_FUNC_ATTRIBUTE_" + name), function)
+            )
+
         return Resources(
             entry,
             build.arch,
-            registers=self._attribute(function, "NUM_REGS"),
-            stack=self._attribute(function, "LOCAL_SIZE_BYTES"),
-            static_shared=self._attribute(function, "SHARED_SIZE_BYTES"),
+            registers=read("NUM_REGS"),
+            stack=read("LOCAL_SIZE_BYTES"),
+            static_shared=read("SHARED_SIZE_BYTES"),
         )
 
 
