@@ -2,13 +2,14 @@
 
     python benchmarks/sweep_free_tile.py --out FOLDER [--seed 1] [--count 200] [--rows 1:512] [--seconds 500]
         [--dtype bf16|e4m3] [--scales tensor|row] [--most 16] [--chosen-first | --forms | --pairs | --clusters]
-        [--layout forward|input-gradient|weight-gradient] [--shapes 256x6144x4096,...] [--evidence FILE.json]
+        [--layout forward|input-gradient|weight-gradient] [--shapes 256x6144x4096,...] [--products FILE.json]
+        [--evidence FILE.json]
 
-All kernels are built first, by as many processes as the machine has cores. For each product, every contender's result
-is compared with one accumulated in f64. The correct ones are timed interleaved, in short slices, and the best of them
-again next to cuBLAS and `warploom.matmul` in longer ones. FOLDER/points.jsonl gets a line for each product; a run that
-finds the file resumes after it. After --seconds no new product starts. A launch that hangs ends the process (exit code
-3) and is named in FOLDER/hung.json; the next run leaves that kernel out.
+Kernels are built meanwhile, by as many processes as the machine has cores but two. For each product, every contender's
+result is compared with one accumulated in f64. The correct ones are timed interleaved, in short slices, and the best of
+them again next to cuBLAS and `warploom.matmul` in longer ones. FOLDER/points.jsonl gets a line for each product; a run
+that finds the file resumes after it. After --seconds no new product starts. A launch that hangs ends the process (exit
+code 3) and is named in FOLDER/hung.json; the next run leaves that kernel out.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pickle
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,11 @@ from benchmarks.free_tile_candidates import (
     first_of_forms,
     pairs,
 )
+from benchmarks.sweep_builds import Builds
 from warploom.errors import ArgumentError, WarploomError
-from warploom.kernels.hopper import free_tile, free_tile_choice, small_m
-from warploom.kernels.hopper import gemm as large
-from warploom.kernels.hopper.description import Config, Fusion, Product
+from warploom.kernels.hopper import free_tile_choice
+from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
-from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.lab import catalogue, evidence
 from warploom.lab.bench import Stage
 from warploom.lab.contender import Prepared
@@ -49,9 +48,7 @@ from warploom.lab.library_calls import call_of, chosen_config
 from warploom.lab.operands import Operands, stored
 from warploom.lab.warploom_contender import product_of
 from warploom.lab.work import LAYOUTS, GemmWork, parse_shapes
-from warploom.operators import kernel_cache, select
 from warploom.operators.spec.gpu import gpu_of
-from warploom.runtime import on_gpu
 from warploom.runtime.benchmark import protocols
 from warploom.runtime.benchmark.power import driver_version
 from warploom.runtime.benchmark.watchdog import Watchdog
@@ -62,84 +59,9 @@ SUITE = "sweep-free-tile"
 POINTS, HUNG = "points.jsonl", "hung.json"
 SWEEP, FINAL = {"rounds": 4, "slice_s": 0.006}, {"rounds": 8, "slice_s": 0.010}
 FINALISTS = 4
+CORES_LEFT = 2
+"""Cores that build no kernels, so that the launches that are timed do not wait."""
 LIBRARY, CUBLAS = "library", "cublas"
-
-
-def build(product: Product, fusion: Fusion, config: AnyConfig) -> Program:
-    """The program of a configuration."""
-    if isinstance(config, SmallMConfig):
-        return small_m.build(product, config, fusion).program()
-    if isinstance(config, Config):
-        return large.build(product, config, fusion).program()
-    return free_tile.build(product, config, fusion).program()
-
-
-def built(product: Product, fusion: Fusion, config: AnyConfig, arch: str) -> bytes | str:
-    """In its own process: the pickled program, its cubin in the cache; or the reason why there is none."""
-    try:
-        program = build(product, fusion, config)
-        on_gpu.build(program, on_gpu.target_for(program, arch))
-        return pickle.dumps(program)
-    except WarploomError as error:
-        return f"{type(error).__name__}: {error.what}"
-
-
-def warmed(problem: GemmWork, arch: str) -> str:
-    """In its own process: build what `warploom.matmul` will run for a problem into the cache; "" or the reason why
-    not."""
-    try:
-        asked = problem.posed
-        program = kernel_cache.program_of(asked, select.choose(asked).config, keep=True)
-        on_gpu.build(program, on_gpu.target_for(program, arch))
-    except WarploomError as error:
-        return f"{type(error).__name__}: {error.what}"
-    return ""
-
-
-@dataclass
-class Built:
-    """Programs by configuration, and reasons why others have none."""
-
-    programs: dict[AnyConfig, Program] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-
-
-def build_all(
-    problems: Sequence[GemmWork], configs: Mapping[AnyConfig, GemmWork], arch: str, workers: int,
-    say: Callable[[str], None] = print,
-) -> Built:  # fmt: skip
-    """Build every configuration (for a problem that has it) and the library's choices, in parallel."""
-    made = Built()
-    if workers == 0:
-        for config, problem in configs.items():
-            _keep(made, config, built(product_of(problem), fusion_of(problem), config, arch))
-        return made
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        ours = {
-            pool.submit(built, product_of(problem), fusion_of(problem), config, arch): config
-            for config, problem in configs.items()
-        }
-        library = [pool.submit(warmed, problem, arch) for problem in problems]
-        for number, future in enumerate(as_completed(ours), 1):
-            _keep(made, ours[future], future.result())
-            if number % 100 == 0:
-                say(f"built {number} of {len(ours)}")
-        for future in library:
-            if told := future.result():
-                say(f"the library's choice was not built ahead: {told}")
-    return made
-
-
-def _keep(made: Built, config: AnyConfig, result: bytes | str) -> None:
-    if isinstance(result, bytes):
-        made.programs[config] = pickle.loads(result)  # noqa: S301 - from our own process
-    else:
-        made.refused[config.name()] = result
-
-
-def fusion_of(problem: GemmWork) -> Fusion:
-    """The kernel's epilogue: the scales of 8-bit operands."""
-    return Fusion(scales=problem.scales or None)
 
 
 @dataclass
@@ -149,13 +71,13 @@ class Sweep:
     Attributes:
         stage: the machine (`lab.gpu_stage`, or a mock one).
         beat: tells the watchdog which contender is running.
-        programs: programs of the configurations.
+        program: the program of a configuration for a product; None if it was refused.
         left_out: names of kernels that hung in an earlier run.
     """
 
     stage: Stage
     beat: Callable[..., None]
-    programs: Mapping[AnyConfig, Program]
+    program: Callable[[GemmWork, AnyConfig], Program | None]
     left_out: frozenset[str] = frozenset()
     sms: int = free_tile_choice.SMS
     most: int = MOST_CANDIDATES
@@ -209,8 +131,9 @@ class Sweep:
             LIBRARY: lambda: library(problem, sets),
         }
         for config in self.candidates(problem, self.sms, self.most):
-            if config in self.programs:
-                makers[config.name()] = lambda config=config: _own(self.programs[config], config, sets, self.sms)  # type: ignore[misc]
+            self.beat(f"{config.name()} {problem.shape}, building", 120.0)
+            if program := self.program(problem, config):
+                makers[config.name()] = lambda program=program, config=config: _own(program, config, sets, self.sms)  # type: ignore[misc]
         for name, make in makers.items():
             if name in self.left_out:
                 wrong[name] = "hung in a run before"
@@ -333,7 +256,9 @@ def _line(problem: GemmWork, point: Mapping[str, Any]) -> str:
 
 
 def problems_of(options: argparse.Namespace) -> tuple[GemmWork, ...]:
-    """The products: given ones first, then random ones."""
+    """The products: those of a file, or given ones first, then random ones."""
+    if options.products:
+        return tuple(dict.fromkeys(GemmWork(**each) for each in json.loads(options.products.read_text())))
     like = GemmWork(1, 1, 1, dtype=options.dtype, scales=options.scales, layout=LAYOUTS[options.layout])
     given = parse_shapes(options.shapes, like) if options.shapes else ()
     least, _, most = options.rows.partition(":")
@@ -361,6 +286,7 @@ def main() -> None:
     parser.add_argument("--scales", default="")
     parser.add_argument("--layout", default="forward", choices=LAYOUTS)
     parser.add_argument("--shapes", default="")
+    parser.add_argument("--products", type=Path, help="a list of objects with m, n, k, dtype, scales, layout")
     parser.add_argument("--evidence", type=Path)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -373,20 +299,22 @@ def main() -> None:
     problems = problems_of(options)
     done = {identity(point) for point in points(options.out)}
     missing = [problem for problem in problems if identity(problem.as_dict()) not in done]
-    configs = {config: problem for problem in missing for config in which(problem, stage.sms, options.most)}
-    made = build_all(missing, configs, stage.arch, os.cpu_count() or 1)
-    took = time.monotonic() - begun
-    print(f"{len(made.programs)} kernels built, {len(made.refused)} refused, {took:.0f} s", flush=True)
-    (options.out / "refused.json").write_text(json.dumps(made.refused, indent=1))
     hung, left_out = options.out / HUNG, hung_before(options.out)
 
     def hang(who: str) -> None:
         print(f"no answer from the GPU for a while: {who}", file=sys.stderr, flush=True)
         hung.write_text(json.dumps(sorted({*left_out, who.split()[0]})))
 
-    with Watchdog(hang) as watchdog, stage:
-        sweep = Sweep(stage, watchdog.beat, made.programs, left_out, stage.sms, options.most, which)
-        run(sweep, problems, options.out, options.seconds - (time.monotonic() - begun))
+    workers = max(1, (os.cpu_count() or 1) - CORES_LEFT)
+    with (
+        ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool, Watchdog(hang) as watchdog, stage
+    ):  # fmt: skip
+        builds = Builds(missing, which, stage.sms, options.most, stage.arch, pool)
+        chosen = lambda problem, *_: builds.candidates[problem]  # noqa: E731
+        sweep = Sweep(stage, watchdog.beat, builds.program, left_out, stage.sms, options.most, chosen)
+        run(sweep, missing, options.out, options.seconds - (time.monotonic() - begun))
+        pool.shutdown(cancel_futures=True)
+    (options.out / "refused.json").write_text(json.dumps(builds.refused, indent=1))
     head = {**evidence.header(SUITE, gpu=stage.name, driver=driver_version()), "protocol": "interleaved",
             "seed": options.seed, "rows_drawn": options.rows}  # fmt: skip
     evidence.write(options.evidence or options.out / f"{SUITE}.json", head, points(options.out))

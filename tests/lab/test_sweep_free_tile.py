@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import free_tile_candidates
+from benchmarks import free_tile_candidates, sweep_builds
 from benchmarks import sweep_free_tile as sweep
 from tests.errors import refused
 from warploom.kernels.hopper.free_tile_choice import waves_of
@@ -81,10 +81,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> sweep.Sweep:
     everything = sweep.candidates
     monkeypatch.setattr(sweep, "candidates", lambda problem, sms=SMS, most=2: everything(problem, sms)[:2])
     monkeypatch.setattr(sweep, "library", lambda problem, sets: sweep.find("cublas").prepare(problem, sets, print))
-    configs = {config: problem for problem in TINY for config in sweep.candidates(problem)}
-    built = sweep.Built({config: sweep.build(sweep.product_of(one), sweep.fusion_of(one), config)
-                         for config, one in configs.items()})  # fmt: skip
-    return sweep.Sweep(Pretended(), lambda *_: None, built.programs, sms=SMS, candidates=sweep.candidates)  # type: ignore[arg-type]
+
+    def program(problem: GemmWork, config: Any) -> Any:
+        return sweep_builds.build(sweep.product_of(problem), sweep_builds.fusion_of(problem), config)
+
+    return sweep.Sweep(Pretended(), lambda *_: None, program, sms=SMS, candidates=sweep.candidates)  # type: ignore[arg-type]
 
 
 def test_every_candidate_is_checked_and_timed_and_a_second_run_goes_on(made: sweep.Sweep, tmp_path: Path):
@@ -109,8 +110,8 @@ def test_no_product_is_begun_when_the_time_is_over(made: sweep.Sweep, tmp_path: 
 def test_a_wrong_kernel_is_not_timed_and_one_that_hung_is_left_out(made: sweep.Sweep, tmp_path: Path):
     names = [config.name() for config in sweep.candidates(TINY[0])]
     stage = Halved(names[0])
-    sweep.run(sweep.Sweep(stage, made.beat, made.programs, frozenset({names[1]}), SMS), TINY[:1], tmp_path, 9.0,
-              say=lambda line: None)  # fmt: skip
+    left_out = replace(made, stage=stage, left_out=frozenset({names[1]}))  # type: ignore[arg-type]
+    sweep.run(left_out, TINY[:1], tmp_path, 9.0, say=lambda line: None)
     (point,) = sweep.points(tmp_path)
     assert "relative error" in point["wrong"][names[0]]
     assert "hung" in point["wrong"][names[1]]
@@ -132,7 +133,8 @@ def test_lines_that_are_no_points_are_passed_over(tmp_path: Path):
 
 @pytest.mark.parametrize("rows", ["", "5", "1:", "a:b", "1:2:3", "-1:4"])
 def test_rows_that_are_none_are_refused(rows: str):
-    options = argparse.Namespace(dtype="bf16", scales="", layout="forward", shapes="", rows=rows, seed=1, count=2)
+    drawn = {"dtype": "bf16", "scales": "", "layout": "forward", "seed": 1, "count": 2}
+    options = argparse.Namespace(**drawn, shapes="", products=None, rows=rows)
     with refused("argument", got=rows):
         sweep.problems_of(options)
 

@@ -87,7 +87,8 @@ class ConsumerLoop:
             self._previous.set(state.index)
             ring.advance(state)
 
-    def drain(self) -> None:
-        """Wait for the last wgmmas and release the stage that they read; after this, the accumulators are valid."""
+    def drain(self, only: Predicate | None = None) -> None:
+        """Wait for the last wgmmas and release the stage that they read; after this, the accumulators are valid.
+        only: whether there was a stage, if other CTAs would take the release of none for that of another."""
         ptx.wgmma.wait_group(0)
-        self.ring.consumer_release(self._previous)
+        self.ring.consumer_release(self._previous, only=only)

@@ -83,7 +83,7 @@ class MovedTiles:
     Attributes:
         A, B: (M, K) and (N, K), or transposed.
         tile: its rows and columns.
-        k: the CTA's split of K and, if it is not persistent, its tile.
+        k: the CTA's split of K and its first tile, or its cluster's if operands are shared.
         persistent: the CTA loops over tiles.
         cluster: CTAs of a cluster that have different tiles.
         shared: the operands whose tiles they share: "", "a", "b" or "ab"; with both, `grid` arranges the CTAs.
@@ -123,9 +123,7 @@ class MovedTiles:
         """The numbers of this CTA's tiles: a run-time loop if it can have several, a branch if it may have none. CTAs
         that share an operand have the same number of tiles and the same numbers."""
         tiles = self.along_rows() * self.along_columns()
-        first, step = self.k.tile, 1
-        if self.shared:
-            first, step = ptx.special.ctaid.x() // self.cluster, self.cluster
+        first, step = self.k.tile, self.cluster if self.shared else 1
         if self.persistent:
             ctas = ptx.special.nctaid.x()
             yield from ptx.range(first, tiles, ctas if step == 1 else ctas // step, unroll=False)

@@ -1,6 +1,7 @@
 """The stages of K, of one or several tiles, that a CTA multiplies.
 
-    SplitKSchedule    one tile; all of K, or one of several equal splits of it, which adjacent CTAs take
+    SplitKSchedule    one tile; all of K, or one of several equal splits of it, which adjacent CTAs take; or clusters,
+                      whose CTAs have one tile each and share operands
     StreamKSchedule   the stages of all tiles form one sequence, divided into equal pieces, one per CTA: every CTA
                       reads as much as every other, for any number of tiles
 
@@ -38,15 +39,31 @@ class Segment:
 
 
 class SplitKSchedule:
-    """One tile and one split of K, of a number of `splits`. A split may be empty. stages: stages of all of K."""
+    """One tile and one split of K, of a number of `splits`. A split may be empty.
 
-    def __init__(self, stages: Register, splits: int) -> None:
+    Attributes:
+        tile: number of the tile, or of a cluster's tiles.
+        split: number of the split.
+        tiles: number of tiles along grid x.
+        first, total: the stages of K of the split.
+
+    stages: stages of all of K. cluster: CTAs of a cluster, each with its own tile and all with the same split.
+    """
+
+    def __init__(self, stages: Register, splits: int, cluster: int = 1) -> None:
         cta = ptx.special.ctaid.x()
-        self.splits = splits
-        self.tile, self.split = cta // splits, cta % splits
+        self.splits, self.cluster = splits, cluster
+        unit = cta if cluster == 1 else cta // cluster
+        self.tile, self.split = unit // splits, unit % splits
         self.tiles = ptx.special.nctaid.x() // splits
         self.first = stages * self.split // splits
         self.total = stages * (self.split + 1) // splits - self.first
+
+    def output(self) -> Register:
+        """The number of this CTA's own tile."""
+        if self.cluster == 1:
+            return self.tile
+        return self.tile * self.cluster + ptx.special.ctaid.x() % self.cluster
 
     def coordinates(self, number: Register) -> tuple[Register, Register]:
         """Tile and stage of K of the n-th stage of this CTA."""

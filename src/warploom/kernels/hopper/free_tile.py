@@ -156,7 +156,7 @@ class Cta:
         of_m, of_n = config.on_axes((product.a, product.a_major), (product.b, product.b_major))
         grid = ClusterGrid(config.along_weights, config.along_tokens) if config.multicast == "both" else None
         ring = TmaPipeline(
-            stages=config.stages, consumers=config.consumers, ctas=config.cluster if config.multicast else 1, grid=grid,
+            stages=config.stages, consumers=config.consumers, ctas=config.sharing_ctas, grid=grid,
             a=ring_tile(*of_m, config.tile_m, tile_k, config.stages, "ring.m"),
             b=ring_tile(*of_n, config.tile_n, tile_k, config.stages, "ring.n"),
         )  # fmt: skip
@@ -167,7 +167,7 @@ class Cta:
         exchange: NoReduce | DsmemReduce | SemaphoreReduce = NoReduce()
         if config.in_cluster > 1:
             exchange = DsmemReduce(config.tile_n // 2, config.consumers, config.split_k)
-        k = SplitKSchedule(k_tiles(A, tile_k, product.a_major), config.split_k)
+        k = SplitKSchedule(k_tiles(A, tile_k, product.a_major), config.split_k, config.sharing_ctas)
         if config.shared_workspace:
             blocks = config.tile_m // BLOCK
             exchange = SemaphoreReduce(given["workspace"], given["counters"], k, blocks, config.blocks)
@@ -341,7 +341,7 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
         for stage, later in loop.stages(cta.k.total):
             mine = stage.a.rows(me * rows, rows)
             wgmma_stage(acc, mine, stage.b, accumulate=True if empty_split else later)
-        loop.drain()
+        loop.drain(cta.k.total != 0 if empty_split and config.multicast else None)
         if not config.persistent:
             ptx.bar.sync(ALL_CONSUMERS, 128 * config.consumers)
         cta.exchange.ready()
@@ -352,7 +352,7 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
         sent: list[tuple[RegisterArray, int, range]] = []
         for index, block in enumerate(acc):
             part = me * config.blocks + index
-            for complete in cta.exchange.combine(block, part, Segment(cta.k.tile, cta.k.total)):
+            for complete in cta.exchange.combine(block, part, Segment(cta.k.output(), cta.k.total)):
                 if peer_reduce is None:
                     store.block(block, index, complete, coordinates)
                 else:

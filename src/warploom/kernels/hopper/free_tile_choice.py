@@ -24,7 +24,7 @@ from ...runtime.machine import H200_SMS as SMS
 from ...runtime.machine import clusters_at_once
 from .description import TILE_K_BYTES, Product
 from .free_tile_config import BLOCK, MAX_ACCUMULATORS, MAX_ACCUMULATORS_SETMAXNREG, FreeTileConfig
-from .small_m_config import SmallMConfig
+from .small_m_config import MOST_SPLIT, SmallMConfig
 
 MOST_ROWS = 32768
 """Rows of A up to which this family is meant to be used."""
@@ -40,8 +40,7 @@ OUTSIDE_ROW = 4.0
 READ_BACK = 0.3
 """The time in which one CTA reads partial sums from a workspace, in that of the exchange of as many in a cluster."""
 DEEP_SPLIT = 32
-"""k-tiles of a split, at least, if the splits meet in a workspace: adding them up takes microseconds. Candidates of
-K-major operands have none: clusters were faster in benchmarks/results/nvidia-h100/sweep-long-k-forward.json."""
+"""k-tiles of a split, at least, if the splits meet in a workspace: adding them up takes microseconds."""
 MIN_BAND_SAVING = 0.1
 """The share of rows that bands must save; see `banded`."""
 
@@ -133,7 +132,7 @@ def waves_of(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> int:
         tiles = config.clusters(across, down) * config.cluster
     resident = max(1, clusters_at_once(config.ctas, sms)) * config.cluster
     if config.shared_workspace:
-        resident = max(1, sms // config.split_k)
+        resident = max(1, clusters_at_once(config.cluster, sms) // config.split_k) * config.cluster
     return -(-tiles // (resident if config.persistent else resident * config.ctas_per_sm))
 
 
@@ -251,7 +250,7 @@ def sharing_worth_trying(persistent: bool, waves: int, lines: float) -> tuple[Sh
 def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Sharing]) -> Iterator[FreeTileConfig]:
     """The tile in clusters that share in each of these ways, if the GPU can run them, there are as many tiles, none is
     larger than the tensor (slices would load the rows outside it, too), and the number of waves stays the same."""
-    if config.split_k > 1:
+    if config.in_cluster > 1:
         return
     across, down, waves = -(-m // config.tokens), -(-n // config.weights), waves_of(config, m, n, sms)
     for cluster, multicast in ways:
@@ -287,7 +286,6 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
     """Every sensible free tile for a product: none much larger than the tensor, each in as few waves as possible."""
     vector_store = n * product.out.bytes % 16 == 0
     depth, lines = -(-k * product.a.bytes // TILE_K_BYTES), unaligned_fraction(contiguous(m, n, k, product)[1], product)
-    transposed = "MN" in (product.a_major, product.b_major)
     together = {each: clusters_at_once(each, sms) for each in (1, 2, 3, 4)}
     for swap_ab in (False, True):
         on_m, on_n = (n, m) if swap_ab else (m, n)
@@ -319,10 +317,23 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
                     for each in forms.split_k:
                         if tiles <= together[each.split_k] and depth >= 8 * each.split_k:
                             yield each
-                    if transposed and tiles <= sms // 2 and depth >= DEEP_SPLIT * (sms // tiles):
-                        yield from (replace(each, split_k=sms // tiles) for each in forms.last)
+                    if tiles <= sms // 2 and depth >= 2 * DEEP_SPLIT:
+                        yield from split_until_full(forms.last, m, n, depth, sms)
                 if tiles > sms:
                     yield from forms.persistent
+
+
+def split_until_full(
+    forms: Sequence[FreeTileConfig], m: int, n: int, depth: int, sms: int
+) -> Iterator[FreeTileConfig]:  # fmt: skip
+    """Tiles whose splits meet in a workspace, alone and in clusters that share operands, in as many splits of `depth`
+    k-tiles as one wave has room for."""
+    for alone in forms:
+        for each in (alone, *sharing(alone, m, n, sms, (*PAIRS, *FOURS, *BOTH))):
+            clusters = each.clusters(-(-m // each.tokens), -(-n // each.weights))
+            splits = min(clusters_at_once(each.ctas, sms) // clusters, depth // DEEP_SPLIT, MOST_SPLIT)
+            if splits > 1:
+                yield replace(each, split_k=splits)
 
 
 def warpgroups(rows: int, columns: int) -> tuple[int, bool]:

@@ -71,7 +71,8 @@ class FreeTileConfig(ProductConfiguration):
         split_k: splits of K, one per CTA.
         split_by: "cluster": the splits of a tile are the CTAs of a cluster, which push their partial sums to each other
             (st.async). "last": the last of them to arrive adds up all sums, from a workspace in global memory; any
-            number of splits, of tiles with several blocks of 64 rows per consumer, too.
+            number of splits, of tiles with several blocks of 64 rows per consumer, too. The CTAs of a cluster have the
+            same split if they share an operand.
         persistent: as many CTAs as SMs loop over the tiles; otherwise one CTA per tile.
         cluster: CTAs per cluster (times the splits in it). Without `multicast` the cluster only keeps CTAs close
             together, so that they load the same weights at the same time.
@@ -199,6 +200,11 @@ class FreeTileConfig(ProductConfiguration):
         return {"weights": "b", "tokens": "a", "both": "ab"}.get(self.multicast, "")
 
     @property
+    def sharing_ctas(self) -> int:
+        """CTAs of a cluster that share operands; 1 if none do."""
+        return self.cluster if self.multicast else 1
+
+    @property
     def in_cluster(self) -> int:
         """Splits of K that are CTAs of one cluster."""
         return self.split_k if self.split_by == "cluster" else 1
@@ -211,7 +217,8 @@ class FreeTileConfig(ProductConfiguration):
     def workspace(self, m: int, n: int, sms: int) -> tuple[tuple[int, int], int]:
         """The memory that "last" requires from the caller: the shape of an f32 workspace, whatever it contains, and the
         number of u32 counters, initially zero."""
-        blocks = -(-m // self.tokens) * -(-n // self.weights) * (self.tile_m // BLOCK)
+        tiles = self.clusters(-(-m // self.tokens), -(-n // self.weights)) * self.cluster
+        blocks = tiles * (self.tile_m // BLOCK)
         return (-(-blocks * self.split_k * BLOCK * self.tile_n // WORKSPACE_COLUMNS), WORKSPACE_COLUMNS), blocks
 
     @property
@@ -293,15 +300,16 @@ class FreeTileConfig(ProductConfiguration):
             (self.in_cluster == 1 or (self.blocks == 1 and self.split_k <= self.tile_n // 8), "the splits of K",
              f"in a cluster 64 rows per consumer, and at most {self.tile_n // 8} splits", (self.split_k, self.blocks)),
             (self.split_k <= MOST_SPLIT, "the splits of K", f"at most {MOST_SPLIT}", self.split_k),
-            (self.cluster == 1 or not self.shared_workspace, "the cluster size", '1 with split_by="last"',
-             self.cluster),
+            (self.cluster == 1 or self.multicast or not self.shared_workspace, "the cluster size",
+             '1 with split_by="last" that shares nothing', self.cluster),
             (self.split_k == 1 or not self.persistent, "the splits of K", "1 for a persistent kernel", self.split_k),
             (self.cluster == 1 or not self.persistent or self.multicast, "the cluster size",
              "1 for a persistent kernel that shares nothing", self.cluster),
             (not self.group or self.persistent, "the bands", "0 unless the kernel is persistent", self.group),
             (not self.group or self.supports_group, "the bands", "0 with three consumers", self.group),
             (not self.multicast or self.cluster > 1, "the cluster size", "at least 2 CTAs to share", self.cluster),
-            (not self.multicast or self.split_k == 1, "the splits of K", "1 if an operand is shared", self.split_k),
+            (not self.multicast or self.in_cluster == 1, "the splits of K",
+             "1 if an operand is shared, or split_by=\"last\"", self.split_k),
             (self.multicast != "both" or self.cluster in (4, 8), "the cluster size", "4 or 8 to share both operands",
              self.cluster),
             *((ctas == 1 or (rows if major == "K" else product.tile_k) >= SLICE_ROWS * ctas, "the shared rows",
@@ -368,7 +376,7 @@ class FreeTileGrid:
             tiles = config.clusters(across, down)
             if config.persistent:
                 tiles = min(tiles, machine.clusters(config.cluster) * config.ctas_per_sm)
-            return (tiles * config.cluster, 1, 1)
+            return (tiles * config.cluster * config.split_k, 1, 1)
         if config.persistent:
             return (min(tiles, machine.sms * config.ctas_per_sm), 1, 1)
         return (-(-tiles // config.cluster) * config.cluster * config.split_k, 1, 1)
