@@ -126,3 +126,33 @@ def test_long_products_with_few_tiles_are_split_until_the_gpu_is_full():
     for config in found:
         config.check(INPUT)
     assert not any(config.shared_workspace for config in fitting(208, 2048, 2048, INPUT))
+
+
+# -- on a GPU --------------------------------------------------------------------------------------------------------
+
+ON_GPU = {
+    "s128x160w2_6_S8_n2w_f3": (Product(), (320, 1024, 50176)),
+    "s64x208_6_S4_n2a_f3": (INPUT, (208, 2048, 8192)),
+    "s128x88_5_S5_n4b_f3": (Product(), (700, 640, 9000 * 8)),
+    "u256x64w2_3_S3_n2a_r_f3": (WEIGHT, (1000, 640, 4136)),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name, case", ON_GPU.items(), ids=ON_GPU)
+def test_on_a_gpu_sums_are_exact_again_and_again(name: str, case: tuple[Product, tuple[int, int, int]]):
+    torch = pytest.importorskip("torch")
+    (product, (m, n, k)), config = case, last(name)
+    draw = torch.Generator("cuda").manual_seed(0)
+    a, w = (torch.randint(-1, 2, size, generator=draw, device="cuda").to(torch.bfloat16) for size in ((m, k), (n, k)))
+    expected = (a.double() @ w.double().T).to(torch.bfloat16)
+    given = [each if major == "K" else each.T.contiguous()
+             for each, major in ((a, product.a_major), (w, product.b_major))]  # fmt: skip
+    shape, counters = config.workspace(m, n, torch.cuda.get_device_properties(0).multi_processor_count)
+    workspace = torch.full(shape, float("nan"), device="cuda")
+    counts = torch.zeros(counters, dtype=torch.int32, device="cuda").view(torch.uint32)
+    kernel, out = build(product, config), torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+    for _ in range(20):  # one after the other, each beginning before the previous one has ended
+        kernel(*given, workspace, counts, out=out)
+    torch.cuda.synchronize()
+    assert torch.equal(out, expected) and not counts.view(torch.int32).any()
