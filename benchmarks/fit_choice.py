@@ -1,13 +1,12 @@
 """Fit the correction of the families' cost estimates to sweeps, and evaluate its choices on held-out layers.
 
     python benchmarks/fit_choice.py [SWEEP.json ...] [--out FILE.json]
-        [--gradients] [--weights src/warploom/operators/tables/choice[-gradients]-sm_90.json]
+        [--weights src/warploom/operators/tables/choice-sm_90.json]
 
 The regret of a choice is its time over the best time measured for its product, minus 1. Layers (N, K) are dealt into
 folds, several times; a fold's products are judged by trees fitted to the others. The trees (`gradient_boosting`) are
 fitted to the logarithm of a configuration's time over its estimate, relative to the other configurations of the
-product; the fastest configurations have the largest weights. --gradients: the trees for MN-major operands, which are
-added to those that the package has for K-major ones.
+product; the fastest configurations have the largest weights.
 
 "noise" is the regret that noise alone causes: the fastest configuration in the sweep's short slices, judged by the
 longer slices in which only the best were timed again.
@@ -35,37 +34,35 @@ from warploom.kernels.hopper.names import any_config
 from warploom.lab import evidence
 from warploom.lab.work import GemmWork
 from warploom.operators.families import estimate
-from warploom.operators.families.correction import FEATURES, MOST, OF_GRADIENTS, considered, forest, numbers
+from warploom.operators.families.correction import FEATURES, MOST, considered, numbers
 from warploom.operators.families.trees import Trees
 from warploom.operators.spec.gpu import EMULATED, Gpu
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 H200 = ("free-tile", "orders", "pairs", "e4m3-row", "e4m3-tensor")
 H100 = ("forms", "forms-e4m3", "quads", "clusters")
-GENERATIONS = {"uniform": 1, "uniform-e4m3": 1, "uniform-clusters": 2, "losers": 2, "mixed": 2}
-"""Later sweeps, all on an H100, and what had changed before them; 0 for the others. 1: several consumers with one tile
-have a uniform warpgroup index. 2: so have clusters, and those that share an operand end without a cluster barrier."""
-SWEEPS = (
-    *(RESULTS / "nvidia-h200" / f"sweep-{name}.json" for name in H200),
-    *(RESULTS / "nvidia-h100" / f"sweep-{name}.json" for name in (*H100, *GENERATIONS)),
-)
-GRADIENTS = tuple(
-    RESULTS / "nvidia-h100" / f"sweep-{name}.json"
-    for name in (
-        "input-gradient",
-        "weight-gradient",
-        "gradients",
-        "short-k",
-        "long-k",
-        "store-order",
-        "long-k-2",
-        "input-gradient-2",
-        "weight-gradient-2",
-    )  # fmt: skip
-)
-"""Sweeps of products with MN-major operands."""
-FEWER_TREES = 150
-"""Trees for them: there are fewer products."""
+H100_UNIFORM = ("uniform", "uniform-e4m3")
+"""Sweeps on an H100 since when several consumers with one tile have a uniform warpgroup index."""
+H100_NEWEST = (
+    "uniform-clusters", "losers", "mixed", "e4m3-rows", "e4m3-row-losers", "long-k-forward", "input-gradient",
+    "weight-gradient", "gradients", "short-k", "long-k", "store-order", "long-k-2", "input-gradient-2",
+    "weight-gradient-2",
+)  # fmt: skip
+"""Those since when clusters have it, too, and end without a cluster barrier if they share an operand."""
+H200_NEWEST = ("losers", "losers-e4m3", "llm-forms", "choice")
+NEWEST = 2
+
+
+def _paths(card: str, names: Sequence[str]) -> list[Path]:
+    return [RESULTS / card / f"sweep-{name}.json" for name in names]
+
+
+SWEEPS: dict[Path, int] = {
+    **dict.fromkeys((*_paths("nvidia-h200", H200), *_paths("nvidia-h100", H100)), 0),
+    **dict.fromkeys(_paths("nvidia-h100", H100_UNIFORM), 1),
+    **dict.fromkeys((*_paths("nvidia-h100", H100_NEWEST), *_paths("nvidia-h200", H200_NEWEST)), NEWEST),
+}
+"""The sweeps, each with the generation of its kernels."""
 MODEL = RESULTS / "choice-model.json"
 CARDS = {card.name: card for card in (EMULATED, Gpu("NVIDIA H100 80GB HBM3", "sm_90a", 132, memory_gbps=3352))}
 """The GPUs of the sweeps."""
@@ -73,6 +70,7 @@ FOLDS, DEALS, NEAR = 8, 3, 0.25
 SIZES = ("m", "n", "k", "dtype", "scales", "layout")
 LONGER = 0.75
 """Weight of the longer timing for a configuration that was timed twice: it took three times as long."""
+FORWARD, GRADIENTS = ("tn",), ("tt", "nt")
 ROWS = ((1, 32), (33, 128), (129, 512), (513, 16384))
 
 
@@ -107,9 +105,7 @@ def middle(values: Sequence[float]) -> float:
     return float(np.median(values)) if len(values) else 0.0
 
 
-def groups(
-    points: Sequence[Mapping[str, Any]], gpu: Gpu = EMULATED, generation: int = max(GENERATIONS.values())
-) -> list[Group]:
+def groups(points: Sequence[Mapping[str, Any]], gpu: Gpu = EMULATED, generation: int = NEWEST) -> list[Group]:
     """The products of a sweep on a GPU with at least two timed configurations, from all its runs. Times of different
     runs are scaled by the median over the contenders that both have timed, at least cuBLAS. Configurations whose code
     has changed since the sweep's `generation` are left out."""
@@ -125,11 +121,6 @@ def groups(
             known[name] = math.sqrt(known[name] * us * shift) if name in known else us * shift
     made = [_group(problem, gpu, times, times.pop(CUBLAS), generation) for problem, times in found.items()]
     return [group for group in made if sum(group.considered) > 1]
-
-
-def generation(path: Path, newest: bool) -> int:
-    """The generation of the kernels in a sweep."""
-    return max(GENERATIONS.values()) if newest else GENERATIONS.get(path.stem.removeprefix("sweep-"), 0)
 
 
 def changed(config: Any) -> int:
@@ -165,10 +156,6 @@ def _group(problem: GemmWork, gpu: Gpu, times: Mapping[str, float], cublas: floa
             if config.constant_weights or changed(config) > generation:
                 continue
             time, y = numbers(config, asked, gpu, estimate(config, asked, gpu).time_us)
-            if problem.layout == "tn":
-                y = y[: len(FEATURES)]
-            else:
-                time *= math.exp(forest().values(y[None, : len(FEATURES)])[0])
         except ArgumentError:  # of a form that is gone
             continue
         names.append(name)
@@ -188,8 +175,7 @@ def fitted(chosen: Sequence[Group]) -> Trees:
     for group in chosen:
         near = (group.times / group.times.min()) ** (-1 / NEAR)
         weights.append(near / near.sum() * len(near) ** 0.5)
-    trees = gradient_boosting.TREES if features.shape[1] == len(FEATURES) else FEWER_TREES
-    return gradient_boosting.grown(features, which, targets, np.concatenate(weights), trees)
+    return gradient_boosting.grown(features, which, targets, np.concatenate(weights), gradient_boosting.TREES)
 
 
 def order_of(group: Group, trees: Trees | None) -> np.ndarray:
@@ -236,21 +222,20 @@ def left_out(found: Sequence[Group], deal: int = 0) -> list[np.ndarray]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweeps", type=Path, nargs="*")
-    parser.add_argument("--gradients", action="store_true")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--weights", type=Path)
     options = parser.parse_args()
-    paths = options.sweeps or (GRADIENTS if options.gradients else SWEEPS)
+    paths = options.sweeps or list(SWEEPS)
     sweeps = [evidence.read(path) for path in paths]
     points = [sweep["rows"] for sweep in sweeps]
     found = [
         group
         for sweep, path in zip(sweeps, paths, strict=True)
-        for group in groups(sweep["rows"], CARDS[sweep["gpu"]], generation(path, options.gradients))
+        for group in groups(sweep["rows"], CARDS[sweep["gpu"]], SWEEPS.get(path, NEWEST))
     ]
     trees = fitted(found)
     if options.weights is not None:
-        kept = trees.kept(OF_GRADIENTS if options.gradients else FEATURES)
+        kept = trees.kept(FEATURES)
         lines = ",\n".join("  " + json.dumps(each, separators=(",", ":")) for each in kept["trees"])
         limits = ",\n".join(f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in kept["limits"].items())
         names = json.dumps(sorted({sweep["gpu"] for sweep in sweeps}))
@@ -264,11 +249,12 @@ def main() -> None:
         "left_out": judged(found * DEALS, orders),
     }  # fmt: skip
     rows = []
-    for card, (least, most) in product(CARDS.values(), ROWS):
+    for card, layouts, (least, most) in product(CARDS.values(), (FORWARD, GRADIENTS), ROWS):
         pairs = zip(found * DEALS, orders, strict=True)
-        chosen = [(g, order) for g, order in pairs if g.gpu == card and least <= g.problem.m <= most]
+        chosen = [(g, order) for g, order in pairs
+                  if g.gpu == card and g.problem.layout in layouts and least <= g.problem.m <= most]  # fmt: skip
         if chosen:
-            row = {"gpu": card.name, "rows": f"{least}-{most}"}
+            row = {"gpu": card.name, "layouts": " ".join(layouts), "rows": f"{least}-{most}"}
             rows.append({**row, **judged(*zip(*chosen, strict=True))})  # type: ignore[arg-type]
     print(json.dumps({**summary, "left_out_by_rows": rows}, indent=1))
     if options.out is not None:

@@ -15,10 +15,11 @@ from warploom.operators.spec.gpu import EMULATED
 from warploom.operators.spec.problem import Problem
 
 SHOWN = json.loads(fit.MODEL.read_text())
+H100 = fit.CARDS["NVIDIA H100 80GB HBM3"]
 
 
 def sample(count: int) -> list[fit.Group]:
-    rows = json.loads(fit.SWEEPS[0].read_text())["rows"]
+    rows = json.loads(next(iter(fit.SWEEPS)).read_text())["rows"]
     return fit.groups(rows[:: len(rows) // count])
 
 
@@ -28,17 +29,12 @@ def test_the_trees_are_those_of_the_evidence():
     assert np.mean(regrets) < 0.03 and SHOWN["in_sample"]["regret_mean"] < 0.02
 
 
-def test_the_trees_of_gradients_are_added_to_those_of_k_major_operands():
-    rows = [row for path in fit.GRADIENTS for row in json.loads(path.read_text())["rows"]]
-    found = fit.groups(rows)
-    trees = correction.forest(correction.GRADIENTS, correction.OF_GRADIENTS)
+def test_products_with_mn_major_operands_are_chosen_by_the_same_trees():
+    found = [group for path in fit.SWEEPS if path.stem in ("sweep-gradients", "sweep-long-k-2")
+             for group in fit.groups(json.loads(path.read_text())["rows"], H100)]  # fmt: skip
+    trees = correction.forest()
     before, after = ([fit.regret(group, fit.order_of(group, each)) for group in found] for each in (None, trees))
     assert np.mean(after) < 0.7 * np.mean(before) and np.mean(after) < 0.03
-    problem = Problem.of(700, 4096, 4096)
-    y = np.ones((1, len(correction.OF_GRADIENTS)))
-    alone = correction.forest().values(y[:, : len(correction.FEATURES)])
-    assert correction.logarithms(y, problem) == alone
-    assert correction.logarithms(y, Problem.of(700, 4096, 4096, layout="tt")) == alone + trees.values(y)
 
 
 def test_the_evidence_judges_layers_left_out_of_the_fit_better_than_the_estimates_alone():

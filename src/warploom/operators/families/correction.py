@@ -6,7 +6,7 @@ y are the `FEATURES` of a configuration and a product: its kind, how its tiles c
 divides the time, the sizes, and the speed of the GPU's memory. `benchmarks/fit_choice.py` fitted the trees (`trees`) to
 the sweeps in benchmarks/results/nvidia-h200 and nvidia-h100, to choose well within each product. They are judged there
 on layers that were held out of the fit. They ship as tables/choice-sm_90.json; other GPUs of sm_90 use them
-too. MN-major operands, as gradients have them, have further trees of their own, for what those of the others leave.
+too.
 """
 
 from __future__ import annotations
@@ -43,24 +43,21 @@ from .trees import Trees
 
 FILE = Path(__file__).parent.parent / "tables" / "choice-sm_90.json"
 FEATURES = (
-    "one", "rows", "columns", "depth", "astride", "memory",
+    "one", "rows", "columns", "depth", "astride", "memory", "weights along n", "tokens along m", "one byte",
+    "row scales", "size of D", "wide rows",
     # free tiles, and small-M configurations that count as the tiles they are like
     "free", "swapped", "tile_m 128", "tile_m 192", "tile_m 256", "consumers 2", "consumers 3", "consumers 4", "moved",
     "persistent", "split 2", "split more", "neighbours", "shared weights", "shared tokens", "shared by four",
     "shared by eight", "two k-tiles", "evict first", "two CTAs", "two blocks", "small M", "streamed", "element stores",
     "tile_n", "area", "idle", "waves", "stages", "in flight", "mma", "tma", "hbm", "l2", "end", "tiles of tokens",
-    "k-tiles of a part", "rows outside", "columns outside", "tiles of weights", "places",
+    "k-tiles of a part", "rows outside", "columns outside", "tiles of weights", "places", "by the last", "splits",
+    "tiles of a band",
     # large tiles
     "large", "ping-pong", "staggered", "pairs", "split tail", "three consumers", "64 rows", "256 rows", "large tile_n",
-    "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages",
+    "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages", "shallow",
+    "band", "boxes in flight", "stages of K", "evict D",
 )  # fmt: skip
-GRADIENTS = FILE.with_name("choice-gradients-sm_90.json")
-OF_GRADIENTS = (
-    *FEATURES, "weights along n", "tokens along m", "shallow", "by the last", "splits", "band", "boxes in flight",
-    "wide rows", "stages of K", "evict D", "size of D",
-)  # fmt: skip
-"""The features of the trees for MN-major operands."""
-_COLUMN = {name: index for index, name in enumerate(OF_GRADIENTS)}
+_COLUMN = {name: index for index, name in enumerate(FEATURES)}
 H200_GBPS = 4800
 """Assumed memory speed of a GPU that does not report it."""
 OPERAND_US, OF_PAIR_US, OF_ELEMENT_US, OPERAND_OF_LARGE_US = 0.79, 0.016, 0.15, 1.7
@@ -82,13 +79,15 @@ MOST = 0.5
 
 def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple[float, np.ndarray]:
     """Estimated microseconds, and y."""
-    y = np.zeros(len(OF_GRADIENTS))
+    y = np.zeros(len(FEATURES))
     m, n, k = problem.m, problem.n, problem.k * problem.product.a.bytes / 2
     found = {"one": 1.0, "rows": math.log2(m) - 7, "columns": math.log2(n) - 13, "depth": math.log2(k) - 12}
     found["astride"] = _unaligned_weights(problem)
     found["weights along n"], found["tokens along m"] = (
         float(major == "MN") for major in (problem.product.b_major, problem.product.a_major)
     )
+    found["one byte"] = float(problem.product.a.bytes == 1)
+    found["row scales"] = float(problem.fusion.scales == "row")
     found["size of D"] = math.log2(m * n * problem.product.out.bytes) - 25
     found["wide rows"] = math.log2(n * problem.product.out.bytes) - 13
     found["memory"] = math.log2((gpu.memory_gbps or H200_GBPS) / H200_GBPS)
@@ -136,6 +135,7 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
         "tiles of tokens": math.log2(1 + across), "k-tiles of a part": math.log2(depth / tile.split_k) - 5,
         "tiles of weights": math.log2(1 + down), "places": math.log2(ctas / gpu.sms),
         "by the last": not small and tile.shared_workspace, "splits": math.log2(tile.split_k),
+        "tiles of a band": math.log2(1 + tile.group),
         "rows outside": math.log2(across * tile.tokens / m), "columns outside": math.log2(down * tile.weights / n),
     }  # fmt: skip
     return total, {name: float(value) for name, value in found.items()}
@@ -159,10 +159,10 @@ def _large(config: Config, problem: Problem, gpu: Gpu) -> dict[str, float]:
 
 
 @lru_cache(maxsize=8)
-def forest(path: Path = FILE, features: Sequence[str] = FEATURES) -> Trees:
+def forest(path: Path = FILE) -> Trees:
     """The fitted trees. Raises ArgumentError for a file whose features are not those of this version."""
     try:
-        return Trees.of(json.loads(path.read_text()), features)
+        return Trees.of(json.loads(path.read_text()), FEATURES)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ArgumentError(f"the model of the choice cannot be read: {type(error).__name__} {error}",
                             got=path.name, hint="it is part of the package: reinstall it") from None  # fmt: skip
@@ -205,22 +205,13 @@ def measured(configs: Sequence[Any]) -> bool:
     return all(isinstance(config, (Config, FreeTileConfig, SmallMConfig)) for config in configs)
 
 
-def logarithms(y: np.ndarray, problem: Problem) -> np.ndarray:
-    """The logarithm of the correction of each row of y. Trees for MN-major operands are added to those for K-major
-    ones."""
-    found = forest().values(y[:, : len(FEATURES)])
-    if "MN" in (problem.product.a_major, problem.product.b_major):
-        found = found + forest(GRADIENTS, OF_GRADIENTS).values(y)
-    return found
-
-
 def corrected(configs: Sequence[Any], estimated_us: Sequence[float], problem: Problem, gpu: Gpu) -> list[float]:
     """Microseconds of each configuration, as the corrected model expects them."""
     if not configs:
         return []
     times, ys = zip(*(numbers(config, problem, gpu, us) for config, us in zip(configs, estimated_us, strict=True)),
                     strict=True)  # fmt: skip
-    logarithm = np.clip(logarithms(np.stack(ys), problem), -MOST, MOST)
+    logarithm = np.clip(forest().values(np.stack(ys)), -MOST, MOST)
     made = np.array(times) * np.exp(logarithm)
     near = np.exp((1 - made / made.min()) / NEAR)
     return [float(time) for time in made * math.exp(-float((near * logarithm).sum() / near.sum()))]
