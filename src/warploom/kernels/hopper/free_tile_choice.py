@@ -39,8 +39,11 @@ OUTSIDE_ROW = 4.0
 """The time of a row outside the tensor, in that of one inside."""
 READ_BACK = 0.3
 """The time in which one CTA reads partial sums from a workspace, in that of the exchange of as many in a cluster."""
-DEEP_SPLIT = 32
-"""k-tiles of a split, at least, if the splits meet in a workspace: adding them up takes microseconds."""
+LONG_K, DEEP_SPLIT = 192, 32
+"""k-tiles, at least, of a product and of each split, if the splits meet in a workspace: adding them up takes
+microseconds. The shortest K for which they won by more than 2 % had 459 in
+benchmarks/results/nvidia-h200/sweep-choice.json,
+but those that were timed for 192 to 459 are few."""
 MIN_BAND_SAVING = 0.1
 """The share of rows that bands must save; see `banded`."""
 
@@ -317,7 +320,7 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
                     for each in forms.split_k:
                         if tiles <= together[each.split_k] and depth >= 8 * each.split_k:
                             yield each
-                    if tiles <= sms // 2 and depth >= 2 * DEEP_SPLIT:
+                    if tiles <= sms // 2 and depth >= LONG_K:
                         yield from split_until_full(forms.last, m, n, depth, sms)
                 if tiles > sms:
                     yield from forms.persistent
