@@ -21,7 +21,7 @@ CTA finishes first, so every run and every kind of exchange gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from ...isa.dtypes import f32, u32, u64
@@ -55,8 +55,16 @@ class NoReduce:
         """Yield all accumulators, which are complete."""
         yield range(len(acc))
 
+    def combine_parts(
+        self, parts: Sequence[RegisterArray], first: int, segment: Segment | None = None
+    ) -> Iterator[tuple[int, range]]:
+        """Like `combine` for a warpgroup's parts of a tile, numbered from `first`: yield each with its index."""
+        for index, acc in enumerate(parts):
+            for complete in self.combine(acc, first + index, segment):
+                yield index, complete
 
-class DsmemReduce:
+
+class DsmemReduce(NoReduce):
     """The reduction in a cluster; see the module's docstring.
 
     Args:
@@ -141,24 +149,18 @@ class DsmemReduce:
                 register.set(total)
 
 
-class _Counted:
+class _Counted(NoReduce):
     """The base of both reductions through a workspace: blocks of 16 bytes per thread, and a count of arrivals.
 
-    A warpgroup with several parts of a tile (`of_warpgroup`) counts as that many consumers, with adjacent numbers.
+    A warpgroup with several parts of a tile (`of_warpgroup`) has that many blocks, numbered in order, and one count.
     """
 
     def __init__(
         self, workspace: ArrayHandle, counters: ArrayHandle, consumers: int, of_warpgroup: int = 1
     ) -> None:  # fmt: skip
         self.workspace, self.counters, self.consumers = workspace, counters, consumers
-        self.of_warpgroup = of_warpgroup
-        self.arrived = smem.array(u32, consumers, name="arrived")
-
-    def initialise(self) -> None:
-        """Do nothing: the counters are in global memory."""
-
-    def ready(self) -> None:
-        """Do nothing: no other CTA is needed."""
+        self.warpgroups = consumers // of_warpgroup
+        self.arrived = smem.array(u32, self.warpgroups, name="arrived")
 
     def _block(self, acc: RegisterArray, number: Register, me: int, thread: Register) -> Register:
         """The address of this thread's sums of block `number`."""
@@ -178,11 +180,11 @@ class _Counted:
                 register.set(register + value if add else value)
 
     def _is_last(self, counter: Register, me: int, thread: Register, parts: Register | int) -> Predicate:
-        """True if all other splits have arrived; the same in all threads of the consumer."""
-        barrier = 1 + me // self.of_warpgroup
+        """True if all other splits have arrived; the same in all threads of warpgroup `me`."""
+        barrier = 1 + me
         ptx.bar.sync(barrier, WARPGROUP)
         with ptx.if_(thread == 0):
-            counter_address = ptx.addr(self.counters.pointer() + (counter * self.consumers + me).to(u64) * u32.bytes)
+            counter_address = ptx.addr(self.counters.pointer() + (counter * self.warpgroups + me).to(u64) * u32.bytes)
             count = ptx.atomic.inc(counter_address, parts - 1, order="acq_rel")
             ptx.store(self.arrived[me], count)
         ptx.bar.sync(barrier, WARPGROUP)
@@ -196,9 +198,9 @@ class SemaphoreReduce(_Counted):
 
     Args:
         workspace: f32, accumulators * 128 * consumers per split of each tile.
-        counters: u32, one per tile and consumer, zero before the first launch and after every launch.
+        counters: u32, one per tile and warpgroup, zero before the first launch and after every launch.
         work: this CTA's split.
-        consumers: parts of a tile, each with its own counter; of_warpgroup: how many of them each warpgroup has.
+        consumers: parts of a tile; of_warpgroup: how many of them each warpgroup has.
 
     Does not wait for an earlier kernel that uses the workspace: call it after `griddepcontrol.wait`.
     """
@@ -207,24 +209,34 @@ class SemaphoreReduce(_Counted):
         self, workspace: ArrayHandle, counters: ArrayHandle, work: SplitKSchedule, consumers: int, of_warpgroup: int = 1
     ) -> None:  # fmt: skip
         super().__init__(workspace, counters, consumers, of_warpgroup)
-        self.work = work
+        self.work, self.of_warpgroup = work, of_warpgroup
 
-    def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
+    def combine(self, acc: RegisterArray, me: int, segment: Segment | None = None) -> Iterator[range]:
         """Write the partial sums and count; the last split adds up. Like `DsmemReduce.combine`, but yields all
         accumulators or none."""
-        thread, parts = ptx.special.tid.x() & (WARPGROUP - 1), self.work.splits
+        for _, complete in self.combine_parts([acc], me, segment):
+            yield complete
+
+    def combine_parts(
+        self, parts: Sequence[RegisterArray], first: int, segment: Segment | None = None
+    ) -> Iterator[tuple[int, range]]:
+        """Like `combine`. All parts are written before the count, which waits for the writes."""
+        assert segment is not None
+        thread, splits = ptx.special.tid.x() & (WARPGROUP - 1), self.work.splits
         tile = ptx.special.ctaid.y() * self.work.tiles + segment.tile
-        base = self._block(acc, tile * parts, me, thread)
-        stride = self.consumers * len(acc) * WARPGROUP * _F32
-        self._write(acc, base + self.work.split.to(u64) * stride)
-        with ptx.if_(self._is_last(tile, me, thread, parts)):
-            if len(acc) >= MANY_ACCUMULATORS:
-                self._read(acc, base, add=False)
-                for part in ptx.range(1, parts, unroll=False):
-                    self._read(acc, base + part.to(u64) * stride, add=True)
-            else:
-                self._read_together(acc, base, stride)
-            yield range(len(acc))
+        stride = self.consumers * len(parts[0]) * WARPGROUP * _F32
+        bases = [self._block(acc, tile * splits, first + index, thread) for index, acc in enumerate(parts)]
+        for acc, base in zip(parts, bases, strict=True):
+            self._write(acc, base + self.work.split.to(u64) * stride)
+        with ptx.if_(self._is_last(tile, first // self.of_warpgroup, thread, splits)):
+            for index, (acc, base) in enumerate(zip(parts, bases, strict=True)):
+                if len(acc) >= MANY_ACCUMULATORS:
+                    self._read(acc, base, add=False)
+                    for split in ptx.range(1, splits, unroll=False):
+                        self._read(acc, base + split.to(u64) * stride, add=True)
+                else:
+                    self._read_together(acc, base, stride)
+                yield index, range(len(acc))
 
     def _read_together(self, acc: RegisterArray, base: Register, stride: int) -> None:
         """Add up all splits, a few accumulators at a time, so that enough loads are in flight."""
@@ -268,9 +280,9 @@ class StreamKFixup(_Counted):
         super().__init__(workspace, counters, consumers)
         self.work = work
 
-    def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
+    def combine(self, acc: RegisterArray, me: int, segment: Segment | None = None) -> Iterator[range]:
         """Like `SemaphoreReduce.combine`."""
-        assert segment.whole is not None
+        assert segment is not None and segment.whole is not None
         complete = reg.predicate(segment.whole)
         with ptx.if_(~segment.whole):
             complete.set(self._share(acc, me, segment))

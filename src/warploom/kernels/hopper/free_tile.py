@@ -350,19 +350,19 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
         )
         coordinates = cta.schedule.coordinates(tile)
         sent: list[tuple[RegisterArray, int, range]] = []
-        for index, block in enumerate(acc):
-            part = me * config.blocks + index
-            for complete in cta.exchange.combine(block, part, Segment(cta.k.output(), cta.k.total)):
-                if peer_reduce is None:
-                    store.block(block, index, complete, coordinates)
-                else:
-                    vectors.scale(block, complete, index)
-                    peer_reduce.send(block[complete.start : complete.stop], cta.split_index(tile, part))
-                    sent.append((block, index, complete))
-                    if config.split_k > 1 or index + 1 == len(acc):
-                        for piece, _ in zip(sent, peer_reduce.received(), strict=True):
-                            store.block(*piece, coordinates)
-                        sent.clear()
+        first, segment = me * config.blocks, Segment(cta.k.output(), cta.k.total)
+        for index, complete in cta.exchange.combine_parts(acc, first, segment):
+            block = acc[index]
+            if peer_reduce is None:
+                store.block(block, index, complete, coordinates)
+            else:
+                vectors.scale(block, complete, index)
+                peer_reduce.send(block[complete.start : complete.stop], cta.split_index(tile, first + index))
+                sent.append((block, index, complete))
+                if config.split_k > 1 or index + 1 == len(acc):
+                    for piece, _ in zip(sent, peer_reduce.received(), strict=True):
+                        store.block(*piece, coordinates)
+                    sent.clear()
     if peer_reduce is not None:
         peer_reduce.finish(me)
 

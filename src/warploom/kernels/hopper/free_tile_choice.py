@@ -16,14 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ...collective.tile.cluster import SLICE_ROWS
 from ...runtime.machine import H200_SMS as SMS
 from ...runtime.machine import clusters_at_once
 from .description import TILE_K_BYTES, Product
-from .free_tile_config import BLOCK, MAX_ACCUMULATORS, MAX_ACCUMULATORS_SETMAXNREG, FreeTileConfig
+from .free_tile_config import BLOCK, FreeTileConfig
+from .free_tile_forms import SHORT_STAGE, tile_forms
 from .small_m_config import MOST_SPLIT, SmallMConfig
 
 MOST_ROWS = 32768
@@ -32,9 +32,6 @@ SMALL_M_ROWS = 64
 EVICT_FIRST_ROWS = 128
 """Rows up to which evict_first makes weights faster, by 2 to 5 % in the sweep; with more rows it does not, on average.
 The sweep: benchmarks/results/nvidia-h200/sweep-free-tile.json."""
-_SHORT_STAGE = 128
-"""Rows of a stage below which two k-tiles share a barrier."""
-_MIN_STAGES = 3
 OUTSIDE_ROW = 4.0
 """The time of a row outside the tensor, in that of one inside."""
 READ_BACK = 0.3
@@ -159,7 +156,7 @@ def features(
         waves=0 if config.persistent else waves - 1,
         split=config.split_k > 1,
         exchanged=tile * (READ_BACK * config.split_k if config.shared_workspace else config.split_k - 1),
-        short=config.k_tiles == 1 and config.tile_m + config.tile_n < _SHORT_STAGE,
+        short=config.k_tiles == 1 and config.tile_m + config.tile_n < SHORT_STAGE,
         few=m <= SMALL_M_ROWS and not config.constant_weights,
         cleared=config.zero_fill * (2 * across * down * config.split_k > sms) * unfilled_bytes(config, m, n),
         parts=config.split_k - 1,
@@ -337,62 +334,6 @@ def split_until_full(
             splits = min(clusters_at_once(each.ctas, sms) // clusters, depth // DEEP_SPLIT, MOST_SPLIT)
             if splits > 1:
                 yield replace(each, split_k=splits)
-
-
-def warpgroups(rows: int, columns: int) -> tuple[int, bool]:
-    """Warpgroups that split the rows, and whether they take registers from the producer. As few warpgroups as registers
-    allow: fewer of them wait less for each other."""
-    blocks = rows // BLOCK
-    for consumers in MAX_ACCUMULATORS:
-        if blocks % consumers == 0 and blocks // consumers * columns // 2 <= MAX_ACCUMULATORS[consumers][1]:
-            return consumers, False
-    for consumers, most in MAX_ACCUMULATORS_SETMAXNREG.items():
-        if blocks % consumers == 0 and blocks // consumers * columns // 2 <= most:
-            return consumers, True
-    return max(MAX_ACCUMULATORS), False
-
-
-class TileForms(NamedTuple):
-    """The forms of a tile: in one wave (alone, clustered along the tokens, split in K by clusters or through a
-    workspace), and persistent."""
-
-    alone: tuple[FreeTileConfig, ...]
-    cluster: tuple[FreeTileConfig, ...]
-    split_k: tuple[FreeTileConfig, ...]
-    last: tuple[FreeTileConfig, ...]
-    persistent: tuple[FreeTileConfig, ...]
-
-
-@lru_cache(maxsize=4096)
-def tile_forms(swap_ab: bool, rows: int, columns: int, vector_store: bool, read_once: bool, deep: bool) -> TileForms:
-    """The forms of a tile that fit registers and shared memory, each with as many stages as fit.
-
-    deep: K has more than one k-tile, so that two can share a barrier.
-    """
-    consumers, setmaxnreg = warpgroups(rows, columns)
-    tile = FreeTileConfig(
-        swap_ab=swap_ab, tile_m=rows, tile_n=columns, consumers=consumers,
-        vector_store=vector_store, setmaxnreg=setmaxnreg,
-        evict_first=read_once, k_tiles=2 if rows + columns < _SHORT_STAGE and deep else 1,
-    )  # fmt: skip
-    one = replace(tile, setmaxnreg=setmaxnreg and tile.accumulators > MAX_ACCUMULATORS[consumers][0])
-    split = replace(tile, consumers=rows // BLOCK, setmaxnreg=False)
-    return TileForms(
-        _filled(one), tuple(found for each in (2, 3) for found in _filled(replace(one, cluster=each))),
-        tuple(found for each in (2, 3, 4) if each <= columns // 8 for found in _filled(replace(split, split_k=each))),
-        _filled(replace(tile, split_k=2, split_by="last")), _filled(replace(tile, persistent=True)),
-    )  # fmt: skip
-
-
-def _filled(config: FreeTileConfig) -> tuple[FreeTileConfig, ...]:
-    """The configuration with as many stages as fit; empty if they are too few or the registers do not suffice."""
-    most = config.max_accumulators
-    if config.in_cluster > 1:
-        _, most = MAX_ACCUMULATORS.get(config.consumers, (0, 0))
-    if config.accumulators > most:
-        return ()
-    full = config.filled()
-    return (full,) if full.stages >= _MIN_STAGES else ()
 
 
 def ranked(

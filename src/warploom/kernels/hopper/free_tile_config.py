@@ -27,8 +27,9 @@ MAX_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64)}
 registers of that many threads without a spill."""
 MAX_ACCUMULATORS_SETMAXNREG = {2: 144, 3: 96}
 """Accumulators per thread, at most, if registers move from a producer warpgroup to the consumers (setmaxnreg)."""
+MAX_ACCUMULATORS_LAST = {(1, 1): 120, (1, 2): 152}
 MAX_ACCUMULATORS_SETMAXNREG_LAST = {(2, 1): 128, (2, 2): 112}
-"""The same if splits of K meet in a workspace, by consumers and their blocks of 64 rows."""
+"""Both if splits of K meet in a workspace, by consumers and their blocks of 64 rows."""
 ROLE_REGISTERS = {2: (24, 240), 3: (32, 160)}
 """Registers per thread of a producer and of a consumer in that case."""
 LAUNCH_REGISTERS = {2: 168, 3: 128}
@@ -163,7 +164,8 @@ class FreeTileConfig(ProductConfiguration):
             if self.shared_workspace:
                 return MAX_ACCUMULATORS_SETMAXNREG_LAST.get((self.consumers, self.blocks), 0)
             return MAX_ACCUMULATORS_SETMAXNREG.get(self.consumers, 0)
-        return MAX_ACCUMULATORS.get(self.consumers, (0, 0))[self.persistent]
+        most = MAX_ACCUMULATORS.get(self.consumers, (0, 0))[self.persistent]
+        return MAX_ACCUMULATORS_LAST.get((self.consumers, self.blocks), most) if self.shared_workspace else most
 
     @property
     def supports_group(self) -> bool:
@@ -218,8 +220,8 @@ class FreeTileConfig(ProductConfiguration):
         """The memory that "last" requires from the caller: the shape of an f32 workspace, whatever it contains, and the
         number of u32 counters, initially zero."""
         tiles = self.clusters(-(-m // self.tokens), -(-n // self.weights)) * self.cluster
-        blocks = tiles * (self.tile_m // BLOCK)
-        return (-(-blocks * self.split_k * BLOCK * self.tile_n // WORKSPACE_COLUMNS), WORKSPACE_COLUMNS), blocks
+        rows = -(-tiles * self.split_k * self.tile_m * self.tile_n // WORKSPACE_COLUMNS)
+        return (rows, WORKSPACE_COLUMNS), tiles * self.consumers
 
     @property
     def ctas(self) -> int:
