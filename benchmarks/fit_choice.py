@@ -49,7 +49,7 @@ H100_NEWEST = (
     "weight-gradient-2",
 )  # fmt: skip
 """Those since when clusters have it, too, and end without a cluster barrier if they share an operand."""
-H200_NEWEST = ("losers", "losers-e4m3", "llm-forms", "choice")
+H200_NEWEST = ("losers", "losers-e4m3", "llm-forms", "choice", "choice-2")
 NEWEST = 2
 
 
@@ -204,6 +204,14 @@ def judged(chosen: Sequence[Group], orders: Sequence[np.ndarray]) -> dict[str, A
     }  # fmt: skip
 
 
+def of_layouts(
+    found: Sequence[Group], orders: Sequence[np.ndarray], layouts: Sequence[str]
+) -> tuple[list[Group], list[np.ndarray]]:
+    """The products of these layouts, and their orders."""
+    chosen = [at for at, group in enumerate(found) if group.problem.layout in layouts]
+    return [found[at] for at in chosen], [orders[at] for at in chosen]
+
+
 def folds(found: Sequence[Group], deal: int = 0, count: int = FOLDS) -> list[int]:
     """The fold of each product, dealt by layer, so that no layer is in two folds."""
     layers = sorted({(group.problem.n, group.problem.k) for group in found})
@@ -246,7 +254,8 @@ def main() -> None:
         "deals": DEALS, "noise": noise([row for rows in points for row in rows]),
         "estimates_alone": judged(found, [order_of(group, None) for group in found]),
         "in_sample": judged(found, [order_of(group, trees) for group in found]),
-        "left_out": judged(found * DEALS, orders),
+        "left_out": judged(*of_layouts(found * DEALS, orders, FORWARD)),
+        "left_out_gradients": judged(*of_layouts(found * DEALS, orders, GRADIENTS)),
     }  # fmt: skip
     rows = []
     for card, layouts, (least, most) in product(CARDS.values(), (FORWARD, GRADIENTS), ROWS):
