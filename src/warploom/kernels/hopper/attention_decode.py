@@ -79,6 +79,13 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
                 for array in (K, V):
                     ptx.tma.prefetch_descriptor(array.tma_desc())
             ring.initialise()
+        if config.provisional:
+            with work.provisionally():
+                work.initialise()
+                ptx.bar.sync(0)
+                with ptx.if_(ptx.special.tid.x() == WARP * config.warps):
+                    prefetch(config, work, ring, K, V, table)
+            ptx.bar.sync(0)
         if config.pdl and not config.promised:
             ptx.griddepcontrol.wait()
         work.initialise()
@@ -159,7 +166,8 @@ def load(
     expected = ring.stage_bytes if config.loaders == 1 else len(mine) * count * config.copy_rows * span
     if config.promised:
         if config.copies == 1 and me == 0:
-            prefetch(config, work, ring, K, V, table)
+            with ptx.if_(lane == 0):
+                prefetch(config, work, ring, K, V, table)
         ptx.griddepcontrol.wait()
     for segment in work.segments():
         if table is not None:
@@ -170,7 +178,7 @@ def load(
             for begin in range(first, first + count, WARP):
                 copy = lane + begin
                 with ptx.if_(copy < first + count):
-                    yield KeyCopy(copy, *place(K, table, segment, (copy * config.copy_rows).view(s32) + start))
+                    yield KeyCopy(copy, *place(K, work, table, segment, (copy * config.copy_rows).view(s32) + start))
 
         ahead = (
             [KeyCopy(found.number, found.block.copy(), found.row.copy()) for found in copies()] if config.ahead else []
@@ -207,15 +215,16 @@ def prefetch(
     config: DecodeConfig, work: WorkPartition, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle,
     table: ArrayHandle | None,
 ) -> None:  # fmt: skip
-    """Prefetch a CTA's first tiles, at most a ring's worth, into L2 with one lane, before the previous kernel ends."""
-    with ptx.if_(ptx.special.tid.x() % WARP == 0):
-        for segment in work.segments(only_first=True):
-            key, stage = segment.start.copy(), ring.stage(ring.producer_state())
-            for _ in ptx.range(ptx.math.min(segment.tiles, config.stages), unroll=False):
-                block, row = place(K, table, segment, key)
-                for array, name in ((K, "k"), (V, "v")):
-                    ptx.tma.prefetch(stage.tiles[name], array.tma_desc(), (0, segment.head, row, block))
-                key += config.keys
+    """Prefetch a CTA's first tiles into L2 before the previous kernel ends; one thread calls this."""
+    work.begin()
+    stage = ring.stage(ring.producer_state())
+    for segment in work.segments(most=config.prefetched or config.stages):
+        key = segment.start.copy()
+        for _ in ptx.range(segment.tiles, unroll=False):
+            block, row = place(K, work, table, segment, key)
+            for array, name in ((K, "k"), (V, "v")):
+                ptx.tma.prefetch(stage.tiles[name], array.tma_desc(), (0, segment.head, row, block))
+            key += segment.step
 
 
 @dataclass
@@ -234,7 +243,9 @@ def lane_copies(copies: Sequence[KeyCopy], all_: int) -> Iterator[KeyCopy]:
             yield copy
 
 
-def place(K: ArrayHandle, table: ArrayHandle | None, segment: Segment, key: Register) -> tuple[Register, Register]:
+def place(
+    K: ArrayHandle, work: WorkPartition, table: ArrayHandle | None, segment: Segment, key: Register
+) -> tuple[Register, Register]:
     """Block and row of a key in memory. Beyond a sequence's end the block is out of bounds: TMA gives zeros."""
     if table is None:
         return segment.sequence, key
@@ -243,5 +254,5 @@ def place(K: ArrayHandle, table: ArrayHandle | None, segment: Segment, key: Regi
     block = reg.scalar(u32, init=pages)
     with ptx.if_(key < segment.keys.length):
         entry = (segment.sequence * table.shape[1] + number).to(u64) * u32.bytes
-        block.set(ptx.load(u32, ptx.addr(table.pointer() + entry)))
+        block.set(work.read(u32, table.pointer() + entry))
     return block, key.view(u32) - number * size

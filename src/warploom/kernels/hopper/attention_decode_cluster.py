@@ -59,7 +59,7 @@ class ClusterPartition(WorkPartition):
     def begin(self) -> None:
         """Nothing."""
 
-    def segments(self, *, only_first: bool = False) -> Iterator[Segment]:
+    def segments(self, most: int | None = None) -> Iterator[Segment]:
         """This CTA's only segment, not `measured` unless its first tile depends on the length."""
         cluster, size = self.config.cluster, self.config.keys
         number, rank = ptx.special.ctaid.x() // cluster, ptx.special.ctaid.x() % cluster

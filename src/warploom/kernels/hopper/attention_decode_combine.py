@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from ...collective.mma.fragment import ACC_REGS, HALF_ROWS, pack
@@ -66,7 +67,7 @@ class SplitCombine:
     ) -> None:  # fmt: skip
         self.of, self.config, self.work = of, config, work
         self.workspace, self.counters, self.out, self.lse, self.sinks = workspace, counters, out, lse, sinks
-        self.sums = smem.array(f32, (config.warps, ROWS, config.exchanged + of.padding), name="sums")
+        self.sums = smem.array(f32, (config.warps, config.used_rows, config.exchanged + of.padding), name="sums")
         self.logarithms = smem.array(f32, (config.slices, config.rows), name="logarithms")
         self.arrived = smem.array(u32, 1, name="arrived")
         self.threads = WARP * config.warps
@@ -107,10 +108,11 @@ class SplitCombine:
             self._write(warp, first, columns)
             self.meet()
             across = columns // VECTOR
-            for begin in range(0, self.config.rows * across, self.threads):
+            used = self.config.blocks * self.config.used_rows
+            for begin in range(0, used * across, self.threads):
                 number = thread + begin
                 row, column = number // across, number % across * VECTOR
-                exists = (row < self.config.rows) & (row + segment.row < self.work.rows)
+                exists = (row < used) & (row + segment.row < self.work.rows)
                 vector = OutputVector(row, column + first, exists & (column + first < self.of.value_dim))
                 vectors.append(vector)
                 values.append(reg.array(f32, VECTOR, init=0.0))
@@ -120,12 +122,14 @@ class SplitCombine:
 
     def _write(self, warp: DecodeWarp, first: int, columns: int) -> None:
         """Write `columns` columns of a warp's O to the exchange."""
-        number = ptx.special.tid.x() // WARP
-        if self.of.narrow:
-            self._write_narrow(warp, number, first, columns)
-            return
+        number, used = ptx.special.tid.x() // WARP, self.config.used_rows
+        with ptx.if_((warp.lane >> 2) < used) if used < HALF_ROWS else nullcontext():
+            (self._write_narrow if self.of.narrow else self._write_wide)(warp, number, first, columns)
+
+    def _write_wide(self, warp: DecodeWarp, number: Register, first: int, columns: int) -> None:
+        """`_write` for atoms that hold 8 adjacent columns each."""
         column = (warp.lane & 3) << 1
-        for half in range(2):
+        for half in range(-(-self.config.used_rows // HALF_ROWS)):
             place = self.sums[number, (warp.lane >> 2) + HALF_ROWS * half, column].register()
             for atom in range(columns // BLOCK_N):
                 at = (first // BLOCK_N + atom) * ACC_REGS + 2 * half
@@ -133,7 +137,7 @@ class SplitCombine:
 
     def _write_narrow(self, warp: DecodeWarp, number: Register, first: int, columns: int) -> None:
         """`_write` for two atoms that hold the even and the odd of 16 columns: a lane has four adjacent columns."""
-        for half in range(2):
+        for half in range(-(-self.config.used_rows // HALF_ROWS)):
             place = self.sums[number, (warp.lane >> 2) + HALF_ROWS * half, (warp.lane & 3) << 2].register()
             for chunk in range(columns // (2 * BLOCK_N)):
                 even = (first // BLOCK_N + 2 * chunk) * ACC_REGS + 2 * half

@@ -113,6 +113,9 @@ class DecodeConfig(Configuration):
             this one's epilogue, if shared memory allows.
         cluster: CTAs that share a key head as a cluster and combine their parts in shared memory; a head on more tiles
             than CTAs gives each several. 0: all CTAs share all tiles equally, and combine in global memory.
+        prefetched: tiles that a CTA prefetches into L2 before the previous kernel has ended, by lengths that may be
+            old; 0: none, or with `constant_lengths` a ring's worth.
+        used_rows: rows of a block that exist at most.
         constant_lengths: the caller guarantees that the previous kernel does not write `lengths` and `table`. They are
             then read before it has ended, and the first tiles prefetched into L2; K, V and Q are read after it.
     """
@@ -131,6 +134,8 @@ class DecodeConfig(Configuration):
     exchanged: int = 64
     residents: int = 1
     cluster: int = 0
+    prefetched: int = 0
+    used_rows: int = ROWS
     constant_lengths: bool = False
 
     family: ClassVar[str] = "attention_decode"
@@ -139,9 +144,11 @@ class DecodeConfig(Configuration):
         """Raise ArgumentError if no kernel can be built, if it cannot read pages of `page` keys, or if its loaders
         cannot divide the panels of `of` evenly."""
         numbers = {"blocks": 1, "keys": WARP_KEYS, "copy_rows": 1, "stages": 1, "value_steps": 1}
-        numbers |= {"loaders": 1, "several": 1, "together": 1, "exchanged": 1, "residents": 1, "cluster": 0}
+        numbers |= {"loaders": 1, "several": 1, "together": 1, "exchanged": 1, "residents": 1, "cluster": 0,
+                    "prefetched": 0, "used_rows": 1}
         check_fields(self, numbers, ("pdl", "early", "ahead", "constant_lengths"), {})
         odd = self.keys % WARP_KEYS or self.exchanged % EXCHANGE_STEP
+        odd = odd or self.used_rows > ROWS or (self.blocks > 1 and self.used_rows < ROWS)
         if odd or self.keys % self.copy_rows or (page and page % self.copy_rows):
             raise ArgumentError(
                 "this configuration of attention_decode cannot be built",
@@ -191,6 +198,12 @@ class DecodeConfig(Configuration):
         return self.pdl and self.constant_lengths
 
     @property
+    def provisional(self) -> bool:
+        """True if the kernel prefetches by lengths that may be old."""
+        whole = self.copies == 1 and not self.cluster
+        return self.pdl and bool(self.prefetched) and not self.constant_lengths and whole
+
+    @property
     def threads(self) -> int:
         """Threads per CTA: consumers and loaders."""
         return 32 * (self.warps + self.loaders)
@@ -208,7 +221,7 @@ class DecodeConfig(Configuration):
     def exchange_bytes(self, of: Decode) -> int:
         """Bytes of shared memory for the exchange between warps: `exchanged` columns of O, and the logarithms."""
         received = self.rows * (of.columns + self.cluster) if self.cluster else 0
-        return (self.warps * ROWS * (self.exchanged + of.padding + 1) + received) * 4
+        return (self.warps * self.used_rows * (self.exchanged + of.padding + 1) + received) * 4
 
     def tile_bytes(self, of: Decode) -> int:
         """Bytes of a tile of keys and its values."""

@@ -11,12 +11,13 @@ their parts, in the order of the CTAs. Rows that do not fit one CTA are split in
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...collective.tile.groups import Groups
 from ...collective.tile.sizes import MOST_GROUPS
 from ...collective.tile.stream_k import EqualShares
-from ...isa.dtypes import s32, u32, u64
+from ...isa.dtypes import DType, s32, u32, u64
 from ...lang import ptx, reg, smem
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
@@ -93,6 +94,7 @@ class WorkPartition(Groups):
         self.behind = causal * (queries.view(s32) - 1)
         self.chunks = (self.rows + (config.rows - 1)) // config.rows
         self.per_sequence = kv_heads * self.chunks
+        self.final = True
         self.allocate()
 
     def allocate(self) -> None:
@@ -101,7 +103,23 @@ class WorkPartition(Groups):
 
     def told(self, sequence: Register) -> Register:
         """Read the length of a sequence, not checked."""
-        return ptx.load(s32, ptx.addr(self.lengths.pointer() + sequence.to(u64) * s32.bytes))
+        return self.read(s32, self.lengths.pointer() + sequence.to(u64) * s32.bytes)
+
+    def read(self, dtype: DType, place: Register) -> Register:
+        """Read a length or a page's number."""
+        if self.final:
+            found: Register = ptx.load(dtype, ptx.addr(place))
+            return found
+        found = reg.scalar(dtype)
+        ptx.inst(f"ld.relaxed.gpu.global.{dtype}", found, ptx.addr(place))  # an old value must not stay in L1
+        return found
+
+    @contextmanager
+    def provisionally(self) -> Iterator[None]:
+        """Within this, lengths may be old: the previous kernel may still write them."""
+        self.final = False
+        yield
+        self.final = True
 
     def keys(self, sequence: Register, told: Register | None = None) -> KeyRange:
         """The keys of a sequence; `told`: its length as read."""
@@ -125,11 +143,12 @@ class WorkPartition(Groups):
         """Compute this CTA's share. All threads call this after the CTA's barrier."""
         self.shares = EqualShares(ptx.load(u32, self.before[self.count]) * self.per_sequence, self.config.several)
 
-    def segments(self, *, only_first: bool = False) -> Iterator[Segment]:
-        """Iterate over this CTA's segments with a run-time loop."""
+    def segments(self, most: int | None = None) -> Iterator[Segment]:
+        """Iterate over this CTA's segments, or over those of its first `most` tiles, with a run-time loop."""
         shares, size = self.shares, self.config.keys
         position = reg.scalar(u32, init=shares.begin)
-        with ptx.if_(position < shares.end) if only_first else ptx.while_(lambda: position < shares.end):
+        end = shares.end if most is None else ptx.math.min(shares.end, shares.begin + most)
+        with ptx.while_(lambda: position < end):
             sequence = self.holding(position // self.per_sequence)
             before = ptx.load(u32, self.before[sequence])
             tiles = ptx.load(u32, self.before[sequence + 1]) - before
@@ -137,7 +156,7 @@ class WorkPartition(Groups):
             which = rest // tiles
             tile = rest - which * tiles
             keys = self.keys(sequence)
-            count = ptx.math.min(tiles - tile, shares.end - position)
+            count = ptx.math.min(tiles - tile, end - position)
             owners = shares.owner(position - tile), shares.owner(position - tile + (tiles - 1))
             start = (keys.first.view(u32) // size + tile) * size
             yield Segment(
