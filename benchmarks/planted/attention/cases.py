@@ -334,6 +334,7 @@ def _cases(family: str) -> dict[str, Case]:
         },
         "backward": {
             "full": partial(gradients),
+            "loud": partial(gradients, loud=16.0),
             "causal": partial(gradients, of=CAUSAL, last=71),
             "fewer keys": partial(gradients, of=CAUSAL, given=(130, 64), last=-66),
             "window": partial(gradients, of=WINDOW, given=(129, 300), first=-70, last=0),
