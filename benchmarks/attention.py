@@ -27,8 +27,11 @@ from warploom.lang import Kernel
 
 SWEPT = (
     *(ForwardProblem(width, 2048, causal) for width in (128, 64) for causal in (False, True)),
-    ForwardProblem(256, 2048, True), ForwardProblem(64, 4096, True), ForwardProblem(128, 16384),
-    ForwardProblem(128, 4096), ForwardProblem(128, 4096, True),
+    ForwardProblem(256, 2048, True),
+    ForwardProblem(64, 4096, True),
+    ForwardProblem(128, 16384),
+    ForwardProblem(128, 4096),
+    ForwardProblem(128, 4096, True),
 )
 """Cases that distinguish the candidates."""
 
@@ -39,12 +42,19 @@ def candidates(case: ForwardProblem) -> dict[str, Config]:
     if case.dtype != "e4m3":
         every = replace(chosen, loads_ahead=True, release_late=True, decode_early=True)
         found = {
-            "ahead": replace(chosen, loads_ahead=True), "late": replace(chosen, release_late=True),
-            "early": replace(chosen, decode_early=True), "every": every, "every, pdl": replace(every, pdl=True),
+            "ahead": replace(chosen, loads_ahead=True),
+            "late": replace(chosen, release_late=True),
+            "early": replace(chosen, decode_early=True),
+            "every": every,
+            "every, pdl": replace(every, pdl=True),
             "pdl": replace(chosen, pdl=True),
         }
         if case.head_dim == 64:
-            other = Config(keys=128, key_stages=4, value_stages=4) if chosen.consumers == 3 else Config(keys=96, consumers=3, key_stages=4, value_stages=4)
+            other = (
+                Config(keys=128, key_stages=4, value_stages=4)
+                if chosen.consumers == 3
+                else Config(keys=96, consumers=3, key_stages=4, value_stages=4)
+            )
             wide = replace(every, keys=other.keys, consumers=other.consumers)
             found |= {f"{other.consumers} x {other.keys}": wide}
         return found
@@ -121,7 +131,9 @@ def build(case: ForwardProblem, variants: bool, swept: bool = False) -> None:
 def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
     """Measure the rows of one case."""
     ours = [Variant(name, config) for name, config in _asked_for(case, session).items()]
-    others = [TorchAttention("cudnn")] if session.asked.candidates else [TorchAttention("cudnn"), TorchAttention("flash")]
+    others = (
+        [TorchAttention("cudnn")] if session.asked.candidates else [TorchAttention("cudnn"), TorchAttention("flash")]
+    )
     session.prepare(case, [*ours, *others, WarploomBf16()])
     which = session.asked.protocols.split(",")
     for protocol in which if case in HEADLINE else which[:1]:
@@ -165,7 +177,11 @@ def main(words: Sequence[str]) -> int:
                     for config in {"": default(subject(case)), **candidates(case)}.values():
                         each.setdefault((subject(case), config), case)
                 list(pool.map(builds, each.values(), [config for _, config in each]))
-            list(pool.map(partial(build, variants=asked.variants, swept=asked.candidates), [] if asked.candidates else cases))
+            list(
+                pool.map(
+                    partial(build, variants=asked.variants, swept=asked.candidates), [] if asked.candidates else cases
+                )
+            )
 
     return suite.run(asked, prepare)
 

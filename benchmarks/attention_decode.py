@@ -65,8 +65,12 @@ def candidates(case: DecodeProblem) -> dict[str, DecodeConfig]:
         if used == 16:
             two = replace(two, exchanged=32)
         found |= {
-            "deep": deep, "deep, prefetch 6": replace(deep, prefetched=6), "deep, prefetch 10": replace(deep, prefetched=10),
-            "two": two, "two, prefetch 3": replace(two, prefetched=3), "two, prefetch 6": replace(two, prefetched=6),
+            "deep": deep,
+            "deep, prefetch 6": replace(deep, prefetched=6),
+            "deep, prefetch 10": replace(deep, prefetched=10),
+            "two": two,
+            "two, prefetch 3": replace(two, prefetched=3),
+            "two, prefetch 6": replace(two, prefetched=6),
             "two, prefetch 12": replace(two, prefetched=12),
             "few, prefetch 6": replace(deep, stages=2, prefetched=6),
         }
@@ -152,7 +156,11 @@ def measure(case: DecodeProblem, session: Session) -> Iterator[Row]:
     """Measure the rows of one case."""
     asked = configurations(case, session.asked.variants, session.asked.swept)
     ours = [Variant(name, config) for name, config in asked.items()]
-    others = [TorchAttention(name) for name in ("cudnn", "flash")[: 1 if session.asked.swept else 2] if session.asked.swept != "clusters"]
+    others = [
+        TorchAttention(name)
+        for name in ("cudnn", "flash")[: 1 if session.asked.swept else 2]
+        if session.asked.swept != "clusters"
+    ]
     session.prepare(case, [*ours, *others], launch="graph")
     yield from session.rows(case)
 

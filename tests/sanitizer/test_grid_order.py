@@ -12,6 +12,7 @@ from warploom.sanitizer.rules import Example
 
 READ = "mad.wide.u32 %d0, %tid, 4, %data;\nld.global.u32 %r0, [%d0];\n"
 WRITE = "mad.wide.u32 %d0, %tid, 4, %data;\nst.global.u32 [%d0], %tid;\n"
+STRONG = READ.replace("ld.", "ld.relaxed.gpu.")
 WAIT = "griddepcontrol.wait;\n"
 
 FIRST_WAITS = "@%first griddepcontrol.wait;\n"
@@ -46,6 +47,9 @@ def severities(body: str, dependent: bool | None, in_front: tuple[str, ...] = ()
         (WRITE + WAIT, False, None),
         (WRITE + WAIT, True, "error"),
         (WAIT + READ + WRITE, True, None),
+        (STRONG + WAIT, None, None),
+        (STRONG + WAIT, True, None),
+        (STRONG, True, "error"),
         (READY + FIRST_WAITS + FETCH + FETCHED + WRITE, True, None),
         (READY + FIRST_WAITS + FETCH + WRITE + FETCHED, True, "error"),
         (READY + FETCH + FIRST_WAITS + FETCHED + WRITE, True, "error warning"),

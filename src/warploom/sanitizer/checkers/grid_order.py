@@ -3,6 +3,9 @@
 With programmatic dependent launch (PTX ISA 9.7.13.13) a grid starts before the preceding grid has finished, and
 griddepcontrol.wait waits for it. A warp also knows this if it has synchronised with a warp that has waited, or has
 waited for an operation (a copy or an MMA, say) that such a warp started after the wait.
+
+A strong read (ld.relaxed, ld.volatile, ...) states that the value may change meanwhile: a hint, say, which address to
+prefetch. It is reported only if its warp never waits.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ class GridOrder(Observer):
         machine = context.machine
         self._early: dict[tuple[Operation, WarpClock], ClusterState] = {}
         """Reads before the wait, under a launch that declares overlap with the preceding grid, and their warps."""
+        self._strong: dict[tuple[Operation, WarpClock], tuple[ClusterState, Cta, str]] = {}
+        """Strong reads before the wait."""
         self._first: dict[tuple[str, bool], Operation] = {}
         """The first instruction that touches a buffer, by reading or writing: only this one is reported."""
         waits = machine.code.fact("waits for the grid", self._waits)
@@ -66,6 +71,9 @@ class GridOrder(Observer):
         if self._awaits and place.space == "global" and how != "changes":
             state = self.context.state(frame.cta)
             for clock in state.of_frame(frame):
+                if how == READS and frame.operation.order.strong and not self._knows(state, clock):
+                    self._strong.setdefault((frame.operation, clock), (state, frame.cta, place.region.name))
+                    continue
                 self._check(state, clock, frame.cta, frame.operation, place.region.name, how != READS)
 
     def issued(self, operation: AsyncOperation) -> None:
@@ -129,6 +137,8 @@ class GridOrder(Observer):
 
     def report(self) -> list[Finding]:
         """A warp may read early (weights, say) if it waits before it ends; one that never waits reads unordered."""
+        for (code, clock), (state, cta, name) in self._strong.items():
+            self._check(state, clock, cta, code, name, False)
         for (code, clock), state in self._early.items():
             if not self._knows(state, clock):
                 self.context.findings.raise_to_error(
