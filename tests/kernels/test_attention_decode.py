@@ -16,6 +16,7 @@ from tests.kernels.decode_cases import Cache
 from warploom.errors import ArgumentError, ArgumentTypeError, CostLimitError
 from warploom.kernels.hopper import attention_decode
 from warploom.kernels.hopper.attention_decode_config import DECODE_RESERVE_BYTES, Decode, clustered, decode_config
+from warploom.kernels.hopper.attention_decode_work import WorkPartition
 from warploom.operators import workspace
 from warploom.operators.attention import decode
 from warploom.operators.kernel_cache import from_bytes, to_bytes
@@ -287,7 +288,8 @@ FASTER = {
     "early": {"early": True}, "ahead": {"ahead": True}, "two loaders": {"loaders": 2, "ahead": True},
     "four": {"loaders": 4, "early": True, "ahead": True}, "several": {"several": 3}, "together": {"together": 2},
     "exchanged 32": {"exchanged": 32}, "exchanged 128": {"exchanged": 128, "stages": 3}, "residents": {"residents": 2},
-    "eight loaders": {"loaders": 8}, "constant lengths": {"constant_lengths": True, "residents": 2},
+    "eight loaders": {"loaders": 8}, "prefetched": {"prefetched": 3}, "used rows": {"used_rows": 2},
+    "constant lengths": {"constant_lengths": True, "residents": 2},
     "all": {"early": True, "ahead": True, "loaders": 2, "several": 2, "together": 32, "stages": 2},
 }  # fmt: skip
 
@@ -389,6 +391,16 @@ def test_a_promise_of_constant_lengths_changes_the_kernel_and_not_the_result(mon
         assert_right(Cache((70, 3), heads=(2, 1), options={"constant_lengths": promise}))
     assert [config.constant_lengths for config in built] == [False, True, False]
     assert replace(built[1], constant_lengths=False) == built[0]
+
+
+def test_lengths_read_before_the_previous_kernel_has_ended_only_say_what_is_prefetched(monkeypatch: pytest.MonkeyPatch):
+    """They are old ones there; any numbers do."""
+    read = WorkPartition.read
+    monkeypatch.setattr(
+        WorkPartition, "read", lambda self, *of: read(self, *of) if self.final else read(self, *of) * 3 + 1000
+    )
+    config = replace(decode_config(Decode(head_dim=64, value_dim=64), 2, None, 100), prefetched=2, together=3)
+    assert_right(Cache((330, 1, 70), heads=(2, 1), options={"config": config}))
 
 
 def test_a_configuration_that_asks_for_registers_of_more_than_a_multiprocessor_is_refused():
