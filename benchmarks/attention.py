@@ -25,14 +25,7 @@ from warploom.lab.attention_contenders import TorchAttention, WarploomBf16, subj
 from warploom.lab.attention_problem import FORWARDS, HEADLINE, ForwardProblem
 from warploom.lang import Kernel
 
-SWEPT = (
-    *(ForwardProblem(width, 2048, causal) for width in (128, 64) for causal in (False, True)),
-    ForwardProblem(256, 2048, True),
-    ForwardProblem(64, 4096, True),
-    ForwardProblem(128, 16384),
-    ForwardProblem(128, 4096),
-    ForwardProblem(128, 4096, True),
-)
+SWEPT = tuple(ForwardProblem(width, 4096, causal, "e4m3") for width in (128, 64, 256) for causal in (False, True))
 """Cases that distinguish the candidates."""
 
 
@@ -40,24 +33,7 @@ def candidates(case: ForwardProblem) -> dict[str, Config]:
     """Candidates for the default, by name: in e4m3, the columns of `apart` and the tile sizes that fit with it."""
     chosen = default(subject(case))
     if case.dtype != "e4m3":
-        every = replace(chosen, loads_ahead=True, release_late=True, decode_early=True)
-        found = {
-            "ahead": replace(chosen, loads_ahead=True),
-            "late": replace(chosen, release_late=True),
-            "early": replace(chosen, decode_early=True),
-            "every": every,
-            "every, pdl": replace(every, pdl=True),
-            "pdl": replace(chosen, pdl=True),
-        }
-        if case.head_dim == 64:
-            other = (
-                Config(keys=128, key_stages=4, value_stages=4)
-                if chosen.consumers == 3
-                else Config(keys=96, consumers=3, key_stages=4, value_stages=4)
-            )
-            wide = replace(every, keys=other.keys, consumers=other.consumers)
-            found |= {f"{other.consumers} x {other.keys}": wide}
-        return found
+        return {}
     turns = "unordered" if chosen.ordered else "ordered"
     found = {turns: replace(chosen, ordered=not chosen.ordered), "maxima not renewed": replace(chosen, renewed=False)}
     if case.head_dim == 256:
@@ -131,10 +107,7 @@ def build(case: ForwardProblem, variants: bool, swept: bool = False) -> None:
 def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
     """Measure the rows of one case."""
     ours = [Variant(name, config) for name, config in _asked_for(case, session).items()]
-    others = (
-        [TorchAttention("cudnn")] if session.asked.candidates else [TorchAttention("cudnn"), TorchAttention("flash")]
-    )
-    session.prepare(case, [*ours, *others, WarploomBf16()])
+    session.prepare(case, [*ours, TorchAttention("cudnn"), TorchAttention("flash"), WarploomBf16()])
     which = session.asked.protocols.split(",")
     for protocol in which if case in HEADLINE else which[:1]:
         yield from session.rows(case, protocol)
@@ -171,17 +144,7 @@ def main(words: Sequence[str]) -> int:
 
     def prepare(cases: Sequence[ForwardProblem]) -> None:
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-            if asked.candidates:
-                each = {}
-                for case in cases:
-                    for config in {"": default(subject(case)), **candidates(case)}.values():
-                        each.setdefault((subject(case), config), case)
-                list(pool.map(builds, each.values(), [config for _, config in each]))
-            list(
-                pool.map(
-                    partial(build, variants=asked.variants, swept=asked.candidates), [] if asked.candidates else cases
-                )
-            )
+            list(pool.map(partial(build, variants=asked.variants, swept=asked.candidates), cases))
 
     return suite.run(asked, prepare)
 

@@ -29,9 +29,10 @@ from warploom.lab.attention_problem import DECODES, DecodeProblem
 from warploom.operators.spec.gpu import EMULATED, gpu_of
 
 SWEPT = (
-    DecodeProblem(16, 8192), DecodeProblem(1, 65536), DecodeProblem(64, 8192), DecodeProblem(1, 8192),
-    DecodeProblem(32, 2048), DecodeProblem(4, 4096), DecodeProblem(16, 8192, narrow=True), DecodeProblem(128, 1024),
-    DecodeProblem(16, 8192, heads=64), DecodeProblem(16, 8192, page=64),
+    DecodeProblem(16, 8192), DecodeProblem(1, 65536), DecodeProblem(1, 1024), DecodeProblem(1, 8192),
+    DecodeProblem(4, 4096), DecodeProblem(32, 2048), DecodeProblem(16, 8192, page=16), DecodeProblem(16, 8192, page=64),
+    DecodeProblem(16, 8192, page=1), DecodeProblem(16, 8192, narrow=True),
+    DecodeProblem(64, 8192, page=16, narrow=True),
 )  # fmt: skip
 """Cases that distinguish the candidates."""
 SHORT = (
@@ -49,31 +50,26 @@ def candidates(case: DecodeProblem) -> dict[str, DecodeConfig]:
     """Candidates for the default, by name; `EXPECTED` has the gain in microseconds that was expected of each."""
     chosen = _chosen(case)
     found = {"constant lengths": replace(chosen, constant_lengths=True)}
-    if case.length < 2048 and not case.narrow and case.batch * case.kv_heads <= CLUSTERED:
+    if not case.narrow and case.batch * case.kv_heads <= CLUSTERED:
         few = replace(chosen, copy_rows=min(chosen.copy_rows, 64), exchanged=min(128, case.dim))
         for cluster in (4, 8, 16):
             one = replace(few, cluster=cluster, stages=2 if case.length <= 2 * 64 * cluster else 3)
             found |= {f"clusters of {cluster}": one}
             found |= {f"clusters of {cluster}, constant lengths": replace(one, constant_lengths=True)}
-    rows = case.queries * (case.heads // case.kv_heads)
-    used = next(count for count in (4, 8, 16) if rows <= count or count == 16)
-    ahead = replace(chosen, early=True)
-    found |= {f"prefetch {tiles}": replace(ahead, prefetched=tiles) for tiles in (5, 8)}
-    if case.dim <= 128 and not case.narrow:
-        deep = replace(ahead, used_rows=used, exchanged=min(128, case.dim), together=20, stages=6 if used < 16 else 5)
-        two = replace(deep, residents=2, loaders=1, value_steps=4, stages=3, exchanged=64 if used == 8 else 128)
-        if used == 16:
-            two = replace(two, exchanged=32)
-        found |= {
-            "deep": deep,
-            "deep, prefetch 6": replace(deep, prefetched=6),
-            "deep, prefetch 10": replace(deep, prefetched=10),
-            "two": two,
-            "two, prefetch 3": replace(two, prefetched=3),
-            "two, prefetch 6": replace(two, prefetched=6),
-            "two, prefetch 12": replace(two, prefetched=12),
-            "few, prefetch 6": replace(deep, stages=2, prefetched=6),
-        }
+    if case.dim > 128:
+        return found | {"in one round": replace(chosen, stages=chosen.stages - 1, exchanged=128)}
+    if case.narrow:
+        return found | {"in two rounds": replace(chosen, stages=chosen.stages + 1, exchanged=64)}
+    small = chosen if chosen.stages <= 3 else replace(chosen, stages=3, exchanged=32)
+    two = replace(small, residents=2, loaders=min(2, small.loaders))
+    found |= {
+        "two residents": two,
+        "two residents, constant lengths": replace(two, together=8, constant_lengths=True),
+        "3 stages": replace(small, stages=3, together=8, exchanged=32),
+        "in one round": replace(chosen, stages=5, together=8, exchanged=128),
+        "few": replace(small, stages=2, together=16, exchanged=128),
+        "few, two residents": replace(two, stages=2, together=16, exchanged=128),
+    }  # fmt: skip
     if chosen.copies > 1:
         found |= {f"{loaders} loaders": replace(chosen, loaders=loaders) for loaders in (4, 8)}
     distinct = {config: name for name, config in reversed(found.items()) if config != chosen}
@@ -156,11 +152,7 @@ def measure(case: DecodeProblem, session: Session) -> Iterator[Row]:
     """Measure the rows of one case."""
     asked = configurations(case, session.asked.variants, session.asked.swept)
     ours = [Variant(name, config) for name, config in asked.items()]
-    others = [
-        TorchAttention(name)
-        for name in ("cudnn", "flash")[: 1 if session.asked.swept else 2]
-        if session.asked.swept != "clusters"
-    ]
+    others = [TorchAttention(name) for name in ("cudnn", "flash") if session.asked.swept != "clusters"]
     session.prepare(case, [*ours, *others], launch="graph")
     yield from session.rows(case)
 
@@ -184,12 +176,7 @@ def main(words: Sequence[str]) -> int:
 
     def prepare(cases: Sequence[DecodeProblem]) -> None:
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-            each = {}
-            for case in cases:
-                for config in (candidates(case) if asked.swept == "candidates" else {}).values():
-                    each.setdefault((decode_subject(case), config), case)
-            list(pool.map(builds, each.values(), [config for _, config in each]))
-            list(pool.map(partial(build, variants=asked.variants, swept=asked.swept), [] if each else cases))
+            list(pool.map(partial(build, variants=asked.variants, swept=asked.swept), cases))
 
     return suite.run(asked, prepare)
 
