@@ -359,11 +359,14 @@ def test_widths_of_three_panels_are_read_from_pages():
 def test_the_rule_asks_for_pages_width_and_how_much_a_multiprocessor_reads():
     wide, paged, eight = Decode(), Decode(paged=True), Decode(paged=True, narrow=True)
     long = decode_config(wide, 4)
-    assert long.early and not long.ahead and long.stages * 32768 >= 150_000, "what reaches the memory's rate"
-    assert long.exchanged == 128 and decode_config(wide, 4, None, 7943) == long
+    assert (long.stages, long.residents, long.prefetched) == (3, 2, 6), "two CTAs fit a multiprocessor"
+    assert long.exchanged == 128 and decode_config(wide, 4, None, 7943) == decode_config(wide, 4, None, 3971) == long
     short = decode_config(wide, 4, None, 62)
-    assert (short.stages, short.exchanged, short.together) == (2, 128, 16)
-    assert {decode_config(wide, 4, None, tokens) for tokens in (496, 992, 3971)} == {short}
+    assert short == replace(long, prefetched=3)
+    assert {decode_config(wide, 4, None, tokens) for tokens in (496, 992)} == {short}
+    more = decode_config(wide, 8)
+    assert more.early and not more.ahead and more.stages * 32768 >= 150_000, "what reaches the memory's rate"
+    assert decode_config(wide, 8, None, 496).stages == 2 and decode_config(paged, 4, 64).prefetched == 0
     assert decode_config(wide, 32, None, 496).exchanged == 64 and decode_config(wide, 32, None, 992).stages > 2
     assert decode_config(paged, 4, 16, 496).stages == 2 and decode_config(paged, 4, 16, 992).stages == 3
     assert {page: decode_config(paged, 4, page).loaders for page in (1, 2, 16, 32, 64, 256)} == {
@@ -371,7 +374,7 @@ def test_the_rule_asks_for_pages_width_and_how_much_a_multiprocessor_reads():
     }  # fmt: skip
     assert all(decode_config(of, 4, 16).ahead for of in (paged, eight))
     narrow = decode_config(Decode(narrow=True), 4)
-    assert not narrow.early and (narrow.stages, narrow.exchanged) == (4, 128)
+    assert narrow.prefetched and (narrow.stages, narrow.exchanged) == (4, 128)
     assert decode_config(eight, 4, 16).exchanged == 128
 
 

@@ -16,7 +16,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import attention, attention_backward, attention_decode, attention_gradients, attention_session  # noqa: E402
+from benchmarks import (  # noqa: E402
+    attention,
+    attention_backward,
+    attention_decode,
+    attention_fields,
+    attention_gradients,
+    attention_session,
+)
 from benchmarks.attention_session import Session, fits  # noqa: E402
 from warploom.kernels.hopper.attention_decode_config import DECODE_RESERVE_BYTES, Decode, DecodeConfig, clustered  # noqa: E402
 from warploom.kernels.hopper.description import SHARED_BYTES  # noqa: E402
@@ -110,13 +117,23 @@ def decode_times(evidence: str) -> dict[str, dict[DecodeConfig, float]]:
 
 
 def test_what_is_chosen_for_decoding_is_what_an_h200_timed_as_the_fastest() -> None:
-    """Registers for two CTAs are left aside: in six pairs they cost 0.1 to 0.7 us. Clusters were timed on an H100."""
+    """The best of a case by 1 %, with contiguous keys. Clusters were timed on an H100."""
+    file = Path(__file__).parents[2] / "benchmarks/results/nvidia-h200/attention-fields-decode.json"
+    times: dict[str, dict[str, float]] = {}
+    for row in json.loads(file.read_text())["rows"]:
+        times.setdefault(row["case"], {})[row["config"]] = row["us"]["median"]
+    cases = {case.name: attention_decode.configurations(case, False)["warploom"] for case in attention_fields.CASES[:7]}
+    assert set(times) == set(cases)
+    for name, config in cases.items():
+        assert times[name][str(config)] <= 1.01 * min(times[name].values()), name
+
+
+def test_what_is_chosen_for_pages_is_what_an_h200_timed_as_the_fastest() -> None:
+    """Registers for two CTAs are left aside: in six pairs they cost 0.1 to 0.7 us."""
     times = decode_times("nvidia-h200/attention-decode-candidates.json")
     cases = {case.name: attention_decode.configurations(case, False)["warploom"] for case in attention_decode.SWEPT}
     assert len(times) >= 10 and set(times) <= set(cases)
-    shared = {name for name in times if not cases[name].cluster}
-    assert len(shared) >= len(times) - 1
-    for name in shared:
+    for name in {name for name in times if "page" in name}:
         assert times[name][cases[name]] == min(times[name].values()), name
 
 

@@ -176,7 +176,10 @@ def load(config: Config, call: Arguments, tiles: Rings, blocks: BlockScheduler, 
         with ptx.if_(number < queue.tiles):
             batch, zero = blocks.outside()
             start, count = reg.scalar(s32), reg.scalar(s32)
-            of_keys, of_queries = (reg.scalar(u32), reg.scalar(u32)), (reg.scalar(s32), reg.scalar(u32), reg.scalar(u32))
+            of_keys, of_queries = (
+                (reg.scalar(u32), reg.scalar(u32)),
+                (reg.scalar(s32), reg.scalar(u32), reg.scalar(u32)),
+            )
 
             def begin(queries: bool) -> None:
                 block = blocks.block_at(number)
@@ -188,12 +191,16 @@ def load(config: Config, call: Arguments, tiles: Rings, blocks: BlockScheduler, 
                 if queries:
                     load_queries(block.row + block.query_begin, block.head, block.batch)
                 else:
-                    for own, index in zip(of_queries, (block.row + block.query_begin, block.head, block.batch), strict=True):
+                    for own, index in zip(
+                        of_queries, (block.row + block.query_begin, block.head, block.batch), strict=True
+                    ):
                         own.set(index)
 
             begin(True)
             with ptx.do_while(lambda: number < queue.tiles):
-                walk = KeyTileIterator(QueryBlock(**{name: None for name in QueryBlock.__annotations__}), start, config.keys)
+                walk = KeyTileIterator(
+                    QueryBlock(**{name: None for name in QueryBlock.__annotations__}), start, config.keys
+                )
                 for _ in ptx.range(count):
                     values = start.copy()
                     walk.next()

@@ -187,7 +187,9 @@ class Config(Configuration):
             "query_slots": 1,
             "apart": 0,
         }
-        check_fields(self, numbers, ("guarded", "ordered", "renewed", "loads_ahead", "release_late", "decode_early", "pdl"), {})
+        check_fields(
+            self, numbers, ("guarded", "ordered", "renewed", "loads_ahead", "release_late", "decode_early", "pdl"), {}
+        )
         step = STEP_BYTES // of.dtype.bytes
         if self.consumers not in REGISTERS or self.keys % step:
             raise ArgumentError(

@@ -84,6 +84,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
                 work.initialise()
                 ptx.bar.sync(0)
                 with ptx.if_(ptx.special.tid.x() == WARP * config.warps):
+                    work.begin()
                     prefetch(config, work, ring, K, V, table)
             ptx.bar.sync(0)
         if config.pdl and not config.promised:
@@ -216,7 +217,6 @@ def prefetch(
     table: ArrayHandle | None,
 ) -> None:  # fmt: skip
     """Prefetch a CTA's first tiles into L2 before the previous kernel ends; one thread calls this."""
-    work.begin()
     stage = ring.stage(ring.producer_state())
     for segment in work.segments(most=config.prefetched or config.stages):
         key = segment.start.copy()

@@ -39,6 +39,11 @@ PAGED_BYTES = 96 * 1024
 CLUSTER_TILES = {8: 8, 4: 8, 2: 16}
 """By CTAs of a cluster, most tiles of a CTA for which a cluster per key head is faster than equal shares of all. The
 first that fits is taken."""
+PREFETCHED, FEW_PREFETCHED, FEW_PREFETCHED_TOKENS = 6, 3, 2048
+"""Tiles that a CTA prefetches before the previous kernel has ended, and fewer for up to that many keys per
+multiprocessor (attention-fields-decode.json). Pages were not timed with any."""
+FEW_ROWS = 4
+"""Rows up to which the exchange between warps is so small that two CTAs with three stages each fit a multiprocessor."""
 MORE_LOADERS = 8
 """Loaders used if lanes of `MOST_LOADERS` warps would start more than one copy of a tile each."""
 
@@ -144,8 +149,16 @@ class DecodeConfig(Configuration):
         """Raise ArgumentError if no kernel can be built, if it cannot read pages of `page` keys, or if its loaders
         cannot divide the panels of `of` evenly."""
         numbers = {"blocks": 1, "keys": WARP_KEYS, "copy_rows": 1, "stages": 1, "value_steps": 1}
-        numbers |= {"loaders": 1, "several": 1, "together": 1, "exchanged": 1, "residents": 1, "cluster": 0,
-                    "prefetched": 0, "used_rows": 1}
+        numbers |= {
+            "loaders": 1,
+            "several": 1,
+            "together": 1,
+            "exchanged": 1,
+            "residents": 1,
+            "cluster": 0,
+            "prefetched": 0,
+            "used_rows": 1,
+        }
         check_fields(self, numbers, ("pdl", "early", "ahead", "constant_lengths"), {})
         odd = self.keys % WARP_KEYS or self.exchanged % EXCHANGE_STEP
         odd = odd or self.used_rows > ROWS or (self.blocks > 1 and self.used_rows < ROWS)
@@ -239,8 +252,8 @@ class DecodeConfig(Configuration):
 def decode_config(of: Decode, rows: int, page: int | None = None, tokens: int | None = None) -> DecodeConfig:
     """The configuration that was fastest on an H200, with as many stages as fit.
 
-    benchmarks/results/nvidia-h200/attention-decode-candidates.json has the times. Cases that were not timed (head
-    dimensions above 128, two blocks, more pages) use a simpler rule.
+    benchmarks/results/nvidia-h200/attention-decode-candidates.json and attention-fields-decode.json have the times.
+    Cases that were not timed (head dimensions above 128, two blocks, more pages) use a simpler rule.
 
     rows: rows per key head. page: keys per page. tokens: keys that a multiprocessor reads, over all heads and
     sequences, estimated from their capacity; None: many.
@@ -260,6 +273,12 @@ def decode_config(of: Decode, rows: int, page: int | None = None, tokens: int | 
     while not chosen.shared_evenly(of):
         chosen = replace(chosen, loaders=chosen.loaders - 1)
     in_one_round = min(128, -(-of.columns // EXCHANGE_STEP) * EXCHANGE_STEP)
+    if timed and page is None:
+        few = tokens is not None and tokens <= FEW_PREFETCHED_TOKENS
+        chosen = replace(chosen, early=True, prefetched=FEW_PREFETCHED if few else PREFETCHED)
+        if rows <= FEW_ROWS and widest > 64 and not of.narrow:
+            return replace(chosen, stages=3, used_rows=FEW_ROWS, exchanged=in_one_round, together=20, residents=2,
+                           value_steps=4)  # fmt: skip
     most = FEW_TOKENS if timed and page is None else FEW_PAGED_TOKENS
     if tokens is not None and tokens <= most and not of.narrow:
         few = replace(chosen, stages=2, together=16, exchanged=in_one_round)
@@ -287,7 +306,10 @@ def clustered(of: Decode, chosen: DecodeConfig, heads: int, keys: int, sms: int)
         return chosen
     for cluster, tiles in CLUSTER_TILES.items():
         room = sms if cluster == 2 else sms // 2
-        found = replace(chosen, cluster=cluster, stages=2 if keys <= 2 * cluster * chosen.keys else 3)
+        found = replace(
+            chosen, cluster=cluster, stages=2 if keys <= 2 * cluster * chosen.keys else 3, prefetched=0, used_rows=ROWS,
+            together=16, residents=1, value_steps=8,
+        )  # fmt: skip
         short = keys <= tiles * cluster * chosen.keys
         if heads * cluster <= room and short and found.clusters(of):
             return found
