@@ -170,10 +170,6 @@ class Config(Configuration):
     ordered: bool = True
     apart: int = 0
     renewed: bool = False
-    loads_ahead: bool = False
-    release_late: bool = False
-    decode_early: bool = False
-    pdl: bool = False
 
     family: ClassVar[str] = "attention"
 
@@ -187,9 +183,7 @@ class Config(Configuration):
             "query_slots": 1,
             "apart": 0,
         }
-        check_fields(
-            self, numbers, ("guarded", "ordered", "renewed", "loads_ahead", "release_late", "decode_early", "pdl"), {}
-        )
+        check_fields(self, numbers, ("guarded", "ordered", "renewed"), {})
         step = STEP_BYTES // of.dtype.bytes
         if self.consumers not in REGISTERS or self.keys % step:
             raise ArgumentError(

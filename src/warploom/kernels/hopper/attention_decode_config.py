@@ -39,7 +39,7 @@ PAGED_BYTES = 96 * 1024
 CLUSTER_TILES = {8: 8, 4: 8, 2: 16}
 """By CTAs of a cluster, most tiles of a CTA for which a cluster per key head is faster than equal shares of all. The
 first that fits is taken."""
-PREFETCHED, FEW_PREFETCHED, FEW_PREFETCHED_TOKENS = 6, 3, 2048
+PREFETCHED, FEW_PREFETCHED, FEW_PREFETCHED_TOKENS = 5, 3, 2048
 """Tiles that a CTA prefetches before the previous kernel has ended, and fewer for up to that many keys per
 multiprocessor (attention-fields-decode.json). Pages were not timed with any."""
 FEW_ROWS = 4
@@ -274,11 +274,11 @@ def decode_config(of: Decode, rows: int, page: int | None = None, tokens: int | 
         chosen = replace(chosen, loaders=chosen.loaders - 1)
     in_one_round = min(128, -(-of.columns // EXCHANGE_STEP) * EXCHANGE_STEP)
     if timed and page is None:
-        few = tokens is not None and tokens <= FEW_PREFETCHED_TOKENS
-        chosen = replace(chosen, early=True, prefetched=FEW_PREFETCHED if few else PREFETCHED)
+        short = tokens is not None and tokens <= FEW_PREFETCHED_TOKENS
+        chosen = replace(chosen, early=True, prefetched=FEW_PREFETCHED if short else PREFETCHED)
         if rows <= FEW_ROWS and widest > 64 and not of.narrow:
             return replace(chosen, stages=3, used_rows=FEW_ROWS, exchanged=in_one_round, together=20, residents=2,
-                           value_steps=4)  # fmt: skip
+                           value_steps=4, prefetched=chosen.prefetched + (not short))  # fmt: skip
     most = FEW_TOKENS if timed and page is None else FEW_PAGED_TOKENS
     if tokens is not None and tokens <= most and not of.narrow:
         few = replace(chosen, stages=2, together=16, exchanged=in_one_round)
