@@ -9,8 +9,8 @@ Roles      producer   the last warps: TMA of a tile's keys and values; paged: on
                producer   [lengths] wait [tile][tile][tile] ...            up to a ring ahead, also into the next head
                consumer   [lengths] wait [Q][tile][tile] ... [meet, store or share] [Q][tile] ...
 
-           wait: griddepcontrol.wait, until the previous kernel has ended and its writes are visible. Before it, one thread
-           prefetches the CTA's first tiles into L2, by lengths that may be old; they are read again after it.
+           wait: griddepcontrol.wait, until the previous kernel has ended and its writes are visible. Before it, one
+           thread prefetches the CTA's first tiles into L2, by lengths that may be old; they are read again after it.
 Barriers   full[s]    1 arrival + bytes of a tile            producer -> consumers
            empty[s]   1 arrival for each consumer warp       consumers -> producer
            bar 0      all threads: the barriers and the count of tiles are ready
