@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import blind, common, elementwise, integers, lanes, limits, more_texts, neighbours, rings, rows, texts, tiles
+from . import (
+    blind,
+    common,
+    elementwise,
+    integers,
+    lanes,
+    limits,
+    more_texts,
+    neighbours,
+    numerics,
+    rings,
+    rows,
+    texts,
+    tiles,
+)
 from .case import Array, Case
 from .elementwise import MILLION
 
@@ -15,5 +29,5 @@ __all__ = ["SMALL", "Array", "Case", "cases"]
 def cases(million: int = MILLION) -> Iterator[Case]:
     """All cases; with SMALL, on problems that the emulator runs at once."""
     first = elementwise, rows, tiles, texts, lanes, rings, more_texts, limits
-    for module in (*first, neighbours, blind, common, integers):
+    for module in (*first, neighbours, blind, common, integers, numerics):
         yield from module.cases(million)

@@ -1,0 +1,122 @@
+"""Products of two warpgroups while other warps load from, store to or fill shared memory: who waits for whom.
+
+A wgmma reads its operands from shared memory: 32 bytes of each row of B, and of A if it is there. Each repetition is a
+group of wgmmas, and meanwhile `count` accesses of each of 8 other warps, 16 bytes a lane (four passes), or `count`
+copies of 16 KB from L2 by TMA. `operations` counts the wgmmas. If all share one port of 128 bytes a clock, a repetition
+takes at least the clocks of all bytes together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from warploom.isa.dtypes import bf16, f32, u32
+from warploom.lang import Kernel, Tile, ptx, reg, smem
+from warploom.lang.wgmma import accumulators
+
+from .harness import Measurement, loop
+
+STAGES, REPETITIONS, M, DEPTH = 2, 64, 64, 64
+OTHERS, PIECE_BYTES = 8, 16384
+PIECE_ROWS = PIECE_BYTES // 128
+
+
+def beside(name: str, n: int, kind: str, count: int, in_registers: bool, products: bool) -> Kernel:
+    """Warpgroups 0 and 1 multiply (or not), 2 and 3 access shared memory."""
+
+    def prepare(data):
+        a = smem.wgmma_tile(bf16, (2 * M, DEPTH), stages=STAGES, name="a")
+        b = smem.wgmma_tile(bf16, (n, DEPTH), stages=STAGES, name="b")
+        other = smem.wgmma_tile(bf16, (PIECE_ROWS, DEPTH), stages=4, name="other")
+        full = smem.mbarrier(1)
+        thread = ptx.special.tid.x()
+        with ptx.if_(thread == 0):
+            ptx.mbarrier.init(full[0], 1)
+            ptx.fence.mbarrier_init()
+        ptx.bar.sync(0)
+        group = thread >> 7
+        ptx.inst.shfl.sync.idx.b32(group, group, 0, 31, -1)
+        acc = reg.array(f32, accumulators(n, f32), init=0.0)
+        fragment = reg.array(u32, 4)
+        for at in range(4):
+            fragment[at] = thread * 0x01230123 + at
+        left = [a[stage].rows(((group & 1) << 6).copy(), M) for stage in range(STAGES)]
+        kept = reg.array(u32, 16, init=0)
+        address = (other[0].register() + (thread & 255) * 16).copy()
+        phase = reg.scalar(u32, init=0)
+        return (
+            data,
+            group,
+            acc,
+            left,
+            [b[stage] for stage in range(STAGES)],
+            fragment,
+            kept,
+            address,
+            other,
+            full,
+            phase,
+        )
+
+    def access(kept, address):
+        for at in range(count):
+            place, four = ptx.addr(address, at % 4 * 4096), kept[at % 4 * 4 : at % 4 * 4 + 4]
+            if kind == "load":
+                ptx.inst("ld.volatile.shared.v4.u32", four, place)
+            else:
+                ptx.inst("st.volatile.shared.v4.u32", place, four)
+
+    def fill(data, other, full, phase):
+        with ptx.if_(ptx.special.tid.x() == 256):
+            ptx.mbarrier.arrive_expect_tx(full[0], count * PIECE_BYTES)
+            for at in range(count):
+                ptx.cp.async_.bulk.tensor_2d(other[at % 4], data.tma_desc(), (0, at % 4 * PIECE_ROWS), full[0])
+        ptx.mbarrier.wait(full[0], phase)
+        phase ^= 1
+
+    def body(state):
+        data, group, acc, left, right, fragment, kept, address, other, full, phase = state
+        with ptx.if_(group < 2):
+            if products:
+                ptx.wgmma.fence()
+                for _ in range(2):
+                    for stage in range(STAGES):
+                        for k in range(left[stage].k_slices):
+                            ptx.wgmma.mma_async(
+                                shape=(M, n, 16), dtype_d=f32, dtype_a=bf16, dtype_b=bf16, d=acc,
+                                a=fragment if in_registers else left[stage].k(k), b=right[stage].k(k),
+                            )  # fmt: skip
+                ptx.wgmma.commit_group()
+                ptx.wgmma.wait_group(0)
+        with ptx.else_():
+            if count and kind == "fill":
+                fill(data, other, full, phase)
+            elif count:
+                access(kept, address)
+        ptx.bar.sync(0)
+
+    return loop(
+        name, body, repetitions=REPETITIONS, warps=16, prepare=prepare, finish=lambda state: [*state[2], *state[6]],
+        registers=128, array=Tile(1024, DEPTH, bf16, box=(DEPTH, PIECE_ROWS), swizzle="128B"),
+    )  # fmt: skip
+
+
+def measurement(source: str, n: int, kind: str, count: int) -> Measurement:
+    """source: source of A, "ss" or "rs"; "none": no products."""
+    name = f"rate.port.{source}.n{n}.{kind}.{count}"
+    return Measurement(
+        name, lambda: beside(name, n, kind, count, source == "rs", source != "none"), operations=16,
+        repetitions=REPETITIONS,
+        of=f"wgmma m64n{n} of two warpgroups ({source}) beside {count} accesses to shared memory ({kind}) of "
+        + ("a thread, 16 KB each" if kind == "fill" else "8 warps, 16 bytes a lane"),
+        elements=(1024, DEPTH), data="normal:bf16", facts={"n": n, "count": count, "kind": kind, "source": source},
+    )  # fmt: skip
+
+
+def measurements() -> Iterator[Measurement]:
+    for kind, counts in (("load", (16, 32, 64)), ("store", (16, 32, 64)), ("fill", (4, 8))):
+        for count in counts:
+            for source, n in (("ss", 64), ("ss", 128), ("rs", 128), ("none", 64)):
+                yield measurement(source, n, kind, count)
+    for source, n in (("ss", 64), ("ss", 128), ("rs", 64), ("rs", 128)):
+        yield measurement(source, n, "load", 0)
