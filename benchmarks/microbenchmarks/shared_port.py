@@ -2,8 +2,8 @@
 
 A wgmma reads its operands from shared memory: 32 bytes of each row of B, and of A if it is there. Each repetition is a
 group of wgmmas, and meanwhile `count` accesses of each of 8 other warps, 16 bytes a lane (four passes), or `count`
-copies of 16 KB from L2 by TMA. `operations` counts the wgmmas. If all share one port of 128 bytes a clock, a repetition
-takes at least the clocks of all bytes together.
+copies of 16 KB by TMA from L2 (fill) or to it (drain). `operations` counts the wgmmas. If all share one port of 128
+bytes a clock, a repetition takes at least the clocks of all bytes together.
 """
 
 from __future__ import annotations
@@ -61,8 +61,11 @@ def beside(name: str, n: int, kind: str, count: int, in_registers: bool, product
     def access(kept, address):
         for at in range(count):
             place, four = ptx.addr(address, at % 4 * 4096), kept[at % 4 * 4 : at % 4 * 4 + 4]
-            if kind == "load":
-                ptx.inst("ld.volatile.shared.v4.u32", four, place)
+            if kind == "load":  # all four words are used, or ptxas drops the load
+                loaded = reg.array(u32, 4)
+                ptx.inst("ld.volatile.shared.v4.u32", loaded, place)
+                for word in range(4):
+                    ptx.inst.xor.b32(four[word], four[word], loaded[word])
             else:
                 ptx.inst("st.volatile.shared.v4.u32", place, four)
 
@@ -73,6 +76,13 @@ def beside(name: str, n: int, kind: str, count: int, in_registers: bool, product
                 ptx.cp.async_.bulk.tensor_2d(other[at % 4], data.tma_desc(), (0, at % 4 * PIECE_ROWS), full[0])
         ptx.mbarrier.wait(full[0], phase)
         phase ^= 1
+
+    def drain(data, other):
+        with ptx.if_(ptx.special.tid.x() == 256):
+            for at in range(count):
+                ptx.tma.store(data.tma_desc(), other[at % 4], (0, 512 + at % 4 * PIECE_ROWS))
+            ptx.cp.async_.bulk.commit_group()
+            ptx.cp.async_.bulk.wait_group_read(0)
 
     def body(state):
         data, group, acc, left, right, fragment, kept, address, other, full, phase = state
@@ -91,6 +101,8 @@ def beside(name: str, n: int, kind: str, count: int, in_registers: bool, product
         with ptx.else_():
             if count and kind == "fill":
                 fill(data, other, full, phase)
+            elif count and kind == "drain":
+                drain(data, other)
             elif count:
                 access(kept, address)
         ptx.bar.sync(0)
@@ -108,13 +120,14 @@ def measurement(source: str, n: int, kind: str, count: int) -> Measurement:
         name, lambda: beside(name, n, kind, count, source == "rs", source != "none"), operations=16,
         repetitions=REPETITIONS,
         of=f"wgmma m64n{n} of two warpgroups ({source}) beside {count} accesses to shared memory ({kind}) of "
-        + ("a thread, 16 KB each" if kind == "fill" else "8 warps, 16 bytes a lane"),
+        + ("a thread, 16 KB each" if kind in ("fill", "drain") else "8 warps, 16 bytes a lane"),
         elements=(1024, DEPTH), data="normal:bf16", facts={"n": n, "count": count, "kind": kind, "source": source},
     )  # fmt: skip
 
 
 def measurements() -> Iterator[Measurement]:
-    for kind, counts in (("load", (16, 32, 64)), ("store", (16, 32, 64)), ("fill", (4, 8))):
+    for kind, counts in (("load", (16, 32, 64)), ("store", (16, 32, 64)), ("fill", (4, 8)),
+                         ("drain", (4, 8))):  # fmt: skip
         for count in counts:
             for source, n in (("ss", 64), ("ss", 128), ("rs", 128), ("none", 64)):
                 yield measurement(source, n, kind, count)

@@ -211,7 +211,8 @@ def _on_gpu(call: Call, index: int) -> _Set:
             got=call.program.title,
             hint="give the text a launch description, or wrap it with Program.from_text",
         )
-    roles = [(spec.role == "out", value) for spec, value in zip(call.program.arrays, call.given, strict=True)]
+    given = zip(call.program.arrays, call.given, strict=True)
+    roles = [(spec.role == "out", value) for spec, value in given if spec.role != "workspace"]
     made = [_moved(value, index) for out, value in roles if out]
     outputs: Any = None if any(each is None for each in made) or not made else tuple(made)
     if outputs is not None and len(outputs) == 1:
