@@ -217,7 +217,7 @@ POWER: Mapping[str, Constant] = {
                               '/ m("power.wgmma.e4m3.n256", "tflops")'
                               ' / c.mma_pj_per_flop '
                               '* (1.8 / m("power.wgmma.e4m3.n256", "clock_mhz") * 1000) ** c.voltage_exponent'),
-    "register_energy_ratio": _c(0.9128, '(m("power.wgmma.n256.rs", "watts") - c.base_watts) '
+    "register_energy_ratio": _c(0.9427, '(c.cap_watts - c.base_watts) '
                                 '/ m("power.wgmma.n256.rs", "tflops") / c.mma_pj_per_flop '
                                 '* (1.8 / m("power.wgmma.n256.rs", "clock_mhz") * 1000) ** c.voltage_exponent'),
     "sparse_energy_ratio": _c(1.26, '((m("power.wgmma_sp.bf16.n192", "watts") - c.base_watts) '
@@ -229,7 +229,7 @@ POWER: Mapping[str, Constant] = {
                              '/ 2 / c.mma_pj_per_flop'),
     "mma_f64_pj_per_flop": _c(6.93, '(m("power.mma_f64", "watts") - c.base_watts) / m("power.mma_f64", "tflops") '
                              '* (1800 / m("power.mma_f64", "clock_mhz")) ** c.voltage_exponent'),
-    "mma_sync_pj_per_flop": _c(0.9877, '(m("power.mma_sync", "watts") - c.base_watts) / m("power.mma_sync", "tflops") '
+    "mma_sync_pj_per_flop": _c(1.038, '(c.cap_watts - c.base_watts) / m("power.mma_sync", "tflops") '
                                       '* (1800 / m("power.mma_sync", "clock_mhz")) ** c.voltage_exponent'),
     "instruction_nj": _c(0.2165, '(m("power.alu", "watts") - c.base_watts) * m("power.alu", "clocks") '
                                 '/ (132 * m("power.alu", "clock_mhz") / 1000) '
@@ -240,13 +240,16 @@ POWER: Mapping[str, Constant] = {
                         '/ (132 * c.nominal_ghz) * (c.tensor_ghz / c.nominal_ghz) ** c.voltage_exponent'),
     "shared_watts_per_tb": _c(3.37, '(m("power.lds128", "watts") - c.base_watts) / m("power.lds128", "tb_per_s") * 2 '
                                    '* (c.tensor_ghz / c.nominal_ghz) ** c.voltage_exponent'),
-    "fill_watts_per_tb": _c(28.68, '((m("power.tma.l2", "watts") - c.base_watts) / m("power.tma.l2", "tb_per_s") '
-                                  '+ (m("power.product.own", "watts") - c.base_watts) '
+    "received_watts_per_tb": _c(14.42, '(m("power.tma.l2", "watts") - c.base_watts) / m("power.tma.l2", "tb_per_s")'),
+    "fill_watts_per_tb": _c(21.4, '((m("power.product.own", "watts") - c.base_watts) '
                                   '/ m("power.product.own", "tb_per_s") '
                                   '+ (m("power.product", "watts") - c.base_watts) '
-                                  '/ m("power.product", "tb_per_s")) / 3'),
-    "dram_watts_per_tb": _c(61.5, '(m("power.dram.read", "watts") - c.base_watts) / m("power.dram.read", "tb_per_s") '
-                                  '- c.fill_watts_per_tb'),
+                                  '/ m("power.product", "tb_per_s")) / 2 - c.received_watts_per_tb'),
+    "moved_zeros_ratio": _c(0.6285, '(m("power.product.zeros", "watts") - c.base_watts) '
+                                    '/ m("power.product.zeros", "tb_per_s") * m("power.product", "tb_per_s") '
+                                    '/ (m("power.product", "watts") - c.base_watts)'),
+    "dram_watts_per_tb": _c(54.4, '(m("power.dram.read", "watts") - c.base_watts) / m("power.dram.read", "tb_per_s") '
+                                  '- c.fill_watts_per_tb - c.received_watts_per_tb'),
     "stored_watts_per_tb": _c(23.6, '2 * (m("power.dram.copy", "watts") - c.base_watts) '
                                     '/ m("power.dram.copy", "tb_per_s") '
                                     '- (m("power.dram.read", "watts") - c.base_watts) '
@@ -289,8 +292,23 @@ _MEASURED = {
     "mma_pj_per_flop": Constant(0.918, '(h("power.wgmma.n256.ctas132", "watts") - c.base_watts) '
                                        '/ h("power.wgmma.n256.ctas132", "tflops") '
                                        '* (1800 / h("power.wgmma.n256.ctas132", "clock_mhz")) ** c.voltage_exponent'),
-    "dram_watts_per_tb": Constant(89.7, '(h("power.dram.read", "watts") - c.base_watts) '
-                                        '/ h("power.dram.read", "tb_per_s") - c.fill_watts_per_tb'),
+    "received_watts_per_tb": Constant(14.96, '(h("power.tma.l2", "watts") - c.base_watts) '
+                                             '/ h("power.tma.l2", "tb_per_s")'),
+    "fill_watts_per_tb": Constant(25.55, '((h("power.product.own", "watts") - c.base_watts) '
+                                         '/ h("power.product.own", "tb_per_s") '
+                                         '+ (h("power.product", "watts") - c.base_watts) '
+                                         '/ h("power.product", "tb_per_s")) / 2 '
+                                         '- (h("power.tma.l2", "watts") - c.base_watts) '
+                                         '/ h("power.tma.l2", "tb_per_s")'),
+    "moved_zeros_ratio": Constant(0.664, '(h("power.product.zeros", "watts") - c.base_watts) '
+                                         '/ h("power.product.zeros", "tb_per_s") * h("power.product", "tb_per_s") '
+                                         '/ (h("power.product", "watts") - c.base_watts)'),
+    "dram_watts_per_tb": Constant(77.9, '(h("power.dram.read", "watts") - c.base_watts) '
+                                        '/ h("power.dram.read", "tb_per_s") '
+                                        '- ((h("power.product.own", "watts") - c.base_watts) '
+                                        '/ h("power.product.own", "tb_per_s") '
+                                        '+ (h("power.product", "watts") - c.base_watts) '
+                                        '/ h("power.product", "tb_per_s")) / 2'),
     "stored_watts_per_tb": Constant(40.0, '2 * (h("power.dram.copy", "watts") - c.base_watts) '
                                           '/ h("power.dram.copy", "tb_per_s") - (h("power.dram.read", "watts") '
                                           '- c.base_watts) / h("power.dram.read", "tb_per_s")'),

@@ -54,7 +54,8 @@ class Replay:
         """Clocks until the last cluster has ended."""
         groups = list(self.recording.clusters.values())
         size = max(len(group) for group in groups)
-        self.sms = [Sm(self.hardware) for _ in range(size)]
+        products = any(one.engine in MATRIX for one in self.recording.operations)
+        self.sms = [Sm(self.hardware, products) for _ in range(size)]
         for _ in range(min(self.residents, self.instances)):
             self._start(groups[self._next(len(groups))], 0.0)
         heap = self.heap

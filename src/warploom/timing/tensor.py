@@ -27,9 +27,14 @@ def mma_clocks(operation: Operation, hardware: Hardware) -> float:
     A in shared memory adds its 64 rows to the N of B: (64 + N) x 32 bytes at the rate of shared memory. With a sparse A
     the k of B is twice as long, but its columns take no more clocks: rate.wgmma_sp agrees to 1 %.
     """
-    rows = operation.n * (2 if is_sparse(operation) else 1) + (64 if operation.source == "shared" else 0)
     columns = operation.n * hardware["mma_clocks_per_column"]
-    return max(columns, rows * 32 / hardware["mma_shared_bytes_per_clock"], hardware["mma_least_clocks"])
+    return max(columns, operand_clocks(operation, hardware), hardware["mma_least_clocks"])
+
+
+def operand_clocks(operation: Operation, hardware: Hardware) -> float:
+    """Return the clocks for which one m64nNk(32 bytes) reads shared memory."""
+    rows = operation.n * (2 if is_sparse(operation) else 1) + (64 if operation.source == "shared" else 0)
+    return rows * 32 / hardware["mma_shared_bytes_per_clock"]
 
 
 def umma_clocks(operation: Operation, hardware: Hardware) -> float:

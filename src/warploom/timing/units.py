@@ -17,8 +17,9 @@ from ..emulator.machine.units import TENSOR_MEMORY, UMMA, WARPGROUP_MMA
 from .constants import Hardware
 from .instructions import MUFU
 from .recording import Operation
-from .runs import Cost
-from .tensor import mma_clocks, umma_clocks
+from .runs import WAVEFRONT, Cost
+from .shared_port import SharedPort
+from .tensor import mma_clocks, operand_clocks, umma_clocks
 
 MATRIX = (WARPGROUP_MMA.engine, UMMA.engine)
 """Engines of the tensor core."""
@@ -169,8 +170,9 @@ def together(sharpness: float, *rates: float) -> float:
 class Sm:
     """One multiprocessor: four quarters with a scheduler and pipes each, a memory pipe, a tensor core, a TMA unit."""
 
-    def __init__(self, hardware: Hardware) -> None:
+    def __init__(self, hardware: Hardware, products: bool = False) -> None:
         self.hardware = hardware
+        self.shared = SharedPort(products)
         self.warps = [0, 0, 0, 0]
         self.issue = [0.0, 0.0, 0.0, 0.0]
         self.pipes: list[dict[str, float]] = [{}, {}, {}, {}]
@@ -252,6 +254,7 @@ class Sm:
         if cost.lsu:
             self.lsu = max(self.lsu, start) + cost.lsu
             end = max(end, self.lsu)
+            self.shared.add(start, end, cost.wavefronts)
         if cost.missed:
             self.fill = max(self.fill, start) + cost.missed / chip.fetch
             self.loaded = self.fill
@@ -308,6 +311,8 @@ class Sm:
         if operation.moved and stream != self.served:
             clocks += self.hardware["moved_turn_clocks"]
         self.served = stream
+        if operation.engine != UMMA.engine:
+            clocks = self.shared.product(time, clocks, operand_clocks(operation, self.hardware))
         self.free, self.each = time + clocks, clocks
         self.tensor = max(self.tensor, self.free)
         self.tensor_busy += clocks
@@ -337,8 +342,9 @@ class Sm:
             begin = self.lsu
             self.fill = max(self.fill, begin) + operation.fetched / chip.fetch
             crowd = self._crowded(begin, operation.fetched * chip.dram_share / chip.dram)
-            near = hardware.latency["ldg"].value
-            return begin, self.fill, max(self.fill + near, begin + chip.copy_latency + crowd)
+            done = max(self.fill + hardware.latency["ldg"].value, begin + chip.copy_latency + crowd)
+            self.shared.add(done - passes, done, operation.bytes / WAVEFRONT + operation.conflicts)
+            return begin, self.fill, done
         return self._load(operation, start, chip)
 
     def _load(self, operation: Operation, start: float, chip: Chip) -> tuple[float, float, float]:
