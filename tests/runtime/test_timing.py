@@ -17,7 +17,7 @@ from warploom.driver import library
 from warploom.errors import ArgumentError, ArgumentTypeError, NoGpuError
 from warploom.runtime.benchmark import timing
 from warploom.runtime.benchmark.clock import ClockReading
-from warploom.types import f32, u64
+from warploom.types import f32, u32, u64
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "vector_add.py"
 COST_S = {"launch": 100e-6, "mine": 250e-6}
@@ -68,6 +68,15 @@ def double(X, Y):  # type: ignore[no-untyped-def]
     ptx.store(ptx.addr(y + offset), value + value)
 
 
+@kernel(
+    in_specs=(Tile("N", f32), Tile(1, u32, workspace=True)), out_specs=(Tile("N", f32),), grid=1, block=32, arch="sm_80"
+)
+def counted(X, seen, Y):  # type: ignore[no-untyped-def]
+    x, y = ptx.global_ptrs(X, Y)
+    offset = ptx.special.tid.x().to(u64) * f32.bytes
+    ptx.store(ptx.addr(y + offset), ptx.load(f32, ptx.addr(x + offset)))
+
+
 def mine(x: Any) -> str:
     return "mine"
 
@@ -95,6 +104,10 @@ def test_outputs_may_be_passed_and_are_written(gpu: None) -> None:
     out = np.zeros(32, np.float32)
     double.time(X, out=out, seconds=0.1)
     assert (out == 2).all()
+
+
+def test_a_workspace_is_not_an_argument_of_a_timed_call(gpu: None) -> None:
+    assert counted.time(X, seconds=0.1).us == pytest.approx(100)
 
 
 @pytest.mark.parametrize(

@@ -252,7 +252,8 @@ class Sm:
         if self.tensor > start:
             end = self._beside(quarter, start, end, cost.ordinary)
         if cost.lsu:
-            self.lsu = max(self.lsu, start) + cost.lsu
+            beside = self.shared.share if self.tensor > start else 0.0
+            self.lsu = max(self.lsu, start) + cost.lsu + cost.wavefronts * beside
             end = max(end, self.lsu)
             self.shared.add(start, end, cost.wavefronts)
         if cost.missed:
