@@ -24,14 +24,14 @@ def test_products_whose_first_operand_is_in_registers_cost_less():
 
 
 def test_a_byte_written_to_dram_costs_less_than_one_that_is_read_and_received():
-    read, written = joules(Work(filled=1e9, received=1e9, dram=1e9), H200, GHZ), joules(Work(stored=1e9), H200, GHZ)
+    read, written = joules(Work(filled=1e9, dram=1e9), H200, GHZ), joules(Work(stored=1e9), H200, GHZ)
     assert 0 < written < read / 2
 
 
 def test_a_copy_draws_what_was_measured():
     tb_per_s, watts = 3.963, 345.2
     half = tb_per_s / 2 * 1e12
-    drawn = H200["base_watts"] + joules(Work(filled=half, received=half, dram=half, stored=half), H200, GHZ)
+    drawn = H200["base_watts"] + joules(Work(filled=half, dram=half, stored=half), H200, GHZ)
     assert drawn == pytest.approx(watts, rel=0.02)
 
 

@@ -240,16 +240,16 @@ POWER: Mapping[str, Constant] = {
                         '/ (132 * c.nominal_ghz) * (c.tensor_ghz / c.nominal_ghz) ** c.voltage_exponent'),
     "shared_watts_per_tb": _c(3.37, '(m("power.lds128", "watts") - c.base_watts) / m("power.lds128", "tb_per_s") * 2 '
                                    '* (c.tensor_ghz / c.nominal_ghz) ** c.voltage_exponent'),
-    "received_watts_per_tb": _c(14.42, '(m("power.tma.l2", "watts") - c.base_watts) / m("power.tma.l2", "tb_per_s")'),
-    "fill_watts_per_tb": _c(21.4, '((m("power.product.own", "watts") - c.base_watts) '
+    "fill_watts_per_tb": _c(28.68, '((m("power.tma.l2", "watts") - c.base_watts) / m("power.tma.l2", "tb_per_s") '
+                                  '+ (m("power.product.own", "watts") - c.base_watts) '
                                   '/ m("power.product.own", "tb_per_s") '
                                   '+ (m("power.product", "watts") - c.base_watts) '
-                                  '/ m("power.product", "tb_per_s")) / 2 - c.received_watts_per_tb'),
+                                  '/ m("power.product", "tb_per_s")) / 3'),
     "moved_zeros_ratio": _c(0.6285, '(m("power.product.zeros", "watts") - c.base_watts) '
                                     '/ m("power.product.zeros", "tb_per_s") * m("power.product", "tb_per_s") '
                                     '/ (m("power.product", "watts") - c.base_watts)'),
-    "dram_watts_per_tb": _c(54.4, '(m("power.dram.read", "watts") - c.base_watts) / m("power.dram.read", "tb_per_s") '
-                                  '- c.fill_watts_per_tb - c.received_watts_per_tb'),
+    "dram_watts_per_tb": _c(61.5, '(m("power.dram.read", "watts") - c.base_watts) / m("power.dram.read", "tb_per_s") '
+                                  '- c.fill_watts_per_tb'),
     "stored_watts_per_tb": _c(23.6, '2 * (m("power.dram.copy", "watts") - c.base_watts) '
                                     '/ m("power.dram.copy", "tb_per_s") '
                                     '- (m("power.dram.read", "watts") - c.base_watts) '
@@ -292,23 +292,11 @@ _MEASURED = {
     "mma_pj_per_flop": Constant(0.918, '(h("power.wgmma.n256.ctas132", "watts") - c.base_watts) '
                                        '/ h("power.wgmma.n256.ctas132", "tflops") '
                                        '* (1800 / h("power.wgmma.n256.ctas132", "clock_mhz")) ** c.voltage_exponent'),
-    "received_watts_per_tb": Constant(14.96, '(h("power.tma.l2", "watts") - c.base_watts) '
-                                             '/ h("power.tma.l2", "tb_per_s")'),
-    "fill_watts_per_tb": Constant(25.55, '((h("power.product.own", "watts") - c.base_watts) '
-                                         '/ h("power.product.own", "tb_per_s") '
-                                         '+ (h("power.product", "watts") - c.base_watts) '
-                                         '/ h("power.product", "tb_per_s")) / 2 '
-                                         '- (h("power.tma.l2", "watts") - c.base_watts) '
-                                         '/ h("power.tma.l2", "tb_per_s")'),
     "moved_zeros_ratio": Constant(0.664, '(h("power.product.zeros", "watts") - c.base_watts) '
                                          '/ h("power.product.zeros", "tb_per_s") * h("power.product", "tb_per_s") '
                                          '/ (h("power.product", "watts") - c.base_watts)'),
-    "dram_watts_per_tb": Constant(77.9, '(h("power.dram.read", "watts") - c.base_watts) '
-                                        '/ h("power.dram.read", "tb_per_s") '
-                                        '- ((h("power.product.own", "watts") - c.base_watts) '
-                                        '/ h("power.product.own", "tb_per_s") '
-                                        '+ (h("power.product", "watts") - c.base_watts) '
-                                        '/ h("power.product", "tb_per_s")) / 2'),
+    "dram_watts_per_tb": Constant(89.7, '(h("power.dram.read", "watts") - c.base_watts) '
+                                        '/ h("power.dram.read", "tb_per_s") - c.fill_watts_per_tb'),
     "stored_watts_per_tb": Constant(40.0, '2 * (h("power.dram.copy", "watts") - c.base_watts) '
                                           '/ h("power.dram.copy", "tb_per_s") - (h("power.dram.read", "watts") '
                                           '- c.base_watts) / h("power.dram.read", "tb_per_s")'),
