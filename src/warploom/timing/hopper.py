@@ -201,6 +201,8 @@ SYNCHRONISATION: Mapping[str, Constant] = {
     "launch_pdl_us": _c(0.3604, 'm("launch.pdl.late", "us") - (5000 + c.cta_start) / 1980'),
 }  # fmt: skip
 
+# A load that runs below the ceiling of its clock draws the cap, which NVML's mean misses by a few per cent. So the
+# energies of `power.mma_sync` and of products with A in registers count `cap_watts` instead of the row's watts.
 FOUR_ROWS = "fitted: base + energy x (clock / 1.8)^exponent to the rows power.wgmma.n256.ctas33, 66, 99 and 132"
 
 POWER: Mapping[str, Constant] = {
