@@ -1,9 +1,9 @@
-"""Time kernels of attention and the SM clock that they count, with random data and with zeros.
+"""Time the kernel of attention's gradients and the SM clock that it counts, with random data and with zeros.
 
     python benchmarks/kernel_clocks.py [--only PART …] [--seconds S] [--out kernel-clocks.json]
 
 The other evidence of attention has no clock, so a prediction's clocks and its power cannot be judged apart. With zeros
-the power cap does not act, and time is clocks. The kernel of all gradients adds in any order here: in a fixed order, a
+the power cap does not act, and time is clocks. The kernel adds in any order here: in a fixed order, a
 launch needs counters that another kernel clears.
 """
 
@@ -22,33 +22,21 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import numpy as np  # noqa: E402
-from predict_sets import outputs_for, rows_of, zeros_for  # noqa: E402
+from predict_sets import outputs_for, zeros_for  # noqa: E402
 
 from warploom.kernels.hopper.attention_backward import build  # noqa: E402
 from warploom.kernels.hopper.attention_backward_config import backward_config  # noqa: E402
 from warploom.lab import evidence  # noqa: E402
 from warploom.lab.attention_contenders import subject  # noqa: E402
 from warploom.lab.attention_problem import ForwardProblem  # noqa: E402
-from warploom.lab.recipe import rebuild  # noqa: E402
 
 LOG2_E = math.log2(math.e)
-FORWARD = ("128 4096 full bf16", "128 16384 full bf16", "64 2048 full bf16", "256 4096 full bf16")
 BACKWARD = tuple(ForwardProblem(dim, 4096, False) for dim in (128, 64, 96))
 Made = tuple[str, Any, dict[str, int], dict[str, Any]]
 
 
 def kernels() -> Iterator[Made]:
     """The name, the kernel, the sizes of its arrays and its scalars."""
-    for row in rows_of("attention"):
-        if row["case"] in FORWARD and (row["provider"], row["protocol"], row["data"]) == (
-            "warploom",
-            "alone",
-            "normal",
-        ):
-            b, h, n, _ = ForwardProblem(row["head_dim"], row["length"], row["causal"], row["dtype"]).sizes
-            scale = LOG2_E / math.sqrt(row["head_dim"])
-            sizes = {"B": b, "S": n, "T": n, "H": h, "G": h, "N": 1}
-            yield f"attention {row['case']}", rebuild(row["build"]), sizes, {"scale": scale, "section": 1}
     for case in BACKWARD:
         (b, h, n, _), of = case.sizes, subject(case)
         config = replace(backward_config(of), deterministic=False)

@@ -3,7 +3,8 @@
 A product reads its operands through it, and loads and stores of warps pass it, too. If both want it at once, they take
 turns: a product then takes up to twice the clocks of its reads, and the other passes take as much longer as the
 product's share of the port is. Within 13 % this gives the times of `rate.port`, which has products of two warpgroups
-beside stores of eight warps. What TMA writes (`rate.port.*.fill`) slows down no product.
+beside stores of eight warps. What TMA reads passes the port, too, at the rate at which TMA stores: beside products it
+takes as many clocks longer as they read (`rate.port.*.drain`). What TMA writes (`rate.port.*.fill`) slows down none.
 """
 
 from __future__ import annotations

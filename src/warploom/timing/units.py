@@ -334,7 +334,10 @@ class Sm:
         if operation.stores:
             begin = max(start, self.store)
             ratio = hardware["bulk_add_ratio"] if adds_up(operation) else 1.0
-            self.store = begin + operation.bytes / chip.out * ratio
+            passes = operation.bytes / hardware["store_bytes_per_clock"]
+            beside = self.shared.share if self.tensor > begin else 0.0
+            self.store = begin + operation.bytes / chip.out * ratio + passes * beside
+            self.shared.add(begin, self.store, passes)
             return begin, self.store + hardware["store_read_latency"], self.store + hardware["store_latency"]
         if engine == "cp_async":
             passes = operation.rows * hardware["global_load_clocks"]
