@@ -100,9 +100,13 @@ met:
     ("setmaxnreg.dec.sync.aligned.u32 24;", 88, {"warning"}, {"error"}),
     ("", 88, {"error"}, {"error"}),
     ("setmaxnreg.dec.sync.aligned.u32 88;", 88, set(), set()),
-], ids=["each warp its own count", "one warp none", "all the same"])  # fmt: skip
+    ("elect.sync _|%p3, -1; @%p3 setmaxnreg.dec.sync.aligned.u32 88;", 88, {"error"}, {"error"}),
+], ids=["each warp its own count", "one warp none", "all the same", "one thread of a warp"])  # fmt: skip
 def test_warps_of_a_warpgroup_may_ask_for_different_counts(first: str, others: int, usual: set[str], strict: set[str]):
-    """As FlashAttention-4's, CUTLASS's example 77 and CuTe DSL's product of two types do."""
+    """As FlashAttention-4's, CUTLASS's example 77 and CuTe DSL's product of two types do.
+
+    A warp's elected thread alone, as in DeepGEMM's hc_prenorm, is an error that does not stop the run.
+    """
     body = COUNTS.replace("OTHERS", str(others)).replace("FIRST", first)
     example = Example(body, directives=".maxnreg 168", target="sm_100a")
     assert severity("setmaxnreg-not-by-warpgroup", example) == usual

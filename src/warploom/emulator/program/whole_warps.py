@@ -7,15 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import EmulationError
-from ...isa.effects import Effect, Synchronises
+from ...isa.effects import Allocates, Effect, Frees, Synchronises
 from ..machine.frame import Frame
 from ..machine.wait import Wait
 from .handlers import Step
 
 
 def asks_for_whole_warps(converged: str, effects: Sequence[Effect]) -> bool:
-    """True if no thread of a warp may be missing. A barrier names its threads, and tolerates exited ones."""
-    return converged in ("warp", "warpgroup") and not any(isinstance(one, Synchronises) for one in effects)
+    """True if no thread of a warp may be missing.
+
+    A barrier names its threads, and tolerates exited ones. Registers are a warp's, whichever of its threads asks:
+    DeepGEMM has an elected one give them back, which the sanitizer reports.
+    """
+    return converged in ("warp", "warpgroup") and not any(
+        isinstance(one, Synchronises) or isinstance(one, (Allocates, Frees)) and one.pool == "registers"
+        for one in effects
+    )
 
 
 def by_whole_warps(step: Step) -> Step:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...emulator.machine.events import Observer
+from ...errors import DeadlockError, StepLimitError
 from ...isa.effects import Allocates
 from ..report.findings import at
 from ..report.words import actor
@@ -39,6 +42,16 @@ class RegisterPool(Observer):
                 frame.cta,
                 frame.first_warp,
             )
+        threads = int(np.count_nonzero(frame.active))
+        if threads < frame.lanes and not self.findings.seen("setmaxnreg-not-by-warpgroup", (code,)):
+            self.findings.add(
+                "setmaxnreg-not-by-warpgroup",
+                f"{actor(frame.cta, frame.first_warp)} executes {at(code)} with {threads} of its {frame.lanes} "
+                "threads: what that does is undefined (.aligned); chips set the count of the whole warp",
+                (code,),
+                frame.cta,
+                frame.first_warp,
+            )
         self._counts.setdefault(frame.cta, {})[frame.first_warp] = (amount, code)
 
     gave = took
@@ -46,6 +59,8 @@ class RegisterPool(Observer):
     # -- the ends --------------------------------------------------------------------------------------------------
 
     def stopped(self, error: EmulationError) -> None:
+        if not isinstance(error, (DeadlockError, StepLimitError)):
+            return  # it may have kept another warp from giving registers back
         for cluster in self.context.machine.resident:
             for cta in cluster.ctas:
                 self._check_waits(cta)
