@@ -6,11 +6,13 @@ import ast
 import importlib
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 from warploom.emulator.machine.events import Observer
 from warploom.emulator.machine.listeners import EVENTS
 from warploom.sanitizer import checkers
 from warploom.sanitizer.checkers import CHECKERS
+from warploom.sanitizer.report.findings import Findings
 from warploom.sanitizer.rules import RULES
 
 FOLDER = Path(checkers.__file__).parent
@@ -51,3 +53,13 @@ def test_every_checker_hears_something_or_judges_the_text():
 
 def test_every_module_of_the_folder_is_in_the_list():
     assert {checker.__module__.split(".")[-1] for checker in CHECKERS} == set(MODULES)
+
+
+def test_many_findings_of_one_rule_do_not_hide_those_of_another():
+    """A product in flight across an unrolled loop gave 200 of one rule, and nothing else was reported."""
+    codes = [SimpleNamespace(instruction=SimpleNamespace(location=None), pc=pc, text=f"i{pc}") for pc in range(300)]
+    findings = Findings()
+    for code in codes:
+        findings.add("wgmma-register-in-flight", "a message", (code,))
+    findings.add("generic-write-before-async-read", "a message", (codes[0],))
+    assert {one.rule for one in findings.as_list()} == {"wgmma-register-in-flight", "generic-write-before-async-read"}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...errors import SourceLocation
 
 LIMIT = 200
-"""Findings kept; more than this do not help."""
+"""Findings kept of each rule: more do not help, and those of one rule must not hide another's."""
 
 
 class Findings:
@@ -25,6 +25,7 @@ class Findings:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, object, object], Finding] = {}
+        self._of_rule: Counter[str] = Counter()
         self._again: Counter[tuple[str, object, object]] = Counter()
         self.heard: Callable[[str, str, Cta | None, int | None], None] | None = None
         """Called at once for each new finding with its rule, its message, and who ran the instruction."""
@@ -51,7 +52,8 @@ class Findings:
         key = self.key(rule, codes)
         if self._as_bad(key, severity or RULES[rule].severity):
             self._again[key] += 1
-        elif key in self._found or len(self._found) < LIMIT:
+        elif key in self._found or self._of_rule[rule] < LIMIT:
+            self._of_rule[rule] += key not in self._found
             self._found[key] = Finding(
                 rule, message, severity or RULES[rule].severity, locations=tuple(dict.fromkeys(map(place, codes))),
                 cta=cta.index if cta else None, warp=warp, sides=sides or sides_of(codes, cta, warp), address=address,
