@@ -238,7 +238,7 @@ def test_lanes_that_a_guard_holds_back_go_on():
     ("target", "instruction"),
     [
         ("sm_90a", "wgmma.fence.sync.aligned;"), ("sm_90a", "wgmma.commit_group.sync.aligned;"),
-        ("sm_90a", "wgmma.wait_group.sync.aligned 0;"), ("sm_90a", "setmaxnreg.dec.sync.aligned.u32 40;"),
+        ("sm_90a", "wgmma.wait_group.sync.aligned 0;"),
         ("sm_90a", "movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r3;"),
         ("sm_100a", "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 32;"),
         ("sm_100a", "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"),

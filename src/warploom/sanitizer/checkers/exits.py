@@ -77,7 +77,9 @@ class Exits(Observer):
                 if not flight.read & known:
                     self._unread_store(flight, cta)
             elif not flight.done & known and not _loads_registers(flight):
-                self._unfinished(flight, cta, UNDONE, "no thread in it has waited for it")
+                # Of a thread's own copies to shared memory (cp.async) nothing outlives the CTA.
+                own = flight.starts.parts == "warp" and _memory(flight, effects.WRITES) == "shared"
+                self._unfinished(flight, cta, UNDONE, "no thread in it has waited for it", WARNING if own else None)
 
     def _unread_store(self, flight: InFlight, cta: Cta) -> None:
         """Shared memory lives as long as its CTA (PTX ISA 2.3).
@@ -95,9 +97,7 @@ class Exits(Observer):
     def _unfinished(self, flight: InFlight, cta: Cta, what: str, why: str, severity: str | None = None) -> None:
         if self.context.findings.seen("exit-with-pending-work", (flight.code,), severity):
             return
-        accesses = effects.accesses(flight.code.effects, effects.RUN)
-        tensor = any(one.space == "tensor" and (one.how == effects.READS) == (what == UNREAD) for one in accesses)
-        memory = "tensor" if tensor else "shared"
+        memory = _memory(flight, effects.READS if what == UNREAD else effects.WRITES)
         self.context.findings.add(
             "exit-with-pending-work",
             f"{cta.describe()} exits, its {memory} memory is {what} the {_noun(flight)} {at(flight.code)}, and {why}",
@@ -106,6 +106,12 @@ class Exits(Observer):
             flight.warp,
             severity,
         )
+
+
+def _memory(flight: InFlight, how: str) -> str:
+    """Where an operation reads or writes: "tensor" or "shared"."""
+    accesses = effects.accesses(flight.code.effects, effects.RUN)
+    return "tensor" if any(one.space == "tensor" and one.how == how for one in accesses) else "shared"
 
 
 def _only_reads_shared(flight: InFlight) -> bool:
