@@ -56,7 +56,7 @@ test: $(VENV)/.dev
 
 # mypy has one core only, so the tests begin beside it.
 quick: $(VENV)/.dev
-	@echo "testing each rule, row and kernel once: about seven minutes on two cores ..."
+	@echo "testing each rule, row and kernel once: about five minutes on two cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow and not full" --without torch,jax,triton,transformers
 
 test-all: $(VENV)/.all
@@ -65,7 +65,7 @@ test-all: $(VENV)/.all
 	@$(MAKE) --no-print-directory -j 2 types all
 
 all: $(VENV)/.all
-	@echo "testing, with torch, jax and transformers: about eighteen minutes on two quiet cores ..."
+	@echo "testing, with torch, jax and transformers: about fifteen minutes on two quiet cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow"
 
 test-slow: $(VENV)/.dev
