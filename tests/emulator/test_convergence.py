@@ -301,3 +301,17 @@ def test_bar_warp_sync_pairs_lanes_at_different_instructions():
         out,
     )
     assert out.tolist() == list(range(16, 32)) + [5] * 16
+
+
+@pytest.mark.parametrize("later", ["", "@!%p1 bar.warp.sync 0xffffffff;\n"], ids=["never", "later"])
+@pytest.mark.parametrize("barrier", ["bar.warp.sync 0xffffffff;", "bar.warp.sync %r2;"])
+def test_a_lane_whose_guard_is_false_has_not_arrived_at_bar_warp_sync(barrier: str, later: str):
+    """PTX ISA 9.7.13.2: a thread waits until all threads of the membermask have executed a bar.warp.sync."""
+    begin = "setp.ne.u32 %p1, %tid, 0;\nmov.u32 %r2, 0xffffffff;\n"
+    text = f"{begin}@%p1 {barrier}\n{later}redux.sync.add.u32 %r3, %r2, 0xffffffff;\n"
+    if later:
+        emulate(text)
+        return
+    with pytest.raises(DeadlockError) as caught:
+        emulate(text)
+    assert "lane 0 of warp 0" in str(caught.value)

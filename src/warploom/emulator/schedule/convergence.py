@@ -31,13 +31,14 @@ def who_executes(machine: Machine, warp: Warp, fragment: Fragment, frame: Frame)
         if fragment not in warp.fragments or fragment.lanes != lanes:
             return 0  # threads were parked here: all of them come to the instruction again, together
     executing = FULL if frame.mask is True else mask_of(frame.active)
-    if lanes == warp.alive:
+    if lanes == warp.alive and (executing == lanes or not operation.meets_anywhere):
         return executing
     if operation.members < 0:
         _park(machine, fragment, _whole_warp(machine, warp, fragment))
         return 0
     masks = members(frame, operation.members)
-    ready = _complete(warp, executing, lanes, masks, operation)
+    here = executing if operation.meets_anywhere else lanes  # a guard that is false is no arrival at bar.warp.sync
+    ready = _complete(warp, executing, here, masks, operation)
     waiting = executing & ~ready
     if waiting == lanes:
         _park(machine, fragment, _for_members(warp, fragment, masks, operation))

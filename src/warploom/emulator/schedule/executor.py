@@ -142,7 +142,7 @@ class Runner:
                     continue
                 mask = True if chosen == WARP_SIZE else mask
             part.mask = mask
-            if fragment.lanes != FULL and operation.converged:
+            if (fragment.lanes != FULL and operation.converged) or (operation.meets_anywhere and mask is not True):
                 lanes = fragment.lanes
                 ready = who_executes(self.machine, warp, fragment, part)
                 continued &= fragment.lanes == lanes and bool(ready)
