@@ -47,14 +47,20 @@ launch(program, x, y, 5, stream=0x50)
     assert all(line.endswith(" cluster 4 1 1 pdl 1") for line in launches(log))
 
 
-def test_launches_of_one_shape_share_what_the_driver_only_reads_and_keep_their_own_parameters(pretend):
-    log = pretend("""
+KEPT = """
 from warploom.driver.launch import PreparedLaunch
 from warploom.runtime import on_gpu
 kept = []
 real = on_gpu.prepare
 on_gpu.prepare = lambda *a: kept.append(real(*a)) or kept[-1]
 launch(ADD, x, y, 5, grid=1, block=32, stream=0x80)
+"""
+
+
+def test_launches_of_one_shape_share_what_the_driver_only_reads_and_keep_their_own_parameters(pretend):
+    log = pretend(
+        KEPT
+        + """
 (first,) = kept
 other = first.with_values({0: (0xABC0).to_bytes(8, "little")})
 assert other.config(0x80) is first.config(0x80) and other.config(0x90) is not first.config(0x80)
@@ -64,7 +70,8 @@ assert large.values == [bytes(4), b"m" * 128, b"s" * 3, b"n" * 128]
 assert all(large.place_of(number) % 64 == 0 for number in (1, 3)) and large.place_of(2) % 8 == 0
 for each in (other, first, other):
     each(0x90)
-""")
+"""
+    )
     firsts = [line.split("first ")[1] for line in launches(log)]
     assert firsts[1] == firsts[3] == "abc0" and firsts[2] == firsts[0] != "abc0"
 
@@ -103,13 +110,9 @@ launch(ADD, y, x, 5, grid=1, block=32, stream=0x70)
 
 
 def test_a_thread_without_a_context_launches_all_the_same(pretend):
-    log = pretend("""
-from warploom.driver.launch import PreparedLaunch
-from warploom.runtime import on_gpu
-kept = []
-real = on_gpu.prepare
-on_gpu.prepare = lambda *a: kept.append(real(*a)) or kept[-1]
-launch(ADD, x, y, 5, grid=1, block=32, stream=0x80)
+    log = pretend(
+        KEPT
+        + """
 failures = []
 def work():
     try: kept[0](0x90)
@@ -117,7 +120,8 @@ def work():
 threads = [threading.Thread(target=work) for _ in range(4)]
 [thread.start() for thread in threads]; [thread.join() for thread in threads]
 assert not failures, failures
-""")
+"""
+    )
     assert len(launches(log)) == 5
 
 

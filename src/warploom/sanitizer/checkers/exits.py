@@ -68,7 +68,7 @@ class Exits(Observer):
                     continue
                 if barrier[0] is cta:
                     self._unfinished(flight, cta, UNDONE, "no thread in it has waited for its bytes")
-                elif flight.cta is cta and _reads_shared(flight):
+                elif flight.cta is cta and _touches(flight, effects.READS, "shared"):
                     why = "no thread in it has synchronised with one that has waited for its bytes"
                     self._unfinished(flight, cta, UNREAD, why)
             elif flight.cta is not cta or flight.starts.parts == "warpgroup":
@@ -76,9 +76,10 @@ class Exits(Observer):
             elif _only_reads_shared(flight):
                 if not flight.read & known:
                     self._unread_store(flight, cta)
-            elif not flight.done & known and not _loads_registers(flight):
-                # Of a thread's own copies to shared memory (cp.async) nothing outlives the CTA.
-                own = flight.starts.parts == "warp" and _memory(flight, effects.WRITES) == "shared"
+            elif not flight.done & known and not _touches(flight, effects.WRITES, "register"):
+                # Registers leave with their warp (`tensor-load-not-waited`), and a thread's own copies to shared memory
+                # (cp.async) with their CTA.
+                own = flight.starts.parts == "warp" and not _touches(flight, effects.WRITES, "tensor")
                 self._unfinished(flight, cta, UNDONE, "no thread in it has waited for it", WARNING if own else None)
 
     def _unread_store(self, flight: InFlight, cta: Cta) -> None:
@@ -97,7 +98,8 @@ class Exits(Observer):
     def _unfinished(self, flight: InFlight, cta: Cta, what: str, why: str, severity: str | None = None) -> None:
         if self.context.findings.seen("exit-with-pending-work", (flight.code,), severity):
             return
-        memory = _memory(flight, effects.READS if what == UNREAD else effects.WRITES)
+        how = effects.READS if what == UNREAD else effects.WRITES
+        memory = "tensor" if _touches(flight, how, "tensor") else "shared"
         self.context.findings.add(
             "exit-with-pending-work",
             f"{cta.describe()} exits, its {memory} memory is {what} the {_noun(flight)} {at(flight.code)}, and {why}",
@@ -108,30 +110,16 @@ class Exits(Observer):
         )
 
 
-def _memory(flight: InFlight, how: str) -> str:
-    """Where an operation reads or writes: "tensor" or "shared"."""
+def _touches(flight: InFlight, how: str, space: str) -> bool:
+    """True if an operation reads, or writes, some memory: "shared" (that of any CTA), "tensor" or "register"."""
     accesses = effects.accesses(flight.code.effects, effects.RUN)
-    return "tensor" if any(one.space == "tensor" and one.how == how for one in accesses) else "shared"
+    return any(one.how == how and one.space.startswith(space) for one in accesses)
 
 
 def _only_reads_shared(flight: InFlight) -> bool:
     """True if the CTA's part in an operation ends when its sources have been read."""
     own = [one for one in effects.accesses(flight.code.effects, effects.RUN) if one.space != "global"]
     return bool(own) and all(one.how == effects.READS for one in own)
-
-
-def _loads_registers(flight: InFlight) -> bool:
-    """True if an operation writes registers of its warp, which leave with it: `tensor-load-not-waited`."""
-    accesses = effects.accesses(flight.code.effects, effects.RUN)
-    return any(one.how == effects.WRITES and one.space == "register" for one in accesses)
-
-
-def _reads_shared(flight: InFlight) -> bool:
-    """True if an operation reads shared memory, that of the CTA that started it."""
-    return any(
-        one.how == effects.READS and one.space.startswith("shared")
-        for one in effects.accesses(flight.code.effects, effects.RUN)
-    )
 
 
 def _noun(flight: InFlight) -> str:
