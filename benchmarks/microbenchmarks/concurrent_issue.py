@@ -41,12 +41,7 @@ def beside(name: str, kind: str, count: int, in_registers: bool, number: int = C
         group, acc, left, right, fragment, chains, others = state
         with ptx.if_(group < 2):
             ptx.wgmma.fence()
-            for stage in range(STAGES):
-                for k in range(left[stage].k_slices):
-                    ptx.wgmma.mma_async(
-                        shape=(M, N, 16), dtype_d=f32, dtype_a=bf16, dtype_b=bf16, d=acc,
-                        a=fragment if in_registers else left[stage].k(k), b=right[stage].k(k),
-                    )  # fmt: skip
+            multiply(acc, left, right, N, fragment if in_registers else None)
             ptx.wgmma.commit_group()
             ptx.wgmma.wait_group(0)
         with ptx.else_():
@@ -61,6 +56,16 @@ def beside(name: str, kind: str, count: int, in_registers: bool, number: int = C
         name, body, repetitions=REPETITIONS, warps=16, prepare=prepare, finish=finish, registers=128,
         array=Tile(1024, 64, bf16, box=(64, 8), swizzle="128B"),
     )  # fmt: skip
+
+
+def multiply(acc, left, right, n: int, fragment=None) -> None:
+    """Issue the products m64nNk16 of every stage; fragment: A, if it is in registers."""
+    for a, b in zip(left, right, strict=True):
+        for k in range(a.k_slices):
+            ptx.wgmma.mma_async(
+                shape=(M, n, 16), dtype_d=f32, dtype_a=bf16, dtype_b=bf16, d=acc,
+                a=a.k(k) if fragment is None else fragment, b=b.k(k),
+            )  # fmt: skip
 
 
 def measurement(source: str, kind: str, count: int, number: int = CHAINS) -> Measurement:

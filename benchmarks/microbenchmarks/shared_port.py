@@ -14,6 +14,7 @@ from warploom.isa.dtypes import bf16, f32, u32
 from warploom.lang import Kernel, Tile, ptx, reg, smem
 from warploom.lang.wgmma import accumulators
 
+from .concurrent_issue import multiply
 from .harness import Measurement, loop
 
 STAGES, REPETITIONS, M, DEPTH = 2, 64, 64, 64
@@ -44,19 +45,8 @@ def beside(name: str, n: int, kind: str, count: int, in_registers: bool, product
         kept = reg.array(u32, 16, init=0)
         address = (other[0].register() + (thread & 255) * 16).copy()
         phase = reg.scalar(u32, init=0)
-        return (
-            data,
-            group,
-            acc,
-            left,
-            [b[stage] for stage in range(STAGES)],
-            fragment,
-            kept,
-            address,
-            other,
-            full,
-            phase,
-        )
+        right = [b[stage] for stage in range(STAGES)]
+        return data, group, acc, left, right, fragment, kept, address, other, full, phase
 
     def access(kept, address):
         for at in range(count):
@@ -90,12 +80,7 @@ def beside(name: str, n: int, kind: str, count: int, in_registers: bool, product
             if products:
                 ptx.wgmma.fence()
                 for _ in range(2):
-                    for stage in range(STAGES):
-                        for k in range(left[stage].k_slices):
-                            ptx.wgmma.mma_async(
-                                shape=(M, n, 16), dtype_d=f32, dtype_a=bf16, dtype_b=bf16, d=acc,
-                                a=fragment if in_registers else left[stage].k(k), b=right[stage].k(k),
-                            )  # fmt: skip
+                    multiply(acc, left, right, n, fragment if in_registers else None)
                 ptx.wgmma.commit_group()
                 ptx.wgmma.wait_group(0)
         with ptx.else_():
