@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.sanitizer.running import SCHEDULES, findings, rules
+from tests.sanitizer.running import SCHEDULES, findings, rules, run
 from warploom.sanitizer.rules import Example
 
 SCHEDULE = pytest.mark.parametrize(("schedule", "seed"), SCHEDULES[:4])
@@ -253,3 +253,27 @@ def test_an_answer_tells_that_the_word_before_it_was_read(answer, schedule, seed
 def test_an_answer_that_is_sent_before_the_word_was_read_tells_nothing():
     found = (set(rules(asked(TOO_EARLY), "starve", seed)) for seed in (0, 1))
     assert "peer-buffer-reused" in set().union(*found)
+
+
+def a_buffer_of_each_launch(begun: bool) -> Example:
+    """GPU 0 writes for GPU 1 what GPU 1 read in its launch before; `begun`: once GPU 1 tells that it has begun."""
+    count = "ld.global.u32 %r1, [%data+OWN];\nadd.u32 %r1, %r1, 1;\nst.global.u32 [%data+OWN], %r1;\n"
+    wait = "waits_FLAG:\nld.ORDER.sys.global.u32 %r2, [%data+FLAG];\nsetp.ne.u32 %p3, %r2, %r1;\n@%p3 bra waits_FLAG;\n"
+    writes = (
+        "@!%first bra done;\n" + count.replace("OWN", "256")
+        + begun * wait.replace("FLAG", "512").replace("ORDER", "relaxed")
+        + "st.global.u32 [%data], %r1;\nst.release.sys.global.u32 [%data+640], %r1;\n"
+    )  # fmt: skip
+    reads = (
+        "@!%first bra done;\n" + count.replace("OWN", "384") + "sub.u32 %r1, %r1, 32;\n"
+        + "st.relaxed.sys.global.u32 [%data+512], %r1;\n"
+        + wait.replace("FLAG", "640").replace("ORDER", "acquire") + "ld.global.u32 %r3, [%data];\n"
+    )  # fmt: skip
+    return two(writes, reads, calls=2)
+
+
+@SCHEDULE
+@pytest.mark.parametrize(("begun", "found"), [(True, set()), (False, {"peer-buffer-reused"})])
+def test_a_gpu_that_has_begun_a_launch_has_read_all_that_it_read_in_the_one_before(begun, found, schedule, seed):
+    report = run(a_buffer_of_each_launch(begun), schedule, seed)
+    assert {finding.rule for finding in report.findings} == found

@@ -15,6 +15,7 @@ from ..isa import effects
 from .first_guesses import first_guesses
 from .happens_before.clocks import ClusterKnowledge, KnownClusters, join_far
 from .happens_before.flags import Flags
+from .happens_before.launches import CompleteLaunches
 from .happens_before.scopes import ThreadLocation
 from .happens_before.state import ClusterState
 from .lane_sums import lane_sums
@@ -37,6 +38,7 @@ class Context:
     Attributes:
         strict: True if relying on behaviour of today's GPUs that the ISA does not guarantee is an error.
         flags: what warps of different CTAs learn about each other through global memory.
+        launches: what GPUs know of each other's earlier launches.
         unchecked: the waits (pc) whose result nothing uses.
         guesses: the plain loads (pc) whose value a compare-and-swap verifies.
         sums: stores of sums over the lanes of a warp, see `lane_sums`.
@@ -51,6 +53,7 @@ class Context:
         self.strict = strict
         self.findings = Findings()
         self.flags = Flags()
+        self.launches = CompleteLaunches(self)
         self.unchecked = machine.code.fact("unchecked waits", lambda: unchecked_waits(machine.code))
         self.guesses = machine.code.fact("first guesses", lambda: first_guesses(machine.code))
         self.sums = machine.code.fact("lane sums", lambda: lane_sums(machine.code))

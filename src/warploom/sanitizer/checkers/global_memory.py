@@ -175,7 +175,15 @@ class GlobalMemory(Observer):
                 return SCOPE
             earlier = self.context.operation(deed.pc)
             return "" if _bytes_at_once(earlier) == _bytes_at_once(code) else SIZES
-        return NO_ORDER
+        return "" if self._read_in_an_earlier_launch(state, clock, deed) else NO_ORDER
+
+    def _read_in_an_earlier_launch(self, state: ClusterState, clock: WarpClock, deed: UnpackedAccess) -> bool:
+        """True if another GPU made this read in a launch that is complete for all that this warp knows."""
+        launches = self.context.launches
+        if deed.writes or not launches.needed:
+            return False
+        (mine, _), (other, _) = launches.of(state, state.actor(clock.me)), launches.of(state, deed.actor)
+        return mine != other and launches.over(state, clock, deed)
 
     def _untold(self, state: ClusterState, frame: Frame, clock: WarpClock, deed: UnpackedAccess, lanes: int) -> None:
         """These lanes access what another cluster did: check that they have acquired the flag that covers it."""
@@ -314,7 +322,7 @@ class GlobalMemory(Observer):
         if deed.asynchronous:
             return "" if self._complete(state, clock, deed) else NOT_COMPLETE
         if not knows(clock, state, deed.actor, deed.epoch):
-            return NO_ORDER
+            return "" if self._read_in_an_earlier_launch(state, clock, deed) else NO_ORDER
         if self._by_another_lane(state, clock, deed):
             return APART
         if not deed.writes:

@@ -1,13 +1,8 @@
 """Words between GPUs that are data and flag in one, and are written again before they were read.
 
 A thread polls such a word (`received_words`), so no flag orders its accesses. Strong accesses do not race, and yet a
-GPU that is a launch ahead must not write the word again before its owner has read and reset it. What a GPU may know of
-another one's accesses in an earlier launch, beyond what releases and acquires tell:
-
-    it has read a word that GPU B stored in B's launch n      all of B's launches before n are complete, and B knew the
-                                                              same of other GPUs when it stored the word
-    it has read what a warp stored after it, or a warp that   that read is complete; a store before it need not be
-    it had met at a barrier, had read this word
+GPU that is a launch ahead must not write the word again before its owner has read and reset it. `CompleteLaunches` says
+what a GPU may know of another one's accesses in an earlier launch.
 
 An error is a store of such a word over an access in an earlier launch of another GPU of which the storing warp knows
 nothing, under any schedule; and a read, in one launch, of what another GPU stored in a later one. Two buffers that
@@ -16,7 +11,6 @@ launches use alternately are right if each GPU hears from each other one in ever
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -44,8 +38,6 @@ if TYPE_CHECKING:
 
 Suspicion: TypeAlias = "tuple[str, tuple[Operation, Operation], Cta, int, str]"
 """The message, the instructions, who ran the first one, and where."""
-Launches: TypeAlias = "dict[int, int]"
-"""GPU -> its latest launch that is known to be complete."""
 
 
 class PeerSlots(Observer):
@@ -59,25 +51,13 @@ class PeerSlots(Observer):
     def __init__(self, context: Context) -> None:
         self.context = context
         code = context.machine.code
-        self.idle = context.machine.calls == 1 or len(context.machine.devices) == 1
+        self._launches = context.launches
+        self.idle = not self._launches.needed
         self._messages = {} if self.idle else code.fact("received words", lambda: received_words(code))
-        self.idle = not self._messages
         self._uses = frozenset().union(*self._messages.values())
         self._run: set[int] = set()
         self._slots: dict[Region, np.ndarray] = {}
         """The load that polls each granule, plus 1."""
-        self._known_after: dict[tuple[int, int], Launches] = {}
-        """(GPU, launch) -> what any of its warps has learned so far."""
-        self._learned: dict[int, Launches] = defaultdict(dict)
-        """The same of a warp of the grid, in its launch."""
-        self._when: dict[tuple[int, int, int], dict[int, tuple[int, int]]] = defaultdict(dict)
-        """(GPU, launch, other GPU) -> the warps that have learned of its launches: their epochs, and which."""
-        self._fronts: dict[int, np.ndarray] = {}
-        """A warp of the grid -> what it knew of its cluster's warps when it last stored a word."""
-        self._seen: dict[tuple[int, int], np.ndarray] = {}
-        """(warp, cluster) -> the same of warps there that stored what this one has read."""
-        self._seen_in: dict[tuple[int, int, int], np.ndarray] = {}
-        """(GPU, launch, cluster) -> the same of all its warps."""
         self._suspected: dict[tuple[int, int, int], Suspicion] = {}
         """By the load that polls, the access and the earlier one."""
 
@@ -96,56 +76,13 @@ class PeerSlots(Observer):
             else:
                 self._write(state, shadow, frame, at_warp, clock, mine)
 
-    # -- what GPUs know --------------------------------------------------------------------------------------------
-
-    def _gpu(self, state: ClusterState, actor: int) -> tuple[int, int]:
-        """The GPU of a warp of the grid, and its launch."""
-        cluster = (actor - 1) // state.count
-        return self.context.devices[cluster], self.context.calls[cluster]
-
-    def _before(self, device: int, call: int) -> Launches:
-        """What a GPU knows at the beginning of a launch."""
-        return self._known(device, call - 1) if call else {}
-
-    def _known(self, device: int, call: int) -> Launches:
-        found = self._known_after.get((device, call))
-        if found is None:
-            found = self._known_after[device, call] = dict(self._before(device, call))
-        return found
-
-    def _learn(self, state: ClusterState, clock: WarpClock, writer: UnpackedAccess) -> None:
-        """A warp reads what a warp of another GPU stored."""
-        me = state.actor(clock.me)
-        device, call = self._gpu(state, me)
-        other, launch = self._gpu(state, writer.actor)
-        front, cluster = self._fronts.get(writer.actor), (writer.actor - 1) // state.count
-        if front is not None:
-            self._seen[me, cluster] = np.maximum(front, self._seen.get((me, cluster), front))
-            at = (device, call, cluster)
-            self._seen_in[at] = np.maximum(front, self._seen_in.get(at, front))
-        learned, known = self._learned[me], self._known(device, call)
-        for gpu, which in (*self._known(other, launch).items(), (other, launch - 1)):
-            if which > learned.get(gpu, -1):
-                learned[gpu] = which
-                known[gpu] = max(which, known.get(gpu, -1))
-                self._when[device, call, gpu][me] = (clock.epoch, which)
-
     def _knows(self, state: ClusterState, clock: WarpClock, access: UnpackedAccess) -> bool:
         """True if an earlier launch's access by another GPU is complete for all that a warp knows."""
-        if knows(clock, state, access.actor, access.epoch):
-            return True
-        me = state.actor(clock.me)
-        device, call = self._gpu(state, me)
-        other, launch = self._gpu(state, access.actor)
-        if max(self._before(device, call).get(other, -1), self._learned[me].get(other, -1)) >= launch:
-            return True
-        if not access.writes:
-            cluster, theirs = divmod(access.actor - 1, state.count)
-            fronts = [self._seen.get((me, cluster)), *(self._seen_in.get((device, at, cluster)) for at in range(call))]
-            if any(front is not None and front[theirs] >= access.epoch for front in fronts):
-                return True
-        told = self._when.get((device, call, other), {})
-        return any(which >= launch and knows(clock, state, one, epoch) for one, (epoch, which) in told.items())
+        return (
+            knows(clock, state, access.actor, access.epoch)
+            or self._launches.over(state, clock, access)
+            or (not access.writes and self._launches.has_read(state, clock, access))
+        )
 
     # -- accesses --------------------------------------------------------------------------------------------------
 
@@ -162,14 +99,14 @@ class PeerSlots(Observer):
                 slots = self._slots[shadow.region] = np.zeros(shadow.count, np.int32)
             slots[mine] = pc + 1
         for number, access in self._of_others(state, clock, last, True):
-            self._learn(state, clock, access)
-            if pc in self._messages and self._gpu(state, access.actor)[1] > frame.cta.cluster.call:
+            self._launches.learn(state, clock, access)
+            if pc in self._messages and self._launches.of(state, access.actor)[1] > frame.cta.cluster.call:
                 self._suspect(pc, state, shadow, frame, at_warp, int(mine[last == number].flat[0]), access, False)
 
     def _write(
         self, state: ClusterState, shadow: GlobalShadow, frame: Frame, at_warp: int, clock: WarpClock, mine: np.ndarray
     ) -> None:
-        self._fronts[state.actor(clock.me)] = clock.weak.copy()
+        self._launches.stored(state, clock)
         slots = self._slots.get(shadow.region)
         if slots is None or not frame.cta.cluster.call:
             return
@@ -180,7 +117,9 @@ class PeerSlots(Observer):
         for accesses, writes in ((shadow.last, True), (shadow.reads, False), (shadow.others, False)):
             before = accesses[mine]
             for number, access in self._of_others(state, clock, before, writes):
-                if self._gpu(state, access.actor)[1] < frame.cta.cluster.call and not self._knows(state, clock, access):
+                if self._launches.of(state, access.actor)[1] < frame.cta.cluster.call and not self._knows(
+                    state, clock, access
+                ):
                     first = int(np.flatnonzero(before == number)[0])
                     pc = int(polled[first]) - 1
                     self._suspect(pc, state, shadow, frame, at_warp, int(mine[first]), access, True)
@@ -189,13 +128,13 @@ class PeerSlots(Observer):
         self, state: ClusterState, clock: WarpClock, accesses: np.ndarray, writes: bool
     ) -> list[tuple[int, UnpackedAccess]]:
         """The accesses by threads of other GPUs."""
-        device = self._gpu(state, state.actor(clock.me))[0]
+        device = self._launches.of(state, state.actor(clock.me))[0]
         others = accesses[(accesses != 0) & (accesses >> ACTOR_SHIFT != state.actor(clock.me))]
         found = ((number, unpack(number, writes)) for number in distinct(others))
         return [
             (number, access)
             for number, access in found
-            if access.level and not access.asynchronous and self._gpu(state, access.actor)[0] != device
+            if access.level and not access.asynchronous and self._launches.of(state, access.actor)[0] != device
         ]
 
     # -- reports ---------------------------------------------------------------------------------------------------
@@ -209,7 +148,7 @@ class PeerSlots(Observer):
         key = (load, codes[0].pc, codes[1].pc)
         if key in self._suspected:
             return
-        other, theirs = self._gpu(state, access.actor)
+        other, theirs = self._launches.of(state, access.actor)
         mine, gpu = frame.cta.cluster.call, frame.cta.device.index
         where, warp = f"`{shadow.region.name}` at byte {granule * shadow.granule}", frame.first_warp + at_warp
         actor = who(frame.cta, warp)
