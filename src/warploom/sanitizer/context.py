@@ -53,7 +53,6 @@ class Context:
         self.strict = strict
         self.findings = Findings()
         self.flags = Flags()
-        self.launches = CompleteLaunches(self)
         self.unchecked = machine.code.fact("unchecked waits", lambda: unchecked_waits(machine.code))
         self.guesses = machine.code.fact("first guesses", lambda: first_guesses(machine.code))
         self.sums = machine.code.fact("lane sums", lambda: lane_sums(machine.code))
@@ -61,6 +60,7 @@ class Context:
         self.indices: list[tuple[tuple[int, int, int], ...]] = []
         self.devices: list[int] = []
         self.calls: list[int] = []
+        self.launches = CompleteLaunches(machine.calls > 1 and len(machine.devices) > 1, self.devices, self.calls)
         self.streams: dict[int, str] = {}
         self._before: dict[tuple[int, int], KnownClusters] = {}
         self._granule = narrowest_access(machine, "shared")

@@ -19,7 +19,6 @@ import numpy as np
 from .flags import knows
 
 if TYPE_CHECKING:
-    from ..context import Context
     from ..shadow.global_shadow import UnpackedAccess
     from .clocks import WarpClock
     from .state import ClusterState
@@ -29,11 +28,15 @@ Launches: TypeAlias = "dict[int, int]"
 
 
 class CompleteLaunches:
-    """See the module's docstring."""
+    """See the module's docstring.
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self.needed = context.machine.calls > 1 and len(context.machine.devices) > 1
+    Attributes:
+        needed: False if there is one GPU, or one launch.
+        devices, calls: the GPU and the launch of each cluster, by its number (`Context`).
+    """
+
+    def __init__(self, needed: bool, devices: list[int], calls: list[int]) -> None:
+        self.needed, self.devices, self.calls = needed, devices, calls
         self._known_after: dict[tuple[int, int], Launches] = {}
         """(GPU, launch) -> what any of its warps has learned so far."""
         self._learned: dict[int, Launches] = defaultdict(dict)
@@ -50,7 +53,7 @@ class CompleteLaunches:
     def of(self, state: ClusterState, actor: int) -> tuple[int, int]:
         """The GPU of a warp of the grid, and its launch."""
         cluster = (actor - 1) // state.count
-        return self.context.devices[cluster], self.context.calls[cluster]
+        return self.devices[cluster], self.calls[cluster]
 
     def stored(self, state: ClusterState, clock: WarpClock) -> None:
         """A warp stores a word."""
