@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sanitizer.pieces import COMMIT, DESCRIPTORS, FENCE_MMA, WAIT_MMA, ZERO, multiply
-from tests.sanitizer.running import SCHEDULES, rules
+from tests.sanitizer.running import SCHEDULES, rules, run
 from warploom.sanitizer import EXPLORED
 from warploom.sanitizer.rules import Example
 
@@ -477,3 +477,40 @@ def test_fences_of_all_threads_order_them_over_one_threads_atomic(before, behind
     body = LAST_OF_TWO.replace("BEFORE", before).replace("BEHIND", behind)
     found = rules(Example(body, threads=64, grid=2), schedule, seed)
     assert found == set() if ordered else found & {"global-data-race", "global-hand-off"}
+
+
+def by_way_of_another_cta(first: str) -> Example:
+    """Warp 1 of CTA 0 tells CTA 1 that it has written a word, and CTA 1 tells warp 0 of CTA 0, which reads the word."""
+    tells = RELEASE.replace("512", "640")
+    return Example(
+        f"""
+        {CTA}
+        setp.eq.u32 %p2, %r6, 0;
+        setp.eq.u32 %p3, %tid, 32;
+        setp.eq.and.u32 %p4, %tid, 32, %p2;
+        @%p4 st.global.u32 [%data], 7;
+        @%p4 {first}
+        @!%first bra done;
+        @%p2 bra reader;
+        between:
+        {ACQUIRE}
+        setp.ne.u32 %p3, %r2, 77;
+        @%p3 bra between;
+        {tells}
+        bra done;
+        reader:
+        {ACQUIRE.replace("512", "640")}
+        setp.ne.u32 %p3, %r2, 77;
+        @%p3 bra reader;
+        ld.global.u32 %r3, [%data];
+        done:
+        """,
+        grid=2, threads=64,
+    )  # fmt: skip
+
+
+@schedules
+@pytest.mark.parametrize(("first", "found"), [(RELEASE, set()), (RELAXED_STORE, {"global-data-race"})])
+def test_what_a_cta_hears_of_its_own_warps_from_another_cta_orders_them(first, found, schedule, seed):
+    report = run(by_way_of_another_cta(first), schedule, seed)
+    assert {finding.rule for finding in report.findings if finding.rule in RACES} == found

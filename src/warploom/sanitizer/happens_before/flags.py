@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .clocks import NO_FENCES, Fences, Released, WarpClock, join_far, join_fences
+from .clocks import NO_FENCES, WEAK, Fences, Q, Released, WarpClock, join_far, join_fences
 from .divergent_lanes import DivergentLanes
 from .partial_waits import PartialWaits
 from .scopes import LEVELS, ThreadLocation, needed
@@ -141,15 +141,19 @@ class Flags:
 
     @staticmethod
     def _seen_from(state: ClusterState, released: Released, who: ThreadLocation, me: ThreadLocation) -> Released:
-        """A release as seen from another location: of another cluster it is known what that cluster did."""
+        """A release as seen from another location: of another cluster it is known what that cluster did, and what it
+        had heard of the others, the reader's own among them."""
         if who.cluster == me.cluster:
             return released
-        far = join_far(released.far, {who.cluster: released.reach()})
+        far = dict(join_far(released.far, {who.cluster: released.reach()}))
+        seen = Released.nothing(state.count)
+        if (own := far.pop(me.cluster, None)) is not None:
+            seen.fronts[WEAK], seen.fronts[Q], seen.known = own.c, own.q, own.known
         fences, ahead = (
             {level: Flags._seen_from(state, one, who, me) for level, one in some.items()}
             for some in (released.fences, released.ahead)
         )
-        return replace(Released.nothing(state.count), far=far, fences=fences, ahead=ahead)
+        return replace(seen, far=far, fences=fences, ahead=ahead)
 
     def _hint_all(
         self, state: ClusterState, left: FlagValue, who: ThreadLocation, me: ThreadLocation, reason: str
