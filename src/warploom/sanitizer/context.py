@@ -23,6 +23,7 @@ from .loose_reads import RacingLoads
 from .report.findings import Findings
 from .shadow.global_shadow import GlobalShadow
 from .unchecked_waits import unchecked_waits
+from .waiting_loads import waits
 
 if TYPE_CHECKING:
     from ..emulator.engines.bulk import Scattered
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ..emulator.machine.machine import Cluster, Cta, Machine
     from ..emulator.machine.memory import Region
     from ..emulator.machine.operation import Operation
+    from .happens_before.clocks import WarpClock
 
 
 class Context:
@@ -150,6 +152,18 @@ class Context:
         """True if the only fault of a load and a write is that the load is a plain one: see `first_guesses`."""
         atomic = write.instruction.modifiers[0] in ("atom", "red") and write.order.strong
         return atomic and load.pc in self.guesses and not load.order.strong
+
+    def told_without_release(
+        self, state: ClusterState, clock: WarpClock, actor: int, epoch: int, load: Operation
+    ) -> bool:
+        """True if a strong load may miss a strong write that its warp has been told of, and does not look again.
+
+        The two do not race, but may be seen in any order: message passing, PTX ISA 8.10.
+        """
+        if load.instruction.modifiers[0] != "ld" or self.flags.unreleased(clock, state, actor, epoch) is None:
+            return False
+        code = self.machine.code
+        return not code.fact(("waits", load.pc), lambda: waits(code, load.pc))
 
     def forget(self, cluster: Cluster) -> None:
         """Drop the state of a finished cluster."""

@@ -43,6 +43,7 @@ from ..report.global_verdict import (
     SAME_INSTRUCTION,
     SCOPE,
     SIZES,
+    UNRELEASED,
     verdict,
 )  # fmt: skip
 from ..report.unwaited import lanes_in, report_untold
@@ -174,7 +175,10 @@ class GlobalMemory(Observer):
             if min(deed.level, level) < needed(theirs, mine):
                 return SCOPE
             earlier = self.context.operation(deed.pc)
-            return "" if _bytes_at_once(earlier) == _bytes_at_once(code) else SIZES
+            if _bytes_at_once(earlier) != _bytes_at_once(code):
+                return SIZES
+            told = deed.writes and self.context.told_without_release(state, clock, deed.actor, deed.epoch, code)
+            return UNRELEASED if told else ""
         return "" if self._read_in_an_earlier_launch(state, clock, deed) else NO_ORDER
 
     def _read_in_an_earlier_launch(self, state: ClusterState, clock: WarpClock, deed: UnpackedAccess) -> bool:

@@ -150,8 +150,9 @@ class LostUpdates(Observer):
         )
         if not blindly and (not loaded.told or self._may_wait(loaded.code.pc, frame.operation.pc)):
             return
-        if knows(clock, state, loaded.store.actor, loaded.store.epoch):
-            return
+        stored = loaded.store.actor, loaded.store.epoch
+        if knows(clock, state, *stored) or self.context.told_without_release(state, clock, *stored, loaded.code):
+            return  # ordered, or reported at the load (`global-hand-off`)
         code, warp = frame.operation, clock.me % state.per_cta
         if self.context.findings.seen("lost-update", (code, loaded.code)):
             return

@@ -10,12 +10,13 @@ order, 8.9.6).
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .clocks import NO_FENCES, WEAK, Fences, Q, Released, WarpClock, join_far, join_fences
+from .clocks import NO_FENCES, WEAK, Fences, Front, Q, Released, WarpClock, join_far, join_fences
 from .divergent_lanes import DivergentLanes
 from .partial_waits import PartialWaits
 from .scopes import LEVELS, ThreadLocation, needed
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 FLAGS = 32
 """Maximum number of addresses of one warp's access that are tracked as flags: each lane may have one."""
+SIGNALS = 64
+"""Signals of a cluster that are remembered."""
 HINTED = 2
 """Maximum number of addresses for which a non-releasing access is remembered, to report reliance on it."""
 
@@ -48,17 +51,42 @@ class FlagValue:
 
 
 @dataclass(eq=False)
+class LooseSignal:
+    """A strong write without a release of all that its warp knows.
+
+    Attributes:
+        reached: the warps' epochs that happened before the write; released: those that it does release.
+        seers: warps of the grid that have seen it -> their epoch then.
+    """
+
+    code: Operation
+    reached: Front
+    released: Front
+    seers: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, clock: WarpClock, code: Operation) -> LooseSignal:
+        """The write that a warp makes now; its next accesses are told apart from it."""
+        reached = clock.weak.copy()
+        reached[clock.me] = clock.epoch - 1
+        clock.begin_epoch()
+        return cls(code, reached, np.zeros_like(reached) if clock.published is None else clock.published.weak)
+
+
+@dataclass(eq=False)
 class Flag:
     """One address.
 
     Attributes:
         left: what CTAs left there; idle: warps (of the grid) that wrote it without releasing anything.
+        signals: the same writes, and those that release less than their warp has done.
         seen: warps of the grid that read it strongly -> their latest epoch.
         writers: warps that wrote it strongly -> epoch of their latest such write seen by the readers.
     """
 
     left: dict[ThreadLocation, FlagValue] = field(default_factory=dict)
     idle: dict[int, tuple[int, Operation]] = field(default_factory=dict)
+    signals: dict[int, LooseSignal] = field(default_factory=dict)
     writers: dict[int, int] = field(default_factory=dict)
     seen: dict[int, tuple[int, dict[int, int]]] = field(default_factory=dict)
 
@@ -80,6 +108,8 @@ class Flags:
         self._flags: dict[tuple[Region, int], Flag] = {}
         self.hints: dict[tuple[ThreadLocation, int], Hint] = {}
         """(reader, writing warp of the grid) -> why that ordered nothing."""
+        self._signals: dict[int, deque[LooseSignal]] = defaultdict(lambda: deque(maxlen=SIGNALS))
+        """The signals of each cluster that others have seen."""
         self.apart: dict[int, DivergentLanes] = {}
         """Warps of the grid in which one lane raised a flag for others."""
 
@@ -128,6 +158,11 @@ class Flags:
                 continue
             seen = gained.setdefault(reach, Released.nothing(state.count))
             seen.add(self._seen_from(state, left.released, who, me))
+        for writer, signal in flag.signals.items():
+            if actor not in signal.seers and (cluster := (writer - 1) // state.count) != state.number:
+                if not signal.seers:
+                    self._signals[cluster].append(signal)
+                signal.seers[actor] = clock.epoch
         for writer, (epoch, where) in flag.idle.items():
             self.hints[me, writer] = Hint(epoch, f"`{where.instruction.opcode}` releases nothing")
         for reach, seen in gained.items():
@@ -183,8 +218,10 @@ class Flags:
         covered = epoch
         if sem in ("release", "acq_rel"):
             carried: Released | None = clock.release(mask)
+            signal = None
         else:
             carried = clock.published
+            signal = LooseSignal.of(clock, code)
             level = min(level, LEVELS[clock.published_scope or "gpu"])
             covered = int(carried.weak[clock.me]) if carried is not None else 0
         if clock.apart.left and carried is not None and clock.apart.speak(covered, code.pc):
@@ -199,7 +236,12 @@ class Flags:
             elif not atomic:
                 flag.left.clear()
                 flag.idle.clear()
+                flag.signals.clear()
             flag.writers[actor] = epoch
+            if signal is not None:
+                flag.signals[actor] = signal
+            else:
+                flag.signals.pop(actor, None)
             if carried is None:
                 flag.idle[actor] = (epoch, code)
                 if not fences:
@@ -228,6 +270,16 @@ class Flags:
             if writers.get(actor, -1) >= epoch and knows(clock, state, seer, when):
                 return True
         return False
+
+    def unreleased(self, clock: WarpClock, state: ClusterState, actor: int, epoch: int) -> LooseSignal | None:
+        """What tells this warp that a warp of another cluster has done something, and releases none of it."""
+        cluster, me = divmod(actor - 1, state.count)
+        for signal in self._signals.get(cluster, ()):
+            if signal.released[me] < epoch <= signal.reached[me]:
+                mine = state.actor(clock.me)
+                if mine in signal.seers or any(knows(clock, state, *seer) for seer in signal.seers.items()):
+                    return signal
+        return None
 
     def by_another_lane(self, clock: WarpClock, state: ClusterState, actor: int, epoch: int, pc: int) -> bool:
         """True if accesses of a warp are known only through another lane, which had not synchronised with them."""

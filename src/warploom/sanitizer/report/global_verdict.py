@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
     from ..context import Context
 
-NO_ORDER, FENCE, SAME_INSTRUCTION, SCOPE, APART, SIZES = (
-    "no order", "fence", "same instruction", "scope", "apart", "sizes",
+NO_ORDER, FENCE, SAME_INSTRUCTION, SCOPE, APART, SIZES, UNRELEASED = (
+    "no order", "fence", "same instruction", "scope", "apart", "sizes", "unreleased",
 )  # fmt: skip
 """What may be missing between two accesses, in addition to what `duplicate_writes` reports."""
 OF_ONE_GPU = ("global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete")
@@ -47,6 +47,14 @@ def verdict(
     if missing == SCOPE:
         clause = "both are strong, but one scope does not include the other's CTA, so they race"
         return "peer-scope" if of_gpus else "global-hand-off", clause
+    if missing == UNRELEASED:
+        clock = state.clocks[cta.rank * state.per_cta + now[1]]
+        signal = context.flags.unreleased(clock, state, earlier.actor, earlier.epoch)
+        told = f"`{signal.code.instruction.opcode}`" if signal else "the signal"
+        return "global-hand-off", (
+            f"both are strong, so they do not race, but {told}, from which the reader knows of the write, does not "
+            "release it: the reader may see the two in the other order"
+        )
     if missing == SIZES:
         clause = "both are strong, but of different sizes, and neither is a single access to the other, so they race"
         return "global-data-race", clause
