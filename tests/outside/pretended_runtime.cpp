@@ -278,7 +278,10 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
       {cudaDevAttrMaxSharedMemoryPerBlock, 49152}, {cudaDevAttrMaxSharedMemoryPerBlockOptin, 232448},
       {cudaDevAttrMaxSharedMemoryPerMultiprocessor, 233472}, {cudaDevAttrMaxThreadsPerBlock, 1024},
       {cudaDevAttrMaxThreadsPerMultiProcessor, 2048}, {cudaDevAttrWarpSize, 32}, {cudaDevAttrCooperativeLaunch, 1},
-      {cudaDevAttrL2CacheSize, 50 << 20}};
+      {cudaDevAttrL2CacheSize, 50 << 20}, {cudaDevAttrMaxBlockDimX, 1024}, {cudaDevAttrMaxBlockDimY, 1024},
+      {cudaDevAttrMaxBlockDimZ, 64}, {cudaDevAttrMaxGridDimX, 2147483647}, {cudaDevAttrMaxGridDimY, 65535},
+      {cudaDevAttrMaxGridDimZ, 65535}, {cudaDevAttrMaxRegistersPerBlock, 65536},
+      {cudaDevAttrMaxRegistersPerMultiprocessor, 65536}, {cudaDevAttrMaxBlocksPerMultiprocessor, 32}};
   const auto found = known.find(attribute);
   *value = attribute == cudaDevAttrMultiProcessorCount ? multiprocessors() : found == known.end() ? 0 : found->second;
   return cudaSuccess;
