@@ -11,6 +11,7 @@ from .grid_order import GridOrder
 from .groups import Groups
 from .inside_warp import InsideWarp
 from .inside_warp_global import InsideWarpGlobal
+from .invalidations import Invalidations
 from .layout import Layouts
 from .lost_updates import LostUpdates
 from .matrix_registers import MatrixRegisters
@@ -32,9 +33,9 @@ from .undefined_registers import UndefinedRegisters
 from .unwaited_lanes import UnwaitedLanes
 
 CHECKERS = (
-    Text, UndefinedRegisters, AbsentLanes, Clusters, MBarriers, NamedBarriers, GridOrder, TensorMaps, InsideWarp,
-    InsideWarpGlobal, UnwaitedLanes, ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags, PeerSlots,
-    GlobalMemory, LostUpdates, MatrixRegisters, TensorCells, TensorUnits, TensorCollectors, TensorShapes, Groups, Exits,
-    RegisterPool, Performance,
+    Text, UndefinedRegisters, AbsentLanes, Clusters, MBarriers, Invalidations, NamedBarriers, GridOrder, TensorMaps,
+    InsideWarp, InsideWarpGlobal, UnwaitedLanes, ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags,
+    PeerSlots, GlobalMemory, LostUpdates, MatrixRegisters, TensorCells, TensorUnits, TensorCollectors, TensorShapes,
+    Groups, Exits, RegisterPool, Performance,
 )  # fmt: skip
 """Causes come before consequences; lane checkers before the checker that owns the shadows, `Layouts` after it."""
