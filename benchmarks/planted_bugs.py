@@ -1,6 +1,7 @@
 """Plant bugs by rule into texts of nvcc, Triton and others, and count how many `warploom check` reports as errors.
 
     python benchmarks/planted_bugs.py [--set slips] [--each 2] [--texts FOLDER …] [--json FILE] [--only PATTERN]
+    python benchmarks/planted_bugs.py --again FILE [--outcomes missed warned …] [--texts FOLDER …]
 
 `--set tcgen05` plants in the texts for Blackwell (`tests/foreign/blackwell/current`), whose runs are emulated.
 
@@ -28,8 +29,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -39,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.planted.captured import CapturedText, launches_of  # noqa: E402 - the root has to be on the path
-from benchmarks.planted.harmless import known, reason  # noqa: E402
+from benchmarks.planted.harmless import reason  # noqa: E402
 from benchmarks.planted.rules import RULES, trapped, trapped_at_bound, trapped_at_guard  # noqa: E402
 from benchmarks.planted.slips import SLIPS  # noqa: E402
 from benchmarks.planted.texts import BLACKWELL, Text, texts, texts_of  # noqa: E402
@@ -60,6 +61,8 @@ SETS = {"first": RULES, "slips": SLIPS, "tcgen05": (*RULES, *tcgen05.MUTATIONS)}
 ORDERS_OF = {"first": ORDERS, "slips": {}, "tcgen05": {**ORDERS, **tcgen05.ORDERS}}
 OUTCOMES = ("error", "warned", "explored", "missed", "harmless", "not executed")
 PLANTED = ("error", "warned", "explored", "missed")
+UNLISTED = ("error", "not executed")
+"""The evidence counts bugs of these outcomes, and lists those of the others."""
 AnyText: TypeAlias = Text | CapturedText
 
 
@@ -88,8 +91,8 @@ def chosen(text: AnyText, each: int, of: str = "first") -> Iterator[Mutant]:
         yield from random.Random(f"{SEED} {text.name} {kind}").sample(some, min(each, len(some)))
 
 
-def judge(text: AnyText, mutant: Mutant, folder: Path) -> Bug | None:
-    """None if the result is no longer a PTX text."""
+def judge(text: AnyText, mutant: Mutant, folder: Path, why: str = "") -> Bug | None:
+    """None if the result is no longer a PTX text. `why` it is harmless, if no list of `reason` has it."""
     head = (f"{text.source}/{text.name}", mutant.kind, mutant.site, mutant.variant, mutant.instruction.ptx_line,
             mutant.what)  # fmt: skip
     try:
@@ -98,7 +101,7 @@ def judge(text: AnyText, mutant: Mutant, folder: Path) -> Bug | None:
             return Bug(*head, "error", found)
         if not executed(text, mutant, folder):
             return Bug(*head, "not executed")
-        if why := reason(text.name, mutant, text.path.parent):
+        if why := reason(text.name, mutant, text.path.parent) or why:
             return Bug(*head, "harmless", reason=why)
         if warned := tuple(sorted(set(others) - set(own(text)[1]))):
             return Bug(*head, "warned", warned)
@@ -150,9 +153,15 @@ def executed(text: AnyText, mutant: Mutant, folder: Path) -> bool:
 
 def planted_in(options: argparse.Namespace) -> Iterator[AnyText]:
     """The texts selected by the command line."""
+    some: Iterator[AnyText]
     if options.launches:
-        return (text for folder in options.launches for text in launches_of(folder))
-    return texts_of(BLACKWELL) if options.set == "tcgen05" else texts(options.texts)
+        some = (text for folder in options.launches for text in launches_of(folder))
+    else:
+        some = texts_of(BLACKWELL) if options.set == "tcgen05" else texts(options.texts)
+    if not options.source:
+        return some
+    given = {folder.parent if options.launches else folder for folder in (*options.launches, *options.texts)}
+    return (replace(one, source=options.source) if one.source in {at.name for at in given} else one for one in some)
 
 
 def main() -> int:
@@ -167,12 +176,16 @@ def main() -> int:
         "--set", choices=SETS, default="first", help="which rules: `planted/rules.py`, `slips.py` or `zoo/tcgen05.py`"
     )
     parser.add_argument("--json", type=Path, help="write the evidence there")
+    parser.add_argument("--source", help="the name of the given texts' origin in the evidence, instead of the folder's")
     parser.add_argument(
-        "--reasons", action="store_true", help="run nothing: apply new reasons to the evidence's misses"
+        "--again", type=Path, help="judge the bugs of this evidence again, and write the verdicts there"
+    )
+    parser.add_argument(
+        "--outcomes", nargs="*", default=("missed", "warned", "explored", "harmless"), help="those judged again"
     )
     options = parser.parse_args()
-    if options.reasons:
-        return explained(options.json, {folder.name: folder for folder in options.texts})
+    if options.again:
+        return min(1, again(options.again, planted_in(options), options.outcomes, options.only)["missed"])
     bugs: list[Bug] = []
     with tempfile.TemporaryDirectory() as folder:
         for text in planted_in(options):
@@ -219,37 +232,78 @@ def write(path: Path, bugs: list[Bug], each: int, of: str) -> None:
         rows.append({
             "text": name, "set": of, **totals(mine), "kinds": {kind: dict(count) for kind, count in kinds.items()},
             "rules": dict(Counter(rule for bug in mine if bug.outcome == "error" for rule in bug.found).most_common()),
-            "others": [
-                {key: value for key, value in asdict(bug).items() if value and key != "text"}
-                for bug in mine if bug.outcome not in ("error", "not executed")
-            ],
+            "others": [recording(bug) for bug in mine if bug.outcome not in UNLISTED],
         })  # fmt: skip
     head = evidence.header("planted-bugs", command=f"python benchmarks/planted_bugs.py --each {each} --set {of}")
     total = {name: sum(row.get(name, 0) for row in rows) for name in ("bugs", *OUTCOMES)}
     evidence.write(path, {**head, "seed": SEED, "total": total}, rows)
 
 
-def explained(path: Path, folders: dict[str, Path]) -> int:
-    """Reclassify misses in the evidence that now have a reason as harmless. Returns how many remain."""
+def again(path: Path, some: Iterable[AnyText], of_outcomes: Sequence[str], only: str) -> Counter[str]:
+    """Judge bugs that the evidence has with these outcomes again, and write the new verdicts there.
+
+    `some`: the texts at hand. Returns how many verdicts there are of each outcome. Raises SystemExit if a text no
+    longer has the place of a bug.
+    """
     from warploom.lab import evidence
 
     document = json.loads(path.read_text())
-    for row in document["rows"]:
-        source, _, name = row["text"].partition("/")
-        for other in row["others"]:
-            why = known(name, other["kind"], other["site"], folders.get(source, ROOT))
-            if other["outcome"] == "missed" and why:
-                other |= {"outcome": "harmless", "reason": why}
-                row |= {"bugs": row["bugs"] - 1, "missed": row["missed"] - 1, "harmless": row["harmless"] + 1}
-                counts = Counter(row["kinds"][other["kind"]])
-                counts.subtract(missed=1)
-                counts.update(harmless=1)
-                row["kinds"][other["kind"]] = {outcome: count for outcome, count in counts.items() if count}
-    rows = document.pop("rows")
+    rows, verdicts, at_hand = document.pop("rows"), Counter[str](), {f"{one.source}/{one.name}": one for one in some}
+    with tempfile.TemporaryDirectory() as folder:
+        for row in rows:
+            old = [other for other in row["others"] if other["outcome"] in of_outcomes and fnmatch(row["text"], only)]
+            if old and row["text"] not in at_hand:
+                print(f"{row['text']}: {len(old)} not judged again, the text is not given")
+                continue
+            for other in old:
+                text = at_hand[row["text"]]
+                bug = judge(text, recorded(text, row, other), Path(folder), other.get("reason", ""))
+                assert bug is not None, f"{row['text']}: {other} is no PTX any more"
+                verdicts[bug.outcome] += 1
+                replaced(row, other, bug)
+                if other["outcome"] != bug.outcome:
+                    print(
+                        f"{row['text']}: {bug.kind} at {bug.site}: {other['outcome']} became {bug.outcome}", flush=True
+                    )
     document["total"] = {name: sum(row.get(name, 0) for row in rows) for name in ("bugs", *OUTCOMES)}
+    head = evidence.header("planted-bugs")
+    document["again"] = {"date": head["date"], "source_sha256": head["source_sha256"], "outcomes": list(of_outcomes)}
     evidence.write(path, document, rows)
     print(document["total"])
-    return int(document["total"]["missed"])
+    return verdicts
+
+
+def recorded(text: AnyText, row: dict[str, Any], other: dict[str, Any]) -> Mutant:
+    """The change of a text that a row of the evidence names by kind, site and variant."""
+    of, place = row.get("set", "first"), (other["kind"], other["site"], other.get("variant", 0))
+    for one in mutants(text.module, (other["kind"],), mutations=SETS[of], orders=ORDERS_OF[of]):
+        if (one.kind, one.site, one.variant) == place:
+            return one
+    raise SystemExit(f"{text.name} has no {other['kind']} at {other['site']}: it is another text than the evidence's")
+
+
+def replaced(row: dict[str, Any], other: dict[str, Any], bug: Bug) -> None:
+    """Put a new verdict in the place of a row's old one."""
+    at = row["others"].index(other)
+    row["others"][at : at + 1] = [recording(bug)] if bug.outcome not in UNLISTED else []
+    rules_of, kind = Counter(row["rules"]), Counter(row["kinds"][bug.kind])
+    if bug.outcome == "error":
+        rules_of.update(bug.found)
+    kind.update({bug.outcome: 1})
+    kind.subtract({other["outcome"]: 1})
+    row["rules"], row["kinds"][bug.kind] = (
+        dict(rules_of.most_common()),
+        {name: count for name, count in kind.items() if count},
+    )
+    counts = Counter({name: row.get(name, 0) for name in OUTCOMES})
+    counts.update({bug.outcome: 1})
+    counts.subtract({other["outcome"]: 1})
+    row |= {"bugs": sum(counts[name] for name in PLANTED), **{name: counts[name] for name in OUTCOMES}}
+
+
+def recording(bug: Bug) -> dict[str, Any]:
+    """What the evidence has of a bug that is not an error."""
+    return {key: value for key, value in asdict(bug).items() if value and key != "text"}
 
 
 if __name__ == "__main__":

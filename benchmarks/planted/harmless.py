@@ -151,12 +151,7 @@ def beside(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
 
 def reason(text: str, mutant: Mutant, folder: Path) -> str:
     """Why a change of a text in a folder is harmless; "" if that is not known."""
-    return known(text, mutant.kind, mutant.site, folder)
-
-
-def known(text: str, kind: str, site: str, folder: Path) -> str:
-    """`reason`, for a change given by its names."""
     for of_text, of_kind, at, why in (*HARMLESS, *beside(folder)):
-        if fnmatch(text, of_text) and fnmatch(kind, of_kind) and fnmatch(site, at):
+        if fnmatch(text, of_text) and fnmatch(mutant.kind, of_kind) and fnmatch(mutant.site, at):
             return why
     return ""

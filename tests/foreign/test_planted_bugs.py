@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks.planted.harmless import reason
 from benchmarks.planted.texts import Text, texts
-from benchmarks.planted_bugs import chosen, judge
+from benchmarks.planted_bugs import Bug, again, chosen, judge, write
 
 KNOWN = {("grid_sm90a.locked", "drop-fence"), ("product_sm90", "drop-proxy-fence")}
 """Bugs that are not errors; docs/sanitizer-coverage.md says why."""
@@ -50,3 +51,24 @@ def test_a_folder_of_texts_says_which_changes_are_harmless(tmp_path: Path) -> No
     folder.mkdir()
     (folder / "harmless.toml").write_text(said)
     assert reason("mine", mutant, folder) == "because"
+
+
+def test_bugs_of_the_evidence_are_judged_again(tmp_path: Path) -> None:
+    text = next(text for text in TEXTS if text.name == "grid_sm90a.chained")
+    by_kind = {mutant.kind: mutant for mutant in chosen(text, 1)}
+    of_text, path = f"{text.source}/{text.name}", tmp_path / "evidence.json"
+    old = [
+        Bug(of_text, mutant.kind, mutant.site, mutant.variant, 1, "", outcome)
+        for mutant, outcome in ((by_kind["drop-barrier"], "harmless"), (by_kind["one-element-farther"], "missed"))
+    ]
+    write(path, [*old, Bug("other/text", "drop-fence", "fence#0", 0, 1, "", "missed")], 1, "first")
+
+    assert again(path, [text], ("missed",), "*") == {"error": 1}
+
+    document = json.loads(path.read_text())
+    mine, other = document["rows"]
+    assert [one["kind"] for one in mine["others"]] == ["drop-barrier"]
+    assert (mine["bugs"], mine["error"], mine["missed"], mine["harmless"]) == (1, 1, 0, 1)
+    assert mine["kinds"]["one-element-farther"] == {"error": 1} and mine["rules"]
+    assert other["missed"] == 1, "its text was not given"
+    assert (document["total"]["bugs"], document["total"]["missed"]) == (2, 1)
