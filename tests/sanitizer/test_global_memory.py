@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sanitizer.pieces import COMMIT, DESCRIPTORS, FENCE_MMA, WAIT_MMA, ZERO, multiply
-from tests.sanitizer.running import SCHEDULES, rules, run
+from tests.sanitizer.running import SCHEDULES, findings, rules, run
 from warploom.sanitizer import EXPLORED
 from warploom.sanitizer.rules import Example
 
@@ -515,3 +515,18 @@ def by_way_of_another_cta(first: str) -> Example:
 def test_what_a_cta_hears_of_its_own_warps_from_another_cta_orders_them(first, found, schedule, seed):
     report = run(by_way_of_another_cta(first), schedule, seed)
     assert {finding.rule for finding in report.findings if finding.rule in RACES} == found
+
+
+@schedules
+@pytest.mark.parametrize(
+    ("read", "severity"),
+    [("ld.global.nc.u32", {"error"}), ("ld.global.nc.L1::no_allocate.u32", {"warning"}), ("ld.global.u32", set())],
+)
+def test_a_flag_does_not_order_a_non_coherent_load(read: str, severity: set[str], schedule: str, seed: int):
+    found = findings(hand_over(RELEASE, ACQUIRE, f"{read} %r3, [%data];"), schedule, seed)
+    assert {one.severity for one in found if one.rule == "non-coherent-load"} == severity
+
+
+def test_a_non_coherent_load_may_read_what_its_thread_writes_later():
+    example = Example(OWN_WORD + "ld.global.nc.u32 %r3, [%d2];\nst.global.u32 [%d2], %r3;\n")
+    assert rules(example) == set()

@@ -17,6 +17,7 @@ from .lost_updates import LostUpdates
 from .matrix_registers import MatrixRegisters
 from .mbarriers import MBarriers
 from .named_barriers import NamedBarriers
+from .non_coherent_loads import NonCoherentLoads
 from .peer_flags import PeerFlags
 from .peer_slots import PeerSlots
 from .performance import Performance
@@ -35,7 +36,7 @@ from .unwaited_lanes import UnwaitedLanes
 CHECKERS = (
     Text, UndefinedRegisters, AbsentLanes, Clusters, MBarriers, Invalidations, NamedBarriers, GridOrder, TensorMaps,
     InsideWarp, InsideWarpGlobal, UnwaitedLanes, ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags,
-    PeerSlots, GlobalMemory, LostUpdates, MatrixRegisters, TensorCells, TensorUnits, TensorCollectors, TensorShapes,
-    Groups, Exits, RegisterPool, Performance,
+    PeerSlots, GlobalMemory, NonCoherentLoads, LostUpdates, MatrixRegisters, TensorCells, TensorUnits,
+    TensorCollectors, TensorShapes, Groups, Exits, RegisterPool, Performance,
 )  # fmt: skip
 """Causes come before consequences; lane checkers before the checker that owns the shadows, `Layouts` after it."""
