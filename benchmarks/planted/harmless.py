@@ -59,6 +59,8 @@ SAME_VALUE = "every thread has the value, and another one stores it to the same 
 AT_THE_END = "nothing follows the barrier, and threads that have exited are not waited for"
 NO_BYTES = "the copies that use the address take no bytes: the tile lies behind the last one"
 EACH_WAITS = "every thread commits and waits, each for its own copy, before they meet; all copies store the same bytes"
+OTHER_LANES = "it stands behind the barrier: the other lanes of the warp, which take part in the same wgmma, execute it"
+SAME_COPIES = "the loop's first fence covers the same copies, and no thread has written shared memory since"
 RANDOM_NUMBER = "the XOR is one of a random number, not of an address"
 
 HARMLESS: tuple[tuple[str, str, str, str], ...] = (
@@ -99,6 +101,9 @@ HARMLESS: tuple[tuple[str, str, str, str], ...] = (
     ("causal_attention_sm80", "other-stride", "mul.wide.s32#3", NO_BYTES),
     ("device_descriptors_sm90", "drop-guard", "cp.async.bulk.tensor.2d.global.*", EACH_WAITS),
     ("scans_*", "drop-swizzle", "xor.b32#17", RANDOM_NUMBER),
+    ("product_sm90", "lane-goes-round", "fence.proxy.async.shared::cta#0", OTHER_LANES),
+    ("causal_attention_sm90", "lane-goes-round", "fence.proxy.async.shared::cta#0", OTHER_LANES),
+    ("causal_attention_sm90", "other-fence", "fence.proxy.async.shared::cta#1", SAME_COPIES),
     ("biasrelu", "drop-barrier", "bar.sync#3", ONE_TILE),
     ("biasrelu", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", LATER_FENCE),
     ("biasrelu", "drop-wait-loop", "mbarrier.try_wait.parity.shared::cta.b64#16", FIRST_ROUND),
