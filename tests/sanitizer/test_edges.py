@@ -468,6 +468,30 @@ def test_reductions_in_flight_do_not_race_with_each_other(schedule: str):
     assert found(RED + RED, waits="") & {"copy-not-waited", "data-race"}
 
 
+TWICE = INIT + load(512, 1024) + load().split("512;\n", 1)[1]
+OVERLAPS = {
+    "never read": (wait(), "warning"),
+    "read by a thread": (wait() + "ld.shared.u32 %r0, [tile];\n", "error"),
+    "read by a copy": (wait() + STORE + "@%first cp.async.bulk.wait_group 0;\n", "error"),
+    "written, then read": (wait() + FILL + "ld.shared.u32 %r0, [%r1];\n", "warning"),
+}
+
+
+@pytest.mark.parametrize("case", OVERLAPS)
+def test_copies_that_overlap_are_an_error_once_their_bytes_are_read(case: str):
+    """CUTLASS 63 brings its weights into L2 by copies to one place that nothing reads."""
+    after, severity = OVERLAPS[case]
+    assert {one.rule: one.severity for one in findings(Example(TWICE + after))} == {"overlapping-copies": severity}
+
+
+def test_a_copy_that_may_still_overwrite_a_later_one_is_found_behind_a_third():
+    """Only the third copy, whose barrier is another one, has been waited for when its bytes are read."""
+    begin = INIT.replace("bar.sync", "@%first mbarrier.init.shared::cta.b64 [bar+8], 1;\nbar.sync")
+    third = load(barrier="bar+8") + wait(barrier="bar+8") + "ld.shared.u32 %r0, [tile];\n"
+    found = findings(Example(begin + TWICE.removeprefix(INIT) + third))
+    assert "copy-not-waited" in {one.rule for one in found if one.severity == "error"}
+
+
 SENT_TO_THE_OTHER = f"""
 {INIT}{FILL}
 @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 512;

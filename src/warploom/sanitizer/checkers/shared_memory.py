@@ -94,7 +94,7 @@ class SharedMemory(Observer):
         if not number:
             return not writes
         earlier = state.accesses[number]
-        if earlier.proxy == BARRIER:
+        if earlier.proxy == BARRIER or earlier in state.overlaps:
             return True
         return bool(gap(earlier, view, False)) and not (strong and earlier.strong)
 
@@ -149,6 +149,11 @@ class SharedMemory(Observer):
                 if missing == WEAK and self._released_by_its_lanes(state, shadow, granules, hits, earlier, view):
                     continue
                 self._report(state, shadow, granules, hits, earlier, now, missing, view)
+            for first in state.overlaps.get(earlier, ()):
+                if gap(first, view, False):
+                    self._report(state, shadow, granules, last == number, first, now, PENDING, view)
+                elif not now.writes:
+                    self.context.findings.raise_to_error("overlapping-copies", (earlier.code, first.code))
         if now.strong and shadow.under is not None:
             self._check_covered(state, shadow, granules, now, view)
         if not now.writes:
@@ -348,7 +353,8 @@ class SharedMemory(Observer):
         """True if the last write with this number may be a problem for an operation."""
         if not number:
             return not now.writes
-        return (earlier := state.accesses[number]).proxy == BARRIER or bool(gap(earlier, view, now.proxy == ASYNC))
+        earlier = state.accesses[number]
+        return earlier.proxy == BARRIER or earlier in state.overlaps or bool(gap(earlier, view, now.proxy == ASYNC))
 
     # -- reports ---------------------------------------------------------------------------------------------------
 
@@ -357,7 +363,7 @@ class SharedMemory(Observer):
     ) -> None:
         operand = now.flight is not None and now.flight.starts.parts == "warpgroup"
         rule = "uninitialised-operand" if operand else "uninitialised-shared-read"
-        offset = self._offset(shadow, granules, last == 0)
+        offset = shadow.first_byte(granules, last == 0)
         if offset < self.context.machine.code.shared_start or self.context.findings.seen(rule, (now.code,)):
             return  # the bytes below are the system's, whose contents are defined
         place = self.context.name(state, shadow.region, offset)
@@ -366,14 +372,6 @@ class SharedMemory(Observer):
             rule, f"{deed(now)} {place}, which nothing has written", (now.code,), now.cta, now.warp,
             sides=(side(now, address),), address=address,
         )  # fmt: skip
-
-    @staticmethod
-    def _offset(shadow: Shadow, granules: Granules, hits: np.ndarray) -> int:
-        """The first byte of the first granule in the result."""
-        at = int(np.flatnonzero(hits.reshape(-1))[0])
-        if isinstance(granules, slice):
-            return (granules.start + at) * shadow.granule
-        return int(np.broadcast_to(granules, hits.shape).reshape(-1)[at]) * shadow.granule
 
     def _report(
         self, state: ClusterState, shadow: Shadow, granules: Granules, hits: np.ndarray,
@@ -387,9 +385,11 @@ class SharedMemory(Observer):
         parts, near = view.parts.get(earlier.me, ()), view.near[earlier.me]
         conflict = Conflict(state, shadow.region, earlier, now, missing, parts, near)
         rule, severity, clause = classify(conflict, self.context)
+        if rule == "overlapping-copies":
+            state.overlaps[now] = (*state.overlaps.get(now, ()), earlier)
         if self.context.findings.seen(rule, codes := (now.code, earlier.code), severity):
             return
-        offset = self._offset(shadow, granules, hits)
+        offset = shadow.first_byte(granules, hits)
         place = self.context.name(state, shadow.region, offset)
         same = " the same bytes" if who(earlier) != who(now) or earlier.code is not now.code else ""
         message = f"{deed(now)} {place}, and {deed(earlier)}{same} before; {clause}"

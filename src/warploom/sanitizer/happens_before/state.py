@@ -148,6 +148,7 @@ class ClusterState:
         places: what was released at an address of shared memory.
         waited_for_grid: warps that passed griddepcontrol.wait -> their epoch after it.
         issued: (family, warp, lane or None) -> the bits of all its operations that a commit of the family covers.
+        overlaps: a copy's write -> the copies that still wrote some of its bytes when it was issued.
     """
 
     def __init__(self, cluster: Cluster, granule: int, number: int = 0) -> None:
@@ -170,6 +171,7 @@ class ClusterState:
         self.publishing: set[Cta] = set()
         self.relaxed: dict[int, int] = {}
         self.places: dict[tuple[Region, int], Released] = {}
+        self.overlaps: dict[Access, tuple[Access, ...]] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._bits = 0
         self._views: dict[tuple[int, int], tuple[tuple[int, ...], View]] = {}

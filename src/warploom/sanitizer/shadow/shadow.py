@@ -85,6 +85,13 @@ class Shadow:
         """The granules of a range of bytes."""
         return slice(start >> self.shift, -(-(start + size) >> self.shift))
 
+    def first_byte(self, granules: Granules, hits: np.ndarray) -> int:
+        """The first byte of the first of these granules that is hit."""
+        at = int(np.flatnonzero(hits.reshape(-1))[0])
+        if isinstance(granules, slice):
+            return (granules.start + at) * self.granule
+        return int(np.broadcast_to(granules, hits.shape).reshape(-1)[at]) * self.granule
+
     def cover(self, granules: np.ndarray, numbers: np.ndarray) -> None:
         """Keep these weak writes below the strong one that overwrites them."""
         if self.under is None:
