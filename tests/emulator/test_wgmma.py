@@ -1,5 +1,9 @@
 """wgmma in the emulator: every type, both majors, all swizzles, A from registers, chains and groups."""
 
+import re
+import tempfile
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -14,8 +18,10 @@ from tests.emulator.tensor_kernels import (
     shared_image,
     to_registers,
     wait,
+    wgmma_text,
 )
 from tests.errors import refused
+from warploom.driver import toolchain
 from warploom.emulator.machine.model import Model
 from warploom.isa import dtypes, fragments
 from warploom.isa.shared_layout import SharedLayout
@@ -244,18 +250,46 @@ def test_a_chain_takes_the_earlier_result_without_a_wait(schedule):
     assert report.counters.tensor_flops == 4 * 2 * 64 * 16 * 16
 
 
-def test_without_a_wait_the_registers_hold_poison():
-    *_, c, image, descriptors = tile()
-    d = to_registers(bits(c), fragments.warpgroup_d(16))
-    run_wgmma([FENCE, *chain(4), COMMIT], image, d, descriptors)
-    assert np.all(d == 0xFFFFFFFF)
+BESIDE = "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%d8, %d9, %d10, %d11, %d12, %d13, %d14, %d15}"
+IN_FLIGHT = {
+    "read, no wait": [*chain(4), COMMIT],
+    "read, no commit": [*chain(4), wait(0)],
+    "read behind a wait for others": [*chain(4), COMMIT, wait(1)],
+    "copied and continued": [
+        *chain(2), COMMIT, *(f"mov.b32 %d{8 + at}, %d{at};" for at in range(8)), FENCE,
+        f"{BESIDE}, %p7, %p8, 1, 1, 1, 0, 0;", f"{BESIDE}, %p9, %p10, 1, 1, 1, 0, 0;", COMMIT, wait(0),
+        *(f"mov.b32 %d{at}, %d{8 + at};" for at in range(8)),
+    ],
+    "overwritten": [*chain(4), COMMIT, "mov.b32 %d0, 0;", wait(0)],
+}  # fmt: skip
+"""Accesses to an accumulator in flight."""
 
 
-def test_without_a_commit_the_wait_waits_for_nothing():
-    *_, c, image, descriptors = tile()
-    d = to_registers(bits(c), fragments.warpgroup_d(16))
-    run_wgmma([FENCE, *chain(4), wait(0)], image, d, descriptors)
-    assert np.all(d == 0xFFFFFFFF)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("case", IN_FLIGHT)
+def test_an_instruction_that_names_an_accumulator_in_flight_waits_for_it(case, schedule):
+    """As in machine code by ptxas; the sanitizer reports it, since the ISA calls it undefined."""
+    a, b, c, image, descriptors = tile()
+    first = to_registers(bits(c), fragments.warpgroup_d(16))
+    d = np.concatenate([first, first])
+    run_wgmma([FENCE, *IN_FLIGHT[case]], image, d, descriptors, schedule=schedule)
+    expected = to_registers(bits(product(a, b, c).astype(np.float32)), fragments.warpgroup_d(16))
+    expected[0] *= case != "overwritten"
+    assert np.array_equal(d[:8], expected)
+
+
+@pytest.mark.parametrize("case", [None, *IN_FLIGHT])
+def test_ptxas_says_that_it_waits_for_accumulators_in_flight(case):
+    """But for products that belong to no group: its wait for all groups waits for them, too."""
+    tool = toolchain.ptxas()
+    if tool is None or not tool.version.startswith("13.0"):
+        pytest.skip("no ptxas 13.0 here")
+    steps = [FENCE, *(IN_FLIGHT[case] if case else [*chain(4), COMMIT, wait(0)])]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "k.ptx").write_text(wgmma_text(steps, 8192, 16, 0, 8, 128))
+        done = tool.run("-v", "-arch=sm_90a", "-o", "k.cubin", "k.ptx", cwd=Path(folder))
+    assert done.returncode == 0, done.stderr
+    assert bool(re.search(r"C751[0-57]", done.stdout + done.stderr)) is (case not in (None, "read, no commit"))
 
 
 def second_accumulator(n=16):
@@ -264,13 +298,18 @@ def second_accumulator(n=16):
     return f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{registers}}}, %p3, %p4, 0, 1, 1, 0, 0;"
 
 
-def test_a_wait_for_all_but_one_group_leaves_the_newest_in_flight():
+@pytest.mark.parametrize("order", ["a wait for all but one group", "a read of the first accumulator"])
+def test_the_newest_group_stays_in_flight_behind(order):
+    """It reads A later, when that has been overwritten with zeros."""
     a, b, c, image, descriptors = tile()
     first = to_registers(bits(c), fragments.warpgroup_d(16))
     d = np.concatenate([first, first])
-    run_wgmma([FENCE, *chain(4), COMMIT, second_accumulator(), COMMIT, wait(1)], image, d, descriptors)
+    known = wait(1) if "wait" in order else "mov.b32 %at, %d0;\nshl.b32 %at, %tid_x, 4;\nadd.u32 %at, %at, 1024;"
+    overwrite = [f"st.shared.v4.b32 [%at+{at}], {{0, 0, 0, 0}};" for at in range(0, 8192, 2048)]
+    steps = [FENCE, *chain(4), COMMIT, second_accumulator(), COMMIT, known, *overwrite, "bar.sync 0;", wait(0)]
+    run_wgmma(steps, image, d, descriptors)
     assert np.array_equal(from_registers(d[:8], fragments.warpgroup_d(16)).view(np.float32), product(a, b, c))
-    assert np.all(d[8:] == 0xFFFFFFFF)
+    assert not d[8:].any()
 
 
 def test_shared_operands_are_read_when_the_operation_executes():
@@ -285,8 +324,6 @@ def test_shared_operands_are_read_when_the_operation_executes():
 
 
 def test_hardware_numerics_chain_as_recorded():
-    from pathlib import Path
-
     recorded = np.load(Path(__file__).parent.parent / "golden" / "bf16.npz")
     for group in range(0, 22, 7):
         a = np.concatenate(list(recorded["chain_A"][group]), axis=1).view(ml_dtypes.bfloat16)

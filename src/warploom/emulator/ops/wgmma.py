@@ -1,8 +1,9 @@
 """wgmma: a warpgroup's asynchronous multiply-accumulate. PTX ISA 9.7.15.
 
-An instruction in flight owns its accumulator: the registers hold poison from issue to completion. Operands in
-shared memory are read when the operation executes, A in registers at issue. The operations of a warpgroup execute
-in order; one that uses the accumulator of another in flight takes its result without a wait.
+An instruction in flight owns its accumulator. Operands in shared memory are read when the operation executes, A in
+registers at issue. The operations of a warpgroup execute in order; one that uses the accumulator of another in flight
+takes its result without a wait. Any other instruction that names an accumulator in flight waits for it: the ISA calls
+that undefined, but ptxas inserts the wait (its note C7517) or serialises the MMAs of the function (C7510 to C7515).
 """
 
 from __future__ import annotations
@@ -52,11 +53,12 @@ class Accumulator:
 
     Attributes:
         matrix: (64, n) raw bits after the completed operations; None before the first if that one ignores it.
-        users: operations in flight that use it.
+        users: operations in flight that use it; newest: the last of them.
     """
 
     matrix: np.ndarray | None
     users: int = 0
+    newest: AsyncOperation | None = None
 
 
 @dataclass(eq=False)
@@ -171,7 +173,7 @@ class Multiply:
             after=after,
             flops=2 * 64 * self.n * self.k,
         )
-        group.newest = operation
+        group.newest = accumulator.newest = operation
         if machine.events.issued:
             self._name_places(operation, cta.shared, a_descriptor, b_descriptor, adds)
         for warp in range(frame.first_warp, frame.first_warp + 4):
@@ -317,12 +319,14 @@ def mma_async(d: Decode) -> Step:
     dtype = {32: dtypes.b32, 16: dtypes.b16}.get(bits, dtypes.b8)
     in_registers, stored = place == "regs", k // 2 if sparse else k
     registers = d.registers("d", dtypes.b32)
+    owner = owner_of(registers)
+    d.code.before_use.append((registers.place().rows, d.code.fact(("settled", owner), lambda: _settled(owner))))
     return Multiply(
         kind=kind,
         n=n,
         k=k,
         d=registers,
-        owner=owner_of(registers),
+        owner=owner,
         fragment=warpgroup_d(n, BITS[accumulator]),
         a_registers=d.registers("a", dtypes.b32) if in_registers else None,
         a_fragment=warpgroup_a(bits),
@@ -337,6 +341,25 @@ def mma_async(d: Decode) -> Step:
         a_rows=d.registers("a", dtypes.b32).place() if in_registers else Rows(frozenset()),
         metadata=(*warpgroup_metadata(bits, d.constant("sel")), d.source("meta", dtypes.b32)) if sparse else None,
     ).issue
+
+
+def _settled(owner: object) -> Callable[[Frame], None]:
+    """Completes the operations of a frame's warpgroups that use this accumulator, and those before them."""
+
+    def settle(frame: Frame) -> None:
+        state = WARPGROUPS.of(frame.cta)
+        for number in range(frame.first_warp // 4, (frame.first_warp + frame.warps + 3) // 4):
+            group = state.warpgroups.get(number)
+            accumulator = group.accumulators.get(owner) if group is not None else None
+            operation = accumulator.newest if accumulator is not None else None
+            chain: list[AsyncOperation] = []
+            while operation is not None and not operation.done:
+                chain.append(operation)
+                operation = operation.after[0] if operation.after else None
+            for one in reversed(chain):
+                frame.machine.engine.finish(one)
+
+    return settle
 
 
 def _immediate(d: Decode, name: str, allowed: tuple[int, int]) -> int:

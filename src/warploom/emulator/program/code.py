@@ -208,7 +208,7 @@ class Code(Image):
             for row in rows:
                 asked.setdefault(row, []).append(hook)
         for operation in self.operations if asked else ():
-            if operation.step is None:
+            if operation.step is None or operation.by == WARPGROUP:  # MMAs run in order and take accumulators over
                 continue
             named = (rows_named(operation.scope, operand) for operand in operation.instruction.operands)
             hooks = dict.fromkeys(hook for rows in named for row in rows for hook in asked.get(row, ()))
