@@ -90,6 +90,38 @@ def test_the_finding_names_both_products(name: str):
     assert len(set(found.locations)) == 2
 
 
+NO_FENCE = "missing-wgmma-fence"
+COPY = "".join(f"mov.b32 %f{4 + number}, %f{number};\n" for number in range(4))
+BESIDE = of(P_V).removeprefix(BEGIN)
+UNFENCED = BESIDE.replace(FENCE_MMA, "")
+DONE = of(S_WIDE, WAIT_MMA)
+MOVED = {
+    "scores in flight": (of(S_WIDE, COPY, WAIT_MMA) + BESIDE, {IN_FLIGHT: "warning"}),
+    "scores in flight, and a copy is used": (of(S_WIDE, COPY, "max.f32 %f8, %f4, %f5;\n"), {IN_FLIGHT: "error"}),
+    "scores in flight, and a copy of a copy is used": (
+        of(S_WIDE, COPY, "mov.b32 %f9, %f4;\nex2.approx.f32 %f9, %f9;\n"), {IN_FLIGHT: "error"},
+    ),
+    "constants over scores in flight": (of(S_WIDE, "mov.f32 %f0, 0f00000000;\n"), {IN_FLIGHT: "error"}),
+    "scores behind the fence": (DONE + FENCE_MMA + COPY + UNFENCED, {NO_FENCE: "warning"}),
+    "constants behind the fence": (DONE + FENCE_MMA + "mov.f32 %f4, 0f00000000;\n" + UNFENCED, {NO_FENCE: "warning"}),
+    "a number computed behind the fence": (
+        DONE + FENCE_MMA + "add.f32 %f8, %f0, %f1;\nmov.f32 %f9, %f8;\nmov.f32 %f4, %f9;\n" + UNFENCED,
+        {NO_FENCE: "error"},
+    ),
+    "a number computed before the fence": (
+        DONE + "add.f32 %f8, %f0, %f1;\n" + FENCE_MMA + "mov.f32 %f4, %f8;\n" + UNFENCED, {NO_FENCE: "warning"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_move_is_judged_by_its_value_and_its_copy(name: str):
+    """Compilers place moves behind fences and under products in flight; ptxas adds the fence or the wait."""
+    body, expected = MOVED[name]
+    worst_first = findings(example(body))
+    assert {one.rule: one.severity for one in reversed(worst_first)} == expected
+
+
 @pytest.mark.parametrize("body", [*EARLY.values(), *LEGAL.values()], ids=[*EARLY, *LEGAL])
 def test_the_texts_are_legal(body: str):
     assert asm.verify(asm.parse(example(body.replace(WAIT, "")).text())) == []

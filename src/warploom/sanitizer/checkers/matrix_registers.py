@@ -10,15 +10,14 @@ loaded values have been stored. The instructions concerned are known before the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from ...emulator.machine.events import CompletedWait, Observer
-from ...emulator.machine.image import Image
 from ...emulator.machine.operation import Operation
 from ...emulator.machine.places import Rows
-from ...emulator.machine.scopes import rows_named
 from ...isa import effects
 from ..happens_before.access import InFlight, flights_of
+from ..matrix_rows import RowSet, is_load, matrix_rows
 from ..report.findings import at
 from ..report.words import actor
 from ..rules import WARNING
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from ...emulator.program.handlers import Step
     from ..context import Context
 
-RowSet = frozenset
-"""Registers as (bank, row)."""
-
 
 @dataclass(eq=False)
 class WarpRegisters:
@@ -45,7 +41,8 @@ class WarpRegisters:
     Attributes:
         owned: rows -> the operations in flight that use them, for each distinct set of rows.
         committed: operations that belong to a group.
-        dirty: rows accessed since the last fence, and where.
+        dirty: rows accessed since the last fence, and where; computed: those written; moved: those only moved.
+        copies: rows that a move has filled from registers in flight -> the operations.
         touched: rows ever accessed; multiplied: the accumulators among them.
         fenced: True if a fence was ever executed.
         shapes: accumulator -> shape of the last operation on it.
@@ -53,11 +50,14 @@ class WarpRegisters:
         loads: load (pc) -> its last operation, and the loaded registers (bits) that have not been stored yet.
     """
 
-    owned: dict[RowSet[tuple[int, int]], list[InFlight]] = field(default_factory=dict)
+    owned: dict[RowSet, list[InFlight]] = field(default_factory=dict)
     committed: set[AsyncOperation] = field(default_factory=set)
     dirty: dict[tuple[int, int], Operation] = field(default_factory=dict)
+    computed: dict[tuple[int, int], Operation] = field(default_factory=dict)
+    moved: dict[tuple[int, int], Operation] = field(default_factory=dict)
+    copies: dict[tuple[int, int], list[InFlight]] = field(default_factory=dict)
     touched: set[tuple[int, int]] = field(default_factory=set)
-    multiplied: set[RowSet[tuple[int, int]]] = field(default_factory=set)
+    multiplied: set[RowSet] = field(default_factory=set)
     fenced: bool = False
     shapes: dict[object, object] = field(default_factory=dict)
     readers: dict[InFlight, Operation] = field(default_factory=dict)
@@ -77,11 +77,12 @@ class MatrixRegisters(Observer):
         self._ctas: dict[Cta, list[WarpRegisters]] = {}
         self._clashes: dict[tuple[int, int], bool] = {}
         code = context.machine.code
-        self._owners, touching = code.fact("matrix registers", lambda: _owned_and_touched(code))
-        for pc, rows in touching.items():
+        found = code.fact("matrix registers", lambda: matrix_rows(code))
+        self._owners, self._moves = found.owners, found.moves
+        for pc, rows in found.touching.items():
             operation = code.operations[pc]
             code.wrap(operation, self._watched(operation, operation.step, rows))  # type: ignore[arg-type]
-        loads = {pc: rows for pc, rows in self._owners.items() if _is_load(code.operations[pc])}
+        loads = {pc: rows for pc, rows in self._owners.items() if is_load(code.operations[pc])}
         stores = code.fact("stored values", lambda: stored_values(code, loads)) if loads else {}
         self._wanted = dict.fromkeys(loads, 0)
         for pc, values in stores.items():
@@ -89,7 +90,7 @@ class MatrixRegisters(Observer):
             for load, bits in values.items():
                 self._wanted[load] |= bits
 
-    def _watched(self, operation: Operation, step: Step, rows: RowSet[tuple[int, int]]) -> Step:
+    def _watched(self, operation: Operation, step: Step, rows: RowSet) -> Step:
         marks = dict.fromkeys(rows, operation)
         reads, writes = read_and_written(operation)
         read, written = rows.intersection(row for row, _ in reads), rows.intersection(writes)
@@ -128,14 +129,24 @@ class MatrixRegisters(Observer):
         self,
         frame: Frame,
         code: Operation,
-        rows: RowSet[tuple[int, int]],
-        read: RowSet[tuple[int, int]],
-        written: RowSet[tuple[int, int]],
+        rows: RowSet,
+        read: RowSet,
+        written: RowSet,
         marks: dict[tuple[int, int], Operation],
     ) -> None:
+        move = self._moves.get(code.pc)
         for number, mine in enumerate(self._of_frame(frame)):
+            warp = frame.first_warp + number
             mine.touched |= rows
-            mine.dirty.update(marks)
+            if move is None:
+                mine.dirty.update(marks)
+                mine.computed.update(dict.fromkeys(written, code))
+            else:
+                mine.moved.update(marks)
+                if (computed := mine.computed.get(move.source)) is not None:  # type: ignore[arg-type]
+                    mine.dirty[move.target] = mine.computed[move.target] = computed
+            if mine.copies:
+                self._touch_copies(frame, code, warp, mine, read, written)
             for owned, flights in mine.owned.items():
                 if owned.isdisjoint(rows):
                     continue
@@ -143,26 +154,44 @@ class MatrixRegisters(Observer):
                 for flight in flights if loaded and not owned.isdisjoint(read) else ():
                     if not flight.used:
                         flight.used, mine.readers[flight] = True, code
-                if not loaded or not owned.isdisjoint(written):
-                    self._touched_early(frame, code, frame.first_warp + number, flights[-1])
+                if not loaded and move is not None and owned.isdisjoint(written):
+                    mine.copies[move.target] = list(flights)
+                    self._touched_early(frame, code, warp, flights[-1], moves=True)
+                elif not loaded or not owned.isdisjoint(written):
+                    self._touched_early(frame, code, warp, flights[-1])
 
-    def _touched_early(self, frame: Frame, code: Operation, warp: int, flight: InFlight) -> None:
+    def _touch_copies(
+        self, frame: Frame, code: Operation, warp: int, mine: WarpRegisters, read: RowSet, written: RowSet
+    ) -> None:
+        """Judge the use of copies that were made while the operation was in flight."""
+        move = self._moves.get(code.pc)
+        held = [flights for row, flights in mine.copies.items() if row in read]
+        for row in written & mine.copies.keys():
+            del mine.copies[row]
+        if held and move is not None:
+            mine.copies[move.target] = held[0]
+        elif held:
+            self._touched_early(frame, code, warp, held[0][-1])
+
+    def _touched_early(self, frame: Frame, code: Operation, warp: int, flight: InFlight, moves: bool = False) -> None:
         codes = (code, flight.code)
         if flight.starts.parts == "warp":
             self._loaded_early(frame, codes, warp, flight)
             return
-        if self.findings.seen("wgmma-register-in-flight", codes):
+        severity = WARNING if moves and not self.context.strict else None
+        if self.findings.seen("wgmma-register-in-flight", codes, severity):
             return
         why = "no wgmma.wait_group of this warp covers it yet"
         if flight.operation not in self._of_cta(frame.cta)[warp].committed:
             why = "it has not been committed (wgmma.commit_group), so no wait covers it"
         self.findings.add(
             "wgmma-register-in-flight",
-            f"{actor(frame.cta, warp)} accesses with {at(code)} a register of the wgmma {at(flight.code)}, which is in "
-            f"flight: {why}",
+            f"{actor(frame.cta, warp)} {'moves' if moves else 'accesses'} with {at(code)} a register of the wgmma "
+            f"{at(flight.code)}, which is in flight: {why}" + ("; ptxas adds one, at a cost" if moves else ""),
             codes,
             frame.cta,
             warp,
+            severity,
         )
 
     def _loaded_early(self, frame: Frame, codes: tuple[Operation, Operation], warp: int, flight: InFlight) -> None:
@@ -225,7 +254,9 @@ class MatrixRegisters(Observer):
         accumulator, shape = operation.pipeline
         for number, mine in enumerate(self._of_frame(frame)):
             warp = frame.first_warp + number
-            if mine.dirty or not mine.fenced or mine.shapes.get(accumulator, shape) != shape:
+            for row in every & mine.copies.keys():
+                del mine.copies[row]
+            if mine.dirty or mine.moved or not mine.fenced or mine.shapes.get(accumulator, shape) != shape:
                 self._check_fenced(frame, warp, mine, every, accumulator, shape)
             if targets not in mine.multiplied:
                 if adds and mine.touched.isdisjoint(targets):
@@ -235,7 +266,7 @@ class MatrixRegisters(Observer):
             mine.shapes[accumulator] = shape
             mine.owned.setdefault(every, []).append(flight)
 
-    def _check_others(self, operation: AsyncOperation, rows: RowSet[tuple[int, int]], flight: InFlight) -> None:
+    def _check_others(self, operation: AsyncOperation, rows: RowSet, flight: InFlight) -> None:
         """Check operations in flight whose registers this one reads or overwrites."""
         frame = operation.issuer.frame
         for number, mine in enumerate(self._of_frame(frame)):
@@ -245,8 +276,8 @@ class MatrixRegisters(Observer):
                         self._touched_early(frame, flight.code, frame.first_warp + number, earlier)
 
     def _clash(
-        self, earlier: AsyncOperation, owned: RowSet[tuple[int, int]], later: AsyncOperation,
-        rows: RowSet[tuple[int, int]],
+        self, earlier: AsyncOperation, owned: RowSet, later: AsyncOperation,
+        rows: RowSet,
     ) -> bool:  # fmt: skip
         """True if two operations with registers in common need a wait between them."""
         codes = (earlier.issuer.operation.pc, later.issuer.operation.pc)
@@ -260,24 +291,28 @@ class MatrixRegisters(Observer):
         return known
 
     def _check_fenced(
-        self, frame: Frame, warp: int, mine: WarpRegisters, rows: RowSet[tuple[int, int]], owner: object, shape: object
+        self, frame: Frame, warp: int, mine: WarpRegisters, rows: RowSet, owner: object, shape: object
     ) -> None:
         code = frame.operation
         codes: tuple[Operation, ...] = (code,)
+        severity: str | None = None
         before = mine.shapes.get(owner)
         if not mine.fenced:
             why = "no wgmma.fence was executed before the warpgroup's first wgmma"
         elif not mine.dirty.keys().isdisjoint(rows):
-            last = [mine.dirty[row] for row in sorted(rows) if row in mine.dirty][-1]
+            last = _last(mine.dirty, rows)
             why, codes = f"its registers were accessed with {at(last)} after the last wgmma.fence", (code, last)
         elif before not in (None, shape) and mine.owned:
             why = f"the previous wgmma on the same accumulator has another shape ({before}, now {shape})"
+        elif not mine.moved.keys().isdisjoint(rows):
+            last, severity = _last(mine.moved, rows), None if self.context.strict else WARNING
+            why, codes = f"{at(last)} moves its registers after the last wgmma.fence; ptxas adds one", (code, last)
         else:
             return
-        if not self.findings.seen("missing-wgmma-fence", codes):
-            self.findings.add(
-                "missing-wgmma-fence", f"{actor(frame.cta, warp)} issues {at(code)}, and {why}", codes, frame.cta, warp
-            )
+        if not self.findings.seen("missing-wgmma-fence", codes, severity):
+            who = actor(frame.cta, warp)
+            message = f"{who} issues {at(code)}, and {why}"
+            self.findings.add("missing-wgmma-fence", message, codes, frame.cta, warp, severity)
 
     def _never_written(self, frame: Frame, warp: int) -> None:
         codes = (frame.operation,)
@@ -296,8 +331,8 @@ class MatrixRegisters(Observer):
             return
         for mine in self._of_frame(frame):
             mine.fenced = True
-            mine.dirty.clear()
-            mine.shapes.clear()
+            for since in (mine.dirty, mine.computed, mine.moved, mine.shapes):
+                since.clear()
 
     def committed(self, frame: Frame, family: str, operations: Sequence[tuple[AsyncOperation, int]]) -> None:
         owned = {operation for operation, _ in operations if _rows(operation.targets)}
@@ -308,6 +343,9 @@ class MatrixRegisters(Observer):
         done = {operation for operation, _ in wait.operations if _rows(operation.targets)}
         for mine in self._of_frame(frame) if done else ():
             mine.committed -= done
+            for row, flights in list(mine.copies.items()):
+                if done.issuperset(flight.operation for flight in flights):
+                    del mine.copies[row]
             for rows in list(mine.owned):
                 left = [flight for flight in mine.owned[rows] if flight.operation not in done]
                 for flight in mine.owned[rows] if mine.readers else ():
@@ -327,44 +365,13 @@ class MatrixRegisters(Observer):
             self._ctas.pop(warp.cta, None)
 
 
-def _rows(places: Sequence[object]) -> RowSet[tuple[int, int]]:
+def _last(marks: dict[tuple[int, int], Operation], rows: RowSet) -> Operation:
+    return [marks[row] for row in sorted(rows) if row in marks][-1]
+
+
+def _rows(places: Sequence[object]) -> RowSet:
     """The registers among an operation's sources or targets."""
     for place in places:
         if isinstance(place, Rows):
             return place.rows
     return RowSet()
-
-
-Owned: TypeAlias = "dict[int, RowSet[tuple[int, int]]]"
-"""Registers by instruction (pc)."""
-
-
-def _owned_and_touched(code: Image) -> tuple[Owned, Owned]:
-    """The registers that the operation of each instruction owns, and which of them each other instruction accesses."""
-    owners: Owned = {}
-    same: dict[RowSet[tuple[int, int]], RowSet[tuple[int, int]]] = {}
-    for operation in code.operations:
-        if rows := _owned_rows(code, operation):
-            owners[operation.pc] = same.setdefault(rows, rows)  # share equal sets: they are compared often
-    used = RowSet[tuple[int, int]]().union(*owners.values())
-    touching: Owned = {}
-    for operation in code.operations if used else ():
-        if operation.pc in owners or operation.step is None:
-            continue
-        named = (rows_named(operation.scope, operand) for operand in operation.instruction.operands)
-        if rows := RowSet[tuple[int, int]]().union(*named) & used:
-            touching[operation.pc] = rows
-    return owners, touching
-
-
-def _is_load(operation: Operation) -> bool:
-    started = effects.started(operation.effects)
-    return started is not None and started.parts == "warp"
-
-
-def _owned_rows(code: Image, operation: Operation) -> RowSet[tuple[int, int]]:
-    """The registers that the operation started by an instruction uses while it runs."""
-    operands = operation.bound.operands if operation.bound is not None else {}
-    accesses = effects.accesses(operation.effects, effects.RUN)
-    named = {access.operand for access in accesses if access.space == "register"}
-    return RowSet[tuple[int, int]]().union(*(rows_named(operation.scope, operands[name]) for name in named))
