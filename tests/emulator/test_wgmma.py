@@ -251,6 +251,7 @@ def test_a_chain_takes_the_earlier_result_without_a_wait(schedule):
 
 
 BESIDE = "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%d8, %d9, %d10, %d11, %d12, %d13, %d14, %d15}"
+RENAMED = BESIDE.replace("%d8, %d9, %d10, %d11", "%d0, %d1, %d2, %d3")
 IN_FLIGHT = {
     "read, no wait": [*chain(4), COMMIT],
     "read, no commit": [*chain(4), wait(0)],
@@ -259,6 +260,11 @@ IN_FLIGHT = {
         *chain(2), COMMIT, *(f"mov.b32 %d{8 + at}, %d{at};" for at in range(8)), FENCE,
         f"{BESIDE}, %p7, %p8, 1, 1, 1, 0, 0;", f"{BESIDE}, %p9, %p10, 1, 1, 1, 0, 0;", COMMIT, wait(0),
         *(f"mov.b32 %d{at}, %d{8 + at};" for at in range(8)),
+    ],
+    "half renamed and continued": [
+        *chain(2), COMMIT, *(f"mov.b32 %d{8 + at}, %d{at};" for at in range(4, 8)), FENCE,
+        f"{RENAMED}, %p7, %p8, 1, 1, 1, 0, 0;", f"{RENAMED}, %p9, %p10, 1, 1, 1, 0, 0;", COMMIT, wait(0),
+        *(f"mov.b32 %d{at}, %d{8 + at};" for at in range(4, 8)),
     ],
     "overwritten": [*chain(4), COMMIT, "mov.b32 %d0, 0;", wait(0)],
 }  # fmt: skip

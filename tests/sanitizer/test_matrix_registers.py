@@ -95,11 +95,15 @@ COPY = "".join(f"mov.b32 %f{4 + number}, %f{number};\n" for number in range(4))
 BESIDE = of(P_V).removeprefix(BEGIN)
 UNFENCED = BESIDE.replace(FENCE_MMA, "")
 DONE = of(S_WIDE, WAIT_MMA)
+RENAMED = S_WIDE.replace("%f2, %f3", "%f8, %f9").replace("%p2", "%p1")
 MOVED = {
     "scores in flight": (of(S_WIDE, COPY, WAIT_MMA) + BESIDE, {IN_FLIGHT: "warning"}),
     "scores in flight, and a copy is used": (of(S_WIDE, COPY, "max.f32 %f8, %f4, %f5;\n"), {IN_FLIGHT: "error"}),
     "scores in flight, and a copy of a copy is used": (
         of(S_WIDE, COPY, "mov.b32 %f9, %f4;\nex2.approx.f32 %f9, %f9;\n"), {IN_FLIGHT: "error"},
+    ),
+    "some registers of an accumulator get other names": (
+        of(S_WIDE, "mov.f32 %f8, %f2;\nmov.f32 %f9, %f3;\n") + FENCE_MMA + RENAMED + COMMIT, {IN_FLIGHT: "warning"},
     ),
     "constants over scores in flight": (of(S_WIDE, "mov.f32 %f0, 0f00000000;\n"), {IN_FLIGHT: "error"}),
     "scores behind the fence": (DONE + FENCE_MMA + COPY + UNFENCED, {NO_FENCE: "warning"}),

@@ -54,11 +54,22 @@ class Accumulator:
     Attributes:
         matrix: (64, n) raw bits after the completed operations; None before the first if that one ignores it.
         users: operations in flight that use it; newest: the last of them.
+        rows: its registers.
     """
 
     matrix: np.ndarray | None
     users: int = 0
     newest: AsyncOperation | None = None
+    rows: frozenset[tuple[int, int]] = frozenset()
+
+    def settle(self, frame: Frame) -> None:
+        """Complete its operations, and those before them."""
+        operation, chain = self.newest, list[AsyncOperation]()
+        while operation is not None and not operation.done:
+            chain.append(operation)
+            operation = operation.after[0] if operation.after else None
+        for one in reversed(chain):
+            frame.machine.engine.finish(one)
 
 
 @dataclass(eq=False)
@@ -138,6 +149,9 @@ class Multiply:
         adds = self._uniform_flag(frame)
         b_descriptor = self._descriptor(frame, "b", self.b_slot, self.b)
         a_descriptor, a_matrix = 0, None
+        for owner, other in list(group.accumulators.items()):
+            if owner != self.owner and not (other.rows.isdisjoint(self.d_rows.rows | self.a_rows.rows)):
+                other.settle(frame)
         if self.a_registers is None:
             a_descriptor = self._descriptor(frame, "a", self.a_slot, self.a)
         else:
@@ -148,7 +162,7 @@ class Multiply:
         accumulator = group.accumulators.get(self.owner)
         if accumulator is None:
             before = gather(self.d.read(frame), self.fragment)[0] if adds else None
-            accumulator = group.accumulators[self.owner] = Accumulator(before)
+            accumulator = group.accumulators[self.owner] = Accumulator(before, rows=self.d_rows.rows)
             self.d.write_all(frame, np.full((len(self.d), 1), POISON))
         accumulator.users += 1
         operands: list[np.ndarray] = []
@@ -351,13 +365,8 @@ def _settled(owner: object) -> Callable[[Frame], None]:
         for number in range(frame.first_warp // 4, (frame.first_warp + frame.warps + 3) // 4):
             group = state.warpgroups.get(number)
             accumulator = group.accumulators.get(owner) if group is not None else None
-            operation = accumulator.newest if accumulator is not None else None
-            chain: list[AsyncOperation] = []
-            while operation is not None and not operation.done:
-                chain.append(operation)
-                operation = operation.after[0] if operation.after else None
-            for one in reversed(chain):
-                frame.machine.engine.finish(one)
+            if accumulator is not None:
+                accumulator.settle(frame)
 
     return settle
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from ...emulator.machine.events import CompletedWait, Observer
 from ...emulator.machine.operation import Operation
 from ...emulator.machine.places import Rows
+from ...emulator.machine.scopes import registers_named
 from ...isa import effects
 from ..happens_before.access import InFlight, flights_of
 from ..matrix_rows import RowSet, is_load, matrix_rows
 from ..report.findings import at
 from ..report.words import actor
-from ..rules import WARNING
+from ..rules import ERROR, WARNING
 from ..stored_values import stored_values
 from ..undefined_reads import read_and_written
 
@@ -75,7 +76,7 @@ class MatrixRegisters(Observer):
         self.context = context
         self.findings = context.findings
         self._ctas: dict[Cta, list[WarpRegisters]] = {}
-        self._clashes: dict[tuple[int, int], bool] = {}
+        self._clashes: dict[tuple[int, int], str] = {}
         code = context.machine.code
         found = code.fact("matrix registers", lambda: matrix_rows(code))
         self._owners, self._moves = found.owners, found.moves
@@ -272,14 +273,19 @@ class MatrixRegisters(Observer):
         for number, mine in enumerate(self._of_frame(frame)):
             for owned, flights in mine.owned.items():
                 for earlier in flights if not owned.isdisjoint(rows) else ():
-                    if self._clash(earlier.operation, owned, operation, rows):
-                        self._touched_early(frame, flight.code, frame.first_warp + number, earlier)
+                    if clash := self._clash(earlier.operation, owned, operation, rows):
+                        warp = frame.first_warp + number
+                        self._touched_early(frame, flight.code, warp, earlier, moves=clash == WARNING)
 
     def _clash(
         self, earlier: AsyncOperation, owned: RowSet, later: AsyncOperation,
         rows: RowSet,
-    ) -> bool:  # fmt: skip
-        """True if two operations with registers in common need a wait between them."""
+    ) -> str:  # fmt: skip
+        """The severity if two operations with registers in common need a wait between them; "" if they do not.
+
+        A warning if all that they share are results, each at one place in both: compilers give some registers of an
+        accumulator other names between two products.
+        """
         codes = (earlier.issuer.operation.pc, later.issuer.operation.pc)
         known = self._clashes.get(codes)
         if known is None:
@@ -287,7 +293,11 @@ class MatrixRegisters(Observer):
             reads_result = not before.isdisjoint(rows - after)
             overwrites_a = not after.isdisjoint(owned - before)
             shares_result = not before.isdisjoint(after) and earlier.pipeline[0] != later.pipeline[0]
-            known = self._clashes[codes] = reads_result or overwrites_a or shares_result
+            if reads_result or overwrites_a or shares_result and not _renamed(earlier, later):
+                known = ERROR
+            else:
+                known = WARNING if shares_result else ""
+            self._clashes[codes] = known
         return known
 
     def _check_fenced(
@@ -363,6 +373,17 @@ class MatrixRegisters(Observer):
                 self._never_waited(warp, flights[-1], mine.readers.get(flights[-1]))
         if warp.cta.exited:
             self._ctas.pop(warp.cta, None)
+
+
+def _renamed(earlier: AsyncOperation, later: AsyncOperation) -> bool:
+    """True if every register that both accumulators have is at the same place in them."""
+    places = []
+    for code in (earlier.issuer.operation, later.issuer.operation):
+        assert code.bound is not None
+        named = registers_named(code.scope, code.bound.operands["d"])
+        places.append({row: at for at, (row, _) in enumerate(named)})
+    first, second = places
+    return len(first) == len(second) and all(second.get(row, at) == at for row, at in first.items())
 
 
 def _last(marks: dict[tuple[int, int], Operation], rows: RowSet) -> Operation:
