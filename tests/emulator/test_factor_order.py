@@ -10,8 +10,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.async_kernels import SCHEDULES, emulate, init, wait
+from tests.emulator.async_kernels import SCHEDULES, TILE_BYTES, emulate, init, wait
+from warploom.errors import InvalidOperandError
 from warploom.isa.instruction_descriptor import InstructionDescriptor
+from warploom.isa.swizzle import Swizzle
+from warploom.isa.tcgen05_descriptor import Descriptor
 
 ONE = {"e4m3": 0x38, "ue8m0": 127}
 """The codes of 1.0."""
@@ -72,3 +75,59 @@ def test_each_product_reads_the_factors_that_were_copied_for_it(after: str):
         out = np.zeros(128, np.float32)
         emulate(body, source, out, threads=128, target="sm_100a", schedule=schedule, seed=seed)
         assert (out == expected).all(), (schedule, seed)
+
+
+@pytest.mark.parametrize(("part", "factors"), [(0, [1, 1, 1, 1, 2, 2]), (2, [1, 1, 2, 2, 2, 2])])
+def test_a_product_of_96_elements_goes_on_in_the_next_atom_of_factors_and_at_the_leading_address(part, factors):
+    """A row of 48 bytes begins at byte 96 of its 128; its last 16 bytes are the row's first."""
+    bits = InstructionDescriptor(
+        "mxf4nvf4", 128, 16, "e2m1", "e2m1", scale="ue8m0", scale_a_id=part, scale_b_id=part, wide_k=True
+    ).encode()
+    begin = Descriptor(96, 0, 1024, Swizzle.B128, absolute=True).encode()
+    body = (
+        init(1, 1)
+        + f"""
+    setp.lt.u32 %p2, %tid, 32;
+    @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [bar+16], 32;
+    bar.sync 0;
+    ld.shared.u32 %r0, [bar+16];
+    add.u32 %r1, %r0, {16 + (part << 30)};
+    add.u32 %r4, %r1, {0 - (part << 30)};
+    mov.u32 %r5, 0x7f7f7f7f;
+    tcgen05.st.sync.aligned.32x32b.x4.b32 [%r4], {{%r5, %r5, %r5, %r5}};
+    add.u32 %r4, %r4, 4;
+    mov.u32 %r5, 0x80808080;
+    tcgen05.st.sync.aligned.32x32b.x4.b32 [%r4], {{%r5, %r5, %r5, %r5}};
+    tcgen05.wait::st.sync.aligned;
+    @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {TILE_BYTES};
+    @%first cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%a0], {TILE_BYTES}, [bar];
+    {wait(0)}
+    bar.sync 0;
+    shr.u32 %r2, %tile, 4;
+    mul.wide.u32 %rd0, %r2, 0x10001;
+    add.u64 %rd0, %rd0, {begin:#x};
+    setp.ne.u32 %p1, 0, 0;
+    @%first tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [%r0], %rd0, %rd0, {bits:#x}, [%r1], [%r1], %p1;
+    @%first tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar+8];
+    {wait(0, 1, "1")}
+    tcgen05.fence::after_thread_sync;
+    tcgen05.ld.sync.aligned.32x32b.x16.b32 {{{", ".join(f"%r{at}" for at in range(10, 26))}}}, [%r0];
+    tcgen05.wait::ld.sync.aligned;
+    mad.wide.u32 %rd2, %tid, 64, %a1;
+    {"".join(f"st.global.u32 [%rd2+{4 * at}], %r{10 + at};" for at in range(16))}
+    bar.sync 0;
+    @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r0, 32;
+    """
+    )
+    codes = np.random.default_rng(part).integers(0, 16, (128, 256)).astype(np.uint8)
+    numbers = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])[codes & 7] * np.where(codes & 8, -1, 1)
+    rows = np.concatenate([numbers[:, 192:], numbers[:, :32]], axis=1) * np.repeat(factors, 16)
+    octets = codes[:, ::2] | codes[:, 1::2] << 4
+    place = np.asarray(Swizzle.B128.apply(np.arange(TILE_BYTES, dtype=np.int64), 0))
+    source = np.zeros(TILE_BYTES, np.uint8)
+    source[place] = octets.reshape(-1)
+    out = np.zeros((128, 16), np.float32)
+    emulate(body, source, out, threads=128, target="sm_103a")
+    np.testing.assert_array_equal(out, rows @ rows[:16].T)
+    with pytest.raises(InvalidOperandError):
+        emulate(body, source, out, threads=128, target="sm_100a")

@@ -162,13 +162,23 @@ def test_operands_lie_where_wgmma_s_would(swizzle, major):
     np.testing.assert_array_equal(ours, theirs)
 
 
-def test_an_absolute_leading_address_is_the_relative_one_plus_the_start():
-    relative = tcgen05_descriptor.Descriptor(0x2000, 256, 1024, Swizzle.NONE)
-    absolute = tcgen05_descriptor.Descriptor(0x2000, 0x2100, 1024, Swizzle.NONE, absolute=True)
-    first, second = (
-        tcgen05_descriptor.operand_addresses(one, dtypes.bf16, 64, 16, "K") for one in (relative, absolute)
-    )
-    np.testing.assert_array_equal(first, second)
+def test_rows_that_cross_128_bytes_go_on_at_the_absolute_leading_address():
+    tile = tcgen05_descriptor.Descriptor(0x2000 + 96, 0x6000, 1024, Swizzle.B128, absolute=True)
+    chunks = tcgen05_descriptor.operand_addresses(tile, dtypes.b8, 16, 48, "K")[:, ::16]
+    for row in (0, 1, 9):
+        base = row % 8 * 128 + row // 8 * 1024
+        there = [0x2000 + base + 16 * (6 ^ row % 8), 0x2000 + base + 16 * (7 ^ row % 8), 0x6000 + base + 16 * (row % 8)]
+        assert chunks[row].tolist() == there
+
+
+@pytest.mark.parametrize(
+    ("major", "fields"),
+    [("K", (0, 0, 1024, Swizzle.B64)), ("MN", (0, 0, 1024, Swizzle.B128)), ("K", (0, 0, 1024, Swizzle.B128, 1))],
+)
+def test_an_absolute_leading_address_is_for_k_major_rows_swizzled_by_128_bytes(major, fields):
+    tile = tcgen05_descriptor.Descriptor(*fields, absolute=True)
+    with pytest.raises(InvalidOperandError):
+        tcgen05_descriptor.operand_addresses(tile, dtypes.b8, 64, 48, major)
 
 
 def test_wide_atoms_keep_32_bytes_together_and_touch_every_byte_once():

@@ -19,6 +19,8 @@ from .swizzle import Swizzle
 
 VERSION = 1
 """Bits 46 to 48. A wgmma descriptor has 0 there."""
+ABSOLUTE = 1 << 52
+"""Bit of a descriptor whose leading offset is an address."""
 _FIELD = 0x3FFF
 _SWIZZLES = {swizzle.tcgen05_code: swizzle for swizzle in Swizzle if swizzle.tcgen05_code is not None}
 _RESERVED = (3 << 14) | (3 << 30) | (0xFF << 53)
@@ -30,7 +32,7 @@ class Descriptor(descriptors.Descriptor):
 
     Attributes:
         start, stride_offset, base_offset: as in a wgmma descriptor.
-        leading_offset: likewise; if `absolute`, an address instead of a distance.
+        leading_offset: likewise; if `absolute`, the address at which rows go on that cross 128 bytes.
         swizzle: NONE, 32B, 64B, 128B or 128B_ATOM_32B.
         absolute: whether `leading_offset` is an address; sm_103a only.
     """
@@ -42,7 +44,7 @@ class Descriptor(descriptors.Descriptor):
         if code is None:
             known = ", ".join(swizzle.value for swizzle in _SWIZZLES.values())
             raise ArgumentError(f"tcgen05 descriptors have no swizzle {self.swizzle.value}", expected=known)
-        return VERSION << 46 | int(self.absolute) << 52 | code << 61
+        return VERSION << 46 | ABSOLUTE * self.absolute | code << 61
 
 
 def decode(bits: int) -> Descriptor:
@@ -74,7 +76,7 @@ def decode(bits: int) -> Descriptor:
         stride_offset=(bits >> 32 & _FIELD) << 4,
         swizzle=_SWIZZLES[code],
         base_offset=bits >> 49 & 7,
-        absolute=bool(bits >> 52 & 1),
+        absolute=bool(bits & ABSOLUTE),
     )
 
 
@@ -85,13 +87,21 @@ def operand_addresses(descriptor: Descriptor, dtype: DType, rows: int, k: int, m
         descriptor: the operand's descriptor.
         dtype: element type, of 8, 16 or 32 bits. 4-bit operands are addressed as half as many bytes.
         rows: extent in m (A) or n (B) in this CTA.
-        k: extent in k of one instruction: 32 bytes' worth of elements.
+        k: extent in k of one instruction: 32 bytes' worth of elements, or 48.
         major: "K" or "MN".
 
-    The formulas are those of `descriptors.unwrapped_addresses`, and for 128B_ATOM_32B, which is for MN-major 32-bit
+    The formulas are those of `descriptors.unwrapped_addresses`, and two more. 128B_ATOM_32B is for MN-major 32-bit
     elements:
 
         u = start + (r%32)*4 + (r/32)*leading + (k%4)*128 + (k/4)*stride
+
+    With an absolute leading address, which is for K-major rows swizzled by 128B, the bytes of a row from the next
+    multiple of 128 on are at that address (9.7.16.3.1.2). With kb the byte in k, counted from the start's last such
+    multiple:
+
+        u = (start or leading)/128*128 + (r%8)*128 + (r/8)*stride + kb%128
+
+    Raises InvalidOperandError for these two with other operands.
     """
     if descriptor.swizzle is Swizzle.B128_ATOM_32B:
         if major != "MN" or dtype.bytes != 4:
@@ -110,8 +120,22 @@ def operand_addresses(descriptor: Descriptor, dtype: DType, rows: int, k: int, m
             + column // 4 * descriptor.stride_offset
         )
         return np.asarray(descriptor.swizzle.apply(unswizzled, descriptor.base_offset)) & ADDRESS_MASK
-    leading = descriptor.leading_offset - (descriptor.start if descriptor.absolute else 0)
-    same = descriptors.Descriptor(
-        descriptor.start, leading, descriptor.stride_offset, descriptor.swizzle, descriptor.base_offset
-    )
-    return descriptors.operand_addresses(same, dtype, rows, k, major)
+    if descriptor.absolute:
+        return _in_two_chunks(descriptor, dtype, rows, k, major)
+    return descriptors.operand_addresses(descriptor, dtype, rows, k, major)
+
+
+def _in_two_chunks(descriptor: Descriptor, dtype: DType, rows: int, k: int, major: str) -> np.ndarray:
+    """`operand_addresses` with an absolute leading address."""
+    if descriptor.swizzle is not Swizzle.B128 or major != "K" or descriptor.base_offset:
+        raise InvalidOperandError(
+            "bit 52 of a tcgen05 matrix descriptor makes its leading offset an address, which this operand cannot have",
+            expected="a K-major operand with 128B swizzle and base offset 0",
+            got=f"{major}-major, {descriptor.swizzle.value}, base offset {descriptor.base_offset}",
+        )
+    span = Swizzle.B128.span
+    row = np.arange(rows, dtype=np.int64)[:, None]
+    byte = descriptor.start % span + np.arange(k, dtype=np.int64)[None, :] * dtype.bytes
+    chunk = np.where(byte < span, descriptor.start, descriptor.leading_offset) // span * span
+    unswizzled = chunk + row % 8 * span + row // 8 * descriptor.stride_offset + byte % span
+    return np.asarray(Swizzle.B128.apply(unswizzled, 0)) & ADDRESS_MASK

@@ -99,13 +99,22 @@ def metadata_bits(kind: str, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     return lanes, 0 * lanes, (16 * (row // 8 % 2) + 4 * (group % 4)).astype(np.uint32)
 
 
-def factor_cells(rows: int) -> int:
-    """Columns that hold the scale factors of `rows` rows: 32 rows per column."""
-    return -(-rows // QUARTER)
-
-
 ATOM_ROWS, ATOM_FACTORS = 128, 4
 """Rows, and blocks of k, whose scale factors form one atom of 512 bytes in shared and global memory."""
+
+
+def factor_cells(rows: int, words: int = 1) -> int:
+    """Columns that hold the scale factors of `rows` rows: 32 rows per column.
+
+    words: cells per row; those of k = 96 take two. The second ones are in the next atoms of `factor_pitch` columns.
+    """
+    return -(-rows // QUARTER) + (words - 1) * factor_pitch(rows)
+
+
+def factor_pitch(rows: int) -> int:
+    """Columns from one block of four factors of a row to the next: whole atoms. PTX ISA 9.7.16.10.7.3.5 has one
+    layout for up to 128 rows and one for more."""
+    return -(-rows // ATOM_ROWS) * (ATOM_ROWS // QUARTER)
 
 
 def factor_bytes() -> np.ndarray:

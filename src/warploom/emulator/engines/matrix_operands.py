@@ -55,7 +55,10 @@ def of_sm_100(constant_bits: int, start: int, dtype: DType, rows: int, k: int, m
 def chunk_map(
     read: Addresses, constant_bits: int, inside: int, dtype: DType, rows: int, k: int, major: str
 ) -> ChunkMap:
-    """The map of a layout whose operand starts `inside` bytes after a multiple of PATTERN."""
+    """The map of a layout whose operand starts `inside` bytes after a multiple of PATTERN.
+
+    If the descriptor names another address, too (tcgen05_descriptor.ABSOLUTE), that multiple is zero.
+    """
     addresses = read(constant_bits, inside, dtype, rows, k, major)
     step = CHUNK // dtype.bytes
     starts = addresses[:, ::step] if major == "K" else addresses[::step]
@@ -86,7 +89,7 @@ class SharedOperand:
         found = self._maps.get(descriptor)
         if found is None:
             start = (descriptor & START_MASK) << 4
-            inside = start % PATTERN
+            inside = start if descriptor & tcgen05_descriptor.ABSOLUTE else start % PATTERN
             dtype, k = (b8, self.k // 8) if self.bits == 1 else (self.dtype, self.k)
             relative = chunk_map(self.addresses, descriptor & ~START_MASK, inside, dtype, self.rows, k, self.major)
             base = start - inside

@@ -11,7 +11,7 @@ import numpy as np
 from ...isa import dtypes
 from ...isa.dtypes import DType
 from ...isa.instruction_descriptor import InstructionDescriptor
-from ...isa.tensor_cells import factor_cells
+from ...isa.tensor_cells import ATOM_FACTORS, factor_cells, factor_pitch
 from .matrix_operands import SharedOperand, of_sm_100
 
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e2m1": 4, "e2m3": 6, "e3m2": 6}
@@ -80,12 +80,13 @@ def negated(elements: np.ndarray, kind: str) -> np.ndarray:
 def factors(cells: np.ndarray, rows: int, first: int, count: int, kind: str) -> np.ndarray:
     """Scale factors, (rows, count), from the 128 lanes of their columns: row r in lane r % 32, column r // 32.
 
-    For k = 96 there may be more than the cell has left after byte `first`: they continue in the next
-    `factor_cells(rows)` columns. All quarters of the lanes must hold the same; where they differ there is no number.
+    For k = 96 there are more than the cell has left after byte `first`: they continue in the cell `factor_pitch(rows)`
+    columns further on. All quarters of the lanes must hold the same; where they differ there is no number.
     """
-    words = cells.shape[1] // (width := factor_cells(rows))
-    quarters = np.ascontiguousarray(cells).view(np.uint8).reshape(4, 32, words, width, 4)
-    bytes_ = quarters.transpose(0, 1, 3, 2, 4).reshape(4, 32, width, words * 4)[..., first : first + count]
+    width, words = factor_cells(rows), -(-(first + count) // ATOM_FACTORS)
+    columns = np.arange(width)[:, None] + factor_pitch(rows) * np.arange(words)
+    quarters = np.ascontiguousarray(cells[:, columns]).view(np.uint8)
+    bytes_ = quarters.reshape(4, 32, width, words * 4)[..., first : first + count]
     same = (bytes_ == bytes_[0]).all(0)
     found = np.where(same, bytes_[0], np.uint8(MISSING[kind]))  # (32, columns, count)
     return found.transpose(1, 0, 2).reshape(-1, count)[:rows]

@@ -16,6 +16,7 @@ from ...errors import InvalidOperandError, UnsupportedInstructionError
 from ...isa import dtypes
 from ...isa.instruction_descriptor import KINDS
 from ...isa.instructions.tcgen05_mma import kind_of
+from ...isa.tcgen05_descriptor import ABSOLUTE
 from ...isa.tensor_cells import Block, factor_cells, metadata_cells, metadata_lanes
 from ...isa.tensor_memory import LANE_SHIFT
 from ...isa.zero_columns import zero_columns
@@ -74,6 +75,8 @@ class Multiply:
             what = plan(self.kind, bits, self.group, self.metadata is not None, self.stationary)
         except (InvalidOperandError, UnsupportedInstructionError) as error:
             frame.error(type(error), error.what, lane, expected=error.expected, got=error.got)
+        if what.of.wide_k:
+            _only_on_sm_103(frame, "k 96", "k 64, bit 31 of the instruction descriptor 0", lane)
         if self.moves_a and what.rows != 128:
             frame.error(
                 InvalidOperandError, f".ashift moves the rows of an A of {counted(what.of.m, 'row')}", lane,
@@ -187,6 +190,8 @@ class Multiply:
                 InvalidOperandError, f"{error.what} (operand {name})", lane, expected=error.expected, got=error.got,
                 hint=error.hint,
             )  # fmt: skip
+        if bits & ABSOLUTE:
+            _only_on_sm_103(frame, f"bit 52 of the descriptor of {name}, an absolute leading address,", "0", lane)
         for cta in ctas:
             if found.low < cta.shared_start or found.high > cta.shared.size:
                 frame.error(
@@ -227,7 +232,7 @@ class Multiply:
             column &= 0x3FFFFFFF
             first = what.of.scale_a_id if name == "A" else what.of.scale_b_id
             words = -(-(first + what.of.k // self.block) // 4)
-            block = Block(0, slice(0, 128), slice(0, words * factor_cells(rows)), slice(0), slice(0))
+            block = Block(0, slice(0, 128), slice(0, factor_cells(rows, words)), slice(0), slice(0))
             sides.append([
                 self._cells(frame, [cta], block, column, 0, f"{name}'s scale factors", lane) for cta in ctas
             ])  # fmt: skip
@@ -298,6 +303,11 @@ def _address(frame: Frame, operand: AddressOperand, lane: int) -> tuple[int, int
     """Column and lane of an address in tensor memory."""
     value = int(operand.compute(frame)[lane]) & 0xFFFFFFFF
     return value & COLUMN_MASK, value >> LANE_SHIFT & 0x3FFF
+
+
+def _only_on_sm_103(frame: Frame, what: str, expected: str, lane: int) -> None:
+    if (arch := frame.machine.code.arch).number != 103:
+        frame.error(InvalidOperandError, f"{what} needs sm_103a, and this is {arch.name}", lane, expected=expected)
 
 
 def _check_apart(frame: Frame, targets: list[Cells], sources: list[object], lane: int) -> None:
