@@ -113,6 +113,15 @@ def test_warps_of_a_warpgroup_may_ask_for_different_counts(first: str, others: i
     assert severity("setmaxnreg-not-by-warpgroup", example, strict=True) == strict
 
 
+@pytest.mark.parametrize(("threads", "found"), [(32, "warning"), (64, "error")])
+def test_the_only_warp_of_the_last_warpgroup_may_ask_for_a_count(threads: int, found: str):
+    """As that of CuTe DSL's kernels for sm_120 with five warps; one of two warps that does is an error."""
+    body = "setp.lt.u32 %p2, %tid, 32; @!%p2 bra met; setmaxnreg.dec.sync.aligned.u32 40; met:"
+    example = Example(body, directives=".maxnreg 168", target="sm_100a", threads=threads)
+    assert severity("setmaxnreg-not-by-warpgroup", example) == {found}
+    assert severity("setmaxnreg-not-by-warpgroup", example, strict=True) == {"error"}
+
+
 ADDRESS = """
 setp.lt.u32 %p2, %tid, 32;
 @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [bar+8], 32;
