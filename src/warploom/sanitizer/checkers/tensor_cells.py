@@ -85,15 +85,14 @@ class TensorCells(Observer):
 
     rules = (
         "tensor-memory-race", "tensor-memory-overwritten", "tensor-memory-uninitialised", "tensor-memory-order",
-        "missing-tensor-fence", "freed-columns-in-use",
-        "tensor-address-of-another-warp",
+        "missing-tensor-fence", "freed-columns-in-use", "tensor-address-of-another-warp",
     )  # fmt: skip
     only_with = "tcgen05"
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._unstored: dict[InFlight, set[tuple[str, tuple[Operation, ...]]]] = {}
-        """Loads that were too late for someone while their values had not been stored: what was said of them."""
+        self._forgiven: dict[InFlight, set[tuple[str, tuple[Operation, ...], bool]]] = {}
+        """Loads that were too late for someone: the warnings, and whether their values had been stored by then."""
 
     # -- operations ------------------------------------------------------------------------------------------------
 
@@ -221,9 +220,8 @@ class TensorCells(Observer):
         if how == UNLISTED:
             rule = "tensor-memory-order"
         codes = (now.code, earlier.code)
-        harmless = how == STORED or self._is_unstored(earlier, rule, codes)
-        works = how == UNLISTED or (harmless and not self.context.strict)
-        severity = WARNING if works else ERROR
+        harmless = self._is_harmless(earlier, how == STORED, rule, codes) and not self.context.strict
+        severity = WARNING if harmless or how == UNLISTED else ERROR
         if self.context.findings.seen(rule, codes, severity):
             return
         assert earlier.flight is not None
@@ -250,28 +248,30 @@ class TensorCells(Observer):
             (now.code,), now.cta, now.warp, severity, sides=(side(now, place),), address=place,
         )  # fmt: skip
 
-    # -- loads whose values nobody stores --------------------------------------------------------------------------
+    # -- loads that nobody waits for -------------------------------------------------------------------------------
 
-    def _is_unstored(self, earlier: Access, rule: str, codes: tuple[Operation, ...]) -> bool:
-        """Whether nobody has stored what a load gives, or waited for it. If that remains so, the load does no harm."""
+    def _is_harmless(self, earlier: Access, stored: bool, rule: str, codes: tuple[Operation, ...]) -> bool:
+        """Whether a load's values were stored before, or nobody has stored them or waited for them and never will."""
         flight = earlier.flight
         assert flight is not None
         known = self.context.state(flight.cta).clocks[flight.me].known
-        if kind_of(flight) != LOAD or flight.stored >= 0 or flight.done & known:
+        if not stored and (kind_of(flight) != LOAD or flight.stored >= 0 or flight.done & known):
             return False
-        self._unstored.setdefault(flight, set()).add((rule, codes))
+        self._forgiven.setdefault(flight, set()).add((rule, codes, stored))
         return True
 
-    def _is_needed(self, flight: InFlight) -> None:
-        for rule, codes in self._unstored.pop(flight, ()) if not flight.replaced else ():
-            self.context.findings.raise_to_error(rule, codes)
+    def _is_needed(self, flight: InFlight, waited: bool = False) -> None:
+        """A load's values are used. If its warp waits for them it relies on no register, and this wait is too late."""
+        for rule, codes, stored in self._forgiven.pop(flight, ()) if not flight.replaced else ():
+            if waited or not stored:
+                self.context.findings.raise_to_error(rule, codes, "; its tcgen05.wait::ld is late" if stored else "")
 
     def stopped(self, error: EmulationError) -> None:
-        for flight in list(self._unstored):
+        for flight in list(self._forgiven):
             self._is_needed(flight)
 
     def report(self) -> list[Finding]:
-        for flight in [one for one in self._unstored if one.stored >= 0]:
+        for flight in [one for one in self._forgiven if one.stored >= 0]:
             self._is_needed(flight)
         return []
 
@@ -300,7 +300,7 @@ class TensorCells(Observer):
                 notes.offered.update({clock.me: notes.offered.get(clock.me, 0) | known for clock in clocks})
         for operation, _ in wait.operations:
             for flight in flights_of(operation):
-                self._is_needed(flight)
+                self._is_needed(flight, waited=True)
 
     def arrived(self, on: MBarrier | BarrierUse, event: Event) -> None:
         if event.what != "arrive":
@@ -358,7 +358,7 @@ class TensorCells(Observer):
             if access.bit & clock.known:
                 continue
             stored = _is_stored(access.flight, view)
-            works = stored or self._is_unstored(access, "freed-columns-in-use", codes)
+            works = self._is_harmless(access, stored, "freed-columns-in-use", codes)
             severity = WARNING if works and not self.context.strict else None
             if self.context.findings.seen("freed-columns-in-use", codes, severity):
                 continue
