@@ -518,12 +518,12 @@ ALL_BUT_ONE = "@%first cp.async.bulk.wait_group.read 1;\n"
 
 
 @pytest.mark.parametrize(("made", "end", "severity"), [
-    (Example, "", "error"), (Blackwell, "", "warning"), (Blackwell, "no group", "error"), (Blackwell, STORED, None),
+    (Example, "", "error"), (Blackwell, "", "error"), (Blackwell, "no group", "error"), (Blackwell, STORED, None),
     (Blackwell, ALL_BUT_ONE, "error"), (Blackwell, ALL_BUT_ONE + STORE, "error"),
     (Blackwell, STORE + ALL_BUT_ONE, "warning"),
 ], ids=["sm_90", "sm_100", "in no group", "waited for", "a wait for none", "a wait ahead", "all but one"])  # fmt: skip
 def test_an_exit_before_a_store_has_read_its_source(made: type[Example], end: str, severity: str | None):
-    """On sm_100, CUTLASS's kernels leave their last groups to the chip; a wait that waits for none is a mistake."""
+    """On sm_100, CUTLASS's kernels leave their last groups to the chip; a kernel that waits for none forgot it."""
     store = STORE.replace("@%first cp.async.bulk.commit_group;\n", "") if end == "no group" else STORE + end
     found = {one.rule: one.severity for one in findings(made(FILL + "fence.proxy.async;\nbar.sync 0;" + store))}
     found.pop("same-value-race", None)  # of two stores to one place

@@ -1,4 +1,4 @@
-"""Waits for bulk stores that wait for nothing, derived from a kernel's text alone.
+"""Whether a kernel waits for its bulk stores at all, derived from its text alone.
 
     cp.async.bulk.global.shared::cta.bulk_group [%rd0], [tile], 1024;
     cp.async.bulk.commit_group;
@@ -18,21 +18,19 @@ from .undefined_reads import successors
 GROUP = "bulk"
 
 
-def waits_for_no_bulk_group(code: Image) -> bool:
-    """True if a kernel has waits, none of which can be reached with more groups pending than it leaves so."""
+def waits_for_a_bulk_group(code: Image) -> bool:
+    """True if some wait may be reached with more groups pending than it leaves so."""
     commits = [one.pc for one in code.operations if any(isinstance(each, effects.Commits) and each.family == GROUP
                                                         for each in one.effects)]  # fmt: skip
     followers = {pc: _followers(code, pc) for pc in commits}
-    waits = False
     for operation in code.operations:
         if not any(isinstance(each, effects.Waits) and each.on == f"group:{GROUP}" for each in operation.effects):
             continue
-        waits = True
         before = [pc for pc in commits if operation.pc in followers[pc]]
         newest = operation.bound.operands["n"] if operation.bound is not None else None
         if any(pc in followers[pc] for pc in before) or not isinstance(newest, Integer) or newest.value < len(before):
-            return False
-    return waits
+            return True
+    return False
 
 
 def _followers(code: Image, pc: int) -> set[int]:

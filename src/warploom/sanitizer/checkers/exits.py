@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...emulator.machine.events import Observer
 from ...isa import effects
-from ..bulk_waits import waits_for_no_bulk_group
+from ..bulk_waits import waits_for_a_bulk_group
 from ..happens_before.access import InFlight, flights_of
 from ..report.findings import at
 from ..report.words import actor
@@ -86,19 +86,19 @@ class Exits(Observer):
     def _unread_store(self, flight: InFlight, cta: Cta) -> None:
         """Shared memory lives as long as its CTA (PTX ISA 2.3).
 
-        CUTLASS's and DeepGEMM's kernels for sm_100 wait for all groups but the last ones, Gluon's tutorials for none:
-        they leave the rest to the chip, which keeps the memory until then: a warning. A copy that is in no group, and
-        a wait that cannot wait for any, are oversights: errors.
+        CUTLASS's, DeepGEMM's and ThunderKittens' kernels for sm_100 wait for all groups but the last ones before they
+        store to the same memory again, and leave those to the chip, which keeps the memory until then: a warning. A
+        copy that is in no group, and a kernel whose waits cover none, are oversights: errors.
         """
         code = self.context.machine.code
         if not flight.committed:
             self._unfinished(flight, cta, UNREAD, "has not committed it (commit_group), so no wait covers it")
             return
-        idle = code.fact("waits for no bulk group", lambda: waits_for_no_bulk_group(code))
-        late = code.arch.number >= 100 and not idle and not self.context.strict
+        waits = code.fact("waits for a bulk group", lambda: waits_for_a_bulk_group(code))
+        late = waits and code.arch.number >= 100 and not self.context.strict
         why = "has not waited until it has been read (wait_group.read)"
-        if idle:
-            why += ": its wait_group leaves as many groups pending as there are"
+        if not waits:
+            why += "; no wait_group of the kernel waits for any"
         self._unfinished(flight, cta, UNREAD, why, WARNING if late else None)
 
     def _unfinished(self, flight: InFlight, cta: Cta, what: str, why: str, severity: str | None = None) -> None:
