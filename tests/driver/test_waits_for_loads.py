@@ -1,7 +1,8 @@
 """What ptxas makes of tcgen05.wait::ld: why a missing one is a warning where the loaded values were stored in time.
 
-The wait becomes no instruction of its own: it keeps the uses of what was loaded, and what follows, behind the load. If
-a warp stores all that it loaded before it signals, the machine code without the wait is the same.
+The wait becomes no instruction of its own: the next one waits until the loaded registers have arrived, as each use of
+them does anyway. If a warp stores all that it loaded before it signals, the instructions without the wait are the same,
+and the stores wait.
 """
 
 from __future__ import annotations
