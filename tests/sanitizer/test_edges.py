@@ -515,16 +515,18 @@ def test_a_cta_stays_until_the_others_have_received_what_it_sends(end: str, foun
 
 
 ALL_BUT_ONE = "@%first cp.async.bulk.wait_group.read 1;\n"
+IN_NO_GROUP = STORE.replace("@%first cp.async.bulk.commit_group;\n", "")
 
 
 @pytest.mark.parametrize(("made", "end", "severity"), [
     (Example, "", "error"), (Blackwell, "", "error"), (Blackwell, "no group", "error"), (Blackwell, STORED, None),
     (Blackwell, ALL_BUT_ONE, "error"), (Blackwell, ALL_BUT_ONE + STORE, "error"),
-    (Blackwell, STORE + ALL_BUT_ONE, "warning"),
-], ids=["sm_90", "sm_100", "in no group", "waited for", "a wait for none", "a wait ahead", "all but one"])  # fmt: skip
+    (Blackwell, STORE + ALL_BUT_ONE, "warning"), (Blackwell, STORED + IN_NO_GROUP, "warning"),
+], ids=["sm_90", "sm_100", "in no group", "waited for", "a wait for none", "a wait ahead", "all but one",
+        "another in no group"])  # fmt: skip
 def test_an_exit_before_a_store_has_read_its_source(made: type[Example], end: str, severity: str | None):
-    """On sm_100, CUTLASS's kernels leave their last groups to the chip; a kernel that waits for none forgot it."""
-    store = STORE.replace("@%first cp.async.bulk.commit_group;\n", "") if end == "no group" else STORE + end
+    """On sm_100, kernels of CUTLASS and FlashAttention-4 leave their last stores to the chip; others forgot to wait."""
+    store = IN_NO_GROUP if end == "no group" else STORE + end
     found = {one.rule: one.severity for one in findings(made(FILL + "fence.proxy.async;\nbar.sync 0;" + store))}
     found.pop("same-value-race", None)  # of two stores to one place
     assert found == ({"exit-with-pending-work": severity} if severity else {})

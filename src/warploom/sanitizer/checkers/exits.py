@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...emulator.machine.events import Observer
 from ...isa import effects
 from ..bulk_waits import waits_for_a_bulk_group
-from ..happens_before.access import InFlight, flights_of
+from ..happens_before.access import InFlight
 from ..report.findings import at
 from ..report.words import actor
 from ..rules import WARNING
 
 if TYPE_CHECKING:
-    from ...emulator.machine.async_operation import AsyncOperation
-    from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cta, Warp
     from ..context import Context
     from ..happens_before.state import ClusterState
@@ -30,11 +27,6 @@ class Exits(Observer):
 
     def __init__(self, context: Context) -> None:
         self.context = context
-
-    def committed(self, frame: Frame, family: str, operations: Sequence[tuple[AsyncOperation, int]]) -> None:
-        for operation, _ in operations:
-            for flight in flights_of(operation):
-                flight.committed = True
 
     def exited(self, warp: Warp) -> None:
         state = self.context.state(warp.cta)
@@ -87,18 +79,15 @@ class Exits(Observer):
         """Shared memory lives as long as its CTA (PTX ISA 2.3).
 
         CUTLASS's, DeepGEMM's and ThunderKittens' kernels for sm_100 wait for all groups but the last ones before they
-        store to the same memory again, and leave those to the chip, which keeps the memory until then: a warning. A
-        copy that is in no group, and a kernel whose waits cover none, are oversights: errors.
+        store to the same memory again, and FlashAttention-4 commits no group of its last stores: they leave those to
+        the chip, which keeps the memory until then: a warning. A kernel whose waits cover no group has forgotten them.
         """
         code = self.context.machine.code
-        if not flight.committed:
-            self._unfinished(flight, cta, UNREAD, "has not committed it (commit_group), so no wait covers it")
-            return
         waits = code.fact("waits for a bulk group", lambda: waits_for_a_bulk_group(code))
         late = waits and code.arch.number >= 100 and not self.context.strict
-        why = "has not waited until it has been read (wait_group.read)"
+        why = "has not waited until it has been read (commit_group, wait_group.read)"
         if not waits:
-            why += "; no wait_group of the kernel waits for any"
+            why += "; no wait_group of the kernel waits for any group"
         self._unfinished(flight, cta, UNREAD, why, WARNING if late else None)
 
     def _unfinished(self, flight: InFlight, cta: Cta, what: str, why: str, severity: str | None = None) -> None:

@@ -30,7 +30,6 @@ class InFlight:
         starts: what its table row says about it.
         phase: of the barrier that it signals, when it was issued; -1 without one.
         weak: for a warpgroup operation, what its warps had done when they issued it.
-        committed: True once a thread has committed it to a bulk group.
         waiting: for a warp's operation, the lanes that take part in it and have not waited for it.
         landed: for a warp's operation, the warp's epoch when a lane has waited for its part.
         used: True once the warp has read a register that the operation loads.
@@ -47,7 +46,6 @@ class InFlight:
     starts: effects.Starts
     phase: int = -1
     weak: np.ndarray | None = None
-    committed: bool = False
     waiting: int = 0
     landed: int = 0
     used: bool = False
