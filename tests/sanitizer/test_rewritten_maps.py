@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sanitizer.running import SCHEDULES, rules
+from tests.sanitizer.running import SCHEDULES, rules, run
 from warploom.sanitizer.rules import RULES, Example
 
 BAD = RULES["tensor-map-in-use"].bad
@@ -61,3 +61,28 @@ def test_another_warp_copies_it_after_a_barrier():
     )
     assert rules(Example(body.replace("REPLACED", "bar.sync 0;"), threads=64)) == set()
     assert rules(Example(body.replace("REPLACED", ""), threads=64)) == {"data-race"}
+
+
+STORED_BY_A_WARP = (
+    "add.u64 %d4, %data, 1024;\n"
+    + BAD.body[: BAD.body.index("mbarrier.arrive.expect_tx")].replace("bra done", "bra made")
+    + """made:
+bar.warp.sync 0xffffffff;
+fence.proxy.tensormap::generic.acquire.gpu [%d4], 128;
+WHO cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%d4, {0}], [tile];
+WAITS
+bar.warp.sync 0xffffffff;
+"""
+    + REWRITE
+)
+
+
+@pytest.mark.parametrize(("who", "waits", "severity"), [
+    ("", "", "error"), ("", f"@%first {COMMIT}\n@%first {WAIT}", "warning"), ("", f"{COMMIT}\n{WAIT}", None),
+    ("@%first", f"@%first {COMMIT}\n@%first {WAIT}", None), ("@!%first", f"@%first {COMMIT}\n@%first {WAIT}", "error"),
+], ids=["nobody", "one lane", "every lane", "the one that stores", "one that does not store"])  # fmt: skip
+def test_one_lane_may_wait_for_the_copy_that_all_lanes_of_its_warp_have_made(who, waits, severity):
+    """CuTe DSL's grouped kernel: 32 equal stores, of which ptxas makes one, and a wait by an elected lane."""
+    body = STORED_BY_A_WARP.replace("WHO", who).replace("WAITS", waits)
+    found = run(Example(body, threads=32), "lazy", 0).findings
+    assert {one.severity for one in found if one.rule == "tensor-map-in-use"} == ({severity} if severity else set())

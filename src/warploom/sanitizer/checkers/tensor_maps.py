@@ -45,15 +45,19 @@ class Use:
     """A copy that reads a map.
 
     Attributes:
-        number: of the operation in its cluster; code: the instruction; lane: the issuer.
-        committed: True if that thread has committed a bulk group since; drained: when it has waited for all its groups.
+        number: of the operation in its cluster; code: the instruction; box: what it copies.
+        lanes: the issuers, all lanes of the warp that have made the same copy.
+        committed: those that have committed a bulk group since; waited: those that then have waited for all groups.
+        event: when the last of them did.
     """
 
     number: int
     code: Operation
-    lane: int
-    committed: bool = False
-    drained: Event | None = None
+    box: Box
+    lanes: set[int]
+    committed: set[int] = field(default_factory=set)
+    waited: set[int] = field(default_factory=set)
+    event: Event | None = None
 
 
 @dataclass(eq=False)
@@ -94,28 +98,36 @@ class TensorMaps(Observer):
         state, clock = self._of_lane(frame, lane)
         device_map = self._maps.setdefault((region, start), DeviceMap())
         for user, use in device_map.uses.items():
-            if use.drained is not None and knows(clock, state, *use.drained):
+            waited = use.event is not None and knows(clock, state, *use.event)
+            if waited and use.waited == use.lanes:
                 continue
             reach = clock.far.get((user - 1) // state.count)
             same = (user - 1) // state.count == state.number
             known = clock.known if same else reach.known if reach is not None else 0
             codes = (frame.operation, use.code)
-            if not known >> 2 * use.number & 3 and not self.findings.seen("tensor-map-in-use", codes):
+            severity = WARNING if waited and not self.context.strict else None
+            missing = "no thread has waited for that copy"
+            if waited:
+                missing = (
+                    f"{counted(len(use.lanes), 'lane')} have made that copy, and {len(use.waited)} waited for theirs; "
+                    "chips make equal copies of a warp once"
+                )
+            if not known >> 2 * use.number & 3 and not self.findings.seen("tensor-map-in-use", codes, severity):
                 self.findings.add(
                     "tensor-map-in-use",
                     f"{actor(frame.cta, frame.first_warp + lane // 32)} writes a tensor map with "
-                    f"{at(frame.operation)}, but the copy {at(use.code)} may still be reading it: no thread has waited "
-                    "for that copy",
+                    f"{at(frame.operation)}, but the copy {at(use.code)} may still be reading it: {missing}",
                     codes,
                     frame.cta,
                     frame.first_warp + lane // 32,
+                    severity,
                 )
         self._maps[region, start] = DeviceMap((state.actor(clock.me), clock.epoch), frame.operation)
 
     def committed(self, frame: Frame, family: str, operations: Sequence[tuple[AsyncOperation, int]]) -> None:
         if family == "bulk" and self._maps:
-            for use, _ in self._uses(frame, frame.active_lanes):
-                use.committed = True
+            for use, lanes, _ in self._uses(frame, frame.active_lanes):
+                use.committed |= lanes
 
     def waited(self, frame: Frame, wait: CompletedWait) -> None:
         """A thread that commits a group and waits for all groups may also rewrite the maps of its loads.
@@ -124,20 +136,23 @@ class TensorMaps(Observer):
         been read, and CUTLASS's grouped kernels use nothing else before they rewrite one.
         """
         if wait.on == "bulk" and wait.newest == 0 and self._maps:
-            for use, event in self._uses(frame, wait.lanes):
-                if use.committed:
-                    use.drained = event
+            for use, lanes, event in self._uses(frame, wait.lanes):
+                if done := use.committed & lanes:
+                    use.waited |= done
+                    use.event = event
 
-    def _uses(self, frame: Frame, lanes: np.ndarray) -> Iterator[tuple[Use, Event]]:
-        """Copies that these lanes of a frame have issued, with the current event of their warps."""
-        here = {(int(lane) // 32, int(lane) % 32) for lane in lanes}
+    def _uses(self, frame: Frame, lanes: np.ndarray) -> Iterator[tuple[Use, set[int], Event]]:
+        """Copies that some of these lanes of a frame have issued, those lanes, and the current event of their warp."""
         state = self.context.state(frame.cta)
         for number, clock in enumerate(state.of_frame(frame)):
             actor_of = state.actor(clock.me)
             for device_map in self._maps.values():
                 use = device_map.uses.get(actor_of)
-                if use is not None and (number, use.lane) in here:
-                    yield use, (actor_of, clock.epoch)
+                here = (
+                    use.lanes & {int(lane) % 32 for lane in lanes if lane // 32 == number} if use is not None else set()
+                )
+                if use is not None and here:
+                    yield use, here, (actor_of, clock.epoch)
 
     def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
         for effect in frame.operation.effects:
@@ -187,7 +202,11 @@ class TensorMaps(Observer):
         state, code = self.context.state(flight.cta), flight.code
         clock = state.clocks[flight.me]
         lane = flight.operation.issuer.lane
-        device_map.uses[state.actor(clock.me)] = Use(flight.number, code, -1 if lane is None else lane % 32)
+        use = Use(flight.number, code, box, {-1 if lane is None else lane % 32})
+        last = device_map.uses.get(state.actor(clock.me))
+        if last is not None and last.code is code and last.box == box and not last.waited:
+            use.lanes |= last.lanes
+        device_map.uses[state.actor(clock.me)] = use
         if any(knows(clock, state, *event) for event in device_map.acquired):
             return
         if not knows(clock, state, *device_map.written):
