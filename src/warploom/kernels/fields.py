@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
+from types import MappingProxyType
 from typing import Any, ClassVar, ParamSpec, TypeVar, get_type_hints
 
 from ..annotated import allows, in_words, shown
@@ -20,32 +21,26 @@ MOST = 1 << 16
 
 
 def check_fields(
-    config: Any, numbers: Mapping[str, int], flags: Sequence[str], words: Mapping[str, Sequence[str]]
+    config: Any, least: Mapping[str, int], words: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> None:
-    """Raise ArgumentError for the first field with an invalid value.
+    """Raise ArgumentError for the first field of a dataclass with an invalid value; a field's default shows its kind.
 
-    numbers: the least value of each number; words: the possible values of each word.
+    least: the least value of a number, if not 1; words: the possible values of each word.
     """
-    kind = type(config).__name__
-    for name, least in numbers.items():
-        value = getattr(config, name)
-        if type(value) is not int or not least <= value <= MOST:
-            raise ArgumentError(
-                f"this {kind} cannot be built: `{name}` is out of range",
-                expected=f"a whole number of at least {least}",
-                got=repr(value),
-                code="configuration",
-            )
-    for name in flags:
-        value = getattr(config, name)
-        if type(value) is not bool:
-            raise ArgumentError(f"this {kind} cannot be built: `{name}` is not a bool",
-                                expected="True or False", got=repr(value), code="configuration")  # fmt: skip
-    for name, known in words.items():
-        value = getattr(config, name)
-        if not isinstance(value, str) or value not in known:
-            raise ArgumentError(f"this {kind} cannot be built: unknown {name}", expected=", ".join(known),
-                                got=repr(value), code="configuration")  # fmt: skip
+    for field in dataclasses.fields(config):
+        name, value, default = field.name, getattr(config, field.name), field.default
+        low = least.get(name, 1)
+        if isinstance(default, bool):
+            valid, expected = type(value) is bool, "True or False"
+        elif isinstance(default, int):
+            valid, expected = type(value) is int and low <= value <= MOST, f"a whole number from {low} to {MOST}"
+        elif isinstance(default, str):
+            valid, expected = isinstance(value, str) and value in words[name], ", ".join(words[name])
+        else:
+            continue
+        if not valid:
+            raise ArgumentError(f"this {type(config).__name__} cannot be built: `{name}` is invalid",
+                                expected=expected, got=repr(value), code="configuration")  # fmt: skip
 
 
 def check_kinds(**given: tuple[object, Any]) -> None:
@@ -148,9 +143,7 @@ class ProductConfiguration(Configuration):
 
     def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError if no kernel can be built from this configuration."""
-        kinds = {field.name: type(field.default) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
-        numbers = {name: self.least.get(name, 1) for name, kind in kinds.items() if kind is int}
-        check_fields(self, numbers, [name for name, kind in kinds.items() if kind is bool], self.words)
+        check_fields(self, self.least, self.words)
         if (found := self.violated(product, fusion)) is not None:
             _, what, expected, got = found
             raise ArgumentError(f"the configuration {self.name()} cannot be built: {what}", expected=expected, got=got,

@@ -5,16 +5,17 @@ PTX ISA 9.7.9.25.4 and 9.7.9.27.1.2 (completion mechanisms, multicast).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...errors import InvalidOperandError, MisalignedError, OutOfBoundsError
 from ..machine import mbarrier
+from ..machine.async_operation import AsyncOperation, Part
 from ..machine.frame import Frame, Issuer
 from ..machine.machine import Cta
 from ..machine.memory import Region
+from ..machine.units import Unit
 
 MULTIPLE = 16
 """Alignment and granularity of a plain bulk copy in bytes."""
@@ -110,14 +111,22 @@ def own_barrier(frame: Frame, destination: Cta, barrier: tuple[Cta, int], lane: 
     mbarrier.find(Issuer.of(frame, lane), cta, offset)
 
 
-def signal_at(by: Issuer, cta: Cta, offset: int, size: int, description: str) -> Callable[[], None]:
-    """The signal of a copy: its bytes are delivered at the barrier."""
+def submit(
+    unit: Unit, by: Issuer, description: str, read: Part | None, write: Part, size: int, barrier: tuple[Cta, int],
+    target: object, sources: tuple[object, ...] = (),
+) -> None:  # fmt: skip
+    """Issue a copy whose bytes are delivered at a barrier when it is complete."""
+    cta, offset = barrier
 
     def signal() -> None:
         check_alive(by, cta, description)
         mbarrier.find(by, cta, offset).complete_tx(size, by, description)
 
-    return signal
+    by.frame.machine.engine.submit(
+        AsyncOperation(
+            unit, by, description, read, write, signal, bytes=size, barrier=barrier, sources=sources, targets=(target,)
+        )
+    )
 
 
 def check_alive(by: Issuer, cta: Cta, description: str) -> None:

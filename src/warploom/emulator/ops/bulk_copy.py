@@ -25,7 +25,7 @@ from ..engines.bulk import (
     members,
     own_barrier,
     shared_bytes,
-    signal_at,
+    submit,
 )
 from ..machine import mbarrier
 from ..machine import shared_address as shared
@@ -103,20 +103,7 @@ def load(d: Decode) -> Step:
                 _poison(into)
                 read, write = _moves(origin, into)
                 frame.machine.counters.tma_load_bytes += count
-                frame.machine.engine.submit(
-                    AsyncOperation(
-                        LOADS,
-                        by,
-                        description,
-                        read,
-                        write,
-                        signal_at(by, receiver, at[1], count, description),
-                        bytes=count,
-                        barrier=(receiver, at[1]),
-                        sources=(origin,),
-                        targets=(into,),
-                    )
-                )
+                submit(LOADS, by, description, read, write, count, (receiver, at[1]), into, (origin,))
 
     return step
 
@@ -152,20 +139,7 @@ def send(d: Decode) -> Step:
             read, write = _moves(origin, into, operation, dtype)
             if dtype is None:
                 _poison(into)
-            frame.machine.engine.submit(
-                AsyncOperation(
-                    REMOTE,
-                    by,
-                    description,
-                    read,
-                    _guarded(write, by, cta, description),
-                    signal_at(by, cta, at[1], count, description),
-                    bytes=count,
-                    barrier=at,
-                    sources=(origin,),
-                    targets=(into,),
-                )
-            )
+            submit(REMOTE, by, description, read, _guarded(write, by, cta, description), count, at, into, (origin,))
 
     return step
 
@@ -322,19 +296,7 @@ def async_store(d: Decode) -> Step:
 
             if not operation:
                 into.region.data[offset : offset + size] = POISON
-            frame.machine.engine.submit(
-                AsyncOperation(
-                    REMOTE,
-                    by,
-                    description,
-                    None,
-                    write,
-                    signal_at(by, cta, at[1], size, description),
-                    bytes=size,
-                    barrier=at,
-                    targets=(into,),
-                )
-            )
+            submit(REMOTE, by, description, None, write, size, at, into)
 
     return step
 

@@ -92,12 +92,6 @@ def between_integers(d: Decode) -> Step:
             frame.write(out, np.clip(frame.values[a], low, high).astype(target.numpy))
 
         return clamped
-    if target.bits < source.bits:
-
-        def narrowed(frame: Frame) -> None:
-            frame.write(out, frame.values[a].astype(target.numpy))
-
-        return narrowed
     if target.bits == source.bits and target.is_signed != source.is_signed:
         # The bits stay and the destination's signedness decides how a wider register is filled.
         same = d.source("a", target)
@@ -107,10 +101,10 @@ def between_integers(d: Decode) -> Step:
 
         return relabelled
 
-    def widened(frame: Frame) -> None:
+    def resized(frame: Frame) -> None:
         frame.write(out, frame.values[a].astype(target.numpy))
 
-    return widened
+    return resized
 
 
 @HANDLERS.add("cvt.to_integer.f32", "cvt.to_integer.f64", "cvt.to_integer.f16", "cvt.to_integer.bf16")

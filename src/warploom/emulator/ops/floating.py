@@ -30,13 +30,6 @@ def write32(frame: Frame, out: int, result: np.ndarray) -> None:
     np.copyto(frame.values[out], result, where=frame.mask)
 
 
-def canonical(frame: Frame, target: np.ndarray) -> None:
-    """Make the NaNs in a register that was just written canonical."""
-    bad = target != target
-    if np.count_nonzero(bad):
-        np.copyto(target, NAN32, where=bad & frame.mask)
-
-
 def step32(d: Decode, names: str, function: Function) -> Step:
     """A step from singles through `function` to a single; operands and result flushed, result clamped, as required."""
     slots = [d.source(name) for name in names]
@@ -79,20 +72,29 @@ def doubles(function: Function) -> Function:
     return lambda *operands: function(*(np.asarray(x).astype(np.float64) for x in operands))
 
 
-@HANDLERS.add("add.f32", "sub.f32", "mul.f32")
-def arithmetic32(d: Decode) -> Step:
-    operation = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[d.match.form.base]
-    if is_plain(d):
-        return ufunc32(d, operation)
-    mode = d.modifier("rnd", "rn")
+_NEAREST = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+
+
+def rounded(base: str, mode: str) -> Function:
+    """add, sub, mul or fma of singles in a rounding mode."""
+    if base == "fma":
+        return lambda a, b, c: fma32(a, b, c, mode)
     if mode == "rn":
-        return step32(d, "ab", operation)
-    directed = {
+        return _NEAREST[base]
+    directed: dict[str, Function] = {
         "add": lambda a, b: add32(a, b, mode),
         "sub": lambda a, b: add32(a, -b, mode),
         "mul": lambda a, b: round32(a * b, mode),
-    }[d.match.form.base]
-    return step32(d, "ab", doubles(directed))
+    }
+    return doubles(directed[base])
+
+
+@HANDLERS.add("add.f32", "sub.f32", "mul.f32")
+def arithmetic32(d: Decode) -> Step:
+    base = d.match.form.base
+    if is_plain(d):
+        return ufunc32(d, _NEAREST[base])
+    return step32(d, "ab", rounded(base, d.modifier("rnd", "rn")))
 
 
 @HANDLERS.add("fma.f32", "mad.f32")

@@ -12,29 +12,15 @@ import numpy as np
 
 from ...isa import dtypes
 from ..machine.frame import Frame
-from ..numerics.rounding import NAN32, add32, flush, fma32, half_values, round32, saturate
+from ..numerics.rounding import NAN32, flush, half_values, saturate
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .floating import doubles, least_or_greatest, step32, write32
+from .floating import least_or_greatest, rounded, step32, write32
 from .integer import spread
 
 HANDLERS = Handlers()
 
 Function = Callable[..., np.ndarray]
-
-
-def rounded(base: str, mode: str) -> Function:
-    """add, sub, mul or fma of singles in a rounding mode."""
-    if base == "fma":
-        return lambda a, b, c: fma32(a, b, c, mode)
-    if mode == "rn":
-        return {"add": np.add, "sub": np.subtract, "mul": np.multiply}[base]
-    directed: dict[str, Function] = {
-        "add": lambda a, b: add32(a, b, mode),
-        "sub": lambda a, b: add32(a, -b, mode),
-        "mul": lambda a, b: round32(a * b, mode),
-    }
-    return doubles(directed[base])
 
 
 @HANDLERS.add("add.f32x2", "sub.f32x2", "mul.f32x2", "fma.f32x2")

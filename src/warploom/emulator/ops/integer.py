@@ -142,15 +142,15 @@ def multiply_wide(d: Decode) -> Step:
     return elementwise(d, np.multiply, "a", "b", dtype=d.type("d").numpy)
 
 
-@HANDLERS.add("mad.integer")
+@HANDLERS.add("mad.integer", *(f"mad.wide.{kind}" for kind in ("u16", "s16", "u32", "s32")))
 def multiply_add(d: Decode) -> Step:
-    kind = d.type("a")
-    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
-    if d.modifier("half") == "lo":
+    kind, result = d.type("a"), d.type("d").numpy
+    if d.modifier("half") != "hi":
+        a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
 
         def low(frame: Frame) -> None:
             v = frame.values
-            np.add(np.multiply(v[a], v[b]), v[c], out=v[out], where=frame.mask)
+            np.add(np.multiply(v[a], v[b], dtype=result), v[c], out=v[out], where=frame.mask)
 
         return low
 
@@ -158,18 +158,6 @@ def multiply_add(d: Decode) -> Step:
         return np.add(np.asarray(high_half(x, y, kind.bits, kind.is_signed)).astype(kind.numpy), added)
 
     return computed(d, "abc", high)
-
-
-@HANDLERS.add(*(f"mad.wide.{kind}" for kind in ("u16", "s16", "u32", "s32")))
-def multiply_add_wide(d: Decode) -> Step:
-    wide = d.type("d").numpy
-    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
-
-    def step(frame: Frame) -> None:
-        v = frame.values
-        np.add(np.multiply(v[a], v[b], dtype=wide), v[c], out=v[out], where=frame.mask)
-
-    return step
 
 
 @HANDLERS.add("mad.saturate")

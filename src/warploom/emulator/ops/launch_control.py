@@ -14,10 +14,9 @@ import numpy as np
 from ...errors import InvalidOperandError
 from ...isa import dtypes
 from ..engines.boxes import POISON
-from ..engines.bulk import Bytes, shared_bytes, signal_at
+from ..engines.bulk import Bytes, shared_bytes, submit
 from ..machine import mbarrier
 from ..machine import shared_address as shared
-from ..machine.async_operation import AsyncOperation
 from ..machine.frame import Frame, Issuer
 from ..machine.slots import Slot
 from ..machine.units import LAUNCH
@@ -81,19 +80,7 @@ def try_cancel(d: Decode) -> Step:
                         into.part(0, 1)[...] = answer.view(np.uint8)
 
                 what = f"the response to a request for a cluster, into {shared.name(receiver, offset)}"
-                frame.machine.engine.submit(
-                    AsyncOperation(
-                        LAUNCH,
-                        by,
-                        what,
-                        read,
-                        write,
-                        signal_at(by, receiver, at, RESPONSE, what),
-                        bytes=RESPONSE,
-                        barrier=(receiver, at),
-                        targets=(into,),
-                    )  # fmt: skip
-                )
+                submit(LAUNCH, by, what, read, write, RESPONSE, (receiver, at), into)
 
     return step
 

@@ -19,7 +19,7 @@ from ...isa.tensor_map import MAP_BYTES
 from ...plural import counted
 from ..engines import tma
 from ..engines.boxes import TENSOR_ALIGNMENT, Box, SharedBox
-from ..engines.bulk import check_alive, members, own_barrier, signal_at
+from ..engines.bulk import check_alive, members, own_barrier, submit
 from ..engines.expected_bytes import byte_count_mismatch
 from ..machine import mbarrier
 from ..machine import shared_address as shared
@@ -258,20 +258,7 @@ def _issue_load(frame: Frame, lane: int, box: Box, into: SharedBox, barrier: tup
         into.write(held[0], part, parts)
 
     frame.machine.counters.tma_load_bytes += box.spec.box_bytes
-    frame.machine.engine.submit(
-        AsyncOperation(
-            LOADS,
-            by,
-            description,
-            read,
-            write,
-            signal_at(by, *barrier, box.spec.box_bytes, description),
-            bytes=box.spec.box_bytes,
-            barrier=barrier,
-            sources=(box,),
-            targets=(into,),
-        )  # fmt: skip
-    )
+    submit(LOADS, by, description, read, write, box.spec.box_bytes, barrier, into, (box,))
 
 
 @HANDLERS.add(

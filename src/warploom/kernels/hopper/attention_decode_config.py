@@ -148,18 +148,7 @@ class DecodeConfig(Configuration):
     def check(self, page: int | None = None, of: Decode | None = None) -> None:
         """Raise ArgumentError if no kernel can be built, if it cannot read pages of `page` keys, or if its loaders
         cannot divide the panels of `of` evenly."""
-        numbers = {"blocks": 1, "keys": WARP_KEYS, "copy_rows": 1, "stages": 1, "value_steps": 1}
-        numbers |= {
-            "loaders": 1,
-            "several": 1,
-            "together": 1,
-            "exchanged": 1,
-            "residents": 1,
-            "cluster": 0,
-            "prefetched": 0,
-            "used_rows": 1,
-        }
-        check_fields(self, numbers, ("pdl", "early", "ahead", "constant_lengths"), {})
+        check_fields(self, {"keys": WARP_KEYS, "cluster": 0, "prefetched": 0})
         odd = self.keys % WARP_KEYS or self.exchanged % EXCHANGE_STEP
         odd = odd or self.used_rows > ROWS or (self.blocks > 1 and self.used_rows < ROWS)
         if odd or self.keys % self.copy_rows or (page and page % self.copy_rows):
