@@ -9,7 +9,6 @@ everywhere.
 
 from __future__ import annotations
 
-import functools
 import gc
 import importlib.util
 import os
@@ -40,8 +39,6 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.modules[name] = None  # importing it raises ModuleNotFoundError
     if importlib.util.find_spec("hypothesis"):  # a machine with a GPU may do without it
         _choose_examples(config)
-    if importlib.util.find_spec("typer"):
-        _build_the_command_line_once()
     os.environ.setdefault("WARPLOOM_CACHE_DIR", str(Path(str(config.rootpath), ".pytest_cache", "warploom")))
 
 
@@ -62,13 +59,6 @@ def _choose_examples(config: pytest.Config) -> None:
     common = {"database": None, "deadline": None}
     settings.register_profile("warploom", derandomize=seed is None, print_blob=seed is not None, **common)
     settings.load_profile("warploom")
-
-
-def _build_the_command_line_once() -> None:
-    """Else each call of a test's CliRunner builds all commands anew, which takes seven times as long as a short one."""
-    from typer import testing
-
-    testing._get_command = functools.cache(testing._get_command)
 
 
 @pytest.fixture(autouse=True)

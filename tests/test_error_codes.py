@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from tests import command_line
 from warploom import asm, errors
-from warploom.cli.app import app
 from warploom.error_codes import CODES
 from warploom.runtime import emulate
 from warploom.sanitizer.rules import RULES, Example
@@ -66,7 +65,7 @@ def test_codes_are_kebab_case_and_no_rule_of_the_sanitizer_has_one() -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_the_command_prints_a_page_for_every_code(code: str) -> None:
-    told = CliRunner().invoke(app, ["rules", code])
+    told = command_line.run("rules", code)
     assert told.exit_code == 0
     assert f"[{code}]" in told.stdout and CODES[code].fix[:20] in told.stdout
 
@@ -76,7 +75,7 @@ OF_ERRORS = [kind for kind in classes() if kind.__module__ == "warploom.errors"]
 
 @pytest.mark.parametrize("kind", OF_ERRORS, ids=lambda kind: kind.__name__)
 def test_the_command_takes_the_class_that_a_report_names(kind: type[errors.WarploomError]) -> None:
-    told = CliRunner().invoke(app, ["rules", kind.__name__, "--json"])
+    told = command_line.run("rules", kind.__name__, "--json")
     assert json.loads(told.stdout)[0]["id"] == kind.code
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from warploom.cli.app import app
+from tests import command_line
 
 TEXT = """
 .version 8.4
@@ -53,7 +52,7 @@ DONE:
 
 
 def check(path: Path, *more: object) -> tuple[int, list[dict[str, Any]]]:
-    result = CliRunner().invoke(app, ["check", str(path), "--json", *map(str, more)])
+    result = command_line.run("check", path, "--json", *map(str, more))
     return result.exit_code, json.loads(result.stdout)["kernels"][0]["findings"]
 
 
@@ -61,7 +60,7 @@ def check(path: Path, *more: object) -> tuple[int, list[dict[str, Any]]]:
 def text(tmp_path: Path) -> Path:
     path = tmp_path / "k.ptx"
     path.write_text(TEXT)
-    assert CliRunner().invoke(app, ["check", str(path), "--init"]).exit_code == 0
+    assert command_line.run("check", path, "--init").exit_code == 0
     return path
 
 

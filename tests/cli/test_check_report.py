@@ -8,18 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
+from tests.command_line import run
 from tests.testing.texts import bad, good, write
-from warploom.cli.app import app
-
-
-def run(*arguments: object) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
 
 # -- one text ----------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
+from tests.command_line import run
 from tests.testing.texts import COPY, bad, good, write
-from warploom.cli.app import app
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ENDLESS = """\
@@ -40,13 +39,6 @@ def build(n):
     def nothing(): pass
     return nothing
 """
-
-
-def run(*arguments: object) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def modes(*arguments: object) -> list[tuple[str, str]]:

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
+from tests.command_line import run
 from tests.testing.texts import COPY
-from warploom.cli.app import RENAMED, app
+from warploom.cli.app import RENAMED
 
 WALKTHROUGH = "warploom.kernels.walkthrough:build_gemm_m64n64"
 SIZES = ("M=64", "N=64", "K=64")
@@ -34,15 +34,6 @@ shape = [60]
 kind = "scalar"
 value = {n}
 """
-
-
-def run(*arguments: object) -> Result:
-    """Run a command; an exception that is not an error of the package is raised again."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert "Traceback" not in result.output
-    return result
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
+from tests.command_line import run
 from warploom.cli import warm
-from warploom.cli.app import app
 from warploom.driver import library
 from warploom.lab import evidence, gpu_stage, recipe
 from warploom.operators import Gpu, Problem, choose
@@ -20,13 +19,6 @@ from warploom.runtime.benchmark.clock import ClockReading
 from warploom.runtime.benchmark.protocols import Spread
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def run(*arguments: object) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 @pytest.fixture

@@ -7,16 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
+from tests.command_line import run
 from warploom import asm
-from warploom.cli.app import app
 from warploom.error_codes import CODES
 from warploom.sanitizer.rules import RULES
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
 
 
 @lru_cache

@@ -6,16 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from warploom.cli.app import app
+from tests import command_line
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "several_gpus" / "exchange.py"
 
 
 def rules(path: Path, schedule: str = "lazy") -> set[str]:
     """The rules that errors of a file broke."""
-    made = CliRunner().invoke(app, ["check", str(path), "--json", "--schedule", schedule])
+    made = command_line.run("check", path, "--json", "--schedule", schedule)
     (checked,) = json.loads(made.stdout)["kernels"]
     assert checked["mode"] == "emulated" and made.exit_code == (not checked["ok"])
     return {finding["rule"] for finding in checked["findings"] if finding["severity"] == "error"}

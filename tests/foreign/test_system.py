@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from tests import command_line
 from tests.errors import refused
 from tests.foreign.cuda_texts import run, text
 from tests.sanitizer.running import SCHEDULES
@@ -40,9 +40,9 @@ def test_printf_prints_each_thread_s_line_once() -> None:
 def test_check_shows_what_was_printed(tmp_path: Path) -> None:
     shutil.copy(FOLDER / "system_sm90a.ptx", tmp_path / "talks.ptx")
     (tmp_path / "talks.talks.launch.toml").write_text(TALK)
-    said = CliRunner().invoke(app, ["check", str(tmp_path / "talks.ptx:talks")]).stdout
+    said = command_line.run("check", str(tmp_path / "talks.ptx:talks")).stdout
     assert all(line in said for line in PRINTED.splitlines())
-    result = CliRunner().invoke(app, ["check", str(tmp_path / "talks.ptx:talks"), "--json"])
+    result = command_line.run("check", str(tmp_path / "talks.ptx:talks"), "--json")
     assert "".join(json.loads(result.stdout)["kernels"][0]["printed"]) == PRINTED
 
 
@@ -68,7 +68,7 @@ def test_textures_are_refused_by_name_and_only_in_the_kernel_that_reads_them(tmp
         emulate(text("system", "sm_90a"), np.uint64(0), out, entry="looks_up", grid=1, block=32)
     assert "textures" in error.value.what
     shutil.copy(FOLDER / "system_sm90a.ptx", tmp_path / "system.ptx")
-    result = CliRunner().invoke(app, ["check", str(tmp_path / "system.ptx"), "--json"])
+    result = command_line.run("check", str(tmp_path / "system.ptx"), "--json")
     assert {one["kernel"]: one["ok"] for one in json.loads(result.stdout)["kernels"]} == {
         "talks": True, "claims": True, "meets": True, "looks_up": False,
     }  # fmt: skip

@@ -6,10 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from tests import command_line
 from tests.errors import refused
-from warploom.cli.app import app
 from warploom.lab.attention_explanation import AttentionProblem, explain_attention, problem_of
 
 
@@ -42,7 +41,5 @@ def test_sizes_that_are_none_are_refused(shape: str, more: dict[str, int]):
 
 
 def test_the_command_prints_it():
-    done = CliRunner().invoke(
-        app, ["explain", "--attention", "16x32x1x128", "--kv-heads", "8", "--keys", "8192", "--json"]
-    )
+    done = command_line.run("explain", "--attention", "16x32x1x128", "--kv-heads", "8", "--keys", "8192", "--json")
     assert json.loads(done.stdout)["bound"] == "memory"

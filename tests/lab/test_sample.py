@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from warploom.cli import app
+from tests import command_line
 from warploom.errors import ArgumentError
 from warploom.lab import contenders, gpu_stage, plans, sample
 from warploom.lab.contender import Contender, Prepared
@@ -92,7 +91,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app.app, ["bench", "--suite", "sample", "--seconds", "0.01", *map(str, arguments)])
+    return command_line.run("bench", "--suite", "sample", "--seconds", "0.01", *map(str, arguments))
 
 
 @pytest.mark.full

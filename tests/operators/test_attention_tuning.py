@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import warploom
+from tests import command_line
 from tests.errors import refused
-from warploom.cli.app import app
 from warploom.isa.dtypes import bf16, f16
 from warploom.kernels.hopper import attention, attention_decode
 from warploom.kernels.hopper.attention_config import Attention, Config, default
@@ -188,7 +187,7 @@ def test_the_request_says_which_call_it_is() -> None:
     ],
 )
 def test_tune_refuses_in_a_sentence(arguments: list[str], words: str) -> None:
-    result = CliRunner().invoke(app, ["tune", *arguments])
+    result = command_line.run("tune", *arguments)
     assert result.exit_code == 2 and words in result.stderr
 
 
@@ -200,7 +199,7 @@ def test_tune_without_a_gpu_says_what_can_be_done(monkeypatch: pytest.MonkeyPatc
         raise NoGpuError("no CUDA GPU (nobody is here)")
 
     monkeypatch.setattr(products, "gpu_of", none)
-    result = CliRunner().invoke(app, ["tune", "--attention", "4x16x4096x128"])
+    result = command_line.run("tune", "--attention", "4x16x4096x128")
     assert result.exit_code == 1 and "nobody is here" in result.stderr and "explain --attention" in result.stderr
 
 
@@ -214,10 +213,10 @@ def test_tune_and_explain_show_the_choice(cache: Path, monkeypatch: pytest.Monke
     call = problem_of("1x2x256x128").call
     other = candidates(call)[1]
     monkeypatch.setattr(tune, "time_on_gpu", pretended({other.name(): 1.0}))
-    told = json.loads(CliRunner().invoke(app, ["tune", "--attention", "1x2x256x128", "--json"]).stdout)
+    told = json.loads(command_line.run("tune", "--attention", "1x2x256x128", "--json").stdout)
     assert (told["chosen"], told["problem"]) == (other.name(), call.describe())
-    explained = json.loads(CliRunner().invoke(app, ["explain", "--attention", "1x2x256x128", "--json"]).stdout)
+    explained = json.loads(command_line.run("explain", "--attention", "1x2x256x128", "--json").stdout)
     assert explained["source"] == "tuned" and explained["config"]["ordered"] == other.ordered
     other_machine = ["explain", "--attention", "1x2x256x128", "--machine", "H100", "--json"]
-    assert json.loads(CliRunner().invoke(app, other_machine).stdout)["source"] == "rule"
-    assert "timed on this GPU" in CliRunner().invoke(app, ["explain", "--attention", "1x2x256x128"]).stdout
+    assert json.loads(command_line.run(*other_machine).stdout)["source"] == "rule"
+    assert "timed on this GPU" in command_line.run("explain", "--attention", "1x2x256x128").stdout

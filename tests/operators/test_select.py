@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from tests import command_line
 from tests.errors import refused
 from tests.operators.readings import READINGS, TILES, readings
 from warploom import config
@@ -27,7 +27,6 @@ from warploom.operators.spec.gpu import EMULATED
 from warploom.operators.tune import tune
 from warploom.operators.tuned import SHIPPED, Tables, key_of, tables
 
-RUNNER = CliRunner()
 UNKNOWN = replace(EMULATED, name="a GPU without a table")
 """What ships with the package says nothing of it, so its choices are the model's."""
 
@@ -459,7 +458,6 @@ def test_one_wave_is_no_waves():
     ],
 )
 def test_tune_on_the_command_line_refuses_in_a_sentence(arguments, words):
-    from warploom.cli.app import app
 
-    result = RUNNER.invoke(app, ["tune", *arguments])
+    result = command_line.run("tune", *arguments)
     assert result.exit_code != 0 and words in result.output + (result.stderr or "")

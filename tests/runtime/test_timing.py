@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from tests import command_line
 from warploom import Kernel, Tile, kernel, ptx
-from warploom.cli.app import app
 from warploom.driver import library
 from warploom.errors import ArgumentError, ArgumentTypeError, NoGpuError
 from warploom.runtime.benchmark import timing
@@ -133,7 +132,7 @@ def test_without_a_gpu_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(NoGpuError) as refused:
         double.time(X)
     assert "double" in refused.value.what and "GPU" in refused.value.what
-    told = CliRunner().invoke(app, ["time", str(EXAMPLE)])
+    told = command_line.run("time", str(EXAMPLE))
     assert told.exit_code == 1 and "needs a GPU" in told.stderr and "Traceback" not in told.stderr
 
 
@@ -141,14 +140,14 @@ def test_the_command_times_each_run_of_the_example_against_a_function_of_the_fil
     text = EXAMPLE.read_text() + "\ndef theirs(*inputs):\n    return 'mine'\n"
     (tmp_path / "add.py").write_text(text)
     command = ["time", str(tmp_path / "add.py"), "--against", "theirs", "--seconds", "0.1", "--json"]
-    told = CliRunner().invoke(app, command)
+    told = command_line.run(*command)
     assert told.exit_code == 0, told.stderr
     (found, *_) = json.loads(told.stdout)
     assert found["ratio_to"] == {"theirs": 2.5}
 
 
 def test_the_command_refuses_a_callable_that_is_not_there(gpu: None) -> None:
-    told = CliRunner().invoke(app, ["time", str(EXAMPLE), "--against", "nobody"])
+    told = command_line.run("time", str(EXAMPLE), "--against", "nobody")
     assert told.exit_code == 2 and "nobody" in told.stderr
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from warploom.cli.app import app
+from tests import command_line
 from warploom.runtime import emulate, launch_file, program_of
 from warploom.testing import check_text
 
@@ -35,7 +34,7 @@ def command() -> list[str]:
 
 
 def test_the_command_of_the_workflow_passes_and_writes_sarif(repository: Path) -> None:
-    result = CliRunner().invoke(app, command())
+    result = command_line.run(*command())
     assert result.exit_code == 0, result.output
     assert "2 texts: 0 with errors, 0 without a launch description" in result.stdout
     assert json.loads((repository / "warploom.sarif").read_text())["runs"][0]["results"] == []
@@ -64,7 +63,7 @@ def test_a_line_taken_out_of_the_ring_is_found(repository: Path, line: str, inst
     text = path.read_text()
     assert text.count(line) == 1
     path.write_text(text.replace(line, instead))
-    result = CliRunner().invoke(app, [*command(), "--json"])
+    result = command_line.run(*command(), "--json")
     assert result.exit_code == 1
     assert rule in {one["rule"] for kernel in json.loads(result.stdout)["kernels"] for one in kernel["findings"]}
 
@@ -74,7 +73,7 @@ def test_without_its_proxy_fence_the_ring_gets_a_warning_and_passes(repository: 
     text = path.read_text()
     (fence,) = [line for line in text.splitlines() if "fence.proxy" in line]
     path.write_text(text.replace(fence, ""))
-    result = CliRunner().invoke(app, [*command(), "--json"])
+    result = command_line.run(*command(), "--json")
     (finding,) = [one for kernel in json.loads(result.stdout)["kernels"] for one in kernel["findings"]]
     assert (result.exit_code, finding["rule"], finding["severity"]) == (
         0, "generic-access-before-async-write", "warning",

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
+from tests import command_line
+from tests.command_line import Result
 from tests.errors import refused
 from tests.testing.texts import COPY, LAUNCH, good, write
 from warploom import emulate
-from warploom.cli.app import app
 
 FENCE = "wgmma.fence.sync.aligned;\n    ret;"
 BLACKWELL = COPY.replace("sm_90a", "sm_100a")
@@ -103,9 +103,7 @@ def test_a_launch_that_no_gpu_takes(launch: dict[str, Any], said: str) -> None:
 
 
 def check(path: Path, *options: str) -> Result:
-    result = CliRunner().invoke(app, ["check", str(path), *options])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+    return command_line.run("check", path, *options)
 
 
 @pytest.mark.parametrize(

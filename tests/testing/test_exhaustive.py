@@ -7,10 +7,9 @@ from math import comb, factorial
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from tests import command_line
 from tests.testing.texts import write
-from warploom.cli.app import app
 from warploom.emulator.diagnosis.report import Interleavings
 from warploom.runtime.progress import Progress
 from warploom.testing import exhaustive
@@ -207,8 +206,7 @@ def test_the_command_line_shows_the_shortest_bad_interleaving(tmp_path: object) 
     launch = 'grid = [1]\nblock = [64]\n[[parameter]]\nname = "data"\ndtype = "u32"\nshape = [64]\n'
     good = write(tmp_path, "good", pipeline(3), launch)  # type: ignore[arg-type]
     bad = write(tmp_path, "bad", pipeline(3, release=False), launch)  # type: ignore[arg-type]
-    runner = CliRunner()
-    said = runner.invoke(app, ["check", str(good), "--schedule", "exhaustive", "--bound", "1000"])
+    said = command_line.run("check", str(good), "--schedule", "exhaustive", "--bound", "1000")
     assert said.exit_code == 0 and "interleavings pass" in said.stdout
-    said = runner.invoke(app, ["check", str(bad), "--schedule", "exhaustive"])
+    said = command_line.run("check", str(bad), "--schedule", "exhaustive")
     assert said.exit_code == 1 and "a bad interleaving of" in said.stdout and "error[DeadlockError]" in said.stdout
