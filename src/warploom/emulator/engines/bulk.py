@@ -140,7 +140,7 @@ def check_alive(by: Issuer, cta: Cta, description: str) -> None:
             code="cta-has-exited",
             got=f"rank {cta.rank}",
             consequence="on hardware it faults (cluster target block not present) or hits another CTA",
-            hint="let every CTA wait for all copies into it, or end with a cluster barrier",
+            hint="let every CTA wait for all copies and arrivals that it receives, or end with a cluster barrier",
         )
 
 

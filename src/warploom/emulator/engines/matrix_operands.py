@@ -6,16 +6,19 @@ each (constant descriptor bits, start within a swizzle pattern, shape) and kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
+from ...errors import InvalidOperandError
 from ...isa import tcgen05_descriptor
 from ...isa.descriptors import ADDRESS_MASK, START_MASK, decode, unwrapped_addresses
 from ...isa.dtypes import DType, b8
 from ...isa.swizzle import CHUNK_BYTES as CHUNK
+from ..machine.frame import Frame
+from ..machine.machine import Cta
 from ..machine.memory import Region
 
 _CHUNK_TYPE = np.dtype(np.complex128)
@@ -109,6 +112,30 @@ class SharedOperand:
             return elements
         per_chunk = CHUNK * 8 // self.bits
         return elements.reshape(-1, self.k, per_chunk).transpose(0, 2, 1).reshape(self.rows, self.k)
+
+
+def chunks_of(
+    frame: Frame, operand: SharedOperand, name: str, descriptor: int, ctas: Sequence[Cta], lane: int | None = None
+) -> ChunkMap:
+    """The location of an operand, which is in the shared memory of each CTA. Raises InvalidOperandError."""
+    try:
+        found = operand.at(descriptor)
+    except InvalidOperandError as error:
+        frame.error(
+            InvalidOperandError, f"{error.what} (operand {name})", lane, expected=error.expected, got=error.got,
+            hint=error.hint,
+        )  # fmt: skip
+    for cta in ctas:
+        if found.low < cta.shared_start or found.high > cta.shared.size:
+            start = frame.machine.code.name_shared((descriptor & START_MASK) << 4)
+            frame.error(
+                InvalidOperandError, f"the descriptor of {name} exceeds the CTA's shared memory", lane,
+                expected=f"bytes {cta.shared_start} to {cta.shared.size}",
+                got=f"bytes {found.low} to {found.high}: {operand.rows} x {operand.k} {operand.major}-major "
+                f"from {start}, descriptor {descriptor:#018x}",
+                hint="check the offsets against the layout that wrote the tile (isa.shared_layout)",
+            )  # fmt: skip
+    return found
 
 
 @dataclass(eq=False, slots=True)

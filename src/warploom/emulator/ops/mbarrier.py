@@ -10,6 +10,7 @@ import numpy as np
 from ...asm.nodes import Sink
 from ...errors import InvalidOperandError
 from ...isa import dtypes
+from ..engines.bulk import check_alive
 from ..machine import mbarrier
 from ..machine.address import AddressOperand
 from ..machine.async_operation import AsyncOperation
@@ -347,29 +348,14 @@ def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: Callable[[MBa
         return act(mbarrier.find(by, cta, offset), by) or 0
 
     def signal() -> None:
-        if cta.exited:
-            for listener in cta.machine.events.refused:
-                listener("cta-exited", cta, by)
-            by.error(
-                InvalidOperandError,
-                f"an arrival reaches the mbarrier of CTA rank {cta.rank} after that CTA has exited",
-                code="cta-has-exited",
-                got=f"rank {cta.rank}",
-                consequence="on hardware it faults (cluster target block not present) or hits another CTA",
-                hint="let the CTA wait for all arrivals on its barriers, or end with a cluster barrier",
-            )
+        check_alive(by, cta, "an arrival on an mbarrier")
         act(mbarrier.find(by, cta, offset), by)
 
     queue = mbarrier.arrivals_in_flight(frame.cta.cluster)
     operation = AsyncOperation(
-        REMOTE,
-        by,
-        f"arrival on the mbarrier of CTA rank {cta.rank}",
-        signal=signal,
-        after=tuple(queue[-1:]),
-        barrier=place,
-        rank=cta.rank,
-    )
+        REMOTE, by, f"arrival on the mbarrier of CTA rank {cta.rank}", signal=signal, after=tuple(queue[-1:]),
+        barrier=place, rank=cta.rank,
+    )  # fmt: skip
     queue.append(operation)
     frame.machine.engine.submit(operation)
     return 0

@@ -22,7 +22,7 @@ from ...isa.tensor_memory import LANE_SHIFT
 from ...isa.zero_columns import zero_columns
 from ...plural import counted
 from ..engines import sparse_rows, umma
-from ..engines.matrix_operands import OperandPlace, SharedOperand
+from ..engines.matrix_operands import OperandPlace, SharedOperand, chunks_of
 from ..engines.umma_operands import factors, negated, row_bytes
 from ..engines.umma_plan import Plan, from_cells, gather, plan, rows_of, scatter
 from ..machine.address import AddressOperand
@@ -183,27 +183,10 @@ class Multiply:
     ) -> int:  # fmt: skip
         """A matrix descriptor, checked: it is valid, and covers only shared memory in each CTA."""
         bits = lane_value(frame, slot, lane)
-        try:
-            found = operand.at(bits)
-        except InvalidOperandError as error:
-            frame.error(
-                InvalidOperandError, f"{error.what} (operand {name})", lane, expected=error.expected, got=error.got,
-                hint=error.hint,
-            )  # fmt: skip
+        found = chunks_of(frame, operand, name, bits, ctas, lane)
         if bits & ABSOLUTE:
             _only_on_sm_103(frame, f"bit 52 of the descriptor of {name}, an absolute leading address,", "0", lane)
-        for cta in ctas:
-            if found.low < cta.shared_start or found.high > cta.shared.size:
-                frame.error(
-                    InvalidOperandError,
-                    f"the descriptor of {name} exceeds the CTA's shared memory",
-                    lane,
-                    expected=f"bytes {cta.shared_start} to {cta.shared.size}",
-                    got=f"bytes {found.low} to {found.high}: {operand.rows} x {operand.k} {operand.major}-major from "
-                    f"{frame.machine.code.name_shared((bits & 0x3FFF) << 4)}",
-                    hint="check the offsets against the layout that wrote the tile",
-                )
-            sources.append(OperandPlace(name, cta.shared, operand, found))
+        sources += [OperandPlace(name, cta.shared, operand, found) for cta in ctas]
         return bits
 
     def _metadata_cells(self, frame: Frame, ctas: list[Cta], what: Plan, lane: int) -> list[Cells]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...errors import InvalidOperandError
 from ...isa import dtypes
 from ...isa.tensor_cells import COPIES, copied
 from ...isa.tensor_memory import LANE_SHIFT
 from ..engines import umma
 from ..engines.bulk import check_alive, members
-from ..engines.matrix_operands import OperandPlace, SharedOperand, of_sm_100
+from ..engines.matrix_operands import OperandPlace, SharedOperand, chunks_of, of_sm_100
 from ..machine import mbarrier
 from ..machine.async_operation import AsyncOperation
 from ..machine.frame import Frame, Issuer
@@ -49,19 +48,10 @@ def copy(d: Decode) -> Step:
         for lane in frame.active_lanes.tolist():
             column, base = int(where[lane]) & COLUMN_MASK, int(where[lane]) >> LANE_SHIFT
             bits = lane_value(frame, descriptor, lane)
-            try:
-                found = operand.at(bits)
-            except InvalidOperandError as error:
-                frame.error(InvalidOperandError, error.what, lane, expected=error.expected, got=error.got)
+            found = chunks_of(frame, operand, "the source", bits, ctas, lane)
             sources, targets, work = [], [], []
             for cta in ctas:
                 check_columns(frame, cta, column, column + columns, frame.instruction.opcode, lane)
-                if found.low < cta.shared_start or found.high > cta.shared.size:
-                    frame.error(
-                        InvalidOperandError, "the descriptor exceeds the CTA's shared memory", lane,
-                        expected=f"bytes {cta.shared_start} to {cta.shared.size}",
-                        got=f"bytes {found.low} to {found.high}",
-                    )  # fmt: skip
                 sources.append(OperandPlace("source", cta.shared, operand, found))
                 region, across = tensor_memory_of(cta).region, slice(column, column + columns)
                 for lanes, taken in placed:

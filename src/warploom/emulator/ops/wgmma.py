@@ -15,11 +15,10 @@ import numpy as np
 
 from ...errors import InvalidOperandError, VerificationError
 from ...isa import dtypes
-from ...isa.descriptors import decode as decode_descriptor
 from ...isa.fragments import Fragment, warpgroup_a, warpgroup_d, warpgroup_metadata
 from ...isa.instructions.mma import shape_of
 from ..engines import sparse_rows
-from ..engines.matrix_operands import OperandPlace, SharedOperand
+from ..engines.matrix_operands import OperandPlace, SharedOperand, chunks_of
 from ..machine.async_operation import AsyncOperation
 from ..machine.frame import Frame, Issuer
 from ..machine.groups import groups_of, neighbours
@@ -274,29 +273,7 @@ class Multiply:
                 expected=f"{bits:#018x} as in its first thread",
                 got=f"{int(value[lane]):#018x}",
             )
-        try:
-            found = operand.at(bits)
-        except InvalidOperandError as error:
-            frame.error(
-                InvalidOperandError,
-                f"{error.what} (operand {name})",
-                expected=error.expected,
-                got=error.got,
-                hint=error.hint,
-            )
-        cta = frame.cta
-        if found.low < cta.shared_start or found.high > cta.shared.size:
-            fields = decode_descriptor(bits)
-            start = frame.machine.code.name_shared(fields.start)
-            frame.error(
-                InvalidOperandError,
-                f"the descriptor of {name} exceeds the CTA's shared memory",
-                expected=f"bytes {cta.shared_start} to {cta.shared.size}",
-                got=f"bytes {found.low} to {found.high}: "
-                f"{operand.rows} x {operand.k} {operand.major}-major from {start}, swizzle {fields.swizzle.value}, "
-                f"leading {fields.leading_offset}, stride {fields.stride_offset}",
-                hint="check the offsets against the layout that wrote the tile (isa.shared_layout)",
-            )
+        chunks_of(frame, operand, name, bits, [frame.cta])
         self.checked[name, raw] = bits
         return bits
 
