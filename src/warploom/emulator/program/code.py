@@ -33,8 +33,7 @@ from ..machine.special_values import RESERVED_END, RESERVED_PARTS
 from .decode import Decode
 from .external import external_call
 from .flatten import FlatInstruction, Flattener
-from .handlers import Handler, Step
-from .whole_warps import asks_for_whole_warps, by_whole_warps
+from .handlers import Handler, Step, asks_for_whole_warps, by_whole_warps
 
 STACK_BYTES = 16 << 10
 """Stack bytes of a thread that uses alloca. A driver gives 1 KiB unless cudaLimitStackSize says more."""

@@ -8,6 +8,7 @@ the address of each function that it may reach, and their bodies. Recursion is r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -28,12 +29,12 @@ from ...asm.nodes import (
     Statement,
     Symbol,
     Variable,
+    instructions_of,
 )
 from ...errors import EmulationError, UnsupportedInstructionError, VerificationError
 from ...isa import dtypes
 from ..machine.registers import RegisterLayout
 from ..machine.scopes import DeclaredRegister, DeclaredVariable, JumpTarget, Scope
-from . import functions
 from .external import KNOWN
 
 MAX_CALL_DEPTH = 16
@@ -59,7 +60,7 @@ class Flattener:
         self.flat: list[FlatInstruction] = []
         self.positions: dict[JumpTarget, int] = {}
         self.variables: list[DeclaredVariable] = []
-        self.addresses = functions.addresses_of(module)
+        self.addresses = addresses_of(module)
         self._taken: set[str] | None = None
         self._calls: list[str] = []
         self._scopes = 0
@@ -172,7 +173,7 @@ class Flattener:
             for formal, actual in zip(callee.results, results, strict=False)
             for registers in self._bind(inner, formal, actual, scope, call)
         ]
-        keeps = functions.allocates(callee)
+        keeps = allocates(callee)
         if keeps:  # its stack allocations end with it
             saved = self._scope(inner)
             saved.names["%stack"] = DeclaredRegister("u64", self.layout.new_row(64))
@@ -193,7 +194,7 @@ class Flattener:
     ) -> None:  # fmt: skip
         """A call through a register: to each function whose address is taken and whose parameters match."""
         if self._taken is None:
-            self._taken = functions.taken(self.module)
+            self._taken = taken(self.module)
         found = scope.find(getattr(pointer, "name", ""))
         if not isinstance(found, DeclaredRegister):
             raise VerificationError(f"{getattr(pointer, 'name', pointer)} is not a function", where=call.location)
@@ -229,7 +230,7 @@ class Flattener:
         found = [scope.find(getattr(actual, "name", "")) for actual in actuals]
         passed = [one.size if isinstance(one, DeclaredVariable) else dtypes.ALL[one.type].bytes
                   for one in found if isinstance(one, (DeclaredVariable, DeclaredRegister))]  # fmt: skip
-        return functions.sizes(formals) == passed
+        return sizes(formals) == passed
 
     def _external(
         self,
@@ -306,3 +307,40 @@ class Flattener:
         scope.names[target.name] = target
         jump = Instruction("bra", (Symbol(target.name),), guard, source.location)
         self.flat.append(FlatInstruction(jump, scope))
+
+
+# -- functions as values -------------------------------------------------------------------------------------------
+
+
+FIRST, STEP = 0x7A00_0000_0000, 16
+"""Address of the first function, and the distance between two. The numbers are ours; there is no memory behind them."""
+_NAME = re.compile(r"[A-Za-z_$%][\w$]*")
+
+
+def addresses_of(module: Module) -> dict[str, int]:
+    """An address for each function with a body."""
+    bodies = [item for item in module.items if isinstance(item, Function) and item.kind == "func" and item.body]
+    return {function.name: FIRST + number * STEP for number, function in enumerate(bodies)}
+
+
+def taken(module: Module) -> set[str]:
+    """Names used as values: in an initialiser, or as an operand of anything but a call."""
+    found: set[str] = set()
+    for item in module.items:
+        if isinstance(item, Variable):
+            found.update(_NAME.findall(item.initializer))
+        elif isinstance(item, Function):
+            for instruction in instructions_of(item):
+                if instruction.opcode.split(".")[0] != "call":
+                    found.update(one.name for one in instruction.operands if isinstance(one, (Register, Symbol)))
+    return found
+
+
+def sizes(variables: Sequence[Variable]) -> list[int]:
+    """Bytes of each parameter."""
+    return [DeclaredVariable(variable, variable.space).size for variable in variables]
+
+
+def allocates(function: Function) -> bool:
+    """True if it allocates on the stack itself; its callees free their own allocations."""
+    return any(instruction.opcode.startswith("alloca") for instruction in instructions_of(function))

@@ -6,7 +6,7 @@
 An eager call without a gradient goes straight to `warploom.operators`. Any other call is the operator
 `warploom::attention`, which has a fake implementation and a gradient, so that there is no graph break. `out=`, `lse=`
 and `config=` are for calls without gradients. Score and mask functions cannot be arguments of an operator: such a call
-is an autograd function, around which the graph breaks (`attention_functions`).
+is an autograd function, around which the graph breaks.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from torch import Tensor
 
 from ...errors import ArgumentError, ArgumentTypeError
 from ...operators.attention import calls, gradients
+from ...operators.attention.captured import captured
 from ...operators.attention.request import LAYOUTS, check_options, fits_head
+from ...operators.dispatch_hook import refuse_gradients
 from .arguments import SIXTEEN, plain, untraced
-from .attention_functions import modified
-from .custom_operator import define_both
+from .custom_operator import OnceDifferentiable, define_both
 
 __all__ = ["attend", "flex_attention", "scaled_dot_product_attention"]
 
@@ -306,3 +307,45 @@ def _backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
 _LIBRARY = define_both((SCHEMA, _run, _fake, _backward, _setup), (BACKWARD_SCHEMA, _run_backward, _fake_backward))
 calls.attention._torchdynamo_inline = attend  # type: ignore[attr-defined]
 untraced(calls.attention)
+
+# -- functions of scores and masks ---------------------------------------------------------------------------------
+
+
+@torch.compiler.disable
+def modified(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """The result and the logarithms. Raises ArgumentError like `warploom.attention`, and if a function captures a
+    tensor that requires a gradient."""
+    for name in ("score_mod", "mask_mod"):
+        if options[name] is not None:
+            given = captured(options[name], name).given
+            refuse_gradients({f"a tensor that {name} captures": each for each in given})
+    found: tuple[Tensor, Tensor] = _Modified.apply(q, k, v, sinks, options)
+    return found
+
+
+class _Modified(torch.autograd.Function):
+    """Attention with functions, for autograd."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, options: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        with torch.autocast(q.device.type, enabled=False):
+            out, lse = calls.attention(q, k, v, sinks=sinks, return_lse=True, **options)
+        ctx.save_for_backward(q, k, v, sinks, out, lse)
+        ctx.options = options
+        ctx.set_materialize_grads(False)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
+        q, k, v, sinks, out, lse = ctx.saved_tensors
+        grad, lse_grad = spread(of_result(grad, out)), spread(lse_grad)
+        with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
+            tensors = {"q": q, "k": k, "v": v}
+            found = gradients.gradients(tensors, out, lse, grad, lse_grad=lse_grad, **ctx.options)
+            sunk = None if sinks is None else sunken(sinks, lse, found.delta)
+        made = [found.dq, found.dk, found.dv, sunk]
+        if torch.is_grad_enabled():  # create_graph=True: the gradient itself must be differentiable
+            made = [None if each is None else OnceDifferentiable.apply(each, grad, lse_grad, q, k, v) for each in made]
+        return *made, None

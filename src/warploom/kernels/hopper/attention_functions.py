@@ -15,6 +15,7 @@ kinks of abs, minimum and similar functions, the slope is torch's.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,8 +25,18 @@ from ...isa.dtypes import ALL, DType, f32, pred, s32, u8, u64
 from ...lang import ptx, reg
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from . import attention_constants  # noqa: F401 - fills FUNCTIONS
-from .attention_values import FUNCTIONS, Value, as_truth, scaled, slope_of, trace_error, where
+from .attention_values import (
+    ATTRIBUTES,
+    FUNCTIONS,
+    METHODS,
+    Value,
+    as_truth,
+    converted,
+    scaled,
+    slope_of,
+    trace_error,
+    where,
+)
 
 
 @dataclass(frozen=True)
@@ -204,3 +215,39 @@ FUNCTIONS |= {
     "bitwise_xor": lambda a, b: Value.of(a) ^ b, "bitwise_not": lambda a: ~Value.of(a),
     "bitwise_left_shift": lambda a, b: Value.of(a) << b, "bitwise_right_shift": lambda a, b: Value.of(a) >> b,
 }  # fmt: skip
+
+# -- constants -----------------------------------------------------------------------------------------------------
+
+
+def _kind(x: Value) -> str:
+    return "bool" if x.is_truth else "float32" if x.is_float else "int32"
+
+
+def _like(x: Any, number: Any, *, dtype: Any = None, **_: Any) -> Value:
+    """A constant of the value's type, or of `dtype`, like torch.full_like."""
+    return converted(Value.of(number), _kind(Value.of(x)) if dtype is None else dtype)
+
+
+def _new(x: Value, size: Any, number: Any, **named: Any) -> Value:
+    """A constant, like torch.Tensor.new_full."""
+    if isinstance(size, int) or len(size):
+        raise trace_error("a value inside the kernel has no dimensions", "size ()", repr(size))
+    return _like(x, number, **named)
+
+
+FUNCTIONS |= {
+    "full_like": _like,
+    "ones_like": lambda x, **named: _like(x, 1, **named),
+    "zeros_like": lambda x, **named: _like(x, 0, **named),
+}
+METHODS |= {
+    "new_full": _new,
+    "new_ones": lambda x, size=(), **named: _new(x, size, 1, **named),
+    "new_zeros": lambda x, size=(), **named: _new(x, size, 0, **named),
+}
+ATTRIBUTES |= {
+    "dtype": lambda x: getattr(sys.modules.get("torch"), _kind(x), None),
+    "device": lambda _: None,
+    "ndim": lambda _: 0,
+    "shape": lambda _: (),
+}

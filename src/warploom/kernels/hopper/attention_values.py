@@ -328,7 +328,7 @@ METHODS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 """Tensor methods that torch lacks as functions, or whose arguments are in another order."""
 ATTRIBUTES: dict[str, Callable[[Value], Any]] = {}
-"""Tensor attributes of values; `attention_constants` fills this and adds methods that make constants."""
+"""Tensor attributes of values; `attention_functions` fills this."""
 OPERATORS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "eq", "ne", "lt", "le", "gt", "ge")
 } | {
