@@ -70,7 +70,7 @@ def fused_all_gather_matmul(
     """
     Bs, name = _list("Bs", Bs), _name(group_name)
     if _gradient_wanted(A, *Bs):
-        return _gathered_with_gradient(A, Bs, gather_dim, name, return_A)
+        return _gather(A, Bs, gather_dim, name, return_A=return_A, gradient=True)
     return _call("fused_all_gather_matmul", A, Bs, gather_dim, name, return_A=return_A)
 
 
@@ -81,7 +81,7 @@ def fused_matmul_reduce_scatter(A: Tensor, B: Tensor, reduce_op: str, scatter_di
     """
     name = _name(group_name)
     if _gradient_wanted(A, B):
-        return _scattered_with_gradient(A, B, reduce_op, scatter_dim, name)
+        return _scatter(A, B, reduce_op, scatter_dim, name, gradient=True)
     return _call("fused_matmul_reduce_scatter", A, B, reduce_op, scatter_dim, name)
 
 
@@ -138,9 +138,11 @@ def fused_scaled_matmul_reduce_scatter(
 # -- implementations -------------------------------------------------------------------------------------------------
 
 
-def _gather(A: Tensor, Bs: list[Tensor], gather_dim: int, group_name: str, *, return_A: bool = True) -> Gathered:
+def _gather(
+    A: Tensor, Bs: list[Tensor], gather_dim: int, group_name: str, *, return_A: bool = True, gradient: bool = False
+) -> Gathered:
     _inner_dimension(A, gather_dim, "gathered")
-    return _gathered(group_of(group_name), A, Bs, [PLAIN] * len(Bs), gather_dim, return_A)
+    return _gathered(group_of(group_name), A, Bs, [PLAIN] * len(Bs), gather_dim, return_A, gradient)
 
 
 def _gather_scaled(
@@ -162,26 +164,37 @@ def _gather_scaled(
     return whole, found
 
 
-def _gathered(known: Group, A: Tensor, Bs: list[Tensor], ends: list[PeerEpilogue], dim: int, keep: bool) -> Gathered:
-    """The gathered rows of all ranks, if kept, and their products."""
+def _gathered(
+    known: Group, A: Tensor, Bs: list[Tensor], ends: list[PeerEpilogue], dim: int, keep: bool, gradient: bool = False
+) -> Gathered:
+    """The gathered rows of all ranks, if kept, and their products; gradient: by operators that have gradients."""
     if not Bs:
         raise ArgumentError("there is nothing to multiply by", expected="one B or more", got=0)
-    rows = _flat(A, dim)
+    rows, whole = _flat(A, dim), None
     shape = (known.ranks * A.shape[dim], *A.movedim(dim, 0).shape[1:-1])
-    whole = rows.new_empty(known.ranks * rows.shape[0], rows.shape[1]) if keep or len(Bs) > 1 else None
-    found = [LAUNCHES["all_gather_matmul"](known, rows, Bs[0], end=ends[0], kept=whole)]
-    for b, end in zip(Bs[1:], ends[1:], strict=True):
-        assert whole is not None
-        given = {"scale_a": end.scale_a, "scale_b": end.scale_b, "bias": end.bias}
-        options = {name: value for name, value in given.items() if value is not None}
-        found.append(product(whole, b, out_dtype=end.out(A), **options))
+    if gradient:
+        found = [torch.ops.warploom.all_gather_matmul(rows, Bs[0], known.name)]
+        if keep or len(Bs) > 1:
+            whole = rows_of_all(rows, known.name, autograd=True)
+            found += [matmul(whole, b) for b in Bs[1:]]
+    else:
+        if keep or len(Bs) > 1:
+            whole = rows.new_empty(known.ranks * rows.shape[0], rows.shape[1])
+        found = [LAUNCHES["all_gather_matmul"](known, rows, Bs[0], end=ends[0], kept=whole)]
+        for b, end in zip(Bs[1:], ends[1:], strict=True):
+            assert whole is not None
+            given = {"scale_a": end.scale_a, "scale_b": end.scale_b, "bias": end.bias}
+            options = {name: value for name, value in given.items() if value is not None}
+            found.append(product(whole, b, out_dtype=end.out(A), **options))
     back = [each.view(*shape, -1).movedim(0, dim) for each in found]
     return whole.view(*shape, -1).movedim(0, dim) if keep and whole is not None else None, back
 
 
-def _scatter(A: Tensor, B: Tensor, reduce_op: str, scatter_dim: int, group_name: str) -> Tensor:
+def _scatter(
+    A: Tensor, B: Tensor, reduce_op: str, scatter_dim: int, group_name: str, *, gradient: bool = False
+) -> Tensor:
     _inner_dimension(A, scatter_dim, "scattered")
-    return _scattered(group_of(group_name), A, B, reduce_op, scatter_dim, PLAIN)
+    return _scattered(group_of(group_name), A, B, reduce_op, scatter_dim, PLAIN, gradient)
 
 
 def _scatter_scaled(
@@ -204,56 +217,29 @@ def _scatter_scaled(
     return _scattered(group_of(group_name), A, B, reduce_op, orig_scatter_dim, end)
 
 
-def _scattered(known: Group, A: Tensor, B: Tensor, reduce_op: str, dim: int, end: PeerEpilogue) -> Tensor:
-    _check_scatter(A, reduce_op, dim, known.ranks)
-    found = LAUNCHES["matmul_reduce_scatter"](known, _flat(A, dim), B, end=end, mean=reduce_op == "avg")
+def _scattered(
+    known: Group, A: Tensor, B: Tensor, reduce_op: str, dim: int, end: PeerEpilogue, gradient: bool = False
+) -> Tensor:
+    """This rank's part of the sum or mean; gradient: by operators that have gradients."""
+    if reduce_op not in REDUCTIONS:
+        raise ArgumentError("this reduction has no kernel", expected=", ".join(REDUCTIONS), got=repr(reduce_op))
+    if A.shape[dim] % known.ranks:
+        raise ArgumentError(
+            "the rows cannot be scattered evenly", expected=f"a multiple of {known.ranks}, the ranks of the group",
+            got=A.shape[dim], code="wrong-shape",
+        )  # fmt: skip
+    rows, mean = _flat(A, dim), reduce_op == "avg"
+    if gradient:
+        found = torch.ops.warploom.matmul_reduce_scatter(rows, B, known.name)
+        found = found / known.ranks if mean else found
+    else:
+        found = LAUNCHES["matmul_reduce_scatter"](known, rows, B, end=end, mean=mean)
     shape = (A.shape[dim] // known.ranks, *A.movedim(dim, 0).shape[1:-1])
     return found.view(*shape, -1).movedim(0, dim)
 
 
-# -- with gradients --------------------------------------------------------------------------------------------------
-
-
 def _gradient_wanted(*tensors: Any) -> bool:
     return torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in tensors)
-
-
-def _gathered_with_gradient(A: Tensor, Bs: list[Tensor], dim: int, group: str, keep: bool) -> Gathered:
-    """`_gathered`, composed of operators that have gradients."""
-    _inner_dimension(A, dim, "gathered")
-    if not Bs:
-        raise ArgumentError("there is nothing to multiply by", expected="one B or more", got=0)
-    rows, ranks = _flat(A, dim), group_of(group).ranks
-    shape = (ranks * A.shape[dim], *A.movedim(dim, 0).shape[1:-1])
-    found = [torch.ops.warploom.all_gather_matmul(rows, Bs[0], group)]
-    whole = None
-    if keep or len(Bs) > 1:
-        whole = rows_of_all(rows, group, autograd=True)
-        found += [matmul(whole, b) for b in Bs[1:]]
-    back = [each.view(*shape, -1).movedim(0, dim) for each in found]
-    return whole.view(*shape, -1).movedim(0, dim) if keep and whole is not None else None, back
-
-
-def _scattered_with_gradient(A: Tensor, B: Tensor, reduce_op: str, dim: int, group: str) -> Tensor:
-    """`_scattered`, composed of operators that have gradients."""
-    _inner_dimension(A, dim, "scattered")
-    ranks = group_of(group).ranks
-    _check_scatter(A, reduce_op, dim, ranks)
-    found = torch.ops.warploom.matmul_reduce_scatter(_flat(A, dim), B, group)
-    if reduce_op == "avg":
-        found = found / ranks
-    return found.view(A.shape[dim] // ranks, *A.movedim(dim, 0).shape[1:-1], -1).movedim(0, dim)
-
-
-def _check_scatter(A: Tensor, reduce_op: str, dim: int, ranks: int) -> None:
-    """Raise ArgumentError for an unknown reduction or rows that cannot be divided evenly."""
-    if reduce_op not in REDUCTIONS:
-        raise ArgumentError("this reduction has no kernel", expected=", ".join(REDUCTIONS), got=repr(reduce_op))
-    if A.shape[dim] % ranks:
-        raise ArgumentError(
-            "the rows cannot be scattered evenly", expected=f"a multiple of {ranks}, the ranks of the group",
-            got=A.shape[dim], code="wrong-shape",
-        )  # fmt: skip
 
 
 def _flat(x: Tensor, dim: int) -> Tensor:
