@@ -205,7 +205,7 @@ def test_a_plan_without_words_is_the_suites_own() -> None:
 # -- contenders ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["triton", "deepgemm", "quack", "pyptx"])
+@pytest.mark.parametrize("name", ["triton", "deepgemm", "quack"])
 def test_a_contender_that_is_not_installed_is_named_as_missing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contender, "installed", lambda package: False)
     assert contenders.find(name).missing() == f"{contenders.find(name).needs} is not installed"

@@ -296,19 +296,9 @@ class Quack(Contender):
         return Prepared([one(o) for o in sets], "quack.gemm")
 
 
-class PyPtx(Contender):
-    """pyptx has kernels as examples and no callable product, so there is nothing to time through its package."""
-
-    name = "pyptx"
-    needs = "pyptx"
-
-    def missing(self, problem: Work | None = None) -> str | None:
-        return super().missing(problem) or "the package has no callable product; its baselines are figures only"
-
-
 OTHERS: tuple[Contender, ...] = (
     Cublas(), CublasLtBest(), Triton(), ScaledMm("tensor"), ScaledMm("row"), ScaledMm("block128"), TorchFused(False),
-    TorchFused(True), Loop(), TorchGrouped(), DeepGemm(), Quack(), PyPtx(), TorchAttention("cudnn"),
+    TorchFused(True), Loop(), TorchGrouped(), DeepGemm(), Quack(), TorchAttention("cudnn"),
     TorchAttention("flash"), WarploomBf16(),
 )  # fmt: skip
 

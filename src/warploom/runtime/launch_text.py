@@ -13,7 +13,6 @@ from typing import TypeAlias
 from ..asm import nodes
 from .launch_steps import Steps
 
-_LANES = re.compile(r"\.v([248])\b")
 _WIDTHS = re.compile(r"\.([bsuf])(8|16|32|64)\b")
 _COPIES = ("mov", "cvta", "cvt", "selp", "add", "sub", "mad", "or", "and")
 _TYPES = re.compile(r"\.(f16x2|bf16x2|f16|bf16|f32|f64|s32|u32|s64|u64|s8|u8|s16|u16)\b")

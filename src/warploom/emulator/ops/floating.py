@@ -110,9 +110,7 @@ def multiply_add32(d: Decode) -> Step:
         result = total.astype(np.float32)
         if suspicious(total, result):
             result = fma32(v[a], v[b], v[c])
-        if np.count_nonzero(result != result):
-            result = np.where(result != result, NAN32, result)
-        np.copyto(v[out], result, where=frame.mask)
+        write32(frame, out, result)
 
     return step
 
@@ -183,18 +181,11 @@ def minmax64(d: Decode) -> Step:
 def arithmetic64(d: Decode) -> Step:
     base = {"mad": "fma"}.get(d.match.form.base, d.match.form.base)
     mode = d.modifier("rnd", "rn")
-    names = {"fma": "abc", "rcp": "a", "sqrt": "a"}.get(base, "ab")
-    slots = [d.source(name) for name in names]
+    operation = (_NEAREST | {"div": np.divide}).get(base)
+    if mode == "rn" and operation is not None:
+        return elementwise(d, operation, "a", "b")
+    slots = [d.source(name) for name in {"fma": "abc", "rcp": "a", "sqrt": "a"}.get(base, "ab")]
     out = d.destination("d")
-    if mode == "rn" and base in ("add", "sub", "mul", "div"):
-        operation = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}[base]
-        a, b = slots
-
-        def fast(frame: Frame) -> None:
-            v = frame.values
-            operation(v[a], v[b], out=v[out], where=frame.mask)
-
-        return fast
     nearest: dict[str, Function] = {"fma": fma64, "rcp": lambda a: 1.0 / a, "sqrt": np.sqrt}
     function: Function
     if mode == "rn":

@@ -8,15 +8,13 @@ from torch import Tensor
 from ...collective.tile import timeout_record
 from ...collective.tile.sizes import MOST_EXPERTS
 from ...errors import ArgumentError, ArgumentTypeError
-from ...isa import dtypes
 from ...kernels.hopper import expert_parallel
 from ...kernels.hopper.description import Fusion, Product
 from . import peer_collectives as collectives
 from . import peer_launch
-from .peer_launch import EIGHT_BITS
+from .peer_launch import EIGHT_BITS, SIXTEEN_BITS, TYPES
 from .symmetric import Group, MemorySizes
 
-_TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
 _VECTOR, _VECTOR_BYTES = 8, 16
 
 
@@ -48,12 +46,7 @@ def experts_matmul(
         )  # fmt: skip
 
     call = ("experts_matmul", capacity, depth, columns, topk, local, str((x.dtype, w.dtype)), activation)
-    result = x.new_empty(tokens, columns, dtype=kind) if out is None else out
-    if result.shape != (tokens, columns) or result.dtype is not kind or not result.is_contiguous():
-        raise ArgumentError(
-            "`out` does not fit", expected=f"contiguous {(tokens, columns)} of {kind}",
-            got=f"{tuple(result.shape)} {result.dtype}",
-        )  # fmt: skip
+    result = peer_launch.result_of(out, (tokens, columns), x, kind)
     if peer_launch.by_collectives(known, x):
         collectives.meet(known, call)
         return collectives.experts_matmul(known, x, experts, weights, w.detach(), capacity, activation, scales, result)
@@ -111,7 +104,7 @@ def _check(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor) -> Product:
                 f"`{name}` is not contiguous", expected="a contiguous tensor", got=tensor.stride(), code="wrong-layout"
             )
     eight = {x.dtype, w.dtype} <= set(EIGHT_BITS) and not x.dtype is w.dtype is torch.float8_e5m2
-    if not eight and (x.dtype not in _TYPES or w.dtype is not x.dtype):
+    if not eight and (x.dtype not in SIXTEEN_BITS or w.dtype is not x.dtype):
         raise ArgumentTypeError(
             "no kernel multiplies these types by experts across GPUs",
             expected="bf16 or f16, both the same, or e4m3 or e5m2 with scales", got=(x.dtype, w.dtype),
@@ -133,5 +126,4 @@ def _check(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor) -> Product:
             "K or N is not whole 16 bytes", expected=f"multiples of {of_k} and {_VECTOR}", got=tuple(w.shape[:0:-1]),
             code="wrong-layout",
         )  # fmt: skip
-    kinds = {**_TYPES, **EIGHT_BITS}
-    return Product(kinds[x.dtype], kinds[w.dtype], kinds[out_dtype(x)])
+    return Product(TYPES[x.dtype], TYPES[w.dtype], TYPES[out_dtype(x)])

@@ -30,8 +30,9 @@ from .copy_engines import Transfers
 from .peer_epilogue import PLAIN, PeerEpilogue
 from .symmetric import Group, MemorySizes, group_of, rows_of_all
 
-_TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
+SIXTEEN_BITS = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
 EIGHT_BITS = {torch.float8_e4m3fn: dtypes.e4m3, torch.float8_e5m2: dtypes.e5m2}
+TYPES = {**SIXTEEN_BITS, **EIGHT_BITS}
 _VECTOR_BYTES = 16
 _PLAIN = {Tensor, torch.nn.Parameter, type(None)}
 """Argument types without a `__torch_dispatch__` or `__torch_function__` of their own."""
@@ -67,7 +68,7 @@ def all_gather_matmul(
         )  # fmt: skip
 
     call = ("all_gather_matmul", rows, depth, columns, str(a.dtype), product.b_major, *end.name(), by)
-    result = _result(out, (ranks * rows, columns), a, end.out(a))
+    result = result_of(out, (ranks * rows, columns), a, end.out(a))
     if not result.numel():
         known.meet(call, a.device)
         if kept is not None and kept.numel():  # B has no columns
@@ -134,7 +135,7 @@ def matmul_reduce_scatter(
         )  # fmt: skip
 
     call = ("matmul_reduce_scatter", rows, a.shape[1], columns, str(a.dtype), product.b_major, *end.name(), mean)
-    result = _result(out, (rows, columns), a, end.out(a))
+    result = result_of(out, (rows, columns), a, end.out(a))
     if not result.numel():
         known.meet(call, a.device)
         return result
@@ -170,7 +171,7 @@ def matmul_all_reduce(
     fusion, _ = end.fusion(a, b, a.shape[0], a.shape[0])
     assert end.bias is None
     (rows, depth), columns, ranks = a.shape, weight.shape[0], known.ranks
-    result = _result(out, (rows, columns), a, end.out(a))
+    result = result_of(out, (rows, columns), a, end.out(a))
     if not result.numel():
         known.meet(("matmul_all_reduce", rows, depth, columns), a.device)
         return result
@@ -306,7 +307,7 @@ def _operands(a: Tensor, b: Tensor, end: PeerEpilogue = PLAIN, *, either: bool =
         raise ArgumentError(
             "`a` and `b` are on different devices", expected=str(a.device), got=str(b.device), code="wrong-device"
         )
-    known = EIGHT_BITS if end.scale_a is not None else _TYPES
+    known = EIGHT_BITS if end.scale_a is not None else SIXTEEN_BITS
     same = a.dtype is b.dtype or (a.dtype in EIGHT_BITS and not a.dtype is b.dtype is torch.float8_e5m2)
     if a.dtype not in known or b.dtype not in known or not same:
         raise ArgumentTypeError(
@@ -315,7 +316,7 @@ def _operands(a: Tensor, b: Tensor, end: PeerEpilogue = PLAIN, *, either: bool =
             got=(a.dtype, b.dtype),
         )  # fmt: skip
     out = end.out(a)
-    if out not in _TYPES:
+    if out not in SIXTEEN_BITS:
         raise ArgumentTypeError("a product across GPUs has a 16-bit result", expected="out_dtype bf16 or f16", got=out)
     if a.shape[1] != b.shape[0]:
         raise ArgumentError(
@@ -340,12 +341,11 @@ def _operands(a: Tensor, b: Tensor, end: PeerEpilogue = PLAIN, *, either: bool =
             "N is not a multiple of 16 bytes", expected=f"a multiple of {_VECTOR_BYTES // 2}", got=b.shape[1],
             code="wrong-layout",
         )  # fmt: skip
-    kinds = {**_TYPES, **EIGHT_BITS}
-    return Product(kinds[a.dtype], kinds[b.dtype], kinds[out], b_major="MN" if straight else "K"), weight
+    return Product(TYPES[a.dtype], TYPES[b.dtype], TYPES[out], b_major="MN" if straight else "K"), weight
 
 
-def _result(out: Tensor | None, shape: tuple[int, int], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    dtype = dtype or like.dtype
+def result_of(out: Tensor | None, shape: tuple[int, int], like: Tensor, dtype: torch.dtype) -> Tensor:
+    """`out`, checked, or a new tensor. Raises ArgumentError, ArgumentTypeError."""
     if out is None:
         return like.new_empty(shape, dtype=dtype)
     if not isinstance(out, Tensor):

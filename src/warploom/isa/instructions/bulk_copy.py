@@ -139,8 +139,6 @@ _PLAIN = (
 
 # -- plain reductions --------------------------------------------------------------------------------------------
 
-_LOGIC = ("and", "or", "xor")
-
 
 def _remote_reduction(modifiers: Modifiers) -> str | None:
     operation, kind = modifiers["op"], modifiers["type"]

@@ -20,7 +20,6 @@ from ..inst import opcode_word
 from .naming import Named, Registers, _python
 from .structure import Block, Jump
 
-WIDTH = 120
 REFUSED = ("callprototype", "calltargets")
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..context import Context
 
 GUESS = RULES["unordered-first-guess"]
-Verdict = "tuple[str, str | None, str]"
-"""Rule, severity if it differs from the rule's own, and the clause that names the missing edge."""
 
 
 @dataclass(frozen=True, eq=False)
