@@ -19,20 +19,20 @@ from .values import Register
 _SINK = Sink()
 
 
-def _barrier(trace: Trace, bar: object) -> SharedAddress | Any:
+def _barrier(bar: object) -> SharedAddress | Any:
     if isinstance(bar, SharedAddress) or getattr(bar, "code", None) and bar.code[0] == "[":  # type: ignore[attr-defined]
         return bar
     hint = "index it: bars[0]" if hasattr(bar, "__getitem__") else "make one with smem.mbarrier(n)"
-    raise trace.error("an mbarrier is an address in shared memory", got=repr(bar), hint=hint)
+    raise Trace.current().error("an mbarrier is an address in shared memory", got=repr(bar), hint=hint)
 
 
-def _phase(trace: Trace, phase: Any) -> Any:
+def _phase(phase: Any) -> Any:
     if isinstance(phase, Predicate):
-        result = Register(trace, dtypes.u32)
-        issue("selp.b32", result, 1, 0, phase, trace=trace)
+        result = Register(phase.trace, dtypes.u32)
+        issue("selp.b32", result, 1, 0, phase)
         return result
     if isinstance(phase, int) and phase not in (0, 1):
-        raise trace.error("the parity of a phase is 0 or 1", got=phase)
+        raise Trace.current().error("the parity of a phase is 0 or 1", got=phase)
     return phase
 
 
@@ -44,28 +44,24 @@ class MBarrier:
         trace = Trace.current()
         if isinstance(count, int) and not 1 <= count < 1 << 20:
             raise trace.error("an mbarrier expects 1 to 1048575 arrivals", got=count)
-        issue("mbarrier.init.shared::cta.b64", _barrier(trace, bar), count, trace=trace)
+        issue("mbarrier.init.shared::cta.b64", _barrier(bar), count)
 
     def inval(self, bar: SharedAddress) -> None:
         """mbarrier.inval.shared::cta.b64: the memory may be reused."""
-        trace = Trace.current()
-        issue("mbarrier.inval.shared::cta.b64", _barrier(trace, bar), trace=trace)
+        issue("mbarrier.inval.shared::cta.b64", _barrier(bar))
 
     def arrive(self, bar: SharedAddress, count: int | Register | None = None, pred: Predicate | None = None) -> None:
         """mbarrier.arrive.shared::cta.b64 (release, CTA scope): one arrival of this thread, or `count`."""
-        trace = Trace.current()
         extra = () if count is None else (count,)
-        issue("mbarrier.arrive.shared::cta.b64", _SINK, _barrier(trace, bar), *extra, pred=pred, trace=trace)
+        issue("mbarrier.arrive.shared::cta.b64", _SINK, _barrier(bar), *extra, pred=pred)
 
     def arrive_expect_tx(self, bar: SharedAddress, bytes: int | Register, pred: Predicate | None = None) -> None:
         """mbarrier.arrive.expect_tx.shared::cta.b64: expect `bytes` more bytes of copies, then arrive once."""
-        trace = Trace.current()
-        issue("mbarrier.arrive.expect_tx.shared::cta.b64", _SINK, _barrier(trace, bar), bytes, pred=pred, trace=trace)
+        issue("mbarrier.arrive.expect_tx.shared::cta.b64", _SINK, _barrier(bar), bytes, pred=pred)
 
     def expect_tx(self, bar: SharedAddress, bytes: int | Register, pred: Predicate | None = None) -> None:
         """mbarrier.expect_tx.relaxed.cta.shared::cta.b64: expect `bytes` more bytes of copies, without an arrival."""
-        trace = Trace.current()
-        issue("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", _barrier(trace, bar), bytes, pred=pred, trace=trace)
+        issue("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", _barrier(bar), bytes, pred=pred)
 
     def arrive_remote(
         self, bar: SharedAddress, cta: int | Register, pred: Predicate | None = None, *, relaxed: bool = False
@@ -75,10 +71,9 @@ class MBarrier:
         Release at cluster scope is a memory barrier for the whole GPU on sm_90. `relaxed` omits it, for arrivals after
         which no thread has to see earlier writes. PTX ISA 9.7.13.15.13. `cta` is the rank in the cluster.
         """
-        trace = Trace.current()
-        remote = cluster.map_shared(_barrier(trace, bar), cta)
+        remote = cluster.map_shared(_barrier(bar), cta)
         order = "relaxed" if relaxed else "release"
-        issue(f"mbarrier.arrive.{order}.cluster.shared::cluster.b64", _SINK, remote, pred=pred, trace=trace)
+        issue(f"mbarrier.arrive.{order}.cluster.shared::cluster.b64", _SINK, remote, pred=pred)
 
     def try_wait(self, bar: SharedAddress, phase: int | Register | Predicate, *, scope: str = "cta") -> Predicate:
         """mbarrier.try_wait.parity.shared::cta.b64: true if the phase of that parity has completed; may suspend.
@@ -90,20 +85,14 @@ class MBarrier:
         done = Predicate(trace)
         word = "try_wait" if isa_arch.get(trace.arch).number >= 90 else "test_wait"
         order = "" if scope == "cta" else f".acquire.{scope}"
-        issue(
-            f"mbarrier.{word}.parity{order}.shared::cta.b64",
-            done,
-            _barrier(trace, bar),
-            _phase(trace, phase),
-            trace=trace,
-        )
+        issue(f"mbarrier.{word}.parity{order}.shared::cta.b64", done, _barrier(bar), _phase(phase))
         return done
 
     def wait(self, bar: SharedAddress, phase: int | Register | Predicate, *, scope: str = "cta") -> None:
         """Wait until the phase of that parity has completed: `try_wait` in a loop (acquire at `scope`)."""
         trace = Trace.current()
         (again,) = trace.new_labels("wait", "")
-        phase = _phase(trace, phase)
+        phase = _phase(phase)
         trace.place(again)
         done = self.try_wait(bar, phase, scope=scope)
         trace.branch(again, nodes.Guard(done.name, negated=True))
@@ -127,7 +116,7 @@ class NamedBarrier:
         if isinstance(threads, int) and (threads < 32 or threads % 32):
             raise trace.error("the thread count of a barrier is a multiple of 32", got=threads)
         extra = () if threads is None else (threads,)
-        issue(opcode, barrier, *extra, trace=trace)
+        issue(opcode, barrier, *extra)
 
 
 _EVEN = 0xFEFFFFFF
@@ -154,7 +143,7 @@ class Cluster:
         trace = Trace.current()
         result = Register(trace, dtypes.u32)
         local = address.register() if isinstance(address, SharedAddress) else address
-        issue("mapa.shared::cluster.u32", result, local, cta, trace=trace)
+        issue("mapa.shared::cluster.u32", result, local, cta)
         if isinstance(address, BarrierAddress):
             return BarrierAddress(trace, 0, result, address.buffer, address.index)
         return SharedAddress(trace, 0, result)
@@ -164,7 +153,7 @@ class Cluster:
         bit)."""
         trace = Trace.current()
         result = Register(trace, dtypes.u32)
-        issue("and.b32", result, address.register(), _EVEN, trace=trace)
+        issue("and.b32", result, address.register(), _EVEN)
         if isinstance(address, BarrierAddress):
             return BarrierAddress(trace, 0, result, address.buffer, address.index)
         return SharedAddress(trace, 0, result)
@@ -209,7 +198,7 @@ class SetMaxNReg:
         trace = Trace.current()
         if not isinstance(registers, int) or not 24 <= registers <= 256 or registers % 8:
             raise trace.error("setmaxnreg takes a multiple of 8 from 24 to 256", got=registers)
-        issue(f"setmaxnreg.{action}.sync.aligned.u32", registers, trace=trace)
+        issue(f"setmaxnreg.{action}.sync.aligned.u32", registers)
 
 
 class GridDependency:

@@ -34,13 +34,13 @@ def multicast_mask(trace: Trace, mask: int | Register) -> Register:
     return new(trace, dtypes.u16, mask)
 
 
-def _shared(trace: Trace, address: Any, what: str) -> Any:
+def _shared(address: Any, what: str) -> Any:
     if isinstance(address, OperandTile):
-        raise trace.error(
+        raise Trace.current().error(
             f"{what} is one stage of a tile", got=f"the whole tile {address.buffer.name}", hint="index it: tile[0]"
         )
     if not isinstance(address, Operand):
-        raise trace.error(f"{what} is an address in shared memory", got=repr(address))
+        raise Trace.current().error(f"{what} is an address in shared memory", got=repr(address))
     return address
 
 
@@ -81,7 +81,7 @@ class Bulk:
         """
         trace = Trace.current()
         place = tensor_address(src, coord)
-        _check_box(trace, dst, src)
+        _check_box(dst, src)
         words = f"cp.async.bulk.tensor.{src.array.rank}d.shared::cluster.global.tile.{_COMPLETE}"
         extra: list[Any] = []
         if multicast is not None:
@@ -91,9 +91,9 @@ class Bulk:
             words += f".cta_group::{group}"
         if cache_hint is not None:
             words += ".L2::cache_hint"
-            extra.append(_policy(trace, cache_hint))
-        into, barrier = _shared(trace, dst, "the destination"), _shared(trace, mbar, "mbar")
-        issue(words, into, place, barrier, *extra, pred=pred, trace=trace)
+            extra.append(_policy(cache_hint))
+        into, barrier = _shared(dst, "the destination"), _shared(mbar, "mbar")
+        issue(words, into, place, barrier, *extra, pred=pred)
 
     tensor_1d, tensor_2d, tensor_3d, tensor_4d, tensor_5d = (_of_rank(rank) for rank in range(1, 6))
 
@@ -106,12 +106,11 @@ class Bulk:
         bytes after them, up to a multiple of 16, are written too (docs/measured-facts.md). Writes to `src` need a
         fence.proxy.async before the store.
         """
-        trace = Trace.current()
         place = tensor_address(dst, coord)
         words = f"cp.async.bulk.tensor.{dst.array.rank}d.global.shared::cta.tile.bulk_group"
-        extra = [] if cache_hint is None else [_policy(trace, cache_hint)]
+        extra = [] if cache_hint is None else [_policy(cache_hint)]
         words += ".L2::cache_hint" if extra else ""
-        issue(words, place, _shared(trace, src, "the source"), *extra, pred=pred, trace=trace)
+        issue(words, place, _shared(src, "the source"), *extra, pred=pred)
 
     def tensor_reduce(
         self, op: str, dst: TensorMap, src: SharedAddress, coord: Any, pred: Predicate | None = None
@@ -120,48 +119,36 @@ class Bulk:
 
         If rows are not a multiple of 16 bytes long, it writes past them as `tensor_store` does.
         """
-        trace = Trace.current()
         place = tensor_address(dst, coord)
         words = f"cp.reduce.async.bulk.tensor.{dst.array.rank}d.global.shared::cta.{op}.tile.bulk_group"
-        issue(words, place, _shared(trace, src, "the source"), pred=pred, trace=trace)
+        issue(words, place, _shared(src, "the source"), pred=pred)
 
     def gather4(self, dst: Any, src: TensorMap, column: Coordinate, rows: Sequence[Coordinate], mbar: Any,
                 pred: Predicate | None = None) -> None:  # fmt: skip
         """cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4 (sm_100): four rows of a matrix to shared memory,
         one after the other, from `column` on. The map's box is one row; rows outside the array are zeros, and counted.
         """
-        trace = Trace.current()
         place = tensor_address(src, (column, *rows), four_rows=True)
         words = f"cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.{_COMPLETE}"
-        into, barrier = _shared(trace, dst, "the destination"), _shared(trace, mbar, "mbar")
-        issue(words, into, place, barrier, pred=pred, trace=trace)
+        into, barrier = _shared(dst, "the destination"), _shared(mbar, "mbar")
+        issue(words, into, place, barrier, pred=pred)
 
     def scatter4(self, dst: TensorMap, src: Any, column: Coordinate, rows: Sequence[Coordinate],
                  pred: Predicate | None = None) -> None:  # fmt: skip
         """cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group (sm_100): the inverse of `gather4`, part
         of a bulk group. Rows outside the array are not written."""
-        trace = Trace.current()
         place = tensor_address(dst, (column, *rows), four_rows=True)
         words = "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"
-        issue(words, place, _shared(trace, src, "the source"), pred=pred, trace=trace)
+        issue(words, place, _shared(src, "the source"), pred=pred)
 
     def load(self, dst: Any, src: Any, bytes: Any, mbar: Any, pred: Predicate | None = None) -> None:
         """cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes: contiguous bytes (a multiple of 16)."""
-        trace = Trace.current()
-        issue(f"cp.async.bulk.shared::cluster.global.{_COMPLETE}", _shared(trace, dst, "the destination"), src, bytes,
-              _shared(trace, mbar, "mbar"), pred=pred, trace=trace)  # fmt: skip
+        issue(f"cp.async.bulk.shared::cluster.global.{_COMPLETE}", _shared(dst, "the destination"), src, bytes,
+              _shared(mbar, "mbar"), pred=pred)  # fmt: skip
 
     def store(self, dst: Any, src: Any, bytes: Any, pred: Predicate | None = None) -> None:
         """cp.async.bulk.global.shared::cta.bulk_group: contiguous bytes (a multiple of 16) to global memory."""
-        trace = Trace.current()
-        issue(
-            "cp.async.bulk.global.shared::cta.bulk_group",
-            dst,
-            _shared(trace, src, "the source"),
-            bytes,
-            pred=pred,
-            trace=trace,
-        )
+        issue("cp.async.bulk.global.shared::cta.bulk_group", dst, _shared(src, "the source"), bytes, pred=pred)
 
     def commit_group(self) -> None:
         """cp.async.bulk.commit_group: group this thread's bulk stores since the last commit."""
@@ -194,15 +181,7 @@ class CopyAsync:
         if bytes not in ((16,) if cache == "cg" else (4, 8, 16)):
             raise trace.error(f"cp.async.{cache} copies {'16' if cache == 'cg' else '4, 8 or 16'} bytes", got=bytes)
         extra = () if src_bytes is None else (src_bytes,)
-        issue(
-            f"cp.async.{cache}.shared.global",
-            _shared(trace, dst, "the destination"),
-            src,
-            bytes,
-            *extra,
-            pred=pred,
-            trace=trace,
-        )
+        issue(f"cp.async.{cache}.shared.global", _shared(dst, "the destination"), src, bytes, *extra, pred=pred)
 
     def commit_group(self) -> None:
         """cp.async.commit_group: group this thread's copies since the last commit."""
@@ -274,24 +253,23 @@ class Tma:
 
         Emits cp.async.bulk.prefetch.tensor.<n>d.L2.global.tile for each box of the tile's layout.
         """
-        trace = Trace.current()
         opcode = f"cp.async.bulk.prefetch.tensor.{src.array.rank}d.L2.global.tile"
         for box in dst.layout.boxes:
-            issue(opcode, tensor_address(src, src.moved(coord, box.coordinates)), pred=pred, trace=trace)
+            issue(opcode, tensor_address(src, src.moved(coord, box.coordinates)), pred=pred)
 
     def prefetch_descriptor(self, tensor_map: TensorMap, pred: Predicate | None = None) -> None:
         """prefetch.tensormap: prefetch the 128-byte tensor map itself."""
         issue("prefetch.tensormap", tensor_map, pred=pred)
 
 
-def _check_box(trace: Trace, dst: Any, tensor_map: TensorMap) -> None:
+def _check_box(dst: Any, tensor_map: TensorMap) -> None:
     """Check that a copy that fills a tile moves all of the tile's bytes; otherwise its barrier would wait forever."""
     if not isinstance(dst, TileSlice):
         return
     box = tensor_map.box
     moved = math.prod(box) * tensor_map.array.dtype.bytes
     if moved != dst.bytes:
-        raise trace.error(
+        raise Trace.current().error(
             f"one copy of {tensor_map.array.name} does not fill {dst.tile.buffer.name}",
             expected=f"a box of {dst.bytes} bytes",
             got=f"box {box} of {tensor_map.array.dtype}: {moved} bytes",
@@ -300,8 +278,8 @@ def _check_box(trace: Trace, dst: Any, tensor_map: TensorMap) -> None:
         )
 
 
-def _policy(trace: Trace, hint: int | Register) -> Register:
-    return hint if isinstance(hint, Register) else new(trace, dtypes.b64, hint)
+def _policy(hint: int | Register) -> Register:
+    return hint if isinstance(hint, Register) else new(Trace.current(), dtypes.b64, hint)
 
 
 cp, tma = Copy(), Tma()
