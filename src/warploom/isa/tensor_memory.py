@@ -21,18 +21,9 @@ COLUMNS = 512
 QUARTER = 32
 """Lanes that one warp can access."""
 LANE_SHIFT = 16
+"""Position of the lane in an address; the column is below it."""
 SIZES = (32, 64, 128, 256, 512)
 """Numbers of columns that an allocation may have."""
-
-
-def address(lane: int, column: int) -> int:
-    """The 32-bit address of a cell."""
-    return lane << LANE_SHIFT | column
-
-
-def split(bits: int) -> tuple[int, int]:
-    """(lane, column) of an address."""
-    return bits >> LANE_SHIFT, bits & (1 << LANE_SHIFT) - 1
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ A store to another GPU is a store to an address; releases and acquires of .sys s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from .control import select
 from .pointers import TensorMap
@@ -19,7 +19,6 @@ from .trace import Trace
 from .values import Register
 
 Index = int | Register
-Chosen = TypeVar("Chosen", bound=Register)
 
 
 def wrapped(rank: Register, ranks: int) -> Register:

@@ -105,48 +105,22 @@ def tune(
     problem = replace(problem, batch=())
     where = gpu or gpu_to_tune(device, "`warploom explain M N K` shows the model's order")
     before = choose(problem, where).config
-    found = TuningTask(problem, key_of(problem), where, before, select(problem, where, top))
-    return fastest(found, device, rounds, progress, timer or time_on_gpu)
+    return fastest(
+        problem, key_of(problem), where, before, select(problem, where, top), device=device, rounds=rounds,
+        progress=progress, timer=timer or time_on_gpu,
+    )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class TuningTask:
-    """What to time.
-
-    Attributes:
-        key: the key of the choice in the table.
-        before: the previous choice, which is always timed.
-    """
-
-    problem: Timed
-    key: str
-    gpu: Gpu
-    before: Any
-    candidates: list[Any]
-
-
-def fastest(found: TuningTask, device: int, rounds: int, progress: bool, timer: Callable[..., Any]) -> Tuned:
-    """Time the candidates and keep the fastest. Raises ArgumentError if nothing could be timed."""
-    configs = found.candidates if found.before in found.candidates else [found.before, *found.candidates]
-    title, steps = f"tuning {found.problem.describe()}", len(configs) * (rounds + 1)
+def fastest(
+    problem: Timed, key: str, gpu: Gpu, before: Any, candidates: list[Any], *, device: int, rounds: int,
+    progress: bool, timer: Callable[..., Any],
+) -> Tuned:  # fmt: skip
+    """Time the candidates and the previous choice, and keep the fastest under `key` in the table. Raises ArgumentError
+    if nothing could be timed."""
+    configs = candidates if before in candidates else [before, *candidates]
+    title, steps = f"tuning {problem.describe()}", len(configs) * (rounds + 1)
     with Progress(title, steps, after_s=0.0 if progress else float("inf")) as shown:
-        times, failed = timer(found.problem, configs, device, rounds, shown.step)
-    return settled(found.problem, found.key, found.gpu, found.before, times, failed)
-
-
-def gpu_to_tune(device: int, otherwise: str) -> Gpu:
-    """The GPU of a number. Raises NoGpuError, with an alternative in the hint."""
-    try:
-        return gpu_of(device)
-    except NoGpuError as error:
-        reason = str(error).partition("(")[2].partition(")")[0]
-        raise NoGpuError(f"there is no GPU here to time candidates on ({reason})", hint=otherwise) from error
-
-
-def settled(
-    problem: Timed, key: str, where: Gpu, before: Any, times: Mapping[Any, float], failed: dict[str, str]
-) -> Tuned:
-    """Choose the fastest and keep it under `key`. Raises ArgumentError if nothing could be timed."""
+        times, failed = timer(problem, configs, device, rounds, shown.step)
     if not times:
         raise ArgumentError("no candidate could be timed", got="; ".join(f"{k}: {v}" for k, v in failed.items()))
     order = sorted(times, key=lambda config: times[config])
@@ -156,9 +130,18 @@ def settled(
     kept = ""
     if settings.cache_dir is not None:
         data = {"time_us": round(times[best], 3), "model_time_us": round(times.get(before, times[best]), 3)}
-        kept = str(tables().keep(where, str(settings.cache_dir), key, best, data) or "")
+        kept = str(tables().keep(gpu, str(settings.cache_dir), key, best, data) or "")
     named = {config.name(): times[config] for config in order}
-    return Tuned(problem, where, before, best, named, failed, kept)
+    return Tuned(problem, gpu, before, best, named, failed, kept)
+
+
+def gpu_to_tune(device: int, otherwise: str) -> Gpu:
+    """The GPU of a number. Raises NoGpuError, with an alternative in the hint."""
+    try:
+        return gpu_of(device)
+    except NoGpuError as error:
+        reason = str(error).partition("(")[2].partition(")")[0]
+        raise NoGpuError(f"there is no GPU here to time candidates on ({reason})", hint=otherwise) from error
 
 
 def select(problem: Problem, gpu: Gpu, top: int) -> list[Any]:

@@ -13,7 +13,7 @@ from ...errors import ArgumentError
 from ...isa.dtypes import torch_name
 from ...kernels.hopper.attention_config import Attention
 from ..spec.gpu import HOPPER, Gpu, check_gpu
-from ..tune import MOST_SETS, ROTATED_BYTES, ROUNDS, TOP, Tuned, TuningTask, fastest, gpu_to_tune, timed
+from ..tune import MOST_SETS, ROTATED_BYTES, ROUNDS, TOP, Tuned, fastest, gpu_to_tune, timed
 from .calls import CACHE, attention
 from .choice import Call, candidates, chosen
 from .decode import attention_decode
@@ -38,10 +38,12 @@ def tune_attention(
     check_gpu(where, "attention's tuning", HOPPER)
     if isinstance(call.of, Attention) and call.of.narrow:
         raise ArgumentError("attention of eight bits is not tuned yet", expected="bf16 or f16", got=call.of.dtype)
-    found = TuningTask(call, call.describe(), where, chosen(call, where).config, candidates(call)[: max(1, top)])
-    settled_on = fastest(found, device, rounds, progress, timer or time_on_gpu)
+    tuned = fastest(
+        call, call.describe(), where, chosen(call, where).config, candidates(call)[: max(1, top)], device=device,
+        rounds=rounds, progress=progress, timer=timer or time_on_gpu,
+    )  # fmt: skip
     CACHE.clear()  # it holds launches of the previous configuration
-    return settled_on
+    return tuned
 
 
 def time_on_gpu(
