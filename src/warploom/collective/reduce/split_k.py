@@ -45,7 +45,7 @@ registers that a large tile does not have."""
 class NoReduce:
     """No split of K: nothing to exchange."""
 
-    def initialise(self) -> None:
+    def init_barriers(self) -> None:
         """Do nothing."""
 
     def ready(self) -> None:
@@ -89,7 +89,7 @@ class DsmemReduce(NoReduce):
         """The pieces that a CTA adds up."""
         return owned(self.pieces, self.splits, rank)
 
-    def initialise(self) -> None:
+    def init_barriers(self) -> None:
         """Initialise the barriers. Called by one thread, before `fence.mbarrier_init` and the cluster barrier."""
         for barrier in self.received:
             ptx.mbarrier.init(barrier, 1)

@@ -85,7 +85,7 @@ def build(
         ring = UmmaPipeline(stages=stages, a=a, b=b)
         accumulators = AccumulatorRing(ROWS, tokens, product.accumulator, buffers=1)
         reduce = DsmemReduce(tokens, 1, split) if split > 1 else NoReduce()
-        ring.initialise(accumulators, Exchanged(reduce))
+        ring.initialise(accumulators, reduce)
         memory = tmem.alloc(tmem_columns(tokens))
         accumulators.open(memory)
         if split > 1:
@@ -118,17 +118,6 @@ def build(
         memory.dealloc()
 
     return small_m
-
-
-class Exchanged:
-    """The barriers of the exchange, in the form that `UmmaPipeline.initialise` takes."""
-
-    def __init__(self, reduce: DsmemReduce | NoReduce) -> None:
-        self.reduce = reduce
-
-    def init_barriers(self) -> None:
-        """Initialise the barriers. Called by one thread."""
-        self.reduce.initialise()
 
 
 def load_sums(accumulators, sums, any_):

@@ -237,7 +237,7 @@ def initialise(cta: Cta) -> None:
         for box in boxes:
             ptx.tma.prefetch_descriptor(operand.array.tma_desc(box))
     cta.ring.init_barriers()
-    cta.exchange.initialise()
+    cta.exchange.init_barriers()
     ptx.fence.mbarrier_init()
     if cta.config.pdl:
         ptx.griddepcontrol.launch_dependents()

@@ -198,7 +198,7 @@ def begin(cta: Cta) -> None:
     for array in (cta.W, cta.A):
         ptx.tma.prefetch_descriptor(array.tma_desc())
     cta.ring.init_barriers()
-    cta.exchange.initialise()
+    cta.exchange.init_barriers()
     ptx.fence.mbarrier_init()
     if cta.config.pdl:
         ptx.griddepcontrol.launch_dependents()
