@@ -29,7 +29,7 @@ from . import peer_launch
 from .custom_operator import NAMESPACE, define
 from .experts import experts_matmul
 from .peer_epilogue import PeerEpilogue
-from .peer_launch import LAUNCHES, by_operator, ranks_of
+from .peer_launch import LAUNCHES, by_operator, name_of, ranks_of
 from .symm_mem import (
     fused_all_gather_matmul,
     fused_all_gather_scaled_matmul,
@@ -166,12 +166,6 @@ def _call(what: str, a: Tensor, b: Tensor, group: Any, out: Tensor | None, **opt
     if (traced or wanted) and out is None and "config" not in given:
         return getattr(torch.ops.warploom, what)(a, b, name_of(group), **given)
     return LAUNCHES[what](ranks_of(group), a, b, out, **given)
-
-
-@torch.compiler.assume_constant_result
-def name_of(group: Any) -> str:
-    """Return the name of a process group, as operators take it."""
-    return ranks_of(group).name
 
 
 def _rows(what: str, rows: int, ranks: int) -> int:

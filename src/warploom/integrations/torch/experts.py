@@ -16,7 +16,7 @@ from torch import Tensor
 from ...operators.dispatch_hook import refuse_gradients
 from . import expert_gradients, peer_experts
 from .custom_operator import NAMESPACE, define, no_second_derivative
-from .peer_launch import by_operator, ranks_of
+from .peer_launch import by_operator, name_of, ranks_of
 from .symmetric import group_of
 
 __all__ = ["experts_matmul"]
@@ -61,13 +61,8 @@ def experts_matmul(
         refuse_gradients({"x": x, "weights": weights, "w": w})
     options = (capacity, activation, scale_x, scale_w)
     if (by_operator(x, experts, weights, w) or wanted) and out is None:
-        return torch.ops.warploom.experts_matmul(x, experts, weights, w, _name(group), *options)
+        return torch.ops.warploom.experts_matmul(x, experts, weights, w, name_of(group), *options)
     return peer_experts.experts_matmul(ranks_of(group), x, experts, weights, w, *options, out)
-
-
-@torch.compiler.assume_constant_result
-def _name(group: Any) -> str:
-    return ranks_of(group).name
 
 
 def _run(

@@ -220,14 +220,20 @@ def ranks_of(group: Any) -> Group:
             "torch.distributed is not initialised", expected="init_process_group(...) before the call",
             hint="start the program with torchrun", code="peer-group",
         )  # fmt: skip
-    known = group_of(_name_of(dist.group.WORLD if group is None else group))
+    known = group_of(_registered_name(dist.group.WORLD if group is None else group))
     if not known.lives():  # the process group was destroyed, and another one took its name
         group_of.cache_clear()
         return ranks_of(group)
     return known
 
 
-def _name_of(group: Any) -> str:
+@torch.compiler.assume_constant_result
+def name_of(group: Any) -> str:
+    """The name of a process group, as operators take it."""
+    return ranks_of(group).name
+
+
+def _registered_name(group: Any) -> str:
     """The name of a process group given as itself, by name, or as a mesh of one dimension. Raises ArgumentError."""
     if isinstance(group, DeviceMesh) and group.ndim == 1:
         group = group.get_group()

@@ -25,7 +25,7 @@ from ...operators.dispatch_hook import refuse_gradients
 from ..torch import product
 from .custom_operator import NAMESPACE, define
 from .peer_epilogue import PLAIN, PeerEpilogue
-from .peer_launch import LAUNCHES, by_operator, ranks_of
+from .peer_launch import LAUNCHES, by_operator, name_of
 from .symmetric import Group, group_of, rows_of_all
 
 __all__ = [
@@ -68,7 +68,7 @@ def fused_all_gather_matmul(
 
     Returns the gathered A, or None, and a list of products. Raises ArgumentError, ArgumentTypeError, PeerError.
     """
-    Bs, name = _list("Bs", Bs), _name(group_name)
+    Bs, name = _list("Bs", Bs), name_of(group_name)
     if _gradient_wanted(A, *Bs):
         return _gather(A, Bs, gather_dim, name, return_A=return_A, gradient=True)
     return _call("fused_all_gather_matmul", A, Bs, gather_dim, name, return_A=return_A)
@@ -79,7 +79,7 @@ def fused_matmul_reduce_scatter(A: Tensor, B: Tensor, reduce_op: str, scatter_di
 
     Args: see `fused_all_gather_matmul`. Raises ArgumentError, ArgumentTypeError, PeerError.
     """
-    name = _name(group_name)
+    name = name_of(group_name)
     if _gradient_wanted(A, B):
         return _scatter(A, B, reduce_op, scatter_dim, name, gradient=True)
     return _call("fused_matmul_reduce_scatter", A, B, reduce_op, scatter_dim, name)
@@ -106,7 +106,7 @@ def fused_all_gather_scaled_matmul(
             raise ArgumentError(f"`{name}` and `Bs` differ in length", expected=len(Bs), got=len(some))
     refuse_gradients({"A": A, "A_scale": A_scale, **{f"B_scales[{at}]": each for at, each in enumerate(B_scales)}})
     return _call(
-        "fused_all_gather_scaled_matmul", A, list(Bs), A_scale, list(B_scales), gather_dim, _name(group_name),
+        "fused_all_gather_scaled_matmul", A, list(Bs), A_scale, list(B_scales), gather_dim, name_of(group_name),
         list(biases), list(result_scales), list(out_dtypes), list(use_fast_accum),
     )  # fmt: skip
 
@@ -130,8 +130,8 @@ def fused_scaled_matmul_reduce_scatter(
     refuse_gradients({"A": A, "A_scale": A_scale, "B_scale": B_scale})
     return _call(
         "fused_scaled_matmul_reduce_scatter", A, B, A_scale, B_scale, reduce_op, orig_scatter_dim,
-        scatter_dim_after_maybe_reshape, _name(group_name), None if output_shape is None else list(output_shape), bias,
-        result_scale, out_dtype, use_fast_accum,
+        scatter_dim_after_maybe_reshape, name_of(group_name),
+        None if output_shape is None else list(output_shape), bias, result_scale, out_dtype, use_fast_accum,
     )  # fmt: skip
 
 
@@ -279,11 +279,6 @@ def _call(what: str, *arguments: Any, **options: Any) -> Any:
     if by_operator(*flat):
         return getattr(torch.ops.warploom, what)(*arguments, **options)
     return _RUN[what](*arguments, **options)
-
-
-@torch.compiler.assume_constant_result
-def _name(group: Any) -> str:
-    return ranks_of(group).name
 
 
 def _list(name: str, some: Any) -> list[Any]:
