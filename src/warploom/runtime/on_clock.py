@@ -210,7 +210,7 @@ def _count(program: Program, recording: Recording) -> None:
             continue
         for operation in one.operations:
             operation.moved, operation.repeated = operation.pc in moved, operation.pc in repeated
-        one.pcs = [replace(facts, machine=slots[facts.pc]) for facts in one.pcs]
+        one.pcs = [facts if facts.machine else replace(facts, machine=slots[facts.pc]) for facts in one.pcs]
         ordering.arrange(one, reading.places())
 
 

@@ -43,7 +43,8 @@ class Facts:
         engine.
         meets: threads synchronise at it.
         flops: FLOP of a warp's matrix product; double: the product is in f64.
-        machine: (pipe, machine instructions) in the build, if the build was examined (`machine_code`).
+        machine: (pipe, machine instructions) in the build, if the build was examined (`machine_code`), or of a
+        subroutine (`subroutines`).
     """
 
     pc: int

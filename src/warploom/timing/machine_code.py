@@ -43,7 +43,7 @@ _PIPES = {
     FP64: "DFMA DADD DMUL DSETP",
     TENSOR: "HMMA IMMA DMMA QMMA BMMA",
     LSU: "LDG STG LDS STS LD ST LDL STL LDSM STSM ATOM ATOMG ATOMS RED REDG SHFL LDGSTS MOVM REDAS REDS",
-    NONE: "NOP",
+    NONE: "NOP CALL",
 }  # fmt: skip
 PIPE = {word: pipe for pipe, words in _PIPES.items() for word in words.split()}
 PRODUCTS, MOVE, COPY, LANES = ("HGMMA", "IGMMA", "QGMMA", "BGMMA"), "R2UR", "UTMALDG", "BRA.U.ANY"
@@ -143,6 +143,8 @@ class Reading:
         """
         found = {}
         for pc, facts in enumerate(self.pcs):
+            if facts.machine:  # a subroutine, which stands elsewhere
+                continue
             region, share = self.regions[self.home[pc]]
             both = list(zip(self.copies[pc][region], self.where[pc][region], strict=True))
             loading = [at for pipe, at in both if _pipe_of(pipe) == LSU]

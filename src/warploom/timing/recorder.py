@@ -24,6 +24,7 @@ from .fusion import fused
 from .instructions import Facts, facts_of
 from .queues import NONE, Queues, Word
 from .recording import Access, BarrierUse, Operation, Phase, Recording, Run
+from .subroutines import subroutines
 
 if TYPE_CHECKING:
     from ..emulator.machine.async_operation import AsyncOperation
@@ -45,6 +46,7 @@ class Recorder(Observer):
     def __init__(self, machine: Machine, spread: bool = False, planted: Mapping[Word, int] = NONE) -> None:
         self.machine = machine
         self._fused = fused(machine.code.operations)
+        self._subroutines = subroutines(machine.code.operations, self._fused)
         self.recording = Recording(
             machine.code.entry.name, machine.grid, machine.block, machine.cluster_shape, machine.code.shared_size,
             bool(machine.dependent),
@@ -99,6 +101,10 @@ class Recorder(Observer):
             self._of_frame[frame] = lists
         for each in lists:
             each.append(pc)
+        if pc in self._subroutines:
+            called = self._subroutines[pc]
+            for at in called.callers(frame):
+                lists[at].append(called.facts.pc)
         if facts.backward and lists[0].count(pc) >= self._turns_of(frame.operation):
             for at in range(frame.warps):
                 self.close(frame.cta, frame.first_warp + at)
@@ -333,6 +339,7 @@ class Recorder(Observer):
             if one.kind == BRANCH and one.targets and one.targets[0] <= one.pc
         }
         self.recording.pcs = [facts or facts_of(one) for facts, one in zip(self.pcs, operations, strict=True)]
+        self.recording.pcs += [one.facts for one in self._subroutines.values()]
         return self.recording
 
 
