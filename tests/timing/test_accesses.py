@@ -170,3 +170,21 @@ def test_a_load_takes_longer_for_each_sector_that_it_asks_of_l2():
         runs.append((sum(missed), cost_of(run, recording.pcs, H200).lsu))
     (few, short), (many, long) = runs
     assert long - short == pytest.approx((many - few) * H200["missed_sector_clocks"])
+
+
+@pytest.mark.parametrize("opcode, same", [("red.shared.add.u32", 1.0), ("red.shared.add.f32", 32.0)])
+def test_lanes_that_add_floats_to_one_word_of_shared_memory_take_turns(opcode, same):
+    def clocks(apart: int) -> float:
+        @kernel(out_specs=(Tile(32, u32),), grid=(1,), block=32, arch="sm_90a")
+        def program(Y):
+            held = smem.array(u32, 32)
+            lane = ptx.special.tid.x()
+            value = reg.scalar(f32 if opcode.endswith("f32") else u32, init=1.0 if opcode.endswith("f32") else 1)
+            for _ in range(40):
+                ptx.inst(opcode, ptx.addr((held[0].register() + lane * (4 * apart)).copy()), value)
+            ptx.store(ptx.addr(ptx.global_ptrs(Y)[0]), lane)
+
+        return predict(program, out=np.zeros(32, np.uint32)).clocks
+
+    idle = H200["cta_start"]
+    assert (clocks(0) - idle) / (clocks(1) - idle) == pytest.approx(same, rel=0.35)

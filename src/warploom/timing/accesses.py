@@ -28,6 +28,8 @@ FROM_DRAM = 64
 """DRAM is read in pairs of sectors."""
 PAST_L1 = {"cg", "cv", "volatile", "relaxed", "acquire", "mmio"}
 """Modifiers of loads that bypass L1."""
+SWAPS = {"exch", "cas"}
+"""Atomics of all types that are one machine instruction on shared memory."""
 COMMON_BYTES = 128 << 10
 """The largest array that L1 keeps whole next to the CTAs' own data: half of L1."""
 WHOLE = 0.9
@@ -66,9 +68,12 @@ class Accesses:
         if place.space.startswith("shared"):
             wavefronts, paired = self._wavefronts(place.lanes, address, size, how == "reads")
             space = "shared" if place.region is frame.cta.shared else REMOTE
-            return self._index(
-                Access(space, how != "reads", wavefronts / share, updates=how == "updates", paired=paired)
-            )
+            rounds = _rounds(place.lanes, address) if how == "updates" and space == "shared" and _loops(frame) else 0.0
+            if rounds:
+                wavefronts = 2.0 * (wavefronts + share * (rounds - 1.0))
+            return self._index(Access(
+                space, how != "reads", wavefronts / share, updates=how == "updates", paired=paired, rounds=rounds,
+            ))  # fmt: skip
         wavefronts, sectors = self._requests(place.lanes, address, size)
         missed, distant, evicted = self._missed(frame, place, address, size, how)
         common = self._small(frame, place, how)
@@ -258,6 +263,18 @@ def _paired(lanes: np.ndarray, address: np.ndarray) -> bool:
         if np.all((asked == other) | (asked < 0) | (other < 0)):
             return True
     return False
+
+
+def _loops(frame: Frame) -> bool:
+    """True if ptxas makes an atomic on shared memory a loop with a compare-and-swap, as for sums of floats."""
+    words = frame.operation.instruction.opcode.split(".")
+    return words[-1] not in ("u32", "s32", "b32") and SWAPS.isdisjoint(words)
+
+
+def _rounds(lanes: np.ndarray, address: np.ndarray) -> float:
+    """Return the most lanes of a warp that update the same word, as a mean over the warps: one of them a round."""
+    words, counts = np.unique(lanes.astype(np.int64) >> 5 << 40 | address >> 2, return_counts=True)
+    return float(np.mean([counts[words >> 40 == warp].max() for warp in np.unique(words >> 40)]))
 
 
 def _past_first_level(frame: Frame) -> bool:

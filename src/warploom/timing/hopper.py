@@ -44,11 +44,13 @@ LATENCY: Mapping[str, Constant] = {
     "atom": _clocks(518.5, "latency.atom"),
     "shuffle": _clocks(24.0, "latency.shuffle"),
     "lds": _clocks(23.1, "latency.lds"),
+    "shared_loop": _clocks(70.1, "latency.lds", " * 2 + 6 + 13 + 5"),
     "ldmatrix": _clocks(29.2, "latency.ldmatrix", ' - m("latency.alu", "clocks")'),
     "ldg": _clocks(282, "latency.ldg.l2"),
     "mma_sync": _clocks(24.0, "latency.mma_sync"),
 }
-"""Clocks until a dependent instruction may start."""
+"""Clocks until a dependent instruction may start. `shared_loop` is a round of an update by compare-and-swap: a load, a
+swap, and the stalls that ptxas encodes around them."""
 
 RATE: Mapping[str, Constant] = {
     "fma": _clocks(1.004, "rate.ffma.w16", " / 4 * 32 / 35"),

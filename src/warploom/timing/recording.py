@@ -41,6 +41,7 @@ class Access:
             have replaced them in L2, if the launch's data do not fit there.
         common: number of a small array that it reads, which all CTAs may read; 0 for others.
         chance: probability that it misses at all; sector counts are means.
+        rounds: rounds of its loop, for an update of shared memory that ptxas makes of a load and a compare-and-swap.
         paired: a shared-memory load in which each lane reads the address of the lane at XOR distance 1, or 2.
     """
 
@@ -55,6 +56,7 @@ class Access:
     paired: bool = False
     common: int = 0
     chance: float = 1.0
+    rounds: float = 0.0
 
     @property
     def is_far(self) -> bool:
@@ -70,6 +72,7 @@ class Access:
             self.missed + other.missed, self.distant + other.distant, self.updates or other.updates,
             self.evicted + other.evicted, self.paired and other.paired,
             self.common if self.common == other.common else 0, max(self.chance, other.chance),
+            max(self.rounds, other.rounds),
         )  # fmt: skip
 
     def kept(self, share: float, chance: float) -> Access:

@@ -15,6 +15,9 @@ REGISTERS = 3
 """Source registers of an f32 addition or multiplication from which on two may share a register bank; with fewer it
 takes the one clock of rate.ffma.w16."""
 
+LOOP_INSTRUCTIONS = 5
+"""Machine instructions in a round of an update of shared memory by compare-and-swap: a load, a sum, the swap, a
+comparison, a branch."""
 ORDINARY = (FMA, ALU, EITHER, HALF, IMAD, IMAD_WIDE)
 
 
@@ -80,7 +83,7 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
     now = 0.0
     """Earliest start of the next instruction of a warp that issues in order."""
     issue = slow = lsu = chain = missed = distant = stored = count = flops = doubles = shared = lines = remote = 0.0
-    ordinary = 0.0
+    ordinary = looped = 0.0
     for at, (pc, access) in enumerate(zip(run.pcs, run.accesses, strict=True)):
         facts = pcs[pc]
         reads, writes = run.registers[at] if run.registers else (facts.reads, facts.writes)
@@ -128,7 +131,8 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
         if facts.pipe == LSU:
             wavefronts = max(1.0, access.wavefronts) if access is not None else 1.0
             loads = sum(many for pipe, many in slots if pipe == LSU or pipe in WIDE)
-            wavefronts *= min(1.0, loads)  # 0: merged into another load
+            if access is None or not access.rounds:
+                wavefronts *= min(1.0, loads)  # 0: merged into another load
             if access is not None and not access.writes:
                 filled = sum(many * WIDE[pipe] for pipe, many in slots if pipe in WIDE)
                 wavefronts = max(wavefronts, filled / (2 if access.paired else 1))
@@ -155,6 +159,11 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
                 if gone:
                     takes += dram * min(1.0, gone / access.missed) * access.chance
             takes += max(0.0, wavefronts - 1.0)
+            if access is not None and access.rounds:
+                takes = access.rounds * latency["shared_loop"]
+                now = looped = start + takes
+                issue += (access.rounds - 1.0) * LOOP_INSTRUCTIONS * hardware["issue_clocks"]
+                count += (access.rounds - 1.0) * LOOP_INSTRUCTIONS
         end = start + takes
         for register in writes:
             ready[register] = end
@@ -165,6 +174,7 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
             chain = max(chain, end)
         else:
             chain = max(chain, start)
+    chain = max(chain, looped)
     _balance(pipes)
     late = tuple((register, *one) for register, one in loaded.items())
     return Cost(
