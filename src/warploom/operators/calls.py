@@ -23,7 +23,8 @@ from .views import restrided, transposed
 
 CACHE = LaunchCache(differentiable=True)
 """The launches of `matmul`, `linear` and `grouped_matmul`. Keys of hits: the function (not for a plain `matmul`), each
-option's name, type and value or address, then the addresses of a, b and out. Forms: the same with shapes, without out.
+option's name, type and value or address, then the addresses of a, b and out. Forms: the same with sizes in bytes
+instead of addresses, without out; a guard tells shapes apart.
 """
 _HITS = CACHE.hits
 
@@ -74,7 +75,7 @@ def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
                     if status := ready[stream]():
                         launch.check(status, stream)
                     return out
-            elif (made := CACHE.fresh((a.shape, b.shape), (a, b))) is not None:
+            elif (made := CACHE.fresh((a.nbytes, b.nbytes), (a, b))) is not None:
                 return made[0]
         except (AttributeError, KeyError, RuntimeError, TypeError):  # not tensors, or not seen before
             pass
@@ -97,7 +98,7 @@ def _linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options
         try:
             if bias is not None:
                 if out is None:
-                    form = "linear", "bias", bias.shape, x.shape, weight.shape
+                    form = "linear", "bias", bias.nbytes, x.nbytes, weight.nbytes
                     if (made := CACHE.fresh(form, (x, weight, bias))) is not None:
                         return made[0]
                 else:
@@ -111,7 +112,7 @@ def _linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options
                     if status := ready[stream]():
                         launch.check(status, stream)
                     return out
-            elif (made := CACHE.fresh(("linear", x.shape, weight.shape), (x, weight))) is not None:
+            elif (made := CACHE.fresh(("linear", x.nbytes, weight.nbytes), (x, weight))) is not None:
                 return made[0]
         except (AttributeError, KeyError, RuntimeError, TypeError):
             pass
@@ -179,7 +180,7 @@ def _again(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
 
 def _key(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
     """Everything that a call's launch depends on except what a guard checks, and its tensors: by their addresses with
-    `out`, else by their shapes."""
+    `out`, else by their sizes in bytes, which are quicker to ask for than shapes."""
     key: list[Any] = [] if what == "matmul" else [what]
     tensors, types = [a, b], CACHE.tensor_types
     if out is None:
@@ -187,10 +188,10 @@ def _key(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> tuple[
             kind = type(value)
             if kind in types:
                 tensors.append(value)
-                key += name, value.shape
+                key += name, value.nbytes
             elif value is not None:
                 key += name, kind, value
-        key += a.shape, b.shape
+        key += a.nbytes, b.nbytes
     else:
         for name, value in options.items():
             kind = type(value)

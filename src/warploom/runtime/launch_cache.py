@@ -1,7 +1,7 @@
 """The fast path of a repeated call: from its tensors to the driver, in a few microseconds.
 
     hits     ->  Hit          exact calls: all addresses, outputs too; one guard, then the driver's call
-    forms    ->  Form, …      calls that create their outputs, by shapes: one guard, then the addresses are written
+    forms    ->  Form, …      calls that create their outputs, by sizes: one guard, then the addresses are written
     kinds    ->  Kind         what tensors of one kind share at any address: their launches
     growths  ->  Growth       what calls share whose tensors differ by the length of a cache
 
@@ -16,8 +16,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import Any, TypeAlias
 
 from .launch_growth import Growth, without_length
@@ -25,8 +24,8 @@ from .launch_template import Kind, Launched, OtherStreamError, is_capturing
 
 MOST_KEPT = 8192
 """Maximum number of hits, forms and kinds; beyond it the older half is dropped."""
-MOST_FORMS = 4
-"""Maximum number of guards of one form: of tensors with the same shapes that differ otherwise."""
+MOST_FORMS = 8
+"""Maximum number of guards of one form: of tensors with the same sizes that differ otherwise."""
 MOST_LENGTHS = 16
 """Maximum number of lengths of one growth."""
 ADDRESS_CLASS = 16
@@ -92,18 +91,28 @@ class LaunchCache:
     def fresh(self, form: Any, tensors: Sequence[Any], stream: int | None = None) -> Any:
         """The outputs of a call of a known form, which are created; None if it is new.
 
-        form: by which `again` stored it, with the tensors' shapes. Raises TypeError for one without a hash.
+        form: by which `again` stored it, with the tensors' sizes. Raises TypeError for one without a hash.
         """
         for check, kind in self.forms.get(form, ()):
             if check(*tensors):
-                return self._create(kind, [tensor.data_ptr() for tensor in tensors], stream)
+                return self._create(kind, tensors, stream)
         return None
 
-    def _create(self, kind: Kind, pointers: list[int], stream: int | None, aligned: bool = True) -> Any:
+    def _create(self, kind: Kind, tensors: Sequence[Any], stream: int | None, aligned: bool = True) -> Any:
         """Launch to new outputs. Returns them, or None if the full path must decide."""
-        outs = [make() for make in kind.makes]
-        pointers += [out.data_ptr() for out in outs]
-        if aligned and reduce(or_, pointers) % self.alignment:
+        pointers, bits = [], 0
+        for tensor in tensors:
+            pointer = tensor.data_ptr()
+            pointers.append(pointer)
+            bits |= pointer
+        outs = []
+        for make in kind.makes:
+            out = make()
+            outs.append(out)
+            pointer = out.data_ptr()
+            pointers.append(pointer)
+            bits |= pointer
+        if aligned and bits % self.alignment:
             return None
         return outs if kind.run(pointers, self.raw_stream(kind.device) if stream is None else stream) else None
 
@@ -135,7 +144,7 @@ class LaunchCache:
             return None
         if kind.makes:
             aligned = not any([each % self.alignment for each in pointers])
-            made = self._create(kind, list(pointers), stream, aligned)
+            made = self._create(kind, tensors, stream, aligned)
             kind.uses += 1
             if made is not None and form is not None and aligned and kind.uses >= self.patience:
                 with self._lock:

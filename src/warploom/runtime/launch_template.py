@@ -140,7 +140,7 @@ class Kind:
         if self.stream is not None and (stream != self.stream or is_capturing(stream)):
             return False
         for launch in self.launches:
-            launch(pointers, stream)
+            launch.run(pointers, stream)
         return True
 
     def overlap(self, pointers: Sequence[int]) -> bool:

@@ -104,7 +104,7 @@ class Handlers:
             self._first(call, kind, device, pointers, stream)
             return
         for launch in launches:
-            launch(pointers, stream)
+            launch.run(pointers, stream)
 
     def _first(self, call: Call, kind: Any, device: int, pointers: tuple[int, ...], stream: int) -> None:
         """Run a call of a new kind, and remember its launches if they alone repeat it."""
