@@ -22,8 +22,8 @@ from .tune import tune_before
 from .views import restrided, transposed
 
 CACHE = LaunchCache(differentiable=True)
-"""The launches of `matmul`, `linear` and `grouped_matmul`. Keys of hits: the function (not for a plain `matmul`), each
-option's name, type and value or address, then the addresses of a, b and out. Forms: the same with sizes in bytes
+"""The launches of `matmul`, `linear` and `grouped_matmul`. Keys of hits: the function (not for `matmul`), the options'
+names, their addresses or types and values, then the addresses of a, b and out. Forms: the same with sizes in bytes
 instead of addresses, without out; a guard tells shapes apart.
 """
 _HITS = CACHE.hits
@@ -181,28 +181,19 @@ def _again(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
 def _key(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
     """Everything that a call's launch depends on except what a guard checks, and its tensors: by their addresses with
     `out`, else by their sizes in bytes, which are quicker to ask for than shapes."""
-    key: list[Any] = [] if what == "matmul" else [what]
+    key: list[Any] = [*options] if what == "matmul" else [what, *options]
     tensors, types = [a, b], CACHE.tensor_types
+    for value in options.values():
+        kind = type(value)
+        if kind in types:
+            tensors.append(value)
+            key.append(value.nbytes if out is None else value.data_ptr())
+        else:
+            key.append((kind, value))  # 1, 1.0 and True are different
     if out is None:
-        for name, value in options.items():
-            kind = type(value)
-            if kind in types:
-                tensors.append(value)
-                key += name, value.nbytes
-            elif value is not None:
-                key += name, kind, value
-        key += a.nbytes, b.nbytes
-    else:
-        for name, value in options.items():
-            kind = type(value)
-            if kind in types:
-                tensors.append(value)
-                key += name, value.data_ptr()
-            elif value is not None:
-                key += name, kind, value
-        tensors.append(out)
-        key += a.data_ptr(), b.data_ptr(), out.data_ptr()
-    return tuple(key), tensors
+        return (*key, a.nbytes, b.nbytes), tensors
+    tensors.append(out)
+    return (*key, a.data_ptr(), b.data_ptr(), out.data_ptr()), tensors
 
 
 def _split(what: str, a: Any, b: Any, options: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:

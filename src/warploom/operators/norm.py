@@ -81,8 +81,8 @@ def _form(
     x: Any, weight: Any, eps: float, round_first: bool, centred: bool, unit_offset: bool, residual: Any
 ) -> tuple[Any, ...]:
     """Everything that a launch depends on except what a guard checks."""
-    added = None if residual is None else residual.shape
-    return eps, round_first, centred, unit_offset, x.shape, weight.shape, added
+    added = None if residual is None else residual.nbytes
+    return eps, round_first, centred, unit_offset, x.nbytes, weight.nbytes, added
 
 
 def norm_again(

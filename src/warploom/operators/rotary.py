@@ -60,7 +60,7 @@ def embedded_again(q: Any, k: Any, cos: Any, sin: Any) -> tuple[Any, Any] | None
     """The results of `rotary_embedding` if it has computed such a call before, which a guard of the tensors decides."""
     given = q, k, cos, sin
     try:
-        form = q.shape, k.shape, cos.shape
+        form = q.nbytes, k.nbytes, cos.nbytes
         made = CACHE.fresh(form, given) or CACHE.again("rotary", given, form=form)
     except (AttributeError, RuntimeError, TypeError):  # not torch tensors
         return None

@@ -24,7 +24,7 @@ from .program import WORKSPACE, HasProgram, Program, program_of
 _wrong_device = partial(ArgumentError, code="wrong-device")
 
 _NUMBERS = (int, float)
-_address, _shape = methodcaller("data_ptr"), attrgetter("shape")
+_address, _size = methodcaller("data_ptr"), attrgetter("nbytes")
 
 
 class Caller:
@@ -88,7 +88,7 @@ class Caller:
                 handle = self.cache.raw_stream(tensors[0].get_device()) if handle is None else handle
                 static = handle, static
             if self._outs and len(tensors) == len(self._inputs):  # the outputs are created
-                form = (static, *map(_shape, tensors))
+                form = (static, *map(_size, tensors))
                 made = self.cache.fresh(form, tensors, handle)
                 return made if made is not None else self.cache.again(static, tensors, form=form, stream=handle)
             key = (static, *map(_address, tensors))

@@ -74,9 +74,11 @@ class LaunchCache:
         tensors: including the outputs that the caller passes. Raises TypeError for a key without a hash.
         """
         found = self.hits.get(key)
-        if found is None or not found[0](*tensors):
+        if found is None:
             return False
-        _, ready, current, launch = found
+        check, ready, current, launch = found
+        if not check(*tensors):
+            return False
         handle = current() if stream is None else stream
         call = ready.get(handle)
         if call is None:

@@ -125,7 +125,7 @@ def rotated(
 
 def norm(self: Any, x: Tensor, *, residual_: Tensor | Scaled | None = None) -> Tensor:
     """The `forward` of a norm whose code is one of `norms.TEXTS`, plus a residual."""
-    weight, what = self.weight, self._warploom_norm
+    weight, what = weight_of(self), self._warploom_norm
     residual, factor = residual_ if isinstance(residual_, Scaled) else (residual_, 1.0)
     if not torch.compiler.is_compiling() and factor == 1.0:
         eps, forms = getattr(self, what.eps), (what.round_first, what.centred, what.unit_offset)
@@ -161,11 +161,23 @@ def parameters_of(x: Tensor, *layers: nn.Module) -> list[tuple[Tensor, Tensor | 
     for layer in layers:
         if not getattr(type(layer), "_warploom_linear", False) or hooked(layer):
             return None
-        weight = layer.weight
+        weight = weight_of(layer)
         if type(weight) not in PLAIN or weight.dtype is not kind or (graded and weight.requires_grad):
             return None
-        found.append((weight, layer.bias))
+        found.append((weight, bias_of(layer)))
     return found
+
+
+def weight_of(module: nn.Module) -> Any:
+    """module.weight, without nn.Module's search for it, which costs the host as much as a check of three tensors."""
+    own = module._parameters
+    return own["weight"] if "weight" in own else module.weight  # which another class, a parametrisation say, may make
+
+
+def bias_of(module: nn.Module) -> Any:
+    """module.bias, found like a weight."""
+    own = module._parameters
+    return own["bias"] if "bias" in own else module.bias
 
 
 def hooked(module: nn.Module) -> bool:

@@ -19,6 +19,7 @@ from torch import Tensor
 from ...errors import ArgumentTypeError
 from ..torch import linear
 from . import transformers
+from .fused import bias_of, weight_of
 from .models import fuse as fuse_modules
 from .models import fused
 from .unconverted import unfused
@@ -45,9 +46,10 @@ class Linear(torch.nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """(…, in_features) to (…, out_features)."""
-        if self.weight.dtype is torch.float32 and isinstance(input, Tensor) and exact(input):
+        weight = weight_of(self)
+        if weight.dtype is torch.float32 and isinstance(input, Tensor) and exact(input):
             return super().forward(input)
-        return linear(input, self.weight, self.bias)
+        return linear(input, weight, bias_of(self))
 
 
 def exact(input: Tensor) -> bool:

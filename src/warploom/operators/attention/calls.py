@@ -169,7 +169,7 @@ def compute(
 ) -> Any:  # fmt: skip
     """Repeat a cached launch, or read, check and launch the call.
 
-    static: the cache key without the tensors; None for a call that is not cached. form: with the tensors' shapes, by
+    static: the cache key without the tensors; None for a call that is not cached. form: with the tensors' sizes, by
     which `LaunchCache.fresh` will find the call.
     """
     family = family or Family(CONFIGS, run, CALLED)

@@ -108,7 +108,7 @@ def attention_decode(
         seen = (q, k, v, lengths) if sinks is None else (q, k, v, lengths, sinks)
         try:
             chosen_by = (causal, scale, window, softcap, layout, config, constant_lengths)
-            form = ("decode", *chosen_by, q.shape, k.shape, v.shape)
+            form = ("decode", *chosen_by, q.nbytes, k.nbytes, v.nbytes)
             if (made := CACHE.fresh(form, seen)) is not None:
                 return made[0]
         except (AttributeError, RuntimeError, TypeError):  # not torch tensors, or an argument without a hash
