@@ -250,6 +250,21 @@ call()
     assert len(launches(log)) == 6
 
 
+def test_shapes_of_the_same_size_in_bytes_are_told_apart_by_the_guard(on_gpu):
+    log = on_gpu("""
+from warploom.operators import calls
+x, w = bf16(16, 256), bf16(512, 256)
+def call():
+    assert warploom.linear(x, w).shape == (16, 512)
+    assert warploom.linear(x.view(8, 512), w.view(256, 512)).shape == (8, 256)
+    assert warploom.linear(x.view(1, 16, 256), w).shape == (1, 16, 512)
+call(), call()
+calls.compute = CACHE.again = None      # only the forms are asked now
+call()
+""")
+    assert len(launches(log)) == 9
+
+
 def test_other_arguments_at_the_same_addresses_are_another_call(on_gpu):
     on_gpu("""
 from warploom.operators import calls
