@@ -180,6 +180,19 @@ def test_scaled_eight_bit_operands_have_no_gradient():
         warploom.matmul(x, w.T, scale_a=s.view(1), scale_b=s.view(1), bias=bias)
 
 
+def test_a_converted_layer_uses_the_weight_and_bias_that_a_parametrisation_makes():
+    class Twice(torch.nn.Module):
+        def forward(self, value):
+            return 2 * value
+
+    layer, x = wt.convert(torch.nn.Sequential(torch.nn.Linear(32, 16).bfloat16())), normal(8, 32)
+    with torch.no_grad():
+        before = layer(x)
+        for name in ("weight", "bias"):
+            torch.nn.utils.parametrize.register_parametrization(layer[0], name, Twice())
+        close(layer(x), 2 * before.float())
+
+
 def test_convert_replaces_what_it_can_and_says_what_it_leaves():
     class Own(torch.nn.Linear):
         pass
