@@ -145,7 +145,7 @@ def test_an_unknown_opcode_is_read_like_any_other():
 
 
 def test_several_statements_may_share_a_line_and_one_may_span_lines():
-    found = body_of("A: mov.u32 %r1, 0; B:\nadd.u32\n %r1,\n %r1, 1; ;; bra A;")
+    found = body_of("A: mov.u32 %r1, 0; B:\nadd.u32\n %r1,\n %r1, 1; bra A;")
     assert [type(statement) for statement in found] == [Label, Instruction, Label, Instruction, Instruction]
 
 

@@ -134,11 +134,11 @@ def test_a_session_of_an_editor_is_answered() -> None:
 @pytest.mark.full
 @pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
 def test_what_only_ptxas_knows_follows_when_typing_rests() -> None:
-    text = TEXT.replace("π", "pi").replace("out)\n", "out)\n.maxntid 32\n.reqntid 32\n")
+    text = TEXT.replace("π", "pi").replace("out)\n", "out)\n.noreturn\n")
 
     async def steps(editor: Editor) -> None:
         editor.open(text)
         (problem,) = await editor.problems(lambda found: bool(found))
-        assert problem.source == "ptxas" and ".reqntid" in problem.message
+        assert problem.source == "ptxas" and ".noreturn" in problem.message
 
     session(steps)

@@ -78,9 +78,10 @@ def test_comparison_of_halves_and_bytes(comparison: str, count: int, kind: str) 
         for a, b in zip(A, B, strict=True)
     ]
     opcode = f"vset{count}.{kind}.{kind}.{comparison}"
-    got = run(f"{opcode} %d, %a, %b, 0;", np.uint32, a=A, b=B)
+    five = np.full(len(A), 5, np.uint32)
+    got = run(f"{opcode} %d, %a, %b, %c;", np.uint32, a=A, b=B, c=five)
     assert got.tolist() == [packed(values, count) for values in each]
-    got = run(f"{opcode}.add %d, %a, %b, 5;", np.uint32, a=A, b=B)
+    got = run(f"{opcode}.add %d, %a, %b, %c;", np.uint32, a=A, b=B, c=five)
     assert got.tolist() == [5 + sum(values) for values in each]
 
 

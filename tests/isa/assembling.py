@@ -62,7 +62,7 @@ def refused(instructions: list[str], target: str, version: tuple[int, int]) -> d
             if done.returncode == 0:
                 break
             named = re.findall(r"line (\d+); (?:error|fatal)\s*:\s*(.*)", done.stderr)
-            if not named and "32-Bit ABI" in done.stderr:  # said of the whole text; warnings name the lines
+            if not named and "32-Bit" in done.stderr:  # said of the whole text; warnings name the lines
                 named = re.findall(r"(?<=on line ')(\d+)' (which .*)", done.stderr)
             new = {alive[places[int(line)]]: message for line, message in named if int(line) in places}
             if not new:

@@ -351,10 +351,11 @@ class _Binder:
             self._fail(f"{self._place(spec)} is declared .{declared}", "an integer or .b register", operand)
         if spec.exact and declared != type_name:
             self._fail(f"{self._place(spec)} is declared .{declared}", f"a .{type_name} register", operand)
-        if not widths.fits(declared, type_name, relaxed=widths.is_relaxed(self.widens, type_name)):
+        relaxed = not spec.integral and widths.is_relaxed(self.widens, type_name)
+        if not widths.fits(declared, type_name, relaxed):
             self._fail(
                 f"{self._place(spec)} is `{operand_text(operand)}`, declared .{declared}, where .{type_name} is needed",
-                widths.accepted(type_name, relaxed=widths.is_relaxed(self.widens, type_name)),
+                widths.accepted(type_name, relaxed),
                 operand,
             )
 

@@ -16,6 +16,19 @@ _CLUSTER_DIRECTIVES = {
 }  # fmt: skip
 """The first PTX version with each directive."""
 
+CONSTANT_BYTES = 65536
+"""Bytes of all `.const` variables of a module (CUDA C++ Programming Guide, technical specifications)."""
+PARAMETER_BYTES, _FEW_PARAMETER_BYTES = 32764, 4352
+"""Bytes of a kernel's parameters, from PTX 8.1 and before (PTX ISA 5.1.6.1; ptxas 13.0)."""
+_NUMBERS = {"maxntid": 3, "reqntid": 3, "reqnctapercluster": 3, "maxnreg": 1, "minnctapersm": 1, "maxclusterrank": 1}
+"""Directives of a kernel with positive numbers: how many at most."""
+_NO_OPTIONS = (
+    (("map_f64_to_f32",), "a target of sm_12 or before"),
+    (("texmode_unified", "texmode_independent"), "one of them"),
+)
+"""Options of .target that cannot be, and what they would need (PTX ISA 11.1.2)."""
+_EXCLUSIVE = (("maxntid", "reqntid"), ("reqnctapercluster", "maxclusterrank"))
+
 
 def target_of(module: Module, machine: str | None) -> tuple[Arch | None, list[VerificationError]]:
     """The target that a module names (None if it does not exist), and the errors in it, in its PTX version, or in the
@@ -47,6 +60,20 @@ def target_of(module: Module, machine: str | None) -> tuple[Arch | None, list[Ve
                 f"PTX {version_text(module.version)} does not know the target {name}",
                 expected=f".version {version_text(target.ptx)} or later",
                 got=f".version {version_text(module.version)}",
+                code="target-lacks-it",
+            )
+        )
+    for options, why in _NO_OPTIONS:
+        if set(options) <= set(module.target):
+            found.append(
+                VerificationError(f"the .target says {', '.join(options)}", expected=why, code="target-lacks-it")
+            )
+    if module.address_size not in (None, 64):
+        found.append(
+            VerificationError(
+                f"the text asks for addresses of {module.address_size} bits",
+                expected=".address_size 64: ptxas no longer builds others",
+                got=f".address_size {module.address_size}",
                 code="target-lacks-it",
             )
         )
@@ -89,6 +116,7 @@ def limits(module: Module, function: Function, target: Arch | None) -> Iterator[
     """Threads, clusters and static shared memory of a kernel that exceed the target's limits."""
     if target is None or function.kind != "entry":
         return
+    yield from _directives(function)
     for name in ("maxntid", "reqntid"):
         sizes = function.directive(name)
         if sizes and math.prod(sizes) > target.threads_per_cta:
@@ -99,8 +127,19 @@ def limits(module: Module, function: Function, target: Arch | None) -> Iterator[
             )
     for directive in function.directives:
         yield from _cluster_directive(module, function, directive, target)
-    size = sum(_bytes(item) for item in function.body or () if isinstance(item, Variable))
-    shared = {item.name: _bytes(item) for item in module.items if isinstance(item, Variable)}
+    most = PARAMETER_BYTES if module.version >= (8, 1) else _FEW_PARAMETER_BYTES
+    size = 0
+    for parameter in function.parameters:
+        align = parameter.align or dtypes.ALL[parameter.type].bytes if parameter.type in dtypes.ALL else 1
+        size = -(-size // max(align, 1)) * max(align, 1) + _bytes(parameter, "param")
+    if size > most:
+        yield VerificationError(
+            f"the parameters of the kernel {function.name} have {size} bytes",
+            expected=f"at most {most} in PTX {version_text(module.version)}",
+            code="target-lacks-it",
+        )
+    size = sum(_bytes(item, "shared") for item in function.body or () if isinstance(item, Variable))
+    shared = {item.name: _bytes(item, "shared") for item in module.items if isinstance(item, Variable)}
     if size + sum(shared.values()) > target.shared_static:
         used = _reached(module, function)
         size += sum(count for name, count in shared.items() if name in used)
@@ -110,6 +149,25 @@ def limits(module: Module, function: Function, target: Arch | None) -> Iterator[
             expected=f"at most {target.shared_static}; more must be dynamic (.extern .shared)",
             code="target-lacks-it",
         )
+
+
+def _directives(function: Function) -> Iterator[VerificationError]:
+    """Directives of a kernel with numbers that ptxas rejects, or that exclude each other."""
+    names = {item.name for item in function.directives}
+    for item in function.directives:
+        most = _NUMBERS.get(item.name)
+        sizes = function.directive(item.name) if most else ()
+        if most and sizes is not None and (len(sizes) > most or any(size < 1 for size in sizes)):
+            yield VerificationError(
+                f"the kernel {function.name} says .{item.name} {item.text}",
+                expected=f"at most {most} numbers of at least 1" if most > 1 else "one number of at least 1",
+                code="verification",
+            )
+    for one, other in _EXCLUSIVE:
+        if one in names and other in names:
+            yield VerificationError(
+                f"the kernel {function.name} has both .{one} and .{other}", expected="one of them", code="verification"
+            )
 
 
 def _reached(module: Module, kernel: Function) -> set[str]:
@@ -161,9 +219,29 @@ def version_text(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-def _bytes(variable: Variable) -> int:
-    """Bytes of a shared variable, 0 for any other."""
-    if variable.space != "shared" or variable.linkage == "extern" or variable.type not in dtypes.ALL:
+def prototypes(module: Module) -> Iterator[VerificationError]:
+    """An error for each function whose declarations disagree."""
+    heads: dict[str, object] = {}
+    for item in (each for each in module.functions if each.kind == "func"):
+        head = [[(each.space, each.type, each.dims) for each in row] for row in (item.results, item.parameters)]
+        if heads.setdefault(item.name, head) != head:
+            yield VerificationError(f"the declarations of {item.name} have other parameters", code="verification")
+
+
+def constant_memory(module: Module) -> Iterator[VerificationError]:
+    """An error if the `.const` variables of a module are too large together."""
+    size = sum(_bytes(item, "const") for item in module.items if isinstance(item, Variable))
+    if size > CONSTANT_BYTES:
+        yield VerificationError(
+            f"the module declares {size} bytes of .const variables",
+            expected=f"at most {CONSTANT_BYTES}",
+            code="target-lacks-it",
+        )
+
+
+def _bytes(variable: Variable, space: str) -> int:
+    """Bytes of a variable of a state space, 0 for any other."""
+    if variable.space != space or variable.linkage == "extern" or variable.type not in dtypes.ALL:
         return 0
     vector = next((int(word[2:]) for word in variable.attributes if word in (".v2", ".v4", ".v8")), 1)
     return dtypes.ALL[variable.type].bytes * vector * math.prod(max(size, 0) for size in variable.dims)

@@ -84,7 +84,7 @@ class Parser(DeclarationParser):
                 self.fail(".target is missing after .version", ".target and a target such as sm_90a")
             elif self.accept(".address_size"):
                 address_size = self.integer("32 or 64")
-            elif not self.accept(";"):
+            else:
                 items.extend(self._item())
         if not target:
             self.fail(".target is missing after .version", ".target and a target such as sm_90a")
@@ -261,8 +261,6 @@ class Parser(DeclarationParser):
                     self.at += 1
                     self.depth -= 1
                     return tuple(found)
-                elif text == ";":
-                    self.at += 1
                 else:
                     self.fail("a statement cannot begin with this", "an instruction, a label, `{`, `}` or a directive")
             elif kind == END:

@@ -25,11 +25,13 @@ class Meaning:
         kind: "register", "variable", "label", "function" or "special".
         type: type of a register: "f32", "pred", or "v4.f32" for a vector of four.
         space: state space of a variable.
+        variable: the declaration of a variable.
     """
 
     kind: str
     type: str = ""
     space: str = ""
+    variable: Variable | None = None
 
 
 _LABEL, _FUNCTION = Meaning("label"), Meaning("function")
@@ -99,11 +101,13 @@ def module_scope(module: Module) -> Scope:
     bodies: set[str] = set()
     for item in module.items:
         if isinstance(item, Variable):
-            if item.linkage == "extern" and item.name in scope.names:
+            named = scope.names.get(item.name)
+            if item.linkage == "extern" and named is not None and named.kind == "variable":
                 continue
-            scope.declare(item.name, Meaning("variable", item.type, item.space))
+            scope.declare(item.name, Meaning("variable", item.type, item.space, item))
         elif isinstance(item, Function):
-            if item.name in bodies and item.body is not None:
+            named = scope.names.get(item.name)
+            if (item.name in bodies and item.body is not None) or (named is not None and named.kind == "variable"):
                 scope.duplicates.append(item.name)
             if item.body is not None:
                 bodies.add(item.name)
@@ -155,4 +159,4 @@ def _declare_variable(scope: Scope, variable: Variable) -> None:
         vector = next((f"{word[1:]}." for word in variable.attributes if word in VECTORS), "")
         scope.declare(variable.name, Meaning("register", vector + variable.type))
     else:
-        scope.declare(variable.name, Meaning("variable", variable.type, variable.space))
+        scope.declare(variable.name, Meaning("variable", variable.type, variable.space, variable))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +18,12 @@ from ..isa.instructions import table
 from ..isa.instructions.schema import Match, OperandSpec
 from ..isa.special_registers import SPECIAL_REGISTERS
 from . import widths
+from .addresses import wrong_address
 from .binding import Bound, bind
+from .calls import Calls
 from .cta_groups import mixed_groups
 from .forms import constants_of, form_of
-from .heads import limits, target_of, version_text
+from .heads import constant_memory, limits, prototypes, target_of, version_text
 from .immediates import depends_on_constants, out_of_range
 from .nodes import (
     Address,
@@ -38,10 +41,12 @@ from .nodes import (
     Statement,
     Symbol,
     TensorAddress,
+    Variable,
     Vector,
 )
 from .printer import operand_text
 from .scopes import Scope, block_scope, fill, function_scope, module_scope
+from .variables import Complaint, wrong_type, wrong_variable
 
 
 def verify(module: Module, arch: str | None = None) -> list[VerificationError]:
@@ -72,6 +77,7 @@ class _Verifier:
         self.by_constants: set[tuple[Any, ...]] = set()  # forms whose validity depends on their constants
         self.target: Arch | None = None
         self.scope = module_scope(module)
+        self.functions = {each.name: each for each in sorted(module.functions, key=lambda each: each.body is not None)}
         self.near: SourceLocation | None = None  # of the last instruction; labels and declarations have none
 
     def run(self) -> list[VerificationError]:
@@ -79,12 +85,22 @@ class _Verifier:
         self.found += wrong
         for name in self.scope.duplicates:
             self._note(f"{name!r} is defined twice in the module")
+        self.found += [*constant_memory(self.module), *prototypes(self.module)]
+        for item in self.module.items:
+            if isinstance(item, Variable):
+                self._complain(wrong_variable(item, "module", self.scope))
         for function in self.module.functions:
             self._function(function)
         return self.found
 
     def _note(self, what: str, where: SourceLocation | None = None, **parts: str | None) -> None:
         self.found.append(VerificationError(what, where=where, **parts))
+
+    def _complain(
+        self, complaints: Iterable[Complaint], where: SourceLocation | None = None, code: str = "verification"
+    ) -> None:
+        for what, expected in complaints:
+            self._note(what, where=where, expected=expected, code=code)
 
     # -- the instruction table -----------------------------------------------------------------------------------
 
@@ -114,8 +130,11 @@ class _Verifier:
 
     def _function(self, function: Function) -> None:
         self.found += limits(self.module, function, self.target)
+        for variable in (*function.results, *function.parameters):
+            self._complain(wrong_variable(variable, function.kind, self.scope))
         if function.body is None:
             return
+        self.calls = Calls(self.functions, function)
         scope = function_scope(function, self.scope)
         self.near = None
         self._block(function.body, scope, fill(scope, function.body), function.name)
@@ -151,6 +170,11 @@ class _Verifier:
             elif isinstance(statement, Block):
                 inner, too_many = block_scope(statement, scope)
                 self._block(statement.statements, inner, too_many, function)
+            elif isinstance(statement, Variable):
+                self._complain(wrong_variable(statement, "body", self.scope), self.near)
+            elif isinstance(statement, RegisterDeclaration):
+                vector = int((statement.vector or "v1")[1:])
+                self._complain(wrong_type(f"the register {statement.names[0]}", statement.type, vector), self.near)
             elif isinstance(statement, Directive) and statement.name == "branchtargets":
                 for name in statement.text.replace(",", " ").split():
                     self._label(name, scope, self.near, ".branchtargets")
@@ -167,6 +191,8 @@ class _Verifier:
         if bound is None:
             return
         self._operands(instruction, bound, scope)
+        if bound.match.form.base in ("call", "brx"):
+            self._complain(self.calls.wrong(instruction, scope), instruction.location, "wrong-operands")
         if form is None or key is None or len(self.found) > before:
             return
         if depends_on_constants(bound.match) and key is form:
@@ -193,9 +219,9 @@ class _Verifier:
                 if free and spec is not None:
                     self._name_as_value(operand, spec, bound.match, scope, instruction)
             if isinstance(operand, Address) and spec is not None:
-                self._space(operand, spec, bound.match, scope, instruction)
+                self._address(operand, spec, bound.match, scope, instruction)
             elif isinstance(operand, TensorAddress) and spec is not None:
-                self._space(operand.base, replace(spec, space="global"), bound.match, scope, instruction)
+                self._address(operand.base, replace(spec, space="global"), bound.match, scope, instruction)
 
     def _bound(self, instruction: Instruction, scope: Scope) -> Bound | None:
         """The instruction bound to a row that the target and version have, if there is one; otherwise a note."""
@@ -239,6 +265,11 @@ class _Verifier:
         return found
 
     # -- names ---------------------------------------------------------------------------------------------------
+
+    def _address(self, operand: Address, spec: OperandSpec, row: Match, scope: Scope, instruction: Instruction) -> None:
+        for what, expected in wrong_address(operand, spec, row, scope, self.calls.caller):
+            got = operand_text(operand)
+            self._note(what, where=instruction.location, expected=expected, got=got, code="wrong-operands")
 
     def _guard(self, instruction: Instruction, scope: Scope) -> None:
         assert instruction.guard is not None
@@ -333,50 +364,11 @@ class _Verifier:
             meaning = scope.find(one.name) if isinstance(one, (Register, Symbol)) else None
             if meaning is None or meaning.kind in ("register", "special"):
                 continue
-            expected = widths.name_misfit(row, spec, meaning.kind, meaning.space, self._number)
+            expected = widths.name_misfit(row, spec, meaning.kind, meaning.space)
             if expected is not None:
                 what = f"`{operand_text(one)}` is a {meaning.kind} that `{instruction.opcode}` cannot take"
                 self._note(what, where=instruction.location, expected=expected, got=operand_text(one),
                            code="wrong-operands")  # fmt: skip
-
-    @property
-    def _number(self) -> int:
-        return self.target.number if self.target is not None else 0
-
-    def _space(self, operand: Address, spec: OperandSpec, row: Match, scope: Scope, instruction: Instruction) -> None:
-        """Check the base of an address: a register, a variable of the instruction's space, or a number in .local."""
-        space = spec.space or row.modifiers.get("space") or ""
-        where = instruction.location
-        if not isinstance(operand.base, (Register, Symbol)):
-            if space != "local":
-                self._note("a constant address is for .local memory only", where=where, got=operand_text(operand))
-            return
-        meaning = scope.find(operand.base.name)
-        if meaning is None:
-            return
-        if meaning.kind not in ("register", "variable"):
-            kind = "special register" if meaning.kind == "special" else meaning.kind
-            got = operand_text(operand)
-            what = f"`{operand.base.name}` is a {kind}, not an address"
-            self._note(what, where=where, expected="a register", got=got)
-        narrow = meaning.kind == "register" and meaning.type[1:] == "32"
-        if narrow and spec.kind == "address" and not row.takes_32_bits(space, self._number):
-            self._note(
-                f"`{operand.base.name}` is a 32-bit register and the address is {space or 'generic'}",
-                where=where,
-                expected="a 64-bit register, or .shared after the instruction's name",
-                got=operand_text(operand),
-                code="wrong-operands",
-            )
-        wanted = row.reaches(space)
-        if meaning.kind == "variable" and wanted and meaning.space not in wanted:
-            name, wanted_words = operand.base.name, " or .".join(wanted)
-            self._note(
-                f"`{instruction.opcode}` reaches .{wanted_words} memory, `{name}` is a .{meaning.space} variable",
-                where=where,
-                expected=f"a .{wanted_words} variable or a register",
-                got=operand_text(operand),
-            )
 
 
 def _is_label(scope: Scope, name: str) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..isa import dtypes
-from ..isa.arch import NO_32_BIT_ADDRESSES
 from ..isa.dtypes import Kind
 from ..isa.instructions.schema import Match, OperandSpec
 from .nodes import Float, Integer
@@ -101,12 +100,10 @@ def constant_misfit(constant: Integer | Float, needed: str) -> str | None:
     return None if wanted.bits == constant.bits else f"a constant of {wanted.bits} bits"
 
 
-def name_misfit(row: Match, spec: OperandSpec, kind: str, space: str, target: int) -> str | None:
+def name_misfit(row: Match, spec: OperandSpec, kind: str, space: str) -> str | None:
     """The expected operand if a name does not fit, or None if it fits.
 
-    Args:
-        kind, space: the name's meaning: a "variable" and its state space, a "function", a "label".
-        target: the number of the target.
+    kind, space: the name's meaning: a "variable" and its state space, a "function", a "label".
     """
     own = row.variables_of(spec)
     wanted = dtypes.ALL[row.type_of(spec)]
@@ -116,6 +113,6 @@ def name_misfit(row: Match, spec: OperandSpec, kind: str, space: str, target: in
         return None if kind == "variable" and space == own else f"a .{own} variable"
     if not (wanted.is_integer or wanted.kind is Kind.BITS):
         return f"a .{wanted.name} register"
-    if space == "global" and wanted.bits == 32 and target >= NO_32_BIT_ADDRESSES:
+    if space == "global" and wanted.bits == 32:
         return "64 bits for the address of a .global variable"
     return None

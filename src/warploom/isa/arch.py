@@ -14,8 +14,6 @@ from functools import cache
 from ..errors import ArgumentError
 
 KIB = 1024
-NO_32_BIT_ADDRESSES = 90
-"""From this target on, ptxas rejects 32-bit addresses of generic and global memory ("32-Bit ABI is not supported")."""
 
 
 @dataclass(frozen=True)

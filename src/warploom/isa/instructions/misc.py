@@ -23,6 +23,7 @@ FORMS: tuple[Form, ...] = (
     Form("stack.restore", "stackrestore.type", "a:type!", {"type": "u64"}, arch="sm_52", ptx=(7, 3),
          section="9.7.17.2"),
     Form("stack.alloca", "alloca.type", ">d:type, size:type, align:imm?", {"type": "u64"}, arch="sm_52", ptx=(7, 3),
+         ranges={"align": ([1 << bit for bit in range(24)], "a power of two, at most 2^23")},
          section="9.7.17.3", example="alloca.u64 %rd0, %rd1, 8;"),
     Form("texture.istypep", "istypep.kind", ">p:pred, a:u64", {"kind": "texref samplerref surfref"}, ptx=(4, 0),
          section="9.7.10.7"),

@@ -36,7 +36,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from .. import dtypes
-from ..arch import NO_32_BIT_ADDRESSES
 from ..effects import Effect, resolved
 
 Modifiers = Mapping[str, str | None]
@@ -171,7 +170,7 @@ class Form:
         unit: the matrix unit that it uses: "mma" (of a warp), or its family's name.
         noun: the operation that it starts, for messages: "TMA load".
         reaches: the state spaces whose variables its generic addresses may name; () for any.
-        narrow: whether 32 bits may hold its generic and global addresses where other rows need 64 (isa.arch).
+        narrow: whether 32 bits may hold its generic and global addresses where other rows need 64.
         bare: whether its addresses may be written without brackets, with the same meaning.
     """
 
@@ -317,9 +316,10 @@ class Match:
         """The state spaces whose variables an address in this space may name; () for any."""
         return self.form.reaches if space in ("", "generic") else (space.split("::")[0],)
 
-    def takes_32_bits(self, space: str, target: int) -> bool:
-        """True if a 32-bit register may hold an address in this space."""
-        return self.form.narrow or target < NO_32_BIT_ADDRESSES or space not in ("", "generic", "global")
+    def takes_32_bits(self, space: str) -> bool:
+        """True if a 32-bit register may hold an address in this space; of generic and global memory, ptxas 13.0 takes
+        none."""
+        return self.form.narrow or space not in ("", "generic", "global")
 
     @property
     def operand_words(self) -> str:

@@ -10,7 +10,7 @@ from .schema import Form
 
 _TYPES = {"dtype": "u32 s32", "atype": "u32 s32", "btype": "u32 s32", "second": "sat add"}
 _COMPARISON = {"atype": "u32 s32", "btype": "u32 s32", "cmp": "eq ne lt le gt ge"}
-_OPERANDS = ">d:b32, a:b32, b:b32, c:b32"
+_OPERANDS = ">d:u32, a:u32!, b:u32!, c:u32!"
 OPERATIONS = ("add", "sub", "avrg", "absdiff", "min", "max")
 
 SELECTORS = ("b0", "b1", "b2", "b3", "h0", "h1")

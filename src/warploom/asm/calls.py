@@ -1,0 +1,132 @@
+"""Checks of `call` and `brx.idx` against the functions and tables that they name. PTX ISA 9.7.12.4, .5 and 11.
+
+The verdicts are those of ptxas 13.0, which tests/asm/test_declarations.py compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..isa import dtypes
+from ..plural import counted
+from . import widths
+from .nodes import (
+    Directive,
+    Float,
+    Function,
+    Group,
+    Instruction,
+    Integer,
+    Label,
+    Operand,
+    Register,
+    Sink,
+    Variable,
+    walk,
+)
+from .printer import operand_text
+from .scopes import Scope
+from .variables import Complaint
+
+CALL_TABLES = ("callprototype", "calltargets")
+JUMP_TABLE = "branchtargets"
+
+
+class Calls:
+    """What the calls of one function may name: the module's functions, and the tables behind labels of the function."""
+
+    def __init__(self, functions: Mapping[str, Function], caller: Function) -> None:
+        self.functions, self.caller = functions, caller
+        self.own = {each.name for each in (*caller.parameters, *caller.results)}
+        self.tables: dict[str, str] = {}
+        label = ""
+        for statement in walk(caller.body or ()):
+            if isinstance(statement, Directive) and label:
+                self.tables[label] = statement.name
+            label = statement.name if isinstance(statement, Label) else ""
+
+    def wrong(self, instruction: Instruction, scope: Scope) -> Iterator[Complaint]:
+        """Complaints about a `call` or `brx.idx`: the called function, its table, its arguments and results."""
+        operands = list(instruction.operands)
+        if instruction.opcode.startswith("brx"):
+            yield from self._wrong_table(operands[1], (JUMP_TABLE,))
+            return
+        results = _taken_list(operands)
+        target = operands.pop(0) if operands else None
+        arguments = _taken_list(operands)
+        name = target.name if isinstance(target, Register) and not target.negated else ""
+        meaning = scope.find(name)
+        if meaning is not None and meaning.kind == "register" and target is not None:
+            bits = dtypes.ALL[meaning.type].bits if meaning.type in dtypes.ALL else 0
+            if bits != 64 or dtypes.ALL[meaning.type].is_float:
+                yield f"`call` goes through `{name}`, declared .{meaning.type}", "a 64-bit register"
+            yield from self._wrong_table(operands[0] if operands else None, CALL_TABLES)
+            return
+        called = self.functions.get(name)
+        if called is None or called.kind != "func" or operands:
+            got = operand_text(operands[0] if called is not None and operands else target) if target else "nothing"
+            yield f"`call` goes to `{got}`", "a function (.func), its results before and its arguments behind it"
+            return
+        yield from self._wrong_list(called, "argument", arguments, called.parameters, scope)
+        yield from self._wrong_list(called, "result", results, called.results, scope)
+
+    def _wrong_table(self, operand: Operand | None, kinds: Sequence[str]) -> Iterator[Complaint]:
+        name = operand.name if isinstance(operand, Register) else ""
+        if self.tables.get(name) not in kinds:
+            got = operand_text(operand) if operand is not None else "no label"
+            yield f"`{got}` names no table of targets", f"the label of a .{' or .'.join(kinds)} directive"
+
+    def _wrong_list(
+        self, called: Function, word: str, given: Sequence[Operand], wanted: Sequence[Variable], scope: Scope
+    ) -> Iterator[Complaint]:
+        if len(given) != len(wanted):
+            yield f"{called.name} is called with {counted(len(given), word)}", f"{len(wanted)}"
+            return
+        for operand, formal in zip(given, wanted, strict=True):
+            expected = self._misfit(operand, formal, word, scope)
+            if expected is not None:
+                yield f"`{operand_text(operand)}` does not fit {word} {formal.name} of {called.name}", expected
+
+    def _misfit(self, operand: Operand, formal: Variable, word: str, scope: Scope) -> str | None:
+        """The expected operand if one does not fit a parameter or result, or None."""
+        array = f"[{formal.dims[0]}]" if formal.dims else ""
+        expected = f".param .{formal.type}{array}" if array else f"a .{formal.type} register or .param variable"
+        if isinstance(operand, Sink):
+            return None if word == "result" else expected
+        if isinstance(operand, (Integer, Float)):
+            if word == "result" or array:
+                return expected
+            raw = dtypes.ALL[formal.type].kind is dtypes.Kind.BITS
+            return None if raw or widths.constant_misfit(operand, formal.type) is None else expected
+        meaning = scope.find(operand.name) if isinstance(operand, Register) and not operand.negated else None
+        if meaning is None or not isinstance(operand, Register):
+            return expected
+        if meaning.kind == "register" and not array:
+            return None if "." in meaning.type else _fits(meaning.type, formal, expected)
+        actual = meaning.variable
+        if actual is None or operand.name in self.own or actual.space != "param":
+            return expected
+        if formal.dims[:1] == (-1,):
+            return None
+        if actual.dims != formal.dims:
+            return expected
+        if array and _alignment(actual) != _alignment(formal):
+            return f"{expected} aligned to {counted(_alignment(formal), 'byte')}"
+        return _fits(actual.type, formal, expected)
+
+
+def _taken_list(operands: list[Operand]) -> tuple[Operand, ...]:
+    """The operands in the parentheses at the front, which are removed; () without parentheses."""
+    first = operands[0] if operands else None
+    if not isinstance(first, Group):
+        return ()
+    del operands[0]
+    return first.elements
+
+
+def _fits(declared: str, formal: Variable, expected: str) -> str | None:
+    return None if declared == formal.type or widths.fits(declared, formal.type) else expected
+
+
+def _alignment(variable: Variable) -> int:
+    return variable.align or dtypes.ALL[variable.type].bytes

@@ -1,0 +1,135 @@
+"""Declarations, directives and calls: what ptxas takes is taken, and what it refuses is refused."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.isa.assembling import find_ptxas
+from warploom import asm
+from warploom.errors import PtxSyntaxError, VerificationError
+
+REGISTERS = ".reg .pred %p<4>; .reg .b16 %h<4>; .reg .b32 %r<8>; .reg .b64 %rd<8>; .reg .f32 %f<4>; .reg .u32 %u<4>;"
+DOUBLED = ".func (.reg .b32 out) f(.reg .u32 a) { add.u32 out, a, a; ret; }"
+BY_VALUE = ".func g(.param .align 8 .b8 a[8]) { ret; }"
+POINTER = "mov.u64 %rd1, f;"
+PROTOTYPE = "pr: .callprototype (.reg .b32 _) _ (.reg .u32 _);"
+
+TAKEN = [
+    {"head": DOUBLED, "body": "call (%r1), f, (%r2); call (%r1), f, (5); call (_), f, (%u1);"},
+    {"head": DOUBLED, "body": f"{PROTOTYPE} {POINTER} call (%r1), %rd1, (%r2), pr;"},
+    {"head": BY_VALUE, "body": "{ .param .align 8 .b8 x[8]; call g, (x); } { .param .align 8 .b8 x[8]; call g, (x); }"},
+    {"body": "targets: .branchtargets A, B; brx.idx %r1, targets; A: ret; B: ret;"},
+    {"head": ".global .u32 v; .global .u64 w[2] = {v+4, generic(v)}; .global .u8 b[2] = {0xff(v), 3};"},
+    {"head": ".global .f32 v[2][2] = {{1.0, 2.0}, {0f00000000}}; .global .b8 s[] = {1, 2}; .const .b32 c = 1.5;"},
+    {"head": ".global .v2 .b32 v = {1, 2}; .extern .shared .b8 s[]; .global .align 4096 .b32 a;"},
+    {"directives": ".maxntid 128 .minnctapersm 2 .maxnreg 64"},
+    {"parameters": ".param .align 8 .b8 a[32760]"},
+]
+"""Parts of kernels that ptxas takes."""
+
+REFUSED = {
+    "calls": [
+        {"head": DOUBLED, "body": "call (%r1), f, ();"},
+        {"head": DOUBLED, "body": "call (%r1), f, (%r2, %r3);"},
+        {"head": DOUBLED, "body": "call f, (%r2);"},
+        {"head": DOUBLED, "body": "call (%r1), f, (%f1);"},
+        {"head": DOUBLED, "body": "call (%rd1), f, (%r2);"},
+        {"head": DOUBLED, "body": "call (%r1), f, (1.0);"},
+        {"head": DOUBLED, "body": f"{POINTER} call (%r1), %rd1, (%r2);"},
+        {"head": BY_VALUE, "body": "{ .param .align 4 .b8 x[8]; call g, (x); }"},
+        {"head": BY_VALUE, "body": "{ .param .align 8 .b8 x[16]; call g, (x); }"},
+        {"head": BY_VALUE, "body": "call g, (%rd1);"},
+        {"head": ".global .b32 v;", "body": "call v;"},
+        {"body": "call k;"},
+        {"body": "call 1;"},
+        {"body": "A: brx.idx %r1, A;"},
+        {"head": ".func f(.reg .b64 a); .func f(.reg .b32 a) { ret; }"},
+    ],
+    "variables": [
+        {"head": ".shared .align 3 .b8 s[64];"},
+        {"head": ".shared .b8 s[0];"},
+        {"head": ".global .b8 s[];"},
+        {"head": ".global .pred s;"},
+        {"head": ".global .v4 .b64 s;"},
+        {"head": ".local .b8 s[4];"},
+        {"head": ".const .b8 s[65537];"},
+        {"head": ".global .b32 k;"},
+        {"body": ".reg .bf16 x;"},
+        {"body": ".reg .v4 .pred x;"},
+        {"body": ".visible .shared .b32 x;"},
+    ],
+    "initial values": [
+        {"head": ".shared .b32 s = 1;"},
+        {"head": ".global .b8 s[2] = {1, 2, 3};"},
+        {"head": ".global .f32 s[2] = {1, 2};"},
+        {"head": ".global .u16 s = 1.0;"},
+        {"head": ".global .f16 s = 1.0;"},
+        {"head": ".global .b32 s[2][2] = {1, 2, 3, 4};"},
+        {"head": ".global .b32 v; .global .b64 s = v;"},
+        {"head": ".shared .b32 v; .global .u64 s = v;"},
+        {"head": ".global .u64 s = nothing;"},
+    ],
+    "kernels": [
+        {"parameters": ".param .pred a"},
+        {"parameters": ".param .v2 .f32 a"},
+        {"parameters": ".param .u64 .ptr .global .align 3 a"},
+        {"parameters": ".param .align 8 .b8 a[32768]"},
+        {"parameters": ".reg .u64 a"},
+        {"parameters": ".param .u64 a", "body": "st.param.u64 [a], %rd1;"},
+        {"directives": ".reqntid 0, 1, 1"},
+        {"directives": ".maxntid 1, 2, 3, 4"},
+        {"directives": ".maxntid 64 .reqntid 64"},
+        {"directives": ".maxclusterrank 8 .reqnctapercluster 2"},
+        {"options": ", map_f64_to_f32"},
+        {"size": "32"},
+        {"body": ";;"},
+    ],
+}
+"""Parts of kernels that ptxas refuses."""
+
+
+def module(*, head="", parameters="", directives="", body="", options="", size="64"):  # type: ignore[no-untyped-def]
+    return f""".version 8.8
+.target sm_90a{options}
+.address_size {size}
+{head}
+.visible .entry k({parameters}) {directives}
+{{
+{REGISTERS}
+{body}
+ret;
+}}
+"""
+
+
+def ptxas_takes(text: str) -> bool:
+    ptxas = find_ptxas()
+    assert ptxas is not None
+    command = [ptxas, "-arch=sm_90a", "-O0", "/dev/stdin", "-o", "/dev/null"]
+    return subprocess.run(command, input=text, capture_output=True, text=True).returncode == 0
+
+
+@pytest.mark.parametrize("part", TAKEN)
+def test_what_ptxas_takes_is_taken(part: dict[str, str]) -> None:
+    assert asm.verify(asm.parse(module(**part))) == []
+
+
+@pytest.mark.parametrize("group", REFUSED)
+def test_what_ptxas_refuses_is_refused(group: str) -> None:
+    for part in REFUSED[group]:
+        with pytest.raises((VerificationError, PtxSyntaxError)):
+            asm.check(asm.parse(module(**part)))
+
+
+@pytest.mark.full
+@pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
+def test_ptxas_agrees() -> None:
+    assert [part for part in TAKEN if not ptxas_takes(module(**part))] == []
+    assert [part for parts in REFUSED.values() for part in parts if ptxas_takes(module(**part))] == []
+
+
+def test_a_wrong_call_is_shown_at_its_line() -> None:
+    (found,) = asm.verify(asm.parse(module(head=DOUBLED, body="call (%r1), f, ();")))
+    assert (found.code, found.where.line, found.expected) == ("wrong-operands", 8, "1")  # type: ignore[union-attr]
