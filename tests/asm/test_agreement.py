@@ -19,6 +19,9 @@ _SPARSE = f"mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f
 _WGMMA_SPARSE = f"wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {_F}, %rd0, %rd1, {{}}, 0, 1, 1, 1, 0, 0"
 _WGMMA_SPARSE = _WGMMA_SPARSE.replace(_F, _F.replace("{", "{{").replace("}", "}}"))
 
+_HALF = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{%f0, %f1, %f2, %f3}}, {{{}}}, {{%r5, %r6}}, "
+_HALF += "{{%f0, %f1, %f2, %f3}}"
+_BYTES = _HALF.replace("m16n8k16", "m16n8k32").replace("f16.f16", "e4m3.e4m3")
 TAKEN = {
     "orders": (
         "mad.hi.sat.s32 %r0, %r1, %r2, %r3", "mad.hi.s32.sat %r0, %r1, %r2, %r3",
@@ -79,6 +82,13 @@ TAKEN = {
         "cp.async.cg.shared.global.L2::cache_hint [%r0], [%rd1], 16, 0x1000000000000000",
         "createpolicy.fractional.L2::evict_first.b64 %rd0, 0f00000001",
     ),
+    "fragments": (
+        _HALF.format("%u32_1, %b32_2, %s32_3, %r4"), _BYTES.format("%u32_1, %u32_2, %u32_3, %u32_4"),
+        "wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%u32_0, %r1}, %rd1, %rd2, %p0, 1, 1, 0, 0",
+        "wmma.load.a.sync.aligned.row.m16n16k16.u8 {%u32_4, %u32_5}, [%rd1]",
+        "wmma.load.a.sync.aligned.row.m8n8k4.f64 {%f64_0}, [%rd1]",
+    ),
+    "predicates": ("set.eq.and.u32.f32 %r0, %f0, %f1, 32", "setp.eq.and.bf16 %p0, %h0, %h1, !%p2"),
     "istypep": ("istypep.texref %p0, %rd1", "istypep.samplerref %p0, 255", "istypep.surfref %p0, %rd1+4"),
 }  # fmt: skip
 
@@ -135,6 +145,17 @@ REFUSED = {
         "ld.global.L2::cache_hint.u32 %r0, [%rd1], %f64_2", "createpolicy.fractional.L2::evict_first.b64 %rd0, 2.0",
         "createpolicy.fractional.L2::evict_first.b64 %rd0, 0.0",
         "createpolicy.range.global.L2::evict_last.L2::evict_unchanged.b64 %rd0, [%rd1], 64, 32",
+    ),
+    "fragments": (
+        _HALF.format("%u32_1, %u32_2, %u32_3, %u32_4"),
+        "wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%u32_0, %u32_1}, %rd1, %rd2, %p0, 1, 1, 0, 0",
+        "wmma.load.a.sync.aligned.row.m16n16k16.u8 {%f4, %f5}, [%rd1]",
+        "wmma.store.d.sync.aligned.row.m16n16k16.f16 [%rd1], {%u32_4, %u32_5, %u32_6, %u32_7}",
+    ),
+    "predicates": ("set.eq.and.u32.bf16 %r0, %h0, %h1, 1", "setp.eq.and.bf16 %p0, %h0, %h1, 1"),
+    "values": (
+        "vmin4.u32.s32.s32 %r0, %r1, 2, %r3", "vadd2.u32.s32.s32 %r0, %f1, %r2, %r3", "alloca.u64 %rd0, %rd1, 7",
+        "ld.global.L2::cache_hint.b32 %r0, [%rd1], %b128_1", "membar.alias.proxy",
     ),
     "istypep": ("istypep.texref %p0, %f64_1", "istypep.texref %r0, %rd1"),
 }  # fmt: skip

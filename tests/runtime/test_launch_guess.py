@@ -85,7 +85,7 @@ def test_pointers_and_maps_inside_a_structure(tmp_path):
     (parameter,) = said["parameter"]
     assert (parameter["kind"], parameter["size"]) == ("bytes", 320)
     kinds = {offset: part["kind"] for offset, part in parameter["at"].items()}
-    assert kinds == {"64": "tensor_map", "256": "buffer", "264": "buffer"}
+    assert kinds == {"64": "tensor_map", "192": "scalar", "256": "buffer", "264": "buffer"}
     assert parameter["at"]["256"]["dtype"] == "f32" and parameter["at"]["264"]["dtype"] == "u16"
     assert len(parameter["at"]["64"]["shape"]) == 3 and parameter["at"]["264"]["fill"] == "zeros"
     assert "a guess" in line_of(made, "grid") and "a guess" in line_of(made, "box") and said["guessed"]
@@ -100,6 +100,22 @@ def test_directives(tmp_path):
     assert said["block"] == [96, 2, 1] and "a guess" in line_of(made, "block")
     made, said = written(tmp_path, body.replace("DIRECTIVES", ".explicitcluster\n.maxclusterrank 4"))
     assert "a guess" in line_of(made, "cluster") and "a guess" in line_of(made, "block")
+
+
+def test_an_array_of_pointers_has_a_part_for_each(tmp_path):
+    body = PLAIN.replace("ld.global.f32 %f0, [%rd4];", "ld.global.u64 %rd5, [%rd4];\n ld.global.f32 %f0, [%rd5];")
+    _, said = written(tmp_path, body)
+    table = said["parameter"][0]
+    assert (table["kind"], [part["kind"] for part in table["at"].values()]) == ("bytes", ["buffer"] * 2)
+    assert {part["dtype"] for part in table["at"].values()} == {"f32"}
+
+
+def test_shared_memory_that_another_kernel_uses_is_not_asked_for(tmp_path):
+    other = ".extern .shared .b8 pool[];\n.visible .entry other() {\nst.shared.u32 [pool], 1;\nret;\n}\n"
+    path = tmp_path / "k.ptx"
+    path.write_text(HEAD + other + PLAIN)
+    made = {name: launch_file.template(program_of(path, entry=name), path) for name in ("plain", "other")}
+    assert tomllib.loads(made["plain"])["dynamic_smem"] == 0 < tomllib.loads(made["other"])["dynamic_smem"]
 
 
 def test_a_number_is_not_taken_for_a_pointer(tmp_path):

@@ -277,21 +277,20 @@ class _Binder:
             if spec.exact or spec.integral or not self._fits(operand, type_name):
                 self._value(spec, operand, type_name, spec.access, register_only=spec.kind == "register")
             return
-        vector_register = isinstance(operand, Register) and self.declarations is None
-        if isinstance(operand, Register) and not vector_register:
-            declared = self._declared(operand.name) or ""
-            vector_register = "." in declared and declared.split(".")[0] == f"v{length}"
-        if vector_register and length > 1:
-            return
+        if isinstance(operand, Register) and length > 1:
+            if self.declarations is None or (self._declared(operand.name) or "").startswith(f"v{length}."):
+                return
         if not isinstance(operand, Vector):
             self._fail(f"{self._place(spec)} lacks its braces", f"{{…}} with {length} operands", operand)
         if len(operand.elements) != length:
-            count = len(operand.elements)
-            what = f"{self._place(spec)} has {counted(count, 'element')} in braces, not {length}"
-            raise _Misfit(self.depth, what, f"{length} for these modifiers", f"{count}")
+            what = f"{self._place(spec)} has {counted(len(operand.elements), 'element')} in braces, not {length}"
+            raise _Misfit(self.depth, what, f"{length} for these modifiers", f"{len(operand.elements)}")
         for element in operand.elements:
-            if not self._fits(element, type_name):
+            if spec.integral or not self._fits(element, type_name):
                 self._value(spec, element, type_name, spec.access, register_only=spec.kind == "register")
+        given = [self._declared(each.name) for each in operand.elements if spec.raw and isinstance(each, Register)]
+        if given and all(each in ("u32", "s32", "f32") for each in given):
+            self._fail(f"{self._place(spec)} is in .{given[0]} registers", f".{type_name} registers", operand)
 
     def _fits(self, operand: Operand, type_name: str) -> bool:
         """True if an operand is a declared register of the right type: a fast path for the usual case."""

@@ -141,7 +141,7 @@ def limits(module: Module, function: Function, target: Arch | None) -> Iterator[
     size = sum(_bytes(item, "shared") for item in function.body or () if isinstance(item, Variable))
     shared = {item.name: _bytes(item, "shared") for item in module.items if isinstance(item, Variable)}
     if size + sum(shared.values()) > target.shared_static:
-        used = _reached(module, function)
+        used = names_reached(module, function)
         size += sum(count for name, count in shared.items() if name in used)
     if size > target.shared_static:
         yield VerificationError(
@@ -170,7 +170,7 @@ def _directives(function: Function) -> Iterator[VerificationError]:
             )
 
 
-def _reached(module: Module, kernel: Function) -> set[str]:
+def names_reached(module: Module, kernel: Function) -> set[str]:
     """The names that a kernel uses, and the functions that it calls or takes the address of: other kernels' variables
     take no room in it."""
     bodies = {item.name: item for item in module.items if isinstance(item, Function)}

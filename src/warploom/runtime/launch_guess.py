@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from .. import asm
 from ..asm import nodes
+from ..asm.heads import names_reached
 from ..isa import arch
 from ..isa.launch import ONE
 from ..plural import counted
@@ -25,6 +27,10 @@ from .program import Parameter, Program
 GUESS = "a guess"
 _ALIGNED = 1024
 """Possible alignment of dynamic shared memory after the variables that the text declares: a tile of 128B swizzle."""
+_MOST_SCALARS = 32
+"""A structure with more scalars than this, such as those of CUTLASS, keeps zeros: each is computed from the others."""
+_TABLE = 2
+"""Addresses that a guessed array of addresses holds."""
 _SHAPES = {1: [1024], 2: [128, 64], 3: [1, 128, 64], 4: [1, 1, 128, 64], 5: [1, 1, 1, 128, 64]}
 
 
@@ -45,7 +51,7 @@ def template(program: Program, text: Path | None = None) -> str:
         f"grid = {list(_cluster_of(program, known))}                # {GUESS}",
         _block(program, function.directive("maxntid"), known),
         _cluster(program, known),
-        _shared(program, known, sum(shared_sizes(function, module).values())),
+        _shared(program, known, sum(shared_sizes(function, module).values()), _sized_by_launch(function, module)),
     ]
     if known.dependent:
         lines.append(f"dependent = true                # from {known.source}")
@@ -106,8 +112,14 @@ def _cluster(program: Program, known: Hints) -> str:
     return "cluster = [1, 1, 1]" + (f"             # {GUESS}: the text is made for clusters" if clusters else "")
 
 
-def _shared(program: Program, known: Hints, declared: int) -> str:
-    extern = has_extern_shared(program.text)
+def _sized_by_launch(function: nodes.Function, module: nodes.Module) -> bool:
+    """True if a kernel, or a function that it calls, uses shared memory whose size the launch gives."""
+    extern = {item.name for item in module.items
+              if isinstance(item, nodes.Variable) and item.space == "shared" and item.linkage == "extern"}  # fmt: skip
+    return not extern.isdisjoint(names_reached(module, function))
+
+
+def _shared(program: Program, known: Hints, declared: int, extern: bool) -> str:
     size = known.dynamic_smem if known.dynamic_smem is not None and extern else program.dynamic_smem
     if known.dynamic_smem is not None and extern:
         words = f"from {known.source}" if known.sure else f"{GUESS}: the most that a CTA can have"
@@ -162,11 +174,7 @@ def _parameter(parameter: Parameter, shown: dict[int, Use], maps: Mapping[Key, M
     if parameter.kind == "tensor_map":
         yield from _tensor_map(use, maps, (parameter.name, 0))
     elif parameter.kind == "scalar":
-        yield from (
-            'kind = "scalar"',
-            f'dtype = "{parameter.dtype or "u32"}"',
-            f"value = 1                       # {GUESS}",
-        )
+        yield from _scalar(str(parameter.dtype or "u32"))
     elif parameter.kind == "blob" and parameter.size == 128 and use is not None and use.kind == "tensor_map":
         yield from _tensor_map(use, maps, (parameter.name, 0))
     elif parameter.kind == "blob":
@@ -176,16 +184,39 @@ def _parameter(parameter: Parameter, shown: dict[int, Use], maps: Mapping[Key, M
             f"# {GUESS}: all other bytes of the structure are zeros",
         )
         yield f'hex = "{"00" * min(parameter.size, 16)}"'
+        scalars = [offset for offset, part in shown.items() if part.kind == "scalar"]
         for offset, part in sorted(shown.items()):
+            if part.kind == "scalar" and len(scalars) > _MOST_SCALARS:
+                continue
             yield f"[parameter.at.{offset}]"
             yield f'name = "at_{offset}"'
             may_be_null = "leave the table out where the caller passes null"
             if part.kind == "tensor_map":
                 yield from _tensor_map(part, maps, (parameter.name, offset))
+            elif part.kind == "scalar":
+                yield from _scalar(part.dtype)
+            elif part.kind == "table":
+                yield from _table(part, f"parameter.at.{offset}", f"at_{offset}")
             else:
                 yield from _buffer(part, may_be_null)
+    elif use is not None and use.kind == "table":
+        yield from _table(use, "parameter", parameter.name)
     else:
         yield from _buffer(use, note)
+
+
+def _scalar(dtype: str) -> Iterator[str]:
+    yield from ('kind = "scalar"', f'dtype = "{dtype}"', f"value = 1                       # {GUESS}")
+
+
+def _table(use: Use, place: str, name: str) -> Iterator[str]:
+    """An array of addresses in global memory."""
+    yield 'kind = "bytes"                 # an array of addresses, in global memory: one part for each'
+    yield f"size = {8 * _TABLE}                      # {GUESS}"
+    for number in range(_TABLE):
+        yield f"[{place}.at.{8 * number}]"
+        yield f'name = "{name}_at_{8 * number}"'
+        yield from _buffer(replace(use, kind="pointer", reads=True, writes=True), "")
 
 
 def _buffer(use: Use | None, note: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ address, independent of execution order.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,14 +15,16 @@ from ..asm import nodes
 from .launch_steps import Steps
 
 _WIDTHS = re.compile(r"\.([bsuf])(8|16|32|64)\b")
+_WIDE = re.compile(r"\.[bus]64\b")
+_FLOATS = re.compile(r"\.(f64|f32|f16)\b")
 _COPIES = ("mov", "cvta", "cvt", "selp", "add", "sub", "mad", "or", "and")
 _TYPES = re.compile(r"\.(f16x2|bf16x2|f16|bf16|f32|f64|s32|u32|s64|u64|s8|u8|s16|u16)\b")
 
 
 @dataclass
 class Use:
-    """The contents of some bytes of a parameter: `kind` "pointer" or "tensor_map", its uses, and its rank or the type
-    of its elements if an instruction shows it."""
+    """The contents of some bytes of a parameter: `kind` "pointer", "table" (a pointer to addresses), "tensor_map" or
+    "scalar", its uses, and its rank or the type of its elements if an instruction shows it."""
 
     kind: str
     reads: bool = False
@@ -31,7 +34,8 @@ class Use:
 
 
 Token: TypeAlias = "tuple[str, str, int]"
-"""("at" or "of", parameter, offset): the address of these bytes of a parameter, or their contents."""
+"""("at", "of" or "in", parameter, offset): the address of these bytes of a parameter, their contents, or something that
+was loaded from where their contents point."""
 Known: TypeAlias = "dict[str, set[Token]]"
 
 
@@ -50,14 +54,41 @@ def uses(function: nodes.Function) -> dict[str, dict[int, Use]]:
                 for how, name, offset in tokens(operand.base, known, parameters):
                     if how == "at":
                         _note_map(found, name, offset, instruction.opcode)
-                    else:
+                    elif how == "of":
                         _note_pointer(found, name, offset, instruction, reads=True)
             elif isinstance(operand, nodes.Address):
                 does = _global_access(instruction, number)
                 for how, name, offset in tokens(operand.base, known, parameters) if does else ():
                     if how == "of":
                         _note_pointer(found, name, offset, instruction, reads="r" in does, writes="w" in does)
+                    elif how == "in":
+                        _note_table(found, name, offset, instruction)
+    structures = {parameter.name for parameter in function.parameters if parameter.dims}
+    for name, offset, dtype in _scalars(steps.instructions, structures):
+        found.setdefault(name, {}).setdefault(offset, Use("scalar", dtype=dtype))
     return found
+
+
+def _scalars(instructions: Sequence[nodes.Instruction], structures: set[str]) -> Iterator[tuple[str, int, str]]:
+    """(parameter, offset, type) of each value of a structure that `ld.param` loads; the type is that of an instruction
+    that reads it, if that is a float."""
+    floats: dict[str, str] = {}
+    for each in instructions:
+        shown = _FLOATS.search(each.opcode)
+        for operand in each.operands[1:] if shown and each.opcode[:3] not in ("ld.", "st.", "cvt") else ():
+            for name in nodes.names_in(operand):
+                floats[name] = shown[1]  # type: ignore[index]
+    for each in instructions:
+        where = each.operands[1] if each.opcode.startswith("ld.param") else None
+        width = _WIDTHS.search(each.opcode)
+        if not isinstance(where, nodes.Address) or width is None or isinstance(where.base, nodes.Integer):
+            continue
+        target, bits = each.operands[0], int(width[2])
+        for number, element in enumerate(target.elements if isinstance(target, nodes.Vector) else (target,)):
+            if isinstance(element, nodes.Register) and where.base.name in structures:
+                dtype = floats.get(element.name, "")
+                own = dtype if dtype.endswith(str(bits)) else f"{'u' if width[1] == 'b' else width[1]}{bits}"
+                yield where.base.name, where.offset + number * bits // 8, own
 
 
 def _global_access(instruction: nodes.Instruction, number: int) -> str:
@@ -110,6 +141,16 @@ def _note_pointer(
         use.dtype = shown[1].removesuffix("x2")
 
 
+def _note_table(found: dict[str, dict[int, Use]], name: str, offset: int, instruction: nodes.Instruction) -> None:
+    """Note that what a pointer points to is used as an address."""
+    use = found.setdefault(name, {}).setdefault(offset, Use("pointer", reads=True))
+    shown = _TYPES.search(instruction.opcode)
+    if use.kind == "pointer":
+        use.kind, use.dtype = "table", ""
+    if shown and not use.dtype:
+        use.dtype = shown[1].removesuffix("x2")
+
+
 def _follow(instruction: nodes.Instruction, known: Known, parameters: set[str]) -> bool:
     """Record what an instruction writes; True if that is new."""
     if not instruction.operands:
@@ -117,18 +158,16 @@ def _follow(instruction: nodes.Instruction, known: Known, parameters: set[str]) 
     word, (target, *sources) = instruction.opcode.split(".")[0], instruction.operands
     new = False
     if word == "ld" and sources and isinstance(sources[0], nodes.Address):
-        if ".param" not in instruction.opcode and not any(
-            t[0] == "at" for t in tokens(sources[0].base, known, parameters)
-        ):
-            return False
+        base = tokens(sources[0].base, known, parameters)
+        if ".param" not in instruction.opcode and not any(how == "at" for how, *_ in base):
+            loaded: set[Token] = {("in", name, offset) for how, name, offset in base if how == "of"}
+            return _WIDE.search(instruction.opcode) is not None and _add(target, loaded, known)
         width = _WIDTHS.search(instruction.opcode)
         step = int(width[2]) // 8 if width else 8
         elements = target.elements if isinstance(target, nodes.Vector) else (target,)
         for number, element in enumerate(elements):
             held = {
-                ("of", name, offset + sources[0].offset + number * step)
-                for how, name, offset in tokens(sources[0].base, known, parameters)
-                if how == "at"
+                ("of", name, offset + sources[0].offset + number * step) for how, name, offset in base if how == "at"
             }
             new |= _add(element, held, known)
         return new
@@ -141,7 +180,7 @@ def _follow(instruction: nodes.Instruction, known: Known, parameters: set[str]) 
     )
     for source in sources:
         for how, name, offset in tokens(source, known, parameters):
-            if how == "of":
+            if how != "at":
                 copied.add((how, name, offset))
             elif plain:
                 copied.add((how, name, offset + amount))

@@ -44,11 +44,11 @@ def _both(
 ) -> list[Form]:
     """A row, and the row that combines the result with a predicate; `opcode` has `{bool}` in the word's position."""
     with_bool = {**slots, "bool": BOOLEANS}
+    combined = "c:pred!" if any("bf16" in words for words in slots.values()) else "c:pred"  # ptxas 13.0: no constant
+    operands_bool, opcode_bool = f"{operands}, {combined}", opcode.replace("{bool}", ".bool")
     return [
         Form(key, opcode.replace("{bool}", ""), operands, slots, *need, section=section),
-        Form(
-            f"{key}.bool", opcode.replace("{bool}", ".bool"), f"{operands}, c:pred", with_bool, *need, section=section
-        ),
+        Form(f"{key}.bool", opcode_bool, operands_bool, with_bool, *need, section=section),
     ]
 
 

@@ -43,8 +43,10 @@ def _lengths(bits: int, accumulator_bits: int) -> Mapping[str, Callable[[Modifie
     return {"a": a, "b": b, "c": c}
 
 
-_F32 = ">d:f32*c, a:b32!*a, b:b32!*b, c:f32*c"
-_F16 = ">d:b32*c, a:b32!*a, b:b32!*b, c:b32*c"
+_F32 = ">d:f32*c, a:b32^*a, b:b32^*b, c:f32*c"
+_F16 = ">d:b32^*c, a:b32^*a, b:b32^*b, c:b32^*c"
+_FP8_F32 = ">d:f32*c, a:b32!*a, b:b32!*b, c:f32*c"
+_FP8_F16 = ">d:b32^*c, a:b32!*a, b:b32!*b, c:b32^*c"
 _S32 = ">d:s32*c, a:b32!*a, b:b32!*b, c:s32*c"
 _HALF_SHAPES = {"shape": "m16n8k8 m16n8k16"}
 _HALF_NEEDS = {"m16n8k16": ("sm_80", (7, 0))}
@@ -71,12 +73,12 @@ FORMS: tuple[Form, ...] = (
         arch="sm_80", ptx=(7, 0), lengths=_lengths(32, 32), section=SECTION, **_UNIT,
     ),
     Form(
-        "mma.fp8_f32", "mma.sync.aligned.shape.row.col.f32.atype.btype.f32", _F32, _FP8,
+        "mma.fp8_f32", "mma.sync.aligned.shape.row.col.f32.atype.btype.f32", _FP8_F32, _FP8,
         arch="sm_89", ptx=(8, 4), needs={"m16n8k16": ("sm_89", (8, 7))}, lengths=_lengths(8, 32), section=SECTION,
         **_UNIT,
     ),
     Form(
-        "mma.fp8_f16", "mma.sync.aligned.shape.row.col.f16.atype.btype.f16", _F16, _FP8,
+        "mma.fp8_f16", "mma.sync.aligned.shape.row.col.f16.atype.btype.f16", _FP8_F16, _FP8,
         arch="sm_89", ptx=(8, 7), lengths=_lengths(8, 16), section=SECTION, **_UNIT,
     ),
     Form(
@@ -108,14 +110,14 @@ FORMS: tuple[Form, ...] = (
     ),
     Form(
         "mma.volta_f32", "mma.sync.aligned.m8n8k4.alayout.blayout.f32.f16.f16.f32",
-        ">d:f32*8, a:b32!*2, b:b32!*2, c:f32*8", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION, **_UNIT,
+        ">d:f32*8, a:b32^*2, b:b32^*2, c:f32*8", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION, **_UNIT,
     ),
     Form(
         "mma.volta_f32_f16", "mma.sync.aligned.m8n8k4.alayout.blayout.f32.f16.f16.f16",
-        ">d:f32*8, a:b32!*2, b:b32!*2, c:b32*4", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION, **_UNIT,
+        ">d:f32*8, a:b32^*2, b:b32^*2, c:b32^*4", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION, **_UNIT,
     ),
     Form(
         "mma.volta_f16", "mma.sync.aligned.m8n8k4.alayout.blayout.f16.f16.f16.f16",
-        ">d:b32*4, a:b32!*2, b:b32!*2, c:b32*4", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION, **_UNIT,
+        ">d:b32^*4, a:b32^*2, b:b32^*2, c:b32^*4", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION, **_UNIT,
     ),
 )  # fmt: skip

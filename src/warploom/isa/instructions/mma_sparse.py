@@ -43,7 +43,8 @@ def _forms(
     slots: Mapping[str, str], arch: str = "sm_80", ptx: tuple[int, int] = (7, 1),
 ) -> list[Form]:  # fmt: skip
     """One row per depth: (k, the number of threads that provide metadata)."""
-    operands = f">d:{register}*c, a:b32!*a, b:b32!*b, c:{register}*c, meta:b32!, sel:imm"
+    factor, half = "^" if name.startswith("f16") else "!", "^" if register == "b32" else ""  # as ptxas 13.0 has it
+    operands = f">d:{register}{half}*c, a:b32{factor}*a, b:b32{factor}*b, c:{register}{half}*c, meta:b32!, sel:imm"
     made = []
     for k, asked in depths:
         values = range(ASKED[asked])

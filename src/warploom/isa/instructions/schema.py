@@ -14,6 +14,7 @@ The operand pattern lists operands in their order:
     a:f32!       a register, no constant
     a:b32=       a register declared with exactly that type
     a:b32~       an integer: no register declared as a float, no floating-point constant
+    a:b32^*4     registers of packed floats: not all of them declared .u32, .s32 or .f32
     a:b32&shared a register, or the address of a variable of that state space, which may be a slot (`&space`);
                  `&any` for any space
     n:imm        a constant
@@ -58,6 +59,7 @@ class OperandSpec:
         optional: whether it may be omitted.
         exact: whether a register must be declared with the type, rather than with one that fits it.
         integral: whether floats are excluded, though the type specifies bits only.
+        raw: whether not all registers in the braces may be declared .u32, .s32 or .f32.
         variables: the state space (or its slot, or "any") whose variables are allowed by name; "" for none.
         second: the operand after the bar of a pair.
     """
@@ -71,12 +73,13 @@ class OperandSpec:
     optional: bool = False
     exact: bool = False
     integral: bool = False
+    raw: bool = False
     variables: str = ""
     second: OperandSpec | None = None
 
 
 _OPERAND = re.compile(
-    r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>[!=~]?)(\*(?P<length>\w+))?"
+    r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>[!=~^]?)(\*(?P<length>\w+))?"
     r"(&(?P<variables>\w+))?)?(?P<optional>\??)$"
 )
 _ADDRESS = re.compile(r"\s*(?P<name>\w+)(@(?P<space>\w+(::\w+)?)(:(?P<type>\w+))?)?\s*$")
@@ -109,13 +112,14 @@ def parse_operand(text: str) -> OperandSpec:
     length = int(words) if words is not None and words.isdigit() else words
     return OperandSpec(
         name=found["name"],
-        kind=_KINDS.get(type_name, "register" if found["register"] in ("!", "=") or found["access"] else "value"),
+        kind=_KINDS.get(type_name, "register" if found["register"] in ("!", "=", "^") or found["access"] else "value"),
         type="" if type_name in _KINDS else type_name,
         access={">": "write", "+": "modify", "": "read"}[found["access"]],
         length=length,
         optional=bool(found["optional"]),
         exact=found["register"] == "=",
         integral=found["register"] == "~",
+        raw=found["register"] == "^",
         variables=found["variables"] or "",
     )
 
