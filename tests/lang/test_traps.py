@@ -227,12 +227,20 @@ def test_an_index_of_an_array_argument_says_how_memory_is_reached(use: str) -> N
     assert "ptx.store" in str(refused(body, "array-indexed").hint)
 
 
-@pytest.mark.parametrize("function", [np.log2, np.exp, np.maximum.reduce], ids=["log2", "exp", "reduce"])
-def test_a_function_of_numpy_on_a_register_names_the_instructions(function: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("function", [np.log2, np.maximum.reduce, abs, lambda x: x**2, lambda x: divmod(x, 4)])
+def test_a_function_of_numpy_or_python_on_a_register_names_the_instructions(function: Callable[..., Any]) -> None:
     def body(Y):
         write(Y, function(reg.scalar(f32, 1.0)))
 
     refused(body, "host-function")
+
+
+@pytest.mark.parametrize("function", [round, int, float, len, lambda x: f"{x:5.2f}", lambda x: max(x, 0.0)])
+def test_a_value_that_python_wants_does_not_exist_yet(function: Callable[..., Any]) -> None:
+    def body(Y):
+        write(Y, function(reg.scalar(f32, 1.0)))
+
+    refused(body, "no-value-yet")
 
 
 def test_a_number_of_numpy_goes_with_a_register_on_either_side() -> None:

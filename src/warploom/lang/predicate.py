@@ -73,6 +73,26 @@ class Traced(Operand):
     def __contains__(self, item: object) -> bool:
         _no_python(self.trace, f"the {self._noun}", "compare with == and branch with ptx.if_(...)")
 
+    def __format__(self, form: str) -> str:
+        if form:
+            _no_python(self.trace, f"the {self._noun}", "print values from the kernel's outputs after the run")
+        return str(self)
+
+    def __round__(self, digits: int | None = None) -> NoReturn:
+        _no_python(self.trace, f"the {self._noun}", "round with x.to(s32), or ptx.inst.cvt.rni.f32.f32(result, x)")
+
+    def __trunc__(self) -> NoReturn:
+        _no_python(self.trace, f"the {self._noun}", "truncate with x.to(s32)")
+
+    def _without_instruction(self, *others: object) -> NoReturn:
+        raise self.trace.error(
+            "Python's abs, **, divmod and @ have no meaning for registers", got=repr(self),
+            hint="x * x for a square; ptx.inst.abs.f32(result, x), ex2.approx, lg2.approx; // and % for integers",
+            code="host-function",
+        )  # fmt: skip
+
+    __abs__ = __pow__ = __rpow__ = __divmod__ = __rdivmod__ = __matmul__ = __rmatmul__ = _without_instruction
+
     def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """Apply the register's own operator for `np.float32(2) * x`; for other NumPy functions, raise an error with a
         hint."""
@@ -176,12 +196,13 @@ class Predicate(Traced):
 
     __hash__ = object.__hash__
 
-    def _number(self, other: object) -> NoReturn:
+    def _number(self, other: object = None) -> NoReturn:
         raise self.trace.error(
             "a predicate is not a number", got=repr(self), hint="make it one with ptx.select(p, reg.scalar(u32, 1), 0)"
         )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __lt__ = __le__ = __gt__ = __ge__ = _number
+    __neg__ = __pos__ = _number
 
     def set(self, value: Predicate | bool) -> None:
         """Overwrite this predicate: mov.pred, or for a Python bool setp.eq.b32 with constants."""
