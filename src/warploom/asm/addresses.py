@@ -42,5 +42,5 @@ def wrong_address(
             f"`{row.form.base}` reaches .{words} memory, `{name}` is a .{meaning.space} variable",
             f"a .{words} variable or a register",
         )
-    if row.form.base == "st" and meaning.variable is not None and meaning.variable in function.parameters:
+    if row.form.base == "st" and any(meaning.variable is each for each in function.parameters):
         yield f"`st` writes to `{name}`, a parameter of {function.name}", "memory, or a result or argument in .param"

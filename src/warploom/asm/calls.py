@@ -21,6 +21,7 @@ from .nodes import (
     Operand,
     Register,
     Sink,
+    Symbol,
     Variable,
     walk,
 )
@@ -54,7 +55,7 @@ class Calls:
         results = _taken_list(operands)
         target = operands.pop(0) if operands else None
         arguments = _taken_list(operands)
-        name = target.name if isinstance(target, Register) and not target.negated else ""
+        name = _name(target)
         meaning = scope.find(name)
         if meaning is not None and meaning.kind == "register" and target is not None:
             bits = dtypes.ALL[meaning.type].bits if meaning.type in dtypes.ALL else 0
@@ -71,7 +72,7 @@ class Calls:
         yield from self._wrong_list(called, "result", results, called.results, scope)
 
     def _wrong_table(self, operand: Operand | None, kinds: Sequence[str]) -> Iterator[Complaint]:
-        name = operand.name if isinstance(operand, Register) else ""
+        name = _name(operand)
         if self.tables.get(name) not in kinds:
             got = operand_text(operand) if operand is not None else "no label"
             yield f"`{got}` names no table of targets", f"the label of a .{' or .'.join(kinds)} directive"
@@ -98,13 +99,14 @@ class Calls:
                 return expected
             raw = dtypes.ALL[formal.type].kind is dtypes.Kind.BITS
             return None if raw or widths.constant_misfit(operand, formal.type) is None else expected
-        meaning = scope.find(operand.name) if isinstance(operand, Register) and not operand.negated else None
-        if meaning is None or not isinstance(operand, Register):
+        name = _name(operand)
+        meaning = scope.find(name)
+        if meaning is None:
             return expected
         if meaning.kind == "register" and not array:
             return None if "." in meaning.type else _fits(meaning.type, formal, expected)
         actual = meaning.variable
-        if actual is None or operand.name in self.own or actual.space != "param":
+        if actual is None or name in self.own or actual.space != "param":
             return expected
         if formal.dims[:1] == (-1,):
             return None
@@ -113,6 +115,13 @@ class Calls:
         if array and _alignment(actual) != _alignment(formal):
             return f"{expected} aligned to {counted(_alignment(formal), 'byte')}"
         return _fits(actual.type, formal, expected)
+
+
+def _name(operand: Operand | None) -> str:
+    """The name that an operand consists of; "" for any other operand. The parser makes bare names registers."""
+    if isinstance(operand, Symbol) and not operand.offset:
+        return operand.name
+    return operand.name if isinstance(operand, Register) and not operand.negated else ""
 
 
 def _taken_list(operands: list[Operand]) -> tuple[Operand, ...]:

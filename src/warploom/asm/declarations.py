@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..errors import SourceLocation
 from .lexer import DIRECTIVE, END
 from .nodes import RegisterDeclaration, Variable
 from .operands import OperandParser
@@ -90,6 +91,7 @@ class DeclarationParser(OperandParser):
         _, after = self._attributes(align, behind_type=True)
         found: list[Variable] = []
         while True:
+            location = SourceLocation(self.tokens.name, self.tokens.line(self.at))
             name = self.word("the name of a variable")
             count = self.count(name)
             dims = self._dims()
@@ -97,7 +99,9 @@ class DeclarationParser(OperandParser):
             names = [name] if count is None else self._expanded(name, count)
             for one in names:
                 found.append(
-                    Variable(space[1:], type_name, one, dims, align, linkage, initializer, before + tuple(after))
+                    Variable(
+                        space[1:], type_name, one, dims, align, linkage, initializer, before + tuple(after), location
+                    )
                 )
             if single or self.accept(";"):
                 return found

@@ -174,6 +174,7 @@ class Variable:
         linkage: "", "extern", "visible", "weak", "common".
         initializer: verbatim text.
         attributes: other directives between the space and the name (".ptr", ".global", ".v4"), in order.
+        location: its line in the PTX, if it was parsed.
     """
 
     space: str
@@ -184,6 +185,7 @@ class Variable:
     linkage: str = ""
     initializer: str = ""
     attributes: tuple[str, ...] = ()
+    location: SourceLocation | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class _Verifier:
         self.found += [*constant_memory(self.module), *prototypes(self.module)]
         for item in self.module.items:
             if isinstance(item, Variable):
-                self._complain(wrong_variable(item, "module", self.scope))
+                self._complain(wrong_variable(item, "module", self.scope), item.location)
         for function in self.module.functions:
             self._function(function)
         return self.found
@@ -131,7 +131,7 @@ class _Verifier:
     def _function(self, function: Function) -> None:
         self.found += limits(self.module, function, self.target)
         for variable in (*function.results, *function.parameters):
-            self._complain(wrong_variable(variable, function.kind, self.scope))
+            self._complain(wrong_variable(variable, function.kind, self.scope), variable.location)
         if function.body is None:
             return
         self.calls = Calls(self.functions, function)
@@ -171,7 +171,7 @@ class _Verifier:
                 inner, too_many = block_scope(statement, scope)
                 self._block(statement.statements, inner, too_many, function)
             elif isinstance(statement, Variable):
-                self._complain(wrong_variable(statement, "body", self.scope), self.near)
+                self._complain(wrong_variable(statement, "body", self.scope), statement.location or self.near)
             elif isinstance(statement, RegisterDeclaration):
                 vector = int((statement.vector or "v1")[1:])
                 self._complain(wrong_type(f"the register {statement.names[0]}", statement.type, vector), self.near)
