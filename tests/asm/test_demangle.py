@@ -1,4 +1,4 @@
-"""C++ names in messages: what identifies them, without template arguments and parameters."""
+"""C++ names in messages: what identifies them, without parameters and most template arguments."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from warploom.asm.demangle import readable, short
         ("_ZZ5rolesE5state", "roles::state"),
         ("_ZZN3lib6kernelI4TileILi2ELi4EEEEvNT_6layoutEE7arrived", "kernel<…>::arrived"),
         ("_Z11fill_kernelI13__nv_bfloat16EvPT_mm", "fill_kernel<…>"),
+        ("_ZN3lib5applyIfLi4ENS_4TileEEEvT_", "lib::apply<float, 4, …>"),
+        ("_Z3runILb1ELin3EEvv", "run<true, -3>"),
         ("_Z3addPf_param_1", "add parameter 1"),
         ("add_param_1", "add_param_1"),
         ("_Z", "_Z"),

@@ -1,7 +1,7 @@
 """Short forms of mangled C++ names: `cutlass::device_kernel<…>` for `_ZN7cutlass13device_kernelIN…`.
 
 Names of the Itanium ABI begin with the nested names, each preceded by its length. Template arguments and parameters
-follow and are dropped here. https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
+follow; only leading arguments that are builtin types or numbers are kept, `apply<float, 4, …>`. https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
 """
 
 from __future__ import annotations
@@ -12,6 +12,13 @@ from functools import lru_cache
 _LENGTH = re.compile(r"(\d+)")
 _MANGLED = re.compile(r"(?<![\w$.])_Z[NZL\d][\w$]*")
 _PARAMETER = re.compile(r"_param_\d+$")
+_BUILTIN = {
+    "b": "bool", "c": "char", "a": "signed char", "h": "unsigned char", "s": "short", "t": "unsigned short", "i": "int",
+    "j": "unsigned", "l": "long", "m": "unsigned long", "x": "long long", "y": "unsigned long long", "f": "float",
+    "d": "double",
+}  # fmt: skip
+_ARGUMENT = re.compile(r"L([a-z])(n?)(\d+)E|([bcahstijlmxyfd])")
+_MOST_ARGUMENTS = 4
 _INTERNAL = re.compile(r"_INTERNAL_|_GLOBAL__N_")
 
 
@@ -22,7 +29,7 @@ def readable(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def short(name: str) -> str:
-    """A mangled name without its template arguments and parameters; any other name, and one that cannot be parsed,
+    """A mangled name without its parameters and most template arguments; any other name, and one that cannot be parsed,
     unchanged."""
     if not name.startswith("_Z"):
         return name
@@ -58,9 +65,20 @@ def _encoding(name: str, at: int) -> tuple[list[str], int]:
         parts.append("(anonymous)" if _INTERNAL.search(part) else part)
         at = end
         if name[at : at + 1] == "I":
-            parts[-1] += "<…>"
+            parts[-1] += f"<{_plain_arguments(name, at + 1)}>"
             break
     return parts, at
+
+
+def _plain_arguments(name: str, at: int) -> str:
+    """The leading template arguments that are builtin types or numbers, which tell instances of a template apart."""
+    found = []
+    while len(found) < _MOST_ARGUMENTS and (argument := _ARGUMENT.match(name, at)) is not None:
+        kind, negative, number, builtin = argument.groups()
+        truth = {"0": "false", "1": "true"}.get(number or "") if kind == "b" else None
+        found.append(truth or (("-" if negative else "") + number if number else _BUILTIN[builtin]))
+        at = argument.end()
+    return ", ".join(found if name[at : at + 1] == "E" else [*found, "…"])
 
 
 def _end_of_function(name: str, at: int) -> int:
