@@ -72,7 +72,7 @@ def _encoding(name: str, at: int) -> tuple[list[str], int]:
 
 def _plain_arguments(name: str, at: int) -> str:
     """The leading template arguments that are builtin types or numbers, which tell instances of a template apart."""
-    found = []
+    found: list[str] = []
     while len(found) < _MOST_ARGUMENTS and (argument := _ARGUMENT.match(name, at)) is not None:
         kind, negative, number, builtin = argument.groups()
         truth = {"0": "false", "1": "true"}.get(number or "") if kind == "b" else None
