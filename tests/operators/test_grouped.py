@@ -127,7 +127,7 @@ ENDS = np.array([4, 9], np.int32)
         ({"sizes": np.array([4, 9], np.int32)}, ("argument", "(20, 32), (2, 32, 16)")),
         (
             {"offsets": np.array([4, 9], np.int32), "out": np.zeros((20, 15), BF16)},
-            ("wrong-shape", "numpy array of bf16, shape (20, 15), on the CPU"),
+            ("wrong-shape", "(20, 15)"),
         ),
         (
             {"offsets": ENDS, "bias": np.zeros(16, BF16)},

@@ -38,6 +38,34 @@ def test_an_output_whose_rows_lie_on_each_other_is_refused(steps):
         warploom.matmul(a, b, out=out)
 
 
+ROWS, GROUPS, HEADS = np.zeros((32, 64), BF16), np.zeros((1, 64, 64), BF16), np.zeros((1, 2, 32, 64), BF16)
+LENGTHS, ENDS = np.array([8], np.int32), np.array([32], np.int32)
+WRITTEN = {
+    "matmul": lambda x, out: warploom.matmul(x, GROUPS[0], out=out),
+    "grouped_matmul": lambda x, out: warploom.grouped_matmul(x, GROUPS, offsets=ENDS, out=out),
+    "rms_norm": lambda x, out: warploom.rms_norm(x, ROWS[0], out=out),
+    "attention": lambda q, out: warploom.attention(q, HEADS, HEADS, out=out),
+    "attention_decode": lambda q, out: warploom.attention_decode(q, HEADS, HEADS, LENGTHS, out=out),
+}
+
+
+@pytest.mark.parametrize("called", WRITTEN)
+def test_an_output_that_cannot_take_the_result_is_refused_by_its_name_before_anything_runs(called):
+    x = {"attention": HEADS, "attention_decode": HEADS[:, :, :1]}.get(called, ROWS).copy()
+    frozen = np.zeros_like(x)
+    frozen.flags.writeable = False
+    for out, code in ((frozen, "not-writable"), (x, "overlap"), (x[..., :8].copy(), "wrong-shape")):
+        with refused(code) as caught:
+            WRITTEN[called](x, out)
+        assert "`out`" in caught.value.what
+
+
+@pytest.mark.parametrize("eps", ["x", -1.0, float("nan")])
+def test_an_epsilon_that_is_no_addend_of_a_mean_square_is_refused(eps):
+    with refused("argument", got=repr(eps)):
+        warploom.rms_norm(ROWS, ROWS[0], eps)
+
+
 @pytest.mark.parametrize("m,n", [(0, 9), (9, 0), (0, 0)])
 def test_an_empty_output_is_taken(m, n):
     out = np.zeros((m, n), BF16)

@@ -35,6 +35,7 @@ from .families import FAMILIES, from_text, to_text
 from .first_run_check import check_groups, warn_unproven
 from .grouped_request import Grouped, read
 from .kernel_cache import kept
+from .outputs import check_apart, check_output
 from .spec.gpu import BLACKWELL, HOPPER, Gpu, check_gpu, emulated, gpu_of
 from .views import (
     contiguous,
@@ -102,14 +103,12 @@ def grouped_matmul(
     refuse_gradients(tensors)
     group = read(tensors, what, out, out_dtype, activation)
     result = out if out is not None else _zeros(group.views["a"], group.shape, group.product.out)
-    target = replace(view(result, "out"), writable=True)
-    if target.shape != group.shape or target.dtype is not group.product.out:
-        raise ArgumentError(
-            "`out` has the wrong shape or type",
-            expected=f"{group.shape} {group.product.out}",
-            got=target.describe(),
-            code="wrong-shape",
-        )
+    target = view(result, "out")
+    if out is None:
+        target = replace(target, writable=True)
+    else:
+        check_output(target, "out", group.shape, group.product.out)
+        check_apart(target, "out", group.views.items())
     if group.k == 0 and 0 not in group.shape and (out is not None or bias is not None):
         raise ArgumentError("a grouped product with K = 0 supports no epilogue", expected="no out= and no bias=")
     if 0 in (*group.shape, group.k, group.groups):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
+from numbers import Real
 from typing import Any
 
+from ..annotated import shown
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa.dtypes import DType, bf16, f16
 from ..kernels.rms_norm import MOST_CHUNKS, PIECE, WARP, WARPS, build, shape_of
@@ -15,6 +17,7 @@ from ..runtime.launch_cache import LaunchCache
 from ..runtime.program import Program
 from .binding import Binding
 from .execute import launch
+from .outputs import check_apart, check_output
 from .views import new_array
 
 MOST_COLUMNS = MOST_CHUNKS * WARPS * WARP * PIECE
@@ -56,16 +59,19 @@ def rms_norm(
         pass
     if unfit := why_not(x, weight, residual):
         raise unfit
+    if not isinstance(eps, Real) or not 0 <= eps < math.inf:
+        raise ArgumentError("`eps` is not a number of at least 0", got=shown(eps))
     shape = tuple(x.shape)
-    if out is not None and tuple(out.shape) != shape:
-        raise ArgumentError("`out` has the wrong shape", expected=shape, got=tuple(out.shape), code="wrong-shape")
-    if 0 in shape:
-        return x.copy() if out is None and hasattr(x, "copy") else x if out is None else out
-    if out is not None and not view(out, "out").contiguous:
-        raise ArgumentError("`out` is not contiguous", expected="rows without gaps", got=view(out, "out").strides,
-                            code="wrong-layout")  # fmt: skip
-    rows = math.prod(shape[:-1]), shape[-1]
     seen = view(x, "x")
+    if out is not None:
+        given = check_output(view(out, "out"), "out", shape, seen.dtype)
+        check_apart(given, "out", ((name, view(each, name)) for name, each in tensors.items()))
+        if not given.contiguous:
+            raise ArgumentError("`out` is not contiguous", expected="rows without gaps", got=given.strides,
+                                code="wrong-layout")  # fmt: skip
+    if 0 in shape:
+        return new_array(seen, shape, seen.dtype) if out is None else out
+    rows = math.prod(shape[:-1]), shape[-1]
     result = new_array(seen, shape, seen.dtype) if out is None else out
     flat = {name: view(each if name == "weight" else each.reshape(rows), name) for name, each in tensors.items()}
     target = replace(view(result.reshape(rows), "out"), writable=True)

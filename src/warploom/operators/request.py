@@ -15,9 +15,10 @@ import numpy as np
 from ..collective.epilogue.spec import BIAS_TYPES, Fusion
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
-from ..isa.dtypes import DType, f32, tf32
+from ..isa.dtypes import DType, f32
 from ..runtime.arrays import ArrayView, view
-from ..runtime.validate import overlap, same_memory
+from ..runtime.validate import same_memory
+from .outputs import check_apart, check_output
 from .spec.arguments import ACCUMULATE, ARRAYS
 from .spec.problem import Problem, product_of
 from .spec.scales import as_float, read_scales, with_majors
@@ -150,10 +151,12 @@ def read(a: Any, b: Any, options: Mapping[str, Any], called: str = "matmul") -> 
     amax = _optional(options, "amax")
     if amax is not None and (amax.dtype is not f32 or amax.size != 1):
         raise ArgumentTypeError("amax= takes a buffer of one f32", got=amax.describe())
+    if amax is not None:
+        check_output(amax, "amax", amax.shape, f32)
     fusion = replace(
         fused, alpha=alpha != 1.0, scales=scales, scale_out=scale_out is not None, amax=amax is not None
     )  # fmt: skip
-    out = _out(out, shape, product.out)
+    out = None if out is None else check_output(out, "out", shape, product.out)
     promise = options.get("constant_weights", False)
     if type(promise) is not bool:
         raise ArgumentTypeError("constant_weights= is a promise", expected="True or False", got=repr(promise)[:80])
@@ -168,7 +171,10 @@ def read(a: Any, b: Any, options: Mapping[str, Any], called: str = "matmul") -> 
         scale_a, scale_b, scale_out, amax, alpha, beta, options.get("config"), called,
     )  # fmt: skip
     _one_place(request)
-    _no_aliasing(request)
+    if request.out is not None:
+        inputs = ((name, array) for name, array in request.named if name != "out")
+        apart = ((request.said(name), array) for name, array in inputs if name != "c" or not request.in_place)
+        check_apart(request.out, "out", apart, allowed="c")
     return _with_layouts(_flattened(request))
 
 
@@ -306,31 +312,6 @@ def _one(value: Any, name: str, model: ArrayView) -> ArrayView | None:
     return restrided(array, (1,), (4,))
 
 
-def _out(out: ArrayView | None, shape: tuple[int, ...], dtype: DType) -> ArrayView | None:
-    if out is None:
-        return None
-    if out.dtype is not dtype and not (dtype is f32 and out.dtype is tf32):
-        raise ArgumentTypeError("`out` has the wrong type", expected=dtype, got=out.describe(), code="wrong-type")
-    if out.shape != shape:
-        raise ArgumentError("`out` has the wrong shape", expected=shape, got=out.shape, code="wrong-shape")
-    if not out.writable:
-        raise ArgumentError("`out` is not writable", expected="a writable array", got=out.describe())
-    if 0 in out.shape:
-        return out
-    if any(stride == 0 and length > 1 for length, stride in zip(out.shape, out.strides, strict=True)):
-        raise ArgumentError(
-            "`out` is a broadcast view, whose elements overlap", got=f"strides {out.strides}", code="overlap"
-        )
-    reach = out.dtype.bytes  # bytes from the first to the end of the last element, innermost dimensions first
-    for stride, length in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True) if n > 1):
-        if stride < reach:
-            raise ArgumentError(
-                "rows of `out` overlap", got=f"shape {out.shape}, strides {out.strides}", code="overlap"
-            )
-        reach += stride * (length - 1)
-    return out
-
-
 def _one_place(request: Request) -> None:
     if len({(array.device, array.index) for _, array in request.named}) > 1:
         raise ArgumentError(
@@ -339,20 +320,4 @@ def _one_place(request: Request) -> None:
             got=", ".join(f"`{request.said(name)}` on {array.place}" for name, array in request.named),
             hint="move them with .to(device)",
             code="wrong-device",
-        )
-
-
-def _no_aliasing(request: Request) -> None:
-    out = request.out
-    if out is None:
-        return
-    for name, array in request.named:
-        if name == "out" or not overlap(out, array) or name == "c" and request.in_place:
-            continue
-        raise ArgumentError(
-            f"`out` and `{request.said(name)}` overlap in memory",
-            expected="a separate `out`" + (", or `c` at the same address as `out`" if name == "c" else ""),
-            got=f"{out.describe()} and {array.describe()}",
-            consequence=f"the kernel would read values of `{request.said(name)}` that it has already overwritten",
-            code="overlap",
         )

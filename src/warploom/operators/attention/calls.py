@@ -24,6 +24,7 @@ from ..binding import Binding
 from ..dispatch_hook import load_torch_plugin, plugin_for, refuse_gradients
 from ..execute import EMULATED_FLOPS, launch
 from ..first_run_check import warn_unproven
+from ..outputs import check_apart, check_output
 from ..spec.gpu import EMULATED, HOPPER, check_gpu, gpu_of
 from ..spec.problem import TMA_BYTES
 from ..views import copy_into, new_array, restrided
@@ -190,6 +191,12 @@ def compute(
     model = request.views["q"]
     result = new_array(model, request.shape, request.of.result) if out is None else out
     logarithms = new_array(model, request.lse_shape, f32) if lse is None else lse
+    for name, given, shape, dtype in (
+        ("out", out, request.shape, request.of.result),
+        ("lse", lse, request.lse_shape, f32),
+    ):
+        if given is not None:
+            check_apart(check_output(view(given, name), name, shape, dtype), name, request.views.items())
     target, sums = outputs(request, result, logarithms)
     launched = family.run(request, target, sums, config)
     if launched is not None and static is not None:
@@ -209,20 +216,10 @@ def _given(out: Any, lse: Any, return_lse: bool) -> Any:
 def outputs(request: CheckedCall, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:
     """Return views of the result, in the kernel's layout, and of the log-sum-exp."""
     given = replace(view(out, "out"), writable=True)
-    if given.shape != request.shape or given.dtype is not request.of.result:
-        raise ArgumentError(
-            "`out` has the wrong shape or type",
-            expected=f"{request.shape} {request.of.result}",
-            got=given.describe(),
-            code="wrong-shape",
-        )
     sums = replace(view(lse, "lse"), writable=True)
-    if sums.shape != request.lse_shape or sums.dtype is not f32 or not sums.contiguous:
+    if not sums.contiguous:
         raise ArgumentError(
-            "`lse` has the wrong shape or type",
-            expected=f"{request.lse_shape} f32, contiguous",
-            got=sums.describe(),
-            code="wrong-shape",
+            "`lse` is not contiguous", expected="rows without gaps", got=sums.strides, code="wrong-layout"
         )
     target = plain(request.seen(given))
     if target.size and not addressable(target):
