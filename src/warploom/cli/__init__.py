@@ -15,6 +15,9 @@ def main() -> None:
             f"warploom: {sys.executable} lacks {', '.join(missing)}\n"
             "  hint  `make demo` sets up an environment in .venv; or run `python -m pip install -e .` in the repository"
         )
-    from .app import run
+    try:
+        from .app import run
 
-    run()
+        run()
+    except KeyboardInterrupt:  # while the command is still being imported
+        sys.exit(130)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from .. import errors
 from ..errors import ArgumentError, WarploomError
 from ..version import __version__
 from . import bench, check, demo, explain, info, inspect, lab, ladder, lsp, python, rules, time, trace, tune, warm
@@ -34,10 +39,38 @@ class Sentences(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:  # the reader has enough
+            raise
+        except OSError as error:
+            failed = ArgumentError(
+                f"the operating system refuses a file: {error.strerror or error}", code="file",
+                got=error.filename or "the output",
+            )  # fmt: skip
+            say_error(failed)
+            _drop_output()
+            raise typer.Exit(exit_code(failed)) from None
         except WarploomError as error:
             say_error(error)
             raise typer.Exit(exit_code(error)) from None
+
+
+def _drop_output() -> None:
+    """Let what stdout still buffers go nowhere: on a full disk the interpreter would fail again at its end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_in_full = warnings.formatwarning
+
+
+def _brief(message: Warning | str, category: type[Warning], *place: Any, **line: Any) -> str:
+    """A warning of this package without the line of code that issued it."""
+    if category.__module__ == errors.__name__:
+        return f"warploom: {category.__name__}: {message}\n"
+    return _in_full(message, category, *place, **line)
 
 
 app = typer.Typer(
@@ -85,4 +118,5 @@ app.command("python")(python.python)
 
 def run() -> None:
     """Parse the command line and run the command."""
+    warnings.formatwarning = _brief
     app(prog_name="warploom")

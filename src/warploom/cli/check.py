@@ -138,7 +138,7 @@ def _write(path: Path, text: str) -> None:
     from ..lab.evidence import writing
 
     with writing(path):
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
 
 
 EXAMPLE = "example() yield (kernel, arguments, check): check gets the outputs and asserts what they must be"

@@ -95,7 +95,7 @@ def _short(value: float) -> str:
 def _occupancy(found: Explained) -> str:
     fits, config = found.occupancy, found.config
     count = "s" if fits.resident != 1 else ""
-    registers = f"{found.registers} registers" if found.registers else "registers unknown without ptxas"
+    registers = f"{found.registers} registers" if found.registers else "registers unknown"
     return (
         f"{fits.resident} CTA{count} on an SM, limited by {fits.limit}: {config.threads} threads, {registers} "
         f"(up to {fits.registers} fit), shared memory (up to {fits.shared}), warps (up to {fits.warps})"

@@ -196,20 +196,23 @@ def running(place: str, what: str) -> Iterator[None]:
         if error.where is None:
             error.where = _own_line(place, error)
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _refusal(place, error, what) from error
 
 
-def _refusal(place: str, error: Exception, what: str) -> ArgumentError:
+def _refusal(place: str, error: Exception | SystemExit, what: str) -> ArgumentError:
     where = _own_line(place, error)
     if isinstance(error, SyntaxError) and error.filename:
         where = SourceLocation(place, error.lineno or 0, error.offset or 0)
     return ArgumentError(
-        f"{place} {what}: {type(error).__name__}: {error}", where=where, hint=_names_there(error), code="python-error"
+        f"{place} {what}: {type(error).__name__}: {error}",
+        where=where,
+        code="python-error",
+        hint='call it under `if __name__ == "__main__":`' if isinstance(error, SystemExit) else _names_there(error),
     )
 
 
-def _names_there(error: Exception) -> str | None:
+def _names_there(error: BaseException) -> str | None:
     """Names that the object has and that are close to the missing one."""
     if not isinstance(error, AttributeError) or error.obj is None or not error.name:
         return None
@@ -219,7 +222,7 @@ def _names_there(error: Exception) -> str | None:
     return f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known[:12])}" if known else None
 
 
-def _own_line(place: str, error: Exception) -> SourceLocation | None:
+def _own_line(place: str, error: BaseException) -> SourceLocation | None:
     """The innermost line of the file itself in the traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).name == Path(place).name]

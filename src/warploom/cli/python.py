@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ArgumentError
 from . import find
 from .output import say
 
@@ -22,19 +21,20 @@ def python(
 
     Example: warploom python dump/gemm.ptx --out gemm.py
     """
+    from ..lab.evidence import writing
     from ..lang.decompile import to_python
+    from ..runtime.program import read_text
 
     place, name = find.split(target)
     if place.endswith(".ptx"):
         path = Path(place)
-        if not path.is_file():
-            raise ArgumentError("the file does not exist", got=place)
-        written = to_python(path.read_text(), name or None, path.name)
+        written = to_python(read_text(path), name or None, path.name)
     else:
         program = find.program(target)
         written = to_python(program.text, program.entry, target)
     if out is None:
         print(written, end="")
         return
-    out.write_text(written)
+    with writing(out):
+        out.write_text(written, encoding="utf-8")
     say(f"wrote {out}")

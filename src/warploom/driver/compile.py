@@ -7,10 +7,8 @@ both. A build with spills or with a note that MMAs are serialised is refused unl
 from __future__ import annotations
 
 import re
-import tempfile
 import warnings
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ..errors import (
     ArgumentError,
@@ -141,11 +139,11 @@ def refuse_if_slow(result: Build, name: str, entry: str | None = None) -> None:
 
 
 def _by_ptxas(tool: toolchain.Tool, text: str, arch: str, options: tuple[str, ...], name: str) -> tuple[bytes, str]:
-    with tempfile.TemporaryDirectory(prefix="warploom-") as folder:
-        source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(text)
+    with toolchain.work_folder() as folder:
+        source, target = folder / "kernel.ptx", folder / "kernel.cubin"
+        source.write_text(text, encoding="utf-8")
         result = tool.run(
-            "-v", f"-arch={arch}", *options, "-o", target.name, source.name, cwd=Path(folder), timeout_s=_TIMEOUT_S
+            "-v", f"-arch={arch}", *options, "-o", target.name, source.name, cwd=folder, timeout_s=_TIMEOUT_S
         )
         log = (result.stdout + result.stderr).strip()
         if result.returncode == 0 and target.is_file():
@@ -234,7 +232,7 @@ def _keep(result: Build, text: str, name: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if "ptx" in config.keep:
-            (folder / f"{stem}.ptx").write_text(text)
+            (folder / f"{stem}.ptx").write_text(text, encoding="utf-8")
         if "cubin" in config.keep:
             (folder / f"{stem}.cubin").write_bytes(result.cubin)
         if "sass" in config.keep:

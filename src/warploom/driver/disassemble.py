@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
-from pathlib import Path
 
 from ..errors import ToolchainError
 from . import toolchain
@@ -23,8 +21,8 @@ def sass(cubin: bytes, entry: str | None = None) -> str:
             "SASS needs nvdisasm or cuobjdump, but neither was found",
             hint="pip install nvidia-cuda-nvdisasm, or put a CUDA toolkit's bin folder on PATH",
         )
-    with tempfile.TemporaryDirectory(prefix="warploom-") as folder:
-        path = Path(folder, "kernel.cubin")
+    with toolchain.work_folder() as folder:
+        path = folder / "kernel.cubin"
         path.write_bytes(cubin)
         if tool.name == "nvdisasm":
             result = tool.run("-c", path, timeout_s=_TIMEOUT_S)

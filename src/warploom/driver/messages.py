@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from . import toolchain
 from .compile import target_of
@@ -36,10 +34,10 @@ def of(text: str, arch: str | None = None) -> list[Message]:
     tool = toolchain.ptxas()
     if tool is None:
         return []
-    with tempfile.TemporaryDirectory(prefix="warploom-") as folder:
-        Path(folder, "kernel.ptx").write_text(text)
+    with toolchain.work_folder() as folder:
+        (folder / "kernel.ptx").write_text(text, encoding="utf-8")
         chosen = arch or target_of(text)
-        done = tool.run("-c", f"-arch={chosen}", "-o", "kernel.cubin", "kernel.ptx", cwd=Path(folder),
+        done = tool.run("-c", f"-arch={chosen}", "-o", "kernel.cubin", "kernel.ptx", cwd=folder,
                         timeout_s=_TIMEOUT_S)  # fmt: skip
     found = []
     for said_line in (done.stdout + done.stderr).splitlines():

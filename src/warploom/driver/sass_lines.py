@@ -7,10 +7,8 @@ Such a build may use other registers than one without, and instructions that ptx
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..errors import ToolchainError
 from . import toolchain
@@ -43,8 +41,8 @@ def sass_lines(text: str, entry: str, starts: Collection[int]) -> list[MachineLi
             "machine code with its lines needs nvdisasm, which was not found", hint="pip install nvidia-cuda-nvdisasm"
         )
     made = build(numbered(text, starts), name=entry, entry=entry, allow_spills=True, flags=("-lineinfo",))
-    with tempfile.TemporaryDirectory(prefix="warploom-") as folder:
-        path = Path(folder, "kernel.cubin")
+    with toolchain.work_folder() as folder:
+        path = folder / "kernel.cubin"
         path.write_bytes(made.cubin)
         done = tool.run("-c", "-g", path, timeout_s=_TIMEOUT_S)
     if done.returncode:

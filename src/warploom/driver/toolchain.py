@@ -11,7 +11,9 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +30,7 @@ class Tool:
     """A program and its version.
 
     Attributes:
-        origin: where it was found: "config.ptxas", "nvidia-cuda-nvcc", "PATH", "/usr/local/cuda".
+        origin: where it was found: "config.ptxas", "nvidia-cuda-nvcc" (a package), "PATH", "/usr/local/cuda".
         version: "13.0.88".
     """
 
@@ -72,10 +74,23 @@ def find(name: str) -> Tool | None:
     return None
 
 
+@contextmanager
+def work_folder() -> Iterator[Path]:
+    """A temporary folder for a tool's files. Raises ToolchainError if it cannot be written (a full disk, say)."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="warploom-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        raise ToolchainError(
+            f"a temporary file for a tool cannot be written: {error.strerror or error}", got=error.filename,
+            hint="free some space, or set TMPDIR to another folder",
+        ) from None  # fmt: skip
+
+
 def _places(name: str) -> Iterator[tuple[Path, str]]:
     for root in _package_roots():
         for version in ("cu13", "cu12", "cuda_nvcc"):
-            yield root / version / "bin" / name, "nvidia-cuda-nvcc"
+            yield root / version / "bin" / name, f"nvidia-cuda-{'nvcc' if name == 'ptxas' else name}"
     on_path = shutil.which(name)
     if on_path:
         yield Path(on_path), "PATH"

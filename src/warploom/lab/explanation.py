@@ -132,7 +132,7 @@ def explain(problem: Problem, machine: str = "H200", config: str = "") -> Explai
     tiles[rows, columns] = roofline.waves(problem.m, problem.n, rows, columns, at_a_time)
     registers = _registers(problem, chosen)
     shared = chosen.shared_bytes(product, problem.fusion)
-    per_thread = registers or 65536 // chosen.threads // 8 * 8
+    per_thread = registers or min(65536 // chosen.threads // 8 * 8, 248)
     return Explained(
         problem, machine, roof, chosen, tiles,
         roofline.occupancy(roofline.ARCH[machine], chosen.threads, per_thread, shared), registers,

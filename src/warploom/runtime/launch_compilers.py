@@ -68,7 +68,7 @@ def triton(entry: str, text: Path) -> Hints | None:
     """Triton's `KERNEL.json`, which its cache keeps next to `KERNEL.ptx`; None if there is none for this kernel."""
     for path in (text.with_suffix(".json"), text.with_name(f"{entry}.json")):
         try:
-            facts = json.loads(path.read_text())
+            facts = json.loads(path.read_text(encoding="utf-8-sig"))
         except (OSError, ValueError):
             continue
         if isinstance(facts, dict) and facts.get("name") == entry and isinstance(facts.get("num_warps"), int):

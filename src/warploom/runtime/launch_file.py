@@ -234,7 +234,7 @@ def text_of(description: Path) -> Path:
 def read(path: Path) -> LaunchFile:
     """Read a launch description. Raises ArgumentError for what is not TOML, an unknown key or an unknown kind."""
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
     except OSError as error:
         raise ArgumentError(

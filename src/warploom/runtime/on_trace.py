@@ -135,7 +135,7 @@ def _code(
     for file in sorted({event.file for event in timeline.events if event.file}):
         path = sources.path(file)
         if path is not None and path.suffix != ".ptx":
-            found.python[file] = path.read_text(errors="replace")
+            found.python[file] = path.read_text(encoding="utf-8", errors="replace")
     if sass:
         starts = {facts.ptx_line for facts in recording.pcs}
         try:

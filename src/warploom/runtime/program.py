@@ -328,7 +328,7 @@ def read_text(path: Path) -> str:
                 f"the file is not a PTX text: it is {kind}", got=str(path), hint="cuobjdump -ptx shows the text in it"
             )
     try:
-        text = raw.decode()
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise _wrong_text("the file is not a PTX text: it is not UTF-8", got=str(path)) from None
     if "\0" in text.rstrip("\0"):

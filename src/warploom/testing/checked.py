@@ -130,7 +130,8 @@ def guessed_launch(described: LaunchFile, checked: Checked) -> Finding:
     shown = "; ".join(listed) + (f"; and {more} more" if more else "")
     counted = checked.counters
     wrote = sum(counted.get(name, 0) for name in ("global_store_bytes", "tma_store_bytes")) if counted else 1
-    line = next((at for at, text in enumerate(described.path.read_text().splitlines(), 1) if text[:7] == "guessed"), 1)
+    lines = described.path.read_text(encoding="utf-8-sig").splitlines()
+    line = next((at for at, text in enumerate(lines, 1) if text[:7] == "guessed"), 1)
     idle = () if wrote else (("so", "the kernel wrote nothing to global memory: such sizes leave it nothing to do"),)
     what = "errors may come from a guess" if checked.errors else "the absence of findings may come from a guess"
     return Finding(

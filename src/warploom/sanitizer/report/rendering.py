@@ -71,7 +71,7 @@ class Sources:
             return self.texts[file].splitlines()
         path = self.path(file)
         try:
-            return path.read_text(errors="replace").splitlines() if path is not None else []
+            return path.read_text(encoding="utf-8", errors="replace").splitlines() if path is not None else []
         except OSError:
             return []
 
