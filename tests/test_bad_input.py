@@ -239,6 +239,7 @@ def test_what_is_no_number_is_refused_as_a_scalar(refused, value):
         ({"dynamic_smem": 1.5}, "argument-type", "dynamic_smem"),
         ({"seed": "x"}, "argument-type", "seed"),
         ({"max_steps": 0}, "argument", "max_steps"),
+        ({"schedule": "exhaustive", "bound": 0}, "argument", "bound"),
         ({"schedule": "never"}, "argument", "lazy"),
         ({"numerics": "loose"}, "argument", "exact, hardware"),
         ({"machine": "h200"}, "argument-type", "H200(sms=4)"),
@@ -249,6 +250,36 @@ def test_an_odd_launch_is_refused_with_what_it_may_be(refused, options, code, va
     a, c = np.ones(64, np.float32), np.full(64, -7, np.float32)
     with refused(code, value, arrays=(c,)):
         warploom.emulate(SCALE_ADD, a, a, c, 64, 2.0, **{"grid": 1, "block": 64, **options})
+
+
+@pytest.mark.parametrize(
+    "options, code, value",
+    [
+        ({"clusters": "all"}, "argument-type", "clusters"),
+        ({"clusters": 0}, "argument", "clusters"),
+        ({"registers": 256}, "argument", "1 to 255"),
+        ({"cap_watts": -1}, "argument", "cap_watts"),
+        ({"clock_mhz": float("nan")}, "argument", "clock_mhz"),
+    ],
+)
+def test_an_odd_prediction_is_refused(refused, options, code, value):
+    a, c = np.ones(64, np.float32), np.full(64, -7, np.float32)
+    with refused(code, value, arrays=(c,)):
+        warploom.predict(SCALE_ADD, a, a, c, 64, 2.0, grid=1, block=64, **options)
+
+
+@pytest.mark.parametrize("box", ["ab", (64.0, 64), 64])
+def test_a_box_of_anything_but_integers_is_refused(refused, box):
+    with refused("argument-type", "box", repr(box)):
+        warploom.TensorMap.tiled(np.zeros((64, 64), np.float32), box=box)
+
+
+@pytest.mark.parametrize(
+    "size, at, code", [(-1, {}, "argument"), (16, {"a": 0}, "argument-type"), (16, {-8: 0}, "argument")]
+)
+def test_a_structure_of_odd_places_is_refused(refused, size, at, code):
+    with refused(code, "structure"):
+        warploom.Struct(size, at)
 
 
 @pytest.mark.parametrize(

@@ -242,9 +242,10 @@ def test_a_layer_of_f32_is_rounded_to_tf32_only_where_torch_may_too(compiled: bo
         assert run(x).dtype is torch.bfloat16
 
 
-def test_what_is_no_model_is_not_converted():
+@pytest.mark.parametrize("function", [wt.convert, wt.converted, wt.fused, wt.unfused])
+def test_what_is_no_model_is_refused(function):
     with refused("argument-type", got="3"):
-        wt.convert(3)
+        function(3)
 
 
 def test_a_module_compiles_whole():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -248,8 +250,9 @@ def test_a_function_that_is_made_anew_with_other_numbers_is_another():
 )  # fmt: skip
 def test_functions_that_cannot_become_part_of_a_kernel_are_refused(options):
     q, k, v, _ = (x.detach() for x in given())
-    with pytest.raises(warploom.errors.WarploomError):
+    with pytest.raises(warploom.errors.WarploomError) as caught:
         warploom.attention(q, k, v, **options)
+    assert caught.value.where is None or Path(__file__).name in str(caught.value.where)
 
 
 ENDS = torch.tensor([0, 7, 20], dtype=torch.int32)

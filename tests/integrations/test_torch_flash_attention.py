@@ -103,6 +103,7 @@ ENDS = torch.tensor([0, 2], dtype=torch.int32)
 REFUSED = {
     "dropout": lambda: wt.flash_attn_func(Q, K, K, 0.1),
     "a window of one number": lambda: wt.flash_attn_func(Q, K, K, window_size=3),
+    "slopes of other heads": lambda: wt.flash_attn_func(Q, K, K, alibi_slopes=torch.ones(5)),
     "slopes of varlen": lambda: wt.flash_attn_varlen_func(Q[0], K[0], K[0], ENDS, ENDS, 2, 2, alibi_slopes=SLOPES),
     "pages of varlen": lambda: wt.flash_attn_varlen_func(Q[0], K[0], K[0], ENDS, ENDS, 2, 2, block_table=ENDS[None]),
     "rotary embeddings": lambda: wt.flash_attn_with_kvcache(Q, CACHE, CACHE, rotary_cos=Q),
@@ -120,8 +121,8 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_only_the_others_compute_is_refused_and_nothing_is_written(name: str) -> None:
     before = CACHE.clone()
-    with refused("wrong-shape" if name in ("a full cache", "new keys of other heads", "two packed as three") else
-                 "argument"):  # fmt: skip
+    shapes = "a full cache", "new keys of other heads", "two packed as three", "slopes of other heads"
+    with refused("wrong-shape" if name in shapes else "argument"):
         REFUSED[name]()
     assert torch.equal(CACHE, before)
 

@@ -81,6 +81,8 @@ def check(
         return
     options: dict[str, Any] = {"schedule": schedule, "seed": seed}
     if bound is not None:
+        if schedule != "exhaustive":
+            raise ArgumentError("--bound needs --schedule exhaustive", got=f"--schedule {schedule}")
         options["bound"] = bound
     if max_steps is not None:
         options["max_steps"] = max_steps

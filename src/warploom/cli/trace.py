@@ -72,6 +72,8 @@ def _traced(target: str, launch: Path | None, size: str, clusters: int, checked:
     place, name = find.split(target)
     options: dict[str, Any] = {"clusters": clusters, "check": checked, "sass": sass}
     if Path(place).suffix == ".ptx":
+        if size:
+            raise _no_size(size)
         yield _text(Path(place), name, launch, options)
         return
     module = find.load(place)
@@ -105,14 +107,17 @@ def _rung(module: Any, size: str) -> tuple[Any, Any]:
 
     package, _, name = module.__name__.rpartition(".")
     words = size.split("x")
-    if package != ladder.__name__ or len(words) not in (1, 3) or not all(word.isdigit() for word in words):
-        raise ArgumentError(
-            "--size needs a rung of the ladder", expected="--size 512 or --size 512x768x256, and a module of "
-            f"{ladder.__name__}", got=size,
-        )  # fmt: skip
+    if package != ladder.__name__:
+        raise _no_size(size)
+    if len(words) not in (1, 3) or not all(word.isdigit() for word in words):
+        raise ArgumentError("--size is not a size", expected="--size 512 or --size 512x768x256 (M, N, K)", got=size)
     m, n, k = (int(word) for word in words * (3 // len(words)))
     rung = ladder.find(name)
     return rung.build(), ladder_runner.operands(rung, m, n, k)
+
+
+def _no_size(size: str) -> ArgumentError:
+    return ArgumentError("--size needs a rung of the ladder", expected="a module of warploom.kernels.ladder", got=size)
 
 
 def _text(path: Path, entry: str, launch: Path | None, options: dict[str, Any]) -> Traced:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, DeadlockError, WarploomError
+from ..isa import arch
 from .bind import Shape, bind
 from .dispatch import complete, look, sort_out
 from .host_values import host_values
 from .machine import for_arch
 from .on_cpu import launch_of, parsed
 from .program import HasProgram, Program, program_of
+from .validate import at_least
 
 if TYPE_CHECKING:
     from ..emulator.machine.events import Observer
@@ -115,12 +118,16 @@ def record(
     from ..emulator.numerics.tensor_core import NO_NUMERICS
     from ..timing import Launch, queues, recording_of
 
-    if clusters < 1:
-        raise ArgumentError("there is no cluster to record", expected="clusters >= 1", got=clusters)
     chosen = program_of(program, entry=entry)
     call = sort_out(chosen, args, out, scalars)
     arguments, _ = complete(call, look(call))
     target = for_arch(chosen.arch)
+    at_least(1, clusters, "clusters")
+    if registers is not None:
+        at_least(1, registers, "registers", most=arch.get(chosen.arch).registers_per_thread)
+    for name, number in (("cap_watts", cap_watts), ("clock_mhz", clock_mhz)):
+        if not isinstance(number, Real) or not 0 <= number < math.inf:
+            raise ArgumentError(f"{name} is not a number of at least 0", got=repr(number))
     bound = bind(chosen, arguments, target, Shape(grid, block, cluster, dynamic_smem))
     made = [] if made is None else made
 

@@ -26,7 +26,7 @@ from .machine import Machine, for_arch
 from .program import HasProgram, Program, program_of
 from .progress import Progress
 from .unwritten import OTHERS, settled
-from .validate import whole
+from .validate import at_least, whole
 
 if TYPE_CHECKING:
     from ..asm.nodes import Module
@@ -275,7 +275,7 @@ def run(
             with Progress(f"{program.title}, interleavings", after_s=2.0, every_s=10.0) as told:
                 interleavings = exhaustive.search(
                     lambda choose: launch(all_values(bounds, True, held), most, None, None, usual, choose=choose),
-                    exhaustive.BOUND if runs is None else whole(runs, "bound"),
+                    exhaustive.BOUND if runs is None else at_least(1, runs, "bound"),
                     told,
                 )
             if not interleavings.ok:
@@ -302,8 +302,8 @@ def _check_options(machine: object, seed: object, max_steps: object, numerics: s
     if machine is not None and not isinstance(machine, Machine):
         raise ArgumentTypeError("machine= is not a machine", expected="machine=H200(sms=4)", got=repr(machine))
     whole(seed, "seed")
-    if max_steps is not None and whole(max_steps, "max_steps") < 1:
-        raise ArgumentError("max_steps leaves nothing to run", expected="at least 1", got=max_steps)
+    if max_steps is not None:
+        at_least(1, max_steps, "max_steps")
     if numerics not in NUMERICS:
         raise ArgumentError(f"unknown numerics {numerics!r}", expected=", ".join(NUMERICS), got=numerics)
 

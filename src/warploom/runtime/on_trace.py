@@ -15,6 +15,7 @@ from ..isa import arch as arches
 from .on_clock import EVENTS, record
 from .on_cpu import FIRST_UNRECORDED
 from .program import HasProgram, Program, program_of
+from .validate import at_least
 
 if TYPE_CHECKING:
     from ..emulator.machine.finding import Finding
@@ -52,6 +53,7 @@ def trace(
     from ..timing.stopped import add_open_waits, mark
     from ..timing.tracing import waiters_of
 
+    at_least(0, limit, "limit")
     chosen = program_of(program, entry=entry)
     moments: dict[tuple[str, str], tuple[int, int, int]] = {}
     made: list[Recorder] = []

@@ -299,6 +299,8 @@ def program_of(what: Program | HasProgram | str | Path, *, entry: str | None = N
 def _text_and_name(what: str | Path) -> tuple[str, str]:
     if isinstance(what, str) and ("\n" in what or ".version" in what):
         return what, ""
+    if what == "":
+        raise _wrong_text("the PTX text is empty")
     path = Path(what)
     return read_text(path), path.name
 

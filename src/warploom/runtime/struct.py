@@ -19,6 +19,7 @@ from ..isa.tensor_map import MAP_BYTES
 from ..plural import counted
 from .arrays import ArrayView, is_array, view
 from .tensor_map import TensorMap
+from .validate import at_least
 
 POINTER_BYTES = 8
 
@@ -43,6 +44,8 @@ class Struct:
     names: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for what, number in (("the size", self.size), *(("an offset", offset) for offset in self.at)):
+            at_least(0, number, f"{what} of a structure")
         if len(self.data) > self.size:
             raise ArgumentError(
                 "a structure has more data than bytes",

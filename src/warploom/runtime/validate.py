@@ -244,6 +244,15 @@ def whole(value: Any, what: str) -> int:
         raise ArgumentTypeError(f"{what} is not an integer", expected="an int", got=repr(value)) from None
 
 
+def at_least(least: int, value: Any, what: str, most: int | None = None) -> int:
+    """An integer in a range as an int. Raises ArgumentError or ArgumentTypeError, naming `what`, for anything else."""
+    number = whole(value, what)
+    if number < least or (most is not None and number > most):
+        wanted = f"at least {least}" if most is None else f"{least} to {most}"
+        raise ArgumentError(f"{what} is out of range", expected=wanted, got=number)
+    return number
+
+
 def scalar_of(value: Any, dtype: Any, name: str, title: str) -> Any:
     """A Python or NumPy number as the NumPy scalar that a parameter takes. dtype: a DType.
 

@@ -39,6 +39,10 @@ def flash_attn_func(
     refuse(dropout_p=dropout_p)
     given = options(softmax_scale, causal, window_size, softcap)
     if alibi_slopes is not None:
+        batch, _, heads, _ = q.shape
+        if alibi_slopes.shape not in ((heads,), (batch, heads)):
+            raise ArgumentError("`alibi_slopes` has the wrong shape", expected=f"({heads},) or ({batch}, {heads})",
+                                got=tuple(alibi_slopes.shape), code="wrong-shape")  # fmt: skip
         given["score_mod"] = alibi(alibi_slopes, k.shape[1] - q.shape[1])
     out, lse = calls.attention(q, k, v, layout="bshd", return_lse=True, **given)
     return (out, lse, None) if return_attn_probs else out

@@ -20,8 +20,8 @@ from ...errors import ArgumentTypeError
 from ..torch import linear
 from . import transformers
 from .fused import bias_of, weight_of
+from .models import check_model, fused
 from .models import fuse as fuse_modules
-from .models import fused
 from .unconverted import unfused
 
 __all__ = ["ConversionWarning", "Linear", "convert", "converted", "fused", "unfused"]
@@ -88,8 +88,9 @@ def convert(
 
     Raises ArgumentTypeError for anything but a module.
     """
-    if not isinstance(model, torch.nn.Module):
-        raise ArgumentTypeError("convert takes a model", expected="a torch.nn.Module", got=repr(model)[:80])
+    check_model(model, "convert")
+    if skip is not None and not callable(skip):
+        raise ArgumentTypeError("skip= is not a function", expected="skip(name, layer) -> bool", got=repr(skip)[:80])
     kept = {}
     for name, module in model.named_modules():
         if not isinstance(module, torch.nn.Linear) or isinstance(module, Linear):
@@ -128,6 +129,7 @@ def _listed(reasons: dict[str, str]) -> str:
 
 def converted(model: torch.nn.Module) -> list[str]:
     """Names of the layers that belong to this library."""
+    check_model(model, "converted")
     return [name for name, module in model.named_modules() if isinstance(module, Linear)]
 
 

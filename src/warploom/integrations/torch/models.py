@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from ...errors import ArgumentTypeError
 from . import fused as pieces
 from . import transformers, wrapped
 from . import transformers_experts as experts
@@ -103,10 +104,17 @@ def _compiled(module: nn.Module) -> bool:
     return script is not None and isinstance(module, script.ScriptModule)
 
 
+def check_model(model: object, called: str) -> None:
+    """Raise ArgumentTypeError for anything but a module."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentTypeError(f"{called} takes a model", expected="a torch.nn.Module", got=repr(model)[:80])
+
+
 def fused(model: nn.Module) -> dict[str, tuple[str, ...]]:
     """What is fused in which module of a converted model, by its name: "together q_proj, k_proj, v_proj", "gate",
     "residual", "rotary", "adds a residual to its result", "norm"; of a model of `transformers` "attention", and
     "experts"."""
+    check_model(model, "fused")
     said = {name: _said(module) for name, module in model.named_modules() if isinstance(module, Fused)}
     said |= {name: ("experts",) for name, module in experts.experts_of(model).items() if experts.used(module)}
     return {name: ("attention",) for name in transformers.used(model)} | said

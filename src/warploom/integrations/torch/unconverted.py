@@ -13,6 +13,9 @@ from .norms import norm_of
 
 def unfused(model: nn.Module) -> dict[str, str]:
     """The reason for each norm, and each module of experts, that computes as it did before `convert`."""
+    from .models import check_model
+
+    check_model(model, "unfused")
     return dict(_norms(model)) | dict(_experts(model))
 
 

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import math
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from ...errors import WarploomError
+from ...errors import SourceLocation, WarploomError
 from ...isa.dtypes import ALL, DType, f32, pred, s32, u8, u64
 from ...lang import ptx, reg
 from ...lang.tile import ArrayHandle
@@ -37,6 +39,16 @@ from .attention_values import (
     trace_error,
     where,
 )
+
+PACKAGE = str(Path(__file__).parents[2])
+
+
+def _line_outside(error: Exception) -> SourceLocation | None:
+    """The innermost line of the caller's code in the traceback: neither this package's nor torch's."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(PACKAGE) and "torch" not in Path(frame.filename).parts:
+            return SourceLocation(frame.filename, frame.lineno or 0)
+    return None
 
 
 @dataclass(frozen=True)
@@ -68,14 +80,17 @@ class Function:
         found = [Lookup(handle, dtype, shape) for handle, (dtype, shape) in zip(handles, self.arrays, strict=True)]
         try:
             return Value.of(self.call(given, [each if each.ndim else each[()] for each in found]))
-        except WarploomError:
+        except WarploomError as error:
+            error.where = _line_outside(error)
             raise
         except Exception as error:  # raised by the caller's function
-            raise trace_error(
+            failed = trace_error(
                 "a function of scores or masks fails while it is traced into the kernel",
                 "arithmetic, comparisons, torch's functions, captured arrays by index",
                 f"{type(error).__name__}: {error}",
-            ) from error
+            )
+            failed.where = _line_outside(error)
+            raise failed from error
 
     def sizes(self) -> list[tuple[int, DType]]:
         """Element counts and types of the arrays."""
