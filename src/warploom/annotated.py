@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from operator import index
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
+
+from .errors import ArgumentTypeError
 
 _WORDS: dict[Any, str] = {
     int: "a whole number", float: "a number", bool: "True or False", str: "a word", type(None): "None",
@@ -31,6 +34,14 @@ def shown(value: object) -> str:
     """The value as a message shows it: its repr, or its class if the repr is long."""
     words = repr(value)
     return words if len(words) <= _LONGEST else f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def integers(values: Any, what: str) -> tuple[int, ...]:
+    """Integers as ints. Raises ArgumentTypeError, naming `what`, for anything else."""
+    try:
+        return tuple(map(index, values))
+    except TypeError:
+        raise ArgumentTypeError(f"{what} is not a tuple of integers", expected="(x, y, …)", got=shown(values)) from None
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:

@@ -42,7 +42,7 @@ def test_rungs_take_a_size_and_stand_above_each_other(tmp_path: Path) -> None:
     "arguments, said",
     [
         ((EXAMPLES / "softmax.py", "--size", "512"), "--size needs a rung"),
-        (("warploom.kernels.ladder.r08_tma_wgmma", "--size", "12x7"), "--size needs a rung"),
+        (("warploom.kernels.ladder.r08_tma_wgmma", "--size", "12x7"), "--size is not a size"),
         (
             (EXAMPLES / "softmax.py", EXAMPLES / "vector_add.py", "--no-sass", "--perfetto", "x.json"),
             "takes one launch",

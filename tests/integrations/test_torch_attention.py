@@ -250,9 +250,16 @@ def test_a_function_that_is_made_anew_with_other_numbers_is_another():
 )  # fmt: skip
 def test_functions_that_cannot_become_part_of_a_kernel_are_refused(options):
     q, k, v, _ = (x.detach() for x in given())
-    with pytest.raises(warploom.errors.WarploomError) as caught:
+    with pytest.raises(warploom.errors.WarploomError):
         warploom.attention(q, k, v, **options)
-    assert caught.value.where is None or Path(__file__).name in str(caught.value.where)
+
+
+@pytest.mark.parametrize("fault", [lambda x: x if x > 0 else -x, lambda x: {}[1]])
+def test_a_fault_in_a_function_of_scores_names_the_line_of_the_function(fault):
+    q, k, v, _ = (x.detach() for x in given())
+    with refused("trace") as caught:
+        warploom.attention(q, k, v, score_mod=lambda s, b, h, i, j: fault(s))
+    assert caught.value.where.file.endswith(Path(__file__).name)
 
 
 ENDS = torch.tensor([0, 7, 20], dtype=torch.int32)

@@ -6,11 +6,11 @@ which are outermost first. Limits: CUDA driver API, cuTensorMapEncodeTiled; PTX 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from ..annotated import integers
 from ..errors import ArgumentError, ArgumentTypeError
 from ..plural import counted
 from . import dtypes
@@ -113,8 +113,8 @@ class TensorMapSpec:
             dtype=element,
             dims=extents[::-1] if packing is None else (packing.elements(extents[-1]), *extents[-2::-1]),
             strides=tuple(inner_first),
-            box=_integers(box, "box"),
-            element_strides=_integers(element_strides, "element_strides"),
+            box=integers(box, "box of a tensor map"),
+            element_strides=integers(element_strides, "element_strides of a tensor map"),
             swizzle=swizzle,
             interleave=interleave,
             oob_fill=oob_fill,
@@ -391,15 +391,6 @@ def _check_range(field: str, index: int, value: int, low: int, high: int) -> Non
         raise ArgumentError(
             f"{field}[{index}] of a tensor map (innermost first) is {value}", expected=f"{low} to {high}", got=value
         )
-
-
-def _integers(values: Sequence[int], name: str) -> tuple[int, ...]:
-    try:
-        return tuple(map(operator.index, values))
-    except TypeError:
-        raise ArgumentTypeError(
-            f"{name} of a tensor map holds integers", expected="(x, y, …)", got=repr(values)
-        ) from None
 
 
 def _contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

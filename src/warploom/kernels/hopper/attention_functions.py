@@ -81,7 +81,7 @@ class Function:
         try:
             return Value.of(self.call(given, [each if each.ndim else each[()] for each in found]))
         except WarploomError as error:
-            error.where = _line_outside(error)
+            error.where = _line_outside(error) or error.where
             raise
         except Exception as error:  # raised by the caller's function
             failed = trace_error(
@@ -89,7 +89,7 @@ class Function:
                 "arithmetic, comparisons, torch's functions, captured arrays by index",
                 f"{type(error).__name__}: {error}",
             )
-            failed.where = _line_outside(error)
+            failed.where = _line_outside(error) or failed.where
             raise failed from error
 
     def sizes(self) -> list[tuple[int, DType]]:
