@@ -269,10 +269,9 @@ class TensorMapSpec:
             raise ArgumentError("a tensor map has 1 to 5 dimensions", expected="rank 1 to 5", got=f"rank {self.rank}")
         if self.interleave != "NONE" and self.rank < 3:
             raise ArgumentError(
-                f"interleave {self.interleave!r} needs a tensor of at least 3 dimensions",
-                expected="rank 3 to 5",
+                f"interleave {self.interleave!r} needs a tensor of at least 3 dimensions", expected="rank 3 to 5",
                 got=self.rank,
-            )
+            )  # fmt: skip
         for name, values, length in (
             ("strides", self.strides, self.rank - 1),
             ("box", self.box, self.rank if self.pixels is None else 2),
