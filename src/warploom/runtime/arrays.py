@@ -135,7 +135,7 @@ def view(value: object, name: str = "array") -> ArrayView:
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         return _dlpack_view(value, name)
     number = isinstance(value, (int, float, np.generic))
-    hint = "numbers follow the arrays in a call, or are passed by name" if number else None
+    hint = "in a call of a kernel, numbers follow the arrays or are passed by name" if number else None
     raise _wrong_type(f"argument `{name}` is not an array", expected=ACCEPTED, got=_short(value), hint=hint)
 
 

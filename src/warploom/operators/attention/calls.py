@@ -309,10 +309,11 @@ def without_keys(request: CheckedCall, target: ArrayView, sums: ArrayView) -> No
 def refuse_long_emulation(request: CheckedCall) -> None:
     seconds, limit = request.flops / EMULATED_FLOPS, settings.emulator.limit_s
     if seconds > limit:
+        batch, queries, heads, dim = request.views["q"].shape
         raise CostLimitError(
             f"emulating attention would take about {spoken(seconds)}",
             expected=f"at most {spoken(limit)} (config.emulator.limit_s)",
-            got=f"q {request.views['q'].shape}, {counted(request.keys, 'key')}",
+            got=f"{batch} x {heads} heads x {queries} queries x {dim}, {counted(request.keys, 'key')}",
             hint='use smaller arrays or a GPU, or allow it: with warploom.config.override(emulator={"limit_s": '
             f"{int(seconds * 2) + 1}" + "}): …",
         )
