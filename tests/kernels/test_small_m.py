@@ -326,6 +326,15 @@ def test_chosen_kernels_assemble_without_spills_and_remarks(dtype: DType):
         assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
 
 
+def test_a_product_of_one_tile_assembles_without_remarks():
+    if toolchain.ptxas() is None:
+        pytest.skip("no ptxas here")
+    config = choose(4, 8, 16, H200().sms)
+    assert (config.split_k, config.vector_store) == (1, False)
+    kernel = build(Product(), config)
+    assert runtime.build(kernel.program()).resources[kernel.name].notes == ()
+
+
 @NAMED
 def test_the_shared_memory_of_a_configuration_is_what_the_kernel_takes(config: SmallMConfig):
     filled = replace(config, tokens=16).filled()

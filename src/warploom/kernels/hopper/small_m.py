@@ -256,7 +256,13 @@ def multiply(cta: Cta, epilogue: Epilogue, me: int) -> None:
         for stage, later in loop.stages(segment.num_k_tiles):
             weights = stage.a.rows(me * WGMMA_ROWS, WGMMA_ROWS)
             wgmma_stage([acc], weights, stage.b, accumulate=later if config.streamed else True)
-        loop.drain()
+        whole = config.split_k == 1 and not config.streamed
+        if whole and cta.transposed is None and epilogue.fusion == Fusion():
+            # Nobody waits for the only tile's last stage. ptxas 13.0 takes plain stores behind its release for reads of
+            # accumulators in flight, and serialises the wgmmas (C7514).
+            ptx.wgmma.wait_group(0)
+        else:
+            loop.drain()
         cta.exchange.ready()
         for complete in cta.exchange.combine(acc, me, segment):
             end.store(acc, complete)
