@@ -530,3 +530,14 @@ def test_a_flag_does_not_order_a_non_coherent_load(read: str, severity: set[str]
 def test_a_non_coherent_load_may_read_what_its_thread_writes_later():
     example = Example(OWN_WORD + "ld.global.nc.u32 %r3, [%d2];\nst.global.u32 [%d2], %r3;\n")
     assert rules(example) == set()
+
+
+@schedules
+@pytest.mark.parametrize("wait", ["cp.async.wait_all;\nbar.sync 0;\n", "bar.sync 0;\ncp.async.wait_all;\n", ""])
+@pytest.mark.parametrize("other", [0, 256])
+def test_what_cp_async_reads_is_written_only_after_its_wait(other: int, wait: str, schedule: str, seed: int):
+    start = "mov.u32 %r1, tile;\nadd.u32 %r1, %r1, %r0;\ncp.async.ca.shared.global [%r1], [%d2], 4;\n"
+    write = f"xor.b32 %r0, %r0, {other};\ncvt.u64.u32 %d3, %r0;\nadd.u64 %d3, %d3, %data;\nst.global.u32 [%d3], 0;\n"
+    found = rules(Example(OWN_WORD + start + wait + write + "cp.async.wait_all;\n"), schedule, seed)
+    waited = wait.startswith("cp") or (not other and bool(wait))
+    assert (found & RACES == set()) is waited

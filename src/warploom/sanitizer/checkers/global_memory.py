@@ -15,6 +15,7 @@ PTX ISA 8.7.1 (data races), 8.9.5 (causality), 9.7.9.25.2 (proxies), 9.7.9.27.2 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -82,8 +83,8 @@ class GlobalMemory(Observer):
 
     copied = accessed
 
-    def _generic(self, frame: Frame, how: str, place: Lanes) -> None:
-        """Lanes access global memory with ld, st, atom, red or cp.async."""
+    def _generic(self, frame: Frame, how: str, place: Lanes, flights: Sequence[InFlight] = ()) -> None:
+        """Lanes access global memory with ld, st, atom, red or cp.async, whose `flights` read, one for each warp."""
         writes, lanes = how != effects.READS, place.lanes
         state = self.context.state(frame.cta)
         shadow = self.context.buffer(place.region)
@@ -102,7 +103,11 @@ class GlobalMemory(Observer):
             self._compare(state, shadow, frame, granules, lanes, mine, shadow.reads, False, writes, level)
             self._compare(state, shadow, frame, granules, lanes, mine, shadow.others, False, writes, level)
         numbers: np.ndarray | int
-        if frame.warps == 1:
+        if flights:
+            by_warp = {each.me - clocks[0].me: each.number for each in flights}
+            packed = [pack(base + at, by_warp.get(at, 0), code.pc, level, True) for at in range(frame.warps)]
+            numbers = np.asarray(packed, np.int64)[lanes >> 5]
+        elif frame.warps == 1:
             numbers = pack(base, clocks[0].epoch, code.pc, level)
         else:
             packed = [pack(base + number, clock.epoch, code.pc, level) for number, clock in enumerate(clocks)]
@@ -264,13 +269,14 @@ class GlobalMemory(Observer):
         return same_warp and (last[1].sources, last[1].targets) == (operation.sources, operation.targets)
 
     def _scattered_reads(self, operation: AsyncOperation, flight: InFlight) -> None:
-        """cp.async reads global memory as ld does; this checks the whole frame at its first warp."""
+        """cp.async reads global memory as ld does, until it is waited for; this checks the whole frame at its first
+        warp."""
         frame = operation.issuer.frame
         for target in operation.targets:
             place = self.context.origins(target) if isinstance(target, Scattered) else None
             if flight is flights_of(operation)[0] and place is not None:
                 self._storing = None
-                self._generic(frame, effects.READS, place)
+                self._generic(frame, effects.READS, place, flights_of(operation))
 
     def _copy(self, state: ClusterState, flight: InFlight, place: object, writes: bool) -> None:
         """An asynchronous operation will read or write global memory."""

@@ -69,7 +69,9 @@ def verdict(
         return (
             "peer-proxy" if of_gpus else "copy-to-global-not-complete",
             "the copy may be in flight: " + ("its thread" if own else "the thread of the other CTA that issued it")
-            + " has not waited until it is complete (cp.async.bulk.wait_group without .read) and then signalled this",
+            + " has not waited until it "
+            + ("is complete (cp.async.bulk.wait_group without .read)" if earlier.writes else "has read its source")
+            + " and then signalled this",
         )  # fmt: skip
     if earlier.writes != writes and not earlier.asynchronous:
         before = context.operation(earlier.pc)
