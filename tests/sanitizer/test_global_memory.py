@@ -541,3 +541,8 @@ def test_what_cp_async_reads_is_written_only_after_its_wait(other: int, wait: st
     found = rules(Example(OWN_WORD + start + wait + write + "cp.async.wait_all;\n"), schedule, seed)
     waited = wait.startswith("cp") or (not other and bool(wait))
     assert (found & RACES == set()) is waited
+
+
+def test_a_non_coherent_load_may_read_what_an_earlier_launch_wrote():
+    body = OWN_WORD + "ld.global.nc.u32 %r3, [%d2];\nadd.u32 %r3, %r3, 1;\nst.global.u32 [%d2], %r3;\n"
+    assert rules(Example(body, calls=2)) == set()

@@ -18,6 +18,7 @@ from ..report.findings import at
 from ..report.words import actor
 from ..rules import ERROR, WARNING
 from ..shadow.global_shadow import unpack
+from ..shadow.shadow import distinct
 
 if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
@@ -45,12 +46,11 @@ class NonCoherentLoads(Observer):
             return
         granules = shadow.granules(place.index, place.size, place.count)
         before = shadow.last[granules]
-        hits = before != 0
-        if not np.count_nonzero(hits):
+        written = (number for number in distinct(before[before != 0]) if self._of_this_launch(frame, number))
+        number = next(written, None)
+        if number is None:
             return
-        deed = unpack(int(before[hits].flat[0]), True)
-        if self.context.of_stream(deed.pc):
-            return
+        deed, hits = unpack(number, True), before == number
         earlier = self.context.operation(deed.pc)
         severity = WARNING if "L1::no_allocate" in code.instruction.modifiers else ERROR
         if self.context.findings.seen(RULE, (code, earlier), severity):
@@ -65,3 +65,11 @@ class NonCoherentLoads(Observer):
             Side("the grid", f"wrote {what}", earlier.text, earlier.instruction.location),
         )
         self.context.findings.add(RULE, message, (code, earlier), frame.cta, warp, severity, sides, what)
+
+    def _of_this_launch(self, frame: Frame, number: int) -> bool:
+        """True if the grid made this write, and not a copy engine or an earlier launch on the same GPU."""
+        deed, state = unpack(number, True), self.context.state(frame.cta)
+        if self.context.of_stream(deed.pc):
+            return False
+        gpu, launch = self.context.launches.of(state, deed.actor)
+        return gpu != frame.cta.device.index or launch == frame.cta.cluster.call
