@@ -71,7 +71,7 @@ class Config:
 
     def check(self) -> None:
         """Raise ArgumentError if no kernel can be built from this."""
-        check_fields(self, {"tile_m": BLOCK_M, "tile_n": BLOCK_N, "stages": 2}, (), {})
+        check_fields(self, {"tile_m": BLOCK_M, "tile_n": BLOCK_N, "stages": 2})
         rows, columns = self.part
         whole = (rows * self.warps[0], columns * self.warps[1]) == (self.tile_m, self.tile_n)
         if not whole or rows % BLOCK_M or columns % BLOCK_N or not rows * columns:

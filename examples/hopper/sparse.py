@@ -96,7 +96,7 @@ class Config:
     def check(self) -> None:
         """Raise ArgumentError if no kernel can be built from this."""
         group_of(self.a)
-        check_fields(self, {"tile_n": 1, "stages": 2, "epi_stages": 1, "ctas": 1}, (), {})
+        check_fields(self, {"stages": 2})
         if (
             self.out not in OUTPUTS or self.tile_n not in FLOAT_N or self.tile_n > MOST_COLUMNS
             or self.ctas not in (1, 2) or self.tile_n % (8 * self.ctas) or not fits(self.tile_n, self.out)
