@@ -68,6 +68,7 @@ class Emulated:
         monkeypatch.setattr(symmetric, "make", self._make)
         for module in (symm_mem, distributed, experts):
             monkeypatch.setattr(module, "group_of", lambda name: self.current)
+        for module in (peer_launch, distributed, experts):
             monkeypatch.setattr(module, "ranks_of", lambda group: self.current)
 
     def _make(self, group, wanted, device):

@@ -48,7 +48,7 @@ def test_the_text_runs_where_nothing_is_wrong() -> None:
         (BLACKWELL.replace("ret;", FENCE), ("target-lacks-it", "wgmma.fence.sync.aligned")),
         (COPY[: COPY.index(".visible")], ("not-this-text",)),
         (TWO, ("not-this-text", None, "entry= one of copy, other")),
-        ("", ("file", ".")),
+        ("", ("not-this-text",)),
     ],
 )  # fmt: skip
 def test_a_text_for_another_target_or_without_one_kernel(text: str, said: tuple[str, ...]) -> None:
