@@ -1,7 +1,8 @@
 """Short forms of mangled C++ names: `cutlass::device_kernel<…>` for `_ZN7cutlass13device_kernelIN…`.
 
 Names of the Itanium ABI begin with the nested names, each preceded by its length. Template arguments and parameters
-follow; only leading arguments that are builtin types or numbers are kept, `apply<float, 4, …>`. https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
+follow; of these only leading template arguments that are builtin types or numbers are kept: `apply<float, 4, …>`.
+https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
 """
 
 from __future__ import annotations
