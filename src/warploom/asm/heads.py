@@ -10,6 +10,7 @@ from ..isa import arch as isa_arch
 from ..isa import dtypes
 from ..isa.arch import Arch
 from .nodes import Directive, Function, Module, Variable, instructions_of, names_in
+from .variables import lanes
 
 _CLUSTER_DIRECTIVES = {
     "reqnctapercluster": (7, 8), "explicitcluster": (7, 8), "maxclusterrank": (7, 8), "blocksareclusters": (9, 0),
@@ -243,8 +244,7 @@ def _bytes(variable: Variable, space: str) -> int:
     """Bytes of a variable of a state space, 0 for any other."""
     if variable.space != space or variable.linkage == "extern" or variable.type not in dtypes.ALL:
         return 0
-    vector = next((int(word[2:]) for word in variable.attributes if word in (".v2", ".v4", ".v8")), 1)
-    return dtypes.ALL[variable.type].bytes * vector * math.prod(max(size, 0) for size in variable.dims)
+    return dtypes.ALL[variable.type].bytes * lanes(variable) * math.prod(max(size, 0) for size in variable.dims)
 
 
 def _text(value: object) -> str | None:
