@@ -157,7 +157,7 @@ class MatrixRegisters(Observer):
                         flight.used, mine.readers[flight] = True, code
                 if not loaded and move is not None and owned.isdisjoint(written):
                     mine.copies[move.target] = list(flights)
-                    self._touched_early(frame, code, warp, flights[-1], moves=True)
+                    self._touched_early(frame, code, warp, flights[-1], warns=True)
                 elif not loaded or not owned.isdisjoint(written):
                     self._touched_early(frame, code, warp, flights[-1])
 
@@ -174,21 +174,24 @@ class MatrixRegisters(Observer):
         elif held:
             self._touched_early(frame, code, warp, held[0][-1])
 
-    def _touched_early(self, frame: Frame, code: Operation, warp: int, flight: InFlight, moves: bool = False) -> None:
+    def _touched_early(self, frame: Frame, code: Operation, warp: int, flight: InFlight, warns: bool = False) -> None:
+        """Report an access before the wait; a warning if compilers emit such accesses and ptxas adds the wait."""
         codes = (code, flight.code)
         if flight.starts.parts == "warp":
             self._loaded_early(frame, codes, warp, flight)
             return
-        severity = WARNING if moves and not self.context.strict else None
+        severity = WARNING if warns and not self.context.strict else None
         if self.findings.seen("wgmma-register-in-flight", codes, severity):
             return
         why = "no wgmma.wait_group of this warp covers it yet"
         if flight.operation not in self._of_cta(frame.cta)[warp].committed:
             why = "it has not been committed (wgmma.commit_group), so no wait covers it"
+        why += "; ptxas adds one, at a cost" if warns else ""
+        does = "moves" if code.pc in self._moves else "accesses"
         self.findings.add(
             "wgmma-register-in-flight",
-            f"{actor(frame.cta, warp)} {'moves' if moves else 'accesses'} with {at(code)} a register of the wgmma "
-            f"{at(flight.code)}, which is in flight: {why}" + ("; ptxas adds one, at a cost" if moves else ""),
+            f"{actor(frame.cta, warp)} {does} with {at(code)} a register of the wgmma {at(flight.code)}, which is in "
+            f"flight: {why}",
             codes,
             frame.cta,
             warp,
@@ -275,12 +278,9 @@ class MatrixRegisters(Observer):
                 for earlier in flights if not owned.isdisjoint(rows) else ():
                     if clash := self._clash(earlier.operation, owned, operation, rows):
                         warp = frame.first_warp + number
-                        self._touched_early(frame, flight.code, warp, earlier, moves=clash == WARNING)
+                        self._touched_early(frame, flight.code, warp, earlier, warns=clash == WARNING)
 
-    def _clash(
-        self, earlier: AsyncOperation, owned: RowSet, later: AsyncOperation,
-        rows: RowSet,
-    ) -> str:  # fmt: skip
+    def _clash(self, earlier: AsyncOperation, owned: RowSet, later: AsyncOperation, rows: RowSet) -> str:
         """The severity if two operations with registers in common need a wait between them; "" if they do not.
 
         A warning if all that they share are results, each at one place in both: compilers give some registers of an
