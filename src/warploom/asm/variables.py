@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ..isa import dtypes
 from ..isa.dtypes import Kind
 from .nodes import Variable
-from .scopes import Scope
+from .scopes import VECTORS, Scope
 
 Complaint = tuple[str, str | None]
 """What is wrong, and what was expected."""
@@ -70,7 +70,7 @@ def wrong_variable(variable: Variable, place: str, module: Scope) -> Iterator[Co
 
 def lanes(variable: Variable) -> int:
     """Elements of a vector variable, 1 for a scalar."""
-    return next((int(word[2:]) for word in variable.attributes if word in (".v2", ".v4", ".v8")), 1)
+    return next((int(word[2:]) for word in variable.attributes if word in VECTORS), 1)
 
 
 # -- initial values ----------------------------------------------------------------------------------------------
