@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.sanitizer.pieces import COMMIT, DESCRIPTORS, FENCE_MMA, WAIT_MMA, ZERO, multiply
 from tests.sanitizer.running import SCHEDULES, findings, rules, run
-from warploom.sanitizer import EXPLORED
+from warploom.sanitizer import EXPLORED, Sanitizer
 from warploom.sanitizer.rules import Example
 
 schedules = pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=[f"{name}-{seed}" for name, seed in SCHEDULES])
@@ -525,6 +527,12 @@ def test_what_a_cta_hears_of_its_own_warps_from_another_cta_orders_them(first, f
 def test_a_flag_does_not_order_a_non_coherent_load(read: str, severity: set[str], schedule: str, seed: int):
     found = findings(hand_over(RELEASE, ACQUIRE, f"{read} %r3, [%data];"), schedule, seed)
     assert {one.severity for one in found if one.rule == "non-coherent-load"} == severity
+
+
+def test_a_non_coherent_load_that_leaves_l1_alone_is_an_error_in_strict_mode():
+    read = "ld.global.nc.L1::no_allocate.u32 %r3, [%data];"
+    report = run(hand_over(RELEASE, ACQUIRE, read), watch=partial(Sanitizer, strict=True))
+    assert {one.severity for one in report.findings if one.rule == "non-coherent-load"} == {"error"}
 
 
 def test_a_non_coherent_load_may_read_what_its_thread_writes_later():

@@ -146,7 +146,7 @@ class GlobalMemory(Observer):
                 missing = self._gap(state, clock, deed, frame.operation, level)
                 if missing:
                     hits = of_warp & (before == number)
-                    offset = int(np.broadcast_to(granules, hits.shape)[hits].flat[0]) * shadow.granule
+                    offset = shadow.first_byte(granules, hits)
                     seen = self.context.flags.observed
                     if deed.level and seen(shadow.region, offset, clock, state, deed.actor, deed.epoch):
                         continue
@@ -227,7 +227,7 @@ class GlobalMemory(Observer):
         kept = shadow.last[granules]
         lost = kept != numbers
         if lost.any():
-            offset = int(np.broadcast_to(granules, lost.shape)[lost].flat[0]) * shadow.granule
+            offset = shadow.first_byte(granules, lost)
             loser = unpack(int(np.broadcast_to(numbers, lost.shape)[lost].flat[0]), True)
             winner = unpack(int(kept[lost].flat[0]), True)
             warp = (winner.actor - 1) % state.per_cta

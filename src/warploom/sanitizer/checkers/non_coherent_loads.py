@@ -1,7 +1,8 @@
 """Checks that no ld.global.nc reads bytes that the grid itself has written.
 
 Such a load may take a copy of the bytes from before the write out of the non-coherent cache; no barrier and no fence
-orders it (PTX ISA 9.7.9.9). With .L1::no_allocate this is a warning: published kernels poll memory so.
+orders it (PTX ISA 9.7.9.9). With .L1::no_allocate this is a warning, except in strict mode: published kernels poll
+memory so.
 """
 
 from __future__ import annotations
@@ -52,10 +53,11 @@ class NonCoherentLoads(Observer):
             return
         deed, hits = unpack(number, True), before == number
         earlier = self.context.operation(deed.pc)
-        severity = WARNING if "L1::no_allocate" in code.instruction.modifiers else ERROR
+        published = "L1::no_allocate" in code.instruction.modifiers
+        severity = WARNING if published and not self.context.strict else ERROR
         if self.context.findings.seen(RULE, (code, earlier), severity):
             return
-        offset = int(np.broadcast_to(granules, hits.shape)[hits].flat[0]) * shadow.granule
+        offset = shadow.first_byte(granules, hits)
         warp = frame.first_warp + int(np.broadcast_to(place.lanes, hits.shape)[hits].flat[0] >> 5)
         what = f"`{shadow.region.name}` at byte {offset}"
         who = actor(frame.cta, warp)

@@ -83,6 +83,10 @@ class GlobalShadow:
         parts = total >> self.shift
         return first if parts <= 1 else first + np.arange(parts)[:, None]
 
+    def first_byte(self, granules: np.ndarray, hits: np.ndarray) -> int:
+        """The first byte of the first of these granules that is hit."""
+        return int(np.broadcast_to(granules, hits.shape)[hits].flat[0]) * self.granule
+
     def views(self, place: Bytes | Box, machine: Machine) -> list[np.ndarray]:
         """`last`, `reads` and `others` for the area that a copy reads or writes; empty if there is none."""
         if isinstance(place, Bytes):
