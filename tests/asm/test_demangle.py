@@ -16,6 +16,7 @@ from warploom.asm.demangle import readable, short
         ("_Z11fill_kernelI13__nv_bfloat16EvPT_mm", "fill_kernel<…>"),
         ("_ZN3lib5applyIfLi4ENS_4TileEEEvT_", "lib::apply<float, 4, …>"),
         ("_Z3runILb1ELin3EEvv", "run<true, -3>"),
+        ("_Z3runIfLf40000000EEvv", "run<float, …>"),
         ("_Z3addPf_param_1", "add parameter 1"),
         ("add_param_1", "add_param_1"),
         ("_Z", "_Z"),

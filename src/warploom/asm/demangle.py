@@ -18,7 +18,7 @@ _BUILTIN = {
     "j": "unsigned", "l": "long", "m": "unsigned long", "x": "long long", "y": "unsigned long long", "f": "float",
     "d": "double",
 }  # fmt: skip
-_ARGUMENT = re.compile(r"L([a-z])(n?)(\d+)E|([bcahstijlmxyfd])")
+_ARGUMENT = re.compile(r"L([bcahstijlmxy])(n?)(\d+)E|([bcahstijlmxyfd])")
 _MOST_ARGUMENTS = 4
 _INTERNAL = re.compile(r"_INTERNAL_|_GLOBAL__N_")
 
