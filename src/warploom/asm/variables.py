@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ..isa import dtypes
 from ..isa.dtypes import Kind
+from ..plural import counted
 from .nodes import Variable
 from .scopes import VECTORS, Scope
 
@@ -89,20 +90,20 @@ def _wrong_value(variable: Variable, name: str, module: Scope) -> Iterator[Compl
             counts[open_braces] += 1
             open_braces += 1
             if open_braces > len(dims):
-                yield f"the initial value of {name} has too many braces", f"{len(dims)} pairs"
+                yield f"the initial value of {name} has too many braces", counted(len(dims), "pair")
                 return
             counts[open_braces] = 0
         elif part == "}":
             size, exact = dims[open_braces - 1], open_braces == len(dims) and lanes(variable) > 1
             count = counts[open_braces]
             if count > size >= 0 or (exact and count != size):
-                yield f"the initial value of {name} has {count} elements", f"{size}"
+                yield f"the initial value of {name} has {counted(count, 'element')}", f"{size}"
                 return
             open_braces -= 1
         elif part.strip():
             counts[open_braces] += 1
             if open_braces != len(dims):
-                yield f"the initial value of {name} lacks braces", f"{len(dims)} pairs"
+                yield f"the initial value of {name} lacks braces", counted(len(dims), "pair")
                 return
             wrong = _wrong_element(part.strip(), variable, module)
             if wrong is not None:
