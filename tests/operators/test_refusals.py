@@ -60,6 +60,14 @@ def test_an_output_that_cannot_take_the_result_is_refused_by_its_name_before_any
         assert "`out`" in caught.value.what
 
 
+def test_an_lse_in_the_memory_of_out_is_refused_by_their_names():
+    out = np.zeros_like(HEADS)
+    lse = out.reshape(-1)[:128].view(np.float32).reshape(1, 2, 32)
+    with refused("overlap") as caught:
+        warploom.attention(HEADS, HEADS, HEADS, out=out, lse=lse, return_lse=True)
+    assert "`lse` and `out`" in caught.value.what
+
+
 @pytest.mark.parametrize("eps", ["x", -1.0, float("nan")])
 def test_an_epsilon_that_is_no_addend_of_a_mean_square_is_refused(eps):
     with refused("argument", got=repr(eps)):

@@ -42,17 +42,17 @@ def _check_strides(out: ArrayView, name: str) -> None:
         reach += stride * (length - 1)
 
 
-def check_apart(out: ArrayView, name: str, inputs: Iterable[tuple[str, ArrayView]], allowed: str = "") -> None:
-    """Raise ArgumentError if an output shares memory with an input.
+def check_apart(out: ArrayView, name: str, others: Iterable[tuple[str, ArrayView]], allowed: str = "") -> None:
+    """Raise ArgumentError if an output shares memory with an input or another output.
 
     allowed: the input that the call may read and write in place, for the message.
     """
-    for other, array in inputs:
+    for other, array in others:
         if overlap(out, array):
             raise ArgumentError(
                 f"`{name}` and `{other}` overlap in memory",
                 expected=f"a separate `{name}`" + (f", or `{other}` itself as `{name}`" if other == allowed else ""),
                 got=f"{out.describe()} and {array.describe()}",
-                consequence=f"the kernel would read values of `{other}` that it has already overwritten",
+                consequence=f"the kernel would overwrite `{other}` while it runs",
                 code="overlap",
             )  # fmt: skip

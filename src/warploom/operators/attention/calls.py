@@ -191,12 +191,15 @@ def compute(
     model = request.views["q"]
     result = new_array(model, request.shape, request.of.result) if out is None else out
     logarithms = new_array(model, request.lse_shape, f32) if lse is None else lse
+    apart = dict(request.views)
     for name, given, shape, dtype in (
         ("out", out, request.shape, request.of.result),
         ("lse", lse, request.lse_shape, f32),
     ):
         if given is not None:
-            check_apart(check_output(view(given, name), name, shape, dtype), name, request.views.items())
+            checked = check_output(view(given, name), name, shape, dtype)
+            check_apart(checked, name, apart.items())
+            apart[name] = checked
     target, sums = outputs(request, result, logarithms)
     launched = family.run(request, target, sums, config)
     if launched is not None and static is not None:
