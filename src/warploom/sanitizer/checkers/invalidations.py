@@ -32,8 +32,8 @@ class Invalidations(Observer):
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        code = context.machine.code
-        self._needed = any("inval" in operation.instruction.modifiers for operation in code.operations)
+        operations = context.machine.code.operations
+        self.idle = not any("inval" in operation.instruction.modifiers for operation in operations)
         self._uses: dict[MBarrier, dict[int, tuple[int, Operation]]] = {}
         """Of each barrier, by warp of the cluster: the epoch of its latest use, and the instruction."""
 
@@ -43,11 +43,11 @@ class Invalidations(Observer):
             uses[clock.me] = clock.epoch, code
 
     def arrived(self, on: MBarrier | BarrierUse, event: Event) -> None:
-        if self._needed and isinstance(on, MBarrier) and event.operation is None:
+        if isinstance(on, MBarrier) and event.operation is None:
             self._used(on, self.context.state(on.cta).clocks_of(event.by), event.by.operation)
 
     def waited(self, frame: Frame, wait: CompletedWait) -> None:
-        if self._needed and isinstance(wait.what, MBarrier):
+        if isinstance(wait.what, MBarrier):
             self._used(wait.what, self.context.state(frame.cta).among(frame, wait.lanes), frame.operation)
 
     def unmade(self, kind: str, what: MBarrier, by: Issuer) -> None:

@@ -37,6 +37,7 @@ class NonCoherentLoads(Observer):
         self.context = context
         operations = context.machine.code.operations
         self._loads = {one.pc for one in operations if one.bound and "nc" in one.instruction.modifiers}
+        self.idle = not self._loads
 
     def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
         code = frame.operation

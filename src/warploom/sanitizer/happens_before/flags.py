@@ -64,14 +64,6 @@ class LooseSignal:
     released: Front
     seers: dict[int, int] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, clock: WarpClock, code: Operation) -> LooseSignal:
-        """The write that a warp makes now; its next accesses are told apart from it."""
-        reached = clock.weak.copy()
-        reached[clock.me] = clock.epoch - 1
-        clock.begin_epoch()
-        return cls(code, reached, np.zeros_like(reached) if clock.published is None else clock.published.weak)
-
 
 @dataclass(eq=False)
 class Flag:
@@ -218,10 +210,9 @@ class Flags:
         covered = epoch
         if sem in ("release", "acq_rel"):
             carried: Released | None = clock.release(mask)
-            signal = None
         else:
             carried = clock.published
-            signal = LooseSignal.of(clock, code)
+            clock.begin_epoch()  # the warp's next accesses are told apart from this one
             level = min(level, LEVELS[clock.published_scope or "gpu"])
             covered = int(carried.weak[clock.me]) if carried is not None else 0
         if clock.apart.left and carried is not None and clock.apart.speak(covered, code.pc):
@@ -229,6 +220,11 @@ class Flags:
         fences = clock.fences
         if carried is None and not fences and len(offsets) > HINTED:
             return
+        signal = None
+        if sem not in ("release", "acq_rel"):
+            reached = clock.weak.copy()
+            reached[clock.me] = epoch - 1
+            signal = LooseSignal(code, reached, np.zeros_like(reached) if carried is None else carried.weak)
         for offset in offsets:
             flag = self._flags.get((region, offset))
             if flag is None:
