@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from ..isa.instructions.video import SELECTORS
 from ..isa.special_registers import SPECIAL_REGISTERS
+from .declarations import VECTORS
 from .nodes import Block, Function, Label, Module, RegisterDeclaration, Statement, Variable
 
-VECTORS = (".v2", ".v4", ".v8")
 MAX_REGISTERS = 1 << 17
 """More registers than this in one `name<N>` are treated as an error."""
 

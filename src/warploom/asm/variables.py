@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from ..isa import dtypes
 from ..isa.dtypes import Kind
 from ..plural import counted
+from .declarations import VECTORS
 from .nodes import Variable
-from .scopes import VECTORS, Scope
+from .scopes import Scope
 
 Complaint = tuple[str, str | None]
 """What is wrong, and what was expected."""
