@@ -107,3 +107,32 @@ def test_eight_bit_operands_have_no_gradient():
 def test_linear_says_in_its_own_words_that_a_weight_has_another_k():
     with refused("argument", got="weight of shape (16, 48)"):
         warploom.linear(jnp.zeros((8, 32), jnp.bfloat16), jnp.zeros((16, 48), jnp.bfloat16))
+
+
+def _ones(*shape):
+    return jnp.ones(shape, jnp.bfloat16)
+
+
+def _starts(*numbers):
+    return jnp.asarray(numbers, jnp.int32)
+
+
+CALLS = {
+    "rms_norm": lambda: warploom.rms_norm(_ones(4, 64), _ones(64)),
+    "rotary_embedding": lambda: warploom.rotary_embedding(*[_ones(1, 3, 1, 64)] * 2, *[_ones(1, 3, 64)] * 2),
+    "quantize": lambda: warploom.quantize(_ones(16, 128)),
+    "grouped_matmul": lambda: warploom.grouped_matmul(_ones(16, 64), _ones(2, 64, 32), offsets=_starts(8, 16)),
+    "attention_decode": lambda: warploom.attention_decode(
+        _ones(1, 1, 64), *[_ones(1, 1, 64, 64)] * 2, lengths=_starts(64)
+    ),
+    "attention_varlen": lambda: warploom.attention_varlen(*[_ones(16, 1, 64)] * 3, *[_starts(0, 8, 16)] * 2),
+    "attention_backward": lambda: warploom.attention_backward(
+        *[_ones(1, 1, 64, 64)] * 4, lse=jnp.ones((1, 1, 64), jnp.float32), grad=_ones(1, 1, 64, 64)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_public_calls_of_jax_arrays_give_jax_arrays(name):
+    made = CALLS[name]()
+    assert all(isinstance(each, jax.Array) for each in (made if isinstance(made, tuple) else (made,)))

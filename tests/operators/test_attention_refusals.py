@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import warploom
+from tests.errors import refused
 from warploom.errors import ArgumentError, ArgumentTypeError, WarploomError
 from warploom.kernels.hopper.attention_config import Config
 from warploom.kernels.hopper.attention_decode_config import DecodeConfig
@@ -164,3 +165,15 @@ def test_numbers_of_numpy_are_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     tensors = {name: torch.from_numpy(value).requires_grad_() for name, value in given.items()}
     np.testing.assert_array_equal(plain, warploom.attention(**tensors, **numbers).detach().numpy())
+
+
+def test_a_function_of_scores_that_returns_nothing_is_refused_at_its_own_line() -> None:
+    q = array(1, 1, 64, 64)
+
+    def score_mod(s: Any, b: Any, h: Any, i: Any, j: Any) -> None:
+        pass
+
+    with refused("trace") as error:
+        warploom.attention(q, q, q, score_mod=score_mod)
+    where = error.value.where
+    assert where is not None and (where.file, where.line) == (__file__, score_mod.__code__.co_firstlineno)

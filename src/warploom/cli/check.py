@@ -70,7 +70,7 @@ def check(
     place, entry = find.split(target)
     path = Path(place)
     python = not path.is_dir() and (path.suffix == ".py" or find.is_module(place))
-    if not path.is_dir() and path.suffix != ".ptx" and not python:
+    if not place or not path.is_dir() and path.suffix != ".ptx" and not python:
         raise ArgumentError(
             "there is nothing to check here", expected="FILE.py, FILE.ptx, a module or a folder", got=target
         )

@@ -142,6 +142,8 @@ _FRAMEWORK_NAMES = {
     "float8_e4m3fn": e4m3, "float8_e5m2": e5m2,
     "float8_e8m0fnu": ue8m0, "float6_e2m3fn": e2m3, "float6_e3m2fn": e3m2, "float4_e2m1fn": e2m1,
 }  # fmt: skip
+OF_ARRAYS = tuple(dict.fromkeys(_FRAMEWORK_NAMES.values()))
+"""The types that arrays of a framework can have."""
 
 
 def of(value: object) -> DType:

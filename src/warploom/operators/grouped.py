@@ -22,7 +22,7 @@ from ..isa.dtypes import DType, s32
 from ..kernels.blackwell import description as blackwell
 from ..kernels.hopper.description import Config, Fusion, Product
 from ..kernels.hopper.grouped_config import choose
-from ..runtime.arrays import ArrayView, view
+from ..runtime.arrays import ArrayView, given_back, view
 from ..runtime.launch_template import Launched
 from ..runtime.machine import for_arch
 from ..runtime.program import Program
@@ -112,7 +112,7 @@ def grouped_matmul(
     if group.k == 0 and 0 not in group.shape and (out is not None or bias is not None):
         raise ArgumentError("a grouped product with K = 0 supports no epilogue", expected="no out= and no bias=")
     if 0 in (*group.shape, group.k, group.groups):
-        return result
+        return given_back(result, [group.views["a"]])
     pinned = "" if config is None else _arch(config)
     gpu = emulated(pinned) if group.views["a"].device == "cpu" else gpu_of(group.views["a"].index)
     check_gpu(gpu, "grouped_matmul", HOPPER, BLACKWELL)
@@ -126,7 +126,7 @@ def grouped_matmul(
         check_groups(group, config, target)
     if launched is not None and out is not None:
         CACHE.remember(static, tensors, {"out": result}, [launched])
-    return result
+    return given_back(result, [group.views["a"]])
 
 
 def _arch(config: Any) -> str:

@@ -12,7 +12,7 @@ from ..annotated import shown
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa.dtypes import DType, bf16, f16
 from ..kernels.rms_norm import MOST_CHUNKS, PIECE, WARP, WARPS, build, shape_of
-from ..runtime.arrays import view
+from ..runtime.arrays import given_back, view
 from ..runtime.launch_cache import LaunchCache
 from ..runtime.program import Program
 from .binding import Binding
@@ -70,7 +70,7 @@ def rms_norm(
             raise ArgumentError("`out` is not contiguous", expected="rows without gaps", got=given.strides,
                                 code="wrong-layout")  # fmt: skip
     if 0 in shape:
-        return new_array(seen, shape, seen.dtype) if out is None else out
+        return given_back(new_array(seen, shape, seen.dtype), [seen]) if out is None else out
     rows = math.prod(shape[:-1]), shape[-1]
     result = new_array(seen, shape, seen.dtype) if out is None else out
     flat = {name: view(each if name == "weight" else each.reshape(rows), name) for name, each in tensors.items()}
@@ -80,7 +80,7 @@ def rms_norm(
     launched = launch(program, bound)
     if launched is not None and all(flat[name].pointer == view(each, name).pointer for name, each in tensors.items()):
         CACHE.remember(static, tensors, {"out": result}, [launched])  # nothing was copied
-    return result
+    return given_back(result, [seen])
 
 
 def _form(

@@ -29,7 +29,7 @@ def quantize(x: Any, kind: str = "tensor", *, dtype: object = "e4m3", block: tup
     """Eight-bit floats and their scales; the largest |x| of each group maps to the type's largest value.
 
     Args:
-        x: a NumPy array or a torch tensor of floats, at least a matrix.
+        x: a NumPy or JAX array or a torch tensor of floats, at least a matrix.
         kind: "tensor", "row" or "block128".
         dtype: e4m3 or e5m2.
         block: for "block128": (1, 128) for activations, (128, 128) for weights. Edge blocks may be partial.
@@ -55,7 +55,12 @@ def quantize(x: Any, kind: str = "tensor", *, dtype: object = "e4m3", block: tup
             expected="(…, M, K) f32, f16 or bf16",
             got=f"{array.dtype} {array.shape}",
         )
-    return _numpy(array.astype(np.float32), kind, wanted, block)
+    quantized, scale = _numpy(array.astype(np.float32), kind, wanted, block)
+    if root_module(x) in ("jax", "jaxlib"):
+        import jax
+
+        return jax.numpy.asarray(quantized), jax.numpy.asarray(scale)
+    return quantized, scale
 
 
 def _numpy(x: np.ndarray, kind: str, dtype: DType, block: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..isa.dtypes import DType, bf16, f16
 from ..kernels.rms_norm import PIECE
 from ..kernels.rotary import build
-from ..runtime.arrays import ArrayView, view
+from ..runtime.arrays import ArrayView, given_back, view
 from ..runtime.launch_cache import LaunchCache
 from ..runtime.program import Program
 from .binding import Binding
@@ -43,7 +43,7 @@ def rotary_embedding(q: Any, k: Any, cos: Any, sin: Any) -> tuple[Any, Any]:
     (_, _, heads, dim), key_heads, rotary_dim = q.shape, k.shape[2], cos.shape[2]
     results = [new_array(each, each.shape, each.dtype) for each in seen[:2]]
     if 0 in q.shape:
-        return results[0], results[1]
+        return given_back(results[0], seen), given_back(results[1], seen)
     outs = [replace(view(each, "out"), writable=True) for each in results]
     widths = heads * dim, key_heads * dim, rotary_dim, rotary_dim, heads * dim, key_heads * dim
     flat = tuple(_rows(each, width) for each, width in zip((*seen, *outs), widths, strict=True))
@@ -53,7 +53,7 @@ def rotary_embedding(q: Any, k: Any, cos: Any, sin: Any) -> tuple[Any, Any]:
     if launched is not None:
         tensors = {"q": q, "k": k, "cos": cos, "sin": sin}
         CACHE.remember("rotary", tensors, {"new q": results[0], "new k": results[1]}, [launched])
-    return results[0], results[1]
+    return given_back(results[0], seen), given_back(results[1], seen)
 
 
 def embedded_again(q: Any, k: Any, cos: Any, sin: Any) -> tuple[Any, Any] | None:

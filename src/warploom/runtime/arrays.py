@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -147,9 +148,10 @@ def _short(value: object) -> str:
 def _dtype(value: object, name: str) -> DType:
     try:
         return dtypes.of(value)
-    except ArgumentTypeError as error:
+    except ArgumentTypeError:
         raise _wrong_type(
-            f"argument `{name}` has the dtype {value}, which kernels do not support", expected=error.expected
+            f"argument `{name}` has the dtype {value}, which kernels do not support",
+            expected=f"one of {', '.join(each.name for each in dtypes.OF_ARRAYS)}",
         ) from None
 
 
@@ -358,3 +360,12 @@ def empty_like_kind(model: ArrayView, shape: tuple[int, ...], dtype: DType, *, z
     if zero:
         return np.zeros(shape, dtype=dtype.numpy)
     return np.full(math.prod(shape) * dtype.bytes, 0xFF, np.uint8).view(dtype.numpy).reshape(shape)
+
+
+def given_back(value: Any, views: Iterable[ArrayView | None]) -> Any:
+    """An output in the callers' framework. JAX arrays are not writable, so theirs were created as NumPy arrays."""
+    if isinstance(value, np.ndarray) and any(each is not None and each.framework == "jax" for each in views):
+        import jax
+
+        return jax.numpy.asarray(value)
+    return value

@@ -10,12 +10,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..errors import ArgumentError, ArgumentTypeError, EmulationError, StepLimitError, UnrecordedWarning
 from ..settings import config
 from . import estimate as estimates
-from .arrays import ArrayView
+from .arrays import ArrayView, given_back
 from .bind import Bound, Shape, bind
 from .copies import Copies, of_emulator
 from .devices import Looked, calls_of, count_of
@@ -245,7 +243,7 @@ def run(
     def outputs() -> tuple[Any, ...]:
         """The out arrays of a kernel, in the caller's framework."""
         given: list[tuple[Any, ...]] = [
-            tuple(_given_back(value, looked[1]) for value in outs)
+            tuple(given_back(value, looked[1]) for value in outs)
             for looked, (_, outs) in zip(everyone, completed, strict=True)
         ]
         return given[0] if len(given) == 1 else tuple(zip(*given, strict=True))
@@ -350,13 +348,3 @@ def launch_of(bound: Bound) -> dict[str, Any]:
 def _clusters(bound: Bound) -> int:
     ctas = bound.grid[0] * bound.grid[1] * bound.grid[2]
     return ctas // (bound.cluster[0] * bound.cluster[1] * bound.cluster[2])
-
-
-def _given_back(value: Any, views: list[ArrayView | None]) -> Any:
-    """An output in the caller's framework. JAX arrays are not writable, so theirs were created as NumPy arrays."""
-    frameworks = {array.framework for array in views if array is not None}
-    if isinstance(value, np.ndarray) and "jax" in frameworks:
-        import jax
-
-        return jax.numpy.asarray(value)
-    return value

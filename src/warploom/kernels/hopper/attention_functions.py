@@ -59,11 +59,13 @@ class Function:
         key: identifies everything that the traced PTX depends on.
         arrays: types and shapes of the captured arrays.
         call: called with the values and a Lookup for each array.
+        where: the line where the caller defined the function, if it is known.
     """
 
     key: str
     arrays: tuple[tuple[str, tuple[int, ...]], ...]
     call: Callable[[Sequence[Any], Sequence[Any]], Any] = field(compare=False, repr=False)
+    where: SourceLocation | None = field(default=None, compare=False)
 
     def apply(self, handles: Sequence[ArrayHandle], *values: Register) -> Value:
         """Trace the function."""
@@ -81,7 +83,7 @@ class Function:
         try:
             return Value.of(self.call(given, [each if each.ndim else each[()] for each in found]))
         except WarploomError as error:
-            error.where = _line_outside(error) or error.where
+            error.where = _line_outside(error) or self.where or error.where
             raise
         except Exception as error:  # raised by the caller's function
             failed = trace_error(
@@ -89,7 +91,7 @@ class Function:
                 "arithmetic, comparisons, torch's functions, captured arrays by index",
                 f"{type(error).__name__}: {error}",
             )
-            failed.where = _line_outside(error) or failed.where
+            failed.where = _line_outside(error) or self.where or failed.where
             raise failed from error
 
     def sizes(self) -> list[tuple[int, DType]]:

@@ -12,7 +12,7 @@ from ...errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitEr
 from ...isa.dtypes import f32, s32, u32
 from ...kernels.blackwell.attention_config import Config as BlackwellConfig
 from ...plural import counted
-from ...runtime.arrays import ArrayView, view
+from ...runtime.arrays import ArrayView, given_back, view
 from ...runtime.estimate import spoken
 from ...runtime.launch_cache import LaunchCache
 from ...runtime.launch_template import Launched
@@ -205,7 +205,7 @@ def compute(
     if launched is not None and static is not None:
         outs_by_name = {"out": result, "lse": logarithms}
         CACHE.remember(static, tensors, outs_by_name, [launched], grows=family.grows, length=family.length)
-    return _given(result, logarithms, return_lse)
+    return _given(given_back(result, [model]), given_back(logarithms, [model]), return_lse)
 
 
 def hashed(window: Any) -> Any:

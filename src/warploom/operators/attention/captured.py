@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ArgumentError, ArgumentTypeError
+from ...errors import ArgumentError, ArgumentTypeError, SourceLocation
 from ...isa.dtypes import bf16, f16, f32, pred, s8, s16, s32, s64, u8
 from ...kernels.hopper.attention_functions import Function
 from ...runtime.arrays import ArrayView, is_array, view
@@ -241,6 +241,11 @@ def captured(function: Any, name: str) -> Captured:
     views = [replace(each, dtype=u8) if each.dtype is pred else each for each in reader.views]
     arrays = tuple((each.dtype.name, each.shape) for each in reader.views)
     key = hashlib.sha256(repr((name, reader.parts, arrays)).encode()).hexdigest()
-    return Captured(
-        Function(key, arrays, lambda values, stand_ins: make(Rebuild(stand_ins))(*values)), views, reader.given
-    )
+    traced = Function(key, arrays, lambda values, stand_ins: make(Rebuild(stand_ins))(*values), _line_of(function))
+    return Captured(traced, views, reader.given)
+
+
+def _line_of(function: Any) -> SourceLocation | None:
+    """Where a Python function is defined; None for other callables."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return None if code is None else SourceLocation(code.co_filename, code.co_firstlineno)

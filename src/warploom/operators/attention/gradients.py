@@ -12,7 +12,7 @@ from ...isa.dtypes import DType, f32
 from ...isa.launch import GRID_LIMITS
 from ...kernels.hopper.attention_backward_rows import LOG2_E, ROWS_PER_CTA
 from ...kernels.hopper.attention_config import QUERY_ROWS, Attention
-from ...runtime.arrays import ArrayView, view
+from ...runtime.arrays import ArrayView, given_back, view
 from ...runtime.launch_template import Launched
 from ...runtime.program import Program
 from ...settings import config as settings
@@ -215,7 +215,7 @@ def of_request(
     launches = [each for each in launched if each is not None]
     repeatable = not copied and not of.varlen and launches
     written = {WRITTEN.get(name, name): array for name, array in made.items()}
-    dq, dk, dv = (made[name] for name in ("q", "k", "v"))
+    dq, dk, dv = (given_back(made[name], [request.views["q"]]) for name in ("q", "k", "v"))
     return Gradients(dq, dk, dv, _owner(space["delta"]), launches if repeatable else None, written)
 
 
