@@ -32,10 +32,10 @@ def chosen_first(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int =
 
 
 def first_of_forms(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
-    """A third are the library's first choices, the others the model's first of each form. A fit that has only seen the
+    """Half are the library's first choices, the others the model's first of each form. A fit that has only seen the
     favourites of an earlier choice picks a bad one among hundreds of candidates."""
     order = [config for config, _ in ranking(problem.posed, replace(EMULATED, sms=sms))]
-    chosen: dict[AnyConfig, None] = dict.fromkeys(order[: most // 3])
+    chosen: dict[AnyConfig, None] = dict.fromkeys(order[: most // 2])
     seen = {_any_form(config) for config in chosen}
     for config in order:
         if _any_form(config) not in seen:

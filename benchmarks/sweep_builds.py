@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 
 from benchmarks.free_tile_candidates import AnyConfig
 from warploom.errors import WarploomError
@@ -61,6 +62,7 @@ class Builds:
     Args:
         which: the candidates of a product.
         pool: the processes.
+        also: configurations of a product that are timed before its candidates.
 
     Attributes:
         candidates: by product.
@@ -69,10 +71,13 @@ class Builds:
 
     def __init__(
         self, problems: Sequence[GemmWork], which: Callable[..., list[AnyConfig]], sms: int, most: int, arch: str,
-        pool: Executor,
+        pool: Executor, also: Mapping[GemmWork, Sequence[AnyConfig]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         chosen = pool.map(partial(which, sms=sms, most=most), problems)
-        self.candidates: Mapping[GemmWork, list[AnyConfig]] = dict(zip(problems, chosen, strict=True))
+        self.candidates: Mapping[GemmWork, list[AnyConfig]] = {
+            problem: list(dict.fromkeys((*also.get(problem, ()), *configs)))
+            for problem, configs in zip(problems, chosen, strict=True)
+        }
         self.refused: dict[str, str] = {}
         self._pending: dict[Key, Future[bytes | str]] = {}
         self._programs: dict[Key, Program | None] = {}

@@ -40,6 +40,7 @@ from warploom.errors import ArgumentError, WarploomError
 from warploom.kernels.hopper import free_tile_choice
 from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
+from warploom.kernels.hopper.names import any_config
 from warploom.lab import catalogue, evidence
 from warploom.lab.bench import Stage
 from warploom.lab.contender import Prepared
@@ -255,10 +256,19 @@ def _line(problem: GemmWork, point: Mapping[str, Any]) -> str:
             f"{library_ratio:.3f}, wrong {len(point['wrong'])}")  # fmt: skip
 
 
+def of_file(path: Path) -> dict[GemmWork, list[AnyConfig]]:
+    """The products of a file, each with the configurations to time beside its candidates, such as an earlier choice."""
+    found = {}
+    for each in json.loads(path.read_text()):
+        configs = [any_config(name) for name in each.pop("configs", ())]
+        found[GemmWork(**each)] = configs
+    return found
+
+
 def problems_of(options: argparse.Namespace) -> tuple[GemmWork, ...]:
     """The products: those of a file, or given ones first, then random ones."""
     if options.products:
-        return tuple(dict.fromkeys(GemmWork(**each) for each in json.loads(options.products.read_text())))
+        return tuple(of_file(options.products))
     like = GemmWork(1, 1, 1, dtype=options.dtype, scales=options.scales, layout=LAYOUTS[options.layout])
     given = parse_shapes(options.shapes, like) if options.shapes else ()
     least, _, most = options.rows.partition(":")
@@ -286,7 +296,7 @@ def main() -> None:
     parser.add_argument("--scales", default="")
     parser.add_argument("--layout", default="forward", choices=LAYOUTS)
     parser.add_argument("--shapes", default="")
-    parser.add_argument("--products", type=Path, help="a list of objects with m, n, k, dtype, scales, layout")
+    parser.add_argument("--products", type=Path, help="objects with m, n, k, dtype, scales, layout, configs")
     parser.add_argument("--evidence", type=Path)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -309,7 +319,8 @@ def main() -> None:
     with (
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool, Watchdog(hang) as watchdog, stage
     ):  # fmt: skip
-        builds = Builds(missing, which, stage.sms, options.most, stage.arch, pool)
+        also = of_file(options.products) if options.products else {}
+        builds = Builds(missing, which, stage.sms, options.most, stage.arch, pool, also)
         chosen = lambda problem, *_: builds.candidates[problem]  # noqa: E731
         sweep = Sweep(stage, watchdog.beat, builds.program, left_out, stage.sms, options.most, chosen)
         run(sweep, missing, options.out, options.seconds - (time.monotonic() - begun))

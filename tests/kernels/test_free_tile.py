@@ -121,8 +121,11 @@ def test_operand_types(kinds):
     assert not rules
 
 
-@pytest.mark.sample(2, full=4)
-@pytest.mark.parametrize("name", ["u128x56w2_3_f3_z", "s64x40k2_3_S2_f3_z", "s128x40w2_3_p_f3_z", "u128x24_3_f3_z"])
+@pytest.mark.sample(2, full=5)
+@pytest.mark.parametrize(
+    "name",
+    ["u128x56w2_3_f3_z", "s64x40k2_3_S2_f3_z", "s128x40w2_3_p_f3_z", "u128x24_3_f3_z", "s192x24w3_2_p_r_f3_z"],
+)
 @pytest.mark.parametrize("scales", [None, "tensor", "row"])
 def test_scales_bias_and_activation(name: str, scales: str | None):
     m, n, k, draw = 37, 136, 272, np.random.default_rng(1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,6 +131,15 @@ def test_a_list_of_hung_kernels_that_is_none_is_refused(text: str, tmp_path: Pat
 def test_lines_that_are_no_points_are_passed_over(tmp_path: Path):
     (tmp_path / sweep.POINTS).write_text('3\n{"m": 1}\n{"m": 1, "us": {}}\n{"m": 2, "us"')
     assert sweep.points(tmp_path) == [{"m": 1, "us": {}}]
+
+
+def test_a_file_of_products_may_name_configurations_to_time_beside_the_candidates(tmp_path: Path):
+    earlier = any_config("u128x96_8_n2_f3")
+    (tmp_path / "products").write_text(json.dumps([{"m": 9, "n": 72, "k": 128, "configs": [earlier.name()]}]))
+    also = sweep.of_file(tmp_path / "products")
+    with ThreadPoolExecutor(1) as pool:
+        builds = sweep_builds.Builds(list(also), lambda *_, **__: [earlier], SMS, 2, "sm_90a", pool, also)
+    assert builds.candidates == {TINY[0]: [earlier]}
 
 
 @pytest.mark.parametrize("rows", ["", "5", "1:", "a:b", "1:2:3", "-1:4"])

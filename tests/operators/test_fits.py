@@ -11,6 +11,7 @@ from warploom.isa.dtypes import bf16, e4m3, f32, s8, s32
 from warploom.kernels.hopper.description import MOST_OF_FUSED, SHARED_BYTES, Config, Fusion, Product
 from warploom.kernels.hopper.gemm import build
 from warploom.operators import Problem
+from warploom.operators.families.free_tile import FreeTile
 from warploom.operators.families.hopper_large_tiles import SHAPES, fits, hopper, whole_waves
 from warploom.operators.spec.gpu import EMULATED
 
@@ -89,3 +90,16 @@ def test_other_results_spill_no_more(product: Product, end: str):
         if each == end:
             resources = build(product, config, ENDS[end]).resources()
             assert (resources.spills, resources.notes) == (0, ()), config.name()
+
+
+def test_a_tile_that_an_end_leaves_no_registers_is_offered_with_more_warpgroups():
+    """192 x 120 is the fastest tile of this product with scales of tensors on an H200
+    (benchmarks/results/nvidia-h200/sweep-losers-e4m3.json)."""
+    of = {}
+    for scales in ("tensor", "row"):
+        problem = Problem.of(232, 75968, 4096, dtype=e4m3, fusion=Fusion(scales=scales))
+        of[scales] = FreeTile().candidates(problem, EMULATED)
+        assert all(config.fits_registers(problem.product, problem.fusion) for config in of[scales])
+    moved = {scales: {each.setmaxnreg for each in found if (each.swap_ab, each.tile_m, each.tile_n) == (True, 192, 120)}
+             for scales, found in of.items()}  # fmt: skip
+    assert moved == {"tensor": {False}, "row": {True}}

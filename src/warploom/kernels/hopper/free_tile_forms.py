@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -24,6 +25,17 @@ def warpgroups(rows: int, columns: int) -> tuple[int, bool]:
         if blocks % consumers == 0 and blocks // consumers * columns // 2 <= most:
             return consumers, True
     return max(MAX_ACCUMULATORS), False
+
+
+def regrouped(config: FreeTileConfig) -> Iterator[FreeTileConfig]:
+    """The same tile with its rows split over other warpgroups, fewest first, then with registers moved to them: for an
+    epilogue that needs registers of its own. None if the splits of K are in a cluster, which fixes the warpgroups."""
+    if config.in_cluster > 1:
+        return
+    for setmaxnreg, known in ((False, MAX_ACCUMULATORS), (True, MAX_ACCUMULATORS_SETMAXNREG)):
+        for consumers in known:
+            if config.tile_m % (BLOCK * consumers) == 0:
+                yield from _filled(replace(config, consumers=consumers, setmaxnreg=setmaxnreg))
 
 
 class TileForms(NamedTuple):

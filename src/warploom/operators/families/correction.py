@@ -38,7 +38,7 @@ from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .free_tile import short_epilogue
 from .hopper_large import estimate as large_estimate
-from .hopper_large_tiles import depths
+from .hopper_large_tiles import depths, row_order_pays
 from .trees import Trees
 
 FILE = Path(__file__).parent.parent / "tables" / "choice-sm_90.json"
@@ -192,7 +192,8 @@ def considered(config: Any, problem: Problem, gpu: Gpu) -> bool:
     were small-M kernels with two CTAs per multiprocessor, the fastest of 15 products in 101, by 7 % at most; nor free
     tiles that share an operand, except those that are `sharing_worth_trying`."""
     if isinstance(config, Config):
-        return config.tile_k in depths(problem) and (problem.m >= LARGE_FROM or not short_epilogue(problem))
+        offered = config.tile_k in depths(problem) and (config.group > 1 or row_order_pays(config, problem))
+        return offered and (problem.m >= LARGE_FROM or not short_epilogue(problem))
     if isinstance(config, FreeTileConfig):
         waves, lines = waves_of(config, problem.m, problem.n, gpu.sms), _unaligned_weights(problem)
         way = config.cluster, config.multicast

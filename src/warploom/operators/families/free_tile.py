@@ -7,6 +7,7 @@ from typing import Any
 
 from ...kernels.hopper.free_tile_choice import MOST_ROWS, SMALL_M_ROWS, banded, from_small_m, ranked, terms, waves_of
 from ...kernels.hopper.free_tile_config import FreeTileConfig
+from ...kernels.hopper.free_tile_forms import regrouped
 from ...kernels.hopper.small_m_config import SmallMConfig
 from ...plural import counted
 from ..spec.gpu import Gpu
@@ -64,6 +65,11 @@ def _fits(config: FreeTileConfig, problem: Problem) -> bool:
     )
 
 
+def _regrouped_to_fit(config: FreeTileConfig, problem: Problem) -> FreeTileConfig | None:
+    """The tile with the fewest warpgroups that have registers for the epilogue, too; None if none have."""
+    return next((each for each in (config, *regrouped(config)) if _fits(each, problem)), None)
+
+
 class FreeTile(KernelFamily):
     """`kernels.hopper.free_tile`."""
 
@@ -85,11 +91,14 @@ class FreeTile(KernelFamily):
         for config, time in order:
             if len(chosen) == MOST_CANDIDATES or time > SLOWEST * order[0][1]:
                 break
+            if (fitting := _regrouped_to_fit(config, problem)) is None:
+                continue
+            config = fitting
             form = (
                 config.swap_ab, config.tile_m, config.split_k, config.split_by, config.persistent, config.cluster,
                 config.setmaxnreg, config.multicast,
             )  # fmt: skip
-            if (len(chosen) < FIRST_CANDIDATES or form not in forms) and _fits(config, problem):
+            if len(chosen) < FIRST_CANDIDATES or form not in forms:
                 forms.add(form)
                 chosen[banded(config, problem.m, problem.n, gpu.sms)] = None
         if EVICT_FIRST_OR_NOT[0] <= problem.m <= EVICT_FIRST_OR_NOT[1]:

@@ -195,17 +195,23 @@ def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Co
     return made if fits(made, product, fusion) else None
 
 
+def row_order_pays(config: Config, problem: Problem) -> bool:
+    """True if tiles may go row by row: B stays in L2, or there is one row of tiles. Otherwise B is read from memory for
+    each row of tiles: e4m3 608 x 151936 x 896 then took 1.45 times as long
+    (benchmarks/results/nvidia-h200/sweep-losers-e4m3.json)."""
+    return problem.m <= config.cluster_tile[0] or problem.n * problem.k * problem.product.b.bytes <= L2_BYTES
+
+
 def for_short_k(config: Config, problem: Problem) -> Iterator[Config]:
     """For a short K, the configuration with store boxes for half or all of a consumer's tile, at the cost of stages: a
-    consumer that waits for a box multiplies nothing. And tiles row by row, so that memory gets whole rows of D, unless
-    B would be read from memory for each row of tiles: e4m3 608 x 151936 x 896 then took 1.45 times as long
-    (benchmarks/results/nvidia-h200/sweep-losers-e4m3.json). A D larger than L2 is marked to be evicted first, so that A
-    and B stay there: 3 to 12 % faster on the median in benchmarks/results/nvidia-h100/sweep-store-order.json."""
+    consumer that waits for a box multiplies nothing. And tiles row by row, so that memory gets whole rows of D, if that
+    pays (`row_order_pays`). A D larger than L2 is marked to be evicted first, so that A and B stay there: 3 to 12 %
+    faster on the median in benchmarks/results/nvidia-h100/sweep-store-order.json."""
     product, fusion = problem.product, problem.fusion
     if problem.k * product.a.bytes > SHORT_K_BYTES:
         return
     count = config.boxes(product)
-    by_rows = problem.m <= config.cluster_tile[0] or problem.n * problem.k * product.b.bytes <= L2_BYTES
+    by_rows = row_order_pays(config, problem)
     for boxes in {config.epi_stages, -(-count // 2), count}:
         room = SHARED_BYTES - replace(config, epi_stages=boxes, stages=0).shared_bytes(product, fusion)
         stages = min(MOST_STAGES, room // config.stage_bytes(product))
