@@ -65,9 +65,11 @@ def _fits(config: FreeTileConfig, problem: Problem) -> bool:
     )
 
 
-def _regrouped_to_fit(config: FreeTileConfig, problem: Problem) -> FreeTileConfig | None:
-    """The tile with the fewest warpgroups that have registers for the epilogue, too; None if none have."""
-    return next((each for each in (config, *regrouped(config)) if _fits(each, problem)), None)
+def _with_registers(config: FreeTileConfig, problem: Problem) -> FreeTileConfig:
+    """The tile, with other warpgroups if its own have no registers for the epilogue but others have."""
+    if config.fits_registers(problem.product, problem.fusion):
+        return config
+    return next((each for each in regrouped(config) if each.fits_registers(problem.product, problem.fusion)), config)
 
 
 class FreeTile(KernelFamily):
@@ -91,16 +93,14 @@ class FreeTile(KernelFamily):
         for config, time in order:
             if len(chosen) == MOST_CANDIDATES or time > SLOWEST * order[0][1]:
                 break
-            if (fitting := _regrouped_to_fit(config, problem)) is None:
-                continue
-            config = fitting
+            tile = _with_registers(config, problem)
             form = (
-                config.swap_ab, config.tile_m, config.split_k, config.split_by, config.persistent, config.cluster,
-                config.setmaxnreg, config.multicast,
+                tile.swap_ab, tile.tile_m, tile.split_k, tile.split_by, tile.persistent, tile.cluster,
+                tile.setmaxnreg, tile.multicast,
             )  # fmt: skip
-            if len(chosen) < FIRST_CANDIDATES or form not in forms:
+            if (len(chosen) < FIRST_CANDIDATES or form not in forms) and _fits(tile, problem):
                 forms.add(form)
-                chosen[banded(config, problem.m, problem.n, gpu.sms)] = None
+                chosen[banded(tile, problem.m, problem.n, gpu.sms)] = None
         if EVICT_FIRST_OR_NOT[0] <= problem.m <= EVICT_FIRST_OR_NOT[1]:
             chosen |= {
                 replace(config, evict_first=not config.evict_first): None for config in list(chosen)[:FIRST_CANDIDATES]
