@@ -13,7 +13,7 @@ import numpy as np
 
 from warploom.operators.families.trees import Trees
 
-TREES, DEPTH, EDGES, RATE, SHARE, LEAST, RIDGE = 600, 6, 63, 0.08, 0.5, 3.0, 4.0
+TREES, DEPTH, EDGES, RATE, SHARE, LEAST, RIDGE = 600, 6, 63, 0.12, 0.5, 3.0, 1.0
 """Number of trees, depth, limits per feature, learning rate, the share of features that a tree sees, the least weight
 of a leaf, and the weight that shrinks leaves to zero."""
 

@@ -10,9 +10,12 @@ from warploom.driver import toolchain
 from warploom.isa.dtypes import bf16, e4m3, f32, s8, s32
 from warploom.kernels.hopper.description import MOST_OF_FUSED, SHARED_BYTES, Config, Fusion, Product
 from warploom.kernels.hopper.gemm import build
+from warploom.kernels.hopper.small_m import build as build_small
+from warploom.kernels.hopper.small_m_config import MOST_SCALED_TOKENS, SmallMConfig
 from warploom.operators import Problem
 from warploom.operators.families.free_tile import FreeTile
 from warploom.operators.families.hopper_large_tiles import SHAPES, fits, hopper, whole_waves
+from warploom.operators.families.small_m import SmallM
 from warploom.operators.spec.gpu import EMULATED
 
 ENDS = {
@@ -103,3 +106,14 @@ def test_a_tile_that_an_end_leaves_no_registers_is_offered_with_more_warpgroups(
     moved = {scales: {each.setmaxnreg for each in found if (each.swap_ab, each.tile_m, each.tile_n) == (True, 192, 120)}
              for scales, found in of.items()}  # fmt: skip
     assert moved == {"tensor": {False}, "row": {True}}
+
+
+def test_a_kernel_for_few_rows_that_scales_of_rows_make_spill_is_not_offered():
+    """232 x 16384 x 3072 was chosen tiles of 128 rows by 232 tokens, which ptxas refused, in a sample on an H100."""
+    for tokens, fitting in ((192, True), (232, False)):
+        problem = Problem.of(tokens, 16384, 3072, dtype=e4m3, fusion=Fusion(scales="row"))
+        found = [each for each in SmallM().candidates(problem, EMULATED, every=True) if each.rows == 128]
+        assert bool(found) == fitting
+    widest = SmallMConfig(tokens=MOST_SCALED_TOKENS, rows=128, k_tiles=1, vector_store=True).filled()
+    if toolchain.ptxas() is not None:
+        assert build_small(Product(e4m3, e4m3, bf16), widest, Fusion(scales="row")).resources().spills == 0

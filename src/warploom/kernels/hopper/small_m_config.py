@@ -27,6 +27,9 @@ SPLITS = ("cluster", "last", "stream")
 MOST_STAGES = 24
 MOST_SPLIT = 64
 """Splits of K that a workspace supports; each is a copy of D in f32."""
+MOST_SCALED_TOKENS = 192
+"""Tokens, at most, of 128 rows with scales of rows: the scales are loaded before the products and stay in registers.
+This is what ptxas 13.0 fits into the registers of three warpgroups without a spill."""
 FEW_TOKENS = 32
 """Tokens up to which a stage is little more than its weights, and D is small enough to be stored by elements."""
 PREFETCHED = 6
@@ -161,8 +164,8 @@ class SmallMConfig(ProductConfiguration):
         return replace(self, stages=max(1, min(MOST_STAGES, room // self.stage_bytes)))
 
     def fits_registers(self, product: Product, fusion: Fusion | None = None) -> bool:
-        """Always True: its accumulators are few enough for any epilogue that it supports."""
-        return True
+        """True if ptxas is known not to spill with this epilogue."""
+        return self.consumers == 1 or fusion is None or fusion.scales != "row" or self.tokens <= MOST_SCALED_TOKENS
 
     def requirements(self, product: Product, fusion: Fusion) -> list[Requirement]:
         room, most = shared_capacity(self.ctas_per_sm), min(8, self.tokens // 2)

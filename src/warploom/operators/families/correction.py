@@ -24,6 +24,7 @@ import numpy as np
 from ...errors import ArgumentError
 from ...kernels.hopper.description import Config
 from ...kernels.hopper.free_tile_choice import (
+    H200_RATES,
     contiguous,
     expected,
     features,
@@ -34,6 +35,7 @@ from ...kernels.hopper.free_tile_choice import (
 )
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
+from ...runtime.machine import clusters_at_once
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .free_tile import short_epilogue
@@ -44,14 +46,16 @@ from .trees import Trees
 FILE = Path(__file__).parent.parent / "tables" / "choice-sm_90.json"
 FEATURES = (
     "one", "rows", "columns", "depth", "astride", "memory", "weights along n", "tokens along m", "one byte",
-    "row scales", "size of D", "wide rows",
+    "row scales", "size of D", "wide rows", "unaligned tokens",
+    # tiles of all kinds
+    "tile tokens", "tile weights", "fills of tokens", "fills of weights", "last wave", "k-tiles of a CTA",
     # free tiles, and small-M configurations that count as the tiles they are like
     "free", "swapped", "tile_m 128", "tile_m 192", "tile_m 256", "consumers 2", "consumers 3", "consumers 4", "moved",
     "persistent", "split 2", "split more", "neighbours", "shared weights", "shared tokens", "shared by four",
     "shared by eight", "two k-tiles", "evict first", "two CTAs", "two blocks", "small M", "streamed", "element stores",
     "tile_n", "area", "idle", "waves", "stages", "in flight", "mma", "tma", "hbm", "l2", "end", "tiles of tokens",
     "k-tiles of a part", "rows outside", "columns outside", "tiles of weights", "places", "by the last", "splits",
-    "tiles of a band",
+    "tiles of a band", "exchange", "time",
     # large tiles
     "large", "ping-pong", "staggered", "pairs", "split tail", "three consumers", "64 rows", "256 rows", "large tile_n",
     "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages", "shallow",
@@ -82,7 +86,10 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
     y = np.zeros(len(FEATURES))
     m, n, k = problem.m, problem.n, problem.k * problem.product.a.bytes / 2
     found = {"one": 1.0, "rows": math.log2(m) - 7, "columns": math.log2(n) - 13, "depth": math.log2(k) - 12}
-    found["astride"] = _unaligned_weights(problem)
+    found["unaligned tokens"], found["astride"] = (
+        unaligned_fraction(inner, problem.product)
+        for inner in contiguous(problem.m, problem.n, problem.k, problem.product)
+    )
     found["weights along n"], found["tokens along m"] = (
         float(major == "MN") for major in (problem.product.b_major, problem.product.a_major)
     )
@@ -97,6 +104,7 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
     else:
         time, more = _tile(config, problem, gpu, estimated_us)
         found |= more
+    found |= _covered(config, problem, gpu)
     for name, value in found.items():
         y[_COLUMN[name]] = value
     return time, y
@@ -105,6 +113,29 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
 def _unaligned_weights(problem: Problem) -> float:
     inner = contiguous(problem.m, problem.n, problem.k, problem.product)[1]
     return unaligned_fraction(inner, problem.product)
+
+
+def _covered(config: Any, problem: Problem, gpu: Gpu) -> dict[str, float]:
+    """How tiles of any kind cover the product: their sizes, how often both operands are filled into shared memory, in
+    bytes of A and B, how full the last wave is, and the k-tiles of a CTA."""
+    m, n, product = problem.m, problem.n, problem.product
+    if isinstance(config, Config):
+        tokens, weights, (rows, columns) = config.tile_m, config.tile_n, config.cluster_tile
+        across, down, splits, at_once = -(-m // rows), -(-n // columns), 1, gpu.sms
+    else:
+        tile: FreeTileConfig = from_small_m(config) if isinstance(config, SmallMConfig) else config
+        tokens, weights, splits = tile.tokens, tile.weights, tile.split_k
+        across, down = (-(-size // rows) / ctas for size, rows, ctas in (
+            (m, tokens, tile.along_tokens), (n, weights, tile.along_weights)))  # fmt: skip
+        at_once = max(1, clusters_at_once(tile.ctas, gpu.sms)) * tile.cluster
+    tiles = -(-m // tokens) * -(-n // weights)
+    k_tiles = -(-tiles * splits // at_once) * -(-problem.k // product.tile_k) / splits
+    return {
+        "tile tokens": math.log2(tokens) - 6, "tile weights": math.log2(weights) - 6,
+        "fills of weights": math.log2(across * n / (m + n) + 0.01),
+        "fills of tokens": math.log2(down * m / (m + n) + 0.01), "last wave": (tiles % at_once or at_once) / at_once,
+        "k-tiles of a CTA": math.log2(max(1.0, k_tiles)) - 6,
+    }  # fmt: skip
 
 
 def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple[float, dict[str, float]]:
@@ -135,7 +166,8 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
         "tiles of tokens": math.log2(1 + across), "k-tiles of a part": math.log2(depth / tile.split_k) - 5,
         "tiles of weights": math.log2(1 + down), "places": math.log2(ctas / gpu.sms),
         "by the last": not small and tile.shared_workspace, "splits": math.log2(tile.split_k),
-        "tiles of a band": math.log2(1 + tile.group),
+        "tiles of a band": math.log2(1 + tile.group), "exchange": H200_RATES.exchange * known.exchanged / total,
+        "time": math.log2(total) - 5,
         "rows outside": math.log2(across * tile.tokens / m), "columns outside": math.log2(down * tile.weights / n),
     }  # fmt: skip
     return total, {name: float(value) for name, value in found.items()}

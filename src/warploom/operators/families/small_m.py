@@ -108,7 +108,8 @@ class SmallM(KernelFamily):
         return like_a_tile(config, problem) if computes(problem) else problem.m <= FIRST_ROWS
 
     def fits(self, config: SmallMConfig, problem: Problem) -> bool:
-        return config.violated(problem.product, problem.fusion) is None
+        product, fusion = problem.product, problem.fusion
+        return config.violated(product, fusion) is None and config.fits_registers(product, fusion)
 
     def estimate(self, config: SmallMConfig, problem: Problem, gpu: Gpu) -> Estimate:
         """The memory time, the load time of the multiprocessors that have a tile, and the reduction."""
