@@ -121,7 +121,7 @@ def _covered(config: Any, problem: Problem, gpu: Gpu) -> dict[str, float]:
     m, n, product = problem.m, problem.n, problem.product
     if isinstance(config, Config):
         tokens, weights, (rows, columns) = config.tile_m, config.tile_n, config.cluster_tile
-        across, down, splits, at_once = -(-m // rows), -(-n // columns), 1, gpu.sms
+        across, down, splits, at_once = float(-(-m // rows)), float(-(-n // columns)), 1, gpu.sms
     else:
         tile: FreeTileConfig = from_small_m(config) if isinstance(config, SmallMConfig) else config
         tokens, weights, splits = tile.tokens, tile.weights, tile.split_k
