@@ -20,30 +20,49 @@ from pathlib import Path
 from typing import Any
 
 from warploom.kernels.hopper import attention_decode
-from warploom.kernels.hopper.attention_decode_config import ROWS, DecodeConfig
+from warploom.kernels.hopper.attention_decode_config import DecodeConfig
 from warploom.lab.attention_contenders import TorchAttention, choice, decode_subject
 from warploom.lab.attention_problem import DecodeProblem
 from warploom.operators.spec.gpu import EMULATED
 
 CASES = (
-    DecodeProblem(16, 8192), DecodeProblem(1, 65536), DecodeProblem(32, 2048), DecodeProblem(16, 8192, narrow=True),
-    DecodeProblem(4, 4096), DecodeProblem(1, 8192), DecodeProblem(64, 8192),
+    DecodeProblem(16, 8192), DecodeProblem(1, 65536), DecodeProblem(16, 8192, page=16), DecodeProblem(64, 8192),
+    DecodeProblem(32, 2048), DecodeProblem(16, 8192, heads=64), DecodeProblem(4, 4096), DecodeProblem(1, 8192),
+    DecodeProblem(16, 8192, page=64), DecodeProblem(16, 8192, narrow=True), DecodeProblem(64, 8192, ragged=True),
+    DecodeProblem(64, 8192, page=16, narrow=True), DecodeProblem(128, 1024),
 )  # fmt: skip
 
 
 def candidates(case: DecodeProblem) -> dict[str, DecodeConfig]:
-    """Configurations by name. "one" has one CTA on a multiprocessor, "two" has two."""
-    chosen = choice(case, EMULATED)
-    one = replace(
-        chosen, early=True, prefetched=0, used_rows=ROWS, residents=1, value_steps=8, together=8, exchanged=128
-    )
-    one = replace(one, stages=4 if case.narrow else 5)
-    found = {"chosen": chosen, "one": one}
-    found |= {f"one, prefetch {tiles}": replace(one, prefetched=tiles) for tiles in (3, 5, 8)}
-    if not case.narrow:
-        two = replace(one, stages=3, used_rows=4, together=20, residents=2, value_steps=4)
-        found |= {f"two, prefetch {tiles}": replace(two, prefetched=tiles) for tiles in (0, 3, 6, 10)}
-    return found
+    """Configurations by name. "two": two CTAs fit a multiprocessor; with pages, "one" has what they have for one."""
+    chosen = replace(choice(case, EMULATED), aligned=False, late=0, spread=1)
+    aligned = replace(chosen, aligned=True)
+    found = {"chosen": chosen, "aligned": aligned}
+    if case.page:
+        ahead = replace(aligned, prefetched=5)
+        found |= {"prefetch 5": replace(chosen, prefetched=5), "aligned, prefetch 5": ahead}
+        found |= {"aligned, prefetch 8": replace(ahead, prefetched=8)}
+        if case.narrow:
+            return found
+        two = replace(
+            ahead, stages=3, used_rows=4, exchanged=128, together=20, residents=2, value_steps=4, prefetched=6,
+            loaders=min(2, chosen.loaders),
+        )  # fmt: skip
+        one = replace(two, residents=1, stages=4, loaders=chosen.loaders, value_steps=8)
+        return found | {
+            "aligned, two": two, "aligned, two, late 1": replace(two, late=1),
+            "aligned, two, late 5": replace(two, late=5), "aligned, one": one,
+            "aligned, one, 3 stages": replace(one, stages=3),
+        }  # fmt: skip
+    found["late 1"] = replace(chosen, late=1)
+    if chosen.residents == 1:
+        return found | {"aligned, late 1": replace(aligned, late=1), "aligned, spread 4": replace(aligned, spread=4)}
+    found |= {f"aligned, late {tiles}": replace(aligned, late=tiles) for tiles in (1, 3, 6, 10)}
+    more = replace(aligned, late=3, prefetched=chosen.prefetched + 4)
+    return found | {
+        "aligned, late 3, prefetch 4 more": more, "aligned, late 3, spread 4": replace(more, spread=4),
+        "aligned, spread 4": replace(aligned, spread=4),
+    }  # fmt: skip
 
 
 def compiled(case: DecodeProblem, config: DecodeConfig) -> None:
@@ -98,7 +117,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no case is begun")
     asked = parser.parse_args(words)
     begun = time.perf_counter()
-    each = {(case.narrow, config): (case, config) for case in CASES for config in candidates(case).values()}
+    each = {(decode_subject(case), config): (case, config) for case in CASES for config in candidates(case).values()}
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         list(pool.map(compiled, *zip(*each.values(), strict=True)))
     print(f"{len(each)} built in {time.perf_counter() - begun:.0f} s", flush=True)

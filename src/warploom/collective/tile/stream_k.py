@@ -83,11 +83,12 @@ class EqualShares:
     Args:
         all_: the number of pieces, at least one.
         several: if there are few pieces, the number that a CTA should have before another CTA gets any.
+        ctas: CTAs that share the pieces; None: all.
     """
 
-    def __init__(self, all_: Register, several: int = 1) -> None:
+    def __init__(self, all_: Register, several: int = 1, ctas: Register | None = None) -> None:
         self.all = all_
-        launched, self.cta = ptx.special.nctaid.x(), ptx.special.ctaid.x()
+        launched, self.cta = ptx.special.nctaid.x() if ctas is None else ctas, ptx.special.ctaid.x()
         most = self.all if several == 1 else (self.all + (several - 1)) // several
         self.ctas = ptx.select(launched < most, launched, most)
         self.begin, self.end = self._begin(self.cta), self._begin(self.cta + 1)

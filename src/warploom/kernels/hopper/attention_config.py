@@ -170,6 +170,10 @@ class Config(Configuration):
     ordered: bool = True
     apart: int = 0
     renewed: bool = False
+    loads_ahead: bool = False
+    release_late: bool = False
+    decode_early: bool = False
+    pdl: bool = False
 
     family: ClassVar[str] = "attention"
 

@@ -73,7 +73,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
             call.get("sinks"),
         )  # fmt: skip
         combine.initialise()
-        if config.pdl:
+        if config.pdl and not config.late:
             ptx.griddepcontrol.launch_dependents()
         if config.early:
             with ptx.if_(ptx.special.tid.x() == WARP * config.warps):
@@ -84,7 +84,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
             with work.provisionally():
                 work.initialise()
                 ptx.bar.sync(0)
-                with ptx.if_(ptx.special.tid.x() == WARP * config.warps):
+                with ptx.if_(ptx.special.tid.x() // WARP == config.warps):
                     work.begin()
                     prefetch(config, work, ring, K, V, table)
             ptx.bar.sync(0)
@@ -167,10 +167,10 @@ def load(
     span = ring.tiles["k"].layout.swizzle.span
     expected = ring.stage_bytes if config.loaders == 1 else len(mine) * count * config.copy_rows * span
     if config.promised:
-        if config.copies == 1 and me == 0:
-            with ptx.if_(lane == 0):
-                prefetch(config, work, ring, K, V, table)
+        if me == 0:
+            prefetch(config, work, ring, K, V, table)
         ptx.griddepcontrol.wait()
+    left = work.shares.total.copy() if config.late > 1 and me == 0 else None
     for segment in work.segments():
         if table is not None:
             segment = work.measured(segment)  # the page of a key beyond the end is not read
@@ -195,11 +195,17 @@ def load(
                     at = (box.coordinates[0], segment.head, copy.row, copy.block)
                     ptx.cp.async_.bulk.tensor(into, array.tma_desc(), at, stage.full, cache_hint=policy)
             ring.advance(state, branch=False)
+            if left is not None:
+                left -= 1
+                with ptx.if_(left == config.late - 1):
+                    ptx.griddepcontrol.launch_dependents()
             start += segment.step
             if ahead:
                 for copy, found in zip(ahead, copies(), strict=True):
                     copy.block.set(found.block)
                     copy.row.set(found.row)
+    if config.pdl and config.late and me == 0:
+        ptx.griddepcontrol.launch_dependents()
 
 
 def each_tile(work: WorkPartition, segment: Segment) -> Iterator[None]:
@@ -217,15 +223,17 @@ def prefetch(
     config: DecodeConfig, work: WorkPartition, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle,
     table: ArrayHandle | None,
 ) -> None:  # fmt: skip
-    """Prefetch a CTA's first tiles into L2 before the previous kernel ends; one thread calls this."""
-    stage = ring.stage(ring.producer_state())
-    for segment in work.segments(most=config.prefetched or config.stages):
-        key = segment.start.copy()
-        for _ in ptx.range(segment.tiles, unroll=False):
+    """Prefetch tiles of a CTA into L2 before the previous kernel ends; the lanes of one warp divide their copies."""
+    lane, stage = ptx.special.tid.x() & (WARP - 1), ring.stage(ring.producer_state())
+    spread = config.spread
+    for segment in work.segments(most=(config.prefetched or config.stages) * spread):
+        tiles = segment.tiles if spread == 1 else (segment.tiles + (spread - 1)) // spread
+        for copy in ptx.range(lane, tiles * config.copies, WARP, unroll=False):
+            tile, part = copy // config.copies, copy % config.copies
+            key = segment.start + (tile * (spread * segment.step) + part * config.copy_rows).view(s32)
             block, row = place(K, work, table, segment, key)
             for array, name in ((K, "k"), (V, "v")):
                 ptx.tma.prefetch(stage.tiles[name], array.tma_desc(), (0, segment.head, row, block))
-            key += segment.step
 
 
 @dataclass

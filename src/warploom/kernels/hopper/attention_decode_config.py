@@ -120,6 +120,9 @@ class DecodeConfig(Configuration):
             than CTAs gives each several. 0: all CTAs share all tiles equally, and combine in global memory.
         prefetched: tiles that a CTA prefetches into L2 before the previous kernel has ended, by lengths that may be
             old; 0: none, or with `constant_lengths` a ring's worth.
+        spread: the prefetched tiles are every `spread`-th of the CTA's tiles.
+        aligned: shares of tiles begin where heads do, if few CTAs stay without a share then.
+        late: 0: the next kernel may start at once; n: when a CTA has n - 1 tiles left to load.
         used_rows: rows of a block that exist at most.
         constant_lengths: the caller guarantees that the previous kernel does not write `lengths` and `table`. They are
             then read before it has ended, and the first tiles prefetched into L2; K, V and Q are read after it.
@@ -140,6 +143,9 @@ class DecodeConfig(Configuration):
     residents: int = 1
     cluster: int = 0
     prefetched: int = 0
+    spread: int = 1
+    aligned: bool = False
+    late: int = 0
     used_rows: int = ROWS
     constant_lengths: bool = False
 
@@ -148,7 +154,7 @@ class DecodeConfig(Configuration):
     def check(self, page: int | None = None, of: Decode | None = None) -> None:
         """Raise ArgumentError if no kernel can be built, if it cannot read pages of `page` keys, or if its loaders
         cannot divide the panels of `of` evenly."""
-        check_fields(self, {"keys": WARP_KEYS, "cluster": 0, "prefetched": 0})
+        check_fields(self, {"keys": WARP_KEYS, "cluster": 0, "prefetched": 0, "late": 0})
         odd = self.keys % WARP_KEYS or self.exchanged % EXCHANGE_STEP
         odd = odd or self.used_rows > ROWS or (self.blocks > 1 and self.used_rows < ROWS)
         if odd or self.keys % self.copy_rows or (page and page % self.copy_rows):
@@ -202,8 +208,7 @@ class DecodeConfig(Configuration):
     @property
     def provisional(self) -> bool:
         """True if the kernel prefetches by lengths that may be old."""
-        whole = self.copies == 1 and not self.cluster
-        return self.pdl and bool(self.prefetched) and not self.constant_lengths and whole
+        return self.pdl and bool(self.prefetched) and not (self.constant_lengths or self.cluster)
 
     @property
     def threads(self) -> int:

@@ -95,6 +95,7 @@ class WorkPartition(Groups):
         self.chunks = (self.rows + (config.rows - 1)) // config.rows
         self.per_sequence = kv_heads * self.chunks
         self.final = True
+        self.ctas = self.aligned() if config.aligned else None
         self.allocate()
 
     def allocate(self) -> None:
@@ -139,9 +140,24 @@ class WorkPartition(Groups):
             tiles.set(ptx.math.max(behind_last - keys.first.view(u32) // self.config.keys, 1))
         return tiles
 
+    def aligned(self) -> Register:
+        """The number of CTAs that share the tiles.
+
+        If all sequences have the same length, shares of some number of CTAs begin where heads do: a CTA then reads whole
+        heads, or an equal part of one, and exchanges as few parts as possible. This is that number if at most a
+        sixteenth of the CTAs is left without a share, for memory is as busy then; else all.
+        """
+        launched, heads = ptx.special.nctaid.x(), self.count * self.per_sequence
+        each = (heads + (launched - 1)) // launched
+        few = ptx.select(heads < launched, launched // heads * heads, heads // each)
+        whole = (few * 16 >= launched * 15) & (heads < launched)
+        whole = whole | ((few * 16 >= launched * 15) & (few * each == heads))
+        return ptx.select(whole, few, launched)
+
     def begin(self) -> None:
         """Compute this CTA's share. All threads call this after the CTA's barrier."""
-        self.shares = EqualShares(ptx.load(u32, self.before[self.count]) * self.per_sequence, self.config.several)
+        all_ = ptx.load(u32, self.before[self.count]) * self.per_sequence
+        self.shares = EqualShares(all_, self.config.several, self.ctas)
 
     def segments(self, most: int | None = None) -> Iterator[Segment]:
         """Iterate over this CTA's segments, or over those of its first `most` tiles, with a run-time loop."""
