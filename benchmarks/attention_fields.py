@@ -29,7 +29,7 @@ CASES = (
     DecodeProblem(16, 8192), DecodeProblem(1, 65536), DecodeProblem(16, 8192, page=16), DecodeProblem(64, 8192),
     DecodeProblem(32, 2048), DecodeProblem(16, 8192, heads=64), DecodeProblem(4, 4096), DecodeProblem(1, 8192),
     DecodeProblem(16, 8192, page=64), DecodeProblem(16, 8192, narrow=True), DecodeProblem(64, 8192, ragged=True),
-    DecodeProblem(64, 8192, page=16, narrow=True), DecodeProblem(128, 1024),
+    DecodeProblem(128, 1024), DecodeProblem(16, 8192, dim=64),
 )  # fmt: skip
 
 
@@ -54,6 +54,14 @@ def candidates(case: DecodeProblem) -> dict[str, DecodeConfig]:
             "aligned, two, late 5": replace(two, late=5), "aligned, one": one,
             "aligned, one, 3 stages": replace(one, stages=3),
         }  # fmt: skip
+    if case.dim == 64:
+        two = replace(
+            aligned, stages=6, residents=2, used_rows=4, together=20, value_steps=4, prefetched=12, exchanged=64
+        )
+        found |= {
+            "aligned, two": two,
+            "aligned, 128 keys": replace(aligned, keys=128, copy_rows=128, stages=5, used_rows=4),
+        }
     found["late 1"] = replace(chosen, late=1)
     if chosen.residents == 1:
         return found | {"aligned, late 1": replace(aligned, late=1), "aligned, spread 4": replace(aligned, spread=4)}

@@ -143,8 +143,8 @@ class WorkPartition(Groups):
     def aligned(self) -> Register:
         """The number of CTAs that share the tiles.
 
-        If all sequences have the same length, shares of some number of CTAs begin where heads do: a CTA then reads whole
-        heads, or an equal part of one, and exchanges as few parts as possible. This is that number if at most a
+        If all sequences have the same length, shares of some number of CTAs begin where heads do: a CTA then reads
+        whole heads, or an equal part of one, and exchanges few parts. This is that number if at most a
         sixteenth of the CTAs is left without a share, for memory is as busy then; else all.
         """
         launched, heads = ptx.special.nctaid.x(), self.count * self.per_sequence
