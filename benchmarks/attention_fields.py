@@ -34,43 +34,12 @@ CASES = (
 
 
 def candidates(case: DecodeProblem) -> dict[str, DecodeConfig]:
-    """Configurations by name. "two": two CTAs fit a multiprocessor; with pages, "one" has what they have for one."""
-    chosen = replace(choice(case, EMULATED), aligned=False, late=0, spread=1)
-    aligned = replace(chosen, aligned=True)
-    found = {"chosen": chosen, "aligned": aligned}
+    """The library's choice and configurations that differ from it in a field or two."""
+    chosen = choice(case, EMULATED)
+    found = {"chosen": chosen, "other shares": replace(chosen, aligned=not chosen.aligned)}
     if case.page:
-        ahead = replace(aligned, prefetched=5)
-        found |= {"prefetch 5": replace(chosen, prefetched=5), "aligned, prefetch 5": ahead}
-        found |= {"aligned, prefetch 8": replace(ahead, prefetched=8)}
-        if case.narrow:
-            return found
-        two = replace(
-            ahead, stages=3, used_rows=4, exchanged=128, together=20, residents=2, value_steps=4, prefetched=6,
-            loaders=min(2, chosen.loaders),
-        )  # fmt: skip
-        one = replace(two, residents=1, stages=4, loaders=chosen.loaders, value_steps=8)
-        return found | {
-            "aligned, two": two, "aligned, two, late 1": replace(two, late=1),
-            "aligned, two, late 5": replace(two, late=5), "aligned, one": one,
-            "aligned, one, 3 stages": replace(one, stages=3),
-        }  # fmt: skip
-    if case.dim == 64:
-        two = replace(
-            aligned, stages=6, residents=2, used_rows=4, together=20, value_steps=4, prefetched=12, exchanged=64
-        )
-        found |= {
-            "aligned, two": two,
-            "aligned, 128 keys": replace(aligned, keys=128, copy_rows=128, stages=5, used_rows=4),
-        }
-    found["late 1"] = replace(chosen, late=1)
-    if chosen.residents == 1:
-        return found | {"aligned, late 1": replace(aligned, late=1), "aligned, spread 4": replace(aligned, spread=4)}
-    found |= {f"aligned, late {tiles}": replace(aligned, late=tiles) for tiles in (1, 3, 6, 10)}
-    more = replace(aligned, late=3, prefetched=chosen.prefetched + 4)
-    return found | {
-        "aligned, late 3, prefetch 4 more": more, "aligned, late 3, spread 4": replace(more, spread=4),
-        "aligned, spread 4": replace(aligned, spread=4),
-    }  # fmt: skip
+        return found | {"prefetch none": replace(chosen, prefetched=0)}
+    return found | {"prefetch more": replace(chosen, prefetched=chosen.prefetched + 3)}
 
 
 def compiled(case: DecodeProblem, config: DecodeConfig) -> None:

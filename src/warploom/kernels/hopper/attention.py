@@ -33,12 +33,12 @@ from ...collective import TileQueue, TmaPipeline, each_consumer, producer, warpg
 from ...collective.tile.roles import WARP, WARPGROUP, producer_warpgroup
 from ...collective.tile.sizes import OneCtaPerSm
 from ...isa.dtypes import f32, s32, u32
-from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
+from ...lang import Kernel, Scalar, Tile, kernel, ptx, smem
 from ...lang.values import Register
 from ..fields import builder
 from .attention_config import QUERY_ROWS, REGISTERS, TRANSPOSE_WARPS, Attention, Config, OnePerSm, default
 from .attention_consumer import Arguments, Consumer, Rings, function_arrays
-from .attention_tiles import BlockScheduler, KeyTileIterator, QueryBlock
+from .attention_tiles import BlockScheduler, KeyTileIterator
 from .attention_transpose import TransposeWarp, transpose_warp_index
 from .description import PANEL
 
@@ -171,54 +171,6 @@ def load(config: Config, call: Arguments, tiles: Rings, blocks: BlockScheduler, 
             ptx.tma.load(stage.q, call.Q.tma_desc(), (0, head, row, batch), stage.full)
 
     number = queue.fetch(at_queue).copy()
-    if config.loads_ahead:
-        early = config.query_slots > 1
-        with ptx.if_(number < queue.tiles):
-            batch, zero = blocks.outside()
-            start, count = reg.scalar(s32), reg.scalar(s32)
-            of_keys, of_queries = (
-                (reg.scalar(u32), reg.scalar(u32)),
-                (reg.scalar(s32), reg.scalar(u32), reg.scalar(u32)),
-            )
-
-            def begin(queries: bool) -> None:
-                block = blocks.block_at(number)
-                start.set(block.start + block.key_begin)
-                count.set(block.after_first)
-                for own, index in zip(of_keys, (block.kv_head, block.batch), strict=True):
-                    own.set(index)
-                load_keys(start, *of_keys)
-                if queries:
-                    load_queries(block.row + block.query_begin, block.head, block.batch)
-                else:
-                    for own, index in zip(
-                        of_queries, (block.row + block.query_begin, block.head, block.batch), strict=True
-                    ):
-                        own.set(index)
-
-            begin(True)
-            with ptx.do_while(lambda: number < queue.tiles):
-                walk = KeyTileIterator(
-                    QueryBlock(**{name: None for name in QueryBlock.__annotations__}), start, config.keys
-                )
-                for _ in ptx.range(count):
-                    values = start.copy()
-                    walk.next()
-                    load_keys(start, *of_keys)
-                    load_values(values, *of_keys)
-                number.set(queue.fetch(at_queue))
-                last = start.copy(), of_keys[0].copy(), of_keys[1].copy()
-                with ptx.if_(number < queue.tiles):
-                    begin(early)
-                if early:
-                    with ptx.else_():  # consumers multiply one block too many, rather than branch around it
-                        load_keys(zero, zero, batch)
-                        load_queries(zero, zero, batch)
-                load_values(*last)
-                if not early:
-                    with ptx.if_(number < queue.tiles):
-                        load_queries(*of_queries)
-        return
     with ptx.if_(number < queue.tiles):
         with ptx.do_while(lambda: number < queue.tiles):
             block = blocks.block_at(number)

@@ -170,7 +170,6 @@ class Config(Configuration):
     ordered: bool = True
     apart: int = 0
     renewed: bool = False
-    loads_ahead: bool = False
     release_late: bool = False
     decode_early: bool = False
     pdl: bool = False

@@ -10,7 +10,7 @@ Roles      producer   the last warps: TMA of a tile's keys and values; paged: on
                consumer   [lengths] wait [Q][tile][tile] ... [meet, store or share] [Q][tile] ...
 
            wait: griddepcontrol.wait, until the previous kernel has ended and its writes are visible. Before it, one
-           thread prefetches the CTA's first tiles into L2, by lengths that may be old; they are read again after it.
+           warp prefetches some of the CTA's tiles into L2, by lengths that may be old; they are read again after it.
 Barriers   full[s]    1 arrival + bytes of a tile            producer -> consumers
            empty[s]   1 arrival for each consumer warp       consumers -> producer
            bar 0      all threads: the barriers and the count of tiles are ready
@@ -37,7 +37,7 @@ from ...lang.values import Register
 from ..fields import builder
 from .attention_decode_cluster import ClusterCombine, ClusterGrid, ClusterPartition, EarlySegment
 from .attention_decode_combine import SplitCombine
-from .attention_decode_config import Decode, DecodeConfig
+from .attention_decode_config import SPREAD, Decode, DecodeConfig
 from .attention_decode_warp import DecodeWarp, RowAddresses
 from .attention_decode_work import Segment, WorkPartition
 
@@ -73,7 +73,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
             call.get("sinks"),
         )  # fmt: skip
         combine.initialise()
-        if config.pdl and not config.late:
+        if config.pdl:
             ptx.griddepcontrol.launch_dependents()
         if config.early:
             with ptx.if_(ptx.special.tid.x() == WARP * config.warps):
@@ -170,7 +170,6 @@ def load(
         if me == 0:
             prefetch(config, work, ring, K, V, table)
         ptx.griddepcontrol.wait()
-    left = work.shares.total.copy() if config.late > 1 and me == 0 else None
     for segment in work.segments():
         if table is not None:
             segment = work.measured(segment)  # the page of a key beyond the end is not read
@@ -195,17 +194,11 @@ def load(
                     at = (box.coordinates[0], segment.head, copy.row, copy.block)
                     ptx.cp.async_.bulk.tensor(into, array.tma_desc(), at, stage.full, cache_hint=policy)
             ring.advance(state, branch=False)
-            if left is not None:
-                left -= 1
-                with ptx.if_(left == config.late - 1):
-                    ptx.griddepcontrol.launch_dependents()
             start += segment.step
             if ahead:
                 for copy, found in zip(ahead, copies(), strict=True):
                     copy.block.set(found.block)
                     copy.row.set(found.row)
-    if config.pdl and config.late and me == 0:
-        ptx.griddepcontrol.launch_dependents()
 
 
 def each_tile(work: WorkPartition, segment: Segment) -> Iterator[None]:
@@ -223,14 +216,17 @@ def prefetch(
     config: DecodeConfig, work: WorkPartition, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle,
     table: ArrayHandle | None,
 ) -> None:  # fmt: skip
-    """Prefetch tiles of a CTA into L2 before the previous kernel ends; the lanes of one warp divide their copies."""
+    """Prefetch some of a CTA's tiles into L2 before the previous kernel ends; the lanes of one warp divide the copies.
+
+    They are `SPREAD` tiles apart, so that the CTA reads others from memory between them. If they were its first tiles,
+    memory would be idle while the CTA reads them from L2.
+    """
     lane, stage = ptx.special.tid.x() & (WARP - 1), ring.stage(ring.producer_state())
-    spread = config.spread
-    for segment in work.segments(most=(config.prefetched or config.stages) * spread):
-        tiles = segment.tiles if spread == 1 else (segment.tiles + (spread - 1)) // spread
+    for segment in work.segments(most=(config.prefetched or config.stages) * SPREAD):
+        tiles = (segment.tiles + (SPREAD - 1)) // SPREAD
         for copy in ptx.range(lane, tiles * config.copies, WARP, unroll=False):
             tile, part = copy // config.copies, copy % config.copies
-            key = segment.start + (tile * (spread * segment.step) + part * config.copy_rows).view(s32)
+            key = segment.start + (tile * (SPREAD * segment.step) + part * config.copy_rows).view(s32)
             block, row = place(K, work, table, segment, key)
             for array, name in ((K, "k"), (V, "v")):
                 ptx.tma.prefetch(stage.tiles[name], array.tma_desc(), (0, segment.head, row, block))

@@ -41,7 +41,12 @@ CLUSTER_TILES = {8: 8, 4: 8, 2: 16}
 first that fits is taken."""
 PREFETCHED, FEW_PREFETCHED, FEW_PREFETCHED_TOKENS = 5, 3, 2048
 """Tiles that a CTA prefetches before the previous kernel has ended, and fewer for up to that many keys per
-multiprocessor (attention-fields-decode.json). Pages were not timed with any."""
+multiprocessor (attention-fields-decode.json). Pages of 8-bit keys were not timed with any."""
+SPREAD = 4
+"""Tiles from one prefetched tile to the next."""
+ALIGNED_BYTES = 3 << 20
+"""Bytes of keys and values per multiprocessor up to which `aligned` is faster: fewer parts of heads are exchanged, but
+4 of 132 multiprocessors may have no share, with which the rest reads 1 % slower (attention-decode-shares.json)."""
 FEW_ROWS = 4
 """Rows up to which the exchange between warps is so small that two CTAs with three stages each fit a multiprocessor."""
 MORE_LOADERS = 8
@@ -120,9 +125,8 @@ class DecodeConfig(Configuration):
             than CTAs gives each several. 0: all CTAs share all tiles equally, and combine in global memory.
         prefetched: tiles that a CTA prefetches into L2 before the previous kernel has ended, by lengths that may be
             old; 0: none, or with `constant_lengths` a ring's worth.
-        spread: the prefetched tiles are every `spread`-th of the CTA's tiles.
-        aligned: shares of tiles begin where heads do, if few CTAs stay without a share then.
-        late: 0: the next kernel may start at once; n: when a CTA has n - 1 tiles left to load.
+        aligned: shares of tiles begin where heads do, if all sequences have the same length and few CTAs are left
+            without a share (`WorkPartition.aligned`).
         used_rows: rows of a block that exist at most.
         constant_lengths: the caller guarantees that the previous kernel does not write `lengths` and `table`. They are
             then read before it has ended, and the first tiles prefetched into L2; K, V and Q are read after it.
@@ -143,9 +147,7 @@ class DecodeConfig(Configuration):
     residents: int = 1
     cluster: int = 0
     prefetched: int = 0
-    spread: int = 1
     aligned: bool = False
-    late: int = 0
     used_rows: int = ROWS
     constant_lengths: bool = False
 
@@ -154,7 +156,7 @@ class DecodeConfig(Configuration):
     def check(self, page: int | None = None, of: Decode | None = None) -> None:
         """Raise ArgumentError if no kernel can be built, if it cannot read pages of `page` keys, or if its loaders
         cannot divide the panels of `of` evenly."""
-        check_fields(self, {"keys": WARP_KEYS, "cluster": 0, "prefetched": 0, "late": 0})
+        check_fields(self, {"keys": WARP_KEYS, "cluster": 0, "prefetched": 0})
         odd = self.keys % WARP_KEYS or self.exchanged % EXCHANGE_STEP
         odd = odd or self.used_rows > ROWS or (self.blocks > 1 and self.used_rows < ROWS)
         if odd or self.keys % self.copy_rows or (page and page % self.copy_rows):
@@ -255,7 +257,8 @@ def decode_config(of: Decode, rows: int, page: int | None = None, tokens: int | 
     widest = max(of.depth, of.columns)
     blocks = 1 if rows <= ROWS or widest > 128 else 2
     timed = widest <= 128 and blocks == 1
-    keys = 128 if of.narrow and timed else 64  # 8-bit tiles arrive in half the time: use more warps
+    small = of.narrow or (widest <= 64 and page is None)
+    keys = 128 if small and timed else 64  # small tiles arrive in half the time: use more warps
     copy_rows = keys if page is None else math.gcd(page, keys)
     chosen = DecodeConfig(
         blocks=blocks, keys=keys, copy_rows=copy_rows, stages=MOST_STAGES, value_steps=8 if widest <= 192 else 2,
@@ -267,12 +270,15 @@ def decode_config(of: Decode, rows: int, page: int | None = None, tokens: int | 
     while not chosen.shared_evenly(of):
         chosen = replace(chosen, loaders=chosen.loaders - 1)
     in_one_round = min(128, -(-of.columns // EXCHANGE_STEP) * EXCHANGE_STEP)
-    if timed and page is None:
+    if tokens is not None and tokens * chosen.tile_bytes(of) // keys <= ALIGNED_BYTES:
+        chosen = replace(chosen, aligned=True)
+    if timed and not scattered and not (of.narrow and page):
         short = tokens is not None and tokens <= FEW_PREFETCHED_TOKENS
         chosen = replace(chosen, early=True, prefetched=FEW_PREFETCHED if short else PREFETCHED)
         if rows <= FEW_ROWS and widest > 64 and not of.narrow:
             return replace(chosen, stages=3, used_rows=FEW_ROWS, exchanged=in_one_round, together=20, residents=2,
-                           value_steps=4, prefetched=chosen.prefetched + (not short))  # fmt: skip
+                           value_steps=4, prefetched=chosen.prefetched + (not short),
+                           loaders=min(2, chosen.loaders))  # fmt: skip
     most = FEW_TOKENS if timed and page is None else FEW_PAGED_TOKENS
     if tokens is not None and tokens <= most and not of.narrow:
         few = replace(chosen, stages=2, together=16, exchanged=in_one_round)
@@ -298,13 +304,14 @@ def clustered(of: Decode, chosen: DecodeConfig, heads: int, keys: int, sms: int)
     """
     if of.paged or of.narrow or max(of.depth, of.columns) > 128 or chosen.blocks > 1:
         return chosen
+    alone = replace(
+        chosen, keys=64, copy_rows=64, prefetched=0, aligned=False, used_rows=ROWS, together=16, residents=1,
+        value_steps=8,
+    )  # fmt: skip
     for cluster, tiles in CLUSTER_TILES.items():
         room = sms if cluster == 2 else sms // 2
-        found = replace(
-            chosen, cluster=cluster, stages=2 if keys <= 2 * cluster * chosen.keys else 3, prefetched=0, used_rows=ROWS,
-            together=16, residents=1, value_steps=8,
-        )  # fmt: skip
-        short = keys <= tiles * cluster * chosen.keys
+        found = replace(alone, cluster=cluster, stages=2 if keys <= 2 * cluster * alone.keys else 3)
+        short = keys <= tiles * cluster * alone.keys
         if heads * cluster <= room and short and found.clusters(of):
             return found
     return chosen

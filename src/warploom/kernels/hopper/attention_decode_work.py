@@ -95,7 +95,7 @@ class WorkPartition(Groups):
         self.chunks = (self.rows + (config.rows - 1)) // config.rows
         self.per_sequence = kv_heads * self.chunks
         self.final = True
-        self.ctas = self.aligned() if config.aligned else None
+        self.aligned = self._aligned() if config.aligned else None
         self.allocate()
 
     def allocate(self) -> None:
@@ -140,24 +140,25 @@ class WorkPartition(Groups):
             tiles.set(ptx.math.max(behind_last - keys.first.view(u32) // self.config.keys, 1))
         return tiles
 
-    def aligned(self) -> Register:
-        """The number of CTAs that share the tiles.
+    def begin(self) -> None:
+        """Compute this CTA's share. All threads call this after the CTA's barrier."""
+        tiles = ptx.load(u32, self.before[self.count])
+        ctas = None if self.aligned is None else self._sharing(self.aligned, tiles)
+        self.shares = EqualShares(tiles * self.per_sequence, self.config.several, ctas)
 
-        If all sequences have the same length, shares of some number of CTAs begin where heads do: a CTA then reads
-        whole heads, or an equal part of one, and exchanges few parts. This is that number if at most a
-        sixteenth of the CTAs is left without a share, for memory is as busy then; else all.
-        """
+    def _aligned(self) -> Register:
+        """The most CTAs among which the heads of equally long sequences can be divided so that each CTA reads whole
+        heads or an equal part of one, if that leaves at most a sixteenth of the CTAs without a share; else all CTAs."""
         launched, heads = ptx.special.nctaid.x(), self.count * self.per_sequence
         each = (heads + (launched - 1)) // launched
         few = ptx.select(heads < launched, launched // heads * heads, heads // each)
-        whole = (few * 16 >= launched * 15) & (heads < launched)
-        whole = whole | ((few * 16 >= launched * 15) & (few * each == heads))
-        return ptx.select(whole, few, launched)
+        enough = (few * 16 >= launched * 15) & ((heads < launched) | (few * each == heads))
+        return ptx.select(enough, few, launched)
 
-    def begin(self) -> None:
-        """Compute this CTA's share. All threads call this after the CTA's barrier."""
-        all_ = ptx.load(u32, self.before[self.count]) * self.per_sequence
-        self.shares = EqualShares(all_, self.config.several, self.ctas)
+    def _sharing(self, aligned: Register, tiles: Register) -> Register:
+        """The CTAs that share the tiles: `aligned` if all sequences are as long as the first, else all."""
+        same = ptx.load(u32, self.before[1]) * self.count == tiles
+        return ptx.select(same, aligned, ptx.special.nctaid.x())
 
     def segments(self, most: int | None = None) -> Iterator[Segment]:
         """Iterate over this CTA's segments, or over those of its first `most` tiles, with a run-time loop."""
