@@ -20,6 +20,7 @@ from warploom.kernels.hopper.attention_decode_work import WorkPartition
 from warploom.operators import workspace
 from warploom.operators.attention import decode
 from warploom.operators.kernel_cache import from_bytes, to_bytes
+from warploom.runtime.machine import H200
 from warploom.types import f16
 
 ERROR, LSE_ERROR = 4e-3, 1e-5
@@ -288,7 +289,8 @@ FASTER = {
     "early": {"early": True}, "ahead": {"ahead": True}, "two loaders": {"loaders": 2, "ahead": True},
     "four": {"loaders": 4, "early": True, "ahead": True}, "several": {"several": 3}, "together": {"together": 2},
     "exchanged 32": {"exchanged": 32}, "exchanged 128": {"exchanged": 128, "stages": 3}, "residents": {"residents": 2},
-    "eight loaders": {"loaders": 8}, "prefetched": {"prefetched": 3}, "used rows": {"used_rows": 2},
+    "aligned": {"aligned": True}, "eight loaders": {"loaders": 8}, "prefetched": {"prefetched": 3},
+    "used rows": {"used_rows": 2},
     "constant lengths": {"constant_lengths": True, "residents": 2},
     "all": {"early": True, "ahead": True, "loaders": 2, "several": 2, "together": 32, "stages": 2},
 }  # fmt: skip
@@ -360,22 +362,44 @@ def test_the_rule_asks_for_pages_width_and_how_much_a_multiprocessor_reads():
     wide, paged, eight = Decode(), Decode(paged=True), Decode(paged=True, narrow=True)
     long = decode_config(wide, 4)
     assert (long.stages, long.residents, long.prefetched) == (3, 2, 6), "two CTAs fit a multiprocessor"
-    assert long.exchanged == 128 and decode_config(wide, 4, None, 7943) == decode_config(wide, 4, None, 3971) == long
+    assert long.exchanged == 128 and decode_config(wide, 4, None, 7943) == long
+    assert decode_config(wide, 4, None, 3971) == replace(long, aligned=True), "2 MB of a multiprocessor"
     short = decode_config(wide, 4, None, 62)
-    assert short == replace(long, prefetched=3)
+    assert short == replace(long, prefetched=3, aligned=True)
     assert {decode_config(wide, 4, None, tokens) for tokens in (496, 992)} == {short}
     more = decode_config(wide, 8)
     assert more.early and not more.ahead and more.stages * 32768 >= 150_000, "what reaches the memory's rate"
-    assert decode_config(wide, 8, None, 496).stages == 2 and decode_config(paged, 4, 64).prefetched == 0
+    assert decode_config(wide, 8, None, 496).stages == 2
+    pages = decode_config(paged, 4, 16)
+    assert pages == replace(long, copy_rows=16, ahead=True, loaders=2), "contiguous keys' choice with two loaders"
+    assert decode_config(paged, 8, 64).prefetched == 5 and not decode_config(paged, 4, 1).prefetched
     assert decode_config(wide, 32, None, 496).exchanged == 64 and decode_config(wide, 32, None, 992).stages > 2
-    assert decode_config(paged, 4, 16, 496).stages == 2 and decode_config(paged, 4, 16, 992).stages == 3
-    assert {page: decode_config(paged, 4, page).loaders for page in (1, 2, 16, 32, 64, 256)} == {
+    assert decode_config(paged, 8, 16, 496).stages == 2 and decode_config(paged, 8, 16, 992).stages == 3
+    assert {page: decode_config(paged, 8, page).loaders for page in (1, 2, 16, 32, 64, 256)} == {
         1: 8, 2: 4, 16: 4, 32: 2, 64: 1, 256: 1
     }  # fmt: skip
     assert all(decode_config(of, 4, 16).ahead for of in (paged, eight))
     narrow = decode_config(Decode(narrow=True), 4)
     assert narrow.prefetched and (narrow.stages, narrow.exchanged) == (4, 128)
     assert decode_config(eight, 4, 16).exchanged == 128
+    few_columns = decode_config(Decode(head_dim=64, value_dim=64), 4, None, 7943)
+    assert (few_columns.keys, few_columns.stages, few_columns.aligned) == (128, 5, True)
+
+
+@pytest.mark.parametrize("lengths, shared", [((128,) * 3, False), ((192, 128, 64), True)])
+def test_aligned_shares_begin_where_heads_do_if_sequences_are_equally_long(lengths: tuple[int, ...], shared: bool):
+    """15 heads and 16 CTAs, one of which has nothing to do. Memory for parts is only written if heads are shared."""
+    of, sequences, heads = Decode(head_dim=64, value_dim=64), 3, 5
+    config = replace(decode_config(of, 1), keys=64, copy_rows=64, aligned=True)
+    draw = np.random.default_rng(0)
+    q, k, v = (
+        draw.standard_normal((sequences, length, heads, 64)).astype(ml_dtypes.bfloat16) for length in (1, 192, 192)
+    )
+    parts = np.zeros((32, config.block_elements(of)), np.float32)
+    given = (q, k, v, np.array(lengths, np.int32), parts, np.zeros(15, np.uint32), 0.125, 1)
+    report = attention_decode.build(of, config).emulate(*given, machine=H200(sms=16))
+    report.raise_on_findings()
+    assert np.any(parts) == shared
 
 
 @pytest.mark.parametrize("loaders, page", [(4, None), (3, 16), (6, 1), (16, 16)])

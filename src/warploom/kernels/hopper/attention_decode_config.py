@@ -275,7 +275,7 @@ def decode_config(of: Decode, rows: int, page: int | None = None, tokens: int | 
     if timed and not scattered and not (of.narrow and page):
         short = tokens is not None and tokens <= FEW_PREFETCHED_TOKENS
         chosen = replace(chosen, early=True, prefetched=FEW_PREFETCHED if short else PREFETCHED)
-        if rows <= FEW_ROWS and widest > 64 and not of.narrow:
+        if rows <= FEW_ROWS and widest > 64 and not of.narrow and chosen.copies <= MOST_LOADERS:
             return replace(chosen, stages=3, used_rows=FEW_ROWS, exchanged=in_one_round, together=20, residents=2,
                            value_steps=4, prefetched=chosen.prefetched + (not short),
                            loaders=min(2, chosen.loaders))  # fmt: skip
