@@ -33,8 +33,7 @@ def candidates(case: ForwardProblem) -> dict[str, Config]:
     """Candidates for the default, by name: in e4m3, the columns of `apart` and the tile sizes that fit with it."""
     chosen = default(subject(case))
     if case.dtype != "e4m3":
-        early = replace(chosen, release_late=True, decode_early=True, pdl=True)
-        return {"pdl": replace(chosen, pdl=True), "early": early}
+        return {}
     turns = "unordered" if chosen.ordered else "ordered"
     found = {turns: replace(chosen, ordered=not chosen.ordered), "maxima not renewed": replace(chosen, renewed=False)}
     if case.head_dim == 256:

@@ -57,6 +57,7 @@ TURNED = (
     "in its turn only"
 )
 FRESH = "the first number goes into a slot that nobody has used: the wait passes at once"
+MEET_AGAIN = "all threads meet twice more before one uses the barriers that are initialised in front of this meeting"
 KEYS_TELL = (
     "only products with keys read the queries, and the producer has just waited until those of this slot were over for "
     "the stage of the keys; O leaves through memory of its own"
@@ -114,6 +115,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("r23_*", "drop-wgmma-fence", "wgmma.fence.sync.aligned#1[06]", CHAIN),
     ("r23_*", "narrow-scope", "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64#3", DRAINED),
     ("r2[23]_*", "wait-for-reads-only", "cp.async.bulk.wait_group#*", READ),
+    ("attention_decode", "drop-barrier", "bar.sync#0", MEET_AGAIN),
     ("decode_last", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
     ("decode_streamed", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
     ("decode_*", "drop-grid-wait", "griddepcontrol.wait#1", GRID_KNOWN),

@@ -97,10 +97,6 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
         queue = TileQueue(
             call.counter, call.section, config.consumers, others=TRANSPOSE_WARPS * WARP if of.narrow else 0
         )
-        if config.pdl:
-            ptx.griddepcontrol.launch_dependents()
-            if of.varlen:
-                ptx.griddepcontrol.wait()
         blocks.initialise()
         tiles.queries.initialise(tiles.keys, tiles.values, *([tiles.transposed] if tiles.transposed else []), queue)
         blocks.begin()
@@ -146,15 +142,13 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
             "LSE": Tile("B", "H", "S", f32),
         },
         grid=OneCtaPerSm() if of.varlen else OnePerSm(config.rows), block=WARPGROUP * (1 + config.consumers), arch=ARCH,
-        registers=at_launch, pdl=config.pdl, name="attention",
+        registers=at_launch, name="attention",
         allow_spills=of.narrow and of.varlen,  # a few registers, in every tiling tried
     )(attention)  # fmt: skip
 
 
 def load(config: Config, call: Arguments, tiles: Rings, blocks: BlockScheduler, queue: TileQueue) -> None:
     """The producer: loads keys one tile ahead of values, in the order of their products."""
-    if config.pdl:
-        ptx.griddepcontrol.wait()
     at_q, at_k, at_v = (ring.producer_state() for ring in (tiles.queries, tiles.keys, tiles.values))
     at_queue = queue.producer_state()
 

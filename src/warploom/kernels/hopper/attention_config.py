@@ -170,9 +170,6 @@ class Config(Configuration):
     ordered: bool = True
     apart: int = 0
     renewed: bool = False
-    release_late: bool = False
-    decode_early: bool = False
-    pdl: bool = False
 
     family: ClassVar[str] = "attention"
 

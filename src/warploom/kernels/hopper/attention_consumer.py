@@ -25,7 +25,7 @@ from ...lang.values import Register
 from .attention_config import QUERY_ROWS, Attention, Config
 from .attention_rows import Rows, store_rows
 from .attention_softmax import Softmax
-from .attention_tiles import BlockScheduler, KeyTileIterator, QueryBlock, become, kept
+from .attention_tiles import BlockScheduler, KeyTileIterator, QueryBlock
 
 
 @dataclass
@@ -110,9 +110,6 @@ class Consumer:
         self.softmax = Softmax(self.scores, self.scale, of.dtype, guarded=config.guarded, renewed=config.renewed)
         self.accumulate = reg.predicate()
         self.store = WholeStore(call.O, 1 + me)
-        self.late = None
-        if config.release_late and config.query_slots > 1 and self.out_tile is None:
-            self.late = State(reg.scalar(u32, init=0), reg.scalar(u32, init=0))
         self.turns = None
         if config.ordered and config.consumers > 1:
             self.turns = OrderedBarrier(1 + config.consumers, config.consumers)
@@ -126,13 +123,10 @@ class Consumer:
         with ptx.if_(number < self.queue.tiles):
             if early:
                 self.begin()
-            if self.config.decode_early:
-                block = kept(self.blocks.block_at(number))
             with ptx.do_while(lambda: number < self.queue.tiles):
                 if not early:
                     self.begin()
-                if not self.config.decode_early:
-                    block = self.blocks.block_at(number)
+                block = self.blocks.block_at(number)
                 self.all_but_last_values(block)
                 number.set(self.queue.next(state))
                 slot = State(self.at_q.index.copy(), self.at_q.phase)
@@ -140,14 +134,10 @@ class Consumer:
                 if early:
                     self.queries.advance(self.at_q, branch=False)
                     self.begin()
-                if self.config.decode_early:
-                    following = self.blocks.block_at(ptx.math.min(number, self.queue.tiles - 1))
                 ptx.wgmma.wait_group(1 if early else 0)
                 self.add_up(self.p[0], self.at_v.index)
                 self.release(self.values, self.at_v)
                 self.finish(block, slot)
-                if self.config.decode_early:
-                    become(block, following)
                 if not early:
                     self.queries.advance(self.at_q, branch=False)
             if early:
@@ -215,10 +205,6 @@ class Consumer:
         walk = KeyTileIterator(block, block.start.copy(), self.config.keys)
         self.modify(block, walk.start, masked=True)
         self.softmax.start(self.p[0])
-        if self.late is not None:
-            with ptx.if_(self.late.phase != 0):
-                self.store.wait_read()
-                self.queries.consumer_release(self.late, leader=self.leader)
         self.accumulate.set(False)
         if self.apart is not None:
             for out in self.out:
@@ -332,7 +318,7 @@ class Consumer:
             if self.out_tile is not None:
                 self.store.wait_read()
             self.store.store(self.out, memory, lambda column: (column, block.head, row, block.batch))
-            if self.out_tile is None and self.late is None:
+            if self.out_tile is None:
                 self.store.wait_read()
 
         if not self.of.varlen:
@@ -342,10 +328,6 @@ class Consumer:
                 whole()
             with ptx.else_():
                 self.store_some(block, first)
-        if self.late is not None:
-            self.late.index.set(slot.index)
-            self.late.phase.set(1)
-            return
         self.queries.consumer_release(slot, leader=self.leader)
 
     def load_scales(self, block: QueryBlock) -> None:

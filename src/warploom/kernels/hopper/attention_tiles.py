@@ -72,19 +72,6 @@ class QueryBlock:
         return self.above + self.full + self.low
 
 
-def kept(block: QueryBlock) -> QueryBlock:
-    """A copy in registers of its own, which can `become` another block."""
-    own = {name: value.copy() if isinstance(value, Register) else value for name, value in vars(block).items()}
-    return QueryBlock(**own)
-
-
-def become(block: QueryBlock, other: QueryBlock) -> None:
-    """Set a kept block's registers to those of another block."""
-    for name, value in vars(other).items():
-        if isinstance(value, Register):
-            getattr(block, name).set(value)
-
-
 class KeyTileIterator:
     """Steps through a block's tiles, giving the first key of each.
 
