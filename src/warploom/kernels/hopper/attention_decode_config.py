@@ -126,10 +126,10 @@ class DecodeConfig(Configuration):
         prefetched: tiles that a CTA prefetches into L2 before the previous kernel has ended, by lengths that may be
             old; 0: none, or with `constant_lengths` a ring's worth.
         aligned: shares of tiles begin where heads do, if all sequences have the same length and few CTAs are left
-            without a share (`WorkPartition.aligned`).
+            without a share (`attention_decode_work`).
         used_rows: rows of a block that exist at most.
         constant_lengths: the caller guarantees that the previous kernel does not write `lengths` and `table`. They are
-            then read before it has ended, and the first tiles prefetched into L2; K, V and Q are read after it.
+            then read before it has ended, and some tiles prefetched into L2; K, V and Q are read after it.
     """
 
     blocks: int = 1
