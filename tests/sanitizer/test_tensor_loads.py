@@ -145,6 +145,15 @@ def test_one_lane_tells_for_its_warp_that_what_the_whole_warp_loaded_has_been_st
     assert severities(Blackwell(body)).get("tensor-memory-overwritten") == severity
 
 
+@pytest.mark.parametrize(("values", "severity"), [(SUM, "warning"), ("", "error")], ids=["stored", "not read"])
+def test_a_warp_may_store_over_what_it_loaded_and_has_stored_elsewhere(values: str, severity: str) -> None:
+    """CUTLASS's stream-K: partial sums go to memory, then their total back; the wait at the end is for other loads."""
+    back = "tcgen05.st.sync.aligned.32x32b.x4.b32 [%r8], {%tid, %tid, %tid, %tid};\ntcgen05.wait::st.sync.aligned;\n"
+    body = PRODUCT + LOAD + (SUM + KEEP.replace("%r9", "%r11") + KEEP.replace("%r9", "%r12") if values else "")
+    found = severities(Blackwell(body + back + WAIT_LOAD + FREE))
+    assert found["tensor-memory-overwritten"] == severity
+
+
 def test_in_strict_mode_what_has_only_been_read_may_not_be_overwritten() -> None:
     example = Blackwell(PRODUCT + LOAD + USE + AGAIN + WAIT_LOAD + FREE)
     report = api.run(

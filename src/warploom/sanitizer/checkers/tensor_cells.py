@@ -216,21 +216,20 @@ class TensorCells(Observer):
             if earlier.me != now.me and (self.context.strict or earlier.flight in state.notes(Notes).unreleased):
                 self._check_fences(state, earlier, now)
             return
+        assert earlier.flight is not None and now.flight is not None
         rule = "tensor-memory-overwritten" if now.writes and not earlier.writes else "tensor-memory-race"
         if how == UNLISTED:
             rule = "tensor-memory-order"
         codes = (now.code, earlier.code)
-        harmless = self._is_harmless(earlier, how == STORED, rule, codes) and not self.context.strict
+        own = how == STORED and earlier.me == now.me and kind_of(now.flight) == STORE  # a late wait tells nobody else
+        harmless = (own or self._is_harmless(earlier, how == STORED, rule, codes)) and not self.context.strict
         severity = WARNING if harmless or how == UNLISTED else ERROR
         if self.context.findings.seen(rule, codes, severity):
             return
-        assert earlier.flight is not None
         place = _place(cells, hits)
-        missing = _missing(earlier.flight)
+        missing = NOT_WAITED if how == STORED else _missing(earlier.flight)
         if how == UNLISTED:
             missing = "the ISA does not list the two as ordered; today's chips keep the order"
-        elif how == STORED:
-            missing = NOT_WAITED
         self.context.findings.add(
             rule, f"{deed(now)} {place}, and {deed(earlier)} the same cells before; {missing}", codes, now.cta,
             now.warp, severity, (side(now, place), side(earlier, place, before=True)), place, missing,
