@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from warploom.collective import TmaPipeline
+from warploom.collective.pipeline.cache_policy import read_once
 from warploom.isa.dtypes import bf16, f32, u32, u64
 from warploom.lang import Tile, ptx, reg, smem
 
@@ -46,12 +47,12 @@ def refilled(stages: int, issue: Callable[[Any, int], None]) -> tuple[Callable[.
 
 def tma_loads(
     name: str, rows: int, stages: int, *, ctas: int = 1, same: bool = False, dram: bool = False, outside: int = 0,
-    repetitions: int = 200, data: str = "zeros",
+    repetitions: int = 200, data: str = "zeros", once: bool = False,
 ) -> Measurement:  # fmt: skip
     """One thread keeps `stages` boxes of `rows` x 128 bytes in flight.
 
     same: all CTAs read the same boxes, in step. dram: every box is read for the first time. outside: the number of its
-    rows that are out of bounds.
+    rows that are out of bounds. once: L2 is asked to evict these boxes first.
     """
     total = DRAM_ROWS if dram else L2_ROWS
     mine = total // ctas // rows * rows if dram else 0
@@ -65,19 +66,20 @@ def tma_loads(
             row.set(cta * mine)
         elif not same:
             row.set((cta * (L2_ROWS // 256)) & (L2_ROWS - 1))
+        policy = read_once() if once else None
         first = ptx.special.tid.x() == 0
         initialise(full, stages, first)
-        state = array, ring, full, row, phase, first
+        state = array, ring, full, row, policy, phase, first
         with ptx.if_(first):
             for stage in range(stages):
                 issue(state, stage)
         return state
 
     def issue(state, stage):
-        array, ring, full, row, _, _ = state
+        array, ring, full, row, policy, _, _ = state
         ptx.mbarrier.arrive_expect_tx(full[stage], ring.bytes)
         at = reg.scalar(u32, init=total - rows + outside) if outside else row
-        ptx.cp.async_.bulk.tensor_2d(ring[stage], array.tma_desc(), (0, at), full[stage])
+        ptx.cp.async_.bulk.tensor_2d(ring[stage], array.tma_desc(), (0, at), full[stage], cache_hint=policy)
         row += rows
         if not dram:
             ptx.inst.and_.b32(row, row, L2_ROWS - 1)
@@ -89,7 +91,8 @@ def tma_loads(
                      array=Tile(total, WIDTH, bf16, box=(WIDTH, rows), swizzle="128B")),
         operations=stages, repetitions=repetitions, of=f"TMA load of {rows} rows of 128 bytes, {stages} in flight",
         bytes=stages * rows * 128, ctas=ctas, elements=(total, WIDTH), data=data,
-        facts={"rows": rows, "stages": stages, "source": "dram" if dram else "l2", "same": same, "outside": outside},
+        facts={"rows": rows, "stages": stages, "source": "dram" if dram else "l2", "same": same, "outside": outside}
+        | ({"once": True} if once else {}),
     )  # fmt: skip
 
 

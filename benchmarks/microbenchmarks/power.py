@@ -158,6 +158,10 @@ def loads() -> Iterator[Load]:
     yield _tma("power.tma.l2.zeros", data="zeros", repetitions=4000)
     yield _tma("power.tma.l2.same", same=True, repetitions=4000)
     yield _tma("power.dram.read", dram=True, repetitions=60)
+    yield _tma("power.dram.read.once", dram=True, repetitions=60, once=True)
+    for repetitions in (4, 15):  # 69 and 260 MB that each launch reads again
+        yield _tma(f"power.dram.again{repetitions}", dram=True, repetitions=repetitions)
+        yield _tma(f"power.dram.again{repetitions}.once", dram=True, repetitions=repetitions, once=True)
     yield Load(product.wave("power.product", 8, repetitions=4000), moved="l2")
     yield Load(product.wave("power.product.own", 8, depth=1024, sharing=False, repetitions=4000), moved="l2")
     yield Load(product.wave("power.product.zeros", 8, data="zeros", repetitions=4000), moved="l2")

@@ -17,20 +17,26 @@ SQUARE = 12
 
 def wave(
     name: str, stages: int, *, depth: int = 8192, ctas: int = 132, sharing: bool = True, data: str = "normal",
-    repetitions: int = 100, warps: int = 1, across: int = SQUARE,
+    repetitions: int = 100, warps: int = 1, across: int = SQUARE, cluster: int = 1, splits: int = 1,
 ) -> Measurement:  # fmt: skip
     """One thread loads boxes of 128 rows, `depth` elements apart, moving along k; A and B alternate.
 
     sharing: CTA (i, j) of a square reads rows i of A and j of B, so twelve CTAs read the same; else each reads its own.
     across: the number of different rows of A in a wave that is not square; those of B follow from it.
+    cluster: CTAs of a cluster; if `across` is as large, they share the rows of B. splits: so many neighbours read the
+    same rows at different k.
     """
-    rows = ROWS * ctas if not sharing else 4096 if across == SQUARE else 2 * ROWS * max(across, -(-ctas // across))
+    tall = max(across, -(-ctas // splits // across))
+    rows = ROWS * ctas if not sharing else 4096 if across == SQUARE else 2 * ROWS * tall
 
     def prepare(array):
         ring = smem.wgmma_tile(bf16, (ROWS, WIDTH), stages=stages, name="ring")
         full = smem.mbarrier(stages)
         k, phase = reg.scalar(u32, init=0), reg.scalar(u32, init=0)
         cta = ptx.special.ctaid.x()
+        if splits > 1:
+            k.set(cta % splits * (depth // splits))
+            cta = cta // splits
         left = ((cta % across) * ROWS if sharing else cta * ROWS).copy()
         right = ((cta // across) * ROWS + rows // 2 if sharing else cta * ROWS).copy()
         first = ptx.special.tid.x() == 0
@@ -53,11 +59,12 @@ def wave(
     return Measurement(
         name,
         lambda: loop(name, body, repetitions=repetitions, ctas=ctas, warps=warps, prepare=prepare, finish=finish,
-                     array=Tile(rows, depth, bf16, box=(WIDTH, ROWS), swizzle="128B")),
+                     array=Tile(rows, depth, bf16, box=(WIDTH, ROWS), swizzle="128B"), cluster=cluster),
         operations=stages, repetitions=repetitions, of=f"TMA load of 128 rows {2 * depth} bytes apart",
         bytes=stages * ROWS * 128, ctas=ctas, elements=(rows, depth), data=data,
         facts={"stages": stages, "depth": depth, "sharing": sharing, "data": data}
-        | ({} if across == SQUARE else {"across": across}),
+        | ({} if across == SQUARE else {"across": across}) | ({} if cluster == 1 else {"cluster": cluster})
+        | ({} if splits == 1 else {"splits": splits}),
     )  # fmt: skip
 
 
@@ -111,6 +118,15 @@ def measurements() -> Iterator[Measurement]:
     for across in (2, 4, 33, 66, 132):  # who shares with how many: 132 / across read the same rows of A
         for repetitions in (12, 100):
             yield wave(f"rate.product.across{across}.long{repetitions}", 8, across=across, repetitions=repetitions)
+    for repetitions in (12, 100):  # those who share B in one cluster
+        for across in (2, 3, 4):
+            name = f"rate.product.across{across}.clusters.long{repetitions}"
+            yield wave(name, 8, across=across, cluster=across, repetitions=repetitions)
+        for across in (2, 4, 8):  # two halves of k
+            name = f"rate.product.across{across}.halves.long{repetitions}"
+            yield wave(name, 8, across=across, splits=2, repetitions=repetitions)
+        yield wave(f"rate.product.across3.long{repetitions}", 8, across=3, repetitions=repetitions)
+        yield wave(f"rate.product.across8.long{repetitions}", 8, across=8, repetitions=repetitions)
     for ctas in (33, 66, 132):
         yield wave(f"rate.product.own.ctas{ctas}", 8, depth=1024, sharing=False, ctas=ctas)
     for ctas in (33, 48, 66, 86, 99, 115, 132):  # every row is read once: from DRAM, 64 KiB apart

@@ -52,7 +52,7 @@ def test_a_remote_load_takes_its_latency_and_the_network():
     chip, sm = Chip(H200, 1.98, 132), Sm(H200)
     for _ in range(16):
         sm.execute(0, 0.0, cost, chip)
-    assert sm.remote == pytest.approx(16 * 128 / H200["remote_load_bytes_per_ns"] * 1.98)
+    assert sm.remote == pytest.approx(16 * 128 / H200["remote_load_bytes_per_clock"])
 
 
 def _loaded(bytes_):

@@ -98,7 +98,7 @@ def test_what_is_pushed_to_another_cta_queues_up():
     sm, chip = Sm(H200), Chip(H200, 1.5, 132)
     pushed = Operation("remote", 0, 0, 0, bytes=512)
     first, second = (sm.begin(pushed, 100.0, chip, None) for _ in range(2))
-    clocks = 512 / H200["remote_bytes_per_ns"] * 1.5
+    clocks = 512 / H200["remote_bytes_per_clock"]
     assert first == (100.0, pytest.approx(100.0 + clocks), pytest.approx(100.0 + clocks + H200["remote_arrive"]))
     assert second[0] == first[1]
 

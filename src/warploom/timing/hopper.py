@@ -79,6 +79,7 @@ MEMORY: Mapping[str, Constant] = {
     "l1_latency": _c(34.0, "published: 33 to 38 clocks, arXiv 2402.13499"),
     "dram_latency": _clocks(850.0, "rate.ldg.walk.down.dram.ctas1.w1", " * 4"),
     "fill_bytes_per_ns": _c(164.6, 'm("rate.product.stages8.ctas12", "bytes_per_ns")'),
+    "fill_alone_bytes_per_ns": _c(126.1, 'm("rate.product.own.ctas33", "bytes_per_ns")'),
     "pressed_half_bytes_per_ns": _c(38.8, 'm("launch.stream.pdl.ctas80", "bytes") / 80 '
                                           '/ m("launch.stream.pdl.ctas80", "us") / 1000'),
     "pressed_third_bytes_per_ns": _c(65.4, 'm("launch.stream.pdl.ctas48", "bytes") / 48 '
@@ -179,16 +180,16 @@ TENSOR: Mapping[str, Constant] = {
 SYNCHRONISATION: Mapping[str, Constant] = {
     "mbarrier_arrive": _clocks(43.5, "latency.mbarrier.ping_pong", " / 4"),
     "mbarrier_wait": _clocks(43.5, "latency.mbarrier.ping_pong", " / 4"),
-    "remote_bytes_per_ns": _c(33.5, '32768 / (64 * (m("rate.st_async.w8.cluster2.ctas132", "clocks") '
-                              '+ m("rate.st_async.w8.cluster2.ctas2", "clocks") '
-                              '- m("rate.st_async.w4.cluster2.ctas2", "clocks"))) * c.nominal_ghz'),
+    "remote_bytes_per_clock": _c(16.93, '32768 / (64 * (m("rate.st_async.w8.cluster2.ctas132", "clocks") '
+                                 '+ m("rate.st_async.w8.cluster2.ctas2", "clocks") '
+                                 '- m("rate.st_async.w4.cluster2.ctas2", "clocks")))'),
     "remote_latency": _clocks(189.3, "latency.lds_remote"),
     "remote_arrive": _c(94.4, 'm("latency.mbarrier.remote_relaxed", "clocks") / 2 '
                               '- m("latency.mbarrier.ping_pong", "clocks") / 4'),
     "bar": _clocks(16.5, "latency.bar_sync.w1"),
     "bar_warp": _c(2.0, '(m("latency.bar_sync.w32", "clocks") - m("latency.bar_sync.w1", "clocks")) / 31'),
     "cluster_arrive_clocks": _clocks(17.9, "latency.cluster_barrier.w8.ctas1056", " / 64"),
-    "remote_load_bytes_per_ns": _c(26.1, 'm("rate.lds_remote.w8.cluster4.ctas132", "bytes_per_ns")'),
+    "remote_load_bytes_per_clock": _c(13.2, 'm("rate.lds_remote.w8.cluster4.ctas132", "bytes_per_clock")'),
     "cluster_bar": _clocks(338, "latency.cluster_barrier"),
     "fence_proxy": _clocks(16.36, "latency.fence.proxy_async"),
     "fence_proxy_all": _clocks(148, "latency.fence.proxy_async_all"),

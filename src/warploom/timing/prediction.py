@@ -7,6 +7,7 @@ as many at a time as registers and shared memory allow. If there are many, the r
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from .constants import Hardware
@@ -21,6 +22,7 @@ from .tensor import done_flops, is_sparse
 from .timeline import Timeline
 from .trace import Trace
 from .units import Chip, adds_up, between
+from .waves import read_alone
 
 LEAST_SHARE = 0.55
 """Least work of a mean cluster relative to the first: one tile of two, and a little."""
@@ -31,7 +33,7 @@ STEP_BUDGET = 300_000
 FEW = (1, 8, 32, 128)
 """Numbers of lines for which atomics were measured."""
 CLOCKS_GHZ = (1.2, 1.8)
-"""Clocks at which a launch is replayed; in between, its time is linear in 1 / clock."""
+"""Clocks at which every launch is replayed."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class Predictor:
         self.dram_bytes = self._dram() + self.apart.missed * self.apart.bytes * self.scale
         self.unequal = self._unequal()
         self._replays: dict[float, tuple[float, Replay]] = {}
+        self._works: dict[float, float] = {}
+        """Seconds of work by clock."""
 
     def _loads_early(self, steps: list[Step]) -> bool:
         """True if a warp issues a copy before its wait for the previous grid."""
@@ -189,6 +193,7 @@ class Predictor:
             not self.near,
             self.apart.operations,
             self.apart.missed,
+            alone=read_alone(self.recording, self.scale),
         )
 
     def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:
@@ -240,13 +245,26 @@ class Predictor:
         return replay.run(), replay
 
     def seconds(self, ghz: float) -> float:
-        """Time of one launch among many: linear in 1 / clock through two replays, or DRAM's time if that is longer."""
-        low, high = CLOCKS_GHZ
-        slow, fast = (self._work(one) for one in (low, high))
+        """Time of one launch among many, or DRAM's time if that is longer.
+
+        Between two clocks that were replayed, it is linear in 1 / clock.
+        """
+        for end in CLOCKS_GHZ:
+            self.replay_at(end)
+        known = sorted(self._works)
+        above = min(max(1, bisect_left(known, ghz)), len(known) - 1)
+        low, high = known[above - 1 : above + 1]
+        slow, fast = self._works[low], self._works[high]
         slope = (slow - fast) / (1 / low - 1 / high)
         gap = self.hardware["launch_pdl_us" if self.recording.pdl else "launch_us"] * 1e-6
         dram = self.dram_seconds + self._idle(ghz)
         return max(fast + slope * (1 / ghz - 1 / high), dram, self.update_seconds) + gap
+
+    def replay_at(self, ghz: float) -> None:
+        """Replay the launch at this clock, too: where L2 binds at high clocks and a pipe of the SM at low ones, its
+        time is not linear in 1 / clock."""
+        if ghz not in self._works:
+            self._works[ghz] = self._work(ghz)
 
     def _idle(self, ghz: float) -> float:
         """Seconds until DRAM gets the first requests, if none were made while the previous grid ran."""
@@ -286,8 +304,15 @@ class Predictor:
             recording.shared_bytes, self.room.residents,
         )  # fmt: skip
 
-    def work(self, replay: Replay) -> Work:
+    @property
+    def activity(self) -> float:
+        """Share of the time that the chip's tensor cores are busy, at the high clock."""
+        _, replay = self.replayed(CLOCKS_GHZ[1])
+        return replay.tensor_busy / max(1.0, replay.end) * self.active / self.hardware.sms
+
+    def work(self) -> Work:
         """Return the launch's work, from which its power follows."""
+        _, replay = self.replayed(CLOCKS_GHZ[1])
         per_cta = replay.instructions * self.pace / max(1, replay.started * self.cluster)
         wide = sum(done_flops(one) for one in self.recording.operations if one.dtype not in NARROW)
         narrow = sum(done_flops(one) for one in self.recording.operations if one.dtype in NARROW)
@@ -306,6 +331,37 @@ class Predictor:
             zeros=self.launch.zeros,
         )  # fmt: skip
 
+    def prediction(self, ghz: float, power: float, trace: Trace | None = None) -> Prediction:
+        """Return the prediction at a clock. power: in watts, as the clock allows."""
+        recording, launch, work = self.recording, self.launch, self.work()
+        flops = work.warpgroup_flops + work.narrow_flops + work.mma_flops + work.f64_flops
+        seconds = self.seconds(ghz)
+        _, replay = self.replayed(ghz, trace)
+        clocks = max(1.0, replay.end)
+        roofs = {
+            "tensor": replay.tensor_busy / clocks,
+            "issue": replay.issue_busy / clocks,
+            "memory pipe": replay.lsu_busy / clocks,
+            "L2": self.l2_bytes / (self.chip(ghz).network * 1e9) / seconds,
+            "DRAM": self.dram_seconds / seconds,
+        }
+        if self.update_seconds:
+            roofs["atomics"] = self.update_seconds / seconds
+        roofs |= {pipe: busy / clocks for pipe, busy in replay.pipes_busy().items() if pipe != "control"}
+        bound, share = largest(roofs)[0]
+        found = Prediction(
+            recording.kernel, seconds * 1e6, seconds * ghz * 1e9, ghz * 1e3, power, flops / seconds / 1e12,
+            bound if share >= 0.6 else "latency", roofs, waits(replay), self.room.residents, self.room.turns,
+            self.l2_bytes, work.dram + work.stored, work.instructions,
+        )  # fmt: skip
+        if recording.uncounted:
+            found.counted = f"PTX: {recording.uncounted}"
+        if power >= (launch.cap_watts or self.hardware["cap_watts"]) - 1.0:
+            found.bound = f"power, then {found.bound}"
+        if trace is not None:
+            found.timeline = self.timeline(trace, ghz)
+        return found
+
 
 NARROW = ("e4m3", "e5m2", "s8", "u8")
 
@@ -313,40 +369,15 @@ NARROW = ("e4m3", "e5m2", "s8", "u8")
 def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Trace | None = None) -> Prediction:
     """Predict the time, clock, power and bound of a launch."""
     one = Predictor(recording, hardware, launch)
-    clocks, replay = one.replayed(CLOCKS_GHZ[1])
-    work = one.work(replay)
-    flops = work.warpgroup_flops + work.narrow_flops + work.mma_flops + work.f64_flops
-    busy = replay.tensor_busy / max(1.0, replay.end)
     if launch.clock_mhz:
         ghz, power = launch.clock_mhz / 1e3, 0.0
+        one.replay_at(ghz)
     else:
-        ghz, power = settle(work, hardware, one.seconds, busy * one.active / hardware.sms, launch.cap_watts)
-    seconds = one.seconds(ghz)
-    if trace is not None:
-        clocks, replay = one.replayed(ghz, trace)
-    roofs = {
-        "tensor": busy,
-        "issue": replay.issue_busy / max(1.0, replay.end),
-        "memory pipe": replay.lsu_busy / max(1.0, replay.end),
-        "L2": one.l2_bytes / (one.chip(ghz).network * 1e9) / seconds,
-        "DRAM": one.dram_seconds / seconds,
-    }
-    if one.update_seconds:
-        roofs["atomics"] = one.update_seconds / seconds
-    roofs |= {pipe: clocks / max(1.0, replay.end) for pipe, clocks in replay.pipes_busy().items() if pipe != "control"}
-    bound, share = largest(roofs)[0]
-    prediction = Prediction(
-        recording.kernel, seconds * 1e6, seconds * ghz * 1e9, ghz * 1e3, power, flops / seconds / 1e12,
-        bound if share >= 0.6 else "latency", roofs, waits(replay), one.room.residents, one.room.turns,
-        one.l2_bytes, work.dram + work.stored, work.instructions,
-    )  # fmt: skip
-    if recording.uncounted:
-        prediction.counted = f"PTX: {recording.uncounted}"
-    if power >= (launch.cap_watts or hardware["cap_watts"]) - 1.0:
-        prediction.bound = f"power, then {prediction.bound}"
-    if trace is not None:
-        prediction.timeline = one.timeline(trace, ghz)
-    return prediction
+        work = one.work()
+        ghz, _ = settle(work, hardware, one.seconds, one.activity, launch.cap_watts)
+        one.replay_at(ghz)
+        ghz, power = settle(work, hardware, one.seconds, one.activity, launch.cap_watts)
+    return one.prediction(ghz, power, trace)
 
 
 def replay_stopped(recording: Recording, hardware: Hardware, trace: Trace) -> Timeline:

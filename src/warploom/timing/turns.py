@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from .constants import Hardware
 from .power import Work, ceiling, highest_under, watts
-from .prediction import CLOCKS_GHZ, Launch, Predictor, predict
+from .prediction import Launch, Predictor
 from .recording import Recording
 from .result import Prediction
 
@@ -43,14 +43,14 @@ def predict_turns(launches: Sequence[tuple[Recording, Launch]], hardware: Hardwa
     known = []
     for recording, launch in launches:
         predictor = Predictor(recording, hardware, launch)
-        _, replay = predictor.replayed(CLOCKS_GHZ[1])
-        work = predictor.work(replay)
-        activity = replay.tensor_busy / max(1.0, replay.end) * predictor.active / hardware.sms
-        known.append(_One(predictor, work, ceiling(work, hardware, activity)))
+        work = predictor.work()
+        known.append(_One(predictor, work, ceiling(work, hardware, predictor.activity)))
+    clock = shared_clock(known, hardware, launches[0][1].cap_watts)
+    for own in known:
+        own.predictor.replay_at(min(clock, own.highest))
     clock = shared_clock(known, hardware, launches[0][1].cap_watts)
     found = []
-    for (recording, launch), own in zip(launches, known, strict=True):
+    for own in known:
         ghz = min(clock, own.highest)
-        told = predict(recording, hardware, replace(launch, clock_mhz=ghz * 1e3))
-        found.append(replace(told, watts=own.power(hardware, ghz)))
+        found.append(replace(own.predictor.prediction(ghz, 0.0), watts=own.power(hardware, ghz)))
     return found

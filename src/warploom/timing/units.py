@@ -49,6 +49,7 @@ class Chip:
         cold: what a cluster's warps load for the first time comes from DRAM.
         apart, missed: copies whose SMs are out of step, by their numbers, and the share of them that DRAM delivers.
         sharing: SMs in step share their reads.
+        alone: share of its requests for lines that no other SM requests.
     """
 
     hardware: Hardware
@@ -67,11 +68,14 @@ class Chip:
     apart: frozenset[int] = frozenset()
     missed: float = 0.0
     sharing: bool = True
+    alone: float = 0.0
 
     def __post_init__(self) -> None:
         hardware, clock = self.hardware, self.ghz
         sharpness = hardware["queue_sharpness"]
-        port, network = hardware["fill_bytes_per_ns"], self.network / self.active
+        alone = self.alone / hardware["fill_alone_bytes_per_ns"]
+        port = 1.0 / (alone + (1.0 - self.alone) / hardware["fill_bytes_per_ns"])
+        network = self.network / self.active
         self.fill = min(port, hardware["received_bytes_per_ns"] / self.active) / clock
         """Bytes per clock that an SM receives."""
         dram = self.of_dram / self.dram_share if self.dram_share else math.inf
@@ -264,7 +268,7 @@ class Sm:
         moved = (cost.missed * chip.dram_share if chip.cold else 0.0) + cost.stored * chip.kept
         self.crowd = self._crowded(start, moved / chip.dram) if moved else 0.0
         if cost.remote:
-            self.remote = max(self.remote, start) + cost.remote / self.hardware["remote_load_bytes_per_ns"] * chip.ghz
+            self.remote = max(self.remote, start) + cost.remote / self.hardware["remote_load_bytes_per_clock"]
             self.loaded = max(self.loaded, self.remote + self.hardware["remote_latency"])
         if cost.stored:
             takes = max(cost.stored / chip.written, cost.lines / chip.lines)
@@ -329,7 +333,7 @@ class Sm:
             return begin, self.lanes[quarter], self.lanes[quarter] + hardware["tensor_memory_latency"]
         if engine == "remote":
             begin = max(start, self.remote)
-            self.remote = begin + operation.bytes / hardware["remote_bytes_per_ns"] * chip.ghz
+            self.remote = begin + operation.bytes / hardware["remote_bytes_per_clock"]
             return begin, self.remote, self.remote + hardware["remote_arrive"]
         if operation.stores:
             begin = max(start, self.store)
