@@ -296,6 +296,9 @@ _MEASURED = {
     "pressed_third_bytes_per_ns": Constant(52.3, 'm("launch.stream.pdl.ctas48", "bytes") / 48 '
                                                  '/ h("launch.stream.pdl.ctas48", "us") / 1000'),
     "store_bytes_per_ns": Constant(4131.0, 'h("rate.tma_store.rows64.ctas132", "bytes_per_ns_all")'),
+    "remote_bytes_per_clock": Constant(12.14, '32768 / (64 * (h("rate.st_async.w8.cluster2.ctas132", "clocks") '
+                                              '+ h("rate.st_async.w8.cluster2.ctas2", "clocks") '
+                                              '- h("rate.st_async.w4.cluster2.ctas2", "clocks")))'),
     "cap_watts": Constant(728.2, 'h("power.wgmma.n256.ctas132", "watts")'),
     "mma_pj_per_flop": Constant(0.918, '(h("power.wgmma.n256.ctas132", "watts") - c.base_watts) '
                                        '/ h("power.wgmma.n256.ctas132", "tflops") '

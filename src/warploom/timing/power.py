@@ -7,13 +7,15 @@ while the tensor core works.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from .constants import Hardware
 
 LOWEST_GHZ = 0.7
 STEPS = 24
+MOST_REPLAYS = 4
 
 
 @dataclass(frozen=True)
@@ -102,3 +104,26 @@ def highest_under(drawn: Callable[[float], float], high: float, most: float) -> 
         middle = (low + high) / 2
         low, high = (low, middle) if drawn(middle) > most else (middle, high)
     return low
+
+
+class Replayed(Protocol):
+    """A launch whose time is known at some clocks."""
+
+    def knows(self, ghz: float) -> bool: ...
+    def replay_at(self, ghz: float) -> None: ...
+
+
+def found_clock(launches: Sequence[Replayed], settled: Callable[[], float]) -> float:
+    """Return the clock in GHz at which launches settle, and replay them there.
+
+    What binds a launch may change between the clocks that are known. So it is replayed where it settled, until it
+    settles near a known clock.
+    """
+    ghz = settled()
+    for _ in range(MOST_REPLAYS):
+        if all(one.knows(ghz) for one in launches):
+            break
+        for one in launches:
+            one.replay_at(ghz)
+        ghz = settled()
+    return ghz

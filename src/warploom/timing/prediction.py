@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .constants import Hardware
 from .depths import apart
 from .occupancy import L2_BYTES, Occupancy, occupancy
-from .power import Work, settle
+from .power import Work, found_clock, settle
 from .recording import GRID, ISSUE, Recording, Step
 from .replay import Replay
 from .result import Prediction, largest, waits
@@ -34,6 +34,8 @@ FEW = (1, 8, 32, 128)
 """Numbers of lines for which atomics were measured."""
 CLOCKS_GHZ = (1.2, 1.8)
 """Clocks at which every launch is replayed."""
+NEAR_CLOCK = 0.01
+"""Two clocks that close are the same."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +84,17 @@ class Predictor:
         self.early = recording.pdl and any(map(self._loads_early, recording.steps.values()))
         """True if it starts to load while the previous launch still runs."""
         self.l2_bytes = recording.fetched * self.scale
-        self.stored = min(recording.dirty * self.scale, launch.writable_bytes or math.inf)
-        """Bytes written to DRAM: L2 absorbs repeated writes."""
         self.far = not launch.warm and launch.input_bytes + launch.output_bytes > L2_BYTES
         """True if data read again late have been evicted from L2 to DRAM."""
-        self.near = launch.warm or (self.far and self._rest_bytes() <= L2_BYTES)
-        """True if what is not marked to be evicted first is in L2 from the launch before. Launches on arrays that would
-        fit there, but are not `warm`, are taken to have other arrays each."""
+        rest = self._rest_bytes()
+        stays = self.far and rest <= L2_BYTES
+        """True if what is not marked to be evicted first stays in L2 from launch to launch. Launches on arrays that
+        would fit there, but are not `warm`, are taken to have other arrays each."""
+        self.near = launch.warm or stays
+        self.stored = 0.0 if stays else min(recording.dirty * self.scale, launch.writable_bytes or math.inf)
+        """Bytes written to DRAM: L2 absorbs repeated writes."""
+        self.known_bytes = max(0.0, rest - launch.output_bytes) if stays else 0.0
+        """Bytes of inputs that are in L2 from the launch before."""
         self.apart = apart(recording, min(self.ctas, hardware.sms * self.room.residents))
         self.dram_bytes = self._dram() + self.apart.missed * self.apart.bytes * self.scale
         self.unequal = self._unequal()
@@ -149,7 +155,7 @@ class Predictor:
         if self.launch.warm:
             return 0.0
         touched = self.recording.distant * self.scale
-        once = min(self.launch.input_bytes or touched, touched)
+        once = max(0.0, min(self.launch.input_bytes or touched, touched) - self.known_bytes)
         if self.far:
             once += self.recording.evicted * self.scale
         in_step = self.l2_bytes - self.apart.bytes * self.scale
@@ -266,6 +272,10 @@ class Predictor:
         if ghz not in self._works:
             self._works[ghz] = self._work(ghz)
 
+    def knows(self, ghz: float) -> bool:
+        """True if it was replayed at about this clock."""
+        return any(abs(known / ghz - 1) < NEAR_CLOCK for known in self._works)
+
     def _idle(self, ghz: float) -> float:
         """Seconds until DRAM gets the first requests, if none were made while the previous grid ran."""
         if self.early or not self.dram_bytes:
@@ -336,7 +346,8 @@ class Predictor:
         recording, launch, work = self.recording, self.launch, self.work()
         flops = work.warpgroup_flops + work.narrow_flops + work.mma_flops + work.f64_flops
         seconds = self.seconds(ghz)
-        _, replay = self.replayed(ghz, trace)
+        nearest = min(self._works, key=lambda known: abs(known - ghz))
+        _, replay = self.replayed(nearest if trace is None else ghz, trace)
         clocks = max(1.0, replay.end)
         roofs = {
             "tensor": replay.tensor_busy / clocks,
@@ -373,10 +384,9 @@ def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Tra
         ghz, power = launch.clock_mhz / 1e3, 0.0
         one.replay_at(ghz)
     else:
-        work = one.work()
-        ghz, _ = settle(work, hardware, one.seconds, one.activity, launch.cap_watts)
-        one.replay_at(ghz)
-        ghz, power = settle(work, hardware, one.seconds, one.activity, launch.cap_watts)
+        work, cap = one.work(), launch.cap_watts
+        found_clock([one], lambda: settle(work, hardware, one.seconds, one.activity, cap)[0])
+        ghz, power = settle(work, hardware, one.seconds, one.activity, cap)
     return one.prediction(ghz, power, trace)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .constants import Hardware
-from .power import Work, ceiling, highest_under, watts
+from .power import Work, ceiling, found_clock, highest_under, watts
 from .prediction import Launch, Predictor
 from .recording import Recording
 from .result import Prediction
@@ -45,10 +45,8 @@ def predict_turns(launches: Sequence[tuple[Recording, Launch]], hardware: Hardwa
         predictor = Predictor(recording, hardware, launch)
         work = predictor.work()
         known.append(_One(predictor, work, ceiling(work, hardware, predictor.activity)))
-    clock = shared_clock(known, hardware, launches[0][1].cap_watts)
-    for own in known:
-        own.predictor.replay_at(min(clock, own.highest))
-    clock = shared_clock(known, hardware, launches[0][1].cap_watts)
+    cap = launches[0][1].cap_watts
+    clock = found_clock([one.predictor for one in known], lambda: shared_clock(known, hardware, cap))
     found = []
     for own in known:
         ghz = min(clock, own.highest)
