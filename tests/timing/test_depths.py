@@ -55,7 +55,11 @@ def test_copies_marked_to_be_evicted_first_leave_the_other_arrays_in_l2():
     for one in found.operations:
         one.text, one.pc, one.distant = "cp.async.bulk.tensor.2d.L2::cache_hint", 1, one.bytes
     streamed, others = SMS * K_TILES * BOX, 4e6
+    found.dirty = 1e6 / SMS
     launch = Launch(input_bytes=streamed + others, output_bytes=1e6)
     for reads, near in (({5}, True), ({6}, False)):
         found.pcs = [policy, Facts(1, found.operations[0].text, "control", 1.0, "alu", frozenset(reads), frozenset())]
-        assert Predictor(found, H200, launch).near is near
+        one = Predictor(found, H200, launch)
+        assert one.near is near
+        assert one.known_bytes == (others if near else 0.0)
+        assert one.stored == (0.0 if near else 1e6)
