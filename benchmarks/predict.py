@@ -176,9 +176,10 @@ def main() -> None:
     rows.sort(key=lambda row: (order.index(row["set"]), row["kernel"] if row["kernel"][:1] == "r" else ""))
     head = evidence.header("predicted", gpu="emulator")
     sets = dict.fromkeys(row["set"] for row in rows)
-    inside = [row for row in rows if row["set"] == "within a shape"]
+    inside, others = ([row for row in rows if row["set"] == name] for name in ("within a shape", "other shapes"))
     rungs = [row for row in rows if row["set"] == "ladder 8192"]
-    head |= {"steps": checks.steps(rungs), "within_a_shape": checks.orders(inside)}
+    head |= {"steps": checks.steps(rungs), "within_a_shape": checks.orders(inside),
+             "other_shapes": checks.orders(others)}  # fmt: skip
     if options.folds:
         head["halves"] = checks.halves({
             int(one.kernel[1:3]): (one.measured_us, *recorded(one, kept)[0])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 TRIVIAL_TFLOPS = {"bf16": 680.0, "f16": 680.0, "e4m3": 1330.0, "f32": 40.0}
 TRIVIAL_TBYTES, TRIVIAL_START_US = 4.71, 2.2
 FREE_TILE = re.compile(r"[us]\d+x\d")
+T = TypeVar("T")
 Recorded = tuple[Recording, Launch]
 Record = Callable[..., Recorded]
 FEW_ROWS = 512
@@ -110,7 +111,7 @@ def ladder(name: str, part: str, zeros: bool = False) -> Iterator[Point]:
                     row.get("kernel_clock_mhz", 0.0), zeros=zeros, sha=row["ptx_sha256"])  # fmt: skip
 
 
-def spread(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+def spread(rows: list[T], most: int) -> list[T]:
     """`most` of them, evenly from first to last; 0: all."""
     return [rows[at * len(rows) // most] for at in range(most)] if most and len(rows) > most else rows
 
@@ -268,8 +269,15 @@ class Shuffled(FreeTileConfig):
         return False
 
 
-def within(shapes: int = 6, most: int = 7) -> Iterator[Point]:
-    """Configurations of free tiles on the same shape."""
+SHORT_US = 60.0
+
+
+def within(part: str, other: bool = False, most: int = 7) -> Iterator[Point]:
+    """Configurations of free tiles on the same shape.
+
+    other: products below `SHORT_US` by which no mechanism of the model was chosen, with configurations spread over all
+    that were measured; else the first ones of six shapes.
+    """
     from warploom.kernels.hopper.free_tile import build
     from warploom.kernels.hopper.free_tile_config import named
 
@@ -281,18 +289,20 @@ def within(shapes: int = 6, most: int = 7) -> Iterator[Point]:
             return False
         return True
 
-    rows = rows_of("sweep-free-tile")
-    for at in range(shapes):
-        row = rows[at * len(rows) // shapes]
+    rows = [row for row in rows_of("sweep-free-tile") if not other or min(row["us"].values()) < SHORT_US]
+    many = len(rows)
+    shapes = [at * many // 8 + many // 16 for at in (1, 2, 4, 6)] if other else [at * many // 6 for at in range(6)]
+    for row in (rows[at] for at in shapes):
         m, n, k = row["m"], row["n"], row["k"]
-        for config in islice((name for name in sorted(row["us"]) if FREE_TILE.match(name) and exists(name)), most):
+        found = (name for name in sorted(row["us"]) if FREE_TILE.match(name) and exists(name))
+        for config in spread(list(found), most) if other else islice(found, most):
 
             def recorded(record: Record, config: str = config, m: int = m, n: int = n, k: int = k) -> Recorded:
                 tile = Shuffled(**vars(named(config)))
                 kernel, sizes = build(config=tile), {"M": m, "N": n, "K": k}
                 return record(kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes))
 
-            yield Point("within a shape", config, (m, n, k), row["dtype"], row["us"][config], recorded,
+            yield Point(part, config, (m, n, k), row["dtype"], row["us"][config], recorded,
                         protocol="interleaved", turns=row_name(row))  # fmt: skip
 
 
@@ -319,5 +329,6 @@ def points(most: int) -> dict[str, Callable[[], Iterator[Point]]]:
         "attention backward": attention_backward,
         "burst": lambda: built("square-bf16", "burst", "burst"),
         "sampled": lambda: sampled(most),
-        "within a shape": within,
+        "within a shape": lambda: within("within a shape"),
+        "other shapes": lambda: within("other shapes", other=True),
     }
