@@ -1,12 +1,12 @@
-"""What an all-gather's constants cost on all GPUs of this machine: streams, chunks and CTAs, beside its baselines.
+"""Other constants and forms of products with an all-gather or a reduce-scatter, beside their baselines, on all GPUs.
 
-    python -m benchmarks.tensor_parallel_sweep [--out benchmarks/results/nvidia-h100/sweep-all-gather.json]
-                                               [--seconds 120] [--shapes 6]
+    python -m benchmarks.tensor_parallel_sweep [--out benchmarks/results/nvidia-h200/sweep-all-gather.json]
+                                               [--only all-gather] [--seconds 120] [--shapes 6] [--rates]
 
-First the rates of the copy engines: every GPU writes `SENT` bytes to each of the others, in pieces, streams and with
-flags of several kinds. Then the all-gathers of `tensor_parallel`, in bf16 and, with the gathered A returned, in e4m3.
-`VARIANTS` are calls with other constants than the modules'; each has a process group of its own, as a group keeps one
-plan for a shape. Checks, rounds and times are those of `tensor_parallel_rows`. Each row is written when it is measured.
+The products of `tensor_parallel` in bf16. `VARIANTS` are calls with other constants, configurations or build options
+than the default; each has a process group of its own, as a group keeps one plan for a shape. Checks, rounds and times
+are those of `tensor_parallel_rows`. Each row is written when it is measured. `--rates` first measures the copy engines:
+every GPU writes `SENT` bytes to each of the others, in pieces, streams and with flags of several kinds.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,43 +28,108 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.tensor_parallel import SHAPES, header, told
-from benchmarks.tensor_parallel_cases import TOLERANCE, Contest
+from benchmarks.tensor_parallel_cases import TOLERANCE, Contest, all_gather, reduce_scatter
 from benchmarks.tensor_parallel_machine import BUILDERS, Gpus
 from benchmarks.tensor_parallel_rows import surviving, timed
-from warploom.isa import dtypes
-from warploom.kernels.hopper import copied_rows, gemm_all_gather, pushed_rows, ranked_tile
-from warploom.kernels.hopper.description import Fusion, Product
+from warploom.kernels.hopper import (
+    copied_rows,
+    gemm_all_gather,
+    gemm_reduce_scatter,
+    pushed_by_tma,
+    pushed_rows,
+    ranked_tile,
+)
+from warploom.kernels.hopper.description import Config
+from warploom.lang import Kernel
 
 SENT, PITCH = 64 << 20, 56 << 10
 WIDTHS_OF_CHUNKS = (4480, 8192, 8576, 8704, 9216, 9600, 9728, 10240)
 """Bytes of a row's chunk: multiples of 128, 512 and 1024."""
-WIDTHS = {"bf16": Product(), "e4m3": Product(dtypes.e4m3, dtypes.e4m3, dtypes.bf16)}
 PATIENCE_S = "10"
-BUILD_S, STEP_S = 60, 90
-Constants = dict[str, float]
-VARIANTS: dict[str, tuple[str, Constants]] = {
-    "warploom push": ("push", {}),
-    "warploom copy": ("copy", {}),
-    "warploom copy 1 stream": ("copy", {"STREAMS": 1}),
-    **{f"warploom copy, {us} us": ("copy", {"COPY_US": us}) for us in (1, 2, 8)},
-    **{f"warploom copy, {count} k-tiles": ("copy", {"WHOLE_K_TILES": count}) for count in (1, 2, 4, 16)},
+BUILD_S, STEP_S = 60, 60
+KINDS = {"all-gather": gemm_all_gather, "reduce-scatter": gemm_reduce_scatter}
+CHOOSE = ranked_tile.choose
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A call: its form, constants of modules, fields of its configuration, options of its build."""
+
+    by: str = ""
+    constants: dict[str, float] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    build: dict[str, Any] = field(default_factory=dict)
+
+
+def _by_tma(ctas: int = 1, **constants: float) -> Variant:
+    return Variant("push", constants, {"epi_stages": 1, "ctas": ctas}, {"by_tma": True})
+
+
+VARIANTS: dict[str, dict[str, Variant]] = {
+    "all-gather": {
+        "warploom push": Variant("push", config={"ctas": 1}),
+        "warploom copy": Variant("copy", config={"ctas": 1}),
+        "warploom push, 2 CTAs": Variant("push", config={"ctas": 2}),
+        "warploom copy, 2 CTAs": Variant("copy", config={"ctas": 2}),
+        "warploom TMA": _by_tma(),
+        "warploom TMA, 2 CTAs": _by_tma(2),
+        "warploom TMA, 8 chunks": _by_tma(CHUNKS=8),
+        "warploom TMA, 32 chunks": _by_tma(CHUNKS=32),
+        "warploom TMA, 4 rows": _by_tma(TMA_ROWS=4),
+        "warploom TMA, 16 rows": _by_tma(TMA_ROWS=16),
+        "warploom copy, 2 CTAs, 2 us": Variant("copy", {"COPY_US": 2}, {"ctas": 2}),
+    },
+    "reduce-scatter": {"warploom 1 CTA": Variant(config={"ctas": 1}), "warploom 2 CTAs": Variant(config={"ctas": 2})},
 }
-"""By name: the form, and the constants of its modules."""
-CHANGED_BUILD = lru_cache(gemm_all_gather.build.__wrapped__)  # type: ignore[attr-defined]
-"""Builds of the one variant whose kernel has other constants."""
+"""By kind and name."""
 
 
 @contextmanager
-def constants(changed: Constants) -> Iterator[None]:
-    """The modules with other constants, and kernels that are built with them."""
+def changed(variant: Variant) -> Iterator[None]:
+    """The modules with other constants."""
     from warploom.integrations.torch import copy_engines
 
+    modules = (copy_engines, copied_rows, pushed_rows, pushed_by_tma, gemm_all_gather, gemm_reduce_scatter)
     with ExitStack() as stack:
-        for name, value in changed.items():
-            module = next(each for each in (copy_engines, copied_rows, pushed_rows) if hasattr(each, name))
-            stack.enter_context(mock.patch.object(module, name, value))
-        if changed.keys() & vars(pushed_rows).keys():
-            stack.enter_context(mock.patch.object(gemm_all_gather, "build", CHANGED_BUILD))
+        for name, value in variant.constants.items():
+            for module in modules:
+                if hasattr(module, name):
+                    stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
+def config_of(kind: str, variant: Variant, m: int, n: int, world: int, sms: int) -> Config:
+    """The configuration of a variant."""
+    columns, staged = (n // world, False) if kind == "all-gather" else (n, True)
+    return replace(CHOOSE(m // world, columns, world, sms, staged=staged), **variant.config)
+
+
+BUILDS = {kind: module.build.__wrapped__ for kind, module in KINDS.items()}  # type: ignore[attr-defined]
+
+
+@lru_cache
+def built(kind: str, name: str, world: int, config: Config, copied: bool) -> Kernel:
+    """The kernel of a variant."""
+    variant = VARIANTS[kind][name]
+    options = {"copied": copied, **variant.build} if kind == "all-gather" else variant.build
+    with changed(variant):
+        made: Kernel = BUILDS[kind](world, config=config, **options)
+        made.resources()
+    return made
+
+
+@contextmanager
+def called_as(kind: str, name: str, config: Config) -> Iterator[None]:
+    """Calls of the library's functions are those of a variant."""
+    variant = VARIANTS[kind][name]
+
+    def build(ranks: int, *_: Any, copied: bool = False, **__: Any) -> Kernel:
+        return built(kind, name, ranks, config, copied)
+
+    with (
+        changed(variant), mock.patch.object(ranked_tile, "choose", lambda *_, **__: config),
+        mock.patch.object(KINDS[kind], "build", build),
+    ):  # fmt: skip
         yield
 
 
@@ -129,63 +195,35 @@ def rates(machine: Gpus) -> dict[str, float]:
     return found
 
 
-# -- the all-gathers -------------------------------------------------------------------------------------------------
+# -- the products ----------------------------------------------------------------------------------------------------
 
 
-def contest(machine: Gpus, groups: dict[str, Any], width: str, m: int, n: int, k: int) -> Contest:
+def contest(machine: Gpus, groups: dict[str, Any], kind: str, m: int, n: int, k: int) -> Contest:
     """The baselines, and ours in each variant, by its group."""
-    import torch.distributed._symmetric_memory as symmetric
-
     from warploom.integrations.torch import peer_launch
-    from warploom.integrations.torch.peer_epilogue import PLAIN, PeerEpilogue
 
-    torch, dist, world = machine.torch, machine.dist, machine.world
+    torch, world = machine.torch, machine.world
+    posed = (all_gather if kind == "all-gather" else reduce_scatter)(machine, m, n, k, ())
+    posed.calls.pop("warploom")
     generator = torch.Generator(machine.device).manual_seed(machine.rank + 1)
-    dtype, eight = (torch.float8_e4m3fn, True) if width == "e4m3" else (torch.bfloat16, False)
+    sizes = [(m // world, k), (n // world, k)] if kind == "all-gather" else [(m, k // world), (n, k // world)]
+    a, weight = (torch.randn(each, device=machine.device, dtype=torch.bfloat16, generator=generator) for each in sizes)
+    b = weight.mT
+    for name, variant in VARIANTS[kind].items():
+        known, config = peer_launch.ranks_of(groups[name]), config_of(kind, variant, m, n, world, machine.sms())
 
-    def drawn(*shape: int) -> Any:
-        return torch.randn(shape, device=machine.device, dtype=torch.bfloat16, generator=generator).to(dtype)
-
-    a, b = drawn(m // world, k), drawn(n // world, k).mT
-    whole, out = a.new_empty(m, k), torch.empty(m, n // world, device=machine.device, dtype=torch.bfloat16)
-    one, group = torch.tensor([0.5], device=machine.device), dist.group.WORLD.group_name
-    end = PeerEpilogue(one, one, out_dtype=torch.bfloat16) if eight else PLAIN
-
-    def gather() -> Any:
-        dist.all_gather_into_tensor(whole.view(torch.uint8), a.view(torch.uint8))
-
-    def mm() -> Any:
-        if eight:
-            return torch._scaled_mm(whole, b, one, one, out_dtype=torch.bfloat16, use_fast_accum=True, out=out)
-        return torch.mm(whole, b, out=out)
-
-    shared = symmetric.empty(tuple(a.shape), dtype=dtype, device=machine.device)
-    symmetric.rendezvous(shared, group)
-    shared.view(torch.uint8).copy_(a.view(torch.uint8))
-    ops = torch.ops.symm_mem
-    more = ([one], 0, group, [None], [None], [torch.bfloat16], [True])
-    calls: dict[str, Callable[[], Any]] = {
-        "nccl": lambda: (gather(), mm())[1], "mm": mm, "collective": gather,
-        "torch fused": (lambda: ops.fused_all_gather_scaled_matmul(shared, [b], one, *more)[1][0]) if eight
-        else (lambda: ops.fused_all_gather_matmul(shared, [b], 0, group)[1][0]),
-    }  # fmt: skip
-    for name, (by, changed) in VARIANTS.items():
-        known = peer_launch.ranks_of(groups[name])
-        kept = torch.empty_like(whole) if eight else None
-
-        def call(known: Any = known, by: str = by, kept: Any = kept) -> Any:
-            return peer_launch.all_gather_matmul(known, a, b, out, end=end, by=by, kept=kept)
+        def call(known: Any = known, by: str = variant.by) -> Any:
+            if kind == "all-gather":
+                return peer_launch.all_gather_matmul(known, a, b, posed.out, by=by)
+            return peer_launch.matmul_reduce_scatter(known, a, b, posed.out)
 
         problem = ""
         try:
-            with constants(changed):
+            with called_as(kind, name, config):
                 for _ in range(3):  # what is repeated is kept
                     call()
                 machine.synchronize()
             known.check()
-            gather()
-            if kept is not None and not torch.equal(kept.view(torch.uint8), whole.view(torch.uint8)):
-                problem = "it kept other rows"
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"[:300]
         if problem:
@@ -193,10 +231,9 @@ def contest(machine: Gpus, groups: dict[str, Any], width: str, m: int, n: int, k
         if machine.most(float(bool(problem))):
             known.forget()
         else:
-            calls[name] = call
-    gather()
-    expected = whole.float() @ b.float() * (0.25 if eight else 1)
-    return Contest(calls, expected, {}, out, 10)
+            posed.calls[name] = call
+    posed.bits = 10
+    return posed
 
 
 def worker(rank: int, world: int, port: int, options: argparse.Namespace) -> None:
@@ -210,75 +247,76 @@ def worker(rank: int, world: int, port: int, options: argparse.Namespace) -> Non
         if rank == 0 and options.out:
             about = {
                 **header(machine),
-                "suite": "sweep-all-gather",
-                "command": "python -m benchmarks.tensor_parallel_sweep",
+                "suite": f"sweep-{options.only}",
+                "command": f"python -m benchmarks.tensor_parallel_sweep --only {options.only}",
             }
             Path(options.out).write_text(json.dumps({**about, **evidence}, indent=1) + "\n")
 
-    groups = {name: machine.dist.new_group(list(range(world))) for name in VARIANTS}
-    evidence["rates"] = rates(machine)
-    if rank == 0:
-        print(json.dumps(evidence["rates"], indent=0), flush=True)
-    write()
-    for m, n, k in [SHAPES[at] for at in (1, 2, 5, 0, 4, 3)][: options.shapes]:
-        for width in ("bf16", "e4m3"):
-            began = time.time()
-            if machine.most(began - options.began) > options.seconds:
-                continue
-            faulthandler.dump_traceback_later(STEP_S, exit=True)
-            posed = contest(machine, groups, width, m, n, k)
-            errors, failed = surviving(posed, machine, TOLERANCE, lambda name, problem: None)
-            kind = "all-gather" if width == "bf16" else "all-gather-e4m3"
-            row = {"kind": kind, "m": m, "n": n, "k": k, "relative_error": errors, "failed": failed}
-            row |= timed(posed.calls, machine, lambda name, problem: None)
-            evidence["rows"].append(row)
-            write()
-            if rank == 0:
-                told(row, time.time() - began)
-            del posed
-            machine.synchronize()
-            for each in groups.values():
-                peer_launch.ranks_of(each).forget()
-            machine.torch.cuda.empty_cache()
+    groups = {name: machine.dist.new_group(list(range(world))) for name in VARIANTS[options.only]}
+    if options.rates:
+        evidence["rates"] = rates(machine)
+        if rank == 0:
+            print(json.dumps(evidence["rates"], indent=0), flush=True)
+        write()
+    for m, n, k in [SHAPES[at] for at in (1, 0, 5, 4, 2, 3)][: options.shapes]:
+        began = time.time()
+        if machine.most(began - options.began) > options.seconds:
+            continue
+        faulthandler.dump_traceback_later(STEP_S, exit=True)
+        posed = contest(machine, groups, options.only, m, n, k)
+        errors, failed = surviving(posed, machine, TOLERANCE, lambda name, problem: None)
+        row = {"kind": options.only, "m": m, "n": n, "k": k, "relative_error": errors, "failed": failed}
+        row |= timed(posed.calls, machine, lambda name, problem: None)
+        evidence["rows"].append(row)
+        write()
+        if rank == 0:
+            told(row, time.time() - began)
+        del posed
+        machine.synchronize()
+        for each in groups.values():
+            peer_launch.ranks_of(each).forget()
+        machine.torch.cuda.empty_cache()
     faulthandler.cancel_dump_traceback_later()
     machine.dist.barrier()
     machine.dist.destroy_process_group()
 
 
-def build(width: str, config: Any, world: int, copied: bool, changed: Constants) -> None:
-    """Build a kernel into the cache."""
-    fusion = Fusion(scales="tensor") if width == "e4m3" else Fusion()
-    with constants(changed):
-        made = gemm_all_gather.build(world, WIDTHS[width], config, fusion, keep=width == "e4m3", copied=copied)
-        made.resources()
+def ahead(kind: str, name: str, config: Config, world: int) -> str:
+    """Build a kernel into the cache; returns what to print."""
+    began = time.time()
+    spilled = built(kind, name, world, config, VARIANTS[kind][name].by == "copy").resources().spill_stores
+    return f"{name}, {config.name()}: {spilled} spills, {time.time() - began:.1f} s"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--out", default="")
+    parser.add_argument("--only", default="all-gather", choices=KINDS)
+    parser.add_argument("--rates", action="store_true")
+    parser.add_argument("--build", action="store_true", help="only build the kernels for four GPUs")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--shapes", type=int, default=len(SHAPES))
     options = parser.parse_args()
     options.began = time.time()
     import torch
 
-    world = torch.cuda.device_count()
+    world = 4 if options.build else torch.cuda.device_count()
     if world < 2:
         print("this needs a machine with two GPUs or more")
         return 1
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
-    configs = {ranked_tile.choose(m // world, n // world, world, sms) for m, n, _ in SHAPES}
-    kinds = {(by == "copy", tuple(c.items()) if "MOST_EIGHTHS" in c else ()) for by, c in VARIANTS.values()}
+    sms = 132 if options.build else torch.cuda.get_device_properties(0).multi_processor_count
+    jobs = {(name, config_of(options.only, variant, m, n, world, sms))
+            for m, n, _ in SHAPES for name, variant in VARIANTS[options.only].items()}  # fmt: skip
     pool = ProcessPoolExecutor(min(BUILDERS, (os.cpu_count() or 2) - 1), mp_context=get_context("spawn"))
-    jobs = [
-        pool.submit(build, width, config, world, copied, dict(changed))
-        for width in WIDTHS for config in configs for copied, changed in kinds
-    ]  # fmt: skip
-    for job in jobs:
-        if (problem := job.exception(BUILD_S)) is not None:
-            print(f"not built: {problem}", flush=True)
+    for job in [pool.submit(ahead, options.only, name, config, world) for name, config in jobs]:
+        try:
+            print(job.result(BUILD_S), flush=True)
+        except Exception as error:
+            print(f"not built: {error!r}"[:300], flush=True)
     pool.shutdown(wait=False, cancel_futures=True)
     print(f"built {len(jobs)} kernels in {time.time() - options.began:.0f} s", flush=True)
+    if options.build:
+        return 0
     os.environ.setdefault("WARPLOOM_PEER_TIMEOUT_S", PATIENCE_S)
     torch.multiprocessing.spawn(worker, args=(world, 29477 + os.getpid() % 1000, options), nprocs=world)  # type: ignore[no-untyped-call]
     return 0

@@ -12,12 +12,17 @@ Runs       prefill (one long sequence) and decode (one token of each of many seq
 
     python examples/tensor_parallel_llama.py                                   one GPU; without one, a small shape
     torchrun --nproc-per-node 2 examples/tensor_parallel_llama.py --out llama-2.json
+
+The first run builds the kernels, one after the other. Runs of one layer and one phase each, at the same time, build them
+in parallel: `--layers 1 --decode ""`, `--layers 1 --prefill 0 --decode 16`, ... A rank that makes no progress for
+`--patience` seconds prints where it is and ends.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import faulthandler
 import json
 import os
 import statistics
@@ -43,6 +48,7 @@ WORSE = 1.05
 COMPARED = 512
 """Tokens of a sequence that are compared: in f32, attention is not fused and needs memory for all scores."""
 WINDOWS, REPEATS = 7, 5
+BEGAN = time.perf_counter()
 
 
 class Attention(nn.Module):
@@ -140,6 +146,14 @@ def models(model: nn.Module, ranks: int) -> dict[str, nn.Module]:
     }
 
 
+def progress(what: str, patience_s: float) -> None:
+    """Say what begins, with the seconds since the start; one of several ranks has `patience_s` for it."""
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        faulthandler.dump_traceback_later(patience_s, exit=True)
+    if int(os.environ.get("RANK", 0)) == 0:
+        print(f"{time.perf_counter() - BEGAN:6.1f} s: {what}", flush=True)
+
+
 def captured(call: Callable[[], Tensor], eager: bool) -> Callable[[], object]:
     """A call as a CUDA graph; unchanged with --eager and on a CPU."""
     if eager or not torch.cuda.is_available():
@@ -197,7 +211,7 @@ def in_float(model: nn.Module, call: Any, phases: list[tuple[str, tuple[int, ...
 
 def phase(
     name: str, shape: tuple[int, ...], both: dict[str, nn.Module], call: Any, right: Tensor, ranks: int,
-    eager: bool = False,
+    eager: bool = False, patience_s: float = 300,
 ) -> dict[str, Any]:  # fmt: skip
     """One phase: check that ours is no farther from `right` than the plain model, then measure tokens per second of
     each."""
@@ -205,11 +219,14 @@ def phase(
     away = {}
     with torch.no_grad():
         for which, each in both.items():
+            progress(f"{name}: first call of {which}", patience_s)
             found = call(each, x)
             found = found.full_tensor() if hasattr(found, "full_tensor") else found
             away[which] = float((found[:, :COMPARED].float() - right).norm() / right.norm())
         assert away["warploom"] <= WORSE * away["plain"], f"{name}: errors against f32 are {away}"
+        progress(f"{name}: graphs", patience_s)
         ready = {which: captured(lambda each=each: call(each, x), eager) for which, each in both.items()}  # type: ignore[misc]
+        progress(f"{name}: times", patience_s)
         times = seconds(ready, ranks)
     tokens = shape[0] * shape[1]
     return {"phase": name, "tokens": tokens, "error_against_f32": away,
@@ -220,10 +237,11 @@ def phase(
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--prefill", type=int, default=2048)
-    parser.add_argument("--decode", default="16,64")
+    parser.add_argument("--prefill", type=int, default=2048, help="tokens; 0: no such phase")
+    parser.add_argument("--decode", default="16,64", help="sequences of each such phase; empty: none")
     parser.add_argument("--own", action="store_true", help="the layers of this file, with transformers installed too")
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
+    parser.add_argument("--patience", type=float, default=300, help="seconds")
     parser.add_argument("--out", default="")
     options = parser.parse_args(arguments)
     ranks, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
@@ -231,9 +249,11 @@ def main(arguments: list[str] | None = None) -> None:
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
+    progress("process group", options.patience)
     if ranks > 1:
         dist.init_process_group(*(("nccl",) if on_gpu else ("gloo",)), **({"device_id": device} if on_gpu else {}))
     shape = LLAMA_3_70B if on_gpu else SMALL
+    progress("model", options.patience)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -241,16 +261,20 @@ def main(arguments: list[str] | None = None) -> None:
             model, call, whose = build(shape, options.layers if on_gpu else 1, options.own)
     finally:
         torch.set_default_dtype(before)
-    phases = [("prefill", (1, options.prefill if on_gpu else 8, shape["hidden_size"]))]
-    phases += [(f"decode {count}", (int(count), 1, shape["hidden_size"])) for count in options.decode.split(",")]
+    prefill, hidden = options.prefill if on_gpu else min(options.prefill, 8), shape["hidden_size"]
+    phases = [("prefill", (1, prefill, hidden))] if prefill else []
+    phases += [(f"decode {count}", (int(count), 1, hidden)) for count in options.decode.split(",") if count]
+    progress("model in f32", options.patience)
     exact = in_float(model.eval().requires_grad_(False), call, phases)
+    progress("splitting", options.patience)
     both, rows = models(model, ranks), []
     for (name, size), right in zip(phases, exact, strict=True):
-        rows.append(phase(name, size, both, call, right, ranks, options.eager))
+        rows.append(phase(name, size, both, call, right, ranks, options.eager, options.patience))
         if rank == 0:
             speeds = ", ".join(f"{key} {value:,.0f}" for key, value in rows[-1]["tokens_per_second"].items())
             errors = ", ".join(f"{value:.4f}" for value in rows[-1]["error_against_f32"].values())
             print(f"{ranks} x {device.type}, {name}: tokens/s {speeds}; errors {errors}", flush=True)
+    progress("check", options.patience)
     if ranks > 1 and on_gpu:
         distributed.check()
     if rank == 0 and options.out:
@@ -259,6 +283,7 @@ def main(arguments: list[str] | None = None) -> None:
                  "layers": options.layers, "eager": options.eager, "date": time.strftime("%Y-%m-%d"),
                  "command": program, "versions": {"torch": torch.__version__}, "rows": rows}  # fmt: skip
         Path(options.out).write_text(json.dumps(found, indent=1) + "\n")
+    faulthandler.cancel_dump_traceback_later()
     if ranks > 1:
         dist.destroy_process_group()
 

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
+import sys
+import time
 from functools import partial
 
 import pytest
@@ -16,6 +19,9 @@ from tests.integrations.torch_ranks import begin, end, spawn  # noqa: E402
 from warploom.errors import ArgumentTypeError  # noqa: E402
 
 WIDTH, HIDDEN, ROWS = 32, 64, 8
+WAYS = ("columns and rows", "sequence", "fsdp")
+PATIENCE_S = 60
+"""How long a rank on a GPU may take for one model before it prints where it is and ends."""
 TOLERANCE = 0.04  # of bf16 sums that are rounded once more where parts are added
 
 
@@ -109,7 +115,8 @@ def mixed(mesh) -> str:
     return "none"
 
 
-def worker(rank, world, port, folder, device="cpu"):
+def worker(rank, world, port, folder, device="cpu", ways=WAYS):
+    began = time.perf_counter()
     if device == "cuda":
         torch.cuda.set_device(rank)
     begin(rank, world, port, "gloo" if device == "cpu" else "nccl")
@@ -119,7 +126,11 @@ def worker(rank, world, port, folder, device="cpu"):
 
     mesh = init_device_mesh(device, (world,))
     lines = [mixed(mesh)]
-    for how, kind, first in itertools.product(("columns and rows", "sequence", "fsdp"), (Block, Gated), (True, False)):
+    for how, kind, first in itertools.product(ways, (Block, Gated), (True, False)):
+        if device == "cuda":
+            faulthandler.dump_traceback_later(PATIENCE_S, exit=True)
+            said = f"rank {rank} of {world}, {time.perf_counter() - began:.1f} s: {how} {kind.__name__} {first}"
+            print(said, file=sys.stderr, flush=True)
         expected, block = (model(kind).to(device) for _ in range(2))
         x = torch.randn(1, ROWS, WIDTH, generator=torch.Generator().manual_seed(5)).to(device, torch.bfloat16)
         right = expected(x)
@@ -155,17 +166,19 @@ def test_a_split_model_computes_what_the_whole_one_does_and_keeps_our_layers(wor
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("world", [2, 4])
-def test_a_model_split_over_gpus_computes_what_the_whole_one_does(world, tmp_path):
+def test_a_model_split_over_gpus_computes_what_the_whole_one_does(world, way, tmp_path):
+    """One test each, so that `pytest -n 6` builds their kernels in parallel."""
     if torch.cuda.device_count() < world:
         pytest.skip(f"needs {world} GPUs")
-    check(spawn(partial(worker, device="cuda"), world, tmp_path))
+    check(spawn(partial(worker, device="cuda", ways=(way,)), world, tmp_path), (way,))
 
 
-def check(found: list[list[str]]) -> None:
+def check(found: list[list[str]], ways: tuple[str, ...] = WAYS) -> None:
     """Each rank's lines."""
     for code, *lines in found:
-        assert code == "mixed-tensors" and len(lines) == 12
+        assert code == "mixed-tensors" and len(lines) == 4 * len(ways)
         for line in lines:
             how, worst, layers = line.split("|")
             assert float(worst) < TOLERANCE, how
