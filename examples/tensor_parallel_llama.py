@@ -13,8 +13,8 @@ Runs       prefill (one long sequence) and decode (one token of each of many seq
     python examples/tensor_parallel_llama.py                                   one GPU; without one, a small shape
     torchrun --nproc-per-node 2 examples/tensor_parallel_llama.py --out llama-2.json
 
-The first run builds the kernels, one after the other. Runs of one layer and one phase each, at the same time, build them
-in parallel: `--layers 1 --decode ""`, `--layers 1 --prefill 0 --decode 16`, ... A rank that makes no progress for
+The first run builds the kernels, one after the other. Runs of one layer and one phase each, at the same time, build
+them in parallel: `--layers 1 --decode ""`, `--layers 1 --prefill 0 --decode 16`, ... A rank that makes no progress for
 `--patience` seconds prints where it is and ends.
 """
 

@@ -117,9 +117,11 @@ def load_segments(A: ArrayHandle, slots: Slots, order: Order) -> None:
 def send_segments(
     gathered: PeerArrays, slots: Slots, order: Order, arrivals: Arrivals, scales: Scales | None, lane: Register
 ) -> None:
-    """Send the segments to their receivers and signal each piece, in one warp."""
+    """Send the segments to their receivers and signal each piece, in one warp. A slot is freed when the next segment is
+    on its way."""
     state, rank = State(reg.scalar(u32, init=0), reg.scalar(u32, init=0)), order.schedule.rank
-    known, part = reg.scalar(u32, init=0), order.rows.to(u64) * order.chunks.row_bytes
+    known, last = reg.scalar(u32, init=0), reg.scalar(u32, init=SLOTS)
+    part = order.rows.to(u64) * order.chunks.row_bytes
     for owner, piece in order.pieces():
         mark = reg.scalar(u32, init=1) << owner
         with ptx.if_((known & mark) == 0):  # its rows may be written for the whole launch
@@ -137,8 +139,10 @@ def send_segments(
                 ptx.mbarrier.wait(slots.full[state.index], state.phase)
                 ptx.cp.async_.bulk.store(ptx.addr(target + offset), slots.memory[state.index, 0], size)
                 ptx.cp.async_.bulk.commit_group()
-                ptx.cp.async_.bulk.wait_group_read(0)
-                ptx.mbarrier.arrive(slots.free[state.index])
+                ptx.cp.async_.bulk.wait_group_read(1)
+                with ptx.if_(last < SLOTS):
+                    ptx.mbarrier.arrive(slots.free[last])
+                last.set(state.index)
                 advance(state, SLOTS)
             ptx.cp.async_.bulk.wait_group(0)
             ptx.fence.proxy_async()
