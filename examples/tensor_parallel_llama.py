@@ -262,7 +262,7 @@ def main(arguments: list[str] | None = None) -> None:
     finally:
         torch.set_default_dtype(before)
     prefill, hidden = options.prefill if on_gpu else min(options.prefill, 8), shape["hidden_size"]
-    phases = [("prefill", (1, prefill, hidden))] if prefill else []
+    phases: list[tuple[str, tuple[int, ...]]] = [("prefill", (1, prefill, hidden))] if prefill else []
     phases += [(f"decode {count}", (int(count), 1, hidden)) for count in options.decode.split(",") if count]
     progress("model in f32", options.patience)
     exact = in_float(model.eval().requires_grad_(False), call, phases)

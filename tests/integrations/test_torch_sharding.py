@@ -20,7 +20,7 @@ from warploom.errors import ArgumentTypeError  # noqa: E402
 
 WIDTH, HIDDEN, ROWS = 32, 64, 8
 WAYS = ("columns and rows", "sequence", "fsdp")
-PATIENCE_S = 60
+PATIENCE_S = 45
 """How long a rank on a GPU may take for one model before it prints where it is and ends."""
 TOLERANCE = 0.04  # of bf16 sums that are rounded once more where parts are added
 
