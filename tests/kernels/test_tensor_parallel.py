@@ -380,10 +380,11 @@ def test_the_ctas_of_a_reduce_scatter_share_b_if_the_number_of_gpus_is_even(rank
 @pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("schedule", ["starve", "random"])
 @pytest.mark.parametrize("ranks, rows", [(2, 130), (4, 16)])
-def test_two_ctas_that_share_b_send_their_tiles_to_different_gpus(ranks: int, rows: int, schedule: str):
-    """With 130 rows, a GPU has two rows of tiles."""
-    posed = problem("reduce-scatter", ranks, rows, 72, 72)
-    kernel = gemm_reduce_scatter.build(ranks, config=replace(CONFIG, ctas=2))
+@pytest.mark.parametrize("kind", MODULES)
+def test_two_ctas_share_b(kind: str, ranks: int, rows: int, schedule: str):
+    """With 130 rows, a GPU has two rows of tiles; with 16, the two CTAs multiply rows of different GPUs."""
+    posed = problem(kind, ranks, rows, 72, 72)
+    kernel = MODULES[kind].build(ranks, config=replace(CONFIG, ctas=2))
     report = kernel.emulate(*posed.arguments, devices=ranks, machine=MACHINE, schedule=schedule, calls=2)
     assert {finding.rule for finding in report.findings} <= {"remote-arrival-scope"}
     assert posed.worst(report.outputs[0]) < ROUNDING
