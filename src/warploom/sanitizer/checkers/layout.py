@@ -57,6 +57,9 @@ class Layouts(Observer):
         self._right: dict[tuple[int, int, int, int], bytes] = {}
         """Tags of an operand that were found correct, minus the first of them, by the width and rows of its box and the
         position of its first chunk there."""
+        self._in_boxes: dict[tuple[object, ...], tuple[object, ...]] = {}
+        """Operands found correct, by the ids of their chunk map and of the boxes' forms with their offsets, and what
+        has these ids."""
         self._asked = any(
             form.converged == "warpgroup" or form.key.startswith("tcgen05.mma")
             for form in (one.bound.match.form for one in context.machine.code.operations if one.bound is not None)
@@ -86,11 +89,27 @@ class Layouts(Observer):
         counts = target.spec.counts
         self._boxes.append((places.shape[1], counts[1] if len(counts) > 1 else len(places), flight))
         base = (len(self._boxes) & 0x7FFF) << TAG_BITS
+        whole = shadow.boxes.held.get(target.offset >> shadow.shift) if target.contiguous else None
+        if whole is not None:
+            whole.tag, whole.target = base, target
+            return
         shadow.tags[places] = base + np.arange(places.size, dtype=np.int32).reshape(places.shape)
 
     def _check(self, shadow: Shadow, place: OperandPlace, frame: Frame) -> None:
         if not shadow.tagged:
             return
+        whole = shadow.boxes.around(shadow, place.map)
+        targets = [box.target for box in whole if box.target is not None]
+        at_place = (id(place.map), *[(id(target.spec), target.offset) for target in targets])
+        if targets and at_place in self._in_boxes:
+            return
+        for box in whole:
+            shadow.boxes.settle_tags(shadow, box)
+        if self._is_right(shadow, place, frame) and len(targets) == len(whole) > 0:
+            self._in_boxes[at_place] = (place.map, *[target.spec for target in targets])
+
+    def _is_right(self, shadow: Shadow, place: OperandPlace, frame: Frame) -> bool:
+        """True if an operand is in the order of its boxes; False also if nothing says which boxes."""
         key = id(place.map)
         if key not in self._chunks:  # (rows, chunks along the contiguous dimension)
             self._chunks[key] = (place.map, place.map.chunks if place.operand.major == "K" else place.map.chunks.T)
@@ -100,20 +119,22 @@ class Layouts(Observer):
         if first == 0:
             if shadow.origins is not None:
                 self._check_origins(shadow, place, chunks, frame)
-            return
+            return False
         number, start = first >> TAG_BITS, first & ((1 << TAG_BITS) - 1)
         width, depth, flight = self._boxes[number - 1]
         steps = (tags - first).tobytes()
         if self._right.get((key, width, depth, start)) == steps:
-            return
+            return True
         pattern = tags - (number << TAG_BITS)
         pattern[pattern >> TAG_BITS != 0] = OTHER_BOX
         inside = self._of_first_box(pattern)
         rows, columns = inside // width, inside % width
-        if inside.size == 0 or _in_order(rows, columns, width, depth):
+        right = inside.size == 0 or _in_order(rows, columns, width, depth)
+        if right:
             self._right[key, width, depth, start] = steps
         else:
             self._mismatch(place, flight, rows, columns, width, frame)
+        return right
 
     # -- cp.async --------------------------------------------------------------------------------------------------
 

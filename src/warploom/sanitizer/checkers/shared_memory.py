@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...emulator.engines.matrix_operands import OperandPlace
 from ...emulator.machine.events import Observer
 from ...emulator.machine.mbarrier import MBarrier
 from ...emulator.machine.places import Lanes
@@ -23,7 +24,6 @@ from ..happens_before.access import (
     InFlight,
     by_rows,
     flights_of,
-    in_order,
     writing_proxy,
 )  # fmt: skip
 from ..happens_before.clocks import WarpClock
@@ -37,6 +37,7 @@ from ..shadow.covered import unordered_below, weak_below
 from ..shadow.places import granules_of
 from ..shadow.shadow import HALF, LOW, Granules, Shadow, distinct, uniform
 from ..shadow.storing import Storing
+from ..shadow.whole_boxes import WholeBox
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
@@ -220,21 +221,9 @@ class SharedMemory(Observer):
                 loser = int(np.broadcast_to(by_lane, lost.shape)[lost].flat[0])
                 earlier, now = state.accesses[loser], state.accesses[winner]
                 self._report(state, shadow, granules, lost, earlier, now, "same instruction", View.of(state.clocks[0]))
-        self._clear(shadow, granules)
+        shadow.clear(granules)
         if covered is not None:
             shadow.cover(granules, covered)
-
-    @staticmethod
-    def _clear(shadow: Shadow, granules: Granules) -> None:
-        """Drop the reads of overwritten granules."""
-        if shadow.warps:
-            shadow.epochs[: len(shadow.warps), granules] = 0
-        if shadow.read_async:
-            shadow.readers[granules] = 0
-        if shadow.tagged:
-            shadow.untag(granules)
-        if shadow.under is not None:
-            shadow.under[granules] = 0
 
     @staticmethod
     def _note_reads(state: ClusterState, shadow: Shadow, frame: Frame, granules: np.ndarray, lanes: np.ndarray) -> None:
@@ -271,8 +260,9 @@ class SharedMemory(Observer):
     def _note_barrier(self, barrier: MBarrier, access: int) -> None:
         shadow = self.context.state(barrier.cta).shadows[barrier.cta.shared]
         granules = shadow.span(barrier.offset, 8)
+        shadow.settle(granules)
         shadow.last[granules] = access
-        self._clear(shadow, granules)
+        shadow.clear(granules)
 
     # -- asynchronous accesses -------------------------------------------------------------------------------------
 
@@ -299,20 +289,44 @@ class SharedMemory(Observer):
         if isinstance(granules, np.ndarray) and not granules.size:
             return
         number = state.of_flight(flight, True, writing_proxy(flight))
-        self._check_async(state, shadow, granules, state.accesses[number], view)
+        now = state.accesses[number]
+        box = shadow.boxes.held.get(granules.start) if isinstance(granules, slice) else None
+        if box is None or box.stop != granules.stop or self._box_suspect(state, box, now, view):
+            shadow.settle(granules)
+            self._check_async(state, shadow, granules, now, view)
+        if isinstance(granules, slice) and not (granules.start | granules.stop) % shadow.per_chunk:
+            shadow.boxes.held[granules.start] = WholeBox(granules.start, granules.stop, number)
+            return
         shadow.last[granules] = number
-        self._clear(shadow, granules)
+        shadow.clear(granules)
+
+    def _box_suspect(self, state: ClusterState, box: WholeBox, now: Access, view: View) -> bool:
+        """True if earlier accesses of the box may be a problem for a copy that overwrites it."""
+        if self._write_suspect(state, box.number, now, view):
+            return True
+        for _, readers in box.readers.values():
+            for access in state.readers.sets[readers]:
+                if not state.accesses[access].bit & view.known:
+                    return True
+        return False
 
     def _async_read(
         self, state: ClusterState, shadow: Shadow, source: object, flight: InFlight, view: View, rows: list[WarpClock],
     ) -> None:  # fmt: skip
         """Judge an operation that will read. `rows`: the warps that share the operand's rows."""
         number = state.of_flight(flight, False, ASYNC)
-        granules, now = granules_of(shadow, source, flight, self._operands), state.accesses[number]
+        now = state.accesses[number]
+        boxes = shadow.boxes.around(shadow, source.map) if isinstance(source, OperandPlace) else []
+        if boxes and not any(self._write_suspect(state, box.number, now, view) for box in boxes):
+            for box in boxes:
+                shadow.boxes.read(box, source.map, number)  # type: ignore[attr-defined]
+            return
+        granules = granules_of(shadow, source, flight, self._operands)
+        shadow.settle(granules)
         shadow.read_async = True
         pair = uniform(shadow.pairs[granules] if isinstance(granules, slice) else shadow.pairs.take(granules))
         if pair is not None and not self._write_suspect(state, pair & LOW, now, view):
-            shadow.pairs[granules] = pair & LOW | self._joined(state, pair >> HALF, number) << HALF
+            shadow.pairs[granules] = pair & LOW | state.joined(pair >> HALF, number) << HALF
             return
         if not rows:
             self._check_async(state, shadow, granules, now, view)
@@ -321,22 +335,7 @@ class SharedMemory(Observer):
                 mine = replace(now, warp=now.warp + at)
                 part = shadow.of_chunks(np.array_split(source.map.chunks, len(rows))[at])  # type: ignore[attr-defined]
                 self._check_async(state, shadow, part, mine, View.of(clock))
-        numbers = distinct(before := shadow.readers[granules])
-        table = np.zeros(max(numbers, default=0) + 1, np.int32)
-        for old in numbers:
-            table[old] = self._joined(state, old, number)
-        shadow.readers[granules] = table[before]
-
-    @staticmethod
-    def _joined(state: ClusterState, old: int, number: int) -> int:
-        """A set of readers plus one. Of operations that one owner waits for in order, the newest is enough."""
-        new = state.accesses[number].flight
-        assert new is not None
-        if new.family and new.starts.parts != "warp":
-            members = state.readers.sets[old]
-            others = tuple(access for access in members if not in_order(state.accesses[access].flight, new))
-            old = state.readers.number(others)
-        return state.readers.add(old, number)
+        shadow.note_reader(granules, number, state.joined)
 
     def _check_async(self, state: ClusterState, shadow: Shadow, granules: Granules, now: Access, view: View) -> None:
         if self._async_suspect(state, shadow, granules, now, view):

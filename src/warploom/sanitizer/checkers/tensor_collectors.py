@@ -80,7 +80,9 @@ class TensorCollectors(Observer):
             writes = []
             for one in shared:
                 shadow = state.shadows[one.region]
-                writes.append(shadow.last[granules_of(shadow, one, flight, self._operands)].copy())
+                granules = granules_of(shadow, one, flight, self._operands)
+                shadow.settle(granules)
+                writes.append(shadow.last[granules].copy())
             return CollectorOperand(tuple((id(one.region), id(one.map)) for one in shared), tuple(writes))
         first = next(one for one in operation.sources if isinstance(one, Cells))
         return CollectorOperand((id(first.region), first.columns.start), (), (first,))

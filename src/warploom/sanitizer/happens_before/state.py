@@ -14,7 +14,8 @@ import numpy as np
 from ...emulator.machine.machine import mask_of
 from ...isa import effects
 from ..shadow.shadow import Readers, Shadow
-from .access import Access, InFlight
+from ..shadow.whole_boxes import WholeBoxes
+from .access import Access, InFlight, in_order
 from .clocks import FULL, Released, WarpClock
 from .view import View
 
@@ -159,7 +160,9 @@ class ClusterState:
         self.clocks = [WarpClock(me, self.count) for me in range(self.count)]
         self.accesses: list[Access] = [None]  # type: ignore[list-item]
         self.readers = Readers()
-        self.shadows: dict[Region, Shadow] = {cta.shared: Shadow(cta.shared, granule) for cta in cluster.ctas}
+        self.shadows: dict[Region, Shadow] = {
+            cta.shared: Shadow(cta.shared, granule, WholeBoxes(self.readers.sets, self.joined)) for cta in cluster.ctas
+        }
         self.owners: dict[Region, Cta] = {cta.shared: cta for cta in cluster.ctas}
         self.flights: list[InFlight] = []
         self.issued: dict[tuple[str, int, int | None], int] = {}
@@ -272,6 +275,16 @@ class ClusterState:
             Access(proxy, writes, flight.cta, flight.warp, flight.me, 0, flight.code, strong, bit, flight, lane)
         )
         return number
+
+    def joined(self, old: int, number: int) -> int:
+        """A set of readers plus one. Of operations that one owner waits for in order, the newest is enough."""
+        new = self.accesses[number].flight
+        assert new is not None
+        if new.family and new.starts.parts != "warp":
+            members = self.readers.sets[old]
+            others = tuple([access for access in members if not in_order(self.accesses[access].flight, new)])
+            old = self.readers.number(others)
+        return self.readers.add(old, number)
 
 
 def lane_masks(frame: Frame, lanes: np.ndarray) -> list[int]:

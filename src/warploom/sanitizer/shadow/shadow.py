@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ...isa.swizzle import CHUNK_BYTES as CHUNK
+from .whole_boxes import WholeBoxes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...emulator.machine.memory import Region
 
 Granules: TypeAlias = "np.ndarray | slice"
@@ -33,10 +36,12 @@ class Shadow:
         tags: for each 16-byte chunk, which chunk of which tensor box it holds, 0 if unknown.
         under: number of the weak write that a strong one (an atomic) has covered, 0 for none; created when needed.
         origins: for each chunk the global address that cp.async copied it from; created at the first such copy.
+        boxes: what whole copies wrote, where the arrays are out of date; see `settle`.
     """
 
-    def __init__(self, region: Region, granule: int) -> None:
+    def __init__(self, region: Region, granule: int, boxes: WholeBoxes) -> None:
         self.region = region
+        self.boxes = boxes
         self.granule = granule
         self.shift = granule.bit_length() - 1
         self.per_chunk = CHUNK // granule
@@ -74,12 +79,24 @@ class Shadow:
         every = tuple(range(1, epochs.ndim))
         return np.maximum.reduce(epochs, axis=every, initial=0).tolist()
 
+    def settle(self, granules: Granules) -> None:
+        """Bring the arrays up to date at these granules."""
+        if not self.boxes.held:
+            return
+        if isinstance(granules, slice):
+            self.boxes.settle(self, granules.start, granules.stop)
+        elif granules.size:
+            self.boxes.settle(self, int(granules.min()), int(granules.max()) + 1)
+
     def elements(self, index: np.ndarray, size: int, count: int) -> np.ndarray:
-        """The granules of `count` elements of `size` bytes starting at each index: (parts, lanes), or (lanes,)."""
+        """The granules of `count` elements of `size` bytes starting at each index: (parts, lanes), or (lanes,); the
+        arrays are up to date there."""
         total = size * count
         first = index if size == self.granule else (index * size) >> self.shift
         parts = total >> self.shift
-        return first if parts <= 1 else first + np.arange(parts)[:, None]
+        granules = first if parts <= 1 else first + np.arange(parts)[:, None]
+        self.settle(granules)
+        return granules
 
     def span(self, start: int, size: int) -> slice:
         """The granules of a range of bytes."""
@@ -97,6 +114,26 @@ class Shadow:
         if self.under is None:
             self.under = np.zeros(self.last.size, np.int32)
         self.under[granules] = numbers
+
+    def clear(self, granules: Granules) -> None:
+        """Drop the reads and the tags of overwritten granules."""
+        if self.warps:
+            self.epochs[: len(self.warps), granules] = 0
+        if self.read_async:
+            self.readers[granules] = 0
+        if self.tagged:
+            self.untag(granules)
+        if self.under is not None:
+            self.under[granules] = 0
+
+    def note_reader(self, granules: Granules, number: int, joined: Callable[[int, int], int]) -> None:
+        """An asynchronous operation reads these granules; `joined`: a set of readers, by number, plus one."""
+        self.read_async = True
+        numbers = distinct(before := self.readers[granules])
+        table = np.zeros(max(numbers, default=0) + 1, np.int32)
+        for old in numbers:
+            table[old] = joined(old, number)
+        self.readers[granules] = table[before]
 
     def untag(self, granules: np.ndarray | slice) -> None:
         """Drop the box tags of these granules' chunks."""

@@ -1,0 +1,88 @@
+"""Copies that fill a range of shared memory, kept as one entry each instead of one for each granule.
+
+Most bytes of a tile are written by one copy, read by matrix operations, and overwritten by the next copy. While nothing
+else touches them, the copy's entry (`WholeBox`) holds what the arrays of the shadow would, and these are out of date
+there; `Shadow.settle` brings them up to date and drops the entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...emulator.engines.boxes import SharedBox
+    from ...emulator.engines.matrix_operands import ChunkMap
+    from .shadow import Shadow
+
+
+@dataclass(eq=False, slots=True)
+class WholeBox:
+    """A range of granules that one copy wrote last, and which only operands of matrix operations have been since.
+
+    Attributes:
+        start, stop: the granules, whole 16-byte chunks.
+        number: of the copy's access.
+        readers: the operands read, by their chunk map's id, each with its map and the number of the set of readers.
+        tag: number of the first chunk's tag (`Shadow.tags`), 0 without tags; target: the box that they belong to.
+    """
+
+    start: int
+    stop: int
+    number: int
+    readers: dict[int, tuple[ChunkMap, int]] = field(default_factory=dict)
+    tag: int = 0
+    target: SharedBox | None = None
+
+
+@dataclass(eq=False, slots=True)
+class WholeBoxes:
+    """The entries of one shadow, by their first granule; they do not overlap.
+
+    `sets`: the sets of readers, by number (`Readers.sets`); `joined`: a set of readers, by number, plus one.
+    """
+
+    sets: list[tuple[int, ...]]
+    joined: Callable[[int, int], int]
+    held: dict[int, WholeBox] = field(default_factory=dict)
+
+    def around(self, shadow: Shadow, place: ChunkMap) -> list[WholeBox]:
+        """The entries that an operand consists of; none if a part of it is in no entry."""
+        low, high = place.low >> shadow.shift, -(-place.high >> shadow.shift)
+        found, left = [], high - low
+        for box in self.held.values():
+            if box.start < high and box.stop > low:
+                found.append(box)
+                left -= min(box.stop, high) - max(box.start, low)
+        return [] if left else found
+
+    def read(self, box: WholeBox, place: ChunkMap, number: int) -> None:
+        """An operand in this box is read by the access with this number."""
+        known = box.readers.get(id(place))
+        box.readers[id(place)] = place, self.joined(known[1] if known is not None else 0, number)
+
+    def settle(self, shadow: Shadow, low: int, high: int) -> None:
+        """Enter the boxes that overlap a range of granules into the arrays."""
+        for box in [one for one in self.held.values() if one.start < high and one.stop > low]:
+            del self.held[box.start]
+            shadow.last[box.start : box.stop] = box.number
+            shadow.clear(slice(box.start, box.stop))
+            self.settle_tags(shadow, box)
+            reads = [(number, place) for place, set_ in box.readers.values() for number in self.sets[set_]]
+            for number, place in sorted(reads, key=lambda one: one[0]):
+                granules = shadow.of_chunks(place.chunks)
+                granules = granules[(granules >= box.start) & (granules < box.stop)]
+                shadow.note_reader(granules, number, self.joined)
+
+    @staticmethod
+    def settle_tags(shadow: Shadow, box: WholeBox) -> None:
+        """Enter the tags of a box into the array."""
+        per_chunk = shadow.per_chunk
+        shadow.tags[box.start // per_chunk : box.stop // per_chunk] = 0
+        if box.target is not None:
+            places = box.target.places()
+            shadow.tags[places] = box.tag + np.arange(places.size, dtype=np.int32).reshape(places.shape)
